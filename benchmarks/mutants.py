@@ -112,7 +112,7 @@ MUTANTS = [
         ("Recheck._in_new_tables", returns("set()")), ("Recheck._is_another", returns("False"))),
     *_of("engine.vacuum.run", "engine/vacuum/test_meanwhile.py",
         ("vacuum", drops("check_clock")), ("_confirmed", gives("confirmed_by_delta", "list(planned.candidates)")),
-        ("_delete", drops("still_deletable"))),
+        ("_checked", returns("candidates"))),
     *_of("engine.vacuum.delta_dry_run", "engine/vacuum/test_meanwhile.py", ("confirmed_names", never_raises())),
     *_of("engine.vacuum.second_opinion", "engine/vacuum/test_meanwhile.py", ("confirmed_by_delta", never_raises())),
     *_of("engine.vacuum.second_opinion", "engine/vacuum/test_second_opinion.py", ("_may_be_vectors", returns("False"))),

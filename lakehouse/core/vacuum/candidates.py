@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from random import Random
 
 from lakehouse.core.delta.protocol import unknown_features
 from lakehouse.core.errors import Refused
@@ -51,10 +50,8 @@ class Candidate:
 class Selection:
     """Collects the objects of one table that may be deleted. Objects of nested tables are kept.
 
-    At most `MOST_FILES` objects are collected, which bounds memory; `over_limit_count` counts the
-    remaining objects. The collected objects are a random sample, with another seed in each vacuum.
-    A fixed order could select the same files in every vacuum: if Delta refuses to delete these
-    files, no vacuum would ever reach the remaining objects.
+    The first `MOST_FILES` objects are collected, which bounds memory; `over_limit_count` counts the
+    remaining objects, which wait for the next vacuum.
     """
 
     def __init__(self, facts: VacuumFacts, classifier: ObjectClassifier) -> None:
@@ -65,8 +62,6 @@ class Selection:
         self._added = AddedByLog(facts)
         self._kept_for_versions = facts.kept_for_versions
         self._collected: dict[str, Candidate] = {}
-        self._drawn: list[str] = []  # the names in `_collected`, by index in the sample
-        self._random = Random(facts.last.ended_ms if facts.last else 0)
         self._unsupported: set[str] = set()
         self._checksums: dict[str, StoredObject] = {}
         self._nested: set[str] = set()  # the folders of tables that the listing itself shows
@@ -123,28 +118,15 @@ class Selection:
             self.kept_bytes[name] = stored.size_bytes
         elif _UNSUPPORTED_NAME.match(name):
             self._unsupported.add(name)
+        elif name not in self._collected and len(self._collected) >= MOST_FILES:
+            self.over_limit_count += 1
         else:
-            candidate = Candidate(
+            self._collected[name] = Candidate(
                 name=name,
                 size_bytes=stored.size_bytes,
                 modified_ms=stored.modified_ms or 0,
                 part=part,
             )
-            self._draw(candidate)
-
-    def _draw(self, candidate: Candidate) -> None:
-        """Adds a candidate; at the limit, it may replace another one (reservoir sampling)."""
-        is_new = candidate.name not in self._collected
-        if is_new and len(self._collected) >= MOST_FILES:
-            self.over_limit_count += 1
-            index = self._random.randrange(MOST_FILES + self.over_limit_count)
-            if index >= MOST_FILES:
-                return
-            del self._collected[self._drawn[index]]
-            self._drawn[index] = candidate.name
-        elif is_new:
-            self._drawn.append(candidate.name)
-        self._collected[candidate.name] = candidate
 
     def candidates(self) -> tuple[Candidate, ...]:
         """The candidates, sorted by name, each followed by its Hadoop checksum.

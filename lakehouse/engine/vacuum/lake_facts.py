@@ -292,8 +292,14 @@ class LakeFacts:
     def _refuse_unread(self, table: str) -> None:
         for name, unread in self._unread.items():
             if name != table and unread.may_borrow_from(table, self.tables):
+                way_out = "move it out of the lake"
+                if name in self.lake.elsewhere:
+                    way_out = (
+                        "remove it from the declarations (or from the call of maintain), if it "
+                        f"reads no files of {table}"
+                    )
                 raise Refused(
                     f"vacuum of {table}: {name} cannot be read: {unread.reason}. {name} may read "
                     f"files of {table} that look like orphans, so no more files were deleted. To "
-                    f"continue, either repair {name}, or move it out of the lake"
+                    f"continue, either repair {name}, or {way_out}"
                 )

@@ -1,4 +1,4 @@
-"""Re-checks the planned files right before each batch of deletions.
+"""Re-checks the planned files right before they are deleted, and after each minute of deleting.
 
 **Safety properties**
 - A file is kept if its folder has become a table, or a link out of the table's folder

@@ -9,10 +9,10 @@
    again.
 4. A second reader of the log, deltalake or Delta on Spark, is asked which of the planned files it
    would delete (`second_opinion.py`). All other files are spared.
-5. Before each batch, `recheck.py` checks whether other tables read files of the batch, whether
-   tables were created in their folders, and whether files were written again. Last, it checks the
-   files against the newest version and the retention in the table's own log. The remaining files
-   are deleted.
+5. Right before the first deletion, and again after each minute of deleting, `recheck.py` checks
+   whether other tables read the files, whether tables were created in their folders, and whether
+   files were written again. Last, it checks the files against the newest version and the retention
+   in the table's own log. The remaining files are deleted, in batches.
 6. The journal records the plan's figures, the number of files deleted and spared, and the files
    that could not be deleted, with reasons. This also happens after an error in step 4 or 5.
 
@@ -56,6 +56,8 @@ from lakehouse.engine.vacuum.second_opinion import confirmed_by_delta
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# The last check is repeated after this many seconds of deleting.
+_CHECK_AGAIN_SECONDS = 60.0
 # S3 answers 3,500 deletions per second below one prefix. A burst may be throttled; throttled
 # requests are repeated.
 _DELETES_PER_SECOND = 3_000
@@ -174,8 +176,33 @@ def _carry_out(
     confirmed = _confirmed(lake, open_spark, inputs, planned, progress.spared)
     recheck = Recheck(lake_facts, inputs, planned, progress.spared)
     per_second = _DELETES_PER_SECOND if lake.on_s3(planned.table) else 0
-    for batch in _batches(confirmed, per_second=per_second):
-        _delete(lake, planned.table, batch, recheck, progress)
+    remaining: Sequence[Candidate] = confirmed
+    while remaining:
+        remaining = _checked(remaining, recheck, progress)
+        checked_seconds = time.monotonic()
+        deleted_count = 0
+        for batch in _batches(remaining, per_second=per_second):
+            _delete(lake, planned.table, batch, recheck, progress)
+            deleted_count += len(batch)
+            if time.monotonic() - checked_seconds >= _CHECK_AGAIN_SECONDS:
+                break
+        remaining = remaining[deleted_count:]
+
+
+def _checked(
+    candidates: Sequence[Candidate], recheck: Recheck, progress: VacuumProgress
+) -> Sequence[Candidate]:
+    """The candidates that pass the last check, which is repeated after transient failures."""
+    for pause in _PAUSES_SECONDS:
+        try:
+            return recheck.still_deletable(candidates)
+        except Transient:
+            pause_about(pause)  # the storage may be throttling
+    try:
+        return recheck.still_deletable(candidates)
+    except Transient as error:
+        progress.failed |= {each.name: str(error) for each in candidates}
+        raise
 
 
 def _batches(candidates: Sequence[Candidate], *, per_second: int) -> Iterator[Sequence[Candidate]]:
@@ -196,24 +223,14 @@ def _batches(candidates: Sequence[Candidate], *, per_second: int) -> Iterator[Se
 def _delete(
     lake: Lake, table: str, batch: Sequence[Candidate], recheck: Recheck, progress: VacuumProgress
 ) -> None:
-    """Deletes the files of a batch that pass the last check. Retries transient failures.
+    """Deletes the files of a batch. Retries transient failures.
 
-    Each attempt repeats the check, because minutes may pass until a request to storage times out.
+    Each further attempt repeats the last check, because minutes may pass until a request to storage
+    times out.
     """
     candidates = [*batch]
-    is_first = True
     for pause in (*_PAUSES_SECONDS, None):
         try:
-            remaining = recheck.still_deletable(candidates)
-            if not is_first:
-                # Candidates that are neither spared nor remaining are gone: an earlier attempt
-                # deleted them, and its response was lost.
-                not_deleted = {*progress.spared, *(each.name for each in remaining)}
-                for each in candidates:
-                    if not_deleted.isdisjoint((each.name, each.goes_with)):
-                        progress.count([each])
-            candidates = remaining
-            is_first = False
             failed = lake.store.delete_each([f"{table}/{each.name}" for each in candidates])
             break
         except Transient as error:
@@ -221,6 +238,14 @@ def _delete(
                 progress.failed |= {each.name: str(error) for each in candidates}
                 raise
             pause_about(pause)  # the storage may be throttling
+        remaining = _checked(candidates, recheck, progress)
+        # Candidates that are neither spared nor remaining are gone: an earlier attempt deleted
+        # them, and its response was lost.
+        not_deleted = {*progress.spared, *(each.name for each in remaining)}
+        for each in candidates:
+            if not_deleted.isdisjoint((each.name, each.goes_with)):
+                progress.count([each])
+        candidates = [*remaining]
     reasons = {each.name: failed.get(f"{table}/{each.name}") for each in candidates}
     progress.failed |= {name: reason for name, reason in reasons.items() if reason is not None}
     progress.count(each for each in candidates if each.name not in progress.failed)

@@ -719,24 +719,6 @@ def test_a_plan_holds_so_many_files_and_counts_the_others(monkeypatch: pytest.Mo
     )
 
 
-def test_files_that_never_go_do_not_keep_the_others_for_ever(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(candidates, "MOST_FILES", 3)
-    objects = [*ALL, *(stored(f"more{number}") for number in range(10))]
-    drawn = [
-        {
-            each.name
-            for each in plan(objects, replace(FACTS, records=(past(ended_ms=ms),))).candidates
-        }
-        for ms in range(40)
-    ]
-    assert drawn[0] == {
-        each.name for each in plan(objects, replace(FACTS, records=(past(ended_ms=0),))).candidates
-    }  # as a dry run told
-    assert all(len(each) == 3 for each in drawn) and len(set[str]().union(*drawn)) == 12
-
-
 @pytest.mark.parametrize(
     ("name", "folders"), [("x", []), ("a/x", ["a"]), ("a/d=1/x", ["a", "a/d=1"])]
 )

@@ -189,6 +189,17 @@ def test_nothing_goes_while_the_storage_of_an_adopted_table_may_be_away(
         planned(tmp_path / "home", [adopted_table(KEY, f"{warehouse}/orders"), away])
 
 
+def test_a_broken_log_of_a_table_outside_the_lake_is_not_told_to_move_out_of_it(
+    tmp_path: Path, warehouse: Path
+) -> None:
+    LogBuilder(DiskStore(warehouse), "clone").create()
+    (warehouse / f"clone/_delta_log/{0:020}.json").write_text("{")
+    clone = adopted_table("gold/clone", f"{warehouse}/clone")
+    with pytest.raises(Refused, match="either repair gold/clone, or remove it from the") as refusal:
+        planned(tmp_path / "home", [adopted_table(KEY, f"{warehouse}/orders"), clone])
+    assert "out of the lake" not in str(refusal.value)
+
+
 @pytest.mark.parametrize("make", [_make_nothing, _make_csv])
 def test_nothing_goes_while_an_adopted_table_is_not_where_a_vacuum_found_it(
     tmp_path: Path, warehouse: Path, make: Callable[[Path], None]

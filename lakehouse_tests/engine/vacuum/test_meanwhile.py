@@ -470,11 +470,12 @@ def test_more_than_one_vacuum_takes_goes_with_the_next(
     assert all_gone == {*PAST}
 
 
-def test_the_neighbours_are_asked_again_while_batches_go(
+def test_the_neighbours_are_asked_again_after_a_minute_of_deleting(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A clone that is made after the first batch is seen before one of the next."""
+    """A clone that is made meanwhile is seen before the next batch."""
     monkeypatch.setattr(run, "DELETE_KEYS", 1)
+    monkeypatch.setattr(run, "_CHECK_AGAIN_SECONDS", 0)
     monkeypatch.setattr(lake_facts, "_ASK_AGAIN_MS", 0)
     monkeypatch.setattr(lake_facts, "_ASK_AGAIN_MS_PER_TABLE", 0)
     delete = run._delete
@@ -533,6 +534,7 @@ def test_what_went_before_an_error_is_journalled_and_the_next_vacuum_takes_the_r
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "DELETE_KEYS", 1)
+    monkeypatch.setattr(run, "_CHECK_AGAIN_SECONDS", 0)
     honest, name = run._delete, f"{KEY}/_delta_log/{2:020}.json"
     commit = lake.store.read(name)
 
