@@ -113,7 +113,7 @@ MUTANTS = [
     *_of("engine.vacuum.run", "engine/vacuum/test_meanwhile.py",
         ("vacuum", drops("check_clock")), ("_confirmed", gives("confirmed_by_delta", "list(planned.candidates)")),
         ("_checked", returns("candidates"))),
-    *_of("engine.vacuum.delta_dry_run", "engine/vacuum/test_meanwhile.py", ("confirmed_names", never_raises())),
+    *_of("engine.vacuum.second_opinion", "engine/vacuum/test_meanwhile.py", ("confirmed_names", never_raises())),
     *_of("engine.vacuum.second_opinion", "engine/vacuum/test_meanwhile.py", ("confirmed_by_delta", never_raises())),
     *_of("engine.vacuum.second_opinion", "engine/vacuum/test_second_opinion.py", ("_may_be_vectors", returns("False"))),
     *_of("engine.vacuum.lake_facts", "engine/vacuum/test_unread.py",

@@ -36,7 +36,7 @@ from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.tiers.plan import plan_tiers
 from lakehouse.core.units import DAY_MS
 from lakehouse.core.vacuum.facts import VacuumFacts
-from lakehouse.core.vacuum.outcome import VacuumOutcome
+from lakehouse.core.vacuum.plan import VacuumOutcome
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store import DiskStore

@@ -20,7 +20,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal, record_vacuum, vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum import run
-from lakehouse.engine.vacuum.progress import VacuumProgress
+from lakehouse.engine.vacuum.run import VacuumProgress
 from lakehouse_tests.core.vacuum.test_plan import past
 from lakehouse_tests.defs.example import orders
 from lakehouse_tests.log_builder import LogBuilder

@@ -20,7 +20,7 @@ from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.open_session import _builder, connect, prepare
 from lakehouse.engine.spark.prepare_session import prepare_session, session_id
 from lakehouse.engine.store import DiskStore
-from lakehouse.engine.vacuum import progress, run
+from lakehouse.engine.vacuum import run
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse_tests.engine.example import events
 from lakehouse_tests.engine.vacuums import table_of
@@ -103,7 +103,7 @@ def vacuum_and_die(step: int) -> None:
         case 1:
             run.DELETE_KEYS, run._delete = 1, delete_one
         case _:
-            progress.record_vacuum = die  # type: ignore[assignment]
+            run.record_vacuum = die  # type: ignore[assignment]
     table = table_of()
     run.vacuum(LakeFacts(lake, [table]), lambda: connect(settings), table, mode="FULL")
 

@@ -16,7 +16,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum import run
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.plan import VacuumInputs, gather, plan
-from lakehouse.engine.vacuum.progress import VacuumProgress
+from lakehouse.engine.vacuum.run import VacuumProgress
 from lakehouse_tests.engine.reports import row_of, write_report
 from lakehouse_tests.engine.vacuums import table_of
 from lakehouse_tests.log_builder import LogBuilder

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from lakehouse.core.delta.paths import vector_file
 from lakehouse.core.errors import Refused
-from lakehouse.core.vacuum.outcome import VacuumOutcome
+from lakehouse.core.vacuum.plan import VacuumOutcome
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.lake import Lake

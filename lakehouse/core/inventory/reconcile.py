@@ -17,8 +17,7 @@ from lakehouse.core.inventory.classify import (
     is_current,
 )
 from lakehouse.core.inventory.objects import PAGE_KEYS, KnownObjects, Part, StoredObject
-from lakehouse.core.inventory.table_files import Reference, TableFiles
-from lakehouse.core.inventory.table_roots import Owners
+from lakehouse.core.inventory.table_files import Owners, Reference, TableFiles
 
 # Below this size, a data file counts as small if its table's log is not read: three quarters of
 # 16 MiB, the smallest target size that is chosen automatically.

@@ -13,7 +13,7 @@ from lakehouse.core.delta.protocol import unknown_features
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.classify import ObjectClassifier
 from lakehouse.core.inventory.objects import RECLAIMABLE, Part, StoredObject, plausible_ms
-from lakehouse.core.inventory.table_roots import Owners, table_roots
+from lakehouse.core.inventory.table_files import Owners, table_roots
 from lakehouse.core.units import HOUR_MS
 from lakehouse.core.vacuum.facts import VacuumFacts
 from lakehouse.core.vacuum.logged_files import AddedByLog, RemovedSince

@@ -9,7 +9,7 @@ from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.costs.predicted_and_actual import FIGURE_HEADS, Figure
 from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.ingest.outcome import WriteOutcome
-from lakehouse.core.vacuum.outcome import VacuumOutcome
+from lakehouse.core.vacuum.plan import VacuumOutcome
 from lakehouse.defs.dagster_records import COMMITTED
 from lakehouse.defs.metadata.markdown import markdown_table, markdown_value
 from lakehouse.defs.metadata.table import Metadata

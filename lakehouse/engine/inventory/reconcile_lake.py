@@ -14,8 +14,7 @@ from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.inventory.objects import KnownObjects, StoredObject
 from lakehouse.core.inventory.reconcile import KnownTables, Reconciliation, reconcile
 from lakehouse.core.inventory.report_manifest import Report
-from lakehouse.core.inventory.table_files import TableFiles, fold_table_files
-from lakehouse.core.inventory.table_roots import Owners, table_roots
+from lakehouse.core.inventory.table_files import Owners, TableFiles, fold_table_files, table_roots
 from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.inventory.stored_reports import (
     SCAN,

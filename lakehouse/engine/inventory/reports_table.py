@@ -43,8 +43,8 @@ from lakehouse.core.inventory.reconcile import Reconciliation
 from lakehouse.core.inventory.report_manifest import DataPart, Report
 from lakehouse.engine.compaction.noted_files import note_cold_files
 from lakehouse.engine.delta_log import TableFacts
-from lakehouse.engine.inventory.parquet_files import BATCH_ROWS, RowFiles
 from lakehouse.engine.inventory.reconcile_lake import TableOf, reconcile_report
+from lakehouse.engine.inventory.scan import BATCH_ROWS, RowFiles
 from lakehouse.engine.inventory.stored_reports import REPORTS, hours_allowed
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.retry_conflicts import retry_conflicts

@@ -23,7 +23,7 @@ from lakehouse.core.inventory.report_manifest import (
     allowed_hours,
     parse_manifest,
 )
-from lakehouse.core.inventory.table_roots import table_roots
+from lakehouse.core.inventory.table_files import table_roots
 from lakehouse.engine.inventory.report_rows import column_batches, stored_objects
 from lakehouse.engine.store import Store
 

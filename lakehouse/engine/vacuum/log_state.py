@@ -8,8 +8,7 @@ from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.paths import is_absolute
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import Broken, LakehouseError
-from lakehouse.core.inventory.table_files import TableFiles, fold_table_files
-from lakehouse.core.inventory.table_roots import Owners
+from lakehouse.core.inventory.table_files import Owners, TableFiles, fold_table_files
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import newest_first
 from lakehouse.engine.delta_log.log_segment import LogContradiction

@@ -3,10 +3,10 @@
 1. deltalake reads the table's log and returns the files of the newest version. Its dry run of
    VACUUM lists removed files. The dry run is made twice, without a retention and with the table's
    retention. The difference is the removed files that the retention keeps.
-2. If deltalake cannot answer, Spark is asked instead (`delta_dry_run.py`). deltalake cannot answer
-   if it cannot read the table's newest version, if it omits a file that the table needs according
-   to our own reading of the log, if the log has absolute paths, or if the plan has files that may
-   be deletion vectors.
+2. If deltalake cannot answer, Delta on Spark is asked instead, by a dry run of VACUUM. deltalake
+   cannot answer if it cannot read the table's newest version, if it omits a file that the table
+   needs according to our own reading of the log, if the log has absolute paths, or if the plan has
+   files that may be deletion vectors.
 
 **Safety properties** (tests in `test_second_opinion.py`)
 - A file that deltalake keeps is not confirmed, even if our plan contains it.
@@ -17,7 +17,7 @@ Source: delta-io/delta-rs python-v1.6.6, crates/core/src/operations/vacuum.rs: `
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.core.delta.paths import is_absolute, name_in_table
@@ -31,8 +31,10 @@ from lakehouse.engine.deltalake_tables import open_with_deltalake, storage_error
 from lakehouse.engine.lake import Lake
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
+
 
 _VECTORS = "deletionVectors"
 
@@ -56,8 +58,6 @@ def confirmed_by_delta(
         return []
     kept_names = kept_by_deltalake(lake, facts, data_files)
     if kept_names is None:
-        from lakehouse.engine.vacuum.delta_dry_run import confirmed_by_spark
-
         uri = lake.table_uri(facts.table)
         confirmed = confirmed_by_spark(open_spark(), uri, facts.table, data_files)
     else:
@@ -143,3 +143,100 @@ def _needed(facts: VacuumFacts) -> set[str]:
         name for name, removed_ms in files.tombstones.items() if (removed_ms or 0) >= since_ms
     }
     return recently_removed.union(files.live)
+
+
+# Limits the paths in one dry run to a few megabytes.
+_FILES_PER_DRY_RUN = 50_000
+
+
+def confirmed_by_spark(
+    spark: "SparkSession", uri: str, table: str, candidates: Sequence[Candidate]
+) -> set[str]:
+    """The names of the candidates that Delta would also delete.
+
+    `uri` is the table's address in SQL statements. `table` is the table's key, for messages.
+
+    Raises:
+        Broken: Delta would delete a file that is not a candidate.
+    """
+    from lakehouse.engine.spark import statements
+    from lakehouse.engine.spark.frames import temporary_view
+    from lakehouse.engine.spark.temporary_confs import ADAPTIVE, WHOLE_STAGE, session_confs
+
+    # For so few rows, adaptive planning and code generation take longer than the query itself.
+    quick_planning = {ADAPTIVE: "false", WHOLE_STAGE: "false"}
+    location: str = spark.sql(statements.describe_detail(uri)).select("location").collect()[0][0]
+    confirmed = set[str]()
+    with session_confs(spark, quick_planning):
+        for start in range(0, len(candidates), _FILES_PER_DRY_RUN):
+            batch = candidates[start : start + _FILES_PER_DRY_RUN]
+            names = {f"{location}/{each.name}": each.name for each in batch}
+            with temporary_view(spark, spark.createDataFrame(_inventory([*names], batch))) as view:
+                answer: list[str] = (
+                    spark.sql(statements.vacuum_dry_run(uri, view))
+                    .toArrow()
+                    .column("path")
+                    .to_pylist()
+                )
+            confirmed |= confirmed_names(answer, names, location=location, table=table)
+    return confirmed
+
+
+def confirmed_names(
+    answer: Iterable[str], names: Mapping[str, str], *, location: str, table: str
+) -> set[str]:
+    """The names of the files in Delta's answer, which contains full paths.
+
+    `names` maps the full path of each file that Delta was asked about to its name in the table,
+    which is at `location`.
+
+    Raises:
+        Broken: the answer contains a path that Delta was not asked about.
+    """
+    false_folders = {
+        f"{location}/{folder}"
+        for name in names.values()
+        for folder in _false_folders(location, name)
+    }
+    if unexpected := {*answer} - names.keys() - false_folders:
+        raise Broken(
+            f"vacuum of {table}: Delta would delete {min(unexpected)}, a file that the plan does "
+            "not contain. Nothing was deleted. Report this problem with the version of Delta"
+        )
+    return {names[path] for path in {*answer} - false_folders}
+
+
+def _false_folders(location: str, name: str) -> set[str]:
+    """Folders that a dry run wrongly returns for a candidate.
+
+    To find the folders of a file, Delta drops as many leading parts of the file's name as the
+    table's path has, even if the name does not begin with that path. Example: the path of the table
+    `s3a://b/t` has four parts, so for the file `d=1/a/b/c/e/x` Delta returns the folder `e`.
+    Source: delta-io/delta v4.4.0, DeltaFileOperations.getAllSubDirectories, and
+    VacuumCommand.includeRespectiveDirectoriesWithFilesAndSafetyCheck and getFilesFromInventory.
+    """
+    parts = name.split("/")[len(location.split("/")) :]
+    return {"/".join(parts[:end]) for end in range(1, len(parts))}
+
+
+def _inventory(paths: Sequence[str], candidates: Sequence[Candidate]) -> "pa.Table":
+    """The files as an inventory for VACUUM, with Delta's column order and types, all nullable.
+
+    `paths` must begin with the table's `location` as Delta spells it: Delta ignores other paths.
+    Source: delta-io/delta v4.4.0, VacuumCommand.getFilesFromInventory
+    """
+    import pyarrow as pa
+
+    types = [
+        ("path", pa.string()),
+        ("length", pa.int64()),
+        ("isDir", pa.bool_()),
+        ("modificationTime", pa.int64()),
+    ]
+    columns = [
+        paths,
+        [each.size_bytes for each in candidates],
+        [False] * len(candidates),
+        [each.modified_ms for each in candidates],
+    ]
+    return pa.table(columns, schema=pa.schema(types))

@@ -15,8 +15,13 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.objects import KnownObjects, Part, StoredObject, plausible_ms
 from lakehouse.core.inventory.reconcile import KnownTables, Reconciliation, TableShares, reconcile
 from lakehouse.core.inventory.report_manifest import ReportSource, parse_manifest
-from lakehouse.core.inventory.table_files import Reference, TableFiles, fold_table_files
-from lakehouse.core.inventory.table_roots import Owners, table_roots
+from lakehouse.core.inventory.table_files import (
+    Owners,
+    Reference,
+    TableFiles,
+    fold_table_files,
+    table_roots,
+)
 
 NOW = 1_795_000_000_000
 HOUR, DAY = 3_600_000, 86_400_000

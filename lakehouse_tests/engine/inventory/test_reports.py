@@ -22,7 +22,7 @@ from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.inventory.report_manifest import Report
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory import parquet_files
+from lakehouse.engine.inventory import scan as scan_module
 from lakehouse.engine.inventory.reconcile_lake import fresh_report, known_report
 from lakehouse.engine.inventory.report_rows import column_batches
 from lakehouse.engine.inventory.reports_table import _clear
@@ -74,7 +74,7 @@ def walked(store: Store) -> list[StoredObject]:
 def test_a_scan_is_a_report_that_holds_the_listing_to_the_row(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet_files, "FILE_ROWS", 4)
+    monkeypatch.setattr(scan_module, "FILE_ROWS", 4)
     for name in ODD:
         store.put(name, name.encode())
     listing = walked(store)

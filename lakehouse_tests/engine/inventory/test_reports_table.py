@@ -11,7 +11,8 @@ import pytest
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory import parquet_files, reports_table
+from lakehouse.engine.inventory import reports_table
+from lakehouse.engine.inventory import scan as scan_module
 from lakehouse.engine.inventory.reconcile_lake import fresh_report, known_report
 from lakehouse.engine.inventory.reports_table import InventoryOutcome, inventory_table, load_report
 from lakehouse.engine.lake import Lake
@@ -89,7 +90,7 @@ def test_csv_orc_and_parquet_reports_give_the_listing_to_the_row_and_a_day_is_th
             file_format=file_format,
         )
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(parquet_files, "FILE_ROWS", 5)
+            patch.setattr(scan_module, "FILE_ROWS", 5)
             outcome = load(lake, spark)
         expected += rows(listing, "bronze/t", created_ms, "/".join(manifest.split("/")[3:5]))
         assert (outcome.newly_loaded, outcome.row_count, outcome.load.object_count) == (

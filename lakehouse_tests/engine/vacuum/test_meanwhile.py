@@ -19,10 +19,10 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import DiskStore
-from lakehouse.engine.vacuum import delta_dry_run, lake_facts, run, second_opinion
+from lakehouse.engine.vacuum import lake_facts, run, second_opinion
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.plan import gather
-from lakehouse.engine.vacuum.progress import VacuumProgress
+from lakehouse.engine.vacuum.run import VacuumProgress
 from lakehouse.engine.vacuum.second_opinion import confirmed_by_delta
 from lakehouse_tests.engine.faults import (
     KEY,
@@ -436,20 +436,20 @@ def test_if_delta_keeps_everything_or_names_another_file_nothing_is_deleted(
         confirmed_by_delta(lake, nobody, facts, found)
     names = {f"file:/lake/{KEY}/{name}": name for name in PAST}
     where: dict[str, str] = {"location": f"file:/lake/{KEY}", "table": KEY}
-    assert delta_dry_run.confirmed_names([f"file:/lake/{KEY}/d=1/gone"], names, **where) == {
+    assert second_opinion.confirmed_names([f"file:/lake/{KEY}/d=1/gone"], names, **where) == {
         "d=1/gone"
     }
     with pytest.raises(
         Broken,
         match=rf"Delta would delete file:/lake/{KEY}/d=1/live, a file that the plan does not contain\. Nothing was deleted",
     ):
-        delta_dry_run.confirmed_names([*names, f"file:/lake/{KEY}/d=1/live"], names, **where)
+        second_opinion.confirmed_names([*names, f"file:/lake/{KEY}/d=1/live"], names, **where)
 
 
 def test_what_delta_takes_for_folders_of_a_deep_file_is_no_file_that_it_gives_up() -> None:
     deep = "d=1/a/b/c/e/x"
     answer = ["s3a://b/t/e", f"s3a://b/t/{deep}"]
-    assert delta_dry_run.confirmed_names(
+    assert second_opinion.confirmed_names(
         answer, {f"s3a://b/t/{deep}": deep, "s3a://b/t/e": "e"}, location="s3a://b/t", table=KEY
     ) == {deep}
 
