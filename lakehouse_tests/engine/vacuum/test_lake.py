@@ -51,7 +51,7 @@ class Counting(MemoryStore):
 
 @pytest.fixture(autouse=True)
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "hold_without_session", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr(run, "hold", lambda *_, **__: contextlib.nullcontext())
     monkeypatch.setattr(run, "confirmed_by_delta", lambda *arguments: [*arguments[-1]])
 
 
@@ -173,6 +173,6 @@ def test_a_commit_before_the_guard_was_taken_is_planned_by(
         ).append([("orphan", 1)])
         yield
 
-    monkeypatch.setattr(run, "hold_without_session", taken)
+    monkeypatch.setattr(run, "hold", taken)
     outcome = run.vacuum(LakeFacts(lake, [table]), lambda: None, table, mode="INVENTORY")
     assert (outcome.plan.version, outcome.plan.file_count, outcome.spared) == (3, 1, {})
