@@ -47,6 +47,8 @@ class Table:
     tables). An `Adopted` table has neither. A `Merge` or `Append` reads only the changes of its
     first input, and all rows of the others. `transform` takes one DataFrame per input, by its name.
 
+    `code_version` says which rows a transform computed alike; the default is a hash of its source.
+
     `evolution` decides which changes of the declaration the next write applies to the table: safe
     changes (`"ask"`), also renamed columns and wider types (`"automatic"`), or no changes
     (`"refuse"`). `renamed` maps earlier column names to present names. `location` is the
@@ -72,6 +74,7 @@ class Table:
     column_descriptions: dict[str, str] = field(default_factory=dict[str, str])
     evolution: Literal["automatic", "ask", "refuse"] = "ask"
     renamed: dict[str, str] = field(default_factory=dict[str, str])
+    code_version: str = ""
     location: str = ""
     declared_key: str = ""
     owner: str = ""
@@ -91,6 +94,10 @@ class Table:
         if self.fresh_within_hours is not None and not 0 < self.fresh_within_hours < inf:
             raise self._refused(
                 f"fresh_within_hours is {self.fresh_within_hours}. Use a number above 0."
+            )
+        if self.code_version and self.transform is None:
+            raise self._refused(
+                "code_version is set, but the table has no transform. Leave it out."
             )
         if self.source is not None:
             self._check_landed(self.source)
