@@ -8,8 +8,7 @@ import pytest
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
-from lakehouse.engine.evolution.apply import ApplyRequest, apply_changes
-from lakehouse.engine.evolution.propose import propose
+from lakehouse.engine.evolution.apply import ApplyRequest, apply_changes, propose
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, TableSession, open_lake
 from lakehouse.engine.spark.open_session import connect

@@ -17,8 +17,7 @@ from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.evolution.proposal import EvolutionOutcome
-from lakehouse.engine.evolution.apply import ApplyRequest, apply_changes
-from lakehouse.engine.evolution.propose import Proposal, propose
+from lakehouse.engine.evolution.apply import ApplyRequest, Proposal, apply_changes, propose
 from lakehouse.engine.lake import TableSession
 from lakehouse.engine.read_each_table import Found
 from lakehouse.engine.spark.open_session import connect

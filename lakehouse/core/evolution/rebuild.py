@@ -2,7 +2,7 @@
 
 A rebuild from the table's own rows changes names, types, columns or partitions. The rows stay the
 same, so tables downstream skip the rebuild. The exception is a `Merge` that has not read all rows
-yet: if columns change, it reads all rows once (`downstream.py`). A rebuild from inputs computes all
+yet: if columns change, it reads all rows once (`RebuildEffect`). A rebuild from inputs computes all
 rows of a derived table again. These rows are new to tables downstream.
 
 **Safety properties** (tests in `test_rebuild.py`)
@@ -20,22 +20,22 @@ from typing import Any, Literal
 
 from lakehouse.core.costs.compaction_estimate import Estimate, estimate, run_price
 from lakehouse.core.costs.compaction_speed import MergeWork, fit_rates
+from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.declaration.write_modes import Append
-from lakehouse.core.delta.snapshot import TableFacts
+from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite
+from lakehouse.core.delta.snapshot import Snapshot, TableFacts
 from lakehouse.core.errors import Refused
 from lakehouse.core.evolution.column_sources import (
     ColumnSource,
     breaks_change_feed,
     change_texts,
+    is_cast,
     present_columns,
 )
-from lakehouse.core.evolution.downstream import (
-    DownstreamReader,
-    RebuildEffect,
-    refuse_waiting_readers,
-)
-from lakehouse.core.text import count_of, size_text
+from lakehouse.core.evolution.column_types import type_change
+from lakehouse.core.evolution.declaration_changes import compare
+from lakehouse.core.evolution.plan import NEW_KEY, Kind
+from lakehouse.core.text import count_of, first_names, size_text
 
 # The number of passes over all rows. Each pass reads, writes and compares them: the rows are
 # written next to the table, and then into it.
@@ -45,6 +45,77 @@ _PASSES = 2
 _STATEMENTS_SECONDS = 2.5
 
 RebuildSource = Literal["rows", "inputs"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DownstreamReader:
+    """A table that reads the rebuilt table.
+
+    `waits`: it has read the table before, but not yet all new rows.
+    """
+
+    table: Table
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildEffect:
+    """A rebuild of `table`, as far as it matters to tables that read it.
+
+    - `has_same_rows`: the table is rebuilt from its own rows.
+    - `has_other_columns`: the change data feed of earlier versions cannot be read afterwards.
+    """
+
+    table: Table
+    has_same_rows: bool
+    has_other_columns: bool
+
+    def sentence_for(self, reader: DownstreamReader) -> str:
+        """What the next run of a reader will do because of the rebuild."""
+        key = reader.table.key
+        write = reader.table.write
+        # A table reads the changes of its first input, and all rows of its other inputs.
+        is_followed = reader.table.inputs[0].key == self.table.key
+        if self.has_same_rows:
+            is_interrupted = self.has_other_columns and reader.waits and is_followed
+            if is_interrupted and isinstance(write, Merge):
+                return f"{key} (Merge) reads all of {self.table.key} once, under its new columns"
+            return f"{key} ({type(write).__name__}) skips the rebuild, since the rows are the same"
+        if isinstance(write, Overwrite):
+            return f"{key} (Overwrite) computes all its rows again"
+        if not is_followed:
+            return (
+                f"{key} ({type(write).__name__}) uses the new rows in its later runs; its present"
+                " rows stay"
+            )
+        if isinstance(write, Merge):
+            return (
+                f"{key} (Merge) merges all rows once, but only rows that are newer by "
+                f"{', '.join(write.order_by)} replace its present rows. Use `lakehouse rebuild "
+                f"{key}` to compute all its rows again"
+            )
+        return (
+            f"{key} (Append) stops, since it would append rows twice. Use `lakehouse rebuild "
+            f"{key}` afterwards"
+        )
+
+
+def refuse_waiting_readers(table: Table, readers: Sequence[DownstreamReader]) -> None:
+    """Refuses a change of columns while an `Append` that follows the table has unread changes.
+
+    After the change, the `Append` could not read the change data feed of earlier versions.
+    """
+    waiting = list[str]()
+    for reader in readers:
+        is_append = isinstance(reader.table.write, Append)
+        if reader.waits and is_append and reader.table.inputs[0].key == table.key:
+            waiting.append(reader.table.key)
+    if waiting:
+        raise Refused(
+            f"rebuild of {table.key}: not all its rows have been read by {', '.join(waiting)} "
+            "(Append), and they cannot be read after the columns have changed. Use `lakehouse "
+            f"materialize {waiting[0]}` first"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,8 +234,75 @@ class RebuildOutcome:
         return {"table": self.plan.table, "plan": self.plan.as_json(), "actual": actual}
 
 
+def refuse_impossible(request: RebuildRequest, snapshot: Snapshot) -> None:
+    """Raises `Refused` if the log or the declaration shows that the rebuild is impossible."""
+    table = request.table
+    rebuild = f"rebuild of {table.key}"
+    if isinstance(table.write, Adopted):
+        raise Refused(f"{rebuild}: other programs write it, at {table.write.uri}. Use their tools")
+    if request.source == "inputs":
+        if table.source is not None:
+            raise Refused(
+                f"{rebuild}: it is loaded from landed files, and not computed from inputs. Use "
+                f"`lakehouse rebuild {table.key}`, which writes its own rows again"
+            )
+        return
+    for change in compare(table, None, snapshot).of(Kind.LANDED_WRITE_CHANGED):
+        raise Refused(f"{rebuild}: {change.sentence}. Either restore the declaration, or {NEW_KEY}")
+    _refuse_other_keys(request, snapshot)
+    _refuse_unusable_columns(request, snapshot)
+
+
+def _refuse_other_keys(request: RebuildRequest, snapshot: Snapshot) -> None:
+    """Refuses new keys, and new types of keys, for landed change data. New names are accepted."""
+    write = request.table.write
+    if request.table.source is None or not isinstance(write, Merge | History):
+        return
+    for each in request.columns:
+        is_key = each.column.name in write.keys
+        if is_key and (each.source is None or is_cast(each, snapshot)):
+            raise Refused(
+                f"rebuild of {request.table.key}: {each.column.name} is a key of its change data, "
+                "and deleted keys are stored under its existing type. Either restore the "
+                f"declaration, or {NEW_KEY}"
+            )
+
+
+def _refuse_unusable_columns(request: RebuildRequest, snapshot: Snapshot) -> None:
+    """Refuses columns that the rebuilt table cannot have.
+
+    These are columns whose source the table lacks, values that cannot be converted, and partition
+    columns that are not among the columns.
+    """
+    rebuild = f"rebuild of {request.table.key}"
+    types = {column.name: column.type for column in snapshot.columns}
+    for each in request.columns:
+        if each.source is None:
+            continue
+        old_type = types.get(each.source)
+        new_type = each.column.type
+        if old_type is None:
+            names = first_names([*types], most=20)
+            raise Refused(f"{rebuild}: the table has no column {each.source}. Use one of {names}")
+        if not type_change(old_type, new_type).is_possible:
+            raise Refused(
+                f"{rebuild}: {each.source} is {old_type} and cannot become {new_type}. Either "
+                "restore its type, or add a column of the new type"
+            )
+    write = request.table.write
+    if not isinstance(write, Append) or not request.columns:
+        return
+    names = {each.column.name for each in request.columns}
+    for name in write.partition_by:
+        if name not in names:
+            raise Refused(
+                f"{rebuild}: the table is to be partitioned by {name}, which is not one of its "
+                "columns. Use a column of the table"
+            )
+
+
 def rebuild_plan(request: RebuildRequest, facts: RebuildFacts) -> RebuildPlan:
-    """The plan of a rebuild that `rebuild_limits` allows.
+    """The plan of a rebuild that `refuse_impossible` allows.
 
     Raises:
         Refused: a cast would change the values of some rows, or an `Append` downstream has not

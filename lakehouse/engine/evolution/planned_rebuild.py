@@ -8,15 +8,16 @@ from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.delta.commits import is_news
 from lakehouse.core.errors import Refused
 from lakehouse.core.evolution.column_sources import declared_sources
-from lakehouse.core.evolution.downstream import DownstreamReader, refuse_waiting_readers
 from lakehouse.core.evolution.rebuild import (
+    DownstreamReader,
     RebuildFacts,
     RebuildPlan,
     RebuildRequest,
     RebuildSource,
     rebuild_plan,
+    refuse_impossible,
+    refuse_waiting_readers,
 )
-from lakehouse.core.evolution.rebuild_limits import refuse_impossible
 from lakehouse.core.ingest import derived_increments
 from lakehouse.core.ingest.derived_increments import ReadAll
 from lakehouse.core.reasons import Reason

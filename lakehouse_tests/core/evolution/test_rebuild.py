@@ -13,15 +13,15 @@ from lakehouse.core.evolution.column_sources import (
     declared_sources,
     present_columns,
 )
-from lakehouse.core.evolution.downstream import DownstreamReader
 from lakehouse.core.evolution.rebuild import (
+    DownstreamReader,
     RebuildFacts,
     RebuildPlan,
     RebuildRequest,
     RebuildSource,
     rebuild_plan,
+    refuse_impossible,
 )
-from lakehouse.core.evolution.rebuild_limits import refuse_impossible
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore
 

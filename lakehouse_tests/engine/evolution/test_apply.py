@@ -8,10 +8,10 @@ import pytest
 from lakehouse import Append, Landing, Table
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.errors import Refused
+from lakehouse.core.evolution.plan import Kind
 from lakehouse.defs.keys import table_key
 from lakehouse.engine.evolution import apply
-from lakehouse.engine.evolution.apply import ApplyRequest, apply_changes
-from lakehouse.engine.evolution.propose import propose
+from lakehouse.engine.evolution.apply import ApplyRequest, apply_changes, propose
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse_tests.engine.example import facts_of, land, rows_of
@@ -78,7 +78,7 @@ def test_a_table_that_others_write_is_refused(lake: Lake) -> None:
             ask()
 
 
-def test_a_function_that_uses_the_new_name_too_early_is_refused_in_words(
+def test_a_function_is_planned_against_its_inputs_as_they_will_be(
     lake: Lake, spark: "SparkSession", capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Both declarations changed at once, and the input has not followed yet."""
@@ -95,11 +95,21 @@ def test_a_function_that_uses_the_new_name_too_early_is_refused_in_words(
 
     write_table(lake, spark, copies("city"))
     session = TableSession(lake=lake, spark=spark, table=copies("town"))
-    with pytest.raises(
-        Refused,
-        match=r"name `town` cannot be resolved.* Use `lakehouse evolve plan bronze/shops` to see whether an input waits",
-    ):
+    with pytest.raises(Refused, match=r"name `town` cannot be resolved.* Correct the function"):
         propose(session, [FIRST, session.table])
+
+    # A plan takes the input as it will be. The change itself waits for the input.
+    towns = shops("id BIGINT, town STRING, n INT", renamed={"city": "town"})
+    session = replace(session, table=replace(session.table, inputs=(towns,)))
+    tables = (towns, session.table)
+    plan = propose(session, tables).plan
+    assert plan is not None and [each.kind for each in plan.changes][:1] == [Kind.COLUMN_RENAMED]
+    request = ApplyRequest(tables=tables)
+    with pytest.raises(Refused, match="Use `lakehouse evolve plan bronze/shops` to see whether"):
+        apply_changes(session, request, quiet)
+    for table in tables:
+        apply_changes(replace(session, table=table), request, quiet)
+    assert rows_of(spark, lake, "silver/shops", "id", "town") == [(1, "Rome")]
     assert "JVM stacktrace" not in "".join(capfd.readouterr())
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from lakehouse import Append, Debezium, Landing, Merge, Table
 from lakehouse.core.errors import Refused
-from lakehouse.engine.evolution.apply import ApplyRequest, apply_changes
-from lakehouse.engine.evolution.propose import propose
+from lakehouse.engine.evolution.apply import ApplyRequest, apply_changes, propose
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse_tests.engine.example import facts_of, land
