@@ -161,7 +161,9 @@ def _rebuild(terminal: Terminal) -> dict[str, Any]:
     story = LogBuilder(DiskStore(terminal.root), "bronze/t")
     facts = story.create().append([("a", 1)]).facts()
     table = Table(
-        key="bronze/t", source=Landing(prefix="landing/t/", format="json"), write=Append()
+        key="bronze/t",
+        source=Landing(prefix="landing/t/", format="json", schema="id BIGINT"),
+        write=Append(),
     )
     columns = present_columns(facts.snapshot)
     request = RebuildRequest(table=table, source="rows", columns=columns)

@@ -35,7 +35,7 @@ DOCUMENTS = {
     "schema": (
         "lakehouse schema TABLE",
         (
-            "`by` is `declared`, `derived`, `infer`, or the policy of `new_columns`. `history` lists "
+            "`by` is `declared`, `derived`, or the policy of `new_columns`. `history` lists "
             "added columns in order."
         ),
     ),

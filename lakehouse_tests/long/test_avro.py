@@ -7,9 +7,6 @@ from lakehouse_tests.engine.ingest.test_formats import as_avro
 from lakehouse_tests.engine.ingest.test_formats import (
     test_rows_in_are_rows_loaded_and_rows_quarantined_and_a_damaged_file_stands_alone as check_rows,
 )
-from lakehouse_tests.engine.ingest.test_inferred import (
-    test_the_types_of_a_file_are_pinned_and_hold_its_values as check_types,
-)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,9 +16,3 @@ def test_rows_in_are_rows_loaded_and_rows_quarantined_and_a_damaged_file_stands_
     lake: Lake, spark: "SparkSession"
 ) -> None:
     check_rows(lake, spark, ".avro", as_avro, {"format": "avro"})
-
-
-def test_the_types_of_a_file_are_pinned_and_hold_its_values(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    check_types(lake, spark, "avro")

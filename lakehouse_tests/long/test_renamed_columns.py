@@ -330,10 +330,10 @@ def test_changes_go_on_after_the_columns_and_the_key_were_renamed(
     load_after(lake, spark)
 
 
-def test_an_inferred_or_added_column_that_was_renamed_keeps_its_record_and_takes_both_names(
+def test_an_added_column_that_was_renamed_keeps_its_record_and_takes_both_names(
     lake: Lake, spark: "SparkSession"
 ) -> None:
-    """Retried lines of CSV have the pinned fields, by whichever name."""
+    """Retried lines of CSV have the declared fields, by whichever name."""
     landing = Landing(prefix=PREFIX, format="csv", new_columns="add")
     before = Table(key="bronze/people", source=landing, write=Append())
     after = replace(before, renamed={"city": "town", "fee": "charge"})

@@ -132,24 +132,3 @@ def test_an_overwrite_keeps_its_rows_where_those_of_the_newest_file_cannot_be_wr
         ["2.json"],
     )
     assert quarantined(lake) == [("2.json", None)]
-
-
-def test_files_that_each_hold_a_good_row_and_a_bad_one_are_set_aside_and_pin_no_schema(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    inferred = replace(
-        PARTS, source=replace(SOURCE, schema=None, new_columns="rescue", derived=HALVED)
-    )
-    put(lake, "a.json", part(1, 2), part(2, 3))
-    put(lake, "b.json", part(3, 5), part(4, 4))
-    outcome = write_table(lake, spark, inferred)
-    assert ([aside.name for aside in outcome.set_aside], lake.facts(PARTS.key)) == (
-        ["a.json", "b.json"],
-        None,
-    )
-    put(lake, "c.json", {"id": "x", "size": 4})
-    assert write_table(lake, spark, inferred).reason is Reason.BATCH_READY
-    assert (rows_in(lake, PARTS.key, "id", "half"), quarantined(lake)) == (
-        [("x", 2.0)],
-        [("a.json", None), ("b.json", None)],
-    )

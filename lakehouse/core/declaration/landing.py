@@ -98,15 +98,15 @@ _PLAIN_CSV = Csv()
 class Landing:
     """Files that other programs write below `prefix`, a path relative to the lake's root.
 
-    `schema` is a Spark DDL string of the fields in the files. If it is not declared, it is inferred
-    once, from the first batch. `derived` maps additional columns to SQL expressions over these
-    fields. Records that do not parse, or that lack a `required` field, go to quarantine. Column
-    names that start with `_` are reserved for the lake. With `changes`, the files hold change data.
+    `schema` is a Spark DDL string of the fields in the files. `derived` maps additional columns to
+    SQL expressions over these fields. Records that do not parse, or that lack a `required` field,
+    go to quarantine. Column names that start with `_` are reserved for the lake. With `changes`,
+    the files hold change data.
     """
 
     prefix: str
     format: str
-    schema: str | None = None
+    schema: str = ""
     derived: dict[str, str] = field(default_factory=dict[str, str])
     required: tuple[str, ...] = ()
     null_value: str | None = None
@@ -203,25 +203,18 @@ class Landing:
 
     def _check_columns(self) -> None:
         names = field_names(self.schema)
-        if self.schema is None and self.changes is not None:
+        if not self.schema:
             raise Refused(
-                "Landing.schema is missing, but needed with"
-                f" changes={type(self.changes).__name__}(…). Use the source table's columns."
+                "Landing.schema is missing. Use `lakehouse schema FILE` with one of the files: it"
+                " prints a schema to copy."
             )
-        if self.schema is None and not self.csv.header:
-            raise Refused(
-                "Landing.schema is missing, and Csv.header is False, so columns have no names. Use"
-                " schema=, or files with a header."
-            )
-        if self.schema is not None and not names:
+        if not names:
             raise Refused(
                 f"Landing.schema is {self.schema!r}. Use a Spark DDL string, like 'order_id STRING,"
                 " placed_at TIMESTAMP'."
             )
         check_columns("Landing.schema and derived", (*names, *self.derived))
-        check_columns(
-            "Landing.required", self.required, among=None if self.schema is None else names
-        )
+        check_columns("Landing.required", self.required, among=names)
         reserved = [name for name in (*names, *self.derived) if name.startswith("_")]
         if reserved:
             raise Refused(
@@ -282,11 +275,6 @@ class Landing:
         """The source of the changes. Only valid for change data."""
         assert self.changes is not None, f"{self.prefix} has no change data"
         return self.changes
-
-    @property
-    def known_columns(self) -> tuple[str, ...] | None:
-        """`column_names`, or `None` while the schema is neither declared nor inferred."""
-        return None if self.schema is None else self.column_names
 
 
 def retried_folder(table_key: str) -> str:

@@ -110,7 +110,7 @@ class Table:
         words = ("automatic", "ask", "refuse")
         if self.evolution not in words:
             raise self._refused(f"evolution is {self.evolution!r}. Use one of {words}.")
-        columns = None if self.source is None else self.source.known_columns
+        columns = None if self.source is None else self.source.column_names
         check_renamed(f"Table {self.key}: renamed", self.renamed, columns)
 
     def _check_upkeep(self) -> None:
@@ -118,7 +118,7 @@ class Table:
             f"Table {self.key}",
             self.compaction.data_layout,
             partition_by=self.write.partition_by if isinstance(self.write, Append) else (),
-            columns=None if self.source is None else self.source.known_columns,
+            columns=None if self.source is None else self.source.column_names,
         )
         types: dict[str, str | None] | None = None
         if self.source is not None:
@@ -130,9 +130,7 @@ class Table:
                 " could delete rows that the archive has not taken yet. Use archive alone"
             )
         if self.ttl is not None:
-            # Without a schema, only the derived columns are declared.
-            ttl_types = types if self.source is not None and self.source.schema else None
-            check_ttl(f"Table {self.key}: ttl", self.ttl, self.write, ttl_types)
+            check_ttl(f"Table {self.key}: ttl", self.ttl, self.write, types)
         if self.archive is not None:
             check_archive(f"Table {self.key}: archive", self.archive, self.write, types)
         self._check_properties()
@@ -173,7 +171,7 @@ class Table:
             )
 
     def _check_landed(self, source: Landing) -> None:
-        columns = source.known_columns
+        columns = source.column_names
         described_columns = [*self.column_descriptions]
         check_columns(f"Table {self.key}: column_descriptions", described_columns, among=columns)
         if self.inputs:
@@ -191,7 +189,7 @@ class Table:
             check_columns(
                 f"Table {self.key}: Append.partition_by", self.write.partition_by, among=columns
             )
-            if columns is not None and len(self.write.partition_by) == len(columns):
+            if len(self.write.partition_by) == len(columns):
                 raise self._refused(
                     f"all {len(columns)} columns are in partition_by. Leave at least one out."
                 )

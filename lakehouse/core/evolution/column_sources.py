@@ -91,13 +91,13 @@ def declared_sources(
 def columns_without_spark(
     table: Table, snapshot: Snapshot, added: Iterable[str] = ()
 ) -> tuple[Column, ...] | None:
-    """The declared columns of a landed table; `None` for a table whose schema is not declared.
+    """The declared columns of a landed table; `None` for a derived table.
 
     The type of a derived column is empty, since it is unknown without Spark. Columns that
     the lake adds (names that begin with `_`, and those of `History`) and columns `added` for
     undeclared fields are taken unchanged from the table.
     """
-    if table.source is None or table.source.schema is None:
+    if table.source is None:
         return None
     types = {name: simple_type(text) for name, text in field_types(table.source.schema)}
     names = table.source.column_names

@@ -1,10 +1,13 @@
 """The records of a landed file. Each becomes a row or goes to quarantine."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
+from lakehouse.core.declaration.change_sources import Dms
+from lakehouse.core.declaration.column_names import field_names
 from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.declaration.table import Table
 
 MIB = 1024 * 1024
 # The maximum size of a record. Jackson, which parses JSON for Spark, accepts no text of more than
@@ -53,6 +56,27 @@ class RenamedLanding(Landing):
     """
 
     earlier_names: Mapping[str, str]
+
+
+def with_renamed_fields(table: Table) -> Table:
+    """The table with a landing that also accepts earlier names of its renamed columns."""
+    return replace(table, source=with_earlier_names(table.landing, table.renamed))
+
+
+def with_earlier_names(landing: Landing, renamed: Mapping[str, str]) -> Landing:
+    """The landing for files that may still have the earlier names of the `renamed` columns."""
+    if not renamed:
+        return landing
+    # Files have no derived columns, under any name.
+    names = {old: new for old, new in renamed.items() if new not in landing.derived}
+    if isinstance(landing.changes, Dms):
+        # A renamed column's before-image has the new name, too.
+        prefix = landing.changes.before_prefix
+        declared = field_names(landing.schema)
+        images = {f"{prefix}{old}": f"{prefix}{new}" for old, new in names.items()}
+        names |= {old: new for old, new in images.items() if new in declared}
+    declaration = {each.name: getattr(landing, each.name) for each in fields(Landing)}
+    return RenamedLanding(**declaration, earlier_names=names)
 
 
 def earlier_names(landing: Landing) -> Mapping[str, str]:

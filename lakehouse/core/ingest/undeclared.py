@@ -29,7 +29,7 @@ RESCUED = "_rescued"
 MOST_COLUMNS = 1_000
 _LONGEST_NAME = 255
 # Source: delta-io/delta v4.4.0, SchemaUtils.checkFieldNames, for tables without column mapping.
-_NO_NAME = re.compile(r"[ ,;{}()\n\t=\x00-\x1f]")
+NO_NAME = re.compile(r"[ ,;{}()\n\t=\x00-\x1f]")
 # Fields that `add.fields` adds to an unwrapped row, each after two underscores.
 # Source: Debezium's reference, "New Record State Extraction", and `source` of its connectors
 _EVENT_FIELDS = (
@@ -56,7 +56,8 @@ _WIDER: dict[frozenset[str], str] = {
 class AddedColumn:
     """A column that was added at `at_ms` for an undeclared field of `file`.
 
-    `policy` is `Landing.new_columns` at that time, or "infer" for an inferred schema.
+    `policy` is `Landing.new_columns` at that time, or "infer" if an earlier version of this program
+    inferred the schema.
     """
 
     name: str
@@ -200,8 +201,7 @@ class NewColumns:
 
     def __post_init__(self) -> None:
         self._taken = dict.fromkeys(_declared(self.landing))
-        if self.landing.schema is not None:
-            self._taken |= dict.fromkeys(HISTORY_COLUMNS)
+        self._taken |= dict.fromkeys(HISTORY_COLUMNS)
         self._taken |= {column.name.lower(): column.name for column in self.known}
 
     def see(self, undeclared: str, file: str) -> None:
@@ -251,7 +251,7 @@ class NewColumns:
             is_name = (
                 0 < len(name) <= _LONGEST_NAME
                 and not name.startswith("_")
-                and not _NO_NAME.search(name)
+                and not NO_NAME.search(name)
             )
             added_count = sum(each is not None for each in self._taken.values())
             has_room = added_count + len(self.landing.column_names) < MOST_COLUMNS

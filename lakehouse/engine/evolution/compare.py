@@ -22,6 +22,7 @@ from lakehouse.core.evolution.plan import EvolutionPlan, WrittenRows
 from lakehouse.core.evolution.required_values import needs_statistics, required_missing
 from lakehouse.core.ingest import derived_increments
 from lakehouse.core.ingest.outcome import WriteOutcome
+from lakehouse.core.ingest.records import with_renamed_fields
 from lakehouse.core.ingest.undeclared import columns_in_force
 from lakehouse.engine.delta_log import TableFacts, newest_first
 from lakehouse.engine.delta_log.log_segment import LogChanged
@@ -172,15 +173,13 @@ def declared_rows(
         from lakehouse.engine.ingest.derive import facts_of_inputs, transformed
 
         return transformed(session, facts_of_inputs(session.lake, session.table))
-    from lakehouse.core.ingest.inferred import pinned_table
     from lakehouse.engine.ingest.batch_rows import no_rows
 
     landing = session.table.landing
-    # The schema may not be declared, but inferred from the first files and recorded in the ledger.
     ledger = PlannedBatches(session.lake.store, session.key, prefix=landing.prefix).ledger()
-    pinned = pinned_table(session.table, ledger.columns, is_loaded=bool(ledger.last_taken))
-    added = columns_in_force(ledger.columns, pinned.landing)
-    return no_rows(replace(session, table=pinned), added, facts)
+    table = with_renamed_fields(session.table)
+    added = columns_in_force(ledger.columns, table.landing)
+    return no_rows(replace(session, table=table), added, facts)
 
 
 def _as_declared(session: TableSession) -> "DataFrame":

@@ -70,7 +70,7 @@ def csv_texts(record: "Column", landing: Landing, names: "list[str]", corrupt: s
 
 def csv_types(lines: "DataFrame", landing: Landing) -> "list[StructField]":
     """The declared fields with their types and comments."""
-    empty = F.from_csv(F.lit(""), landing.schema or "").alias("row")
+    empty = F.from_csv(F.lit(""), landing.schema).alias("row")
     row_type = lines.select(empty).schema[0].dataType
     return row_type.fields  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -36,13 +36,12 @@ from lakehouse.core.ingest.records import (
     earlier_names,
 )
 from lakehouse.core.ingest.undeclared import others_in_row
-from lakehouse.engine.ingest.avro_rows import avro_dates, avro_rows, avro_types
+from lakehouse.engine.ingest.avro_rows import avro_dates, avro_rows
 from lakehouse.engine.ingest.dates_to_iso import BeyondPython, DateTexts
 from lakehouse.engine.ingest.parquet_rows import (
     decoded_rows,
     parquet_batches,
     parquet_dates,
-    parquet_types,
 )
 
 _SHOWN_CHARACTERS = 1_000
@@ -69,17 +68,6 @@ def read_rows(data: bytes, landing: Landing, *, max_content_bytes: int) -> Itera
     for number, (row, problem) in enumerate(rows, start=1):
         record = _record(number, row, dates, fields, landing)
         yield record if problem is None else record._replace(problem=problem)
-
-
-def file_types(data: bytes, format: str) -> dict[str, str]:
-    """The columns of a Parquet or Avro file, with SQL types that can store their values.
-
-    Empty for a damaged file; `read_rows` reports its error.
-    """
-    try:
-        return parquet_types(data) if format == "parquet" else avro_types(data)
-    except Exception:  # the readers raise arbitrary exceptions for damaged bytes
-        return {}
 
 
 def _decode_fully(data: bytes, format: str, limit: int) -> DateTexts:

@@ -38,9 +38,9 @@ from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.ingest.batches import Batch, KnownFile, KnownFiles, LandedFile, Ledger
 from lakehouse.core.ingest.choose_files import BatchPlan, choose_batch, repeat_batch
-from lakehouse.core.ingest.inferred import pinned_table
 from lakehouse.core.ingest.judge_read_file import judge_file, settle_batch
 from lakehouse.core.ingest.outcome import WriteOutcome, quarantine_sentence
+from lakehouse.core.ingest.records import with_renamed_fields
 from lakehouse.core.ingest.undeclared import columns_in_force
 from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.core.text import count_of, names_in_parentheses
@@ -104,10 +104,9 @@ class LandingLoad:
                     plan = choose_batch(files, ledger, landing, table.write)
                 else:
                     plan = repeat_batch(unfinished)
-                pinned = pinned_table(table, ledger.columns, is_loaded=bool(ledger.last_taken))
                 if plan.batch is None:
                     break
-                session = replace(self._session, table=pinned)
+                session = replace(self._session, table=with_renamed_fields(table))
                 facts = self._load_batch(session, plan, plan.batch, ledger, facts)
                 ledger = batches.ledger()
         last_batch = last_in_log(table.key, facts)
@@ -148,11 +147,11 @@ class LandingLoad:
         outcome = commit_rows.outcome_of(
             lake, table, before=self._facts_before, after=after, explanation=explanation
         )
-        inferred = [column.name for batch in self._loaded for column in batch.columns]
+        from_files = [column.name for batch in self._loaded for column in batch.columns]
         return replace(
             outcome,
             **self._counts,
-            columns_added=tuple(dict.fromkeys([*inferred, *outcome.columns_added])),
+            columns_added=tuple(dict.fromkeys([*from_files, *outcome.columns_added])),
             files_read=len(files),
             set_aside=set_aside,
         )
@@ -174,7 +173,6 @@ class LandingLoad:
         key = session.key
         if plan.is_new:
             batch, parsed = self._read_new(session, plan, planned, ledger, facts)
-            session = replace(session, table=pinned_table(session.table, batch.columns))
         else:
             batch = staged_again(lake.store, key, planned, session.table.landing)
             parsed = _parse(session, batch, ledger, facts)
@@ -251,8 +249,7 @@ class LandingLoad:
         )
         staged = stage(session.lake.store, session.key, planned, landing, known_files)
         batch = replace(staged.batch, columns=staged.columns)
-        pinned = replace(session, table=pinned_table(table, staged.columns))
-        parsed = _parse(pinned, batch, ledger, facts)
+        parsed = _parse(session, batch, ledger, facts)
         judged = [
             judge_file(file, entries[file.name], staged.files[file.name], is_overwrite=is_overwrite)
             for file in planned.files

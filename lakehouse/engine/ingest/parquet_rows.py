@@ -1,5 +1,6 @@
 """The rows of a landed Parquet file, decoded in small batches, and the types of its columns."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -16,6 +17,27 @@ from lakehouse.engine.ingest.dates_to_iso import DateTexts, TextOf, file_calenda
 # The number of rows in a decoded batch. It is small, because a value that the file's dictionary
 # stores once takes memory in each decoded row.
 _ROWS_AT_ONCE = 100
+# The SQL types of Arrow's other types. What is not here is read as a text.
+_PLAIN_TYPES = {
+    "bool": "BOOLEAN",
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INT",
+    "int64": "BIGINT",
+    "uint8": "SMALLINT",
+    "uint16": "INT",
+    "uint32": "BIGINT",
+    "uint64": "DECIMAL(20,0)",
+    "halffloat": "FLOAT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "date32[day]": "DATE",
+    "date64[ms]": "DATE",
+    "binary": "BINARY",
+    "large_binary": "BINARY",
+    "binary_view": "BINARY",
+}
+_PLAIN_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 # The greatest precision of a decimal in Spark.
 _MOST_DIGITS = 38
 
@@ -82,8 +104,15 @@ def parquet_dates(data: bytes) -> DateTexts:
 
 
 def parquet_types(data: bytes) -> dict[str, str]:
-    """For each column of a Parquet file, an SQL type that can store its values."""
-    return {field.name: _sql_type(field.type) for field in pq.read_schema(pa.BufferReader(data))}
+    """For each column of a Parquet file, the SQL type that stores its values without loss."""
+    with _open_file(data) as file:
+        leaves = [file.schema.column(index) for index in range(file.metadata.num_columns)]
+        # INT96 is an instant, which Arrow reads as a time without a zone.
+        instants = {leaf.path.split(".")[0] for leaf in leaves if leaf.physical_type == "INT96"}
+        return {
+            field.name: _sql_type(field.type, is_int96=field.name in instants)
+            for field in file.schema_arrow
+        }
 
 
 def decimal_type(precision: int, scale: int) -> str:
@@ -219,18 +248,30 @@ def _of_map(key: TextOf | None, item: TextOf | None) -> TextOf:
     return replaced
 
 
-def _sql_type(kind: pa.DataType) -> str:
+def _sql_type(kind: pa.DataType, *, is_int96: bool) -> str:
     is_a = pa.types
+    inner = partial(_sql_type, is_int96=is_int96)
+    if is_a.is_dictionary(kind):
+        return inner(kind.value_type)
     if is_a.is_decimal(kind):
         return decimal_type(kind.precision, kind.scale)
     if is_a.is_timestamp(kind):
-        return "TIMESTAMP" if kind.tz else "STRING"
-    if is_a.is_boolean(kind):
-        return "BOOLEAN"
-    if is_a.is_floating(kind):
-        return "DOUBLE"
-    if is_a.is_date(kind):
-        return "DATE"
-    if is_a.is_integer(kind) and not is_a.is_uint64(kind):
-        return "BIGINT"
-    return "STRING"
+        return "TIMESTAMP" if kind.tz or is_int96 else "TIMESTAMP_NTZ"
+    if is_a.is_list(kind) or is_a.is_large_list(kind) or is_a.is_fixed_size_list(kind):
+        return f"ARRAY<{inner(kind.value_type)}>"
+    if is_a.is_map(kind):
+        # Spark reads the key of a JSON object only as a text, or as a number.
+        is_nested = is_a.is_nested(kind.key_type)
+        return "STRING" if is_nested else f"MAP<{inner(kind.key_type)}, {inner(kind.item_type)}>"
+    if is_a.is_struct(kind):
+        members = [kind.field(index) for index in range(kind.num_fields)]
+        names = {member.name.lower() for member in members}
+        if not members or len(names) < len(members):
+            return "STRING"
+        texts = [f"{_quoted(member.name)}: {inner(member.type)}" for member in members]
+        return f"STRUCT<{', '.join(texts)}>"
+    return _PLAIN_TYPES.get(str(kind), "STRING")
+
+
+def _quoted(name: str) -> str:
+    return name if _PLAIN_NAME.fullmatch(name) else f"`{name.replace('`', '``')}`"

@@ -7,7 +7,7 @@ machine may stage a batch of the same number.
 """
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import chain, islice
@@ -18,14 +18,6 @@ from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, KnownFile, KnownFiles, LandedFile
 from lakehouse.core.ingest.file_text import begins_with, content_digest, mark_text, text_chunks
-from lakehouse.core.ingest.inferred import (
-    GIVES_NO_SCHEMA,
-    FirstFile,
-    has_record,
-    infer_columns,
-    landing_to_infer,
-    pinned_landing,
-)
 from lakehouse.core.ingest.judge_read_file import FileRead
 from lakehouse.core.ingest.records import TextMark, Unreadable, earlier_names
 from lakehouse.core.ingest.undeclared import AddedColumn, NewColumns
@@ -33,7 +25,6 @@ from lakehouse.core.text import count_of
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.ingest.landed_contents import (
     UNPACKED_TIMES,
-    Content,
     compression_of,
     landed_records,
     read_contents,
@@ -48,8 +39,7 @@ class Staged:
     """A staged batch.
 
     `files` are the files that were read or are archived, by name, and `gone` the missing files. All
-    other planned files are left to the next batch. `columns` are the columns of an inferred schema,
-    and new columns for undeclared fields.
+    other planned files are left to the next batch. `columns` are new columns for undeclared fields.
     """
 
     batch: Batch
@@ -63,14 +53,10 @@ def stage(
 ) -> Staged:
     """Reads the files of a batch, and stages their records.
 
-    Without `known`, the batch is an earlier one, which is staged as it was planned. If no schema is
-    known, it is inferred from the first files. If that fails, only these are read, to be set aside.
-    All others are left to the next batch, as are the last files if too many bytes are unpacked.
+    Without `known`, the batch is an earlier one, which is staged as it was planned. The last files
+    are left to the next batch if too many bytes are unpacked.
     """
-    groups = read_contents(store, batch, stops_at_archived=known is None)
-    first_group = next(groups, []) if landing.schema is None else []
-    inferred = _inferred(first_group, landing, batch.prefix) if first_group else ()
-    landing = pinned_landing(landing, inferred)
+    contents = chain.from_iterable(read_contents(store, batch, stops_at_archived=known is None))
     shape = _shape(landing)
     new = NewColumns(landing=landing, known=())
     if known is not None:
@@ -80,9 +66,6 @@ def stage(
     reader = _FileReader(parts, landing, batch.prefix)
     read = dict[str, FileRead]()
     gone = set[str]()
-    contents: Iterable[Content] = first_group
-    if landing.schema is not None:
-        contents = chain(first_group, chain.from_iterable(groups))
     for content in contents:
         file = content.file
         data = content.data
@@ -108,7 +91,7 @@ def stage(
         record_count=sum(each.record_count for each in read.values()),
         shape=shape,
     )
-    columns = (*inferred, *new.columns(now_ms()))
+    columns = new.columns(now_ms())
     return Staged(batch=batch, files=read, gone=frozenset(gone), columns=columns)
 
 
@@ -265,10 +248,6 @@ class _FileReader:
         path = f"{self._prefix}{file.name}"
         count = 0
         try:
-            if landing.schema is None:
-                records = landed_records(file.name, data, landing_to_infer(landing))
-                has_some = has_record(records, landing)
-                return replace(read, problem=GIVES_NO_SCHEMA if has_some else None)
             records = landed_records(file.name, data, landing, until_byte)
             for record in islice(records, read.loaded_records, None):
                 self._parts.add(path, file.modified_ms, record, read.digest)
@@ -281,20 +260,3 @@ class _FileReader:
             return read
         text = mark_text(text_chunks(data, compression))
         return replace(read, text_bytes=text.size_bytes, text_digest=text.digest)
-
-
-def _inferred(group: Sequence[Content], landing: Landing, prefix: str) -> tuple[AddedColumn, ...]:
-    plain = landing_to_infer(landing)
-    has_types = landing.format in ("parquet", "avro")
-
-    def first_file(name: str, data: bytes) -> FirstFile:
-        types = None
-        if has_types:
-            from lakehouse.engine.ingest.landed_rows import file_types
-
-            types = file_types(data, landing.format)
-        records = landed_records(name, data, plain)
-        return FirstFile(path=f"{prefix}{name}", records=records, types=types)
-
-    files = (first_file(each.file.name, each.data) for each in group if each.data is not None)
-    return infer_columns(files, landing, now_ms())

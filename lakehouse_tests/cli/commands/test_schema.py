@@ -1,9 +1,6 @@
 """`lakehouse schema`: where the columns of a landed table come from."""
 
-from dataclasses import replace
 from pathlib import Path
-
-import pytest
 
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.ingest.undeclared import AddedColumn
@@ -45,63 +42,24 @@ def test_declared_columns_stand_before_those_that_came_and_one_declared_since_is
     )
 
 
-WITHOUT_SCHEMA = """
-from lakehouse import Append, Landing, Table
-orders = Table(key="bronze/orders", source=Landing(prefix="landing/orders/", format="json"{more}), write=Append(){renamed})
-"""
+CSV = b"\xef\xbb\xbfid;amount;Unit Price;at\r\n007;9,50;1;2024-01-15\r\n8;NA;2;2024-01-15 10:00\r\n"
+JSON = b'[{"id": 1, "who": {"a": [1, 2.5], "b": null}}, {"id": 2, "who": {"c": "2024-01-15"}}]'
 
 
-def test_an_inferred_schema_is_told_with_its_origin_also_when_it_is_declared_since(
-    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    for name, more, renamed in (
-        ("not_declared", "", ""),
-        ("declared_since", ", schema='id BIGINT'", ""),
-        ("renamed_since", "", ", renamed={'amount': 'total'}"),
-        ("both_since", ", schema='total BIGINT'", ", renamed={'amount': 'total'}"),
-    ):
-        text = WITHOUT_SCHEMA.format(more=more, renamed=renamed)
-        (tmp_path / f"{name}.py").write_text(text)
-    terminal.environ["LAKEHOUSE_TABLES"] = "not_declared"
-    unknown = {
-        "table": "bronze/orders",
-        "schema": None,
-        "new_columns": "rescue",
-        "columns": [],
-        "history": [],
-    }
-    assert terminal.json("schema", "bronze/orders") == unknown
-    assert terminal.run("schema", "bronze/orders").stdout.startswith(
-        "bronze/orders: no schema is declared, and none has been inferred yet. It will be inferred from the first batch of landed files\n"
-    )
-    batches = PlannedBatches(DiskStore(terminal.root), "bronze/orders", prefix="landing/orders/")
-    pinned = [replace(HAIL, name=name, policy="infer") for name in ("id", "amount")]
-    batches.plan(Batch(number=1, files=(), prefix="landing/orders/", columns=(*pinned, HAIL)))
-    document = terminal.json("schema", "bronze/orders")
-    assert document["schema"] == "inferred" and document["columns"] == document["history"]
-    origins = [(each["name"], each["by"], each["file"]) for each in document["columns"]]
-    assert origins == [
-        ("id", "infer", HAIL.file),
-        ("amount", "infer", HAIL.file),
-        ("hail", "add", HAIL.file),
+def test_a_schema_to_declare_is_printed_for_a_file(terminal: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(CSV)
+    assert terminal.run("schema", str(tmp_path / "a.csv")).stdout.splitlines() == [
+        "Landing(",
+        '    prefix="landing/…/",',
+        '    format="csv",',
+        '    schema="id STRING, amount DOUBLE, at TIMESTAMP",',
+        "    csv=Csv(delimiter=';', decimal=','),",
+        "    null_value='NA',",
+        ")",
+        "# Names that cannot be columns, whose values are kept in _rescued: 'Unit Price'",
     ]
-    since = terminal.json("schema", "bronze/orders", LAKEHOUSE_TABLES="declared_since")
-    assert since["schema"] == "declared" and since["history"] == document["history"]
-    assert [(each["name"], each["by"], each["file"]) for each in since["columns"]] == [
-        ("id", "declared", HAIL.file),
-        *origins[1:],
-    ]
-    renamed = terminal.json("schema", "bronze/orders", LAKEHOUSE_TABLES="renamed_since")
-    assert renamed["history"] == document["history"]
-    assert [(each["name"], each["by"]) for each in renamed["columns"]] == [
-        ("id", "infer"),
-        ("total", "infer"),
-        ("hail", "add"),
-    ]
-    both = terminal.json("schema", "bronze/orders", LAKEHOUSE_TABLES="both_since")
-    assert [(each["name"], each["by"], each["file"]) for each in both["columns"]] == [
-        ("total", "declared", HAIL.file),
-        origins[0],
-        origins[2],
-    ]
+    (tmp_path / "a.json").write_bytes(JSON)
+    found = terminal.json("schema", str(tmp_path / "a.json"))
+    assert found["schema"] == "id BIGINT, who STRUCT<a: ARRAY<DOUBLE>, c: DATE>"
+    (tmp_path / "b.parquet").write_bytes(b"PAR1\x15")
+    assert "Use an undamaged" in terminal.run("schema", str(tmp_path / "b.parquet")).stderr

@@ -38,7 +38,9 @@ def partitioned(type_: str, value: str | None) -> Snapshot:
 def test_adopted_tables_that_deltalake_can_write_are_compacted_by_it() -> None:
     assert choose_engine(ADOPTED, PLAIN).engine == "deltalake"
     own = Table(
-        key="bronze/orders", source=Landing(prefix="landing/o/", format="json"), write=Append()
+        key="bronze/orders",
+        source=Landing(prefix="landing/o/", format="json", schema="id BIGINT"),
+        write=Append(),
     )
     assert choose_engine(own, PLAIN).engine == "spark"
     by_spark = replace(ADOPTED, compaction=Compaction(engine="spark"))

@@ -162,13 +162,9 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: landing(schema=" "),
         "Landing.schema is ' '. Use a Spark DDL string",
     ),
-    "change data without a schema": (
-        lambda: landing(changes=Debezium(), schema=None),
-        "is missing, but needed with changes=Debezium(…)",
-    ),
-    "CSV that names no column": (
-        lambda: landing(format="csv", csv=Csv(header=False), schema=None),
-        "is missing, and Csv.header is False",
+    "no schema": (
+        lambda: Landing(prefix="landing/x/", format="json"),
+        "Landing.schema is missing. Use `lakehouse schema FILE` with one of the files",
     ),
     "a schema without types": (lambda: landing(schema="id, day"), "Landing.schema is 'id, day'"),
     "a field twice": (lambda: landing(schema="id STRING, ID INT"), "holds 'ID' twice"),
@@ -436,14 +432,6 @@ ACCEPTED: dict[str, Callable[[], object]] = {
     ),
     "a transform with more that has defaults": lambda: derived(
         transform=lambda orders, today=None: orders
-    ),
-    "columns that are not known before the first batch": lambda: landed(
-        source=Landing(
-            prefix="landing/x/", format="json", required=("id",), derived={"day": "to_date(at)"}
-        ),
-        write=Append(partition_by=("state",)),
-        compaction=z_order("at"),
-        column_descriptions={"id": "a number"},
     ),
     "a prefix of Hive folders": lambda: landing(prefix="landing/day=1/x.y-z_0/"),
     "CSV of DMS with empty nulls": lambda: dms(format="csv", null_value=""),

@@ -13,7 +13,11 @@ from lakehouse.core.evolution.plan import Kind, Way, WrittenRows, checked
 LOG = LogTail(checkpoint_version=None, commit_count=1, commit_bytes=1)
 LANDED = Table(
     key="bronze/t",
-    source=Landing(prefix="landing/t/", format="json"),
+    source=Landing(
+        prefix="landing/t/",
+        format="json",
+        schema="id BIGINT, city STRING, n INT, price DECIMAL(6,2), gone INT",
+    ),
     write=Append(partition_by=("city",)),
 )
 DERIVED = Table(
@@ -22,6 +26,19 @@ DERIVED = Table(
     transform=lambda t: t,
     write=Merge(keys=("id",), order_by=("at",)),
 )
+
+
+BY_CITY = Append(partition_by=("city",))
+
+
+def renamed(names: dict[str, str], write: Append = BY_CITY) -> Table:
+    """The landed table, whose columns have other names now."""
+    assert LANDED.source is not None
+    schema = LANDED.source.schema
+    for old, new in names.items():
+        schema = schema.replace(f"{old} ", f"{new} ")
+    source = replace(LANDED.source, schema=schema)
+    return replace(LANDED, source=source, write=write, renamed=names)
 
 
 def columns(text: str) -> tuple[Column, ...]:
@@ -101,7 +118,7 @@ CHANGES = {
         True,
     ),
     "a new name": (
-        replace(LANDED, renamed={"n": "number"}),
+        renamed({"n": "number"}),
         SAME.replace("n int", "number int"),
         Kind.COLUMN_RENAMED,
         Way.OWN_ROWS,
@@ -159,7 +176,7 @@ def test_each_difference_has_a_way_and_stops_the_write_unless_it_is_safe(
 
 
 def test_a_column_that_is_renamed_and_widened_at_once_is_two_changes_of_one_column() -> None:
-    table = replace(LANDED, renamed={"n": "number", "gone": "other"})
+    table = renamed({"n": "number", "gone": "other"})
     plan = compare(table, columns(SAME.replace("n int", "number bigint")), TABLE)
     assert [(change.kind, change.before) for change in plan.changes] == [
         (Kind.COLUMN_RENAMED, "n"),
@@ -170,7 +187,7 @@ def test_a_column_that_is_renamed_and_widened_at_once_is_two_changes_of_one_colu
 
 def test_a_column_that_a_function_passes_on_is_renamed_with_that_of_its_input() -> None:
     """Otherwise the old rows would have null under the new name, without a word."""
-    source = replace(LANDED, renamed={"n": "number", "price": "cost"})
+    source = renamed({"n": "number", "price": "cost"})
     derived = replace(DERIVED, inputs=(source,))
     table = replace(TABLE, partition_columns=())
     passed_on = compare(derived, columns(SAME.replace("n int", "number int")), table)
@@ -182,7 +199,7 @@ def test_a_column_that_a_function_passes_on_is_renamed_with_that_of_its_input() 
 
 
 def test_a_partition_column_may_be_renamed() -> None:
-    table = replace(LANDED, write=Append(partition_by=("town",)), renamed={"city": "town"})
+    table = renamed({"city": "town"}, Append(partition_by=("town",)))
     plan = compare(table, columns(SAME.replace("city", "town")), TABLE)
     assert [change.kind for change in plan.changes] == [Kind.COLUMN_RENAMED]
 
@@ -245,12 +262,12 @@ def test_landed_changes_that_were_written_in_another_way_are_refused_with_the_re
 
 def test_a_key_of_changes_may_be_renamed() -> None:
     source = replace(PEOPLE.landing, schema="no BIGINT, n INT")
-    renamed = replace(PEOPLE, source=source, write=Merge(keys=("no",)), renamed={"id": "no"})
-    assert compare(renamed, None, MERGED).changes == ()
+    people = replace(PEOPLE, source=source, write=Merge(keys=("no",)), renamed={"id": "no"})
+    assert compare(people, None, MERGED).changes == ()
     after = replace(MERGED, columns=columns("no bigint, n int, _position string"))
     for keys in ('["id"]', '["no"]'):  # before the next write records the present one, and after
         recorded = replace(after, properties={CHANGE_KEYS: keys})
-        assert compare(renamed, None, recorded).changes == ()
+        assert compare(people, None, recorded).changes == ()
 
 
 def test_changed_code_and_missing_required_values_are_said_and_stop_nothing() -> None:

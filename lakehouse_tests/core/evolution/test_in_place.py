@@ -4,11 +4,17 @@ from dataclasses import replace
 
 from lakehouse.core.evolution.declaration_changes import compare
 from lakehouse.core.evolution.in_place import COLUMN_MAPPING, TYPE_WIDENING, in_place_changes
-from lakehouse_tests.core.evolution.test_declaration_changes import LANDED, SAME, TABLE, columns
+from lakehouse_tests.core.evolution.test_declaration_changes import (
+    LANDED,
+    SAME,
+    TABLE,
+    columns,
+    renamed,
+)
 
 TABLE_IN_PLACE = replace(TABLE, properties={COLUMN_MAPPING: "name", TYPE_WIDENING: "true"})
 DECLARED = columns(SAME.replace("n int", "number bigint").replace("decimal(6,2)", "decimal(8,2)"))
-PLAN = compare(replace(LANDED, renamed={"n": "number"}), DECLARED, TABLE)
+PLAN = compare(renamed({"n": "number"}), DECLARED, TABLE)
 
 
 def test_nothing_changes_in_place_unless_it_is_asked_for_or_the_table_has_the_feature() -> None:

@@ -27,7 +27,11 @@ from lakehouse_tests.memory_store import MemoryStore
 
 LANDED = Table(
     key="bronze/t",
-    source=Landing(prefix="landing/t/", format="json"),
+    source=Landing(
+        prefix="landing/t/",
+        format="json",
+        schema="id BIGINT, city STRING, price INT, day DATE",
+    ),
     write=Append(partition_by=("day",)),
 )
 MERGED = Table(
@@ -196,7 +200,8 @@ def test_declared_columns_take_their_values_from_renamed_and_respelt_ones() -> N
         Column(name="id", type="bigint", comment="of the shop"),
         Column(name="note", type="string"),
     ]
-    table = replace(LANDED, renamed={"city": "town"})
+    source = replace(LANDED.source, schema="id BIGINT, town STRING, price INT, day DATE")
+    table = replace(LANDED, source=source, renamed={"city": "town"})
     found = declared_sources(table, declared, snapshot)
     assert [(each.column.name, each.column.type, each.source) for each in found] == [
         ("town", "string", "city"),

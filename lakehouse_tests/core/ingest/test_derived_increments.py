@@ -307,7 +307,11 @@ def test_rows_that_upkeep_moves_are_no_change_for_readers(what: str) -> None:
     assert isinstance(read, ReadChanges) and read.ranges == ((2, 2),)
 
 
-LANDED = Table(key="bronze/i", source=Landing(prefix="landing/i/", format="json"), write=Append())
+LANDED = Table(
+    key="bronze/i",
+    source=Landing(prefix="landing/i/", format="json", schema="id BIGINT"),
+    write=Append(),
+)
 MERGED = Table(
     key="bronze/t",
     inputs=(LANDED,),

@@ -12,19 +12,18 @@ from lakehouse.core.changes.json_members import TWO_NAMES
 from lakehouse.core.declaration.change_sources import Debezium, Dms
 from lakehouse.core.declaration.landing import Csv, Landing
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.declaration.write_modes import Append, Merge
-from lakehouse.core.errors import Refused
+from lakehouse.core.declaration.write_modes import Merge
 from lakehouse.core.ingest.file_text import read_records
-from lakehouse.core.ingest.inferred import (
-    FirstFile,
-    infer_columns,
-    landing_to_infer,
-    pinned_table,
+from lakehouse.core.ingest.records import (
+    UNFIT,
+    Record,
+    Unreadable,
+    earlier_names,
     with_earlier_names,
+    with_renamed_fields,
 )
-from lakehouse.core.ingest.records import UNFIT, Record, Unreadable, earlier_names
 from lakehouse.core.ingest.retried_lines import RetriedLine, encode_lines, retried_records
-from lakehouse.core.ingest.undeclared import AddedColumn, NewColumns, columns_in_force
+from lakehouse.core.ingest.undeclared import NewColumns
 
 RENAMED = {"city": "town"}
 JSON = Landing(prefix="landing/o/", format="json", schema="id BIGINT, town STRING")
@@ -199,72 +198,6 @@ def test_a_quarantined_record_is_read_again_by_its_present_names() -> None:
         retried("1,a", CSV, fields="id,place")
 
 
-def column(name: str, type_: str, policy: str = "infer") -> AddedColumn:
-    return AddedColumn(name=name, type=type_, file="f", policy=policy, at_ms=1)
-
-
-PINNED = [column("id", "BIGINT"), column("city", "STRING"), column("fee", "DOUBLE", "add")]
-
-
-def table_of(landing: Landing, **renamed: str) -> Table:
-    return Table(key="bronze/orders", source=landing, write=Append(), renamed=renamed)
-
-
-def test_a_pinned_or_added_column_that_was_renamed_is_in_force_by_its_present_name() -> None:
-    bare = replace(JSON, schema=None, new_columns="add")
-    table = pinned_table(table_of(bare, city="town", fee="charge"), PINNED, is_loaded=True)
-    assert table.landing.schema == "`id` BIGINT, `town` STRING, `charge` DOUBLE"
-    assert columns_in_force(PINNED, table.landing) == ()
-    assert pinned_table(table, PINNED) == table
-    # Files with the present name may have added it before it was declared as the present name.
-    both = [*PINNED, column("town", "BIGINT", "add")]
-    table = pinned_table(table_of(bare, city="town"), both)
-    assert table.landing.schema == "`id` BIGINT, `town` BIGINT"
-    assert columns_in_force(both, table.landing) == (PINNED[2],)
-    with pytest.raises(Refused, match="renamed holds the unknown column 'twn'"):
-        pinned_table(table_of(bare, ctiy="twn"), PINNED)
-
-
-def test_a_pinned_column_may_be_declared_by_its_present_name_with_its_type() -> None:
-    declared = replace(JSON, schema="id BIGINT, town STRING, charge DOUBLE")
-    table = pinned_table(table_of(declared, city="town", fee="charge"), PINNED)
-    assert columns_in_force(PINNED, table.landing) == ()
-    wrong = replace(JSON, schema="id BIGINT, town DATE")
-    with pytest.raises(Refused) as error:
-        pinned_table(table_of(wrong, city="town"), PINNED)
-    assert str(error.value) == (
-        "load of bronze/orders: Landing.schema declares town DATE; the schema that was inferred"
-        " from f and pinned has city STRING. Either declare `town` STRING, or remove schema="
-    )
-
-
-def test_a_schema_is_inferred_by_present_names() -> None:
-    def inferred(landing: Landing, *texts: str, **more: Any) -> list[tuple[str, str]]:
-        bare = with_earlier_names(replace(landing, schema=None), RENAMED)
-        files = [
-            FirstFile(
-                path="f",
-                records=read_records(
-                    text.encode(), landing_to_infer(bare), max_content_bytes=1_000
-                ),
-                **more,
-            )
-            for text in texts
-        ]
-        return [(column.name, column.type) for column in infer_columns(files, bare, 1)]
-
-    assert inferred(JSON, '{"id": 1, "city": 1}\n{"town": 2.5}') == [
-        ("id", "BIGINT"),
-        ("town", "DOUBLE"),
-    ]
-    assert inferred(CSV, "city,town\n1,2\n", "id,city\n1,2\n") == [
-        ("id", "STRING"),
-        ("town", "STRING"),
-    ]
-    types = {"city": "BIGINT", "id": "BIGINT", "town": "STRING"}
-    assert inferred(JSON, '{"id": 1}', types=types) == [("town", "STRING"), ("id", "BIGINT")]
-
-
 def test_a_derived_column_has_no_earlier_name_in_files_and_the_key_of_changes_may_have_one() -> (
     None
 ):
@@ -277,7 +210,7 @@ def test_a_derived_column_has_no_earlier_name_in_files_and_the_key_of_changes_ma
         write=Merge(keys=("no",)),
         renamed={"id": "no"},
     )
-    assert earlier_names(pinned_table(people, ()).landing) == {"id": "no"}
+    assert earlier_names(with_renamed_fields(people).landing) == {"id": "no"}
 
 
 def test_a_field_of_a_column_that_is_no_longer_declared_is_added_again_with_its_type_or_rescued() -> (

@@ -15,7 +15,7 @@ from lakehouse.core.scheduling.table_state import TableState
 NOW = 1_700_000_000_000
 TABLE = Table(
     key="bronze/t",
-    source=Landing(prefix="landing/t/", format="json"),
+    source=Landing(prefix="landing/t/", format="json", schema="id BIGINT"),
     write=Append(),
     compaction=Compaction(min_small_files=4, cooldown_minutes=2),
 )

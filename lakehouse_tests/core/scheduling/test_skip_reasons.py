@@ -58,7 +58,7 @@ ORDER = [
 
 
 def table(knobs: Compaction) -> Table:
-    source = Landing(prefix="landing/t/", format="json")
+    source = Landing(prefix="landing/t/", format="json", schema="id BIGINT")
     return Table(key="bronze/t", source=source, write=Append(), compaction=knobs)
 
 

@@ -17,11 +17,12 @@ import pytest
 
 from lakehouse import Landing
 from lakehouse.core.ingest.file_text import read_records
-from lakehouse.core.ingest.inferred import with_earlier_names
-from lakehouse.core.ingest.records import Record, Unreadable
+from lakehouse.core.ingest.records import Record, Unreadable, with_earlier_names
 from lakehouse.engine.ingest import avro_rows, landed_rows
+from lakehouse.engine.ingest.avro_rows import avro_types
 from lakehouse.engine.ingest.landed_contents import ZSTD
-from lakehouse.engine.ingest.landed_rows import file_types, read_rows
+from lakehouse.engine.ingest.landed_rows import read_rows
+from lakehouse.engine.ingest.parquet_rows import parquet_types
 from lakehouse_tests.core.ingest.test_file_text import JSON
 
 LIMIT = 10_000_000
@@ -125,23 +126,30 @@ def test_each_row_is_a_json_object_under_its_number() -> None:
 def test_a_file_tells_the_types_that_hold_its_values() -> None:
     types: dict[str, tuple[pa.DataType, str]] = {
         "flag": (pa.bool_(), "BOOLEAN"),
-        "small": (pa.int8(), "BIGINT"),
-        "large": (pa.uint64(), "STRING"),
-        "x": (pa.float32(), "DOUBLE"),
+        "small": (pa.int8(), "TINYINT"),
+        "large": (pa.uint64(), "DECIMAL(20,0)"),
+        "x": (pa.float32(), "FLOAT"),
         "price": (pa.decimal128(10, 2), "DECIMAL(10,2)"),
         "wide": (pa.decimal256(50, 2), "STRING"),
         "day": (pa.date32(), "DATE"),
         "at": (pa.timestamp("ns", "Europe/Paris"), "TIMESTAMP"),
-        "wall": (pa.timestamp("us"), "STRING"),
-        "bytes": (pa.binary(), "STRING"),
-        "list": (pa.list_(pa.int64()), "STRING"),
+        "wall": (pa.timestamp("us"), "TIMESTAMP_NTZ"),
+        "time": (pa.time64("us"), "STRING"),
+        "bytes": (pa.binary(), "BINARY"),
+        "list": (pa.list_(pa.int64()), "ARRAY<BIGINT>"),
+        "by": (pa.map_(pa.string(), pa.uint16()), "MAP<STRING, INT>"),
+        "members": (
+            pa.struct([("a b", pa.uint64()), ("c", pa.list_(pa.date32()))]),
+            "STRUCT<`a b`: DECIMAL(20,0), c: ARRAY<DATE>>",
+        ),
+        "twice": (pa.struct([("a", pa.int8()), ("A", pa.int8())]), "STRING"),
+        "by_list": (pa.map_(pa.list_(pa.int8()), pa.int8()), "STRING"),
+        "tiny": (pa.uint8(), "SMALLINT"),
         "text": (pa.dictionary(pa.int32(), pa.string()), "STRING"),
     }
     table = pa.schema([(name, arrow) for name, (arrow, _) in types.items()]).empty_table()
-    assert file_types(parquet(table), "parquet") == {
-        name: type_ for name, (_, type_) in types.items()
-    }
-    avro_types: dict[str, tuple[Any, str]] = {
+    assert parquet_types(parquet(table)) == {name: type_ for name, (_, type_) in types.items()}
+    fields: dict[str, tuple[Any, str]] = {
         "flag": ("boolean", "BOOLEAN"),
         "number": (["null", "int"], "BIGINT"),
         "several": (["int", "string"], "STRING"),
@@ -159,17 +167,10 @@ def test_a_file_tells_the_types_that_hold_its_values() -> None:
     schema = {
         "type": "record",
         "name": "row",
-        "fields": [{"name": name, "type": found} for name, (found, _) in avro_types.items()],
+        "fields": [{"name": name, "type": found} for name, (found, _) in fields.items()],
     }
-    assert file_types(avro([], schema), "avro") == {
-        name: type_ for name, (_, type_) in avro_types.items()
-    }
-    assert (
-        file_types(b"x", "parquet")
-        == file_types(b"x", "avro")
-        == file_types(avro([], "int"), "avro")
-        == {}
-    )
+    assert avro_types(avro([], schema)) == {name: type_ for name, (_, type_) in fields.items()}
+    assert avro_types(avro([], "int")) == {}
 
 
 def test_what_json_has_no_word_for_is_written_so_that_spark_reads_it_back() -> None:

@@ -1,7 +1,7 @@
 """Files as people's tools write them: no file stops a table, and no value loads as another one."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehouse import Append, Csv, Landing, Table
+from lakehouse.engine.ingest.schema_of_file import file_schema
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.engine.example import rows_in
@@ -270,4 +271,52 @@ def test_a_json_file_that_begins_with_a_bracket_is_an_array_of_objects(
         ("1.json", 5),
         ("3.json", None),
         ("5.json", None),
+    ]
+
+
+OF_TYPES: dict[str, tuple[pa.DataType, object]] = {
+    "small": (pa.uint8(), 255),
+    "large": (pa.uint64(), 2**64 - 1),
+    "x": (pa.float32(), 0.5),
+    "bytes": (pa.binary(), b"\xff\x00"),
+    "day": (pa.date32(), date(2024, 1, 15)),
+    "at": (pa.timestamp("us", "UTC"), datetime(2024, 1, 15, 5, tzinfo=UTC)),
+    "wall": (pa.timestamp("us"), datetime(2024, 1, 15, 5)),
+    "price": (pa.decimal128(10, 2), Decimal("1.50")),
+    "list": (
+        pa.list_(pa.struct([("a", pa.int64()), ("b", pa.binary())])),
+        [{"a": 1, "b": b"\x01"}],
+    ),
+    "by": (pa.map_(pa.string(), pa.float64()), [("k", 0.25)]),
+}
+
+
+def test_the_schema_that_a_parquet_file_suggests_holds_its_values(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    columns = {name: pa.array([value, None], kind) for name, (kind, value) in OF_TYPES.items()}
+    data = parquet([1, 2], **columns)
+    schema = file_schema("x.parquet", data).schema
+    assert schema.left_out == ()
+    declared = {"format": "parquet", "schema": schema.ddl}
+    rows = load(lake, spark, {"1.parquet": data}, "id", *OF_TYPES, **declared)
+    assert rows[0][1:] == tuple(value for _, value in OF_TYPES.values())
+    assert rows[1] == (2, *[None] * len(OF_TYPES))
+
+
+def test_the_schemas_that_csv_and_json_suggest_hold_their_values(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    data = b"id;code;amount;at;day\n1;007;9,50;2024-01-15 05:00:00Z;2024-01-15\n2;8;NA;NA;NA\n"
+    schema = file_schema("1.csv", data).schema
+    declared = {
+        "format": "csv",
+        "schema": schema.ddl,
+        "csv": Csv(delimiter=schema.delimiter, decimal=schema.decimal),  # type: ignore[arg-type]
+        "null_value": schema.null_value,
+    }
+    at = datetime(2024, 1, 15, 5, tzinfo=UTC)
+    assert load(lake, spark, {"1.csv": data}, **declared) == [
+        (1, "007", 9.5, at, at.date()),
+        (2, "8", None, None, None),
     ]

@@ -13,8 +13,8 @@ from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, KnownFile, KnownFiles, LandedFile
 from lakehouse.core.ingest.file_text import content_digest
-from lakehouse.core.ingest.inferred import with_earlier_names
 from lakehouse.core.ingest.judge_read_file import FileRead
+from lakehouse.core.ingest.records import with_earlier_names
 from lakehouse.engine.ingest import staged_parts
 from lakehouse.engine.ingest.staged_parts import part_names
 from lakehouse.engine.ingest.staging import stage, staged_again

@@ -164,7 +164,7 @@ def debezium_lines(
 ) -> "DataFrame":
     """The lines with their code, position, time and old key."""
     fields = field_names(landing.schema)
-    event_ddl = _event_ddl(landing.schema or "", changes)
+    event_ddl = _event_ddl(landing.schema, changes)
     ddl = f"{event_ddl}, {quote(UNSENT_MEMBER)} ARRAY<STRING>, {CORRUPT} STRING"
     event = _Event(changes=changes)
     parsed_event = parsed_json(F.when(F.col(REASON).isNull(), F.col(EVENT)), ddl)

@@ -33,9 +33,8 @@ from lakehouse.core.declaration.landing import Landing, retried_folder
 from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.batches import Batch, Ledger, SetAside
-from lakehouse.core.ingest.inferred import pinned_table
 from lakehouse.core.ingest.outcome import QuarantineReview
-from lakehouse.core.ingest.records import earlier_names
+from lakehouse.core.ingest.records import earlier_names, with_renamed_fields
 from lakehouse.core.ingest.retried_lines import (
     RetriedLine,
     csv_fields_text,
@@ -89,7 +88,7 @@ def retry(session: TableSession, files: Sequence[str], *, dry_run: bool) -> Quar
         facts = quarantine_facts(session)
         batches = PlannedBatches(lake.store, table.key, prefix=table.landing.prefix)
         ledger = finished_ledger(session, batches)
-        session = replace(session, table=pinned_table(table, ledger.columns))
+        session = replace(session, table=with_renamed_fields(table))
         if not dry_run:
             _finish_earlier_retries(session)
             facts = quarantine_facts(session)  # there may be a new version
