@@ -40,7 +40,6 @@ PERMISSIONS = {
     "copy": "s3:PutObject and s3:GetObject (and s3:GetObjectTagging for objects with tags)",
     "delete": "s3:DeleteObject",
     "lifecycle": "s3:GetLifecycleConfiguration",
-    "put lifecycle": "s3:PutLifecycleConfiguration",
     "tags": "s3:GetObjectTagging",
     "put tags": "s3:PutObjectTagging and s3:DeleteObjectTagging",
     "uploads": "s3:ListBucketMultipartUploads and s3:ListMultipartUploadParts",
