@@ -60,12 +60,12 @@ def plan_with_notes(
     if lake.on_s3(planned.table):
         cold = frozenset(_noted(lake, f"{_COLD}/{planned.table}.json"))
         snapshot = replace(snapshot, cold_files=cold)
-    factor = None
-    if planned.estimate.source == "defaults":
-        factor = _lake_factor(lake, planned.engine.engine)
-    if snapshot.unreadable_files or snapshot.cold_files or factor is not None:
-        return plan(snapshot, factor)
-    return planned
+    if snapshot.unreadable_files or snapshot.cold_files:
+        planned = plan(snapshot, None)
+    if not planned.bins or planned.estimate.source != "defaults":
+        return planned
+    factor = _lake_factor(lake, planned.engine.engine)
+    return planned if factor is None else plan(snapshot, factor)
 
 
 def with_unreadable_files(lake: Lake, snapshot: Snapshot) -> Snapshot:
