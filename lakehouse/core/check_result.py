@@ -1,4 +1,4 @@
-"""The result of a check: of a table, of an inventory, or of the budgets."""
+"""The result of a check: of a table or of an inventory."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -57,7 +57,7 @@ def costs_key() -> dg.AssetKey:
 
 
 def report_key(name: str = "daily") -> dg.AssetKey:
-    """The asset key of a morning page: report, name."""
+    """The asset key of a report: report, name."""
     return dg.AssetKey(["report", name])
 
 

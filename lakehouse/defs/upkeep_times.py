@@ -8,7 +8,7 @@ The times of scheduled compactions are declared per table (`Scheduled.cron`).
 NIGHTLY_CRON = "0 5 * * *"
 # `maintenance/records` deletes Dagster's old records, which grow by about 2 GB a day.
 RECORDS_CRON = "*/30 * * * *"
-# The morning page is written an hour after the inventory. By then, the vacuums that the inventory
+# The report is written an hour after the inventory. By then, the vacuums that the inventory
 # requests are usually over.
 REPORT_CRON = "0 6 * * *"
 # Expired rows are deleted before the inventory and the vacuums run.

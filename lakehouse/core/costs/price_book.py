@@ -15,7 +15,6 @@ _REQUESTS = (
     "usd_per_1000_puts",
     "usd_per_1000_gets",
     "usd_per_1000_deletes",
-    "usd_per_1000_tag_months",
 )
 # Section -> the names of its prices, which are all required.
 _SECTIONS: Mapping[str, tuple[str, ...]] = {
@@ -61,7 +60,6 @@ class PriceBook:
     usd_per_1000_puts: float
     usd_per_1000_gets: float
     usd_per_1000_deletes: float
-    usd_per_1000_tag_months: float
     classes: Mapping[str, ClassPrices]
     sources: Mapping[str, str]
 

@@ -52,6 +52,7 @@ GONE: dict[str, str] = {
         "Use LAKEHOUSE_COMPACTION_BUDGET_USD for a limit per hour, and lakehouse costs to see what "
         "a month costs."
     ),
+    "prices.toml.usd_per_1000_tag_months": "Remove it. Tags are not charged.",
     "prices.toml.usd_per_million_listed": "Remove it. Reports are not charged.",
 }
 

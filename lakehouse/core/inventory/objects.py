@@ -67,15 +67,6 @@ class StoredObject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenUpload:
-    """An unfinished multipart upload, with the total size of its parts (`None`: unknown)."""
-
-    key: str
-    started_ms: int
-    size_bytes: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class KnownObjects:
     """The objects to classify, from an inventory report, a LIST of storage, or (mode LITE) a log.
 

@@ -43,17 +43,15 @@ def read_operations(
 
 
 def operations_in_log(
-    lake: Lake, table: Table, facts: TableFacts, *, since_ms: int, all_since_ms: int | None = None
+    lake: Lake, table: Table, facts: TableFacts, *, since_ms: int
 ) -> list[UpkeepOperation]:
     """The operations that a table's log records and that ended at `since_ms` or later.
 
-    `facts` contain only the newest commits. Older commits are read from the log, back to
-    `since_ms`, or only to a later `all_since_ms`: earlier operations may then be missing.
+    `facts` contain only the newest commits. Older commits are read from the log.
     """
     key = table.key
     prices = table.prices
-    read_ms = since_ms if all_since_ms is None else all_since_ms
-    history = history_back_to(lake.store, facts.history, read_ms)
+    history = history_back_to(lake.store, facts.history, since_ms)
     account = account_for(history, prices=prices, on_s3=facts.snapshot.on_s3)
     return [
         *compactions_of(key, account.entries, prices, since_ms=since_ms),

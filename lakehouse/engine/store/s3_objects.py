@@ -1,22 +1,17 @@
-"""Features that only S3 has: lifecycle rules, tags, storage classes, and multipart uploads.
+"""Features that only S3 has: lifecycle rules, tags and storage classes.
 
 Each function sends its requests through the store's client, which counts and retries requests.
 
 **Safety properties** (tests in `test_s3_objects.py`)
 - A missing permission raises `Refused`, which names the action to grant. A function never returns
-  an empty result instead. One exception: if the parts of an upload cannot be listed, its size is
-  `None`.
+  an empty result instead.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import repeat
 from pathlib import Path
-from typing import Any
 
-from lakehouse.core.errors import Refused
-from lakehouse.core.inventory.objects import OpenUpload
 from lakehouse.core.tiers.lifecycle import LifecycleRule, parse_rules
 from lakehouse.engine.store.interface import Store
 from lakehouse.engine.store.mounts import MountedStore
@@ -26,8 +21,6 @@ from lakehouse.engine.store.s3_client import READERS, answer_of, translated_s3
 _PIECE_BYTES = 1024 * 1024
 # The size of the parts of an upload. S3 accepts at most 10,000 parts.
 _PART_BYTES = 64 * 1024 * 1024
-# `open_uploads` measures at most this many uploads, because each of them takes a request.
-_UPLOADS_MEASURED = 100
 # How an error message describes each action that failed.
 _FAILURES = {
     "read": "cannot read the content",
@@ -35,7 +28,6 @@ _FAILURES = {
     "lifecycle": "cannot read the lifecycle rules",
     "tags": "cannot read the tags",
     "put tags": "cannot write the tags",
-    "uploads": "cannot list the unfinished uploads",
 }
 
 
@@ -118,43 +110,6 @@ def set_tag(store: S3Store, name: str, tag: str, value: str | None) -> bool:
         else:
             store.client.delete_object_tagging(**target)
     return True
-
-
-def open_uploads(store: S3Store, folder: str = "") -> list[OpenUpload]:
-    """The unfinished multipart uploads below `folder`, oldest first.
-
-    Only the hundred oldest uploads are measured. The sizes of the others are `None`.
-    """
-    prefix = store.prefix + (f"{folder}/" if folder else "")
-    with _translated(store, "uploads"):
-        pages = store.client.get_paginator("list_multipart_uploads").paginate(
-            Bucket=store.bucket, Prefix=prefix
-        )
-        uploads = [upload for page in pages for upload in page.get("Uploads", ())]
-    uploads.sort(key=lambda upload: upload["Initiated"])
-    with ThreadPoolExecutor(max_workers=READERS) as pool:
-        sizes = [*pool.map(_size_of_parts, repeat(store), uploads[:_UPLOADS_MEASURED])]
-    unknown = [None] * (len(uploads) - len(sizes))
-    return [
-        OpenUpload(
-            key=upload["Key"],
-            started_ms=round(upload["Initiated"].timestamp() * 1_000),
-            size_bytes=size,
-        )
-        for upload, size in zip(uploads, [*sizes, *unknown], strict=True)
-    ]
-
-
-def _size_of_parts(store: S3Store, upload: Mapping[str, Any]) -> int | None:
-    """The bytes of an upload's parts; `None` if it has just ended, or the permission is missing."""
-    try:
-        with _translated(store, "uploads"):
-            pages = store.client.get_paginator("list_parts").paginate(
-                Bucket=store.bucket, Key=upload["Key"], UploadId=upload["UploadId"]
-            )
-            return sum(part["Size"] for page in pages for part in page.get("Parts", ()))
-    except Refused:
-        return None
 
 
 @contextmanager

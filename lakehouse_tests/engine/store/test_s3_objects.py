@@ -8,7 +8,6 @@ import pytest
 from lakehouse.core.errors import Refused
 from lakehouse.engine.store import DiskStore, Mount, MountedStore, S3Store
 from lakehouse.engine.store.s3_objects import (
-    open_uploads,
     read_lifecycle,
     s3_place,
     set_tag,
@@ -41,7 +40,6 @@ def test_enabled_rules_are_read(bucket: str) -> None:
     [
         ("GetBucketLifecycleConfiguration", read_lifecycle, "s3:GetLifecycleConfiguration"),
         ("GetObjectTagging", lambda store: tags_of(store, "a"), "s3:GetObjectTagging"),
-        ("ListMultipartUploads", open_uploads, "s3:ListBucketMultipartUploads"),
     ],
 )
 def test_a_missing_permission_is_named_and_is_no_empty_answer(
@@ -63,19 +61,6 @@ def test_one_tag_is_set_and_removed_and_the_others_stay(bucket: str) -> None:
     assert tags_of(store, "a") == {"team": "x"}
     with pytest.raises(FileNotFoundError):
         set_tag(store, "b", "lakehouse-tier", "GLACIER_IR")
-
-
-def test_uploads_that_have_not_ended_are_listed_with_their_bytes(bucket: str) -> None:
-    store = S3Store(bucket, "lake")
-    for key in ("lake/t/a", "lake/t2/b", "other/c"):
-        upload = store.client.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
-        store.client.upload_part(
-            Bucket=bucket, Key=key, UploadId=upload, PartNumber=1, Body=b"x" * 1_000
-        )
-    assert [(each.key, each.size_bytes) for each in open_uploads(store, "t")] == [
-        ("lake/t/a", 1_000)
-    ]
-    assert {each.key for each in open_uploads(store)} == {"lake/t/a", "lake/t2/b"}
 
 
 def test_a_name_leads_to_the_bucket_that_holds_it(tmp_path: Path) -> None:
