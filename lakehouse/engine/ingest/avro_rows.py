@@ -60,11 +60,14 @@ def avro_dates(data: bytes) -> DateTexts:
 
 
 def avro_types(data: bytes) -> dict[str, str]:
-    """The fields of an Avro file, with SQL types that can store their values."""
+    """The fields of an Avro file, with SQL types that can store their values.
+
+    Empty if the top-level schema is not a record.
+    """
     from fastavro import block_reader
 
     schema: Any = block_reader(BytesIO(data)).writer_schema
-    if schema["type"] != "record":
+    if not isinstance(schema, dict) or schema["type"] != "record":
         return {}
     return {field["name"]: _sql_type(field["type"]) for field in schema["fields"]}
 
