@@ -134,10 +134,6 @@ MUTANTS = [
         ("fold_batches", reads("landed_paths", "True")), ("fold_batches", gives("fingerprint", "b''"))),
     *_of("engine.journal.planned_batches", "engine/journal/test_folding.py",
         ("PlannedBatches.fold", never_raises())),
-    *_of("core.dagster_retention", "core/test_dagster_retention.py",
-        ("plan_retention", reads("holds_newest", "False")),
-        ("plan_retention", reads("_SETTLED_MS", "False")),
-        ("plan_retention", reads("_KEPT_MS", "True"))),
     # Exactly once: batches, transaction ids, increments, quarantine
     *_of("core.ingest.choose_files", "core/ingest/test_choose_files.py",
         ("_is_settled", returns("False"))),

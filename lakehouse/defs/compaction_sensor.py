@@ -31,8 +31,6 @@ from lakehouse.defs.fleet_from_events import (
 )
 from lakehouse.defs.keys import compaction_key
 from lakehouse.defs.metadata.fleet import sensed_fleet_metadata
-from lakehouse.defs.pool_slots import free_ended_slots
-from lakehouse.defs.run_ownership import close_lost_runs
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.current_skip_reasons import hold_now
 from lakehouse.engine.journal.journal import Journal, JournalCache
@@ -64,9 +62,6 @@ def compaction_sensor(
     log and needs no Spark. After a change of the ranking, the sensor reports the new ranking to the
     asset `maintenance/plan`; with `report`, it reports the state of all tables to the asset
     `report` instead. The cursor is a `SensorCursor`.
-
-    Each tick first closes compactions whose process died, and frees pool slots that ended runs
-    still hold. Otherwise, these runs and slots would block their tables forever.
     """
     budget = budget or TimeBudget()
     bounded = lake.within(budget)
@@ -84,7 +79,6 @@ def compaction_sensor(
         budget.begin()
         now = now_ms()
         cursor = read_cursor(context.cursor)
-        _unblock_tables(context, tables, job=job.name, now_ms=now)
         try:
             records.refresh(now)
             journal = Journal(bounded.store, records)
@@ -131,17 +125,6 @@ def compaction_schedules(tables: Sequence[Table], lake: Lake) -> list[dg.Schedul
         if isinstance(strategy, Scheduled):
             schedules.append(_schedule(table, strategy, lake))
     return schedules
-
-
-def _unblock_tables(
-    context: dg.SensorEvaluationContext, tables: Sequence[Table], *, job: str, now_ms: int
-) -> None:
-    """Closes compactions whose process died, and frees pool slots that ended runs still hold."""
-    compactions = {compaction_key(table) for table in tables}
-    for run_id in close_lost_runs(context.instance, compactions, job=job, now_ms=now_ms):
-        context.log.warning(f"run {run_id[:8]} was closed, because its process is gone")
-    for sentence in free_ended_slots(context.instance, tables, now_ms=now_ms):
-        context.log.warning(sentence)
 
 
 def _next_cursor(fleet: Fleet, cursor: SensorCursor, *, now_ms: int) -> tuple[SensorCursor, bool]:
@@ -240,7 +223,7 @@ def _schedule(table: Table, strategy: Scheduled, lake: Lake) -> dg.ScheduleDefin
         hold = hold_now(bounded, table, history)
         if hold is not None:
             return dg.SkipReason(f"{table.key}: {hold.sentence}")
-        runs = [run.text for run in runs_in_flight(context.instance, [table]) if run.is_compaction]
+        runs = [run.name for run in runs_in_flight(context.instance, [table]) if run.is_compaction]
         if runs:
             in_flight = Reason.RUN_IN_FLIGHT.explain(runs="; ".join(runs))
             return dg.SkipReason(f"{table.key}: {in_flight.sentence}")

@@ -20,17 +20,15 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.scheduling.read_rates import ReaderRun
 from lakehouse.core.scheduling.table_decision import RunInFlight
 from lakehouse.core.units import DAY_MS
-from lakehouse.defs.keys import compaction_key, pool_of, table_key
-from lakehouse.defs.pool_slots import read_pool_slots
+from lakehouse.defs.keys import compaction_key, table_key
 from lakehouse.defs.run_ownership import machine_tag
-from lakehouse.defs.sql_records import one_connection
 
 # At most this many runs are read: a day of a small lake, or some hours of a busy lake, enough to
 # estimate a rate. SQLite reads them in 0.035 s if it has 25,000 runs with eight tags each.
 _RUNS_LOOKED_AT = 500
 # The newest observation of an adopted table is nearly always ours. If it is not, the newest 100 are
 # read.
-_OBSERVATIONS_LOOKED_AT = (1, 100)
+OBSERVATIONS_READ = 100
 # Source: dagster 1.13, dagster/_core/definitions/assets/job/asset_job.py
 _EVERYTHING_JOB = "__ASSET_JOB"
 _READ_NOTHING = "read_nothing"
@@ -66,16 +64,15 @@ def newest_facts(
     """
     written_here = [table_key(table) for table in tables if not isinstance(table.write, Adopted)]
     facts: dict[str, NewestFacts] = {}
-    with one_connection(instance):
-        materialized = last_materializations(instance, written_here)
-        for table in tables:
-            records = list(_observations(instance, table))
-            materialization = materialized.get(table_key(table))
-            if materialization is not None:
-                records.append(materialization)
-            if records:
-                newest = max(records, key=lambda record: record.storage_id)
-                facts[table.key] = NewestFacts(storage_id=newest.storage_id, values=_values(newest))
+    materialized = last_materializations(instance, written_here)
+    for table in tables:
+        records = list(_observations(instance, table))
+        materialization = materialized.get(table_key(table))
+        if materialization is not None:
+            records.append(materialization)
+        if records:
+            newest = max(records, key=lambda record: record.storage_id)
+            facts[table.key] = NewestFacts(storage_id=newest.storage_id, values=_values(newest))
     return facts
 
 
@@ -108,13 +105,11 @@ def runs_in_flight(
     for run in instance.get_runs(RunsFilter(statuses=NOT_FINISHED_STATUSES)):
         keys = by_key.keys() & _selected(instance, run, by_key.keys())
         runs += [(run, key) for key in sorted(keys)]
-    slots = read_pool_slots(instance, [pool_of(by_key[key]) for _, key in runs])
     return tuple(
         RunInFlight(
             table=by_key[key].key,
             name=run.run_id[:8],
             is_compaction=key in by_compaction,
-            wait=slots.wait_of(run.run_id, pool_of(by_key[key])),
         )
         for run, key in runs
     )
@@ -236,7 +231,7 @@ def _observations(instance: dg.DagsterInstance, table: Table) -> Iterable[dg.Eve
     """The table's newest observation; of an adopted table, the newest by this program, if found."""
     if not isinstance(table.write, Adopted):
         return instance.fetch_observations(table_key(table), limit=1).records
-    for limit in _OBSERVATIONS_LOOKED_AT:
+    for limit in (1, OBSERVATIONS_READ):
         records = instance.fetch_observations(table_key(table), limit=limit).records
         for record in records:
             if "lakehouse/state" in _metadata(record):

@@ -1,84 +1,73 @@
-"""Retention of Dagster's own records: `maintenance/records`, every half hour.
+"""Deletes Dagster's old runs, which would otherwise grow by about 2 GB a day.
 
-1. List the runs, with their end and whether they hold the newest events of an asset.
-2. Plan which runs to delete, and which runs lose only their events (`core/dagster_retention.py`). A
-   dry run stops here.
-3. For runs that lose their events, delete the printed output, the check results, the events and
-   their file. Delete the records of the other planned runs, whose events are already gone.
-4. Delete old evaluations of conditions, events without a run, and old output of sensors and
-   schedules. Dagster itself deletes old ticks (`dagster.yaml`).
-5. Rewrite a SQLite file that is mostly free pages.
+Runs that hold the newest events of an asset stay. Of the others, each old run is deleted with its
+output, events and check results. Ticks expire by `retention` in dagster.yaml.
 
-**Safety properties**
-- The newest materialization, observation, check, and event of every other kind of each asset is
-  kept, with its whole run (`defs/test_dagster_retention.py`).
-- A run that has not ended, or ended within the last hour, is kept whole
-  (`core/test_dagster_retention.py`).
-- Runs are kept for as long as the sensors read or count them. Events need no such time, because the
-  sensors read only the newest events (`core/test_dagster_retention.py`).
-- Only Dagster's folder or database is changed: no table, journal or landed file
-  (`defs/test_dagster_retention.py`).
-- If a run of the retention is killed, the next one deletes the rest
-  (`defs/test_dagster_retention.py`).
+**Safety properties** (tests in `test_dagster_retention.py`)
+- The newest materialization and observation of each asset stay with their whole run, and so does
+  the newest result of each check.
+- A run stays if it has not ended, or ended within the last hour.
+- The newest `KEPT_RUNS` runs stay, because the sensors read the newest 500 (`dagster_records.py`).
+  A run that failed stays for `LAKEHOUSE_RECORDS_DAYS`, because the sensors count failures.
+- Only Dagster's records are changed: no table, journal or landed file.
 """
 
-from datetime import timedelta
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+from dagster import DagsterRunStatus, RunRecord, RunsFilter
+from dagster._core.storage.dagster_run import FINISHED_STATUSES  # not public
+from dagster._core.storage.event_log import SqlEventLogStorage, SqliteEventLogStorage
+from dagster._core.storage.event_log.schema import (
+    AssetCheckExecutionsTable,
+    SqlEventLogStorageTable,
+)
+from sqlalchemy import delete, func, select
 
-from lakehouse.core.dagster_retention import RetentionPlan, plan_retention
-from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
-from lakehouse.core.text import size_text
+from lakehouse.core.units import DAY_MS, HOUR_MS
+from lakehouse.defs.dagster_records import OBSERVATIONS_READ
 from lakehouse.defs.failures import errors_for_dagster
-from lakehouse.defs.metadata.markdown import markdown_table, markdown_value
-from lakehouse.defs.sql_records import SqlRecords, open_records
 from lakehouse.defs.upkeep_times import RECORDS_CRON
 from lakehouse.engine.clock import now_ms
 
 RECORDS_KEY = dg.AssetKey(["maintenance", "records"])
-# How many evaluations of automation conditions are kept. One takes 37 KB, so all take 11 MB.
-_EVALUATIONS = 300
-# The metadata lists at most this many runs.
-_LISTED = 200
-
-
-class RecordsConfig(dg.Config):
-    """Options of one run. With `dry_run`, the plan is listed and nothing is deleted."""
-
-    dry_run: bool = False
+# At 300 KB a run, these take 180 MB. The sensors read at most the newest 500 runs.
+KEPT_RUNS = 600
+# A lake that ran for months without retention has tens of thousands of runs. The next runs of the
+# asset delete the rest.
+_MOST_AT_ONCE = 2_000
+_PAGE = 500
+# An evaluation of automation conditions takes 37 KB, and Dagster itself keeps them for a month.
+_EVALUATIONS_KEPT = timedelta(hours=6)
 
 
 def records_asset(settings: Settings) -> dg.AssetsDefinition:
-    """The retention as an asset. Its metadata shows what was deleted, and the remaining size."""
+    """The retention as an asset."""
 
     @dg.asset(
         key=RECORDS_KEY,
         group_name="maintenance",
         kinds={"sql"},
         pool="maintenance_records",
-        description="Deletes Dagster's old runs, events, output and evaluations. Keeps the newest.",
+        description="Deletes Dagster's old runs with their events and output. Keeps the newest.",
     )
-    def records(
-        context: dg.AssetExecutionContext, config: RecordsConfig
-    ) -> dg.MaterializeResult[Any]:
+    def records(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
         with errors_for_dagster(context):
-            plan, metadata = prune(
-                context.instance,
-                days=settings.records_days,
-                now_ms=now_ms(),
-                dry_run=config.dry_run,
-            )
-        context.log.info(plan.sentence)
-        return dg.MaterializeResult(metadata=metadata)
+            now = now_ms()
+            old = old_runs(context.instance, days=settings.records_days, now_ms=now)
+            delete_runs(context.instance, old)
+            delete_rest(context.instance, now_ms=now)
+        return dg.MaterializeResult(metadata={"lakehouse/runs": len(old)})
 
     return records
 
 
 def records_schedule() -> dg.ScheduleDefinition:
-    """Requests the retention twice an hour."""
+    """Requests the retention every hour."""
 
     @dg.schedule(
         name="records_schedule",
@@ -94,65 +83,84 @@ def records_schedule() -> dg.ScheduleDefinition:
     return tick
 
 
-def prune(
-    instance: dg.DagsterInstance, *, days: int, now_ms: int, dry_run: bool = False
-) -> tuple[RetentionPlan, dict[str, Any]]:
-    """Deletes expired records, unless `dry_run`. Returns the plan for the runs, and metadata.
-
-    Raises:
-        Refused: Dagster's records are neither in SQLite files nor in Postgres.
-    """
-    records = open_records(instance)
-    if records is None:
-        raise Refused(
-            "maintenance/records: Dagster's records are neither in SQLite files nor in Postgres. "
-            "Turn off records_schedule, and delete old records with your database's own tools."
-        )
-    plan = plan_retention(records.runs(), days=days, now_ms=now_ms)
-    expired_before = now_ms / 1000 - timedelta(days=days).total_seconds()
-    evaluations_before = max(records.evaluations_before(_EVALUATIONS) or 0.0, expired_before)
-    metadata: dict[str, Any] = {
-        "lakehouse/dry_run": dry_run,
-        "lakehouse/events_of_runs": len(plan.events),
-        "lakehouse/runs": len(plan.runs),
-        "lakehouse/events_without_run": records.events_without_run(),
-        "lakehouse/going": _listed(plan),
-    }
-    if not dry_run:
-        _delete_runs(instance, records, plan)
-        records.delete_events_without_run()
-        if instance.schedule_storage is not None:
-            instance.schedule_storage.purge_asset_evaluations(evaluations_before)
-        _delete_tick_output(records.home, before=expired_before)
-        records.shrink()
-    size = records.size_bytes()
-    return plan, {**metadata, "lakehouse/bytes": size, "lakehouse/size": size_text(size)}
+def old_runs(instance: dg.DagsterInstance, *, days: int, now_ms: int) -> list[str]:
+    """The ids of the runs to delete, oldest first."""
+    holders = set(_holders(instance))
+    old = list[str]()
+    for place, record in enumerate(_ended_runs(instance)):
+        age_ms = now_ms - (record.end_time or record.update_timestamp.timestamp()) * 1000
+        succeeded = record.dagster_run.status is DagsterRunStatus.SUCCESS
+        if age_ms < HOUR_MS or record.dagster_run.run_id in holders:
+            continue
+        if age_ms > days * DAY_MS or (succeeded and place >= KEPT_RUNS):
+            old.append(record.dagster_run.run_id)
+    return old[::-1][:_MOST_AT_ONCE]
 
 
-def _delete_runs(instance: dg.DagsterInstance, records: SqlRecords, plan: RetentionPlan) -> None:
-    """Deletes the events and runs of a plan.
-
-    As long as a run has events, the next retention plans that run again. So a run's output and
-    checks are deleted before its events, which are rows and, in SQLite, also a file.
-    """
-    for run_id in plan.events:
+def delete_runs(instance: dg.DagsterInstance, run_ids: Sequence[str]) -> None:
+    """Deletes these runs. The record of a run goes last, so a cut-off deletion is repeated."""
+    checks = AssetCheckExecutionsTable
+    newest = select(func.max(checks.c.id)).group_by(
+        checks.c.asset_key, checks.c.check_name, checks.c.execution_status
+    )
+    storage = instance.event_log_storage
+    for run_id in run_ids:
         instance.compute_log_manager.delete_logs(prefix=[run_id])
-    records.delete_checks(plan.events)
-    for run_id in plan.events:
-        records.delete_events_of_run(run_id)
-        records.delete_run_file(run_id)
-    for run_id in plan.runs:
-        instance.run_storage.delete_run(run_id)
+        if isinstance(storage, SqlEventLogStorage):  # Dagster itself never deletes these rows
+            with storage.index_connection() as index:
+                old = (checks.c.run_id == run_id) & checks.c.id.not_in(newest)
+                index.execute(delete(checks).where(old))
+        instance.delete_run(run_id)
+        if isinstance(storage, SqliteEventLogStorage):  # nor does it delete the run's emptied file
+            for suffix in ("", "-wal", "-shm"):
+                Path(storage.path_for_shard(run_id) + suffix).unlink(missing_ok=True)
 
 
-def _delete_tick_output(home: Path, *, before: float) -> None:
-    """Deletes the old output of sensors and schedules, which is in the repository's log folder."""
-    for file in (home / "logs" / "__repository__").rglob("*"):
-        if file.is_file() and file.stat().st_mtime < before:
-            file.unlink(missing_ok=True)
+def delete_rest(instance: dg.DagsterInstance, *, now_ms: int) -> None:
+    """Deletes old evaluations of conditions, and events without a run that are a day old.
+
+    The newest event without a run stays, per asset and type.
+    """
+    now = datetime.fromtimestamp(now_ms / 1000, tz=UTC)
+    if instance.schedule_storage is not None:
+        instance.schedule_storage.purge_asset_evaluations((now - _EVALUATIONS_KEPT).timestamp())
+    storage = instance.event_log_storage
+    if not isinstance(storage, SqlEventLogStorage):
+        return
+    events = SqlEventLogStorageTable
+    runless = events.c.run_id == ""
+    newest = (
+        select(func.max(events.c.id))
+        .where(runless)
+        .group_by(events.c.asset_key, events.c.dagster_event_type)
+    )
+    old = events.c.timestamp < (now - timedelta(days=1)).replace(tzinfo=None)
+    connections = [storage.index_connection()]
+    if isinstance(storage, SqliteEventLogStorage):
+        connections.append(storage.run_connection(""))
+    for opened in connections:
+        with opened as connection:
+            connection.execute(delete(events).where(runless & old & events.c.id.not_in(newest)))
 
 
-def _listed(plan: RetentionPlan) -> dg.MarkdownMetadataValue:
-    rows = [[run_id, "events"] for run_id in plan.events]
-    rows += [[run_id, "run"] for run_id in plan.runs]
-    return markdown_value(markdown_table(["run", "deleted"], rows[:_LISTED]))
+def _ended_runs(instance: dg.DagsterInstance) -> Iterator[RunRecord]:
+    """All runs that ended, newest first."""
+    ended = RunsFilter(statuses=FINISHED_STATUSES)
+    cursor: str | None = None
+    while page := instance.get_run_records(ended, limit=_PAGE, cursor=cursor):
+        yield from page
+        cursor = page[-1].dagster_run.run_id
+
+
+def _holders(instance: dg.DagsterInstance) -> Iterator[str]:
+    """The runs that hold an asset's newest materialization, or one of its newest observations."""
+    keys = instance.all_asset_keys()
+    for record in instance.get_asset_records(list(keys)):
+        entry = record.asset_entry
+        if entry.last_materialization_record is not None:
+            yield entry.last_materialization_record.run_id
+        if entry.last_run_id is not None:
+            yield entry.last_run_id
+    for key in keys:
+        for observation in instance.fetch_observations(key, limit=OBSERVATIONS_READ).records:
+            yield observation.run_id

@@ -137,7 +137,7 @@ class _Watch:
             self._discovery.receive()
             in_flight = runs_in_flight(instance, self._tables)
             running = {
-                table.key: [run.text for run in in_flight if run.table == table.key]
+                table.key: [run.name for run in in_flight if run.table == table.key]
                 for table in self._tables
             }
             idle_tables = [table for table in self._tables if not running[table.key]]

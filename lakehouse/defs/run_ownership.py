@@ -1,7 +1,7 @@
 """Records in tags which process executes a run, and closes runs whose process is gone.
 
-Dagster does not check whether a run's process is alive. If the process was killed, the run would
-hold pool slots and block the sensors for hours.
+Dagster's code server reports the death of a run's process. If the server was killed as well, the
+run would hold pool slots and block the sensors until its time limit (`run_monitoring`).
 
 `python -m lakehouse.defs.run_ownership FOLDER` closes such runs in the Dagster instance of that
 folder; use it before Dagster starts there. With `--launched`, it closes all runs that Dagster
@@ -10,7 +10,7 @@ launched; use it before the only code location that executes them starts.
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 
 import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
@@ -28,11 +28,6 @@ _EXECUTED = [
     DagsterRunStatus.STARTED,
     DagsterRunStatus.CANCELING,
 ]
-
-# A run without a process is closed after this time without an event. It is longer than the gap
-# between a failed step and its retry: the retry begins after at most a minute, and needs time to
-# start a process and a Spark session.
-_SILENT_MS = 600_000
 
 
 def machine_tag(name: str) -> str:
@@ -103,31 +98,6 @@ def close_launched_runs(instance: dg.DagsterInstance) -> list[str]:
     their processes can be alive. Runs that a command of this program executes itself are kept.
     """
     return _close(instance, lambda run, _: read_tag(run.tags, "once") is None)
-
-
-def close_lost_runs(
-    instance: dg.DagsterInstance, keys: Set[dg.AssetKey], *, job: str, now_ms: int
-) -> list[str]:
-    """Ends runs whose process ran on this machine and is gone, and returns their ids.
-
-    Only runs of assets in `keys` are ended. A run of several assets must be a run of `job`, whose
-    steps share a process. A process on another or unknown machine is never considered dead. A run
-    whose step waits for a retry has no process either, so a run must also have been without an
-    event for `_SILENT_MS`.
-    """
-
-    def is_lost(run: dg.DagsterRun, process: Process | None) -> bool:
-        selected = run.asset_selection or frozenset()
-        if not selected or not selected <= keys:
-            return False
-        if len(selected) > 1 and run.job_name != job:
-            return False
-        if process is None or not was_here(run) or process.is_alive:
-            return False
-        newest = instance.get_records_for_run(run.run_id, limit=1, ascending=False).records
-        return not newest or now_ms - newest[0].timestamp * 1000 >= _SILENT_MS
-
-    return _close(instance, is_lost)
 
 
 def was_here(run: dg.DagsterRun) -> bool:

@@ -7,7 +7,7 @@ The times of scheduled compactions are declared per table (`Scheduled.cron`).
 # has no inventory. Usually, nightly loads are over, and the loads of the day have not begun.
 NIGHTLY_CRON = "0 5 * * *"
 # `maintenance/records` deletes Dagster's old records, which grow by about 2 GB a day.
-RECORDS_CRON = "*/30 * * * *"
+RECORDS_CRON = "0 * * * *"
 # The report is written an hour after the inventory. By then, the vacuums that the inventory
 # requests are usually over.
 REPORT_CRON = "0 6 * * *"

@@ -11,11 +11,16 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from lakehouse.core.errors import Refused
-from lakehouse.core.units import DAY_MS
-from lakehouse.defs import sql_records
-from lakehouse.defs.dagster_records import recent_runs
-from lakehouse.defs.dagster_retention import RECORDS_KEY, prune, records_schedule
+from lakehouse.core.units import DAY_MS, HOUR_MS
+from lakehouse.defs import dagster_records, dagster_retention
+from lakehouse.defs.dagster_retention import (
+    KEPT_RUNS,
+    RECORDS_KEY,
+    delete_rest,
+    delete_runs,
+    old_runs,
+    records_schedule,
+)
 from lakehouse.runtime.dagster_home import dagster_home
 from lakehouse_tests.defs.example import example_settings
 
@@ -39,18 +44,11 @@ def compacted(context: dg.AssetExecutionContext) -> None:
     context.log_event(dg.AssetObservation(OFTEN))
 
 
-@dg.asset(name="daily", partitions_def=dg.StaticPartitionsDefinition(["monday", "tuesday"]))
-def daily() -> None:
-    """Made once for each partition."""
-
-
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Dagster's folder after two runs of `daily`, one of `rare`, one that observes `often`, and four of `often`."""
+    """Dagster's folder after one run of `rare`, one that observes `often`, and four of `often`."""
     home = dagster_home(example_settings(tmp_path_factory.mktemp("recorded")))
     with dg.DagsterInstance.from_config(str(home)) as opened:
-        for day in ("monday", "tuesday"):
-            assert dg.materialize([daily], instance=opened, partition_key=day).success
         for asset in (rare, compacted, often, often, often, often):
             assert dg.materialize([asset], instance=opened).success
     return home
@@ -86,34 +84,51 @@ def newest(instance: dg.DagsterInstance) -> list[object]:
         instance.fetch_materializations(RARE, limit=1).records,
         instance.fetch_materializations(OFTEN, limit=1).records,
         instance.fetch_observations(OFTEN, limit=1).records,
-        instance.get_materialized_partitions(dg.AssetKey("daily")),
         checks[check].evaluation,
     ]
 
 
-def test_old_events_and_output_go_and_what_is_newest_of_each_asset_stays(
+def upkeep(instance: dg.DagsterInstance, *, now_ms: int) -> list[str]:
+    old = old_runs(instance, days=7, now_ms=now_ms)
+    delete_runs(instance, old)
+    delete_rest(instance, now_ms=now_ms)
+    return old
+
+
+def test_old_runs_go_with_events_and_output_and_what_is_newest_of_each_asset_stays(
     instance: dg.DagsterInstance,
 ) -> None:
     runs = [run.run_id for run in reversed(instance.get_runs())]
     later = now_ms() + 8 * DAY_MS
-    before, counted = newest(instance), recent_runs(instance, now_ms=later)
+    before = newest(instance)
     old_table_file = Path(instance.root_directory).parent / "lake" / "bronze" / "old.db"
     old_table_file.parent.mkdir(parents=True)
     old_table_file.touch()
     os.utime(old_table_file, (0, 0))
-    plan, metadata = prune(instance, days=7, now_ms=later)
-    assert plan.events == tuple(runs[4:7]) and old_table_file.exists()
-    assert files_of(instance) == {*runs[:4], runs[7]}
-    assert newest(instance) == before and recent_runs(instance, now_ms=later) == counted
+    assert upkeep(instance, now_ms=later) == runs[2:5] and old_table_file.exists()
+    assert files_of(instance) == {*runs[:2], runs[5]}
+    assert newest(instance) == before
+    assert [run.run_id for run in reversed(instance.get_runs())] == [*runs[:2], runs[5]]
     assert len(instance.fetch_materializations(OFTEN, limit=10).records) == 1
-    assert instance.all_logs(runs[0]) and metadata["lakehouse/bytes"] > 0
-    plan, _ = prune(instance, days=7, now_ms=later)
-    assert plan.sentence == "Nothing to do."
+    with sqlite3.connect(Path(instance.root_directory) / "history/runs/index.db") as index:
+        left = index.execute("SELECT DISTINCT run_id FROM asset_check_executions").fetchall()
+    assert left == [(runs[5],)]
+    assert upkeep(instance, now_ms=later) == []
 
 
-@pytest.mark.parametrize("step", ["delete_checks", "delete_run_file", "delete_events_without_run"])
-def test_upkeep_that_dies_at_a_step_is_finished_by_the_next(
-    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, step: str
+def test_the_newest_runs_stay_for_the_sensors_and_failed_ones_for_days(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [run.run_id for run in reversed(instance.get_runs())]
+    instance.report_run_failed(instance.get_run_by_id(runs[2]))
+    monkeypatch.setattr(dagster_retention, "KEPT_RUNS", 2)
+    assert old_runs(instance, days=7, now_ms=now_ms() + 2 * HOUR_MS) == [runs[3]]
+    assert old_runs(instance, days=7, now_ms=now_ms()) == []
+    assert KEPT_RUNS > dagster_records._RUNS_LOOKED_AT
+
+
+def test_a_deletion_that_dies_is_finished_by_the_next(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = [run.run_id for run in reversed(instance.get_runs())]
     later = now_ms() + 8 * DAY_MS
@@ -123,42 +138,25 @@ def test_upkeep_that_dies_at_a_step_is_finished_by_the_next(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as dying:
-        dying.setattr(sql_records.SqlRecords, step, die)
+        dying.setattr(dg.DagsterInstance, "delete_run", die)
         with pytest.raises(KeyboardInterrupt):
-            prune(instance, days=7, now_ms=later)
-    prune(instance, days=7, now_ms=later)
-    assert files_of(instance) == {*runs[:4], runs[7]}
-    assert newest(instance) == before
-    with sqlite3.connect(Path(instance.root_directory) / "history/runs/index.db") as index:
-        left = index.execute("SELECT DISTINCT run_id FROM asset_check_executions").fetchall()
-    assert left == [(runs[7],)]
+            upkeep(instance, now_ms=later)
+    upkeep(instance, now_ms=later)
+    assert files_of(instance) == {*runs[:2], runs[5]} and newest(instance) == before
 
 
-def test_a_dry_run_lists_what_would_go_and_deletes_nothing(instance: dg.DagsterInstance) -> None:
-    before = files_of(instance)
-    plan, metadata = prune(instance, days=7, now_ms=now_ms() + 8 * DAY_MS, dry_run=True)
-    assert files_of(instance) == before
-    assert all(run_id in metadata["lakehouse/going"].value for run_id in plan.events)
-    assert len(plan.events) == 3 and all(instance.all_logs(run_id) for run_id in plan.events)
-
-
-def test_what_ended_within_the_hour_stays(instance: dg.DagsterInstance) -> None:
-    plan, _ = prune(instance, days=7, now_ms=now_ms())
-    assert plan.sentence == "Nothing to do."
-
-
-def test_of_events_without_a_run_the_newest_of_each_asset_stay(
-    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+def test_events_without_a_run_that_are_a_day_old_go_and_the_newest_of_each_asset_stays(
+    instance: dg.DagsterInstance,
 ) -> None:
-    monkeypatch.setattr(sql_records, "_EVENTS_WITHOUT_RUN", 2)
     for number in range(5):
         tags = {"number": str(number)}
         instance.report_runless_asset_event(dg.AssetMaterialization("ranking", tags=tags))
-    _, metadata = prune(instance, days=7, now_ms=now_ms())
-    assert metadata["lakehouse/events_without_run"] == 3
+    delete_rest(instance, now_ms=now_ms())
+    assert len(instance.all_logs("")) == 5
+    delete_rest(instance, now_ms=now_ms() + DAY_MS)
     left = instance.fetch_materializations(dg.AssetKey("ranking"), limit=10).records
-    assert [each.asset_materialization.tags["number"] for each in left] == ["4", "3"]  # type: ignore[union-attr]
-    assert len(instance.all_logs("")) == 2
+    assert [each.asset_materialization.tags["number"] for each in left] == ["4"]  # type: ignore[union-attr]
+    assert len(instance.all_logs("")) == 1
 
 
 def test_the_schedule_names_what_it_asks_for_since_a_run_without_a_selection_stands_for_all_tables() -> (
@@ -167,11 +165,3 @@ def test_the_schedule_names_what_it_asks_for_since_a_run_without_a_selection_sta
     tick = records_schedule().evaluate_tick(dg.build_schedule_context())
     [request] = tick.run_requests or ()
     assert request.asset_selection == [RECORDS_KEY]
-
-
-def test_records_in_another_database_are_refused() -> None:
-    with (
-        dg.DagsterInstance.ephemeral() as elsewhere,
-        pytest.raises(Refused, match="neither in SQLite files nor in Postgres"),
-    ):
-        prune(elsewhere, days=7, now_ms=0)

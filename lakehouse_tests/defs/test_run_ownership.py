@@ -1,6 +1,5 @@
 """Runs whose process is gone are closed; those of living processes are let alone."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,7 +8,7 @@ from uuid import uuid4
 
 import dagster as dg
 import pytest
-from dagster import DagsterEventType, DagsterRunStatus
+from dagster import DagsterRunStatus
 from dagster._core.remote_origin import (
     RegisteredCodeLocationOrigin,
     RemoteJobOrigin,
@@ -17,22 +16,17 @@ from dagster._core.remote_origin import (
 )
 
 from lakehouse.cli.commands.up import close_dead_runs as close_before_up
-from lakehouse.defs.compaction_sensor import compaction_sensor
-from lakehouse.defs.keys import compaction_key, table_key
 from lakehouse.defs.run_ownership import (
     close_dead_runs,
     close_launched_runs,
-    close_lost_runs,
     machine_tag,
     process_tag,
     recorded_process,
 )
-from lakehouse.engine.clock import now_ms
 from lakehouse.runtime.dagster_files import has_open_runs
 from lakehouse.runtime.dagster_home import dagster_home
 from lakehouse.runtime.processes import identify, process_space
-from lakehouse_tests.defs.dagster_events import materialized, tick_of
-from lakehouse_tests.defs.example import TABLES, example_lake, example_settings, totals
+from lakehouse_tests.defs.example import example_settings
 
 POOL = "table_bronze_orders"
 
@@ -145,97 +139,6 @@ def test_a_run_that_was_being_canceled_is_canceled(
     run_id = under_way(records, by=gone, status=DagsterRunStatus.CANCELING)
     close_dead_runs(records, dagster_is_down=True)
     assert status_of(records, run_id) is DagsterRunStatus.CANCELED
-
-
-def of_assets(
-    records: dg.DagsterInstance,
-    *keys: dg.AssetKey,
-    by: tuple[int, str],
-    job: str = "__ASSET_JOB",
-    **tags: str,
-) -> str:
-    """A run of these assets whose process was on this machine, unless `tags` say otherwise; `{run_id}` in them is its id."""
-    run_id = str(uuid4())
-    here = {**process_tag(run_id), machine_tag("process"): f"{run_id} {by[0]} {by[1]}"}
-    told = {machine_tag(name): value.format(run_id=run_id) for name, value in tags.items()}
-    selected, status = frozenset(keys), DagsterRunStatus.STARTED
-    records.add_run(
-        dg.DagsterRun(
-            job_name=job,
-            run_id=run_id,
-            status=status,
-            tags=here | told,
-            asset_selection=selected,
-        )
-    )
-    return run_id
-
-
-def lost(records: dg.DagsterInstance, *, minutes: float = 0) -> list[str]:
-    """What is closed so many minutes from now."""
-    later_ms = now_ms() + int(minutes * 60_000)
-    return close_lost_runs(records, set(COMPACTIONS), job=JOB, now_ms=later_ms)
-
-
-COMPACTIONS = [compaction_key(table) for table in TABLES]
-JOB = "compactions"
-linux_only = pytest.mark.skipif(
-    process_space() is None, reason="only Linux tells where a pid names one process"
-)
-
-
-@linux_only
-def test_a_compaction_whose_process_is_gone_blocks_no_other_and_fails_with_a_sentence(
-    tmp_path: Path, records: dg.DagsterInstance, gone: tuple[int, str]
-) -> None:
-    run_id = of_assets(records, COMPACTIONS[0], by=gone)
-    records.event_log_storage.initialize_concurrency_limit_to_default(POOL)
-    assert records.event_log_storage.claim_concurrency_slot(POOL, run_id, "compaction").is_claimed
-    materialized(records, totals, version=7, mergeable_file_count=4)
-    result = tick_of(compaction_sensor(TABLES, example_lake(tmp_path)), records)
-    assert [request.asset_selection for request in result.run_requests or []] == [
-        [compaction_key(totals)]
-    ]
-    assert (status_of(records, run_id), holders(records)) == (DagsterRunStatus.FAILURE, set())
-    assert any(
-        f"process {gone[0]}, which executed the run, is gone" in entry.message
-        for entry in records.all_logs(run_id)
-    )
-
-
-@linux_only
-def test_only_a_compaction_whose_process_was_here_is_taken_for_lost(
-    records: dg.DagsterInstance, gone: tuple[int, str]
-) -> None:
-    here, me = process_space(), identify(os.getpid())
-    of_assets(records, COMPACTIONS[0], by=gone, process_space=f"{{run_id}} another boot {here}")
-    of_assets(
-        records, COMPACTIONS[0], by=gone, process_space=here
-    )  # copied from the run that it repeats
-    of_assets(records, COMPACTIONS[0], by=gone, process_space="")
-    of_assets(records, COMPACTIONS[0], by=(me.pid, me.born))
-    of_assets(records, COMPACTIONS[0], COMPACTIONS[1], by=gone)
-    of_assets(records, table_key(TABLES[0]), by=gone)
-    under_way(records, by=gone)
-    assert lost(records) == []
-    run_id = of_assets(records, COMPACTIONS[0], by=gone)
-    shared = of_assets(records, *COMPACTIONS, by=gone, job=JOB)
-    assert {*lost(records)} == {run_id, shared}
-
-
-@linux_only
-def test_a_run_that_waits_for_its_next_try_is_not_lost(
-    records: dg.DagsterInstance, gone: tuple[int, str]
-) -> None:
-    run_id = of_assets(records, COMPACTIONS[0], by=gone)
-    event = dg.DagsterEvent(
-        event_type_value=DagsterEventType.STEP_UP_FOR_RETRY.value,
-        job_name="__ASSET_JOB",
-        step_key="x",
-    )
-    records.report_dagster_event(event, run_id=run_id)
-    assert lost(records, minutes=9) == []
-    assert lost(records, minutes=10) == [run_id]
 
 
 def test_a_repeated_run_does_not_inherit_the_process_of_the_first(

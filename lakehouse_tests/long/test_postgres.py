@@ -10,24 +10,17 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import yaml
-from sqlalchemy import TextClause, text
 
 from lakehouse.core.units import DAY_MS
-from lakehouse.defs import sql_records
-from lakehouse.defs.dagster_records import newest_facts, recent_runs
-from lakehouse.defs.dagster_retention import prune
-from lakehouse.defs.keys import table_key
 from lakehouse.runtime.checkout import ROOT
 from lakehouse_tests.conftest import free_port, wait_until
-from lakehouse_tests.defs.example import TABLES
 from lakehouse_tests.defs.test_dagster_retention import (
-    OFTEN,
     compacted,
-    daily,
     newest,
     now_ms,
     often,
     rare,
+    upkeep,
 )
 
 pytest.importorskip("dagster_postgres")
@@ -90,51 +83,17 @@ def instance(
         yield opened
 
 
-def test_newest_facts_of_many_tables_are_read_over_one_connection_that_is_closed(
-    instance: dg.DagsterInstance,
-) -> None:
-    """Before, each query opened a connection of its own."""
-    for table in TABLES:
-        instance.report_runless_asset_event(dg.AssetObservation(table_key(table)))
-    opened = text("SELECT sessions FROM pg_stat_database WHERE datname = current_database()")
-    present = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
-    newest_facts(instance, TABLES)
-    with instance.run_storage.connect() as runs:
-
-        def now(counter: TextClause) -> int:
-            runs.exec_driver_sql("SELECT pg_stat_clear_snapshot()")
-            return runs.scalar(counter) or 0
-
-        wait_until("earlier sessions have ended", lambda: now(present) == 1)
-        before = now(opened)
-        for _ in range(20):
-            assert newest_facts(instance, TABLES).keys() == {table.key for table in TABLES}
-        wait_until("these sessions have ended", lambda: now(present) == 1)
-        assert now(opened) - before <= 20
-
-
-def test_retention_in_postgres_keeps_the_newest_of_each_asset_and_the_page_reads_its_checks(
-    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for day in ("monday", "tuesday"):
-        assert dg.materialize([daily], instance=instance, partition_key=day).success
+def test_retention_in_postgres_keeps_the_newest_of_each_asset(instance: dg.DagsterInstance) -> None:
     for asset in (rare, compacted, often, often, often, often):
         assert dg.materialize([asset], instance=instance).success
-    monkeypatch.setattr(sql_records, "_EVENTS_WITHOUT_RUN", 2)
     for number in range(5):
         tags = {"number": str(number)}
         instance.report_runless_asset_event(dg.AssetMaterialization("ranking", tags=tags))
     runs = [run.run_id for run in reversed(instance.get_runs())]
-    later = now_ms() + 8 * DAY_MS
-    before, counted = newest(instance), recent_runs(instance, now_ms=later)
-
-    plan, metadata = prune(instance, days=7, now_ms=later, dry_run=True)
-    assert plan.events == tuple(runs[4:7]) and metadata["lakehouse/events_without_run"] == 3
-    assert all(instance.all_logs(run_id) for run_id in runs)
-    plan, metadata = prune(instance, days=7, now_ms=later)
-    assert [run_id for run_id in runs if not instance.all_logs(run_id)] == runs[4:7]
-    assert newest(instance) == before and recent_runs(instance, now_ms=later) == counted
-    assert len(instance.fetch_materializations(OFTEN, limit=10).records) == 1
+    before, later = newest(instance), now_ms() + 8 * DAY_MS
+    assert upkeep(instance, now_ms=later) == runs[2:5]
+    assert [run.run_id for run in reversed(instance.get_runs())] == [*runs[:2], runs[5]]
+    assert newest(instance) == before
     left = instance.fetch_materializations(dg.AssetKey("ranking"), limit=10).records
-    assert [each.asset_materialization.tags["number"] for each in left] == ["4", "3"]  # type: ignore[union-attr]
-    assert prune(instance, days=7, now_ms=later)[0].sentence == "Nothing to do."
+    assert [each.asset_materialization.tags["number"] for each in left] == ["4"]  # type: ignore[union-attr]
+    assert upkeep(instance, now_ms=later) == []

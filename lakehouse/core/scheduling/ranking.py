@@ -69,7 +69,7 @@ def choose_compactions(
         tentative_decisions.append(
             decide_table(candidate, own, patience_ms=bounds.patience_ms, now_ms=now_ms)
         )
-    running = [run for run in runs.in_flight if run.is_compaction and not run.wait]
+    running = [run for run in runs.in_flight if run.is_compaction]
     free_slots = bounds.slots - len({run.name for run in running})
     spent_usd = bounds.spent_usd
     shared_seconds = list[float]()  # the estimates of the tables in the shared run

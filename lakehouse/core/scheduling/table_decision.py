@@ -27,20 +27,11 @@ from lakehouse.core.units import HOUR_MS, MINUTE_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInFlight:
-    """A queued or running run that works on `table`, with its name in Dagster's UI.
-
-    If the run waits for a pool slot, `wait` names the runs that hold the slot.
-    """
+    """A queued or running run that works on `table`, with its name in Dagster's UI."""
 
     table: str
     name: str
     is_compaction: bool
-    wait: str = ""
-
-    @property
-    def text(self) -> str:
-        """The run's name, and what it waits for."""
-        return f"{self.name} {self.wait}" if self.wait else self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +116,7 @@ def decide_table(
     nothing_to_do = _nothing_to_do(state, finding, tries_of_version, now_ms=now_ms)
     busy = None
     if runs.in_flight:
-        busy = Reason.RUN_IN_FLIGHT.explain(runs="; ".join(run.text for run in runs.in_flight))
+        busy = Reason.RUN_IN_FLIGHT.explain(runs="; ".join(run.name for run in runs.in_flight))
     waits = candidate.hold or _other_strategy(policy) or busy or nothing_to_do
     due_since_ms = None
     if nothing_to_do is None and not any(run.is_compaction for run in runs.in_flight):

@@ -111,15 +111,6 @@ def test_a_run_of_several_tables_takes_one_slot() -> None:
     assert decisions[0].request
 
 
-def test_a_compaction_that_waits_for_its_pool_takes_no_slot_and_says_for_whom() -> None:
-    waits = replace(flying("x"), wait="waits for pool table_x, held by run 5e6f7a8b")
-    found = choose([state("a", 5), state("x", 6)], RunState(in_flight=(waits,)), slots=1)
-    assert [(decision.table, decision.request) for decision in found] == [("x", False), ("a", True)]
-    assert found[0].sentence == (
-        "a run of this table is under way (run of x waits for pool table_x, held by run 5e6f7a8b)"
-    )
-
-
 def test_a_table_that_may_not_run_leaves_its_slot_to_the_next() -> None:
     found = choose([state("a", 90), state("b", 6)], RunState(tries=(tried("succeeded"),)), slots=1)
     assert [(decision.table, decision.request) for decision in found] == [("a", False), ("b", True)]
