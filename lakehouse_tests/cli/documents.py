@@ -101,7 +101,7 @@ def example_documents(folder: Path) -> dict[str, Any]:
         "config": terminal.json("config"),
         "doctor": document_of([Finding(name="storage", state="ok", sentence="It answers")]),
         "adopt": terminal.json("adopt", _warehouse_table(folder), "--dry-run"),
-        "backtest": terminal.json("backtest", "bronze/orders", "--policy", "min_small_files=2"),
+        "backtest": terminal.json("backtest", "bronze/orders", "--min-small-files", "2"),
         "pause": terminal.json("pause", "bronze/orders"),
         "archive": example_move().as_json(),
         "archive_list": list_document(DAYS, example_facts(), 1),

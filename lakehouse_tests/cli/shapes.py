@@ -111,7 +111,7 @@ DOCUMENTS = {
     ),
     "backtest": (
         "lakehouse backtest TABLE",
-        "`name` is `given`, `in_force`, `by_sensor`, `after_write`, `each_night`, `none` or `really`.",
+        "`name` is `given`, `in_force`, `none` or `really`.",
     ),
     "inventory_scan": ("lakehouse inventory scan", ""),
     "inventory_report": (

@@ -39,7 +39,7 @@ LOOKS = (
     ("resume", "bronze/orders"),
     ("history", "silver/orders"),
     ("compact", "bronze/orders", "--dry-run"),
-    ("backtest", "silver/orders", "--policy", "min_small_files=4", "--compare"),
+    ("backtest", "silver/orders", "--min-small-files", "4"),
     ("inventory", "scan"),
     ("server", "status"),
     ("config",),

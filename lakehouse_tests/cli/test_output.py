@@ -43,7 +43,7 @@ def hostile(terminal: Terminal, story: type_of_story) -> Terminal:
         ("plan", "--verbose"),
         ("compact", "bronze/orders", "--dry-run"),
         ("history", "silver/orders"),
-        ("backtest", "bronze/orders", "--verbose"),
+        ("backtest", "bronze/orders"),
         ("inventory", "report"),
         ("pause", "bronze/orders", "--why", f"because{ACTS}"),
         ("tables", f"--{ACTS}"),

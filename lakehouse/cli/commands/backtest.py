@@ -1,16 +1,12 @@
 """`lakehouse backtest`: replays the log of any Delta table under another policy."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import click
 
-from lakehouse.cli.commands.backtest_text import (
-    backtest_document,
-    print_backtests,
-    title_of,
-)
 from lakehouse.cli.context import (
     LakeContext,
     complete_table,
@@ -18,163 +14,158 @@ from lakehouse.cli.context import (
     open_declared,
     resolve_address,
 )
-from lakehouse.cli.output import json_option, tell, write_json
-from lakehouse.core.backtest.result import Backtest
-from lakehouse.core.backtest.simulate import real_result, simulate_history
-from lakehouse.core.costs.compaction_speed import Rates, fit_rates
+from lakehouse.cli.output import (
+    bytes_text,
+    count_text,
+    json_option,
+    print_grid,
+    show,
+    time_text,
+    write_json,
+)
+from lakehouse.core.backtest import Replay, bytes_ingested, real_past, replay
 from lakehouse.core.declaration.adopted import is_address
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
-from lakehouse.core.declaration.policy_text import parse_policy
-from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
+from lakehouse.core.declaration.strategies import AfterWrite, Scheduled
 from lakehouse.core.delta.file_history import FileHistory
 from lakehouse.core.errors import Refused
 from lakehouse.engine.delta_log.file_history import read_file_history
 from lakehouse.engine.lake import Lake, open_lake
 
+_MIB = 2**20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """A table whose log is replayed, with its declared policy and prices."""
+class _Subject:
+    """A table whose log is replayed, with its declared policy."""
 
     lake: Lake
     key: str
     layer: str
     declared: Compaction
-    prices: Prices = DEFAULT_PRICES
 
 
-# The strategies that can be simulated, and `none`: no compaction. A log does not show what Delta's
-# auto_compaction and optimized_write would have done.
-_STRATEGIES = {
-    "by_sensor": ("mode=automatic", "strategy=by_sensor"),
-    "after_write": ("mode=automatic", "strategy=after_write"),
-    "each_night": ("mode=automatic", "strategy=scheduled:0 3 * * *"),
-    "none": ("mode=off", "strategy=by_sensor"),
-}
-
-
-@click.command(
-    "backtest",
-    epilog="Example: lakehouse backtest bronze/weather --policy min_small_files=8 --compare",
-)
+@click.command("backtest", epilog="Example: lakehouse backtest bronze/weather --min-small-files 8")
 @click.argument("table", shell_complete=complete_table)
-@click.option(
-    "--policy",
-    "words",
-    metavar="NAME=VALUE",
-    multiple=True,
-    help="Set a knob of the replayed policy. May be given several times.",
-)
-@click.option(
-    "--compare", is_flag=True, help="Also show the policy in force, and the real history."
-)
-@click.option(
-    "--strategies",
-    is_flag=True,
-    help="Also replay each strategy that can be simulated, and the log without any compaction.",
-)
-@click.option(
-    "-v", "--verbose", is_flag=True, help="Show every version, not only those with a compaction."
-)
+@click.option("--min-small-files", type=click.IntRange(min=2), help="Compact from this many on.")
+@click.option("--target-mib", type=click.IntRange(min=1), help="Target file size in MiB.")
+@click.option("--cooldown-minutes", type=click.FloatRange(min=0), help="Pause after a compaction.")
+@click.option("--after-write", is_flag=True, help="Compact after each write.")
+@click.option("--schedule", metavar="CRON", help="Compact by the clock (UTC).")
 @json_option
 def backtest_command(
     table: str,
-    words: tuple[str, ...],
-    compare: bool,
-    strategies: bool,
-    verbose: bool,
+    min_small_files: int | None,
+    target_mib: int | None,
+    cooldown_minutes: float | None,
+    after_write: bool,
+    schedule: str | None,
     as_json: bool,
 ) -> None:
     """Replay a table's log under another policy. Does not start a JVM.
 
-    Shows what would have been compacted, when, and at what cost, if TABLE had always had that
-    policy. TABLE is a declared table, or the path or s3:// URI of any Delta table. An undeclared
-    table gets the default policy of the bronze layer. Nothing is changed.
+    Shows compactions, bytes rewritten and file counts, if TABLE had always had that policy, next to
+    the policy in force, no compaction, and the real past. TABLE is a declared table, or the path or
+    s3:// URI of any Delta table. An undeclared table gets the default policy of the bronze layer.
     """
     subject = _subject(open_declared(), table)
-    backtests = backtests_of(subject, words, compare=compare, strategies=strategies)
+    changes: dict[str, Any] = {
+        "min_small_files": min_small_files,
+        "target_file_bytes": target_mib and target_mib * _MIB,
+        "cooldown_minutes": cooldown_minutes,
+        "strategy": _strategy(after_write=after_write, schedule=schedule),
+    }
+    changes = {name: value for name, value in changes.items() if value is not None}
+    in_force = policy_for(subject.layer, subject.declared)
+    policies = {"in_force": in_force, "none": replace(in_force, mode="off")}
+    if changes:
+        given = replace(subject.declared, mode="automatic", **changes)
+        policies = {"given": policy_for(subject.layer, given), **policies}
+    history = _history(subject)
+    replays = {name: replay(history, policy) for name, policy in policies.items()}
+    replays["really"] = real_past(history)
     if as_json:
-        write_json(backtest_document(backtests))
+        write_json(_document(history, replays))
     else:
-        print_backtests(backtests, verbose=verbose)
+        _print(history, replays)
 
 
-def backtests_of(
-    subject: Subject, words: Sequence[str] = (), *, compare: bool = False, strategies: bool = False
-) -> dict[str, Backtest]:
-    """The back-tests by name.
+def _strategy(*, after_write: bool, schedule: str | None) -> AfterWrite | Scheduled | None:
+    if after_write and schedule:
+        raise Refused("backtest: use either --after-write or --schedule")
+    if schedule:
+        return Scheduled(cron=schedule)
+    return AfterWrite() if after_write else None
 
-    - `given`, with `words`: the declared policy with these knobs changed.
-    - `in_force`, without `words` or with `compare`: the declared policy.
-    - `really`, with `compare`: the real history.
-    - With `strategies`, each strategy by its name: the first policy above, with its strategy
-      replaced. It is left out if it equals a policy that is already listed.
 
-    A policy that cannot be simulated is left out, with a message; `given` raises an error instead.
-
-    Raises:
-        Refused: there is no table, a knob cannot be parsed, `given` cannot be simulated, or no
-            policy can be simulated.
-    """
-    lake = subject.lake
-    key = subject.key
-    declared = subject.declared
-    requested = dict[str, Compaction]()
-    if words:
-        requested["given"] = parse_policy(words, declared)
-    if compare or not words:
-        requested["in_force"] = declared
-    if strategies:
-        requested |= _with_each_strategy(next(iter(requested.values())))
-    uri = lake.table_uri(key)
-    file_history = read_file_history(lake.store, key, uri=uri)
-    facts = lake.facts(key)
-    if file_history is None or facts is None:
+def _history(subject: _Subject) -> FileHistory:
+    uri = subject.lake.table_uri(subject.key)
+    history = read_file_history(subject.lake.store, subject.key, uri=uri)
+    if history is None:
         raise Refused(
-            f"backtest of {key}: there is no Delta table at {uri}. "
+            f"backtest of {subject.key}: there is no Delta table at {uri}. "
             "Use a declared table, a path or a URI"
         )
-    rates = fit_rates(facts.history, facts.snapshot, prices=subject.prices)
-    policies = dict[str, Compaction]()
-    for name, compaction in requested.items():
-        policy = policy_for(subject.layer, compaction)
-        if name not in _STRATEGIES or policy not in policies.values():
-            policies[name] = policy
-    backtests = _simulate(file_history, policies, rates)
-    if compare:
-        # Small files are counted as in the first replay, and the cost of the real compactions is
-        # estimated with the declared verification.
-        first = next(iter(policies.values()))
-        compared_as = replace(first, verify=policy_for(subject.layer, declared).verify)
-        backtests["really"] = real_result(file_history, compared_as, rates=rates)
-    return backtests
+    return history
 
 
-def _with_each_strategy(compaction: Compaction) -> dict[str, Compaction]:
-    return {name: parse_policy(knobs, compaction) for name, knobs in _STRATEGIES.items()}
+def _document(history: FileHistory, replays: Mapping[str, Replay]) -> dict[str, Any]:
+    """The JSON document (docs/reference/json.md)."""
+    return {
+        "table": history.table,
+        "first_version": history.first_version,
+        "bytes_ingested": bytes_ingested(history),
+        "replays": [
+            {
+                "name": name,
+                "compaction_count": len(each.compactions),
+                "bytes_rewritten": each.bytes_rewritten,
+                "mean_file_count": each.mean_file_count,
+                "file_counts": list(each.file_counts),
+                "compactions": [asdict(compaction) for compaction in each.compactions],
+            }
+            for name, each in replays.items()
+        ],
+    }
 
 
-def _simulate(
-    file_history: FileHistory, policies: Mapping[str, Compaction], rates: Rates
-) -> dict[str, Backtest]:
-    """The back-tests of the policies that can be simulated. Prints why others are left out."""
-    backtests = dict[str, Backtest]()
-    refusals = dict[str, Refused]()
-    for name, policy in policies.items():
-        try:
-            backtests[name] = simulate_history(file_history, policy, rates=rates)
-        except Refused as error:
-            if name == "given":
-                raise
-            refusals[name] = error
-    if not backtests:
-        raise next(iter(refusals.values()))
-    for name, error in refusals.items():
-        tell(f"{title_of(name)} is left out: {error}")
-    return backtests
+def _print(history: FileHistory, replays: Mapping[str, Replay]) -> None:
+    numbers = ("compactions", "rewritten", "mean files", "files at the end")
+    rows = [
+        (
+            name.replace("_", " "),
+            count_text(len(each.compactions)),
+            bytes_text(each.bytes_rewritten),
+            f"{each.mean_file_count:,.1f}",
+            count_text(each.file_counts[-1] if each.file_counts else 0),
+        )
+        for name, each in replays.items()
+    ]
+    print_grid(("policy", *numbers), rows, numbers=numbers)
+    show(
+        f"writers added {bytes_text(bytes_ingested(history))} since version {history.first_version}"
+    )
+    name, first = next(iter(replays.items()))
+    if not first.compactions:
+        return
+    show()
+    show(f"{history.table}, {name.replace('_', ' ')}:")
+    heads = ("version", "time", "files -", "files +", "bytes -", "why")
+    cells = [
+        (
+            str(each.version),
+            time_text(each.at_ms),
+            count_text(each.files_removed),
+            count_text(each.files_added),
+            bytes_text(each.bytes_rewritten),
+            each.sentence,
+        )
+        for each in first.compactions
+    ]
+    print_grid(heads, cells, numbers=("version", "files -", "files +", "bytes -"))
 
 
-def _subject(context: LakeContext, table: str) -> Subject:
+def _subject(context: LakeContext, table: str) -> _Subject:
     """A declared table by its key or address, or any other table by its address or folder."""
     is_path = is_address(table) or Path(table, "_delta_log").is_dir()
     is_declared_address = is_address(table) and resolve_address(table) in keys_by_address(
@@ -182,12 +173,11 @@ def _subject(context: LakeContext, table: str) -> Subject:
     )
     if table in context.tables or is_declared_address or not is_path:
         [declared_table] = context.choose([table])
-        return Subject(
+        return _Subject(
             lake=context.lake,
             key=declared_table.key,
             layer=declared_table.layer,
             declared=declared_table.compaction,
-            prices=declared_table.prices,
         )
     root, _, key = resolve_address(table).rpartition("/")
     if root == "s3:/":  # a bucket, and no folder in it
@@ -197,4 +187,4 @@ def _subject(context: LakeContext, table: str) -> Subject:
         )
     # The root is empty if the table's folder lies directly below `/`.
     settings = replace(context.lake.settings, root=root or "/.")
-    return Subject(lake=open_lake(settings), key=key, layer="bronze", declared=Compaction())
+    return _Subject(lake=open_lake(settings), key=key, layer="bronze", declared=Compaction())

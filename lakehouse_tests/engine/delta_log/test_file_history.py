@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakehouse.core.backtest.simulate import simulate_history
+from lakehouse.core.backtest import replay
 from lakehouse.core.declaration.compaction_policy import (
     BinPacking,
     Compaction,
@@ -93,12 +93,12 @@ def test_a_clustered_table_is_replayed_as_plan_plans_it() -> None:
             min_small_files=3, cooldown_minutes=0, data_layout=LiquidClustering(columns=("id",))
         ),
     )
-    assert len(simulate_history(told(log), policy).runs[0].removed_paths) == 3
+    assert replay(told(log), policy).compactions[0].files_removed == 3
     with pytest.raises(
         Refused,
         match=r"which BinPacking cannot plan.*data_layout=LiquidClustering",
     ):
-        simulate_history(told(log), replace(policy, data_layout=BinPacking()))
+        replay(told(log), replace(policy, data_layout=BinPacking()))
 
 
 def _clustered(*columns: str) -> dict[str, Any]:

@@ -1,1 +1,0 @@
-"""Simulates a table's log under another policy."""
