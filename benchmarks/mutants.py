@@ -125,11 +125,6 @@ MUTANTS = [
     *_of("engine.conditional_commits", "engine/test_conditional_commits.py",
         ("storage_fault", returns("None"))),
     # Deletion: landed files, the journal, Dagster's records
-    *_of("core.ingest.retirement", "engine/ingest/test_retire.py",
-        ("_why_all_kept", returns("''")), ("_why_kept", returns("''")),
-        ("_why_refused", returns("''")), ("Arrivals.reaches", returns("True"))),
-    *_of("engine.ingest.retire", "engine/ingest/test_retire.py",
-        ("retire", gives("has_moved_on", "False")), ("_still_as_loaded", returns("list(files)"))),
     *_of("core.ingest.ledger_segments", "core/ingest/test_ledger_segments.py",
         ("fold_batches", reads("landed_paths", "True")), ("fold_batches", gives("fingerprint", "b''"))),
     *_of("engine.journal.planned_batches", "engine/journal/test_folding.py",

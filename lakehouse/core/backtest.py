@@ -88,7 +88,7 @@ def replay(history: FileHistory, policy: Compaction) -> Replay:
     return Replay(file_counts=tuple(file_counts), compactions=tuple(table.compactions))
 
 
-def real_past(history: FileHistory) -> Replay:
+def real_replay(history: FileHistory) -> Replay:
     """The table's past as it really was."""
     live = {file.path: file for file in history.start.files} if history.start else {}
     file_counts = list[int]()

@@ -28,7 +28,7 @@ from lakehouse.defs.run_ownership import machine_tag
 _RUNS_LOOKED_AT = 500
 # The newest observation of an adopted table is nearly always ours. If it is not, the newest 100 are
 # read.
-OBSERVATIONS_READ = 100
+_OBSERVATIONS_LOOKED_AT = (1, 100)
 # Source: dagster 1.13, dagster/_core/definitions/assets/job/asset_job.py
 _EVERYTHING_JOB = "__ASSET_JOB"
 _READ_NOTHING = "read_nothing"
@@ -231,7 +231,7 @@ def _observations(instance: dg.DagsterInstance, table: Table) -> Iterable[dg.Eve
     """The table's newest observation; of an adopted table, the newest by this program, if found."""
     if not isinstance(table.write, Adopted):
         return instance.fetch_observations(table_key(table), limit=1).records
-    for limit in (1, OBSERVATIONS_READ):
+    for limit in _OBSERVATIONS_LOOKED_AT:
         records = instance.fetch_observations(table_key(table), limit=limit).records
         for record in records:
             if "lakehouse/state" in _metadata(record):

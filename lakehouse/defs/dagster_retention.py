@@ -29,7 +29,6 @@ from sqlalchemy import delete, func, select
 
 from lakehouse.core.settings import Settings
 from lakehouse.core.units import DAY_MS, HOUR_MS
-from lakehouse.defs.dagster_records import OBSERVATIONS_READ
 from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.upkeep_times import RECORDS_CRON
 from lakehouse.engine.clock import now_ms
@@ -37,6 +36,9 @@ from lakehouse.engine.clock import now_ms
 RECORDS_KEY = dg.AssetKey(["maintenance", "records"])
 # At 300 KB a run, these take 180 MB. The sensors read at most the newest 500 runs.
 KEPT_RUNS = 600
+# Of each asset, the runs of so many newest observations stay: another program may have reported the
+# newest one, and the sensors then read ours (`dagster_records.py`).
+_OBSERVATIONS_KEPT = 20
 # A lake that ran for months without retention has tens of thousands of runs. The next runs of the
 # asset delete the rest.
 _MOST_AT_ONCE = 2_000
@@ -162,5 +164,5 @@ def _holders(instance: dg.DagsterInstance) -> Iterator[str]:
         if entry.last_run_id is not None:
             yield entry.last_run_id
     for key in keys:
-        for observation in instance.fetch_observations(key, limit=OBSERVATIONS_READ).records:
+        for observation in instance.fetch_observations(key, limit=_OBSERVATIONS_KEPT).records:
             yield observation.run_id

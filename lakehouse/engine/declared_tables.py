@@ -6,7 +6,6 @@
 import importlib
 import pkgutil
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import permutations
 from types import ModuleType
 
 from lakehouse.core.adoption.adopted_file import parse_adopted
@@ -199,8 +198,7 @@ def module_tables(modules: Iterable[ModuleType]) -> dict[str, Table]:
     """Every `Table` at the top level of the modules, by key, each after its inputs.
 
     Raises:
-        Refused: two tables have the same key, an input is in no module, or the load of one table
-            deletes files that another table reads.
+        Refused: two tables have the same key, or an input is in no module.
     """
     tables: dict[str, Table] = {}
     for module in modules:
@@ -210,26 +208,10 @@ def module_tables(modules: Iterable[ModuleType]) -> dict[str, Table]:
                     f"Table.key {value.key!r} is declared twice, the second time in"
                     f" {module.__name__}. Use another key."
                 )
-    _check_shared_landings(tables)
     ordered: dict[str, Table] = {}
     for key in sorted(tables):
         _add_after_inputs(tables[key], tables=tables, ordered=ordered)
     return ordered
-
-
-def _check_shared_landings(tables: dict[str, Table]) -> None:
-    """Refuses `after_load` other than "keep" if another table also reads the files."""
-    sources = [
-        (key, each.source) for key, each in sorted(tables.items()) if each.source is not None
-    ]
-    for (key, source), (other_key, other) in permutations(sources, 2):
-        overlaps = source.prefix.startswith(other.prefix) or other.prefix.startswith(source.prefix)
-        if overlaps and source.after_load != "keep":
-            raise Refused(
-                f"Table {key}: after_load is {source.after_load!r}, but {other_key} also loads from"
-                f" {other.prefix}. Either use after_load='keep', or prefixes that do not contain"
-                " each other."
-            )
 
 
 def _add_after_inputs(table: Table, *, tables: dict[str, Table], ordered: dict[str, Table]) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakehouse.core.backtest import Replay, bytes_ingested, real_past, replay
+from lakehouse.core.backtest import Replay, bytes_ingested, real_replay, replay
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import AfterWrite, Scheduled
 from lakehouse.core.delta.file_history import FileHistory
@@ -64,10 +64,10 @@ def test_a_cooldown_that_ends_between_two_commits_is_followed_by_a_compaction() 
     assert len(found.compactions) == 3
 
 
-def test_the_real_past_counts_its_own_compactions_and_the_replay_leaves_them_out() -> None:
+def test_the_real_replay_counts_its_own_compactions_and_the_replay_leaves_them_out() -> None:
     log = appended(4).optimize([f"f{each}" for each in range(4)], into=("c", 4_000))
     log.append([("f4", 1_000)])
-    really = real_past(story_of(log))
+    really = real_replay(story_of(log))
     assert really.file_counts == (1, 2, 3, 1, 2) and really.bytes_rewritten == 4_006
     assert replayed(log, replace(POLICY, mode="off")).file_counts == (1, 2, 3, 4, 5)
     log.delete(["c"])

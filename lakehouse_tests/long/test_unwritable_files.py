@@ -33,7 +33,7 @@ def test_a_quarantine_that_is_older_than_the_ledger_gets_the_files_of_each_batch
     lake: Lake, spark: "SparkSession"
 ) -> None:
     """It knows the numbers of the batches that were deleted with the table; each of them names other files now."""
-    halved = replace(PARTS, source=replace(SOURCE, derived=HALVED, after_load="keep"))
+    halved = replace(PARTS, source=replace(SOURCE, derived=HALVED))
     put(lake, "a.json", part(1, 2))
     put(lake, "b.json", part(3, 3))
     lake.store.put(f"{SOURCE.prefix}x.json.gz", b"no gzip")

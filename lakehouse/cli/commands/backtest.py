@@ -23,7 +23,7 @@ from lakehouse.cli.output import (
     time_text,
     write_json,
 )
-from lakehouse.core.backtest import Replay, bytes_ingested, real_past, replay
+from lakehouse.core.backtest import Replay, bytes_ingested, real_replay, replay
 from lakehouse.core.declaration.adopted import is_address
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.strategies import AfterWrite, Scheduled
@@ -83,7 +83,7 @@ def backtest_command(
         policies = {"given": policy_for(subject.layer, given), **policies}
     history = _history(subject)
     replays = {name: replay(history, policy) for name, policy in policies.items()}
-    replays["really"] = real_past(history)
+    replays["really"] = real_replay(history)
     if as_json:
         write_json(_document(history, replays))
     else:

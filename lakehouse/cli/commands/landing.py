@@ -1,5 +1,6 @@
 """`lakehouse landing`: shows a table's batches of landed files, and what the next load does."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -7,19 +8,20 @@ import click
 from lakehouse.cli.context import LakeContext, complete_table, open_landed
 from lakehouse.cli.output import json_option, show, write_json
 from lakehouse.cli.spark_server import driver_for_command
+from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.ingest.batches import ingest_app_id
-from lakehouse.core.ingest.choose_files import choose_batch, repeat_batch
+from lakehouse.core.ingest.batches import LandedFile, Ledger, ingest_app_id
+from lakehouse.core.ingest.choose_files import choose_batch, files_that_wait, repeat_batch
 from lakehouse.core.ingest.outcome import describe_set_aside, quarantine_sentence
 from lakehouse.core.text import count_of
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts
+from lakehouse.engine.ingest.expiring_files import expiring_sentence
 from lakehouse.engine.ingest.loaded_batches import last_loaded, record_loaded, unfinished_batch
 from lakehouse.engine.ingest.quarantine.entries import quarantined_count
-from lakehouse.engine.ingest.retire import plan_landed
 from lakehouse.engine.journal.planned_batches import PlannedBatches, landed_files
-from lakehouse.engine.lake import Lake, TableSession
+from lakehouse.engine.lake import TableSession
 from lakehouse.engine.spark.open_session import connect
 
 # Shown if Spark may run on other machines: the process that loads still does part of the work.
@@ -66,7 +68,7 @@ def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
         document["set_aside"],
         in_quarantine,
         document["next"],
-        document["after_load"],
+        document["expiring"],
     )
     for sentence in sentences:
         if not sentence:
@@ -81,20 +83,14 @@ def _document(context: LakeContext, table: Table) -> dict[str, Any]:
     ledger = batches.ledger()
     facts = context.lake.facts(table.key)
     planned_count = 0 if ledger.newest is None else ledger.newest.number
-    last_batch = None
-    if facts is None:
-        loaded = "the table does not exist yet"
-    else:
-        last_batch = facts.snapshot.transactions.get(ingest_app_id(table.key))
-        loaded = "the table's log does not record which batches are loaded"
-        if last_batch is not None:
-            loaded = f"the table's log records batch {last_batch} as the last one loaded"
+    last_batch, loaded = _last_batch(table, facts)
+    listing = list[LandedFile]()
     try:
+        listing += landed_files(context.lake.store, landing)
         unfinished = unfinished_batch(
             context.lake, table, last_loaded(table, facts, ledger), ledger, batches
         )
         if unfinished is None:
-            listing = landed_files(context.lake.store, landing)
             plan = choose_batch(listing, ledger, landing, table.write, now_ms=now_ms())
         else:
             plan = repeat_batch(unfinished)
@@ -103,9 +99,7 @@ def _document(context: LakeContext, table: Table) -> dict[str, Any]:
             next_load += _READ_BY_LOADER
     except (Broken, Refused) as error:
         next_load = str(error)  # the error that will stop the next load
-    after_load = None
-    if landing.after_load != "keep":
-        after_load = _retirement_sentence(context.lake, table, batches, facts)
+    waiting = files_that_wait(listing, ledger, landing) + _set_aside(listing, ledger, landing)
     # Forgotten files were loaded, but are no longer in `seen`.
     taken_in_ledger = sum(each.is_taken for each in ledger.seen.values())
     taken_count = taken_in_ledger + len(ledger.forgotten)
@@ -121,16 +115,24 @@ def _document(context: LakeContext, table: Table) -> dict[str, Any]:
         "quarantine_rows": quarantined_count(context.lake, table.key),
         "set_aside": describe_set_aside(ledger, landing),
         "next": next_load,
-        "after_load": after_load,
+        "expiring": expiring_sentence(
+            context.lake, table.key, landing.prefix, waiting, now_ms=now_ms()
+        ),
         "sentence": f"{files_text} below {landing.prefix} in {batches_text}; {loaded}",
     }
 
 
-def _retirement_sentence(
-    lake: Lake, table: Table, batches: PlannedBatches, facts: TableFacts | None
-) -> str:
-    """How many loaded files the next load deletes, and why others stay; or the plan's error."""
-    try:
-        return f"with the next load {plan_landed(lake, table, batches, facts).sentence}"
-    except Refused as error:
-        return str(error)
+def _last_batch(table: Table, facts: TableFacts | None) -> tuple[int | None, str]:
+    """The last batch that the table's log records, if any, and a sentence about it."""
+    if facts is None:
+        return None, "the table does not exist yet"
+    last_batch = facts.snapshot.transactions.get(ingest_app_id(table.key))
+    if last_batch is None:
+        return None, "the table's log does not record which batches are loaded"
+    return last_batch, f"the table's log records batch {last_batch} as the last one loaded"
+
+
+def _set_aside(listing: Sequence[LandedFile], ledger: Ledger, landing: Landing) -> list[LandedFile]:
+    """The files that a manifest names, but of which no batch loads a row."""
+    seen = {file.name: ledger.seen.get(f"{landing.prefix}{file.name}") for file in listing}
+    return [file for file in listing if (known := seen[file.name]) and not known.is_taken]

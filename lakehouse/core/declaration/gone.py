@@ -24,6 +24,8 @@ GONE: dict[str, str] = {
     "maintain.writers": _WRITERS,
     "MaintainedTables.writers": _WRITERS,
     "adopted.toml.writers": _WRITERS,
+    "Landing.after_load": "Omit it: landed files stay. A lifecycle rule of the bucket ends them.",
+    "Landing.keep_days": "Omit it: landed files stay. A lifecycle rule of the bucket ends them.",
     "AutoCompaction": (
         'Use Table(properties={"delta.autoOptimize.autoCompact": "true"}), without a strategy.'
     ),

@@ -49,10 +49,6 @@ def _is_encoding(name: object) -> bool:
     return True
 
 
-_AFTER_LOAD = Accepts(
-    '"keep" or "delete"; to archive loaded files, use "keep" and a lifecycle rule of the bucket',
-    one_of("keep", "delete").test,
-)
 # Excludes the backslash, which escapes, and characters that names and numbers may contain.
 _SEPARATOR = re.compile(r"[\x01\t!-*,/:-@\[\]^`{-~]")
 _ONE_SEPARATOR = Accepts(
@@ -140,20 +136,11 @@ class Landing:
         "the sensor also requests a load if the oldest file has waited for this many minutes."
         " Required if `release_files` is above 1",
     )
-    after_load: Literal["keep", "delete"] = knob(
-        "keep",
-        _AFTER_LOAD,
-        'what happens to a loaded file. `"delete"`: it is deleted when the commit that loaded it is'
-        " `keep_days` old",
-    )
     queue: str = knob(
         "",
         _QUEUE,
         "an SQS queue that receives the bucket's event notifications (S3 only). New files are found"
         " in the queue, and the prefix is listed only once an hour",
-    )
-    keep_days: float = knob(
-        30, AMOUNT, 'how many days after its load a file is deleted with `after_load="delete"`'
     )
 
     def __post_init__(self) -> None:

@@ -8,13 +8,11 @@
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import ceil
 from typing import TYPE_CHECKING, Any, cast
 
 from lakehouse.core.compaction.target_size import count_outputs, target_in_force, write_history_of
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.declaration.vacuum_policy import DEFAULT_LOG_DAYS, LOG_RETENTION
 from lakehouse.core.declaration.write_modes import Append, Overwrite
 from lakehouse.core.delta.protocol import OPTIMIZE_WRITE
 from lakehouse.core.delta.snapshot import Column, Snapshot
@@ -37,8 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-# If landed files are not kept, the log is kept at least this many days longer than `keep_days`.
-_SPARE_DAYS = 7
 # Types that need a table feature, by their names in Spark's simple strings.
 _TYPE_FEATURES = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}
 
@@ -89,10 +85,6 @@ def declared_properties(table: Table) -> dict[str, str]:
     change_keys = change_keys_text(table)
     if change_keys is not None:
         properties[CHANGE_KEYS] = change_keys
-    if table.source is not None and table.source.after_load != "keep":
-        # A landed file is deleted only while the log still has the commit of its batch.
-        log_days = max(ceil(table.source.keep_days) + _SPARE_DAYS, DEFAULT_LOG_DAYS)
-        properties[LOG_RETENTION] = f"interval {log_days} days"
     retention = table.vacuum.retention_properties({**properties, **table.properties})
     return {**properties, **retention, **table.properties}
 

@@ -1,21 +1,19 @@
 """Loads landed files into a table, exactly once.
 
-1. Delete files that were loaded long ago from the landing area (`engine.ingest.retire`), if the
-   declaration says so and the table's log still proves that they were loaded.
-2. List the landing prefix and compare it with the ledger of earlier batches.
-3. Give the next batch a number. Read each of its files once, and stage its records.
-4. Parse and count the staged records: each is a row, or has a reason for rejection.
-5. Write the batch's manifest: the files as they were read, and the files set aside with reasons.
-6. Write rejected records and files to the quarantine table, under the batch's number.
-7. Write the rows to the table, under the batch's number. With this commit, the batch is loaded.
-8. Repeat steps 3 to 7 until no listed file is left to load. An unfinished batch is repeated first:
-   its staged records are parsed again, and step 6 follows. If a write failed because of some rows,
+1. List the landing prefix and compare it with the ledger of earlier batches.
+2. Give the next batch a number. Read each of its files once, and stage its records.
+3. Parse and count the staged records: each is a row, or has a reason for rejection.
+4. Write the batch's manifest: the files as they were read, and the files set aside with reasons.
+5. Write rejected records and files to the quarantine table, under the batch's number.
+6. Write the rows to the table, under the batch's number. With this commit, the batch is loaded.
+7. Repeat steps 2 to 6 until no listed file is left to load. An unfinished batch is repeated first:
+   its staged records are parsed again, and step 5 follows. If a write failed because of some rows,
    the batch is repeated without these rows' files (`engine.ingest.quarantine.unwritable_files`).
-9. Delete the staged records. If there are many manifests, fold them into a segment
+8. Delete the staged records. If there are many manifests, fold them into a segment
    (`engine.journal.planned_batches`).
 
 **Safety properties**
-- Landed files are deleted only in step 1, and never changed (`test_retire.py`).
+- Landed files are never deleted or changed.
 - Repeating a step adds nothing: manifest, quarantine and rows each carry the batch's number
   (`test_load.py`).
 - Every record that is read becomes a row or a quarantined record. Both are counted before anything
@@ -84,13 +82,8 @@ class LandingLoad:
         batches = self._batches
         landing = table.landing
         ledger = batches.ledger()
-        # Called for its checks: the log of another table stops the load here, before landed files
-        # are deleted because of that log.
+        # Called for its checks: the log of another table stops the load here.
         last_loaded(table, facts, ledger)
-        if landing.after_load != "keep":
-            from lakehouse.engine.ingest.retire import retire_first
-
-            retire_first(lake, table, batches, facts, self._tell)
         self._listing = {file.name: file for file in landed_files(lake.store, landing)}
         listed_paths = {f"{landing.prefix}{name}" for name in self._listing}
         if not self._loaded:

@@ -19,7 +19,6 @@ from lakehouse.core.declaration.table import Landing, Table
 from lakehouse.core.declaration.write_modes import Append, Overwrite
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest import choose_files
-from lakehouse.core.ingest.batches import ingest_app_id
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.ingest import batch_rows, staged_parts
 from lakehouse.engine.ingest.loaded_batches import record_loaded
@@ -29,11 +28,6 @@ from lakehouse.engine.journal import planned_batches
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark import delta_writes
-from lakehouse.engine.spark.temporary_confs import (
-    TRANSACTION_APP,
-    TRANSACTION_VERSION,
-    session_confs,
-)
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.engine.example import event, events, land, rows_in, version_of
 from lakehouse_tests.kills import killed_at
@@ -372,18 +366,18 @@ def test_files_of_other_names_are_other_files_whatever_their_time_and_their_cont
 ) -> None:
     """Two devices write the same reading in the same second, and the first file is gone before the second one comes."""
     landing = Path(lake.settings.root, "landing/events")
-    deleting = declared(after_load="delete", keep_days=0)
     land(lake, "dev-0.json", [event(0, 5, "on")])
-    write_table(lake, spark, deleting)
+    write_table(lake, spark, events)
+    (landing / "dev-0.json").unlink()
     names = ["dev-1.json", "dev-2.json", "dev-3.json.gz"]
     for name in names:
         land(lake, name, [event(1, 5, "on")])
         if name.endswith(".gz"):
             (landing / name).write_bytes(gzip.compress((landing / name).read_bytes()))
         os.utime(landing / name, (1_700_000_000, 1_700_000_000))
-        write_table(lake, spark, deleting)
+        write_table(lake, spark, events)
     (landing / names[-1]).rename(landing / "dev-4.json.gz")
-    write_table(lake, spark, deleting)
+    write_table(lake, spark, events)
     assert rows_in(lake, events.key, "id", "_source_file") == [
         (0, "landing/events/dev-0.json"),
         *((1, f"landing/events/{name}") for name in (*names, "dev-4.json.gz")),
@@ -430,39 +424,6 @@ def test_an_overwrite_has_all_records_of_an_object_that_is_written_again(
         [(1, 1), (2, 2)],
     )
     assert write_table(lake, spark, table).reason is Reason.NOTHING_LANDED
-
-
-def test_loaded_files_leave_the_landing_area_with_the_next_load_and_are_not_loaded_again_when_they_come_back(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    deleting = declared(after_load="delete", keep_days=0)
-    land(lake, "a.json", [event(1, 5, "new")])
-    land(lake, "b.json", [event(2, 5, "new"), "nope"])
-    sentences: list[str] = []
-    write_table(lake, spark, deleting, tell=sentences.append)
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            DiskStore, "delete_each", lambda _, names: dict.fromkeys(names, "AccessDenied")
-        )
-        write_table(lake, spark, deleting, tell=sentences.append)
-    write_table(lake, spark, deleting, tell=sentences.append)
-    assert [file.name for file in lake.store.list("landing/events")] == ["landing/events/b.json"]
-    goes = "bronze/events: 1 loaded file (55 B) is deleted; 1 kept: they, or lines of them, are in quarantine"
-    batch = "bronze/events: batch 1: 2 files, 2 rows; 0 files left to load"
-    assert sentences == [batch, f"{goes}; 1 of them could not be deleted", goes]
-    land(lake, "a.json", [event(1, 5, "new")])
-    again = write_table(lake, spark, deleting)
-    assert (again.rows_written, rows_in(lake, events.key, "id")) == (0, [(1,), (2,)])
-    # A log that is not the one of these batches is told before a file goes by it.
-    land(lake, "c.json", [event(3, 5, "new")])
-    write_table(lake, spark, deleting)
-    with session_confs(
-        spark, {TRANSACTION_APP: ingest_app_id(events.key), TRANSACTION_VERSION: "9"}
-    ):
-        spark.sql(f"DELETE FROM delta.`{lake.settings.table_uri(events.key)}` WHERE id = 1")
-    with pytest.raises(Broken, match="batch 9 is in the table, but the newest manifest"):
-        write_table(lake, spark, deleting)
-    assert lake.store.stat("landing/events/c.json") is not None
 
 
 def test_a_table_that_does_not_tell_its_batches_is_loaded_only_after_a_person_has_told_them(

@@ -1,20 +1,17 @@
 """An ALTER aborts whoever else writes, so that none is sent without need."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lakehouse import Debezium, Landing, Merge, Table
-from lakehouse.core.declaration.vacuum_policy import LOG_RETENTION
 from lakehouse.core.errors import Refused
-from lakehouse.engine.ingest import table_properties
 from lakehouse.engine.ingest.commit_rows import declared_properties
 from lakehouse.engine.ingest.table_properties import apply_properties
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.conftest import own_settings
-from lakehouse_tests.engine.example import copies, events
+from lakehouse_tests.engine.example import copies
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore
 
@@ -26,34 +23,6 @@ def test_a_table_that_has_what_it_needs_gets_no_commit(tmp_path: Path) -> None:
     )
     nobody_is_asked: Any = None
     assert apply_properties(lake, nobody_is_asked, copies, facts) is facts
-
-
-@pytest.mark.parametrize(
-    ("keep_days", "there", "wanted"),
-    [
-        (30, {}, "interval 37 days"),
-        (30, {LOG_RETENTION: "interval 5 weeks"}, "interval 37 days"),
-        (30, {LOG_RETENTION: "interval 37 days"}, None),
-        (30, {LOG_RETENTION: "interval 90 days"}, None),
-        (3, {LOG_RETENTION: "interval 2 days"}, "interval 30 days"),
-        (3, {}, None),
-    ],
-)
-def test_a_table_whose_loaded_files_are_deleted_keeps_its_log_for_longer(
-    tmp_path: Path, keep_days: float, there: dict[str, str], wanted: str | None
-) -> None:
-    """Else a file could go during one day at most, the last on which the log tells what happened since its batch."""
-    lake = Lake(settings=own_settings(tmp_path), store=MemoryStore())
-    assert events.source is not None
-    table = replace(events, source=replace(events.source, after_load="delete", keep_days=keep_days))
-    others = {
-        name: value for name, value in declared_properties(table).items() if name != LOG_RETENTION
-    }
-    facts = LogBuilder(lake.store, table.key).create(properties={**others, **there}).facts()
-    sent = [*table_properties._statements(table, facts)]
-    assert [f"'{LOG_RETENTION}' = '{wanted}'" in each for each in sent] == (
-        [] if wanted is None else [True]
-    )
 
 
 def test_change_data_is_merged_by_the_keys_that_the_table_was_made_with(tmp_path: Path) -> None:

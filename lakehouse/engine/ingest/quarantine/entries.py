@@ -21,7 +21,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.landing import is_retried
-from lakehouse.core.delta.commits import written_in
+from lakehouse.core.delta.commits import may_take_rows, written_in
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.ingest.batches import Batch, SetAside
 from lakehouse.core.ingest.records import Unreadable
@@ -94,9 +94,6 @@ class QuarantinedBatches:
     def _numbers(self) -> set[int]:
         if self._facts is None:
             return set()
-        # Imported here, because most tables have no quarantine.
-        from lakehouse.core.ingest.retirement import may_take_rows
-
         batch_numbers = set[int]()
         oldest_version = 0
         for commit in newest_first(self._lake.store, self._facts.history):
