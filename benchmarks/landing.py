@@ -1,7 +1,9 @@
-"""Loads a million landed events from 20,000 small files: seconds, memory, and files written.
+"""Loads a million landed events from 20,000 small files, and large files of each format.
 
-`python -m benchmarks.landing [FILES] [EVENTS PER FILE]`, on its own lake and server. For requests
-per file: `python -m benchmarks.requests "landed batch of 100 files, engine"`.
+`python -m benchmarks.landing [FILES] [EVENTS PER FILE] [RECORDS]`, on its own lake and server. The
+large files hold RECORDS records of eight columns per format. Their seconds are compared with the
+bare statement that reads the same files with the declared schema and writes a Delta table. For
+requests per file: `python -m benchmarks.requests "landed batch of 100 files, engine"`.
 """
 
 import json
@@ -10,6 +12,11 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import csv
 
 from benchmarks.figures import Figure, alone
 from benchmarks.own_lake import own_lake
@@ -32,7 +39,89 @@ EVENTS = Table(
 _GROWTH_BYTES = 512 * 1024 * 1024
 
 
-def main(files: int = 20_000, events: int = 50) -> list[Figure]:
+# The large files of a format.
+_PARTS = 2
+ORDERS = (
+    "id BIGINT, customer STRING, at TIMESTAMP, amount DECIMAL(12,2), score DOUBLE, paid BOOLEAN, "
+    "day DATE, note STRING"
+)
+
+
+def main(files: int = 20_000, events: int = 50, records: int = 2_000_000) -> list[Figure]:
+    """Figures of a backlog of small files, and of large files against bare Spark statements."""
+    return [*_small_files(files, events), *_large_files(records)]
+
+
+def _large_files(records: int) -> list[Figure]:
+    figures = list[Figure]()
+    with own_lake() as (lake, spark):
+        for name in ("parquet", "csv", "json"):
+            prefix = f"landing/{name}/"
+            folder = Path(lake.settings.root, prefix)
+            folder.mkdir(parents=True)
+            for part in range(_PARTS):
+                _write_orders(folder / f"{part}.{name}", part * records, records // _PARTS)
+            reader = spark.read.schema(ORDERS).option("header", name == "csv")
+            began = time.monotonic()
+            bare = f"{lake.settings.root}/bare/{name}"
+            reader.format(name).load(str(folder)).write.format("delta").save(bare)
+            bare_seconds = time.monotonic() - began
+            source = Landing(prefix=prefix, format=name, schema=ORDERS, required=("id",))
+            table = Table(key=f"bronze/{name}", source=source, write=Append())
+            began = time.monotonic()
+            outcome = write_table(lake, spark, table)
+            seconds = time.monotonic() - began
+            missing = records // _PARTS * _PARTS - outcome.rows_written
+            subject = f"{records:,} records of {name}"
+            figures += [
+                Figure(
+                    name=f"rows missing from {subject}",
+                    value=missing,
+                    at_most=0,
+                    holds_at_any_size=True,
+                ),
+                Figure(
+                    name=f"{subject} to bronze",
+                    value=seconds,
+                    unit="s",
+                    peers={"the bare statement": bare_seconds},
+                ),
+            ]
+    figures.append(Figure(name="memory of the client", value=_peak_bytes() / 2**20, unit="MiB"))
+    return figures
+
+
+def _write_orders(path: Path, first: int, count: int) -> None:
+    """A file of `count` orders with ids from `first` on."""
+    ids = np.arange(first, first + count)
+    seconds = pa.array(1_760_000_000 + ids, pa.timestamp("s", "UTC"))
+    days = pa.array((19_000 + ids % 900).astype("int32")).cast(pa.date32())
+    columns = {
+        "id": ids,
+        "customer": [f"customer-{number % 50_000}" for number in ids],
+        "at": seconds,
+        "amount": pa.array(ids * 7919 % 100_000).cast(pa.decimal128(12, 2)),
+        "score": ids / 7,
+        "paid": ids % 2 == 0,
+        "day": days,
+        "note": [f"note {number * 7919 % 1_000_003} of the order" for number in ids],
+    }
+    orders = pa.table(columns)
+    if path.suffix == ".parquet":
+        pq.write_table(orders, path)
+        return
+    orders = orders.set_column(2, "at", seconds.cast(pa.string()))
+    if path.suffix == ".csv":
+        csv.write_csv(orders, path)
+        return
+    orders = orders.set_column(6, "day", days.cast(pa.string()))
+    orders = orders.set_column(3, "amount", orders["amount"].cast(pa.float64()))
+    with path.open("w") as file:
+        for batch in orders.to_batches(max_chunksize=100_000):
+            file.writelines(f"{json.dumps(order)}\n" for order in batch.to_pylist())
+
+
+def _small_files(files: int, events: int) -> list[Figure]:
     """Seconds, memory and files of a backlog of landed files."""
     with own_lake() as (lake, spark):
         folder = Path(lake.settings.root, PREFIX)

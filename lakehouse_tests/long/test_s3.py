@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse import Append, Archive
+from lakehouse.core.ingest import choose_files
 from lakehouse.core.settings import Settings
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.ingest.write import write_table
@@ -20,6 +21,7 @@ from lakehouse_tests.change_streams import differences, draw_stream, load_with_k
 from lakehouse_tests.engine.evolution.test_rebuild import rebuilt, staged_files
 from lakehouse_tests.engine.example import event, events, land, rows_of, states, version_of
 from lakehouse_tests.engine.ingest.changes.test_apply import CHOSEN
+from lakehouse_tests.engine.ingest.test_spark_parquet import ROWS, as_parquet, declared
 from lakehouse_tests.engine.test_races import race
 from lakehouse_tests.retain.example_days import DAYS
 from lakehouse_tests.s3_servers import lake_on_s3
@@ -65,6 +67,22 @@ def test_landed_files_are_loaded_merged_and_compacted_once(on_s3: Settings) -> N
     assert rows_of(spark, lake, events.key, "id", "state") == rows
     assert rows_of(spark, lake, states.key, "id", "state") == [(0, "left"), (1, "planned")]
     assert staged_files(lake) == []
+
+
+def test_spark_itself_reads_large_parquet_files_in_a_bucket(
+    on_s3: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choose_files, "SPARK_READS_FROM_BYTES", 1)
+    lake, spark = open_lake(on_s3), connect(on_s3)
+    orders = declared("parquet")
+    for name in ("T05:30 100%+ü.parquet", "a [b]*.parquet"):
+        lake.store.put(f"landing/parquet/{name}", as_parquet(ROWS))
+    outcome = write_table(lake, spark, orders)
+    assert (outcome.files_read, outcome.rows_written, outcome.rows_quarantined) == (2, 10, 10)
+    assert write_table(lake, spark, orders).files_read == 0
+    files = rows_of(spark, lake, orders.key, "_source_file", "_source_line")
+    assert files[0] == ("landing/parquet/T05:30 100%+ü.parquet", 1)
+    assert files[-1] == ("landing/parquet/a [b]*.parquet", 9)
 
 
 def test_old_partitions_are_copied_by_s3_itself_into_a_storage_class(on_s3: Settings) -> None:

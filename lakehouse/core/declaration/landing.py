@@ -122,7 +122,8 @@ class Landing:
         256 * MIB,
         whole(1),
         "a larger file, or a file that decompresses to more than four times this size, is set"
-        " aside. A batch of several files has at most twice this size",
+        " aside, unless it is Parquet that Spark reads itself. A batch of several other files has"
+        " at most twice this size",
     )
     release_files: int = knob(
         1, whole(1), "the sensor requests a load as soon as this many files wait"

@@ -27,7 +27,8 @@ class LandedFile:
 
     `digest` is empty until the file is read. `etag` is empty if the store has none. `text_bytes`
     and `text_digest` are the size and digest of a compressed file's text. `loaded_records` is not 0
-    for a file that grew: older batches loaded its first `loaded_records` records.
+    for a file that grew: older batches loaded its first `loaded_records` records. With `by_spark`,
+    Spark reads the file itself, and `digest` is that of its footer.
     """
 
     name: str
@@ -38,6 +39,7 @@ class LandedFile:
     text_bytes: int | None = None
     text_digest: str = ""
     loaded_records: int = 0
+    by_spark: bool = False
 
     @property
     def text(self) -> TextMark:
@@ -162,6 +164,11 @@ def _text_mark(file: LandedFile | KnownFile) -> TextMark:
     if file.text_bytes is None:
         return TextMark(file.size_bytes, file.digest)
     return TextMark(file.text_bytes, file.text_digest)
+
+
+def files_of_spark(batch: Batch) -> list[LandedFile]:
+    """The files of a batch that Spark reads itself. The records of all others are staged."""
+    return [file for file in batch.files if file.by_spark]
 
 
 def fingerprint(path: str) -> bytes:

@@ -12,7 +12,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from operator import attrgetter
 
 from lakehouse.core.declaration.landing import Landing, is_retried, retried_folder
@@ -35,6 +34,12 @@ from lakehouse.core.units import MINUTE_MS
 # The maximum number of files that a batch loads; files that are set aside do not count. A manifest
 # names each file, and every load reads the newest manifests, so they should be small.
 MAX_BATCH_FILES = 2_000
+# Spark itself reads a Parquet file of this size or more. A smaller one costs less if it is read
+# together with others.
+SPARK_READS_FROM_BYTES = 1024 * 1024
+# The most bytes and files that Spark reads itself in one batch.
+_MAX_SPARK_BYTES = 16 * 1024**3
+_MAX_SPARK_FILES = 200
 _LAND_NEW_RECORDS = "Land only the new records, under a new name"
 # An `Overwrite` that loaded only the new records would lose the other rows.
 _LAND_WHOLE_FILE = "Land the whole file, under a name that is later in alphabetical order"
@@ -150,6 +155,13 @@ def may_be_loaded(name: str, table_key: str) -> bool:
     return not is_private or name.startswith(retried_folder(table_key))
 
 
+def may_be_by_spark(file: LandedFile, landing: Landing) -> bool:
+    """Whether Spark reads the file itself, if the file's columns fit the declared ones."""
+    is_parquet = landing.format == "parquet" and landing.schema is not None
+    is_large = file.size_bytes >= SPARK_READS_FROM_BYTES
+    return is_parquet and is_large and not is_retried(file.name)
+
+
 def _plan(
     batch: Batch,
     *,
@@ -238,7 +250,7 @@ def _problem(
         return f"{FOREIGN}{', '.join(landing.suffixes)}", False
     if not _is_utf8(file.name):
         return "its name is not UTF-8, so no row could store the name. Use another name", True
-    if file.size_bytes > landing.max_file_bytes:
+    if file.size_bytes > landing.max_file_bytes and not may_be_by_spark(file, landing):
         sizes = f"it has {file.size_bytes} bytes, at most {landing.max_file_bytes} are read"
         return f"{sizes}. Use smaller files, or raise Landing.max_file_bytes", True
     return None
@@ -280,10 +292,7 @@ def _take(
 ) -> tuple[Sequence[LandedFile], Sequence[SetAside]]:
     """The files of the next batch, and the files that an `Overwrite` sets aside as superseded."""
     if not isinstance(write, Overwrite) or not files:
-        # The first file always fits, because `max_batch_bytes` is twice the limit for one file.
-        totals = accumulate(file.size_bytes for file in files[:MAX_BATCH_FILES])
-        count = sum(total_bytes <= landing.max_batch_bytes for total_bytes in totals)
-        return files[:count], []
+        return _first_batch(files, landing), []
     # `last_taken` also covers forgotten files. But it may be from an earlier declaration, so all
     # known loaded files count, too. A file without a digest was set aside without being read.
     loaded_paths = [path for path, known in ledger.seen.items() if known.is_taken and known.digest]
@@ -296,3 +305,24 @@ def _take(
     taken = [file for file in files if file.name == last_name]
     superseded = [file for file in files if file.name != last_name]
     return taken, [set_aside(file, why, is_quarantined=False) for file in superseded]
+
+
+def _first_batch(files: Sequence[LandedFile], landing: Landing) -> Sequence[LandedFile]:
+    """The first files, at least one, as many as fit into one batch."""
+    own_bytes = 0
+    spark_bytes = 0
+    spark_files = 0
+    for count, file in enumerate(files[:MAX_BATCH_FILES]):
+        if may_be_by_spark(file, landing):
+            spark_bytes += file.size_bytes
+            spark_files += 1
+        else:
+            own_bytes += file.size_bytes
+        is_full = (
+            own_bytes > landing.max_batch_bytes
+            or spark_bytes > _MAX_SPARK_BYTES
+            or spark_files > _MAX_SPARK_FILES
+        )
+        if is_full and count:
+            return files[:count]
+    return files[:MAX_BATCH_FILES]

@@ -16,7 +16,8 @@ class FileRead:
 
     `problem` is the reason why no record can be read. With `continues`, the file begins with the
     content that was loaded under the same name. `record_count` records were staged. Before them,
-    `loaded_records` records were skipped, because older batches loaded them.
+    `loaded_records` records were skipped, because older batches loaded them. With `by_spark`, no
+    record was staged: Spark reads the file's `record_count` records itself.
     """
 
     size_bytes: int
@@ -27,6 +28,7 @@ class FileRead:
     text_digest: str = ""
     continues: bool = False
     loaded_records: int = 0
+    by_spark: bool = False
 
 
 def judge_file(
@@ -43,6 +45,7 @@ def judge_file(
         text_bytes=read.text_bytes,
         text_digest=read.text_digest,
         loaded_records=read.loaded_records,
+        by_spark=read.by_spark,
     )
     if read.problem is not None:
         return set_aside(as_read, read.problem, is_quarantined=True)

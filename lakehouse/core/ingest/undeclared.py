@@ -42,13 +42,13 @@ _EVENT_FIELDS = (
 _EVENT_FIELD_NAMES = frozenset(_EVENT_FIELDS.split())
 # Kinds of JSON numbers. A "large" number is a whole number that a DOUBLE may not hold exactly.
 _WHOLE = "whole"
-_LARGE = "large"
-_FRACTION = "fraction"
+LARGE = "large"
+FRACTION = "fraction"
 _EXACT_IN_DOUBLE = 2**53
-_TYPES: dict[str, str] = {_WHOLE: "BIGINT", _LARGE: "BIGINT", _FRACTION: "DOUBLE"}
+_TYPES: dict[str, str] = {_WHOLE: "BIGINT", LARGE: "BIGINT", FRACTION: "DOUBLE"}
 _WIDER: dict[frozenset[str], str] = {
-    frozenset((_WHOLE, _LARGE)): _LARGE,
-    frozenset((_WHOLE, _FRACTION)): _FRACTION,
+    frozenset((_WHOLE, LARGE)): LARGE,
+    frozenset((_WHOLE, FRACTION)): FRACTION,
 }
 
 
@@ -293,8 +293,8 @@ def _kind_of(value: object) -> str:
         case bool():
             return "BOOLEAN"
         case int() if -(2**63) <= value < 2**63:
-            return _WHOLE if abs(value) <= _EXACT_IN_DOUBLE else _LARGE
+            return _WHOLE if abs(value) <= _EXACT_IN_DOUBLE else LARGE
         case float() if isfinite(value):
-            return _FRACTION
+            return FRACTION
         case _:
             return "STRING"

@@ -5,11 +5,12 @@ Modules for change data are imported where they are used, because most loads hav
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.errors import Broken
-from lakehouse.core.ingest.batches import Batch, ingest_app_id
+from lakehouse.core.ingest.batches import Batch, files_of_spark, ingest_app_id
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
 from lakehouse.core.text import count_of
 from lakehouse.engine.delta_log import TableFacts
@@ -68,7 +69,7 @@ def parse_batch(
         Refused: the existing table (`facts`) needs a change of columns that a write must not make.
     """
     assert batch.part_count is not None and batch.record_count is not None
-    if not batch.part_count:
+    if not batch.part_count and not files_of_spark(batch):
         return ParsedBatch(frame=None)
     table = session.table
     snapshot = None if facts is None else facts.snapshot
@@ -95,7 +96,7 @@ def parse_batch(
     if row_count + bad_count != batch.record_count:
         raise Broken(
             f"load of {table.key}: batch {batch.number} has "
-            f"{count_of(batch.record_count, 'staged record')}, but Spark read "
+            f"{count_of(batch.record_count, 'record')}, but Spark read "
             f"{count_of(row_count, 'row')} and {count_of(bad_count, 'bad record')}. Nothing was "
             f"written. Look at _lakehouse/staged/{table.key}"
         )
@@ -162,8 +163,10 @@ def write_batch(
         load = ChangeBatch(session=session, batch=batch, facts=facts)
         apply_changes(load, frame, parsed.changes)
     else:
-        landed_bytes = sum(file.size_bytes for file in batch.files)
-        rows = commit_rows.arranged(rows, table, landed_bytes, parsed.row_count, facts)
+        # Spark reads large files in splits, and each split is written as it is read.
+        if not files_of_spark(batch) or commit_rows.partition_columns(table):
+            landed_bytes = sum(file.size_bytes for file in batch.files)
+            rows = commit_rows.arranged(rows, table, landed_bytes, parsed.row_count, facts)
         transaction = Transaction(app_id=ingest_app_id(table.key), version=batch.number)
         commit_rows.write_rows(lake, table, rows, transaction, facts=facts)
     after = lake.facts(table.key)
@@ -173,12 +176,24 @@ def write_batch(
         row_count=None if parsed.changes else parsed.row_count,
     )
     check_loaded(lake, written, before=facts, after=after)
+    if files_of_spark(batch):
+        from lakehouse.engine.ingest.spark_parquet import check_frozen
+
+        check_frozen(session, batch)
     return after
 
 
 def _parsed(session: TableSession, batch: Batch, added: Sequence[AddedColumn]) -> "DataFrame":
-    lines = staged_lines(session.lake, session.spark, session.key, batch)
-    return _parsed_lines(session, lines, added)
+    frames = list["DataFrame"]()
+    if batch.part_count:
+        frames.append(staged_lines(session.lake, session.spark, session.key, batch))
+    if files_of_spark(batch):
+        # Imported here, because most batches have only small files.
+        from lakehouse.engine.ingest.spark_parquet import parquet_lines
+
+        frames += parquet_lines(session, batch)
+    parsed = [_parsed_lines(session, lines, added) for lines in frames]
+    return reduce(lambda union, more: union.unionByName(more), parsed)
 
 
 def _parsed_lines(

@@ -90,6 +90,12 @@ def csv_value(text: "Column", field: "StructField", landing: Landing) -> "tuple[
         return text, F.lit(False)
     if kind in ("decimal", "float", "double") and landing.csv.decimal == ",":
         text = F.translate(text, *_SWAPPED)
+    return cast_text(text, field)
+
+
+def cast_text(text: "Column", field: "StructField") -> "tuple[Column, Column]":
+    """The value of a text of any type but STRING, and whether the text does not fit the type."""
+    kind = field.dataType.typeName()
     castable = text
     if kind == "decimal":
         without_commas = F.replace(text, F.lit(","))

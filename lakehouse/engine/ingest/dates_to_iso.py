@@ -52,6 +52,12 @@ class BeyondPython(NamedTuple):
     unit: str
 
 
+_NOT_GREGORIAN = (
+    ", and the file does not show that it uses the Gregorian calendar (Spark 2 and Hive write "
+    "Julian dates). Write such values as text, and land the file again"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calendars:
     """Whether a file's dates and times, and its INT96 times, are known to be Gregorian."""
@@ -120,10 +126,12 @@ class DateTexts:
                 return self.date_text(value.toordinal() - _EPOCH_ORDINAL)
 
     def _refuse_calendar(self, finding: str) -> None:
-        self.problems.append(
-            f"{finding}, and the file does not show that it uses the Gregorian calendar (Spark 2 "
-            "and Hive write Julian dates). Write such values as text, and land the file again"
-        )
+        self.problems.append(f"{finding}{_NOT_GREGORIAN}")
+
+
+def not_gregorian(word: str, day: str) -> tuple[str, str]:
+    """The text before and after a date or time (`word`) before `day`, as a reason to refuse it."""
+    return f"the {word} ", f" is before {day}{_NOT_GREGORIAN}"
 
 
 def file_calendars(metadata: Mapping[str, str], created_by: str | None) -> Calendars:

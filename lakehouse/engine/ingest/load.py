@@ -34,9 +34,16 @@ from functools import partial
 
 from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.errors import Refused, Transient
-from lakehouse.core.ingest.batches import Batch, KnownFile, KnownFiles, LandedFile, Ledger
+from lakehouse.core.ingest.batches import (
+    Batch,
+    KnownFile,
+    KnownFiles,
+    LandedFile,
+    Ledger,
+    files_of_spark,
+)
 from lakehouse.core.ingest.choose_files import BatchPlan, choose_batch, repeat_batch
-from lakehouse.core.ingest.judge_read_file import judge_file, settle_batch
+from lakehouse.core.ingest.judge_read_file import FileRead, judge_file, settle_batch
 from lakehouse.core.ingest.outcome import WriteOutcome, quarantine_sentence
 from lakehouse.core.ingest.records import with_renamed_fields
 from lakehouse.core.ingest.undeclared import columns_in_force
@@ -242,11 +249,12 @@ class LandingLoad:
         )
         staged = stage(session.lake.store, session.key, planned, landing, known_files)
         batch = replace(staged.batch, columns=staged.columns)
-        parsed = _parse(session, batch, ledger, facts)
+        batch, parsed, damaged = _parse_undamaged(session, batch, ledger, facts)
+        reads = {**staged.files, **damaged}
         judged = [
-            judge_file(file, entries[file.name], staged.files[file.name], is_overwrite=is_overwrite)
+            judge_file(file, entries[file.name], reads[file.name], is_overwrite=is_overwrite)
             for file in planned.files
-            if file.name in staged.files
+            if file.name in reads
         ]
         batch = replace(batch, refused_count=parsed.bad_count)
         batch = settle_batch(
@@ -267,3 +275,23 @@ def _parse(
 ) -> ParsedBatch:
     added = columns_in_force([*ledger.columns, *batch.columns], session.table.landing)
     return parse_batch(session, batch, added, facts)
+
+
+def _parse_undamaged(
+    session: TableSession, batch: Batch, ledger: Ledger, facts: TableFacts | None
+) -> tuple[Batch, ParsedBatch, dict[str, FileRead]]:
+    """Parses a batch without the files that Spark cannot read to their end.
+
+    Returns the smaller batch, its rows, and the files that were removed from it.
+    """
+    damaged = dict[str, FileRead]()
+    while True:
+        try:
+            return batch, _parse(session, batch, ledger, facts), damaged
+        except Exception as error:
+            if not files_of_spark(batch):
+                raise
+            from lakehouse.engine.ingest.spark_parquet import without_damaged
+
+            batch, name, read = without_damaged(session.lake, batch, error)
+            damaged[name] = read

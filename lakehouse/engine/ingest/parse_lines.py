@@ -19,6 +19,7 @@ from lakehouse.engine.ingest.staged_parts import STAGED_SCHEMA, part_names
 from lakehouse.engine.ingest.undeclared_columns import (
     UNDECLARED,
     UNKNOWN,
+    no_undeclared,
     undeclared_columns,
     why_undeclared_unfit,
     with_undeclared,
@@ -48,7 +49,7 @@ _STAGED_NAMES = {
     "digest": DIGEST,
     "event": EVENT,
 }
-_PARSED = "_parsed"
+PARSED = "_parsed"
 # The beginnings of reasons, by which `depends_on_declaration` recognises them.
 _MISSING = "required field "
 _EMPTY = "partition field "
@@ -83,21 +84,31 @@ def parse_records(
 ) -> "DataFrame":
     """One row per record of `staged_lines`: its columns, origin and text, and why it is bad.
 
+    `lines` may also have the values of the records as the struct `PARSED` (`spark_parquet`), and
+    lack the column of undeclared fields if there are none.
     The reason of a good record is null. A record is also bad if a column of `partition_by` has an
     empty string or Hive's word for null, because Delta stores both as null.
     Source: Delta protocol, "Partition Value Serialization"; delta-io/delta v4.4.0,
     PartitionUtils.scala, parsePartitionColumn.
     """
-    # A record that staging found bad is not parsed.
-    text = F.when(F.col(REASON).isNull(), F.coalesce(EVENT, RAW))
-    parse = _parsed_csv if landing.records_are_csv else _parsed_json
-    parsed, values = parse(text, landing, lines)
-    parsed_lines = with_undeclared(lines, added).withColumn(_PARSED, evaluated_once(parsed))
+    has_undeclared = UNDECLARED in lines.columns
+    parsed_lines = with_undeclared(lines, added) if has_undeclared else lines
+    is_text = PARSED not in lines.columns
+    values = _members(landing)
+    if is_text:
+        # A record that staging found bad is not parsed.
+        text = F.when(F.col(REASON).isNull(), F.coalesce(EVENT, RAW))
+        parsed = parsed_json(text, f"{landing.schema}, {CORRUPT} STRING")
+        if landing.records_are_csv:
+            parsed, values = _parsed_csv(text, landing, lines)
+        parsed_lines = parsed_lines.withColumn(PARSED, evaluated_once(parsed))
     columns = [each.column.alias(name, metadata=each.metadata) for name, each in values.items()]
-    reason = _reason(landing, added, values).alias(REASON)
-    rows = parsed_lines.select(
-        *columns, *ORIGIN, *undeclared_columns(landing, added), RAW, DIGEST, reason
-    )
+    reason = _reason(landing, values, is_text=is_text)
+    if has_undeclared:
+        reason = why_undeclared_unfit(reason, landing, added)
+    reason = _why_missing(reason, landing, values).alias(REASON)
+    undeclared = undeclared_columns(landing, added) if has_undeclared else no_undeclared(added)
+    rows = parsed_lines.select(*columns, *ORIGIN, *undeclared, RAW, DIGEST, reason)
     if landing.derived:
         rows = _with_derived(rows, landing)
     for name in partition_by:
@@ -218,20 +229,18 @@ def why_derived_unfit(why: "Column", landing: Landing) -> "Column":
 
 
 def _member(name: str) -> "Column":
-    return F.col(f"{_PARSED}.{quote(name)}")
+    return F.col(f"{PARSED}.{quote(name)}")
 
 
-def _parsed_json(
-    text: "Column", landing: Landing, _: "DataFrame"
-) -> "tuple[Column, dict[str, _Value]]":
-    """The struct of a JSON record, and the record's values, which are members of the struct."""
+def _members(landing: Landing) -> "dict[str, _Value]":
+    """The values of a record that is not CSV. They are members of the parsed struct."""
     values = dict[str, _Value]()
     for name, type_ in field_types(landing.schema):
         value = column = _member(name)
         if landing.null_value is not None and type_.strip().upper().startswith("STRING"):
             column = F.nullif(value, F.lit(landing.null_value))
         values[name] = _Value(value, column)
-    return parsed_json(text, f"{landing.schema}, {CORRUPT} STRING"), values
+    return values
 
 
 def _parsed_csv(
@@ -258,20 +267,23 @@ def _with_derived(rows: "DataFrame", landing: Landing) -> "DataFrame":
     return rows.withColumn(REASON, why_derived_unfit(reason, landing))
 
 
-def _reason(
-    landing: Landing, added: Sequence[AddedColumn], values: "dict[str, _Value]"
-) -> "Column":
+def _reason(landing: Landing, values: "dict[str, _Value]", *, is_text: bool) -> "Column":
     """The reason from staging, or the first problem with the parsed values; null without any."""
     why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
-    is_corrupt = F.col(_PARSED).isNull() | _member(CORRUPT).isNotNull()
-    # A field of CSV is parsed as a text, which always fits. So only the number of fields is wrong.
-    is_csv = landing.records_are_csv
-    why = why.when(is_corrupt, f"{_FIELD_COUNT}{len(values)} declared" if is_csv else UNFIT)
+    if is_text:
+        is_corrupt = F.col(PARSED).isNull() | _member(CORRUPT).isNotNull()
+        # A field of CSV is parsed as a text, which always fits. So only the number of fields is
+        # wrong.
+        is_csv = landing.records_are_csv
+        why = why.when(is_corrupt, f"{_FIELD_COUNT}{len(values)} declared" if is_csv else UNFIT)
     for each in values.values():
         if each.is_unfit is not None:
             why = why.when(each.is_unfit, UNFIT)
-    why = why_other_years(why, landing, lambda name: values[name].value)
-    why = why_undeclared_unfit(why, landing, added)
+    return why_other_years(why, landing, lambda name: values[name].value)
+
+
+def _why_missing(why: "Column", landing: Landing, values: "dict[str, _Value]") -> "Column":
+    """Adds to the cases of `why`: a required field has no value."""
     for name in landing.required:
         value = values[name].value
         is_missing = value.isNull()

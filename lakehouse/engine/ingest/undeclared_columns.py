@@ -53,6 +53,13 @@ def undeclared_columns(landing: Landing, added: Sequence[AddedColumn]) -> "list[
     ]
 
 
+def no_undeclared(added: Sequence[AddedColumn]) -> "list[Column]":
+    """The columns that `undeclared_columns` returns, for records without undeclared fields."""
+    types = {column.name: column.type for column in _typed(added)}
+    types |= {RESCUED: "string", UNDECLARED: "string"}
+    return [F.lit(None).cast(type_).alias(name) for name, type_ in types.items()]
+
+
 def undeclared_names(added: Sequence[AddedColumn]) -> list[str]:
     """The names of the columns that `undeclared_columns` returns."""
     return [*(column.name for column in _typed(added)), RESCUED, UNDECLARED]

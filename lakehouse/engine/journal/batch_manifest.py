@@ -16,7 +16,7 @@ from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.engine.journal.records import damaged, encoded
 
 # Fields of a `LandedFile` that are set for few files. A document omits them if they are not set.
-_RARE = ("text_bytes", "text_digest", "loaded_records")
+_RARE = ("text_bytes", "text_digest", "loaded_records", "by_spark")
 
 
 def encode_manifest(batch: Batch) -> bytes:

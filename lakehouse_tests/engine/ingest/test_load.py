@@ -467,7 +467,7 @@ def test_a_write_of_other_rows_than_were_staged_is_not_repeated(
 
     monkeypatch.setattr(batch_rows, "parse_records", without_a_line)
     with pytest.raises(
-        Broken, match=r"batch 1 has 2 staged records, but Spark read 1 row and 0 bad records"
+        Broken, match=r"batch 1 has 2 records, but Spark read 1 row and 0 bad records"
     ):
         write_table(lake, spark, events)
     assert (version_of(lake, events.key), lake.store.list("_lakehouse/ingest")) == (None, [])

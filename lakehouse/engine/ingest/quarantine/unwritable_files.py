@@ -33,7 +33,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken
-from lakehouse.core.ingest.batches import Batch, LandedFile
+from lakehouse.core.ingest.batches import Batch, LandedFile, files_of_spark
 from lakehouse.core.ingest.unwritable_files import (
     PROBES,
     any_can_be_written,
@@ -140,11 +140,10 @@ def without_poison_files(
     if not failing:
         reason = "although trial writes of all its files, together or in parts, succeeded"
         raise _unwritable(table, batch, reason, problem) from error
-    failing_lines = staged_lines(lake, spark, table.key, _part_of(batch, [*failing]))
     smaller = without_failing(
         batch,
         failing,
-        failing_records=failing_lines.count(),
+        failing_records=_count_records(session, _part_of(batch, [*failing])),
         is_overwrite=isinstance(table.write, Overwrite),
         has_table=facts is not None,
     )
@@ -183,6 +182,18 @@ def _part_of(batch: Batch, files: Sequence[LandedFile]) -> Batch:
     # `staged_lines` skips other files' records only if files were removed from the batch. So this
     # part records one removal, of no files.
     return replace(batch, files=tuple(files), isolated=((),))
+
+
+def _count_records(session: TableSession, part: Batch) -> int:
+    """The number of staged records, and of rows in files that Spark reads itself."""
+    count = 0
+    if part.part_count:
+        count += staged_lines(session.lake, session.spark, session.key, part).count()
+    if files_of_spark(part):
+        from lakehouse.engine.ingest.spark_parquet import count_rows
+
+        count += count_rows(session.lake.store, part)
+    return count
 
 
 def _has_a_good_row(rows: RowsOfBatch, trial: _Trial) -> bool:
