@@ -65,12 +65,14 @@ def table_asset(table: Table, lake: Lake, tables: Sequence[Table] = ()) -> dg.As
     def write(
         context: dg.AssetExecutionContext, spark: LazyPySparkResource
     ) -> Iterator[dg.MaterializeResult[Any]]:
+        from lakehouse.engine.evolution.compare import with_waiting_change
         from lakehouse.engine.ingest.write import write_table
 
         with errors_for_dagster(context):
             session = open_session(context, spark)
             evolution = _follow_declaration(lake, session, table, tables, context)
             outcome = write_table(lake, session, table, tell=context.log.info)
+            outcome = with_waiting_change(lake, table, outcome)
             facts, compaction_error = compact_after_write(context, table, lake, spark, outcome)
         _log_outcome(context, table, outcome)
         if outcome.reason is Reason.INPUTS_UNCHANGED:

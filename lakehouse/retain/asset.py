@@ -67,21 +67,17 @@ def archive_asset(
         context: dg.AssetExecutionContext, config: ArchiveConfig
     ) -> Iterator[dg.MaterializeResult[Any]]:
         from lakehouse.retain.plan.archive import parsed_values
-        from lakehouse.retain.run.archive import run_archive
+        from lakehouse.retain.run.archive import ArchiveRequest, run_archive
 
         session = partial(open_session, context, getattr(context.resources, resource))
-        replace = [parsed_values(text) for text in config.replace]
-        run = partial(
-            run_archive,
-            lake,
-            table,
-            session,
-            tables,
-            replace=replace,
+        request = ArchiveRequest(
+            declared=tuple(tables),
+            replace=[parsed_values(text) for text in config.replace],
             owner=f"run {context.run.run_id}",
             tell=context.log.info,
         )
-        yield from _run(context, lake, table, "archive", run, anyway=config.anyway)
+        run = partial(run_archive, lake, table, session, request)
+        yield from _run(context, lake, table, run, anyway=config.anyway)
 
     return cast("dg.AssetsDefinition", archive)
 
@@ -102,7 +98,7 @@ def ttl_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.Assets
 
         session = partial(open_session, context, getattr(context.resources, resource))
         run = partial(run_ttl, lake, session, table, owner=f"run {context.run.run_id}")
-        yield from _run(context, lake, table, "ttl", run, anyway=config.anyway)
+        yield from _run(context, lake, table, run, anyway=config.anyway)
 
     return cast("dg.AssetsDefinition", ttl)
 
@@ -128,11 +124,11 @@ def _run(
     context: dg.AssetExecutionContext,
     lake: Lake,
     table: Table,
-    operation: str,
     run: "Callable[[], Outcome]",
     *,
     anyway: bool,
 ) -> Iterator[dg.MaterializeResult[Any]]:
+    operation = context.asset_key.path[0]
     with errors_for_dagster(context):
         if lake.facts(table.key) is None:
             context.log.info(f"{operation} of {table.key}: skipped, there is no table yet")

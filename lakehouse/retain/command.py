@@ -68,7 +68,8 @@ def archive_command(
         _list(context, declared_table.key, as_json=as_json)
         return
     values = [parsed_values(text) for text in replace]
-    plan = archive_run.plan(context.lake, declared_table, context.tables.values(), replace=values)
+    asked = archive_run.ArchiveRequest(declared=tuple(context.tables.values()), replace=values)
+    plan = archive_run.plan(context.lake, declared_table, asked)
     if plan is None:
         raise not_written(declared_table, operation=f"archive of {key}")
     document: Mapping[str, Any] = plan.as_json()

@@ -9,7 +9,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakehouse import Append, Archive, Landing, Table
 from lakehouse.engine.lake import Lake
-from lakehouse.retain.run.archive import ArchiveOutcome, archive_key, run_archive
+from lakehouse.retain.run.archive import ArchiveOutcome, ArchiveRequest, archive_key, run_archive
 
 KEY = "bronze/days"
 # `newest_row`: nothing depends on the day on which a test runs.
@@ -38,7 +38,7 @@ def no_spark() -> NoReturn:
 
 def archived(lake: Lake, table: Table = DAYS, **options: Any) -> ArchiveOutcome:
     """A run of the archive, without Spark."""
-    return run_archive(lake, table, no_spark, **options)
+    return run_archive(lake, table, no_spark, ArchiveRequest(**options))
 
 
 def table_rows(lake: Lake) -> list[Row]:

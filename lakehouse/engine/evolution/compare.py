@@ -24,6 +24,7 @@ from lakehouse.core.ingest import derived_increments
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.ingest.records import with_renamed_fields
 from lakehouse.core.ingest.undeclared import columns_in_force
+from lakehouse.core.reasons import Reason
 from lakehouse.engine.delta_log import TableFacts, newest_first
 from lakehouse.engine.delta_log.log_segment import LogChanged
 from lakehouse.engine.delta_log.statistics import read_statistics
@@ -72,8 +73,9 @@ def compare_without_spark(lake: Lake, table: Table, facts: TableFacts) -> Evolut
 
 
 def with_waiting_change(lake: Lake, table: Table, outcome: WriteOutcome) -> WriteOutcome:
-    """The outcome of a write without rows. Its sentence names the changes that stop a write."""
-    if outcome.facts is None:
+    """The outcome. If nothing was written, its sentence names the changes that wait."""
+    is_idle = outcome.reason in (Reason.NOTHING_LANDED, Reason.INPUTS_UNCHANGED)
+    if outcome.facts is None or not is_idle:
         return outcome
     plan = compare_without_spark(lake, table, outcome.facts)
     if not plan.blocking:

@@ -14,7 +14,6 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.derived_increments import lost_by_rebuild
 from lakehouse.core.ingest.outcome import WriteOutcome
-from lakehouse.core.reasons import Reason
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest.load import LandingLoad
 from lakehouse.engine.ingest.table_properties import apply_properties, with_properties
@@ -75,11 +74,6 @@ def write_table(
 
     with hold(lake, spark, table.key, owner=f"write of {table.key}"), translated():
         outcome = retry_conflicts(attempt)
-    if outcome.reason in (Reason.NOTHING_LANDED, Reason.INPUTS_UNCHANGED):
-        # Imported here, because a write of rows compares the columns itself.
-        from lakehouse.engine.evolution.compare import with_waiting_change
-
-        outcome = with_waiting_change(lake, table, outcome)
     return replace(outcome, seconds=time.monotonic() - started)
 
 

@@ -220,7 +220,7 @@ def plan_archive(
             rewritten=_why_rewritten(files, facts),
             replaces=replaces,
         )
-        why = _why_it_stays(partition, typed, facts, archive, now_ms, is_archived=typed in archived)
+        why = _why_it_stays(partition, typed, facts, archive, now_ms)
         if why:
             stays.setdefault(why, []).append(partition.text)
         else:
@@ -327,13 +327,7 @@ def _why_rewritten(files: Iterable[DataFile], facts: ArchiveFacts) -> str:
 
 
 def _why_it_stays(
-    partition: Partition,
-    typed: Typed,
-    facts: ArchiveFacts,
-    archive: Archive,
-    now_ms: int,
-    *,
-    is_archived: bool,
+    partition: Partition, typed: Typed, facts: ArchiveFacts, archive: Archive, now_ms: int
 ) -> str:
     """Why an old partition stays in the table; empty if it leaves."""
     if partition.span is None:
@@ -344,8 +338,9 @@ def _why_it_stays(
     restored_ms = facts.restored_ms.get(typed)
     if restored_ms is not None and restored_ms + archive.older_than_days * DAY_MS > now_ms:
         return f"restored partitions stay in the table for {archive.older_than_days} days"
-    operation = facts.written_by.get(typed, "unknown operation")
-    if is_archived and operation != "append" and not partition.replaces:
+    # Only partitions that are archived, too, have an entry.
+    operation = facts.written_by.get(typed, "append")
+    if operation != "append" and not partition.replaces:
         return (
             f"rows that a {operation} wrote to archived partitions stay in the table, since the"
             f" archived rows may be stale (lakehouse archive {facts.snapshot.table} --replace"

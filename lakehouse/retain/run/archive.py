@@ -78,6 +78,21 @@ class FilesChangedError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveRequest:
+    """What a caller asks of a run.
+
+    - `declared`: all tables of the lake; the plan names those that read this table whole.
+    - `replace`: selects partitions whose rows in the table replace the archived ones.
+    - `owner` names the caller in the table's lease. `tell` gets the plan's sentence.
+    """
+
+    declared: tuple[Table, ...] = ()
+    replace: Sequence[Mapping[str, str]] = ()
+    owner: str = ""
+    tell: Callable[[str], None] = lambda _: None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveState:
     """A table and its archive at one moment.
 
@@ -193,14 +208,12 @@ def _record_of(commit: Commit) -> Mapping[str, Any]:
 
 
 def plan(
-    lake: Lake, table: Table, declared: Iterable[Table] = (), *, replace: Sequence[Any] = ()
+    lake: Lake, table: Table, request: ArchiveRequest = ArchiveRequest()
 ) -> ArchivePlan | None:
     """The plan of a run now; `None` if there is no table. Needs no Spark, and writes nothing."""
-    archive = _archive_of(table)
+    _archive_of(table)
     state = read_state(lake, table.key)
-    if state is None:
-        return None
-    return _planned(lake, table, archive, state, declared, replace)
+    return None if state is None else _planned(lake, table, state, request)
 
 
 def _archive_of(table: Table) -> Archive:
@@ -211,17 +224,11 @@ def _archive_of(table: Table) -> Archive:
     return table.archive
 
 
-def _planned(
-    lake: Lake,
-    table: Table,
-    archive: Archive,
-    state: ArchiveState,
-    declared: Iterable[Table],
-    replace: Sequence[Mapping[str, str]],
-) -> ArchivePlan:
-    readers = sorted({each.key for each in declared if table in each.read_whole})
+def _planned(lake: Lake, table: Table, state: ArchiveState, request: ArchiveRequest) -> ArchivePlan:
+    readers = sorted({each.key for each in request.declared if table in each.read_whole})
     facts = archive_facts(lake, state, read_whole_by=tuple(readers))
-    return plan_archive(table, archive, facts, now_ms=now_ms(), replace=replace)
+    archive = _archive_of(table)
+    return plan_archive(table, archive, facts, now_ms=now_ms(), replace=request.replace)
 
 
 def archive_facts(
@@ -294,31 +301,27 @@ def run_archive(
     lake: Lake,
     table: Table,
     open_spark: "Callable[[], SparkSession]",
-    declared: Iterable[Table] = (),
-    *,
-    replace: Sequence[Mapping[str, str]] = (),
-    owner: str | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    request: ArchiveRequest = ArchiveRequest(),
 ) -> ArchiveOutcome:
     """Moves old partitions, and lets archived ones expire. Moving nothing is not an error.
 
-    Spark is opened only if rows have to be written again. `replace` selects partitions whose rows
-    in the table replace the archived ones.
+    Spark is opened only if rows have to be written again.
 
     Raises:
         Refused: the table does not exist or cannot be archived, or this machine's clock is wrong.
         Transient: another process holds the table, or other writers kept changing the partitions.
         Broken: a copy differs, or the table's log and the archive's log contradict each other.
     """
-    archive = _archive_of(table)
+    _archive_of(table)
     check_clock(lake, table.key)
     started = time.monotonic()
-    with hold(lake, None, table.key, owner=owner or f"archive of {table.key}"):
+    with hold(lake, None, table.key, owner=request.owner or f"archive of {table.key}"):
         for _ in range(_TRIES):
             state = settled_state(lake, table.key)
-            planned = _planned(lake, table, archive, state, declared, replace)
+            planned = _planned(lake, table, state, request)
+            request.tell(f"{table.key}: {planned.sentence}")
             try:
-                version = _move(lake, table, archive, state, planned, open_spark, tell)
+                version = _move(lake, table, state, planned, open_spark)
             except FilesChangedError:
                 continue
             deleted = delete_dead_files(lake, table.key)
@@ -418,13 +421,12 @@ def _record(lake: Lake, state: ArchiveState, *, kind: str) -> dict[str, Any]:
 def _move(
     lake: Lake,
     table: Table,
-    archive: Archive,
     state: ArchiveState,
     planned: ArchivePlan,
     open_spark: "Callable[[], SparkSession]",
-    tell: Callable[[str], None],
 ) -> int | None:
     """Steps 3 to 5; returns the table's version, or `None` if there was nothing to do."""
+    archive = _archive_of(table)
     snapshot = state.facts.snapshot
     paths = {file.path for each in planned.leaving for file in each.files}
     raw = read_raw_actions(lake.store, table.key, snapshot.version, paths)
@@ -440,7 +442,6 @@ def _move(
             [info, {"protocol": protocol}, {"metaData": metadata}],
         )
         state = settled_state(lake, table.key)
-    tell(f"{table.key}: {planned.sentence}")
     started_ms = now_ms()
     copied = [each for each in planned.leaving if not each.rewritten]
     added = copy_files(lake, table.key, copied, archive.storage_class, raw.adds)
@@ -460,7 +461,6 @@ def _move(
     if not has_planned_files(state.facts.snapshot, lake.facts(table.key), planned.leaving):
         raise FilesChangedError
     number = state.number + 1
-    tell(f"{table.key}: committing version {number} of the archive, then the table")
     _commit_to_archive(lake, state, number, record, actions)
     removes = [
         _leaving(file, raw.adds, snapshot) for each in planned.leaving for file in each.files
