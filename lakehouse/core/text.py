@@ -5,7 +5,9 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from difflib import SequenceMatcher
+from math import floor, log10
 
 # Words that are less similar than this (`SequenceMatcher.ratio`) are not suggested.
 _LEAST_SIMILARITY = 0.5
@@ -21,6 +23,18 @@ def size_text(count: int) -> str:
         unit += 1
     number = f"{size:.1f}".removesuffix(".0") if size < 9.95 else f"{size:.0f}"
     return f"{number} {_UNITS[unit]}"
+
+
+def usd_text(usd: Decimal | float) -> str:
+    """The amount with three significant digits and no exponent; whole dollars from 100 on."""
+    if usd == 0:
+        return "0"
+    if abs(usd) >= 99.95:
+        return f"{usd:,.0f}"
+    if abs(usd) < 1e-6:
+        return "under 0.000001"
+    digits = max(0, 2 - floor(log10(abs(usd))))
+    return f"{usd:.{digits}f}"
 
 
 def count_of(count: int, noun: str) -> str:

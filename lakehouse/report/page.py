@@ -12,8 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from lakehouse.core.costs.chargeback import usd_text
-from lakehouse.core.text import count_of, printable, size_text, utc_text
+from lakehouse.core.text import count_of, printable, size_text, usd_text, utc_text
 from lakehouse.core.units import MINUTE_MS
 
 _UNKNOWN = Markup('<span class="soft">–</span>')

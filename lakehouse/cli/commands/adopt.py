@@ -32,7 +32,7 @@ from lakehouse.core.delta.protocol import notable_features
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.scheduling.health import Health
-from lakehouse.core.text import count_of, size_text
+from lakehouse.core.text import count_of, size_text, usd_text
 from lakehouse.engine.adoption.adopt import (
     choose_key,
     refuse_adoption,
@@ -287,6 +287,6 @@ def _row(finding: Found[_Finding]) -> tuple[str, ...]:
         plan.table,
         *map(count_text, (health.file_count, health.small_file_count, files_after)),
         bytes_text(health.size_bytes),
-        f"{plan.estimate.usd:.3g}" if plan.bins else "-",
+        usd_text(plan.estimate.usd) if plan.bins else "-",
         plan.sentence,
     )

@@ -13,8 +13,8 @@ from lakehouse.core.costs.chargeback import (
     costs_document,
     day_of,
     sum_by,
-    usd_text,
 )
+from lakehouse.core.text import usd_text
 from lakehouse.engine.clock import now_ms
 
 _NOTHING = (

@@ -48,7 +48,7 @@ from lakehouse.core.delta.snapshot import PartitionValues, Snapshot, file_sizes
 from lakehouse.core.errors import Refused
 from lakehouse.core.journal_records import CompactionTry
 from lakehouse.core.reasons import Explained, Explanation, Reason
-from lakehouse.core.text import count_of, size_text
+from lakehouse.core.text import count_of, size_text, usd_text
 from lakehouse.core.units import HOUR_MS
 
 
@@ -100,7 +100,7 @@ class CompactionPlan(Explained):
                 'with verify="content", Spark would compact, and compare every row'
             )
         price = self.estimate
-        cost = f"{price.comparison_seconds:.1f} s and {price.comparison_usd:.6f} USD"
+        cost = f"{price.comparison_seconds:.1f} s and {usd_text(price.comparison_usd)} USD"
         if self.policy.verify == "content":
             return f"Spark compares every row after the commit, which takes about {cost}"
         return (

@@ -361,15 +361,6 @@ def day_of(ms: int) -> date:
     return datetime.fromtimestamp(ms / 1000, tz=UTC).date()
 
 
-def usd_text(usd: Decimal | float) -> str:
-    """The amount with two decimals or, below 1, with three significant digits and no exponent."""
-    if usd == 0 or abs(usd) >= 0.995:
-        return f"{usd:,.2f}"
-    if abs(usd) < 1e-6:
-        return "under 0.000001"
-    return f"{float(usd):.3g}" if abs(usd) >= 1e-4 else f"{usd:.7f}"
-
-
 def _number(usd: Decimal) -> float:
     return float(round(usd, 9))
 

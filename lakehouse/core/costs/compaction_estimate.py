@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from lakehouse.core.costs.compaction_speed import SECONDS_PER_OPENING, MergeWork, Rates
 from lakehouse.core.declaration.prices import Prices
-from lakehouse.core.text import count_of
+from lakehouse.core.text import count_of, usd_text
 
 # A Parquet reader requests the footer, then the columns: at least two GETs per file.
 _REQUESTS_PER_OPENING = 2
@@ -64,7 +64,9 @@ class Estimate:
     @property
     def sentence(self) -> str:
         """The predicted seconds and money, and their basis."""
-        return f"about {self.seconds:.1f} s and {self.usd:.6f} USD, predicted from {self.basis}"
+        return (
+            f"about {self.seconds:.1f} s and {usd_text(self.usd)} USD, predicted from {self.basis}"
+        )
 
     def as_json(self) -> dict[str, Any]:
         """The documented JSON shape, for `lakehouse plan --json` and a commit's `userMetadata`."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lakehouse.core.text import size_text
+from lakehouse.core.text import size_text, usd_text
 
 FIGURE_HEADS = ("figure", "predicted", "actual", "error")
 
@@ -43,7 +43,7 @@ class Figure:
         if self.name == "seconds":
             return f"{number:.2f}"
         if self.name == "usd":
-            return f"{number:.6f}"
+            return usd_text(number)
         return f"{number:,}"
 
 

@@ -35,7 +35,7 @@ from lakehouse.core.evolution.column_sources import (
 from lakehouse.core.evolution.column_types import type_change
 from lakehouse.core.evolution.declaration_changes import compare
 from lakehouse.core.evolution.plan import NEW_KEY, Kind
-from lakehouse.core.text import count_of, first_names, size_text
+from lakehouse.core.text import count_of, first_names, size_text, usd_text
 
 # The number of passes over all rows. Each pass reads, writes and compares them: the rows are
 # written next to the table, and then into it.
@@ -184,7 +184,7 @@ class RebuildPlan:
         if self.source == "inputs":
             origin = "its inputs, without rows and columns that the inputs no longer give"
         changes = f": {'; '.join(self.changes)}" if self.changes else ""
-        cost = f"about {self.seconds:.1f} s and {self.usd:.6f} USD, by {self.basis}"
+        cost = f"about {self.seconds:.1f} s and {usd_text(self.usd)} USD, by {self.basis}"
         return f"version {self.version} ({size}) is written again from {origin}{changes}; {cost}"
 
     def as_json(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from lakehouse.core.scheduling.table_decision import (
     decide_table,
     is_due,
 )
-from lakehouse.core.text import first_names
+from lakehouse.core.text import first_names, usd_text
 from lakehouse.core.units import HOUR_MS
 
 CYCLE_MS = HOUR_MS
@@ -135,8 +135,8 @@ def _served(
     elif bounds.budget_usd and not fits_budget:
         waits = Reason.OVER_BUDGET.explain(
             why=decision.sentence,
-            cost="unknown" if usd is None else f"{usd:.3g}",
-            left=f"{left_usd:.3g}",
+            cost="unknown" if usd is None else usd_text(usd),
+            left=usd_text(left_usd),
             limit=f"{bounds.budget_usd:g}",
         )
     else:

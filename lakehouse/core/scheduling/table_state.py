@@ -8,6 +8,7 @@ from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.costs.compaction_estimate import usd_per_opening
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.snapshot import DataFile, Snapshot, files_with_vectors, row_total
+from lakehouse.core.text import usd_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,8 @@ class NetBenefit:
     def sentence(self) -> str:
         """Benefit, cost and ratio as text."""
         return (
-            f"saves {self.benefit_usd_per_day:.3g} USD a day and costs {self.cost_usd:.3g} USD, "
+            f"saves {usd_text(self.benefit_usd_per_day)} USD a day and costs "
+            f"{usd_text(self.cost_usd)} USD, "
             f"ratio {self.ratio:.3g}"
         )
 

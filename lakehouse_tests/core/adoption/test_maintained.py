@@ -55,7 +55,6 @@ def test_a_table_comes_back_with_every_knob_from_the_record_as_json() -> None:
     assert document["tables"]["silver/plain"]["compaction"] == {}
     assert document["tables"]["gold/full"]["vacuum"] == {
         "keep_versions": [3, 4],
-        "readers": ["bi"],
     }
 
 
