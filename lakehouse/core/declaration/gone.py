@@ -41,6 +41,7 @@ GONE: dict[str, str] = {
         "Use Archive(storage_class=...) to store old partitions in a colder class."
     ),
     "Vacuum.readers": "Name the versions to keep in Vacuum(keep_versions=…).",
+    "Archive.late": "Omit it: appended late rows of an archived partition join the archive.",
     "Table.formerly": "Use location=, the folder of the earlier key: the rows stay there.",
     "LAKEHOUSE_ALERT_URL": (
         "Use Alertmanager with the rules of deploy/observability/alerts.yml, which reads the "
