@@ -26,7 +26,7 @@ def size_text(count: int) -> str:
 
 
 def usd_text(usd: Decimal | float) -> str:
-    """The amount with three significant digits and no exponent; whole dollars from 100 on."""
+    """The amount with at most three significant digits and no exponent."""
     if usd == 0:
         return "0"
     if abs(usd) >= 99.95:
@@ -34,7 +34,8 @@ def usd_text(usd: Decimal | float) -> str:
     if abs(usd) < 1e-6:
         return "under 0.000001"
     digits = max(0, 2 - floor(log10(abs(usd))))
-    return f"{usd:.{digits}f}"
+    text = f"{usd:.{digits}f}"
+    return text.rstrip("0").rstrip(".") if digits else text
 
 
 def count_of(count: int, noun: str) -> str:

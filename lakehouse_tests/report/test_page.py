@@ -120,7 +120,7 @@ def test_the_values_on_the_page_are_those_of_the_report() -> None:
     shown = Reader(render_page(report())).text
     for text in (
         "1 need attention 41 lowest health of 1 table 1 to be compacted now 1 compactions",
-        "4.50 USD since S",
+        "4.5 USD since S",
         "bronze/orders : it failsdo it",
         "41 bronze/orderssales 1,234 from 3 to 1,234, at most 1,234 1,200 5 GiB 1.50 3 h ago due",
         ", 0.0123 USD: 9 merge",

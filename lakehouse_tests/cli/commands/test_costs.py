@@ -28,7 +28,7 @@ def test_costs_are_those_of_the_recorded_days(told: Terminal) -> None:
         "stored",
         *["storage", "USD", "compute", "USD", "requests", "USD", "USD"],
     ]
-    assert shown[2].split() == ["bronze/orders", "30", "GiB", "0.023", "0.00", "0.00", "0.023"]
+    assert shown[2].split() == ["bronze/orders", "30", "GiB", "0.023", "0", "0", "0.023"]
     assert shown[-1] == "2026-11-01 to 2026-11-27: 0.0238 USD"
     later = told.run("costs", "--since", "2026-11-28").stdout
     assert later.startswith("no costs are recorded since 2026-11-28")

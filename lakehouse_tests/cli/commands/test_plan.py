@@ -43,7 +43,7 @@ FOUND: list[dict[str, Any]] = [
         "files_left": 0,
         "verify": "rows",
         "verify_sentence": "this process compares row counts and column statistics in the log; "
-        'comparing every row by Spark takes about 0.1 s and 0.000089 USD (verify="content")',
+        'comparing every row by Spark takes about 0.1 s and 0.0000886 USD (verify="content")',
         "bins": [["d=1/small-0", "d=1/small-1", "d=1/small-2"]],
     },
     {
@@ -93,7 +93,7 @@ def test_a_person_sees_the_largest_gain_first_and_the_files_on_request(told: Ter
     ]
     compared = (
         "this process compares row counts and column statistics in the log; "
-        'comparing every row by Spark takes about 0.1 s and 0.000089 USD (verify="content")'
+        'comparing every row by Spark takes about 0.1 s and 0.0000886 USD (verify="content")'
     )
     assert (
         f"bronze/orders: about 0.5 s and 0.000295 USD, predicted from defaults; {compared}" in lines

@@ -211,7 +211,7 @@ def test_a_table_dearer_than_the_budget_is_served_at_its_bound_and_overdraws_it_
         now_ms=NOW,
     )[0]
     why = "5 mergeable files reach the threshold of 4"
-    assert refused.sentence == f"{why}, but it costs 5.00 USD, and only 0 of the hourly 1 USD are left"
+    assert refused.sentence == f"{why}, but it costs 5 USD, and only 0 of the hourly 1 USD are left"
     assert (refused.reason, refused.due_since_ms) == (Reason.OVER_BUDGET, dear.due_since_ms)
 
 
