@@ -122,10 +122,10 @@ def test_the_values_on_the_page_are_those_of_the_report() -> None:
         "1 need attention 41 lowest health of 1 table 1 to be compacted now 1 compactions",
         "4.5 USD since S",
         "bronze/orders : it failsdo it",
-        "41 bronze/orderssales 1,234 from 3 to 1,234, at most 1,234 1,200 5 GiB 1.50 3 h ago due",
+        "41 bronze/orderssales 1,234 from 3 to 1,234, at most 1,234 1,200 5 GiB 1.5 3 h ago due",
         ", 0.0123 USD: 9 merge",
         "5 h ago bronze/orders 9 → 1 900 B 2.5 s 0.002 as predicted 9 small files",
-        "bronze/orders 1 GiB 1.50 0.0025 0.00 1.50",
+        "bronze/orders 1 GiB 1.5 0.0025 0 1.5",
     ):
         assert text in shown, (text, shown)
     wrong = Reader(render_page(report(history=run(predicted_files_removed=8)))).text
