@@ -55,7 +55,7 @@ def settings_of(package: str, tmp_path: Path) -> Settings:
     return example_settings(tmp_path / "home", LAKEHOUSE_TABLES=package)
 
 
-COSTS = {"costs/operations", "costs/chargeback"}
+COSTS = {"costs/chargeback"}
 
 
 def listed(definitions: dg.Definitions) -> tuple[set[str], set[str], dict[str, set[str]]]:

@@ -243,11 +243,6 @@ def test_after_each_write_the_files_fall_in_the_same_run(
     assert newest_facts(instance, [orders])[orders.key].values["lakehouse/state"][
         "last_compaction_ms"
     ] == round(told["committed"] * 1000)
-    [record] = instance.fetch_materializations(table_key(orders), limit=1).records
-    assert (
-        record.asset_materialization.metadata["lakehouse/strategy"].value
-        == "its declaration says AfterWrite"
-    )
     assert files_after(lake, instance, under(BySensor()), "d") == 2
 
 

@@ -151,7 +151,7 @@ def confs_to_derive(
     else:
         sizes.append(whole_table(first.snapshot))
     if isinstance(increment, ReadAll):
-        sizes += [(each.row_count, each.size_bytes) for each in increment.archived]
+        sizes += increment.archived
     if target is not None and isinstance(table.write, Merge):
         sizes.append(merged_into(target.snapshot))
     return confs_to_read(sizes)
