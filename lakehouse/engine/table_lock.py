@@ -102,9 +102,14 @@ class _Lease(threading.Thread):
         while True:
             self._renewed = time.monotonic()
             _held.add(self._token)
-            if self._store.put_if_absent(self._object, self._content):
+            is_taken = False
+            try:
+                is_taken = self._store.put_if_absent(self._object, self._content)
+            finally:  # after an error, the lease is nobody's, even if the object was created
+                if not is_taken:
+                    _held.discard(self._token)
+            if is_taken:
                 return
-            _held.discard(self._token)
             holder = _read_holder(self._store, self._object)
             if holder is not None and _has_ended(self._store, self._object, holder):
                 self._store.delete([self._object])
