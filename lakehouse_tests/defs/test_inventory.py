@@ -196,7 +196,6 @@ class TestRuns:
         )
         assert "| bronze/orders | 11 | 945 | 0 | 956 |" in told["where"]
         assert "bronze/orders\\[x\\]" in told["where"]
-        assert told["storage_classes"]
         assert told["not_declared"].startswith(
             "bronze/orders[x] is in the lake but not declared, so"
         )

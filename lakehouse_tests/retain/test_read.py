@@ -168,7 +168,7 @@ COPIES = Table(key="silver/copies", inputs=(DAYS,), transform=lambda days: days,
 def test_a_table_downstream_reads_archived_rows_once_and_restored_ones_not_again(
     lake: Lake, spark: "SparkSession"
 ) -> None:
-    add_rows(lake, ROWS)
+    add_rows(lake, ROWS, configuration={"delta.enableChangeDataFeed": "true"})
     archived(lake)
     outcome = write_table(lake, spark, COPIES)
     assert outcome.explanation.sentence.endswith("; with 2 rows of its archive")
