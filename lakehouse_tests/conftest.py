@@ -138,6 +138,9 @@ def the_shared_session_is_active(request: pytest.FixtureRequest) -> None:
         session = request.getfixturevalue("spark")
         if isinstance(session, SparkSession):  # some tests have a setting of this name
             SparkSession._active_session.session = session
+            # Without this mark, which a test of another driver may have removed, PySpark's functions
+            # do not build columns of Connect.
+            os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ Settings that hold for every session are in `runtime/spark_conf.py`.
 """
 
 import atexit
+import os
 import re
 import warnings
 from typing import TYPE_CHECKING
@@ -48,6 +49,9 @@ def prepare_session(spark: "SparkSession") -> "SparkSession":
     if isinstance(spark, ConnectSession):
         import delta.connect
 
+        # PySpark's functions build columns of Connect only with this mark. PySpark sets it for new
+        # sessions, and this process may use one that was opened before the mark went.
+        os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
         _limit_retries(spark.client)
         # Otherwise, a remote server would interpret times without a zone in its own time zone.
         change_confs(spark, {"spark.sql.session.timeZone": "UTC", **STORED_TIMES})
