@@ -8,7 +8,7 @@ from lakehouse.core.delta.snapshot import Snapshot, TableFacts
 from lakehouse.core.errors import Transient
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import DiskStore, MountedStore, S3Store, Store, store_at
+from lakehouse.engine.store import MountedStore, S3Store, Store, store_at
 
 Actions = list[dict[str, Any]]
 # After each version that another writer created first, the log is read again.
@@ -31,7 +31,6 @@ def table_location(lake: Lake, key: str) -> tuple[Store, str]:
             # the store's own prefix.
             store = store_at(f"s3://{store.bucket}/{folder}")
             folder = ""
-    assert isinstance(store, DiskStore | S3Store) or not isinstance(store, MountedStore)
     return store, f"{folder}/" if folder else ""
 
 
@@ -58,8 +57,12 @@ def create_version(
 ) -> bool:
     """Creates a version of a table unless it exists; returns whether this call created it."""
     store, prefix = table_location(lake, key)
-    content = "\n".join(json.dumps(action, separators=(",", ":")) for action in actions)
-    return store.put_if_absent(f"{prefix}_delta_log/{version:020}.json", content.encode())
+    return store.put_if_absent(f"{prefix}_delta_log/{version:020}.json", encoded(actions))
+
+
+def encoded(actions: Iterable[Mapping[str, Any]]) -> bytes:
+    """Actions as a file of the log: a line of JSON for each."""
+    return "\n".join(json.dumps(action, separators=(",", ":")) for action in actions).encode()
 
 
 def commit_after_newest(

@@ -36,7 +36,7 @@ commits the result to the table.
 import json
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -49,6 +49,7 @@ from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.errors import Transient
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.commit_actions import encoded, table_location
 from lakehouse.engine.compaction.deltalake_delivery import (
     CommitFailedError,
     Location,
@@ -62,7 +63,7 @@ from lakehouse.engine.deltalake_tables import (
     protocol_and_metadata,
 )
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import DiskStore, MountedStore, S3Store, Store, store_at
+from lakehouse.engine.store import DiskStore, S3Store, Store
 from lakehouse.engine.store.s3 import TAKEN
 from lakehouse.engine.store.s3_objects import download
 
@@ -92,7 +93,9 @@ def compact_by_deltalake(
         Transient: the next version exists, but the log does not show it.
     """
     with _workshop(lake, snapshot.table) as folder:
-        location = _location_of(lake, snapshot.table)
+        store, prefix = table_location(lake, snapshot.table)
+        assert isinstance(store, DiskStore | S3Store)
+        location = (store, prefix)
         inputs = _inputs(planned, location[0])
         _fetch_inputs(inputs, folder, location, Path(lake.table_uri(snapshot.table)).absolute())
         with panics_translated(f"compaction of {snapshot.table}"):
@@ -183,7 +186,7 @@ def _write_log(inputs: Inputs, folder: Path, planned: CompactionPlan, actions: A
         # deltalake closes the bin here. It skips this entry as too large, and never opens it.
         too_large = planned.statement.up_to_bytes + 1
         actions.append(_add_action(f"end-of-bin-{number}", bin_.files[0], too_large))
-    (folder / "_delta_log" / f"{0:020}.json").write_bytes(_encoded(actions))
+    (folder / "_delta_log" / f"{0:020}.json").write_bytes(encoded(actions))
 
 
 def _add_action(path: str, file: DataFile, size_bytes: int) -> dict[str, Any]:
@@ -247,7 +250,7 @@ def _commit(
     store, prefix = location
     planned_paths = {file.path for bin_ in planned.bins for file in bin_.files}
     added_paths = {action["add"]["path"] for action in actions if "add" in action}
-    content = _encoded(actions)
+    content = encoded(actions)
     version = snapshot.version
     for _ in range(_VERSIONS_TRIED):
         if store.put_if_absent(f"{prefix}_delta_log/{version + 1:020}.json", content):
@@ -287,30 +290,6 @@ def _unchangeable(snapshot: Snapshot) -> tuple[object, ...]:
         snapshot.features,
         snapshot.properties,
     )
-
-
-def _location_of(lake: Lake, key: str) -> Location:
-    """The table's store and prefix.
-
-    If the table is mounted, this is the mounted store, because a `MountedStore` refuses writes to
-    tables of other programs.
-    """
-    store = lake.store
-    folder = key
-    if isinstance(store, MountedStore):
-        is_mounted = key in store.mounts
-        store, folder = store.place_of(key)
-        if is_mounted and isinstance(store, S3Store):
-            # The credentials may only allow writes below the table's folder, so that folder becomes
-            # the store's own prefix.
-            store = store_at(f"s3://{store.bucket}/{folder}")
-            folder = ""
-    assert isinstance(store, DiskStore | S3Store)
-    return store, f"{folder}/" if folder else ""
-
-
-def _encoded(actions: Iterable[Mapping[str, Any]]) -> bytes:
-    return "\n".join(json.dumps(action, separators=(",", ":")) for action in actions).encode()
 
 
 _SPARK_VERSION = b"org.apache.spark.version"
