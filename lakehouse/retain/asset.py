@@ -128,9 +128,12 @@ def _run(
     *,
     anyway: bool,
 ) -> Iterator[dg.MaterializeResult[Any]]:
+    from lakehouse.engine.adoption.find_tables import is_table
+
     operation = context.asset_key.path[0]
     with errors_for_dagster(context):
-        if lake.facts(table.key) is None:
+        # `is_table` finds a first commit or `_last_checkpoint`. Without both, the log is read.
+        if not is_table(lake.store, table.key) and lake.facts(table.key) is None:
             context.log.info(f"{operation} of {table.key}: skipped, there is no table yet")
             return
         reason = "" if anyway else skip_reason(context, lake, table, operation)

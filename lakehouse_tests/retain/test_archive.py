@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from itertools import count
@@ -127,7 +127,7 @@ def test_a_run_taken_for_dead_cannot_commit_any_more(lake: Lake) -> None:
         return real(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(archive_run, "hold", lambda *_, **__: pytest.MonkeyPatch.context())
+        patch.setattr(archive_run, "hold", lambda *_, **__: nullcontext())
         patch.setattr(archive_run, "_commit_to_table", meanwhile)
         with pytest.raises(Transient, match="another run has committed meanwhile"):
             archived(lake)
@@ -445,7 +445,7 @@ def test_a_rerun_of_an_adopted_table_by_another_home_is_stopped_by_the_condition
         real(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(archive_run, "hold", lambda *_, **__: pytest.MonkeyPatch.context())
+        patch.setattr(archive_run, "hold", lambda *_, **__: nullcontext())
         patch.setattr(archive_run, "_commit_to_archive", meanwhile)
         with pytest.raises(Transient, match="created version"):
             archived(lake)

@@ -1,5 +1,6 @@
 """Reading a table with its archive, rewritten rows, and restores, with Spark."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -133,7 +134,7 @@ def test_a_restore_that_dies_or_is_taken_back_leaves_each_row_in_one_place(
 
     session = TableSession(lake=lake, spark=spark, table=DAYS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(read_module, "hold", lambda *_, **__: pytest.MonkeyPatch.context())
+        patch.setattr(read_module, "hold", lambda *_, **__: nullcontext())
         patch.setattr(read_module, "write_frame", taken_back_first)
         with pytest.raises(Transient, match="another run took it back"):
             run_restore(session, RestoreRequest())

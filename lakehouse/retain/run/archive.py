@@ -24,7 +24,7 @@ partition folders. The table's log names one of its versions by the transaction 
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -252,11 +252,11 @@ def _written_by(lake: Lake, state: ArchiveState) -> dict[Typed, str]:
         return {}
     in_table = by_typed_partition(state.facts.snapshot)
     archived = by_typed_partition(state.applied)
-    version_of = {
-        path: _record_of(commit)["table_version"]
-        for commit in state.history
-        for path in commit.added_paths
-    }
+    version_of = dict[str, int]()
+    for commit in state.history:
+        version = _record_of(commit)["table_version"]
+        for path in commit.added_paths:
+            version_of[path] = version
     written = dict[Typed, str]()
     for typed in in_table.keys() & archived.keys():
         since = max(version_of[file.path] for file in archived[typed])
@@ -426,12 +426,14 @@ def _move(
     open_spark: "Callable[[], SparkSession]",
 ) -> int | None:
     """Steps 3 to 5; returns the table's version, or `None` if there was nothing to do."""
+    if planned.is_idle and state.newest is None:
+        return None
     archive = _archive_of(table)
     snapshot = state.facts.snapshot
     paths = {file.path for each in planned.leaving for file in each.files}
     raw = read_raw_actions(lake.store, table.key, snapshot.version, paths)
     metadata, protocol, is_changed = _metadata(lake, state, raw.metadata, raw.protocol)
-    if planned.is_idle and not (is_changed and state.newest is not None):
+    if planned.is_idle and not is_changed:
         return None
     if state.newest is None:
         info = commit_info("CREATE TABLE", -1, {_RECORD: _record(lake, state, kind="create")})
@@ -458,7 +460,8 @@ def _move(
     actions += [_added(file, names, started_ms) for file in added]
     stale = [each for each in planned.leaving if each.replaces]
     actions += [_removed(path) for path in _archived_paths(state, (*planned.expiring, *stale))]
-    if not has_planned_files(state.facts.snapshot, lake.facts(table.key), planned.leaving):
+    current = lake.facts(table.key)
+    if current is None or not are_unchanged(paths, snapshot, current.snapshot):
         raise FilesChangedError
     number = state.number + 1
     _commit_to_archive(lake, state, number, record, actions)
@@ -502,17 +505,12 @@ def _archived_paths(state: ArchiveState, partitions: Iterable[Partition]) -> lis
     return [file.path for each in sorted(typed, key=str) for file in archived.get(each, ())]
 
 
-def has_planned_files(
-    before: Snapshot, now: TableFacts | None, partitions: Iterable[Partition]
-) -> bool:
-    """Whether the planned files are still live and unchanged, in the same table."""
-    if now is None:
-        return False
-    newest = now.snapshot
-    live = {(file.path, file.deletion_vector) for file in newest.files}
-    planned = {(file.path, file.deletion_vector) for each in partitions for file in each.files}
+def are_unchanged(paths: Set[str], before: Snapshot, newest: Snapshot) -> bool:
+    """Whether these files are still live, with the same deletion vectors, in the same table."""
+    then = {file.path: file.deletion_vector for file in before.files if file.path in paths}
+    now = {file.path: file.deletion_vector for file in newest.files if file.path in paths}
     same = (before.table_id, before.partition_columns, before.physical_names)
-    return planned <= live and same == (
+    return then == now and same == (
         newest.table_id,
         newest.partition_columns,
         newest.physical_names,
@@ -588,11 +586,8 @@ def _commit_to_table(
                 f"archive of {snapshot.table}: another run has committed meanwhile. Nothing is"
                 " lost. Use the same command again"
             )
-        vectors = {file.path: file.deletion_vector for file in newest.files}
-        before = {file.path: file.deletion_vector for file in snapshot.files}
-        for path in planned:
-            if path not in vectors or vectors[path] != before[path]:
-                raise FilesChangedError
+        if not are_unchanged(planned, snapshot, newest):
+            raise FilesChangedError
 
     transaction = {"txn": {"appId": ARCHIVE_APP_ID, "version": number, "lastUpdated": now_ms()}}
     info = commit_info("DELETE", snapshot.version, {**metadata, "mark": mark})
