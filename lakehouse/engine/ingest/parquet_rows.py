@@ -17,8 +17,8 @@ from lakehouse.engine.ingest.dates_to_iso import DateTexts, TextOf, file_calenda
 # The number of rows in a decoded batch. It is small, because a value that the file's dictionary
 # stores once takes memory in each decoded row.
 _ROWS_AT_ONCE = 100
-# The SQL types of Arrow's other types. What is not here is read as a text.
-_PLAIN_TYPES = {
+# The SQL types of Arrow's plain types, by name. What is not here is read as a text.
+SQL_TYPES = {
     "bool": "BOOLEAN",
     "int8": "TINYINT",
     "int16": "SMALLINT",
@@ -270,7 +270,7 @@ def _sql_type(kind: pa.DataType, *, is_int96: bool) -> str:
             return "STRING"
         texts = [f"{_quoted(member.name)}: {inner(member.type)}" for member in members]
         return f"STRUCT<{', '.join(texts)}>"
-    return _PLAIN_TYPES.get(str(kind), "STRING")
+    return SQL_TYPES.get(str(kind), "STRING")
 
 
 def _quoted(name: str) -> str:

@@ -37,6 +37,7 @@ from lakehouse.core.ingest.records import NOT_UTF_8, UNFIT, earlier_names
 from lakehouse.core.ingest.undeclared import FRACTION, LARGE
 from lakehouse.engine.ingest.csv_values import cast_text, csv_types
 from lakehouse.engine.ingest.dates_to_iso import Calendars, file_calendars, not_gregorian
+from lakehouse.engine.ingest.parquet_rows import SQL_TYPES
 from lakehouse.engine.ingest.parse_lines import DIGEST, ORIGIN, PARSED, RAW, REASON
 from lakehouse.engine.ingest.undeclared_columns import UNDECLARED
 from lakehouse.engine.lake import Lake, TableSession
@@ -57,21 +58,12 @@ _LARGEST_FOOTER_BYTES = 64 * 1024 * 1024
 _MAGIC = b"PAR1"
 # The types with which Spark reads a column, by Arrow's name of the column's type.
 _READ_AS = {
-    "bool": "BOOLEAN",
-    "int8": "TINYINT",
-    "int16": "SMALLINT",
-    "int32": "INT",
-    "int64": "BIGINT",
-    "uint8": "SMALLINT",
-    "uint16": "INT",
-    "uint32": "BIGINT",
-    "float": "FLOAT",
-    "double": "DOUBLE",
-    "string": "STRING",
-    "large_string": "STRING",
-    "binary": "BINARY",
-    "large_binary": "BINARY",
-    "date32[day]": "DATE",
+    **dict.fromkeys(("string", "large_string"), "STRING"),
+    **{
+        name: type_
+        for name, type_ in SQL_TYPES.items()
+        if name not in ("uint64", "halffloat", "date64[ms]", "binary_view")
+    },
 }
 # Spark's names of declared types, by the words of a DDL string.
 _KINDS = {
