@@ -1,7 +1,7 @@
 """Refuses to write where a commit could overwrite a commit of another program.
 
 A conditional commit creates its version only if that version does not exist, so any number of
-drivers and of other programs may write to one table. Commits are conditional, or there are none:
+drivers and of other programs may write to one table. A write is refused unless:
 
 1. The storage must honour a conditional create (`If-None-Match: *` on S3, link(2) on a disk). Each
    process tests a bucket before its first write there.

@@ -1,7 +1,7 @@
 """The code version of a derived table's transform, which is recorded with the rows it computes.
 
-It is `Table(code_version=…)`, or else a hash of the function's own source: the text from `def` on,
-or the statement that contains a lambda. Functions that the transform calls, constants and
+It is `Table(code_version=…)` or, by default, a hash of the function's source: from `def` to its
+end, or the statement that contains a lambda. Functions that the transform calls, constants and
 decorators do not count. Set `code_version` to say that such a change matters, or that a change of
 the text does not.
 """
