@@ -1,25 +1,30 @@
 """Commits actions to a table without Spark, as the version after the newest one, or not at all."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from lakehouse.core.delta.snapshot import Snapshot, TableFacts
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Transient
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import MountedStore, S3Store, Store, store_at
+from lakehouse.engine.store.s3 import TAKEN
 
 Actions = list[dict[str, Any]]
+Location = tuple[Store, str]
 # After each version that another writer created first, the log is read again.
-_VERSIONS_TRIED = 50
+VERSIONS_TRIED = 50
 
 
-def table_location(lake: Lake, key: str) -> tuple[Store, str]:
-    """A table's store and prefix, through which its log may be written.
+@contextmanager
+def table_location(lake: Lake, key: str) -> Iterator[Location]:
+    """A table's store and prefix, through which its log may be written, for a block.
 
     For a mounted table this is the mounted store, because a `MountedStore` refuses writes to tables
-    of other programs.
+    of other programs. After the block, the object that tests S3's conditional writes in such a
+    table's folder is deleted. The lake's own stays, because each process uses it.
     """
     store = lake.store
     folder = key
@@ -31,7 +36,11 @@ def table_location(lake: Lake, key: str) -> tuple[Store, str]:
             # the store's own prefix.
             store = store_at(f"s3://{store.bucket}/{folder}")
             folder = ""
-    return store, f"{folder}/" if folder else ""
+    try:
+        yield store, f"{folder}/" if folder else ""
+    finally:
+        if key in lake.elsewhere and isinstance(store, S3Store):
+            store.delete_each([TAKEN])
 
 
 def commit_info(
@@ -52,11 +61,9 @@ def commit_info(
     }
 
 
-def create_version(
-    lake: Lake, key: str, version: int, actions: Iterable[Mapping[str, Any]]
-) -> bool:
+def create_version(location: Location, version: int, actions: Iterable[Mapping[str, Any]]) -> bool:
     """Creates a version of a table unless it exists; returns whether this call created it."""
-    store, prefix = table_location(lake, key)
+    store, prefix = location
     return store.put_if_absent(f"{prefix}_delta_log/{version:020}.json", encoded(actions))
 
 
@@ -67,33 +74,34 @@ def encoded(actions: Iterable[Mapping[str, Any]]) -> bytes:
 
 def commit_after_newest(
     lake: Lake,
-    facts: TableFacts,
+    snapshot: Snapshot,
+    location: Location,
     actions: Actions,
-    *,
-    mark: str,
     check: Callable[[Snapshot], None],
-) -> int:
+) -> int | None:
     """Commits after the newest version; returns the created version.
 
-    `mark` is a unique text in the commit's userMetadata, by which the commit is recognized if the
-    storage's answer was lost. `check` raises if the actions do not apply to a newer snapshot.
+    `None` if other writers always committed first. The commit's userMetadata must be unique: by it,
+    the commit is recognized if the storage's answer was lost. `check` raises if the actions do not
+    apply to a newer snapshot.
 
     Raises:
-        Transient: other writers always committed first, or the log does not show their commit.
+        Transient: the next version exists, but the log does not show it.
     """
-    key = facts.snapshot.table
-    version = facts.snapshot.version
-    for _ in range(_VERSIONS_TRIED):
-        if create_version(lake, key, version + 1, actions):
+    [mark] = [action["commitInfo"]["userMetadata"] for action in actions if "commitInfo" in action]
+    version = snapshot.version
+    for _ in range(VERSIONS_TRIED):
+        if create_version(location, version + 1, actions):
             return version + 1
-        newest = lake.facts(key)
+        newest = lake.facts(snapshot.table)
         if newest is None or newest.snapshot.version <= version:
             raise Transient(
-                f"commit to {key}: version {version + 1} exists, but the log does not show it. Try"
-                " again"
+                f"commit to {snapshot.table}: version {version + 1} exists, but the log does not"
+                " show it; try again"
             )
-        for commit in newest.history.marked(mark):
-            return commit.version
+        for commit in newest.history.commits:
+            if commit.version > snapshot.version and commit.user_metadata == mark:
+                return commit.version
         check(newest.snapshot)
         version = newest.snapshot.version
-    raise Transient(f"commit to {key}: other writers committed first {_VERSIONS_TRIED} times")
+    return None

@@ -31,14 +31,13 @@ from urllib.parse import unquote
 
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import LakehouseError
+from lakehouse.engine.commit_actions import Location
 from lakehouse.engine.delta_log import history_since
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import DiskStore, S3Store
 from lakehouse.engine.store.disk import flush_folder, translated
 from lakehouse.engine.store.s3_objects import upload
 
-# The store that holds a table, and the prefix of the table's names in it.
-Location = tuple[DiskStore | S3Store, str]
 _COPIED_AT_ONCE_BYTES = 8 * 1024 * 1024
 
 
@@ -117,6 +116,7 @@ def _copy_file(file: Path, name: str, location: Location) -> None:
     if isinstance(store, S3Store):
         upload(file, store, f"{prefix}{name}")
         return
+    assert isinstance(store, DiskStore)
     path = store.root / f"{prefix}{name}"
     with translated(path, "write"):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -47,12 +47,16 @@ import pyarrow.parquet as pq
 
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
-from lakehouse.core.errors import Transient
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.commit_actions import encoded, table_location
+from lakehouse.engine.commit_actions import (
+    VERSIONS_TRIED,
+    Location,
+    commit_after_newest,
+    encoded,
+    table_location,
+)
 from lakehouse.engine.compaction.deltalake_delivery import (
     CommitFailedError,
-    Location,
     delivered,
     workshop_of,
 )
@@ -63,8 +67,7 @@ from lakehouse.engine.deltalake_tables import (
     protocol_and_metadata,
 )
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import DiskStore, S3Store, Store
-from lakehouse.engine.store.s3 import TAKEN
+from lakehouse.engine.store import S3Store, Store
 from lakehouse.engine.store.s3_objects import download
 
 if TYPE_CHECKING:
@@ -76,9 +79,6 @@ Inputs = Mapping[str, DataFile]
 # read through this one link, because a link per file takes longer than the rest of a compaction.
 _LINK = "table"
 _PLAIN_PATH = re.compile(r"([A-Za-z0-9_=-][A-Za-z0-9_.=-]*/)*[A-Za-z0-9_=-][A-Za-z0-9_.=-]*")
-# A commit tries at most this many versions. After each version that another writer created first,
-# the log is read again.
-_VERSIONS_TRIED = 50
 
 
 def compact_by_deltalake(
@@ -92,10 +92,8 @@ def compact_by_deltalake(
         UnreadableFileError: deltalake cannot read a planned file, or would misread it.
         Transient: the next version exists, but the log does not show it.
     """
-    with _workshop(lake, snapshot.table) as folder:
-        store, prefix = table_location(lake, snapshot.table)
-        assert isinstance(store, DiskStore | S3Store)
-        location = (store, prefix)
+    key = snapshot.table
+    with table_location(lake, key) as location, _workshop(lake, key) as folder:
         inputs = _inputs(planned, location[0])
         _fetch_inputs(inputs, folder, location, Path(lake.table_uri(snapshot.table)).absolute())
         with panics_translated(f"compaction of {snapshot.table}"):
@@ -111,23 +109,8 @@ def compact_by_deltalake(
         misread = find_misread(paths_in_log, [folder / file for file in written])
         if misread is not None:
             raise UnreadableFileError(snapshot.table, *misread)
-        with _without_probe(lake, snapshot, location), delivered(lake, snapshot, written, location):
+        with delivered(lake, snapshot, written, location):
             _commit(lake, snapshot, planned, actions, location)
-
-
-@contextmanager
-def _without_probe(lake: Lake, snapshot: Snapshot, location: Location) -> Iterator[None]:
-    """After the block, deletes the object in a table's folder that tests S3's conditional writes.
-
-    Only tables outside the lake have such an object. The lake's own stays, because each process
-    uses it.
-    """
-    store = location[0]
-    try:
-        yield
-    finally:
-        if snapshot.table in lake.elsewhere and isinstance(store, S3Store):
-            store.delete_each([TAKEN])
 
 
 def restore_after(lake: Lake, before: Snapshot, newest: int, user_metadata: str) -> None:
@@ -247,24 +230,9 @@ def _commit(
     location: Location,
 ) -> None:
     """Commits the actions to the table (step 4)."""
-    store, prefix = location
     planned_paths = {file.path for bin_ in planned.bins for file in bin_.files}
-    added_paths = {action["add"]["path"] for action in actions if "add" in action}
-    content = encoded(actions)
-    version = snapshot.version
-    for _ in range(_VERSIONS_TRIED):
-        if store.put_if_absent(f"{prefix}_delta_log/{version + 1:020}.json", content):
-            return
-        facts = lake.facts(snapshot.table)
-        newest = snapshot if facts is None else facts.snapshot
-        if newest.version <= version:
-            raise Transient(
-                f"compaction of {snapshot.table}: version {version + 1} exists, but the log does "
-                "not show it; try again"
-            )
-        paths_in_log = (file.path for file in (*newest.files, *newest.tombstones))
-        if not added_paths.isdisjoint(paths_in_log):
-            return  # the version that exists is ours, whatever the storage reported
+
+    def check(newest: Snapshot) -> None:
         if _unchangeable(newest) != _unchangeable(snapshot):
             raise CommitFailedError("another writer changed the table's metadata or protocol")
         removed_paths = planned_paths - _live_paths(newest.files)
@@ -272,8 +240,9 @@ def _commit(
             raise CommitFailedError(
                 f"another writer removed {len(removed_paths)} of the planned files"
             )
-        version = newest.version
-    raise CommitFailedError(f"other writers committed first {_VERSIONS_TRIED} times in a row")
+
+    if commit_after_newest(lake, snapshot, location, actions, check) is None:
+        raise CommitFailedError(f"other writers committed first {VERSIONS_TRIED} times in a row")
 
 
 def _live_paths(files: Sequence[DataFile]) -> set[str]:

@@ -41,10 +41,12 @@ from lakehouse.core.delta.snapshot import DataFile, Snapshot, TableFacts
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.engine.clock import check_clock, now_ms
 from lakehouse.engine.commit_actions import (
+    VERSIONS_TRIED,
     Actions,
     commit_after_newest,
     commit_info,
     create_version,
+    table_location,
 )
 from lakehouse.engine.delta_log import history_since
 from lakehouse.engine.delta_log.raw_actions import Action, read_raw_actions
@@ -437,12 +439,8 @@ def _move(
         return None
     if state.newest is None:
         info = commit_info("CREATE TABLE", -1, {_RECORD: _record(lake, state, kind="create")})
-        create_version(
-            lake,
-            archive_key(table.key),
-            0,
-            [info, {"protocol": protocol}, {"metaData": metadata}],
-        )
+        with table_location(lake, archive_key(table.key)) as location:
+            create_version(location, 0, [info, {"protocol": protocol}, {"metaData": metadata}])
         state = settled_state(lake, table.key)
     started_ms = now_ms()
     copied = [each for each in planned.leaving if not each.rewritten]
@@ -562,10 +560,11 @@ def _commit_to_archive(
 ) -> None:
     key = archive_key(state.facts.snapshot.table)
     info = commit_info("WRITE", number - 1, {_RECORD: record})
-    if not create_version(lake, key, number, [info, *actions]):
-        raise Transient(
-            f"{key}: another run created version {number} first. Use the same command again"
-        )
+    with table_location(lake, key) as location:
+        if not create_version(location, number, [info, *actions]):
+            raise Transient(
+                f"{key}: another run created version {number} first. Use the same command again"
+            )
 
 
 def _commit_to_table(
@@ -577,7 +576,6 @@ def _commit_to_table(
 ) -> int:
     """Commits the removal of files, and names the archive's version `number` (step 5)."""
     snapshot = state.facts.snapshot
-    mark = uuid4().hex
     planned = {remove["remove"]["path"] for remove in removes}
 
     def check(newest: Snapshot) -> None:
@@ -590,10 +588,17 @@ def _commit_to_table(
             raise FilesChangedError
 
     transaction = {"txn": {"appId": ARCHIVE_APP_ID, "version": number, "lastUpdated": now_ms()}}
-    info = commit_info("DELETE", snapshot.version, {**metadata, "mark": mark})
-    return commit_after_newest(
-        lake, state.facts, [info, transaction, *removes], mark=mark, check=check
-    )
+    info = commit_info("DELETE", snapshot.version, {**metadata, "mark": uuid4().hex})
+    with table_location(lake, snapshot.table) as location:
+        version = commit_after_newest(
+            lake, snapshot, location, [info, transaction, *removes], check
+        )
+    if version is None:
+        raise Transient(
+            f"archive of {snapshot.table}: other writers committed first {VERSIONS_TRIED} times in"
+            " a row. Use the same command again"
+        )
+    return version
 
 
 def commit_restore(lake: Lake, state: ArchiveState, partitions: Iterable[Partition]) -> int:
