@@ -106,12 +106,12 @@ def delete_runs(instance: dg.DagsterInstance, run_ids: Sequence[str]) -> None:
         checks.c.asset_key, checks.c.check_name, checks.c.execution_status
     )
     storage = instance.event_log_storage
+    if isinstance(storage, SqlEventLogStorage):  # Dagster itself never deletes these rows
+        with storage.index_connection() as index:
+            old = checks.c.run_id.in_(run_ids) & checks.c.id.not_in(newest)
+            index.execute(delete(checks).where(old))
     for run_id in run_ids:
         instance.compute_log_manager.delete_logs(prefix=[run_id])
-        if isinstance(storage, SqlEventLogStorage):  # Dagster itself never deletes these rows
-            with storage.index_connection() as index:
-                old = (checks.c.run_id == run_id) & checks.c.id.not_in(newest)
-                index.execute(delete(checks).where(old))
         instance.delete_run(run_id)
         if isinstance(storage, SqliteEventLogStorage):  # nor does it delete the run's emptied file
             for suffix in ("", "-wal", "-shm"):

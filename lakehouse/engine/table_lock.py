@@ -120,7 +120,7 @@ class _Lease(threading.Thread):
                     "ended"
                 )
             else:
-                time.sleep(pause)
+                time.sleep(pause)  # storage cannot tell when another process gives its lease back
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     def run(self) -> None:

@@ -144,7 +144,7 @@ class Footer:
         try:
             kinds = schema.to_arrow_schema()
         except (pa.ArrowException, NotImplementedError):
-            return None
+            return None  # a type that Arrow does not know: Spark does not read this file
         lower = Counter(name.lower() for name in kinds.names)
         if len(lower) < len(kinds.names) or "_metadata" in lower or len(kinds) != len(schema):
             return None  # the last: nested columns

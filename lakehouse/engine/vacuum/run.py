@@ -303,7 +303,7 @@ def _batches(candidates: Sequence[Candidate], *, per_second: int) -> Iterator[Se
     for start in range(0, len(candidates), DELETE_KEYS):
         earliest = time.monotonic() - _BURST_SECONDS
         due = max(due, earliest) + batch_seconds
-        time.sleep(max(0.0, due - time.monotonic()))
+        time.sleep(max(0.0, due - time.monotonic()))  # the pace that the storage can bear
         yield candidates[start : start + DELETE_KEYS]
 
 
