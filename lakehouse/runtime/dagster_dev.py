@@ -204,8 +204,13 @@ def _wait_for_the_end(
 
 
 def _living_descendants(settings: Settings) -> dict[Process, set[Process]]:
-    """The descendants of each recorded `dagster dev` that is alive."""
-    return {dagster_dev: _descendants(dagster_dev) for dagster_dev in recorded(settings)}
+    """The descendants of each recorded `dagster dev` that is alive.
+
+    A `dagster dev` that ended while its descendants were listed is left out: the kernel has given
+    them to another parent, so the list lacks them.
+    """
+    found = {dagster_dev: _descendants(dagster_dev) for dagster_dev in recorded(settings)}
+    return {dagster_dev: each for dagster_dev, each in found.items() if dagster_dev.is_alive}
 
 
 def _is_expected(settings: Settings) -> bool:

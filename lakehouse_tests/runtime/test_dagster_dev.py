@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse.core.settings import Settings
+from lakehouse.runtime import dagster_dev as companion
 from lakehouse.runtime import server
 from lakehouse.runtime.dagster_dev import (
     is_dagster_dev,
@@ -106,6 +107,17 @@ def test_a_dagster_dev_that_runs_record_again_and_again_is_known_all_the_time(
         recording = others.submit(lambda: [record(settings, this) for _ in range(2_000)])
         while not recording.done():
             assert recorded(settings) == [this]
+
+
+def test_a_dagster_dev_that_ends_while_its_runs_are_listed_does_not_hide_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+    process = identify(ended.pid)
+    assert process is not None
+    ended.communicate()
+    monkeypatch.setattr(companion, "recorded", lambda settings: [process])
+    assert companion._living_descendants(own_settings(tmp_path)) == {}
 
 
 def test_below_no_dagster_dev_nothing_is_started_nor_waited_for(tmp_path: Path) -> None:
