@@ -148,7 +148,7 @@ MUTANTS = [
         ("PlannedBatches.replace", never_raises())),
     *_of("engine.store.s3", "engine/store/test_store.py",
         ("S3Store.honours_conditions", returns("True"))),
-    *_of("engine.ingest.quarantine.unwritable_files", "engine/ingest/quarantine/test_unwritable_files.py",
+    *_of("engine.ingest.unwritable_rows", "engine/ingest/test_unwritable_rows.py",
         ("row_problem", returns("str(error)"))),
     # Undo: verification of a compaction, and the way back
     *_of("engine.compaction.unverified_commits", "engine/compaction/test_unverified_commits.py",
@@ -163,8 +163,8 @@ MUTANTS = [
         ("_send", returns("None")), spark=True),
     *_of("core.ingest.derived_increments", "engine/ingest/test_write.py",
         ("check_written_alike", never_raises()), spark=True),
-    *_of("engine.ingest.quarantine.review", "engine/ingest/quarantine/test_retry.py",
-        ("finished_ledger", never_raises()), spark=True),
+    *_of("engine.ingest.quarantine.retry", "engine/ingest/quarantine/test_retry.py",
+        ("_finished_ledger", never_raises()), spark=True),
 ]
 # fmt: on
 

@@ -22,7 +22,7 @@ PAGES = [DOCS.parent / "README.md", DOCS.parent / "CHANGELOG.md", *sorted(DOCS.r
 
 # A sentence that asks a person to do so, in the imperative or the infinitive.
 DELETE_BY_HAND = re.compile(
-    r"\b(?:(?:delete|remove|rm|drop|wipe|erase)\b[^.;|]{0,80}?(?:\bfolders?\b|\bdirector|\bbatches\b|\bquarantine\b|_lakehouse)"
+    r"(?<!quarantine )\b(?:(?:delete|remove|rm|drop|wipe|erase)\b[^.;|]{0,80}?(?:\bfolders?\b|\bdirector|\bbatches\b|\bquarantine\b|_lakehouse)"
     r"|move\b[^.;|]{0,40}\bfolder\b[^.;|]{0,40}\baway\b)",
     re.IGNORECASE,
 )

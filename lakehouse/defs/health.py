@@ -290,7 +290,7 @@ def _quarantine(table: Table, lake: Lake) -> CheckResult:
     if rows:
         sentence = (
             f"{count_of(rows, 'refused line')} in {key}, each with its file, line number, reason "
-            f"and text. Use lakehouse quarantine show {table.key}, then retry or settle"
+            f"and text. Use lakehouse quarantine show {table.key}, then retry or drop"
         )
     return CheckResult(name="quarantine", ok=rows == 0, sentence=sentence, numbers={"lines": rows})
 

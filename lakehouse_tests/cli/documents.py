@@ -95,7 +95,7 @@ def example_documents(folder: Path) -> dict[str, Any]:
         "health": terminal.json("health"),
         "plan": terminal.json("plan"),
         "history": terminal.json("history", "silver/orders"),
-        "quarantine_list": terminal.json("quarantine", "list"),
+        "quarantine_counts": terminal.json("quarantine", "show"),
         "landing": terminal.json("landing", "bronze/orders"),
         "server": terminal.json("server", "status"),
         "config": terminal.json("config"),
@@ -146,7 +146,9 @@ def _add_column(terminal: Terminal) -> None:
 
 
 def _quarantine_review() -> dict[str, Any]:
-    review = QuarantineReview(table="", dry_run=False, lines=1, files=0, left={"not JSON": 1})
+    review = QuarantineReview(
+        table="", dry_run=False, lines=1, files=0, landed=("",), left={"not JSON": 1}
+    )
     return {**asdict(review), "sentence": review.sentence}
 
 

@@ -39,13 +39,13 @@ DOCUMENTS = {
             "added columns in order."
         ),
     ),
-    "quarantine_list": ("lakehouse quarantine list", "Null: unknown."),
+    "quarantine_counts": ("lakehouse quarantine show", "Null: unknown."),
     "quarantine_show": (
         "lakehouse quarantine show TABLE",
         "`line` and `raw` are null for a whole file.",
     ),
     "quarantine_review": (
-        "lakehouse quarantine retry TABLE, lakehouse quarantine settle TABLE",
+        "lakehouse quarantine retry TABLE, lakehouse quarantine drop TABLE",
         "`left` counts, by reason, what stays in quarantine.",
     ),
     "pause": (

@@ -142,10 +142,10 @@ def test_landing_to_gold_and_compaction_as_planned(
         named["bytes"],
     )
     assert (latest["reason"], latest["actual_files"]) == ("NOTHING_PAST", 0)
-    assert_the_refused_line_is_shown_read_again_and_settled(settings)
+    assert_the_refused_line_is_shown_read_again_and_dropped(settings)
 
 
-def assert_the_refused_line_is_shown_read_again_and_settled(settings: Settings) -> None:
+def assert_the_refused_line_is_shown_read_again_and_dropped(settings: Settings) -> None:
     """The commands of the quarantine, for the one line of the story that has no id."""
     assert shape(run(settings, "quarantine", "show", ORDERS)) == shape(
         documented()["quarantine_show"]
@@ -157,15 +157,13 @@ def assert_the_refused_line_is_shown_read_again_and_settled(settings: Settings) 
     assert (retried["lines"], retried["left"]) == (1, {})
     with records(settings) as instance:
         assert instance.get_runs_count() == runs + 1
-    planned = run(settings, "quarantine", "settle", ORDERS, "--why", "it was a test", "--dry-run")
+    planned = run(settings, "quarantine", "drop", ORDERS, "--why", "it was a test", "--dry-run")
     assert shape(planned) == shape(documented()["quarantine_review"])
-    assert planned["sentence"] == "would settle 1 line and 0 files"
-    assert [each["rows"] for each in run(settings, "quarantine", "list")] == [1]
-    run(settings, "quarantine", "settle", ORDERS, "--why", "it was a test")
-    assert run(settings, "quarantine", "list", ORDERS) == [
-        {"table": ORDERS, "rows": 0, "retried": 1, "settled": 1}
-    ]
-    result = Terminal(settings.home, **settings.as_environ()).run("quarantine", "list", LATEST)
+    assert planned["sentence"] == "would drop 1 line and 0 files"
+    assert run(settings, "quarantine", "show") == [{"table": ORDERS, "rows": 1}]
+    run(settings, "quarantine", "drop", ORDERS, "--why", "it was a test")
+    assert run(settings, "quarantine", "show") == [{"table": ORDERS, "rows": 0}]
+    result = Terminal(settings.home, **settings.as_environ()).run("quarantine", "show", LATEST)
     assert (
         result.exit_code == 2
         and "is derived from other tables. Use a table that is loaded from landed files"

@@ -228,7 +228,7 @@ def test_quarantined_lines_are_counted(lake: Lake, story: LogBuilder) -> None:
     assert (result.name, result.ok, result.is_error) == ("quarantine", False, False)
     assert result.sentence == (
         "3 refused lines in quarantine/bronze/orders, each with its file, line number, reason and text. "
-        "Use lakehouse quarantine show bronze/orders, then retry or settle"
+        "Use lakehouse quarantine show bronze/orders, then retry or drop"
     )
 
 

@@ -1,4 +1,4 @@
-"""Files of change data whose rows cannot be written, beside those of `lakehouse_tests.engine.ingest.quarantine.test_unwritable_files`."""
+"""Files of change data whose rows cannot be written, beside those of `lakehouse_tests.engine.ingest.test_unwritable_rows`."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -9,7 +9,7 @@ from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse_tests.change_streams import debezium_event
 from lakehouse_tests.engine.example import rows_of
-from lakehouse_tests.engine.ingest.quarantine.test_unwritable_files import PARTS, SOURCE, put
+from lakehouse_tests.engine.ingest.test_unwritable_rows import PARTS, SOURCE, put
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

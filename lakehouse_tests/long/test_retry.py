@@ -1,42 +1,24 @@
-"""Retried lines of CSV and rows of Parquet, and retries that were killed."""
+"""Retried lines of CSV, and rows of Parquet and Avro."""
 
 import io
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from lakehouse import Append, Csv, Landing, Table
 from lakehouse.engine.ingest.quarantine.retry import retry
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.engine.example import rows_in
+from lakehouse_tests.engine.ingest.quarantine.test_retry import of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-from lakehouse_tests.engine.ingest.quarantine.test_retry import (
-    A,
-    of,
-    of_refused,
-    refused,
-    retry_killed_before_the_lines_left,
-)
-
-__all__ = ["of_refused", "refused"]
-
-
-def _repeated(lake: Lake, spark: "SparkSession") -> None:
-    assert retry(of(lake, spark), [A], dry_run=False).lines == 0
-
-
-def _of_all(lake: Lake, spark: "SparkSession") -> None:
-    assert retry(of(lake, spark), [], dry_run=False).lines == 0
 
 
 def test_lines_of_csv_keep_their_fields_and_need_the_same_ones_in_the_declaration(
@@ -65,9 +47,8 @@ def test_lines_of_csv_keep_their_fields_and_need_the_same_ones_in_the_declaratio
     mended = replace(codes, source=lenient)
     assert retry(of(lake, spark, mended), [], dry_run=False).lines == 1
     # The declaration changes again before the lines are loaded.
-    outcome = write_table(lake, spark, turned)
-    [aside] = outcome.set_aside
-    assert aside.is_quarantined and "the declaration has name;code" in aside.why
+    [aside] = write_table(lake, spark, turned).set_aside
+    assert aside.is_quarantined and aside.why.endswith("and not name;code")
     assert retry(of(lake, spark, mended), [], dry_run=False).files == 1
     write_table(lake, spark, mended)
     assert rows_in(lake, codes.key, "code", "name", "_rescued") == [
@@ -76,7 +57,9 @@ def test_lines_of_csv_keep_their_fields_and_need_the_same_ones_in_the_declaratio
     ]
 
 
-def test_rows_of_parquet_are_landed_again_as_json(lake: Lake, spark: "SparkSession") -> None:
+def test_rows_of_parquet_are_copied_from_their_file_and_stay_where_it_is_gone(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     source = Landing(
         prefix="landing/prices/",
         format="parquet",
@@ -84,30 +67,63 @@ def test_rows_of_parquet_are_landed_again_as_json(lake: Lake, spark: "SparkSessi
         required=("id",),
     )
     prices = Table(key="bronze/prices", source=source, write=Append())
-    content = io.BytesIO()
     rows = pa.table(
         {
-            "id": pa.array([1, None], pa.int64()),
-            "price": pa.array(["1.50", "2.25"]).cast(pa.decimal128(9, 2)),
-            "at": pa.array([0, 1_500], pa.timestamp("ms", "UTC")),
-            "data": pa.array([b"\0", b"\xff"]),
+            "id": pa.array([1, None, None], pa.int64()),
+            "price": pa.array(["1.50", "2.25", "3.75"]).cast(pa.decimal128(9, 2)),
+            "at": pa.array([0, 1_500, None], pa.timestamp("ms", "UTC")),
+            "data": pa.array([b"\0", b"\xff", None]),
+            "tags": pa.array([[], ["a"], ["b", None]]),
         }
     )
-    pq.write_table(rows, content)
-    lake.store.put(f"{source.prefix}a.parquet", content.getvalue())
+    for name, rows_per_group in (("a", 1), ("b", 3)):
+        content = io.BytesIO()
+        pq.write_table(rows, content, row_group_size=rows_per_group)
+        lake.store.put(f"{source.prefix}{name}.parquet", content.getvalue())
     write_table(lake, spark, prices)
+    lake.store.delete([f"{source.prefix}b.parquet"])
     mended = replace(prices, source=replace(source, required=()))
-    assert retry(of(lake, spark, mended), [], dry_run=False).lines == 1
+    done = retry(of(lake, spark, mended), [], dry_run=False)
+    why = "their landed file is gone or was changed. Land these rows in a new file"
+    assert (done.lines, done.left) == (2, {why: 2})
     write_table(lake, spark, mended)
     epoch = datetime.fromtimestamp(0, UTC)
-    assert rows_in(lake, prices.key, "id", "price", "at", "data") == [
-        (1, Decimal("1.50"), epoch, b"\0"),
-        (None, Decimal("2.25"), epoch + timedelta(milliseconds=1_500), b"\xff"),
+    first = (1, Decimal("1.50"), epoch, b"\0", '{"tags": []}')
+    found = rows_in(lake, prices.key, "id", "price", "at", "data", "_rescued")
+    assert found == [
+        first,
+        first,
+        (None, Decimal("2.25"), epoch + timedelta(milliseconds=1_500), b"\xff", '{"tags": ["a"]}'),
+        (None, Decimal("3.75"), None, None, '{"tags": ["b", null]}'),
     ]
 
 
-@pytest.mark.parametrize("continued", [_repeated, _of_all])
-def test_a_retry_killed_before_the_lines_left_the_quarantine_lands_them_once(
-    refused: Lake, spark: "SparkSession", continued: Callable[[Lake, "SparkSession"], None]
-) -> None:
-    retry_killed_before_the_lines_left(refused, spark, continued)
+def test_rows_of_avro_are_copied_from_their_file(lake: Lake, spark: "SparkSession") -> None:
+    source = Landing(
+        prefix="landing/sizes/", format="avro", schema="id BIGINT, size INT", required=("id",)
+    )
+    sizes = Table(key="bronze/sizes", source=source, write=Append())
+    schema = {
+        "type": "record",
+        "name": "size",
+        "fields": [
+            {"name": "id", "type": ["null", "long"]},
+            {"name": "size", "type": ["null", "float", "double", "int"]},
+        ],
+    }
+    rows = [{"id": None if number % 2 else number, "size": number} for number in range(6)]
+    content = io.BytesIO()
+    fastavro.writer(content, schema, rows, codec="deflate", sync_interval=8)
+    lake.store.put(f"{source.prefix}a.avro", content.getvalue())
+    write_table(lake, spark, sizes)
+    assert retry(of(lake, spark, sizes), [], dry_run=False).lines == 3
+    lake.store.delete([f"{source.prefix}a.avro"])
+    write_table(lake, spark, replace(sizes, source=replace(source, required=())))
+    assert rows_in(lake, sizes.key, "id", "size") == [
+        (0, 0),
+        (2, 2),
+        (4, 4),
+        (None, 1),
+        (None, 3),
+        (None, 5),
+    ]

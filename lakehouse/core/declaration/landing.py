@@ -31,7 +31,6 @@ _SUFFIXES = {
     "parquet": (".parquet",),
     "avro": (".avro",),
 }
-_RETRIED = "_retried/"
 # SQS: up to 80 letters, digits, - and _. S3 sends no notifications to a FIFO queue (`….fifo`).
 _QUEUE_NAME = re.compile(r"((https?://[^\s@?#]+/)?[A-Za-z0-9_-]{1,80})?")
 _QUEUE = Accepts(
@@ -266,13 +265,11 @@ class Landing:
 
 
 def retried_folder(table_key: str) -> str:
-    """The folder below the landing prefix for a table's quarantined lines that are retried."""
-    return f"{_RETRIED}{table_key}/"
+    """The folder below the landing prefix for files with a table's retried lines.
 
-
-def is_retried(name: str) -> bool:
-    """Whether a landed file holds retried lines. Only the table that quarantined them loads it."""
-    return name.startswith(_RETRIED)
+    Only this table loads them.
+    """
+    return f"_retry/{table_key}/"
 
 
 def _valid_prefix_like(prefix: str) -> str:

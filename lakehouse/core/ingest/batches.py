@@ -67,11 +67,9 @@ class SetAside:
 class Batch:
     """The files below `prefix` that one write loads, under one number.
 
-    `record_count` records are staged in `part_count` files, and `refused_count` of them could not
-    become rows. `shape` is a digest of the declaration for which they were staged, with a random
-    suffix. Before that staging, they are `None` or empty. The batch adds `columns` to the table.
-    `isolated` names the files that were removed from the batch because their rows could not be
-    written, with one tuple per removal.
+    `record_count` records are staged in `part_count` files. `shape` is a digest of the declaration
+    for which they were staged, with a random suffix. Before that staging, they are `None` or empty.
+    The batch adds `columns` to the table.
     """
 
     number: int
@@ -80,9 +78,7 @@ class Batch:
     prefix: str = ""
     part_count: int | None = None
     record_count: int | None = None
-    refused_count: int | None = None
     columns: tuple[AddedColumn, ...] = ()
-    isolated: tuple[tuple[str, ...], ...] = ()
     shape: str = ""
 
     @property

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
-from lakehouse.core.declaration.landing import Landing, is_retried, retried_folder
+from lakehouse.core.declaration.landing import Landing, retried_folder
 from lakehouse.core.declaration.write_modes import Overwrite, WriteMode
 from lakehouse.core.ingest.batches import (
     FOREIGN,
@@ -60,15 +60,6 @@ class BatchPlan(Explained):
     left: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Waiting:
-    """Totals of the files that wait for a batch; `oldest_ms` is the earliest modification time."""
-
-    count: int
-    size_bytes: int
-    oldest_ms: int
-
-
 def choose_batch(
     listing: Sequence[LandedFile],
     ledger: Ledger,
@@ -76,8 +67,9 @@ def choose_batch(
     write: WriteMode,
     *,
     now_ms: int | None = None,
+    most_files: int | None = None,
 ) -> BatchPlan:
-    """The next batch of new files in `listing`.
+    """The next batch of new files in `listing`, the first ones by name, at most `most_files`.
 
     Without `now_ms`, the batch does not wait for more files. Private names (`may_be_loaded`) are
     ignored. A file is set aside for the reasons in `_problem`. For an `Overwrite`, only the file
@@ -86,44 +78,26 @@ def choose_batch(
     """
     new = sorted(files_that_wait(listing, ledger, landing), key=attrgetter("name"))
     if not new:
-        return BatchPlan(
-            batch=None,
-            is_new=False,
-            explanation=Reason.NOTHING_LANDED.explain(seen=len(ledger.seen)),
-        )
-    waiting = _Waiting(
-        count=len(new),
-        size_bytes=sum(each.size_bytes for each in new),
-        oldest_ms=min(each.modified_ms for each in new),
-    )
-    clause = ""
-    if now_ms is not None:
-        clause, why_waiting = _release(waiting, landing, now_ms)
-        if why_waiting is not None:
-            return BatchPlan(batch=None, is_new=False, explanation=why_waiting)
-    readable = list[LandedFile]()
-    unreadable = list[SetAside]()
-    for file in new:
-        problem = _problem(file, ledger, landing, is_overwrite=isinstance(write, Overwrite))
-        if problem is None:
-            readable.append(file)
-        else:
-            why, is_quarantined = problem
-            unreadable.append(set_aside(file, why, is_quarantined=is_quarantined))
-    taken, superseded = _take(readable, ledger, landing, write)
+        explanation = Reason.NOTHING_LANDED.explain(seen=len(ledger.seen))
+        return BatchPlan(batch=None, is_new=False, explanation=explanation)
+    clause, why_waiting = _release(new, landing, now_ms)
+    if why_waiting is not None:
+        return BatchPlan(batch=None, is_new=False, explanation=why_waiting)
+    problems = {file: _problem(file, ledger, landing, write) for file in new}
+    readable = [file for file, problem in problems.items() if problem is None]
+    taken = _take(readable, ledger, landing, write, most_files)
+    superseded = _superseded(readable, taken, ledger, landing, write)
     batch = Batch(
         number=1 if ledger.newest is None else ledger.newest.number + 1,
         files=tuple(taken),
-        set_aside=tuple(unreadable),
+        set_aside=tuple(
+            set_aside(file, problem[0], is_quarantined=problem[1])
+            for file, problem in problems.items()
+            if problem is not None
+        ),
         prefix=landing.prefix,
     )
-    plan = _plan(
-        batch,
-        is_new=True,
-        reason=Reason.BATCH_READY,
-        superseded=tuple(superseded),
-        more=clause,
-    )
+    plan = _plan(batch, is_new=True, reason=Reason.BATCH_READY, superseded=superseded, more=clause)
     return replace(plan, left=len(readable) - len(taken) - len(superseded))
 
 
@@ -157,9 +131,7 @@ def may_be_loaded(name: str, table_key: str) -> bool:
 
 def may_be_by_spark(file: LandedFile, landing: Landing) -> bool:
     """Whether Spark reads the file itself, if the file's columns fit the declared ones."""
-    is_parquet = landing.format == "parquet" and landing.schema is not None
-    is_large = file.size_bytes >= SPARK_READS_FROM_BYTES
-    return is_parquet and is_large and not is_retried(file.name)
+    return landing.format == "parquet" and file.size_bytes >= SPARK_READS_FROM_BYTES
 
 
 def _plan(
@@ -186,29 +158,33 @@ def _plan(
     )
 
 
-def _release(waiting: _Waiting, landing: Landing, now_ms: int) -> tuple[str, Explanation | None]:
+def _release(
+    waiting: Sequence[LandedFile], landing: Landing, now_ms: int | None
+) -> tuple[str, Explanation | None]:
     """A clause that says why waiting files are loaded now, and an explanation if they must wait.
 
-    The clause is empty if `release_files` is 1, or if the files must wait.
+    The clause is empty if `release_files` is 1, if the files must wait, or without `now_ms`.
     """
-    if landing.release_files == 1:
+    if landing.release_files == 1 or now_ms is None:
         return "", None
-    if waiting.count >= landing.release_files:
+    size_bytes = sum(file.size_bytes for file in waiting)
+    oldest_ms = min(file.modified_ms for file in waiting)
+    if len(waiting) >= landing.release_files:
         return f"; released, because at least {landing.release_files} files wait", None
     release_size = size_text(landing.release_bytes)
-    if 0 < landing.release_bytes <= waiting.size_bytes:
+    if 0 < landing.release_bytes <= size_bytes:
         return f"; released, because at least {release_size} wait", None
     minutes = f"{landing.release_minutes:g}"
     wait_ms = round(landing.release_minutes * MINUTE_MS)
     # The absolute value, because a file dated in the future must not wait until that date.
-    if abs(now_ms - waiting.oldest_ms) >= wait_ms:
+    if abs(now_ms - oldest_ms) >= wait_ms:
         return f"; released, because the oldest has waited at least {minutes} min", None
     explanation = Reason.BATCH_WAITING.explain(
-        files=waiting.count,
-        bytes=waiting.size_bytes,
+        files=len(waiting),
+        bytes=size_bytes,
         release_files=landing.release_files,
         or_bytes=f" or {release_size}" if landing.release_bytes else "",
-        released=waiting.oldest_ms + wait_ms,
+        released=oldest_ms + wait_ms,
         minutes=minutes,
     )
     return "", explanation
@@ -233,11 +209,12 @@ def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
 
 
 def _problem(
-    file: LandedFile, ledger: Ledger, landing: Landing, *, is_overwrite: bool
+    file: LandedFile, ledger: Ledger, landing: Landing, write: WriteMode
 ) -> tuple[str, bool] | None:
     """Why a file must not be read, and whether it goes to quarantine; `None` if it may be read."""
     path = f"{landing.prefix}{file.name}"
     known = ledger.seen.get(path)
+    is_overwrite = isinstance(write, Overwrite)
     if "" in file.name.split("/"):
         why = "its name has an empty part (// or a / at an end), which this program does not read"
         return f"{why}. Use another name", True
@@ -246,7 +223,7 @@ def _problem(
         return f"a file of this name was loaded long ago. {remedy}", True
     if known is not None and known.is_taken and not _may_continue(known.as_loaded, file, landing):
         return describe_change(known, file, is_overwrite=is_overwrite), True
-    if not landing.takes(file.name) and not is_retried(file.name):
+    if not landing.takes(file.name):
         return f"{FOREIGN}{', '.join(landing.suffixes)}", False
     if not _is_utf8(file.name):
         return "its name is not UTF-8, so no row could store the name. Use another name", True
@@ -288,11 +265,35 @@ def describe_change(known: KnownFile, present: LandedFile, *, is_overwrite: bool
 
 
 def _take(
-    files: Sequence[LandedFile], ledger: Ledger, landing: Landing, write: WriteMode
-) -> tuple[Sequence[LandedFile], Sequence[SetAside]]:
-    """The files of the next batch, and the files that an `Overwrite` sets aside as superseded."""
+    files: Sequence[LandedFile],
+    ledger: Ledger,
+    landing: Landing,
+    write: WriteMode,
+    most_files: int | None,
+) -> Sequence[LandedFile]:
+    """The next batch. For an `Overwrite`, the file with the last name, if it is new."""
     if not isinstance(write, Overwrite) or not files:
-        return _first_batch(files, landing), []
+        return _first_batch(files, landing, most_files)
+    last_name = _last_name(files, ledger, landing)
+    return [file for file in files if file.name == last_name]
+
+
+def _superseded(
+    files: Sequence[LandedFile],
+    taken: Sequence[LandedFile],
+    ledger: Ledger,
+    landing: Landing,
+    write: WriteMode,
+) -> tuple[SetAside, ...]:
+    """The files that an `Overwrite` sets aside, because a file has a later name."""
+    if not isinstance(write, Overwrite) or not files:
+        return ()
+    why = f"the name {_last_name(files, ledger, landing)} is later, so that file replaces it"
+    return tuple(set_aside(file, why, is_quarantined=False) for file in files if file not in taken)
+
+
+def _last_name(files: Sequence[LandedFile], ledger: Ledger, landing: Landing) -> str:
+    """The last name, in alphabetical order, of the `files` and of all loaded files."""
     # `last_taken` also covers forgotten files. But it may be from an earlier declaration, so all
     # known loaded files count, too. A file without a digest was set aside without being read.
     loaded_paths = [path for path, known in ledger.seen.items() if known.is_taken and known.digest]
@@ -301,18 +302,18 @@ def _take(
         # Paths below another prefix, or of another format, are from an earlier declaration.
         if path.startswith(landing.prefix) and landing.takes(path):
             last_name = max(last_name, path.removeprefix(landing.prefix))
-    why = f"the name {last_name} is later, so that file replaces it"
-    taken = [file for file in files if file.name == last_name]
-    superseded = [file for file in files if file.name != last_name]
-    return taken, [set_aside(file, why, is_quarantined=False) for file in superseded]
+    return last_name
 
 
-def _first_batch(files: Sequence[LandedFile], landing: Landing) -> Sequence[LandedFile]:
+def _first_batch(
+    files: Sequence[LandedFile], landing: Landing, most_files: int | None
+) -> Sequence[LandedFile]:
     """The first files, at least one, as many as fit into one batch."""
+    most_files = min(most_files or MAX_BATCH_FILES, MAX_BATCH_FILES)
     own_bytes = 0
     spark_bytes = 0
     spark_files = 0
-    for count, file in enumerate(files[:MAX_BATCH_FILES]):
+    for count, file in enumerate(files[:most_files]):
         if may_be_by_spark(file, landing):
             spark_bytes += file.size_bytes
             spark_files += 1
@@ -325,4 +326,4 @@ def _first_batch(files: Sequence[LandedFile], landing: Landing) -> Sequence[Land
         )
         if is_full and count:
             return files[:count]
-    return files[:MAX_BATCH_FILES]
+    return files[:most_files]

@@ -1,6 +1,6 @@
 """The outcomes of a table's write and of commands on its quarantine."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.delta.snapshot import TableFacts
@@ -64,44 +64,30 @@ def describe_set_aside(ledger: Ledger, landing: Landing) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuarantineAccount:
-    """The number of `rows` in a quarantine, and how many have left it so far.
-
-    `rows` is `None` if it is unknown. `settled` rows left because a person decided not to load
-    them, and `retried` rows left to be loaded again.
-    """
-
-    table: str
-    rows: int | None
-    settled: int
-    retried: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineReview:
     """The effect of a command on a quarantine. With `dry_run`, the effect that it would have.
 
-    `lines` and `files` count the lines and files that leave the quarantine. If `settled` is not 0,
-    a person settled them: they need not be loaded. Otherwise, they are loaded again, lines from the
-    new file `landed`. `left` counts what stays in the quarantine, by reason.
+    `lines` and `files` count the lines and files that leave the quarantine. If `dropped` is not 0,
+    a person has handled them: they are not loaded. Otherwise, they are loaded again, lines from the
+    new files `landed`. `left` counts what stays in the quarantine, by reason.
     """
 
     table: str
     dry_run: bool
     lines: int
     files: int
-    settled: int = 0
-    landed: str | None = None
-    left: dict[str, int]
+    dropped: int = 0
+    landed: tuple[str, ...] = ()
+    left: dict[str, int] = field(default_factory=dict[str, int])
 
     @property
     def sentence(self) -> str:
         """The effect as a sentence."""
         lines = count_of(self.lines, "line")
         files = count_of(self.files, "file")
-        if self.settled:
-            return f"{'would settle' if self.dry_run else 'settled'} {lines} and {files}"
+        if self.dropped:
+            return f"{'would drop' if self.dry_run else 'dropped'} {lines} and {files}"
         verb = "would land" if self.dry_run else "landed"
-        where = f" in {self.landed}" if self.landed else ""
+        where = f" in {first_names(self.landed)}" if self.landed else ""
         kept = "".join(f"; {count} kept: {why}" for why, count in self.left.items())
         return f"{verb} {lines} again{where}; to be read again: {files}{kept}"

@@ -1,68 +1,30 @@
-"""Files of retried lines: JSON lines with the text and the origin of each quarantined line.
-
-`lakehouse quarantine retry` lands such a file, and it is loaded like any other landed file. The
-format of the table's other landed files does not matter.
-"""
+"""The landed file to which `lakehouse quarantine retry` writes lines of JSON or CSV."""
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from typing import NamedTuple
 
-from lakehouse.core.changes.json_members import TWO_NAMES
-from lakehouse.core.declaration.column_names import field_names, field_types
+from lakehouse.core.declaration.column_names import field_names
 from lakehouse.core.declaration.landing import Landing, retried_folder
-from lakehouse.core.ingest.json_records import json_record
-from lakehouse.core.ingest.records import Record, Unreadable, earlier_names
+from lakehouse.core.ingest.records import earlier_names
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetriedLine:
-    """A line of a landed file, as stored in the quarantine.
+class RetriedLine(NamedTuple):
+    """The text of a quarantined line, and for CSV its fields that the schema does not name."""
 
-    `raw` is the text of the line, `digest` the digest of the whole file, and `batch` the batch that
-    read it. For CSV, `undeclared` holds the fields that the declaration did not name, and `fields`
-    names the fields in `raw`. In other formats, both are `None`.
-    """
-
-    source_file: str
-    line: int
-    digest: str
-    batch: int
     raw: str
-    undeclared: str | None = None
-    fields: str | None = None
+    undeclared: str | None
 
 
-def encode_lines(lines: Sequence[RetriedLine]) -> bytes:
-    """The content of a file with these lines. It does not depend on the order of `lines`."""
-    ordered = sorted(lines, key=lambda each: (each.source_file, each.line, each.digest))
-    return "".join(f"{json.dumps(asdict(each))}\n" for each in ordered).encode()
+def retried_path(table_key: str, landing: Landing, ids: Iterable[tuple[str, int, str]]) -> str:
+    """The path of the file with these lines: source file, line, and digest of the source file.
 
-
-def decode_lines(data: bytes) -> list[RetriedLine]:
-    """The lines in a file that `encode_lines` wrote.
-
-    Raises:
-        Unreadable: the file was changed.
+    The same lines always give the same path.
     """
-    try:
-        return [RetriedLine(**json.loads(text)) for text in data.splitlines()]
-    except (ValueError, TypeError) as error:
-        raise Unreadable(
-            "it is not a file that `lakehouse quarantine retry` wrote "
-            f"({type(error).__name__}). Restore it from a copy"
-        ) from error
-
-
-def retried_file_name(table_key: str, lines: Sequence[RetriedLine], data: bytes) -> str:
-    """The file's name below the landing prefix.
-
-    The name contains the newest batch of the lines, and a digest of the file's content.
-    """
-    newest_batch = max(each.batch for each in lines)
-    digest = blake2b(data, digest_size=16).hexdigest()
-    return f"{retried_folder(table_key)}batch-{newest_batch}-{digest}.jsonl"
+    digest = blake2b(repr(sorted(ids)).encode("utf-8", "surrogateescape"), digest_size=16)
+    folder = f"{landing.prefix}{retried_folder(table_key)}"
+    return f"{folder}{digest.hexdigest()}{landing.suffixes[0]}"
 
 
 def csv_fields_text(landing: Landing) -> str | None:
@@ -72,50 +34,45 @@ def csv_fields_text(landing: Landing) -> str | None:
     return landing.csv.delimiter.join(field_names(landing.schema))
 
 
-def present_fields_text(fields: str | None, landing: Landing) -> str | None:
-    """The fields of a quarantined CSV record, with present names in place of earlier ones."""
-    if fields is None:
-        return None
+def are_declared(fields: str | None, landing: Landing) -> bool:
+    """Whether the fields of a quarantined CSV record are those of the declaration.
+
+    Fields may have their earlier names. In other formats, a record has no fields recorded.
+    """
+    if fields is None or not landing.records_are_csv:
+        return fields is None and not landing.records_are_csv
     present = earlier_names(landing)
     delimiter = landing.csv.delimiter
-    return delimiter.join(present.get(name, name) for name in fields.split(delimiter))
+    names = [present.get(name, name) for name in fields.split(delimiter)]
+    return delimiter.join(names) == csv_fields_text(landing)
 
 
-def retried_records(data: bytes, landing: Landing) -> Iterator[Record]:
-    """The records of a file of retried lines, numbered from 1.
+def retried_text(lines: Sequence[RetriedLine], landing: Landing) -> str:
+    """The text of a file with these lines, in the table's own format.
 
-    Raises:
-        Unreadable: the file was changed, or its CSV records have other fields than the
-            declaration. It is raised before the first record is returned.
+    The header of a CSV file names the declared fields, then all others.
     """
-    lines = decode_lines(data)
-    declared = csv_fields_text(landing)
-    recorded = {each.fields for each in lines}
-    others = sorted(
-        str(fields) for fields in recorded if present_fields_text(fields, landing) != declared
-    )
-    if others:
-        raise Unreadable(
-            f"its records have the fields {others[0]}, but the declaration has {declared}. Restore "
-            "the declaration, then use `lakehouse quarantine retry`"
-        )
-    types = dict(field_types(landing.schema))
-    for number, line in enumerate(lines, start=1):
-        content = line.raw.encode()
-        if landing.records_are_csv:
-            yield _csv_record(Record(number, content, undeclared=line.undeclared), landing)
-        else:
-            yield json_record(number, content, landing, types)
+    if not landing.records_are_csv:
+        return "".join(f"{line.raw}\n" for line in lines)
+    others = [json.loads(line.undeclared or "{}") for line in lines]
+    other_names = sorted({name for fields in others for name in fields})
+    records = list[str]()
+    if landing.csv.header:
+        names = (*field_names(landing.schema), *other_names)
+        records.append(landing.csv.delimiter.join(_quoted(name, landing) for name in names))
+    for line, fields in zip(lines, others, strict=True):
+        values = [_quoted(fields[name], landing) if name in fields else "" for name in other_names]
+        records.append(landing.csv.delimiter.join([line.raw, *values]))
+    return "".join(f"{_not_blank(record, landing)}\n" for record in records)
 
 
-def _csv_record(record: Record, landing: Landing) -> Record:
-    """The record, with a problem if it has a field under its earlier and its present name.
+def _quoted(text: str, landing: Landing) -> str:
+    quote = landing.csv.quote
+    return f"{quote}{text.replace(quote, quote * 2)}{quote}"
 
-    This happens if the file's header had both names before the earlier one was declared in
-    `Table.renamed`. The earlier name was then an undeclared field.
-    """
-    undeclared = json.loads(record.undeclared or "{}")
-    for old, new in earlier_names(landing).items():
-        if old in undeclared:
-            return record._replace(problem=f"{TWO_NAMES}{old} and {new}")
-    return record
+
+def _not_blank(record: str, landing: Landing) -> str:
+    """The record. A blank line would be ignored, so a record of one blank field is quoted."""
+    if record.strip(" \t\v\f".replace(landing.csv.delimiter, "")):
+        return record
+    return _quoted(record, landing) if record else landing.null_value or _quoted("", landing)

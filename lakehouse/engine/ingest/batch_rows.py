@@ -23,18 +23,12 @@ from lakehouse.engine.ingest.parse_lines import (
     staged_lines,
     table_rows,
 )
-from lakehouse.engine.ingest.quarantine.entries import (
-    quarantine,
-    quarantine_has_files,
-    quarantine_poison_files,
-    take_out_landed_again,
-)
+from lakehouse.engine.ingest.quarantine.entries import quarantine, quarantine_has_files
 from lakehouse.engine.ingest.undeclared_columns import without_rescued
 from lakehouse.engine.ingest.work_size import confs_to_load
 from lakehouse.engine.lake import TableSession
 from lakehouse.engine.spark.delta_writes import Transaction
 from lakehouse.engine.spark.frames import with_members_of
-from lakehouse.engine.spark.statements import quote
 from lakehouse.engine.spark.temporary_confs import session_confs
 
 if TYPE_CHECKING:
@@ -119,13 +113,6 @@ def no_rows(session: TableSession, added: Sequence[AddedColumn], facts: TableFac
     return _table_rows(session, frame)
 
 
-def rows_of_part(session: TableSession, parsed: ParsedBatch, part: Batch) -> "DataFrame":
-    """The rows of some files of a parsed batch, with the columns of the table."""
-    assert parsed.frame is not None
-    frame = _parsed(session, part, parsed.added).select(*map(quote, parsed.frame.columns))
-    return _table_rows(session, frame)
-
-
 def write_batch(
     session: TableSession, batch: Batch, parsed: ParsedBatch, facts: TableFacts | None
 ) -> TableFacts | None:
@@ -136,10 +123,7 @@ def write_batch(
     lake = session.lake
     spark = session.spark
     table = session.table
-    take_out_landed_again(session, batch)
     quarantine(session, batch, parsed.frame if parsed.bad_count else None)
-    if batch.isolated:
-        quarantine_poison_files(session, batch)
     if not batch.files:
         if batch.quarantined and not quarantine_has_files(lake, table.key, batch):
             raise Broken(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from lakehouse.core.declaration.landing import Landing, is_retried
+from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.batches import Batch, LandedFile
 from lakehouse.core.ingest.file_text import GZIP, Compression, detect_format, read_records
@@ -89,10 +89,6 @@ def landed_records(
     name: str, data: bytes, landing: Landing, until_byte: int | None = None
 ) -> Iterator[Record]:
     """The records of a landed file. A text file is read as if its text ended at `until_byte`."""
-    if is_retried(name):
-        from lakehouse.core.ingest.retried_lines import retried_records
-
-        return retried_records(data[:until_byte], landing)
     limit = UNPACKED_TIMES * landing.max_file_bytes
     if landing.format in ("json", "csv"):
         return read_records(

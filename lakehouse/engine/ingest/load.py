@@ -8,7 +8,8 @@
 6. Write the rows to the table, under the batch's number. With this commit, the batch is loaded.
 7. Repeat steps 2 to 6 until no listed file is left to load. An unfinished batch is repeated first:
    its staged records are parsed again, and step 5 follows. If a write failed because of some rows,
-   the batch is repeated without these rows' files (`engine.ingest.quarantine.unwritable_files`).
+   the batch is repeated with fewer files, until the file with these rows is alone and goes to
+   quarantine (`engine.ingest.unwritable_rows`).
 8. Delete the staged records. If there are many manifests, fold them into a segment
    (`engine.journal.planned_batches`).
 
@@ -30,7 +31,6 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 
 from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.errors import Refused, Transient
@@ -42,7 +42,11 @@ from lakehouse.core.ingest.batches import (
     Ledger,
     files_of_spark,
 )
-from lakehouse.core.ingest.choose_files import BatchPlan, choose_batch, repeat_batch
+from lakehouse.core.ingest.choose_files import (
+    BatchPlan,
+    choose_batch,
+    repeat_batch,
+)
 from lakehouse.core.ingest.judge_read_file import FileRead, judge_file, settle_batch
 from lakehouse.core.ingest.outcome import WriteOutcome, quarantine_sentence
 from lakehouse.core.ingest.records import with_renamed_fields
@@ -52,9 +56,9 @@ from lakehouse.core.text import count_of, names_in_parentheses
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
-from lakehouse.engine.ingest.batch_rows import ParsedBatch, parse_batch, rows_of_part, write_batch
+from lakehouse.engine.ingest.batch_rows import ParsedBatch, parse_batch, write_batch
 from lakehouse.engine.ingest.loaded_batches import last_in_log, last_loaded, unfinished_batch
-from lakehouse.engine.ingest.quarantine.entries import take_out_new_rows
+from lakehouse.engine.ingest.quarantine.entries import take_out_lines
 from lakehouse.engine.ingest.staged_parts import clear_staged
 from lakehouse.engine.ingest.staging import stage, staged_again
 from lakehouse.engine.ingest.work_size import confs_to_load
@@ -71,10 +75,12 @@ class LandingLoad:
         self._tell = tell
         landing = session.table.landing
         self._batches = PlannedBatches(session.lake.store, session.key, prefix=landing.prefix)
-        self._listing = dict[str, LandedFile]()
+        self._landed = dict[str, LandedFile]()  # as listed
+        self._listing = dict[str, LandedFile]()  # those that are not read yet
+        self._most_files: int | None = None  # in the next batch, after a write that failed
         self._loaded = list[Batch]()
         self._counts = Counter[str]()  # by name of a field in `WriteOutcome`
-        # `BATCH_READY` once a new batch was loaded, or a batch from which files were isolated.
+        # `BATCH_READY` once a new batch was loaded.
         self._reason = Reason.BATCH_UNFINISHED
         self._facts_before: TableFacts | None = None
 
@@ -91,8 +97,9 @@ class LandingLoad:
         ledger = batches.ledger()
         # Called for its checks: the log of another table stops the load here.
         last_loaded(table, facts, ledger)
-        self._listing = {file.name: file for file in landed_files(lake.store, landing)}
-        listed_paths = {f"{landing.prefix}{name}" for name in self._listing}
+        self._landed = {file.name: file for file in landed_files(lake.store, landing)}
+        self._listing = dict(self._landed)
+        listed_paths = {f"{landing.prefix}{name}" for name in self._landed}
         if not self._loaded:
             self._facts_before = facts
         with session_confs(self._session.spark, {ANSI: "false"}):
@@ -101,7 +108,9 @@ class LandingLoad:
                 unfinished = unfinished_batch(lake, table, last_batch, ledger, batches)
                 if unfinished is None:
                     files = [*self._listing.values()]
-                    plan = choose_batch(files, ledger, landing, table.write)
+                    plan = choose_batch(
+                        files, ledger, landing, table.write, most_files=self._most_files
+                    )
                 else:
                     plan = repeat_batch(unfinished)
                 if plan.batch is None:
@@ -166,8 +175,8 @@ class LandingLoad:
     ) -> TableFacts | None:
         """Loads the planned batch. Returns the table's facts.
 
-        If the write fails because of some files (poison files), they are removed from the batch, so
-        that it can be repeated.
+        If the write fails because of some rows, the batch is made smaller, so that it can be
+        repeated.
         """
         lake = session.lake
         key = session.key
@@ -177,13 +186,15 @@ class LandingLoad:
             batch = staged_again(lake.store, key, planned, session.table.landing)
             parsed = _parse(session, batch, ledger, facts)
             # The declaration may have changed since the first try and now accept quarantined lines.
-            take_out_new_rows(session, batch, parsed.frame if parsed.bad_count else None)
+            take_out_lines(session, batch, parsed.frame if parsed.bad_count else None)
         try:
             with session_confs(session.spark, confs_to_load(session.table, batch, facts)):
                 after = write_batch(session, batch, parsed, facts)
         except Exception as error:
-            self._isolate(session, batch, parsed, error)
+            self._make_smaller(session, batch, error)
             return lake.facts(key)
+        if batch.files and self._most_files is not None:
+            self._most_files *= 2
         self._tell(
             f"{key}: batch {batch.number}: {count_of(len(batch.files), 'file')}, "
             f"{count_of(parsed.row_count, 'row')}; {count_of(plan.left, 'file')} left to load"
@@ -195,27 +206,25 @@ class LandingLoad:
                 lake, session.table, parsed.changes, before=facts, after=after
             )
         self._counts.update(rows_quarantined=parsed.bad_count, rows_rescued=parsed.rescued_count)
-        if plan.is_new or batch.isolated:
+        if plan.is_new:
             self._reason = Reason.BATCH_READY
         self._loaded.append(batch)
         return after
 
-    def _isolate(
-        self, session: TableSession, batch: Batch, parsed: ParsedBatch, error: Exception
-    ) -> None:
-        """Removes the files that made the write fail from the batch, or raises the error."""
+    def _make_smaller(self, session: TableSession, batch: Batch, error: Exception) -> None:
+        """Keeps the first half of a batch's files, or sets its only file aside; or raises."""
         # Imported here, because only a failed write needs it.
-        from lakehouse.engine.ingest.quarantine.unwritable_files import (
-            RowsOfBatch,
-            without_poison_files,
-        )
+        from lakehouse.engine.ingest.unwritable_rows import make_smaller
 
-        rows = RowsOfBatch(batch=batch, of=partial(rows_of_part, session, parsed))
-        names = without_poison_files(session, self._batches, rows, error).isolated[-1]
-        self._tell(
-            f"{session.key}: batch {batch.number}: set aside {count_of(len(names), 'file')} with "
-            "rows that cannot be written; the batch is repeated without them"
-        )
+        smaller = make_smaller(session, self._batches, batch, error)
+        left = batch.files[len(smaller.files) :] if smaller.files else ()
+        self._listing |= {file.name: self._landed.get(file.name, file) for file in left}
+        self._most_files = max(1, len(smaller.files))
+        self._reason = Reason.BATCH_READY
+        finding = f"repeated with {count_of(len(smaller.files), 'file')}"
+        if not smaller.files:
+            finding = f"{batch.files[0].name!r} goes to quarantine"
+        self._tell(f"{session.key}: batch {batch.number}: some rows cannot be written; {finding}")
 
     def _read_new(
         self,
@@ -256,7 +265,6 @@ class LandingLoad:
             for file in planned.files
             if file.name in reads
         ]
-        batch = replace(batch, refused_count=parsed.bad_count)
         batch = settle_batch(
             replace(plan, batch=batch),
             judged,

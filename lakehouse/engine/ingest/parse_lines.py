@@ -13,7 +13,7 @@ from lakehouse.core.changes.json_members import TWO_NAMES
 from lakehouse.core.declaration.column_names import field_names, field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.batches import Batch
-from lakehouse.core.ingest.records import NOT_JSON, UNFIT
+from lakehouse.core.ingest.records import UNFIT
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
 from lakehouse.engine.ingest.staged_parts import STAGED_SCHEMA, part_names
 from lakehouse.engine.ingest.undeclared_columns import (
@@ -120,14 +120,10 @@ def parse_records(
 
 
 def staged_lines(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch) -> "DataFrame":
-    """The staged records of a batch, without the records of files that were removed from it."""
+    """The staged records of a batch."""
     root = lake.settings.spark_root
     paths = [literal_path(f"{root}/{name}") for name in part_names(table_key, batch)]
-    lines = spark.read.schema(STAGED_SCHEMA).parquet(*paths).withColumnsRenamed(_STAGED_NAMES)
-    if not batch.isolated:  # no file was removed, so all staged records are the batch's
-        return lines
-    paths = [f"{batch.prefix}{file.name}" for file in batch.files]
-    return lines.where(lines[ORIGIN[0]].isin(*paths))
+    return spark.read.schema(STAGED_SCHEMA).parquet(*paths).withColumnsRenamed(_STAGED_NAMES)
 
 
 def no_lines(spark: "SparkSession") -> "DataFrame":
@@ -179,10 +175,9 @@ def depends_on_declaration(reason: "Column") -> "Column":
     A record with any other reason may have been stored with a truncated text.
     """
     return (
-        reason.isin(NOT_JSON, UNFIT)
+        (reason == UNFIT)
         | reason.startswith(_MISSING)
         | reason.startswith(_EMPTY)
-        | reason.startswith(_FIELD_COUNT)
         | reason.startswith(LATE)
         | reason.startswith(UNKNOWN)
         | reason.startswith(TWO_NAMES)

@@ -231,14 +231,6 @@ def planned_read(store: Store, path: str, file: LandedFile) -> FileRead:
     )
 
 
-def count_rows(store: Store, batch: Batch) -> int:
-    """The number of rows in the files that Spark reads, by their footers."""
-    files = files_of_spark(batch)
-    return sum(
-        planned_read(store, f"{batch.prefix}{file.name}", file).record_count for file in files
-    )
-
-
 def parquet_lines(session: TableSession, batch: Batch) -> "list[DataFrame]":
     """Frames like `parse_lines.staged_lines`, already parsed, one for all files of one shape.
 

@@ -1,7 +1,6 @@
 """Writes a batch's staged records as Parquet parts, and names the parts and their folders."""
 
 from io import BytesIO
-from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,13 +35,8 @@ def part_names(table_key: str, batch: Batch) -> list[str]:
     return [f"{folder}/{part:05}.parquet" for part in range(batch.part_count or 0)]
 
 
-def trial_folder(table_key: str) -> str:
-    """The name of a new folder for trial writes. `clear_staged` deletes it if it still exists."""
-    return f"{_FOLDER}/{table_key}/trial-{uuid4().hex}"
-
-
 def clear_staged(store: Store, table_key: str) -> None:
-    """Deletes all staged parts of a table, and what trial writes left behind.
+    """Deletes all staged parts of a table.
 
     The caller holds the table's lock, and has made sure that no batch is unfinished.
     """

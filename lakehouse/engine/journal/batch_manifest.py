@@ -86,13 +86,12 @@ def _document(record: Batch | LedgerSegment) -> dict[str, Any]:
 
 
 def _batch(content: dict[str, Any]) -> Batch:
-    simple = ("number", "prefix", "part_count", "record_count", "refused_count", "shape")
+    simple = ("number", "prefix", "part_count", "record_count", "shape")
     return Batch(
         **{name: content[name] for name in simple},
         files=tuple(LandedFile(**file) for file in content["files"]),
         set_aside=tuple(SetAside(**aside) for aside in content["set_aside"]),
         columns=_columns(content),
-        isolated=tuple(tuple(names) for names in content["isolated"]),
     )
 
 

@@ -1,8 +1,8 @@
 """The ledger of a table's landed batches: `_lakehouse/ingest/<layer>/<name>/`.
 
 - Manifests: `<number>.json`, numbered from 1 without a gap. A manifest is written once, with one
-  exception: until its batch is loaded, it may be replaced with a manifest that sets some of the
-  batch's files aside, because their rows cannot be written.
+  exception: until its batch is loaded, the newest manifest may be replaced with one that has fewer
+  files, because the rows of some of them cannot be written.
 - Segments: `segment-<number>.json`, each with the batches up to its number.
 
 The ledger is the newest segment and the manifests after it.
@@ -20,8 +20,8 @@ Manifests are folded into the next segment in three steps:
 - Manifests and older segments are deleted only if the new segment, read back, is what was written,
   and contains every file in them or, for a forgotten file, its fingerprint. Files that were set
   aside and are no longer in the landing area are excepted (`test_folding.py`).
-- A manifest is replaced only with one that sets aside each file that it no longer loads, and only
-  while it is not folded (`test_planned_batches.py`).
+- Only the newest manifest is replaced, while it is not folded. The new one sets the only file
+  aside, or leaves files to later batches (`test_planned_batches.py`).
 - A gap in the numbers, or an unreadable object, raises an error and never leads to an empty ledger
   (`test_planned_batches.py`).
 """
@@ -171,36 +171,31 @@ class PlannedBatches:
         self._manifests[batch.number] = batch
 
     def replace(self, batch: Batch) -> None:
-        """Rewrites the manifest of a batch that was not loaded, with fewer files.
+        """Rewrites the manifest of the newest batch, which was not loaded, with fewer files.
 
-        The caller holds the table's lock.
+        The caller holds the table's lock. Files that are not named any more wait for later batches.
 
         Raises:
-            Broken: the manifest is folded; or the batch does not consist of some of the manifest's
-                files, with the others set aside; or it has no files, although newer batches exist,
-                so that it would be skipped.
+            Broken: the manifest is folded or not the newest; or the batch does not consist of some
+                of the manifest's files; or it has no files, and they are not all set aside.
         """
         listing = self._list()
         subject = f"ingest of {self._table}: batch {batch.number} was to be planned"
-        if batch.number not in listing.manifests or batch.number <= listing.segment:
+        is_newest = batch.number == listing.newest > listing.segment
+        if not is_newest:
             raise Broken(
-                f"{subject} with fewer files, but its manifest is folded into segment "
+                f"{subject} with fewer files, but it is not the newest, or is folded into segment "
                 f"{listing.segment}. Change the declaration, or the table's constraints, so that "
                 "all rows of the batch can be written"
             )
         earlier = self._read_manifests([batch.number])[0]
         names = {file.name for file in batch.files}
         earlier_names = {file.name for file in earlier.files}
-        isolated = {name for group in batch.isolated for name in group}
         set_aside = {each.name for each in batch.quarantined}
-        is_skipped = not names and batch.number != listing.newest
-        is_explained = earlier_names - names <= isolated & set_aside
-        if is_skipped or not names < earlier_names or not is_explained:
+        is_explained = bool(names) or earlier_names <= set_aside
+        if not names < earlier_names or not is_explained:
             files = f"{len(names)} of its {count_of(len(earlier_names), 'file')}"
-            raise Broken(
-                f"{subject} again with {files}, and {len(isolated)} set aside. The manifest was "
-                "not changed"
-            )
+            raise Broken(f"{subject} again with {files}. The manifest was not changed")
         self._store.put(self._name(batch.number), encode_manifest(batch))
         self._manifests[batch.number] = batch
 

@@ -163,21 +163,6 @@ def describe_detail(uri: str) -> str:
     return f"DESCRIBE DETAIL {path_table(uri)}"
 
 
-def delete_lines(
-    uri: str, *, upto_batch: int, source_files: Sequence[str] = (), whole_files: bool = False
-) -> str:
-    """Deletes the entries of batches up to `upto_batch` from a quarantine table.
-
-    With `source_files`, only their entries are deleted; with `whole_files`, only those for files.
-    """
-    condition = f"batch <= {int(upto_batch)}"
-    if source_files:
-        condition += f" AND source_file IN ({', '.join(map(literal, source_files))})"
-    if whole_files:
-        condition += " AND line IS NULL"
-    return f"DELETE FROM {path_table(uri)} WHERE {condition}"  # noqa: S608  # all are quoted
-
-
 def delete_rows(uri: str, conditions: Sequence[str]) -> str:
     """Deletes the rows for which all of these conditions hold."""
     condition = " AND ".join(f"({each})" for each in conditions)
@@ -199,42 +184,33 @@ def is_before(column: Column, time_ms: int) -> str:
     return f"{quote(column.name)} < {text}"
 
 
-def delete_landed_again(uri: str, lines: str) -> str:
+def delete_lines(uri: str, lines: str) -> str:
     """Removes the lines of the view `lines` (source_file, line, digest) from a quarantine table."""
-    names = ("source_file", "line", "digest")
-    same = " AND ".join(f"target.{name} = source.{name}" for name in names)
+    return f"{_merge_lines(uri, lines)} WHEN MATCHED THEN DELETE"
+
+
+def add_text_column(uri: str, name: str) -> str:
+    """Adds a column of texts to a table. It is null in all rows."""
+    return f"ALTER TABLE {path_table(uri)} ADD COLUMNS ({quote(name)} STRING)"
+
+
+def mark_lines(uri: str, lines: str, mark: str) -> str:
+    """Sets the column `mark` of these lines, except where it is set, to the value in `lines`."""
     return (
-        f"MERGE INTO {path_table(uri)} AS target USING {quote(lines)} AS source ON {same} "
-        "WHEN MATCHED THEN DELETE"
+        f"{_merge_lines(uri, lines)} WHEN MATCHED AND target.{quote(mark)} IS NULL "
+        f"THEN UPDATE SET {quote(mark)} = source.{quote(mark)}"
     )
-
-
-def replace_lines(uri: str, files: str, *, batch: int, source_files: Sequence[str]) -> str:
-    """Adds an entry for each whole file in the view `files` (source_file, reason) to a quarantine.
-
-    Also deletes this batch's entries for single lines of `source_files`. A file's existing entry is
-    kept.
-    """
-    of_batch = f"target.batch = {int(batch)}"
-    listed = ", ".join(map(literal, source_files))
-    values = f"VALUES (source.source_file, source.reason, {int(batch)}, current_timestamp())"
-    lines = f"{of_batch} AND target.source_file IN ({listed}) AND target.line IS NOT NULL"
-    return (
-        f"MERGE INTO {path_table(uri)} AS target USING {quote(files)} AS source "
-        f"ON {of_batch} AND target.source_file = source.source_file AND target.line IS NULL "
-        f"WHEN NOT MATCHED THEN INSERT (source_file, reason, batch, quarantined_at) {values} "
-        f"WHEN NOT MATCHED BY SOURCE AND {lines} THEN DELETE"
-    )
-
-
-def clone(uri: str, source: str) -> str:
-    """Creates a table that shares the files, columns, properties and constraints of another one."""
-    return f"CREATE TABLE {path_table(uri)} SHALLOW CLONE {path_table(source)}"
 
 
 def restore(uri: str, version: int) -> str:
     """Writes a new version of a table that equals an older one."""
     return f"RESTORE TABLE {path_table(uri)} TO VERSION AS OF {int(version)}"
+
+
+def _merge_lines(uri: str, lines: str) -> str:
+    names = ("source_file", "line", "digest")
+    same = " AND ".join(f"target.{name} = source.{name}" for name in names)
+    return f"MERGE INTO {path_table(uri)} AS target USING {quote(lines)} AS source ON {same}"
 
 
 def _merge_into(target: MergeTarget, source: str) -> str:

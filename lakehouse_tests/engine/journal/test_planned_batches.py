@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lakehouse.core.errors import Broken, Refused, Transient
-from lakehouse.core.ingest.batches import Batch, KnownFile, LandedFile, Ledger, SetAside
-from lakehouse.core.ingest.unwritable_files import without_failing
+from lakehouse.core.ingest.batches import Batch, KnownFile, LandedFile, Ledger, SetAside, set_aside
 from lakehouse.engine.journal.batch_manifest import encode_manifest
 from lakehouse.engine.journal.planned_batches import FOLD_EVERY, PlannedBatches
 from lakehouse.engine.store import Store
@@ -165,54 +164,30 @@ def test_of_a_race_for_one_number_only_one_manifest_stays() -> None:
     assert sizes(of(store).ledger()) == {"theirs": 10}
 
 
-def isolated(before: Batch, name: str) -> Batch:
-    [failing] = [file for file in before.files if file.name == name]
-    return without_failing(
-        before, {failing: "n is 0"}, failing_records=1, is_overwrite=False, has_table=True
-    )
-
-
-def test_a_manifest_is_replaced_only_by_one_of_the_same_files_while_it_lies_there_by_itself() -> (
-    None
-):
+def test_only_the_newest_manifest_is_replaced_and_no_file_of_it_is_forgotten() -> None:
     store = MemoryStore()
     batches = of(store)
     first = replace(batch(1, "a", "b"), part_count=1, record_count=4)
     batches.plan(first)
-    smaller = isolated(first, "a")
-    for wrong in (
-        first,
-        replace(smaller, set_aside=()),
-        replace(smaller, isolated=()),
-        replace(smaller, files=batch(1, "c").files),
-    ):
+    smaller = replace(first, files=first.files[:1])
+    for wrong in (first, replace(first, files=()), replace(first, files=batch(1, "c").files)):
         with pytest.raises(Broken, match=r"batch 1 was to be planned again with \d of its 2 files"):
             batches.replace(wrong)
     assert of(store).batch(1) == first
     batches.replace(smaller)
     for ledger in (batches.ledger(), of(store).ledger()):
-        assert {
-            path.removeprefix(PREFIX): known.is_taken for path, known in ledger.seen.items()
-        } == {"a": False, "b": True}
-        assert (ledger.newest, ledger.last_taken) == (smaller, f"{PREFIX}b")
+        assert ([*ledger.seen], ledger.newest) == ([f"{PREFIX}a"], smaller)
+    aside = set_aside(smaller.files[0], "n is 0", is_quarantined=True)
+    batches.replace(replace(smaller, files=(), set_aside=(aside,)))
+    assert [known.is_taken for known in batches.ledger().seen.values()] == [False]
     for number in range(2, FOLD_EVERY + 1):
-        batches.plan(batch(number, f"f{number}"))
+        batches.plan(batch(number, f"f{number}", "g"))
+        with pytest.raises(Broken, match=f"batch {number - 1} was .* but it is not the newest"):
+            batches.replace(batch(number - 1, "g"))
     batches.ledger()
     batches.fold(landed_paths=(), last_loaded_batch=FOLD_EVERY, now_ms=0)
-    with pytest.raises(Broken, match=f"batch 1 .*is folded into segment {FOLD_EVERY}"):
-        batches.replace(smaller)
-
-
-def test_a_batch_that_others_follow_keeps_a_file_so_that_its_quarantine_is_not_passed_over() -> (
-    None
-):
-    batches = of(MemoryStore())
-    first = replace(batch(1, "a"), record_count=1)
-    batches.plan(first)
-    batches.plan(batch(2, "b"))
-    with pytest.raises(Broken, match="batch 1 was to be planned again with 0 of its 1 file, and"):
-        batches.replace(isolated(first, "a"))
-    assert batches.batch(1) == first
+    with pytest.raises(Broken, match=f"or is folded into segment {FOLD_EVERY}"):
+        batches.replace(batch(FOLD_EVERY, "g"))
 
 
 def test_a_file_that_grew_knows_the_contents_that_it_begins_with() -> None:

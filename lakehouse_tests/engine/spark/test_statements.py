@@ -47,22 +47,6 @@ def test_a_text_stays_between_its_quotes(text: str, quoted: str) -> None:
     assert statements.literal(text) == quoted
 
 
-def test_a_statement_repeats_what_chose_its_victims() -> None:
-    assert statements.delete_lines("/q", upto_batch=3, source_files=["it's"], whole_files=True) == (
-        r"DELETE FROM delta.`/q` WHERE batch <= 3 AND source_file IN ('it\'s') AND line IS NULL"
-    )
-    assert statements.optimize("/t", "`day` IS NULL") == "OPTIMIZE delta.`/t` WHERE `day` IS NULL"
-    assert (
-        statements.purge("/t", "`day` IS NULL")
-        == "REORG TABLE delta.`/t` WHERE `day` IS NULL APPLY (PURGE)"
-    )
-    listed = "SELECT path, length, isDir, modificationTime FROM `seen`"
-    assert (
-        statements.vacuum_dry_run("/t", "seen")
-        == f"VACUUM delta.`/t` FULL USING INVENTORY ({listed}) DRY RUN"
-    )
-
-
 def test_a_literal_means_exactly_its_text(spark: "SparkSession") -> None:
     selected = spark.sql(
         f"SELECT {', '.join(statements.literal(text) for text in ODD_TEXTS)}"
@@ -123,4 +107,17 @@ def test_a_merge_replaces_by_a_newer_row_only() -> None:
         "MERGE INTO delta.`/lake/t` AS target USING `news` AS source ON target.`a` <=> source.`a` AND target.`b` <=> source.`b` "
         "WHEN MATCHED AND struct(source.`at`, source.`n`) > struct(target.`at`, target.`n`) "
         "THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+
+
+def test_a_statement_repeats_what_chose_its_victims() -> None:
+    assert statements.optimize("/t", "`day` IS NULL") == "OPTIMIZE delta.`/t` WHERE `day` IS NULL"
+    assert (
+        statements.purge("/t", "`day` IS NULL")
+        == "REORG TABLE delta.`/t` WHERE `day` IS NULL APPLY (PURGE)"
+    )
+    listed = "SELECT path, length, isDir, modificationTime FROM `seen`"
+    assert (
+        statements.vacuum_dry_run("/t", "seen")
+        == f"VACUUM delta.`/t` FULL USING INVENTORY ({listed}) DRY RUN"
     )

@@ -1,46 +1,33 @@
 """The quarantine table of a landed table: records and files that could not be loaded, with reasons.
 
 **Safety properties**
-- A batch's entries are one commit under the batch's number. If the quarantine already has that
-  number, only missing entries are added. A repeated batch therefore adds no entry twice, and a
-  batch that is loaded again into a new table adds only records that were not refused before
-  (`test_load.py`). If a repeated batch loads a record, the record's entry is removed
-  (`long/test_renamed_columns.py`).
-- The entry of a poison file (see `unwritable_files`) replaces the entries of the file's records in
-  one commit. If both existed, a retry could load a record twice (`test_unwritable_files.py`).
+- A batch's entries are one commit with a transaction id. A repeated batch adds only entries that
+  are missing, under an id that contains the quarantine's version, so that of two processes which
+  repeat a batch at the same time only one adds them (`test_load.py`).
+- If a repeated batch loads a record, the record's entry is removed
+  (`long/test_renamed_columns.py`). If a batch gives up a file, the entries of the file's records
+  are removed first (`test_unwritable_rows.py`). So no retry loads a record twice.
 - A batch that loads no rows is finished when a commit of the quarantine identifies exactly its
   files. The batch's number does not prove this: if the ledger was deleted, a new ledger gives the
-  numbers in the quarantine to other files (`test_unwritable_files.py`, `test_load.py`).
+  numbers in the quarantine to other files (`test_unwritable_rows.py`, `test_load.py`).
 """
 
-import json
-from collections.abc import Sequence
-from contextlib import suppress
-from functools import cached_property, partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from lakehouse.core.declaration.landing import is_retried
-from lakehouse.core.delta.commits import may_take_rows, written_in
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.ingest.batches import Batch, SetAside
-from lakehouse.core.ingest.records import Unreadable
-from lakehouse.engine.delta_log import TableFacts, newest_first
 from lakehouse.engine.ingest.parse_lines import quarantined_lines
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark import delta_writes, statements
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.frames import table_at, temporary_view
-from lakehouse.engine.spark.temporary_confs import USER_METADATA, session_confs
-from lakehouse.engine.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from lakehouse.core.ingest.retried_lines import RetriedLine
-
-# The batch's number in a commit's metadata: not every commit of a batch has a transaction id.
-_BATCH = "batch"
+# The landed file to which `lakehouse quarantine retry` writes a line. Null for other lines.
+RETRIED_AS = "retried_as"
 _SCHEMA = (
     "source_file STRING, line BIGINT, reason STRING, raw STRING, undeclared STRING, digest STRING"
 )
@@ -70,51 +57,10 @@ def quarantined_count(lake: Lake, table_key: str) -> int | None:
     return 0 if facts is None else facts.snapshot.row_count
 
 
-def quarantined_batch(table_key: str, facts: TableFacts | None) -> int:
-    """The number of the last batch in the log of a table's quarantine, or 0."""
-    return 0 if facts is None else facts.snapshot.transactions.get(quarantine_app_id(table_key), 0)
-
-
-class QuarantinedBatches:
-    """The batch numbers in the log of a table's quarantine, read on first use.
-
-    If the log no longer has its first commits, all batches before the first one in it are included.
-    If a foreign commit (such as a RESTORE) may have removed entries, no earlier batch is included.
-    """
-
-    def __init__(self, lake: Lake, table_key: str, facts: TableFacts | None) -> None:
-        self._lake = lake
-        self._table_key = table_key
-        self._facts = facts
-
-    def __contains__(self, number: object) -> bool:
-        return number in self._numbers
-
-    @cached_property
-    def _numbers(self) -> set[int]:
-        if self._facts is None:
-            return set()
-        batch_numbers = set[int]()
-        oldest_version = 0
-        for commit in newest_first(self._lake.store, self._facts.history):
-            numbers = (
-                commit.applications.get(quarantine_app_id(self._table_key)),
-                written_in(commit).get(_BATCH),
-            )
-            batch_numbers |= {number for number in numbers if isinstance(number, int)}
-            oldest_version = commit.version
-            if may_take_rows(commit):
-                return batch_numbers
-        if not oldest_version:
-            return batch_numbers
-        newest = quarantined_batch(self._table_key, self._facts)
-        return batch_numbers | {*range(1, min(batch_numbers, default=newest + 1))}
-
-
 def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -> None:
-    """Writes the bad records of a batch (those in `lines` with a reason) and its quarantined files.
+    """Adds the bad records of a batch (those in `lines` with a reason) and its quarantined files.
 
-    A file's entry has no line number and no text. The caller holds the table's lock.
+    A file's entry has no line number and no text.
     """
     if lines is None and not batch.quarantined:
         return
@@ -122,29 +68,25 @@ def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -
     spark = session.spark
     key = session.key
     facts = lake.facts(quarantine_key(key))
-    is_repeated = quarantined_batch(key, facts) >= batch.number
-    poison_names = {name for names in batch.isolated for name in names}
-    # In a repeated batch, `quarantine_poison_files` adds the entries of poison files.
-    added_later = poison_names if is_repeated else set[str]()
-    files = [file for file in batch.quarantined if file.name not in added_later]
-    if lines is None and not files:
-        return
-    rows = [(_path(batch, file), None, file.why, None, None, None) for file in files]
+    rows = [(_path(batch, file), None, file.why, None, None, None) for file in batch.quarantined]
     entries = spark.createDataFrame(rows, _SCHEMA)
     if lines is not None:
         entries = quarantined_lines(lines).unionByName(entries)
-    transaction = None
-    # Delta skips a write under a number that the log already has.
-    if not is_repeated:
-        transaction = delta_writes.Transaction(app_id=quarantine_app_id(key), version=batch.number)
-    if not batch.files and not batch.isolated:  # the batch loads no rows
-        transaction = _files_transaction(key, batch)
+    recorded = 0 if facts is None else facts.snapshot.transactions.get(quarantine_app_id(key), 0)
+    is_repeated = recorded >= batch.number
     if facts is not None and (is_repeated or not batch.files):
-        entries = missing_entries(spark, facts.snapshot, entries)
-        is_recorded = batch.number in QuarantinedBatches(lake, key, facts)
-        # An empty commit is written, too, if it is needed to record the batch.
-        if entries.isEmpty() and transaction is None and is_recorded:
+        entries = _missing_entries(spark, facts.snapshot, entries)
+        # A batch without rows is recorded by its commit here, even if the commit is empty.
+        if batch.files and entries.isEmpty():
             return
+    transaction = delta_writes.Transaction(app_id=quarantine_app_id(key), version=batch.number)
+    if not batch.files:
+        transaction = _files_transaction(key, batch)
+    elif facts is not None and is_repeated:
+        # Delta skips a second write under the batch's number. All who read this version of the
+        # quarantine use the same id, so that only one of them adds the missing entries.
+        app_id = f"{quarantine_app_id(key)}/repeated"
+        transaction = delta_writes.Transaction(app_id=app_id, version=facts.snapshot.version)
     # Imported here, because most loads quarantine nothing.
     from lakehouse.core.ingest.retried_lines import csv_fields_text
 
@@ -152,113 +94,40 @@ def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -
         "batch": F.lit(batch.number).cast("bigint"),
         "quarantined_at": F.current_timestamp(),
         "fields": F.lit(csv_fields_text(session.table.landing)).cast("string"),
+        RETRIED_AS: F.lit(None).cast("string"),
     }
-    write = delta_writes.FrameWrite(
-        mode="append",
-        adds_columns=True,
-        transaction=transaction,
-        user_metadata=json.dumps({_BATCH: batch.number}),
-    )
+    write = delta_writes.FrameWrite(mode="append", adds_columns=True, transaction=transaction)
     uri = lake.settings.table_uri(quarantine_key(key))
     delta_writes.write_frame(entries.withColumns(more_columns), uri, write)
 
 
-def quarantine_poison_files(session: TableSession, batch: Batch) -> None:
-    """Replaces the entries for single lines of the batch's newest poison files.
+def take_out_lines(
+    session: TableSession, batch: Batch, still_bad: "DataFrame | None" = None
+) -> None:
+    """Removes the entries of a batch's lines, except those of the parsed records in `still_bad`.
 
-    Each file gets one entry. `quarantine` must have been called for the batch.
-    """
-    facts = session.lake.facts(quarantine_key(session.key))
-    assert facts is not None
-    file_entries = [
-        (_path(batch, file), file.why)
-        for file in batch.quarantined
-        if file.name in batch.isolated[-1]
-    ]
-    statement = partial(
-        statements.replace_lines,
-        facts.snapshot.uri,
-        batch=batch.number,
-        source_files=[path for path, _ in file_entries],
-    )
-    source = session.spark.createDataFrame(file_entries, "source_file STRING, reason STRING")
-    transaction = _files_transaction(session.key, batch)
-    delta_writes.run_merge(session.spark, source, facts.snapshot, transaction, statement)
-
-
-def take_out_new_rows(session: TableSession, batch: Batch, lines: "DataFrame | None") -> None:
-    """Removes the entries of a repeated batch's lines that the current declaration accepts.
-
-    `lines` are the batch's parsed records, or `None` if all are accepted. The batch loads the
-    accepted lines, and a retry would load them a second time.
+    A repeated batch loads the lines that the current declaration accepts. If their entries stayed,
+    a retry would load them a second time.
     """
     spark = session.spark
     facts = session.lake.facts(quarantine_key(session.key))
-    if facts is None or quarantined_batch(session.key, facts) < batch.number:
+    if facts is None:
         return
     names = [(f"{batch.prefix}{file.name}", file.digest) for file in batch.files]
     files = spark.createDataFrame(names, "source_file STRING, digest STRING")
-    entries = table_at(spark, facts.snapshot).where(f"batch = {batch.number} AND line IS NOT NULL")
+    entries = table_at(spark, facts.snapshot).where("line IS NOT NULL")
     rows = entries.join(files, files.columns, "left_semi").select("source_file", "line", "digest")
-    if lines is not None:
-        rows = rows.join(quarantined_lines(lines), rows.columns, "left_anti")
+    if still_bad is not None:
+        rows = rows.join(quarantined_lines(still_bad), rows.columns, "left_anti")
     if rows.isEmpty():
         return
-    metadata = {USER_METADATA: json.dumps({_BATCH: batch.number})}
-    with temporary_view(spark, rows) as view, session_confs(spark, metadata):
-        spark.sql(statements.delete_landed_again(facts.snapshot.uri, view))
+    with temporary_view(spark, rows) as view:
+        spark.sql(statements.delete_lines(facts.snapshot.uri, view))
 
 
-def take_out_files(session: TableSession, files: Sequence[str], *, upto_batch: int) -> None:
-    """Removes the entries for whole `files` (paths) that batches up to `upto_batch` added."""
-    facts = session.lake.facts(quarantine_key(session.key))
-    if facts is None:
-        return
-    statement = statements.delete_lines(
-        facts.snapshot.uri, upto_batch=upto_batch, source_files=files, whole_files=True
-    )
-    with session_confs(session.spark, {USER_METADATA: json.dumps({"retried": len(files)})}):
-        session.spark.sql(statement)
-
-
-def take_out_landed_again(session: TableSession, batch: Batch) -> None:
-    """Removes the lines that `lakehouse quarantine retry` wrote to files of this batch."""
-    retried = [f"{batch.prefix}{file.name}" for file in batch.files if is_retried(file.name)]
-    take_out_lines(session, lines_landed_again(session.lake.store, retried))
-
-
-def take_out_lines(session: TableSession, lines: "Sequence[RetriedLine]") -> None:
-    """Removes these lines from the quarantine. The caller has written them to a landed file."""
-    if not lines:
-        return
-    facts = session.lake.facts(quarantine_key(session.key))
-    if facts is None:
-        return
-    spark = session.spark
-    line_ids = sorted({(line.source_file, line.line, line.digest) for line in lines})
-    ids = spark.createDataFrame(line_ids, "source_file STRING, line BIGINT, digest STRING")
-    count = table_at(spark, facts.snapshot).join(ids, ids.columns, "left_semi").count()
-    if not count:
-        return
-    with (
-        temporary_view(spark, ids) as view,
-        session_confs(spark, {USER_METADATA: json.dumps({"retried": count})}),
-    ):
-        spark.sql(statements.delete_landed_again(facts.snapshot.uri, view))
-
-
-def lines_landed_again(store: Store, paths: Sequence[str]) -> "list[RetriedLine]":
-    """The lines in these files of retried lines. Skips files that are gone or were changed."""
-    from lakehouse.core.ingest.retried_lines import decode_lines
-
-    lines: list[RetriedLine] = []
-    for path in paths:
-        with suppress(FileNotFoundError, Unreadable):
-            lines += decode_lines(store.read(path))
-    return lines
-
-
-def missing_entries(spark: "SparkSession", snapshot: Snapshot, entries: "DataFrame") -> "DataFrame":
+def _missing_entries(
+    spark: "SparkSession", snapshot: Snapshot, entries: "DataFrame"
+) -> "DataFrame":
     """The entries that the quarantine does not have yet from any batch.
 
     A duplicate entry could be loaded twice. Entries for one whole file are duplicates if they have

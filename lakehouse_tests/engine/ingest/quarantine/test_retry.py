@@ -1,7 +1,6 @@
 """Quarantined lines and files are loaded again through the landing area, and each stays accounted for."""
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,13 +11,12 @@ from lakehouse import Debezium, Landing, Merge, Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
 from lakehouse.engine.ingest import batch_rows, commit_rows
-from lakehouse.engine.ingest.quarantine import retry as retry_module
-from lakehouse.engine.ingest.quarantine import review
+from lakehouse.engine.ingest.quarantine import retry as quarantine
 from lakehouse.engine.ingest.quarantine.retry import retry
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, TableSession, open_lake
 from lakehouse_tests.engine.example import event, events, land, rows_in
-from lakehouse_tests.kills import Killed, killed_at
+from lakehouse_tests.kills import killed_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +26,7 @@ LENIENT = '{"id": 2, "state": "kept"}'
 A, B, GONE, LARGE = (
     f"landing/events/{name}" for name in ("a.json", "b.json", "gone.json.gz", "large.json")
 )
-RETRIED = "landing/events/_retried/bronze/events"
+RETRIED = "landing/events/_retry/bronze/events"
 
 
 def declared(**changes: Any) -> Table:
@@ -78,23 +76,12 @@ def of(lake: Lake, spark: "SparkSession", table: Table = events) -> TableSession
     return TableSession(lake=lake, spark=spark, table=table)
 
 
-def killed_between_file_and_quarantine(lake: Lake, spark: "SparkSession") -> None:
-    def dies_with_lines(*arguments: Any) -> None:
-        if arguments[-1]:
-            raise Killed
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(retry_module, "take_out_lines", dies_with_lines)
-        with pytest.raises(Killed):
-            retry(of(lake, spark), [A], dry_run=False)
-
-
 def test_lines_and_files_are_loaded_as_the_table_is_declared_now(
     refused: Lake, spark: "SparkSession"
 ) -> None:
     lake, before = refused, places(refused)
     assert before == [(A, 2), (A, 3), (A, 4), (B, 1), (LARGE, None)]
-    shown = review.show(of(lake, spark, STRICT), [A], limit=1)
+    shown = quarantine.show(of(lake, spark, STRICT), [A], limit=1)
     why = ("not JSON", "required field at is missing", "the schema does not name extra")
     assert shown["reasons"] == [{"reason": each, "count": 1} for each in why]
     assert [(entry["source_file"], entry["line"], entry["raw"]) for entry in shown["entries"]] == [
@@ -102,7 +89,8 @@ def test_lines_and_files_are_loaded_as_the_table_is_declared_now(
     ]
 
     planned = retry(of(lake, spark), [], dry_run=True)
-    assert (planned.lines, planned.files, planned.left) == (3, 1, {"not UTF-8": 1})
+    kept = {"not JSON": 1, "not UTF-8": 1}
+    assert (planned.lines, planned.files, planned.left) == (2, 1, kept)
     assert (places(lake), retried_files(lake), rows_in(lake, events.key, "id")) == (
         before,
         [],
@@ -113,18 +101,21 @@ def test_lines_and_files_are_loaded_as_the_table_is_declared_now(
     done = retry(of(lake, spark, less_strict), [], dry_run=False)
     [first] = retried_files(lake)
     assert done.sentence == (
-        f"landed 3 lines again in {first}; to be read again: 1 file; 1 kept: not UTF-8"
+        f"landed 2 lines again in {first}; to be read again: 1 file; "
+        "1 kept: not JSON; 1 kept: not UTF-8"
     )
-    assert places(lake) == [(B, 1)]
+    raw = '{"id": 3, "state": "kept too", "extra": [1.50]}'
+    assert lake.store.read(first).decode() == f"{LENIENT}\n{raw}\n"
+    assert places(lake) == [(A, 4), (B, 1)]
     write_table(lake, spark, less_strict)
     assert rows_in(lake, QUARANTINE, "source_file", "line", "reason") == [
         (first, 2, "the schema does not name extra"),
-        (first, 3, "not JSON"),
+        (A, 4, "not JSON"),
         (B, 1, "not UTF-8"),
     ]
     assert len(rows_in(lake, events.key, "id")) == 12
 
-    assert retry(of(lake, spark), [], dry_run=False).lines == 2
+    assert retry(of(lake, spark), [], dry_run=False).lines == 1
     write_table(lake, spark, events)
     [second] = {*retried_files(lake)} - {first}
     columns = ("id", "_source_file", "_source_line", "state", "_rescued")
@@ -133,15 +124,13 @@ def test_lines_and_files_are_loaded_as_the_table_is_declared_now(
         (2, first, 1, "kept", None),
         (3, second, 1, "kept too", '{"extra": [1.50]}'),
     ]
-    assert places(lake) == [(second, 2), (B, 1)]
+    assert places(lake) == [(A, 4), (B, 1)]
 
     with pytest.raises(Refused, match="--why is empty"):
-        review.settle(of(lake, spark), [], why=" ", dry_run=False)
-    assert review.settle(of(lake, spark), [B], why="x", dry_run=True).settled == 1
-    review.settle(of(lake, spark), [B], why="sent again by post", dry_run=False)
-    assert places(lake) == [(second, 2)]
-    account = review.account_of(lake, events)
-    assert account is not None and (account.rows, account.retried, account.settled) == (1, 6, 1)
+        quarantine.drop(of(lake, spark), [], why=" ", dry_run=False)
+    assert quarantine.drop(of(lake, spark), [B], why="x", dry_run=True).dropped == 1
+    quarantine.drop(of(lake, spark), [B], why="sent again by post", dry_run=False)
+    assert places(lake) == [(A, 4)]
     assert lake.store.stat(B) is not None
     with pytest.raises(Refused, match="nothing was ever quarantined"):
         retry(of(lake, spark, replace(events, key="bronze/others")), [], dry_run=False)
@@ -155,48 +144,46 @@ def test_a_file_that_is_gone_or_was_loaded_stays(refused: Lake, spark: "SparkSes
     lake.store.delete([GONE])
     done = retry(of(lake, spark), [A, GONE], dry_run=True)
     assert (done.lines, done.files, done.left) == (
-        3,
+        2,
         0,
         {
+            "not JSON": 1,
             "rows of the file are loaded. Land only the new rows, in a file with a new name": 1,
             "the file is gone from landing/events/": 1,
         },
     )
 
 
-def _loaded(lake: Lake, spark: "SparkSession") -> None:
-    write_table(lake, spark, events)
-
-
-def retry_killed_before_the_lines_left(
-    lake: Lake, spark: "SparkSession", continued: Callable[[Lake, "SparkSession"], None]
-) -> None:
-    held = places(lake)
-    killed_between_file_and_quarantine(lake, spark)
-    [file] = retried_files(lake)
-    assert places(lake) == held
-    continued(lake, spark)
-    assert [(A, line) for line in (2, 3, 4) if (A, line) in places(lake)] == []
-    write_table(lake, spark, events)
-    assert retried_files(lake) == [file]
-    ids = rows_in(lake, events.key, "id")
-    assert [ids.count((number,)) for number in (1, 2, 3)] == [1, 1, 1]
-    assert (file, 3) in places(lake)
-
-
-def test_a_load_of_retried_lines_killed_around_its_commit_loads_them_once(
+def test_a_retry_killed_at_any_step_lands_each_line_once_however_it_goes_on(
     refused: Lake, spark: "SparkSession"
 ) -> None:
+    """Loads, other selections and another declaration come in between."""
     lake = refused
-    killed_between_file_and_quarantine(lake, spark)
-    [file] = retried_files(lake)
-    for when in ("before", "after"):
-        with killed_at(commit_rows, "write_rows", when):
-            write_table(lake, spark, events)
-        assert places(lake) == [(file, 3), (B, 1), (LARGE, None)]
+    second = '{"id": 5, "state": "kept"}'
+    held = places(lake)
+
+    def killed(step: str, when: str) -> None:
+        with killed_at(quarantine, step, when):
+            retry(of(lake, spark), [A], dry_run=False)
+
+    killed("_mark", "before")
+    assert (places(lake), retried_files(lake)) == (held, [])
+    killed("_mark", "after")
+    land(lake, "c.json", [second])
+    write_table(lake, spark, STRICT)
+    killed("_content", "after")  # before the file is written
+    assert retried_files(lake) == []
+    with killed_at(quarantine.statements, "delete_rows", "before"):
+        retry(of(lake, spark), ["landing/events/c.json"], dry_run=False)
+    files = retried_files(lake)
     write_table(lake, spark, events)
-    assert rows_in(lake, events.key, "id") == [(1,), (2,), (3,)]
-    assert places(lake) == [(file, 3), (B, 1), (LARGE, None)]
+    assert (A, 2) in places(lake)  # it is in both places, until the next retry
+    lake.store.delete(files)  # a lifecycle rule ends loaded files
+    assert retry(of(lake, spark), [], dry_run=False).lines == 3
+    write_table(lake, spark, events)
+    ids = [number for (number,) in rows_in(lake, events.key, "id")]
+    assert [ids.count(number) for number in (1, 2, 3, 5)] == [1, 1, 1, 1]
+    assert places(lake) == [(A, 4), (B, 1)]
 
 
 def test_lines_are_landed_for_their_own_table_alone(refused: Lake, spark: "SparkSession") -> None:
@@ -225,13 +212,13 @@ def test_changes_are_not_landed_again_since_an_older_one_might_win(
         0,
         {"the table is not written by Append. Land these lines in a new file": 1},
     )
-    assert retried_files(lake, f"{source.prefix}_retried") == []
+    assert retried_files(lake, f"{source.prefix}_retry") == []
 
 
 def test_lines_that_are_too_many_for_one_landed_file_are_refused(
     refused: Lake, spark: "SparkSession"
 ) -> None:
-    with pytest.raises(Refused, match=r"the size of 3 lines is .*Use --file to retry fewer"):
+    with pytest.raises(Refused, match=r"the size of 2 lines is .*Use --file to retry fewer"):
         retry(of(refused, spark, declared(max_file_bytes=20)), [], dry_run=False)
     assert retried_files(refused) == []
 
@@ -252,7 +239,7 @@ def test_nothing_is_retried_while_a_batch_is_unfinished(lake: Lake, spark: "Spar
         ):
             retry(of(lake, spark), [], dry_run=dry_run)
         with pytest.raises(Refused, match=r"batch 1 is unfinished"):
-            review.settle(of(lake, spark), [], why="looked at", dry_run=dry_run)
+            quarantine.drop(of(lake, spark), [], why="looked at", dry_run=dry_run)
     write_table(lake, spark, strict)
     assert (rows_in(lake, events.key, "id"), places(lake)) == ([(1,)], [(A, 2)])
 

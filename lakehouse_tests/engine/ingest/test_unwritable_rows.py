@@ -16,8 +16,7 @@ from lakehouse import Append, Landing, Table
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id
 from lakehouse.core.reasons import Reason
-from lakehouse.engine.ingest import batch_rows
-from lakehouse.engine.ingest.quarantine import unwritable_files
+from lakehouse.engine.ingest import batch_rows, unwritable_rows
 from lakehouse.engine.ingest.quarantine.retry import retry
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.journal.planned_batches import PlannedBatches
@@ -56,41 +55,38 @@ def quarantined(lake: Lake) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_a_file_with_a_row_that_cannot_be_written_stands_alone_through_kills_and_is_loaded_once_after_a_retry(
+def test_a_file_with_a_row_that_cannot_be_written_is_alone_in_quarantine_whatever_dies(
     lake: Lake, spark: "SparkSession"
 ) -> None:
     halved = replace(PARTS, source=replace(SOURCE, derived=HALVED))
     put(lake, "a.json", part(1, 2), "nope")
     put(lake, "b.json", part(2, 2), "nope", part(3, 3))
     put(lake, "c.json", part(4, 4))
-    with killed_at(batch_rows, "quarantine_poison_files", "after"):
-        write_table(lake, spark, halved)
-    put(lake, "d.json", part(5, 6))
-    outcome = write_table(lake, spark, halved)
-    assert (outcome.rows_written, rows_in(lake, PARTS.key, "id", "half")) == (
-        3,
-        [(1, 1.0), (4, 2.0), (5, 3.0)],
-    )
-    assert quarantined(lake) == [("a.json", 2), ("b.json", None)]
-    why = "its rows cannot be written: [USER_RAISED_EXCEPTION] an odd size"
-    assert (f"{SOURCE.prefix}b.json", why) in rows_in(
-        lake, f"quarantine/{PARTS.key}", "source_file", "reason"
-    )
+    put(lake, "d.json", part(5, 6), "nope")
+    deaths = [
+        (unwritable_rows, "take_out_lines", "after"),
+        (PlannedBatches, "replace", "before"),
+        (PlannedBatches, "replace", "after"),
+        (batch_rows, "quarantine", "after"),
+    ]
+    for owner, step, when in deaths:
+        with killed_at(owner, step, when):
+            write_table(lake, spark, halved)
+    put(lake, "e.json", part(6, 8))
     write_table(lake, spark, halved)
+    assert rows_in(lake, PARTS.key, "id", "half") == [(1, 1.0), (4, 2.0), (5, 3.0), (6, 4.0)]
+    assert quarantined(lake) == [("a.json", 2), ("b.json", None), ("d.json", 2)]
+    why = "its rows cannot be written: [USER_RAISED_EXCEPTION] an odd size"
+    assert (f"{SOURCE.prefix}b.json", why) in rows_in(lake, QUARANTINE, "source_file", "reason")
+    assert write_table(lake, spark, halved).reason is Reason.NOTHING_LANDED
     assert lake.store.list("_lakehouse/staged") == []
 
     mended = replace(halved, source=replace(SOURCE, derived={"half": "size / 2"}))
-    assert (
-        retry(
-            TableSession(lake=lake, spark=spark, table=mended),
-            [f"{SOURCE.prefix}b.json"],
-            dry_run=False,
-        ).files
-        == 1
-    )
+    session = TableSession(lake=lake, spark=spark, table=mended)
+    assert retry(session, [f"{SOURCE.prefix}b.json"], dry_run=False).files == 1
     write_table(lake, spark, mended)
-    assert rows_in(lake, PARTS.key, "id") == [(1,), (2,), (3,), (4,), (5,)]
-    assert quarantined(lake) == [("a.json", 2), ("b.json", 2)]
+    assert rows_in(lake, PARTS.key, "id") == [(1,), (2,), (3,), (4,), (5,), (6,)]
+    assert quarantined(lake) == [("a.json", 2), ("b.json", 2), ("d.json", 2)]
     assert write_table(lake, spark, mended).reason is Reason.NOTHING_LANDED
 
 
@@ -136,45 +132,20 @@ WRAPPED = "org.apache.spark.SparkException\nCaused by: org.NumberError: [CAST_IN
     ],
 )
 def test_only_what_is_about_values_sets_files_aside(error: Exception, problem: str | None) -> None:
-    found = unwritable_files.row_problem(error)
+    found = unwritable_rows.row_problem(error)
     assert found is problem if problem is None else (found or "").startswith(problem)
 
 
-def planned(folder: Path) -> tuple[Lake, PlannedBatches, unwritable_files.RowsOfBatch]:
-    """A batch with its manifest in a new lake, and how its rows are made: not at all."""
-    lake = open_lake(own_settings(folder))
-    batch = Batch(
-        number=1,
-        files=(LandedFile(name="a", size_bytes=1, modified_ms=1),),
-        prefix=SOURCE.prefix,
-        part_count=1,
-        record_count=1,
-    )
+def test_a_batch_that_is_in_the_table_loses_no_file_whatever_its_write_says(tmp_path: Path) -> None:
+    lake = open_lake(own_settings(tmp_path))
+    file = LandedFile(name="a", size_bytes=1, modified_ms=1)
+    batch = Batch(number=1, files=(file,), prefix=SOURCE.prefix)
     batches = PlannedBatches(lake.store, PARTS.key, prefix=SOURCE.prefix)
     batches.plan(batch)
-    return lake, batches, unwritable_files.RowsOfBatch(batch=batch, of=lambda part: part)  # type: ignore[arg-type,return-value]
-
-
-def test_a_batch_that_is_in_the_table_loses_no_file_whatever_its_write_says(tmp_path: Path) -> None:
-    lake, batches, rows = planned(tmp_path)
     session = TableSession(lake=lake, spark=None, table=PARTS)  # type: ignore[arg-type]
     LogBuilder(lake.store, PARTS.key).create().append(
         [("x", 1, 1)], transaction=(ingest_app_id(PARTS.key), 1)
     )
     with pytest.raises(UnknownException, match="CHECK constraint"):
-        unwritable_files.without_poison_files(session, batches, rows, VIOLATED)
-    assert batches.batch(1) == rows.batch
-
-
-def test_an_error_that_does_not_come_again_sets_nothing_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake, batches, rows = planned(tmp_path)
-    session = TableSession(lake=lake, spark=None, table=PARTS)  # type: ignore[arg-type]
-    monkeypatch.setattr(unwritable_files._Trial, "problem", lambda *_: None)
-    with pytest.raises(
-        Broken,
-        match=r"batch 1 \(1 file\) cannot be written, although trial writes of all its files, together or in parts, succeeded: CHECK constraint",
-    ):
-        unwritable_files.without_poison_files(session, batches, rows, VIOLATED)
-    assert batches.batch(1) == rows.batch
+        unwritable_rows.make_smaller(session, batches, batch, VIOLATED)
+    assert batches.batch(1) == batch

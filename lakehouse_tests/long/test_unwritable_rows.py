@@ -1,21 +1,19 @@
-"""Poison files: older quarantines, and constraints of the table."""
+"""Files whose rows cannot be written: older quarantines, constraints, long texts, overwrites."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pytest
 from deltalake import DeltaTable
 
 from lakehouse import Append, Overwrite
-from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.ingest import batch_rows
 from lakehouse.engine.ingest.quarantine.retry import retry
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import Lake, TableSession
-from lakehouse_tests.engine.example import rows_in, version_of
-from lakehouse_tests.engine.ingest.quarantine.test_unwritable_files import (
+from lakehouse_tests.engine.example import rows_in
+from lakehouse_tests.engine.ingest.test_unwritable_rows import (
     HALVED,
     PARTS,
     SOURCE,
@@ -60,44 +58,25 @@ def test_a_quarantine_that_is_older_than_the_ledger_gets_the_files_of_each_batch
     assert write_table(lake, spark, halved).reason is Reason.NOTHING_LANDED
 
 
-def test_a_constraint_of_the_table_sets_files_aside_and_none_where_every_file_or_row_fails(
+def test_a_constraint_of_the_table_sets_each_file_aside_that_violates_it(
     lake: Lake, spark: "SparkSession"
 ) -> None:
     put(lake, "1.json", part(1, 2))
     write_table(lake, spark, PARTS)
     DeltaTable(lake.settings.table_uri(PARTS.key)).alter.add_constraint({"small": "size < 9"})
-    put(
-        lake, "2.json", part(2, 9), part(3, 3)
-    )  # alone in its batch, and one of its records can be written
-    alone = write_table(lake, spark, PARTS)
-    assert (alone.rows_written, [aside.name for aside in alone.set_aside]) == (0, ["2.json"])
-    assert (
-        "CHECK constraint small (size < 9) violated by row with values: - size : 9"
-        in alone.set_aside[0].why
+    for number, size in ((2, 9), (3, 10), (4, 3)):
+        put(lake, f"{number}.json", part(number, size))
+    outcome = write_table(lake, spark, PARTS)
+    assert (outcome.rows_written, [aside.name for aside in outcome.set_aside]) == (
+        1,
+        ["2.json", "3.json"],
     )
-    put(lake, "3.json", part(4, 10))
-    put(lake, "4.json", part(5, 10))
-    before = PlannedBatches(lake.store, PARTS.key, prefix=SOURCE.prefix).ledger()
-    with pytest.raises(
-        Broken,
-        match=r"batch 3 \(2 files\) cannot be written, and neither can any file or record of it that was tried alone: .*CHECK",
-    ):
-        write_table(lake, spark, PARTS)
-    after = PlannedBatches(lake.store, PARTS.key, prefix=SOURCE.prefix).ledger()
-    assert (
-        before.seen.keys() - after.seen.keys(),
-        after.newest and after.newest.set_aside,
-        version_of(lake, PARTS.key),
-    ) == (set(), (), 1)
-    assert quarantined(lake) == [("2.json", None)]
+    violated = "CHECK constraint small (size < 9) violated by row with values: - size : 9"
+    assert violated in outcome.set_aside[0].why
     DeltaTable(lake.settings.table_uri(PARTS.key)).alter.drop_constraint("small")
-    with pytest.raises(Refused, match="batch 3 is unfinished"):
-        retry(TableSession(lake=lake, spark=spark, table=PARTS), [], dry_run=False)
+    retry(TableSession(lake=lake, spark=spark, table=PARTS), [], dry_run=False)
     assert write_table(lake, spark, PARTS).rows_written == 2
-    assert (rows_in(lake, PARTS.key, "id"), quarantined(lake)) == (
-        [(1,), (4,), (5,)],
-        [("2.json", None)],
-    )
+    assert (rows_in(lake, PARTS.key, "id"), quarantined(lake)) == ([(1,), (2,), (3,), (4,)], [])
 
 
 def test_a_text_that_is_too_long_for_a_partition_stops_no_table(
