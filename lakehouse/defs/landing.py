@@ -134,7 +134,7 @@ class _Watch:
         """The state of each table, and a sentence per SQS queue that announces landed files."""
         with self._one_tick:
             self._budget.begin()
-            self._discovery.receive()
+            queues = self._discovery.receive()
             in_flight = runs_in_flight(instance, self._tables)
             running = {
                 table.key: [run.name for run in in_flight if run.table == table.key]
@@ -153,7 +153,7 @@ class _Watch:
                 states.get(table.key) or _TableState(table=table, sentence=deferred)
                 for table in self._tables
             ]
-            return table_states, self._discovery.settle()
+            return table_states, queues
 
     def _state_of(
         self,

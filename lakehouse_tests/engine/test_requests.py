@@ -17,6 +17,7 @@ from lakehouse.engine.fleet_from_logs import read_fleet
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.landing import queue
 from lakehouse.engine.landing.waiting_files import Discovery
+from lakehouse.engine.store import TimeBudget
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.landing.test_waiting_files import asked_of
 from lakehouse_tests.log_builder import LogBuilder
@@ -72,7 +73,7 @@ def test_a_look_at_the_landing_area_lists_it_and_with_a_queue_asks_that_alone(
     ]
     asked: list[dict[str, int]] = []
     for table in tables:
-        discovery = Discovery(lake, [table])
+        discovery = Discovery(lake, [table], TimeBudget())
         ledger = Ledger(
             newest=None,
             seen={
@@ -86,7 +87,6 @@ def test_a_look_at_the_landing_area_lists_it_and_with_a_queue_asks_that_alone(
             discovery.receive()
             found = discovery.waiting_files(table, ledger, refresh=False, now=now)
             assert choose_batch(found, ledger, source, Append()).batch is None
-            discovery.settle()
             asked.append({**lake.store.requests, **queued})
     assert asked[:2] == [{"ListObjectsV2": 3}] * 2
     assert asked[2:] == [{"ListObjectsV2": 3, "ReceiveMessage": 1}, {"ReceiveMessage": 1}]

@@ -4,8 +4,8 @@ boto3 finds the endpoint and the access keys by its own rules (the AWS_ variable
 AWS_ENDPOINT_URL_SQS). The region is the lake's S3 region. The first request imports boto3.
 
 Source: AWS, Amazon S3 user guide, "Event message structure" (keys are URL-encoded, with + for a
-blank; the test event), "EventBridge event message structure" (keys are plain); Amazon SNS, "Message
-formats" (the event is the text `Message`).
+blank), "EventBridge event message structure" (keys are plain); Amazon SNS, "Message formats" (the
+event is the text `Message`).
 """
 
 import json
@@ -17,10 +17,9 @@ from functools import cached_property
 from typing import Any, NamedTuple
 from urllib.parse import unquote_plus
 
-from lakehouse.core.errors import Refused, Transient
+from lakehouse.core.errors import Transient
 from lakehouse.core.s3_address import s3_region
 from lakehouse.engine.store import TimeBudget
-from lakehouse.engine.store.s3_client import answer_of
 from lakehouse.engine.store.time_budget import ATTEMPTS
 
 # The most messages per request. Source: AWS, ReceiveMessage and DeleteMessageBatch: "Valid values:
@@ -29,61 +28,41 @@ _AT_ONCE = 10
 # The time that the first request may wait for a message (long polling). In this case, SQS queries
 # all of its servers and misses no message.
 _WAIT_SECONDS = 1
-# The time after which `receive` sends no more requests, because a tick has other queues and tables
-# to serve, even if SQS is slow.
+# `receive` ends after this time or with this many messages, because a tick has other queues and
+# tables to serve. For more files, a listing is cheaper.
 _RECEIVE_SECONDS = 4
-# `receive` sends no more requests once it has this many messages. So many messages take about 25
-# requests, or a second or two. For more files, a listing is cheaper.
 MOST_MESSAGES = 250
-_MOST_KEY_BYTES = 1_024
-_TRANSIENT_CODES = frozenset(
-    {"OverLimit", "RequestThrottled", "ThrottlingException", "Throttling", "KmsThrottled"}
-)
 
 
 class Message(NamedTuple):
     """A received message. The `receipt` is needed to delete the message."""
 
-    id: str
     receipt: str
     body: str
 
 
 class LandingQueue:
-    """A queue, addressed by its name or URL.
+    """A queue, addressed by its name or URL. Any method raises `Transient` if a request fails."""
 
-    Raises:
-        Transient: from any method: SQS throttles requests or does not answer.
-        Refused: from any method: there is no such queue, or a permission is missing.
-    """
-
-    def __init__(self, address: str, budget: TimeBudget | None = None) -> None:
+    def __init__(self, address: str, budget: TimeBudget) -> None:
         self.address = address
-        self._budget = budget or TimeBudget()
+        self._budget = budget
 
-    def receive(self, *, hidden_seconds: int) -> list[Message]:
-        """Receives messages, up to about `MOST_MESSAGES`, within a few seconds.
-
-        A message that is not deleted is received again after `hidden_seconds`.
-        """
+    def receive(self) -> list[Message]:
+        """Receives messages, up to about `MOST_MESSAGES`, within a few seconds."""
         stop = time.monotonic() + _RECEIVE_SECONDS
-        messages: list[Message] = []
-        request = {
-            "QueueUrl": self._url,
-            "MaxNumberOfMessages": _AT_ONCE,
-            "VisibilityTimeout": hidden_seconds,
-        }
+        messages = list[Message]()
         with self._translated("ReceiveMessage"):
             while len(messages) < MOST_MESSAGES and time.monotonic() < stop:
-                wait_seconds = 0 if messages else _WAIT_SECONDS
-                answer = self._client.receive_message(**request, WaitTimeSeconds=wait_seconds)
+                answer = self._client.receive_message(
+                    QueueUrl=self._url,
+                    MaxNumberOfMessages=_AT_ONCE,
+                    WaitTimeSeconds=0 if messages else _WAIT_SECONDS,
+                )
                 received = answer.get("Messages")
                 if not received:
                     break
-                messages += [
-                    Message(id=each["MessageId"], receipt=each["ReceiptHandle"], body=each["Body"])
-                    for each in received
-                ]
+                messages += [Message(each["ReceiptHandle"], each["Body"]) for each in received]
         return messages
 
     def delete(self, messages: Sequence[Message]) -> None:
@@ -117,87 +96,41 @@ class LandingQueue:
     def _url(self) -> str:
         if "://" in self.address:
             return self.address
-        with self._translated("GetQueueUrl"):
-            return self._client.get_queue_url(QueueName=self.address)["QueueUrl"]
+        return self._client.get_queue_url(QueueName=self.address)["QueueUrl"]
 
     @contextmanager
     def _translated(self, action: str) -> Iterator[None]:
-        """Translates botocore's errors into errors of this program."""
-        from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError
+        from botocore.exceptions import BotoCoreError, ClientError
 
-        where = f"queue {self.address}: {action}"
         try:
             yield
-        except ClientError as error:
-            code, status, _ = answer_of(error)
-            message = f"{where}: SQS answers {code} ({status})"
-            if code in _TRANSIENT_CODES or status >= 500 or status == 429:
-                raise Transient(message) from error
-            raise Refused(
-                f"{message}. The queue must exist in the region in use, and grant sqs:{action}"
-            ) from error
-        except (ConnectionError, HTTPClientError) as error:
-            raise Transient(f"{where}: {type(error).__name__}") from error
-        except (BotoCoreError, ValueError) as error:
-            # botocore raises a ValueError if the endpoint is not a URL.
-            problem = type(error).__name__ if isinstance(error, ValueError) else str(error)
-            raise Refused(
-                f"{where}: {problem}. Check boto3's AWS_ variables for keys, region and "
-                "AWS_ENDPOINT_URL_SQS"
+        # botocore raises a ValueError if the endpoint is not a URL.
+        except (BotoCoreError, ClientError, ValueError) as error:
+            raise Transient(
+                f"queue {self.address}: {error}. The queue must exist in the region in use, and "
+                f"grant sqs:{action}"
             ) from error
 
 
-def created_keys(body: str, bucket: str) -> tuple[str, ...] | None:
-    """The keys of `bucket` that a message names as created; `None` if it is no event from S3.
-
-    S3 sends events directly, through SNS, or through EventBridge.
-    """
+def created_keys(body: str, bucket: str) -> set[str]:
+    """The keys of `bucket` that a message may name, whether or not it encodes them."""
     try:
-        return _created(json.loads(body), bucket)
+        keys = {*_keys(json.loads(body), bucket)}
     except (ValueError, RecursionError):
-        return None
+        return set()
+    return {key for key in keys if len(key.encode("utf-8", "ignore").decode()) == len(key) <= 1_024}
 
 
-def _created(message: Any, bucket: str) -> tuple[str, ...] | None:
-    match message:
-        case {"Type": "Notification", "Message": str(event)}:
-            return _created(json.loads(event), bucket)
-        case {"Event": "s3:TestEvent"}:
-            return ()
-        case {
-            "source": "aws.s3",
-            "detail-type": kind,
-            "detail": {"bucket": {"name": name}, "object": {"key": str(key)}},
-        }:
-            is_created = kind == "Object Created" and name == bucket and _is_key(key)
-            return (key,) if is_created else ()
-        case {"Records": [_, *_] as records}:
-            keys = [_of_record(record, bucket) for record in records]
-            return None if None in keys else tuple(key for key in keys if key)
+def _keys(event: Any, bucket: str) -> Iterator[str]:
+    match event:
+        case {"Message": str(text)}:  # SNS
+            yield from _keys(json.loads(text), bucket)
+        case {"bucket": {"name": name}, "object": {"key": str(key)}}:
+            if name == bucket:
+                yield from (key, unquote_plus(key))
+        case dict() | list():
+            members: Any = event.values() if isinstance(event, dict) else event
+            for member in members:
+                yield from _keys(member, bucket)
         case _:
-            return None
-
-
-def _of_record(record: Any, bucket: str) -> str | None:
-    """The created key; empty for any other S3 event, `None` if the record is not an S3 event."""
-    match record:
-        case {
-            "eventSource": str(source),
-            "eventName": str(kind),
-            "s3": {"bucket": {"name": name}, "object": {"key": str(key)}},
-        }:
-            if not source.endswith(":s3"):
-                return None
-            decoded_key = unquote_plus(key)
-            is_created = kind.removeprefix("s3:").startswith("ObjectCreated:")
-            return decoded_key if is_created and name == bucket and _is_key(decoded_key) else ""
-        case _:
-            return None
-
-
-def _is_key(text: str) -> bool:
-    """Whether this can be an S3 key. Source: AWS, S3 user guide, "Naming Amazon S3 objects"."""
-    try:
-        return len(text.encode()) <= _MOST_KEY_BYTES
-    except UnicodeEncodeError:
-        return False
+            pass

@@ -56,7 +56,7 @@ def test_no_request_is_sent_when_the_time_of_the_tick_is_used_up_and_the_next_ti
         lambda: store.stat("a/b/x"),
         lambda: [*store.read_many(["a/b/x", "a/b/y"])],
         lambda: [*store.walk("a/b")],
-        lambda: queue.receive(hidden_seconds=1),
+        lambda: queue.receive(),
     ):
         with pytest.raises(Transient, match="the 32 s of this tick are used up"):
             ask()
