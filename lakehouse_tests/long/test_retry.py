@@ -100,7 +100,7 @@ def test_rows_of_parquet_are_copied_from_their_file_and_stay_where_it_is_gone(
 
 def test_rows_of_avro_are_copied_from_their_file(lake: Lake, spark: "SparkSession") -> None:
     source = Landing(
-        prefix="landing/sizes/", format="avro", schema="id BIGINT, size INT", required=("id",)
+        prefix="landing/sizes/", format="avro", schema="id BIGINT, size DOUBLE", required=("id",)
     )
     sizes = Table(key="bronze/sizes", source=source, write=Append())
     schema = {

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 # For these operations, the change data feed reports only the changed rows of a file. For other
@@ -234,17 +234,6 @@ def may_repeat_rows(commit: Commit) -> bool:
         return not keeps_rows(commit)
     is_own_load = any(name.startswith(_OWN_TRANSACTIONS) for name in commit.applications)
     return not is_own_load and brought_back_by(commit) is None
-
-
-def may_take_rows(commit: Commit) -> bool:
-    """Whether a commit may have taken loaded rows: a RESTORE or overwrite by others, or a rebuild.
-
-    False for a DELETE, and for commits of this lake other than rebuilds that change rows.
-    """
-    # A commit that only removes files is judged as if it replaced them.
-    if not commit.added_paths:
-        commit = replace(commit, added_paths=commit.removed_paths)
-    return may_repeat_rows(commit)
 
 
 def written_in(commit: Commit) -> dict[str, Any]:

@@ -52,25 +52,16 @@ def write_rows(
     An `Overwrite` replaces all rows. It also replaces columns and partitioning if they differ from
     the existing table (`facts`).
     """
-    write = frame_write(rows, table, None if facts is None else facts.snapshot, transaction)
-    delta_writes.write_frame(rows, lake.settings.table_uri(table.key), write)
-
-
-def frame_write(
-    rows: "DataFrame",
-    table: Table,
-    target: Snapshot | None,
-    transaction: Transaction | None = None,
-) -> FrameWrite:
-    """How rows are written to a declared table; `target` is the existing table, if any."""
     is_overwrite = isinstance(table.write, Overwrite)
-    return FrameWrite(
+    target = None if facts is None else facts.snapshot
+    write = FrameWrite(
         mode="overwrite" if is_overwrite else "append",
         transaction=transaction,
         partition_by=partition_columns(table),
         properties=declared_properties(table),
         replaces_schema=is_overwrite and bool(differences_from(rows, table, target)),
     )
+    delta_writes.write_frame(rows, lake.settings.table_uri(table.key), write)
 
 
 def declared_properties(table: Table) -> dict[str, str]:

@@ -54,7 +54,7 @@ class BeyondPython(NamedTuple):
 
 _NOT_GREGORIAN = (
     ", and the file does not show that it uses the Gregorian calendar (Spark 2 and Hive write "
-    "Julian dates). Write such values as text, and land the file again"
+    "Julian dates). Write such values as text, and land these rows in a new file"
 )
 
 
