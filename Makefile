@@ -28,8 +28,8 @@ run: $(READY) ## set up, start the lake, print the page's address; Ctrl-C stops 
 # Without the last step of compilation the JVM keeps 48 MiB for compiled code. They are full after four minutes of the suite; from then on
 # nothing is compiled, and a call that needs code of its own fails (NoSuchMethodException, linkToStatic). 240 MiB is the usual default.
 SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN
-test: $(READY) ## the suite, four files at once; the longest Spark proofs (lakehouse_tests/long) are part of bench
-	@JAVA_TOOL_OPTIONS='$(SHORT_LIVED)' $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=15 --ignore=lakehouse_tests/long
+test: $(READY) ## the suite, four files at once; long proofs (the mark and the folder long) are part of bench
+	@JAVA_TOOL_OPTIONS='$(SHORT_LIVED)' $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=15 -m 'not long' --ignore=lakehouse_tests/long
 
 fast: $(READY) ## the core's tests only: seconds, no Java
 	@$(BIN)/python -m pytest -q lakehouse_tests/core
@@ -45,7 +45,7 @@ jar: $(READY) ## compiles the log stores (lakehouse/runtime/log_store) where a J
 bench: $(READY) $(if $(ONLY),,$(MINISTACK)) ## the long measurements, ONLY=throughput for one; writes docs/internals/benchmarks.md
 ifndef ONLY
 	@$(BIN)/python -m pytest --hypothesis-profile=bench lakehouse_tests/core
-	@JAVA_TOOL_OPTIONS='$(SHORT_LIVED)' $(BIN)/python -m pytest lakehouse_tests/long
+	@JAVA_TOOL_OPTIONS='$(SHORT_LIVED)' $(BIN)/python -m pytest -m long
 endif
 	@$(BIN)/python -m benchmarks $(ONLY)
 

@@ -43,7 +43,7 @@ hypothesis.settings.register_profile("suite", max_examples=25, derandomize=True,
 hypothesis.settings.register_profile("bench", max_examples=1_000, **_AT_ANY_PACE)
 hypothesis.settings.load_profile("suite")
 
-# After so long a test of these folders counts as hung; pyproject.toml says it for all others.
+# After so long a test of this folder, or with this mark, counts as hung; pyproject.toml says it for all others.
 _LONG_SECONDS = {"journeys": 1_800, "long": 7_200}
 # Where a folder stands in the run: journeys and what starts and kills servers mostly wait, the core's files take less than a second each.
 _PLACES = {"journeys": -2, "runtime": -1, "core": 1}
@@ -290,8 +290,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "shared_settings" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-        if seconds := next(
-            (seconds for folder, seconds in _LONG_SECONDS.items() if folder in item.path.parts),
-            None,
-        ):
+        if "long" in item.path.parts:
+            item.add_marker(pytest.mark.long)
+        kinds = {*item.path.parts, *(mark.name for mark in item.iter_markers())}
+        if seconds := max((_LONG_SECONDS[kind] for kind in kinds & {*_LONG_SECONDS}), default=0):
             item.add_marker(pytest.mark.timeout(seconds))

@@ -5,9 +5,27 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
 
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse_tests.defs.example import example_lake
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_set_of_migrations() -> Iterator[None]:
+    """Alembic reads the migrations of Dagster's records once, and not for each instance."""
+    read, made = ScriptDirectory.from_config, dict[str | None, ScriptDirectory]()
+
+    def once(config: Config) -> ScriptDirectory:
+        folder = config.get_main_option("script_location")
+        if folder not in made:
+            made[folder] = read(config)
+        return made[folder]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScriptDirectory, "from_config", once)
+        yield
 
 
 @pytest.fixture

@@ -77,6 +77,7 @@ def held(lake: Lake) -> dict[str, str]:
     return {key: off.reason.name for key, off in found.items() if off is not None}
 
 
+@pytest.mark.long
 def test_each_is_left_alone_for_its_reason_and_the_others_are_served(
     lake: Lake, instance: dg.DagsterInstance, compacted: type_of_compaction
 ) -> None:

@@ -270,6 +270,7 @@ def test_what_was_written_stays_and_is_told_also_where_the_compaction_fails(
     ) is succeeds
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_table_that_somebody_clustered_is_written_and_recorded_all_the_same(
     lake: Lake, spark: "SparkSession", instance: dg.DagsterInstance

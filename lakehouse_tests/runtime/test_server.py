@@ -238,6 +238,7 @@ def test_a_jvm_that_cannot_start_is_broken_with_the_end_of_its_log(tmp_path: Pat
     assert server.status(settings).condition == "stopped"
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_command_brings_a_server_and_leaves_none_when_it_is_killed(tmp_path: Path) -> None:
     settings = own_settings(tmp_path)

@@ -133,6 +133,7 @@ def test_a_file_that_deltalake_cannot_read_is_named_where_deltalake_is_declared(
     assert not (lake.settings.home / "workshops" / KEY.replace("/", ".")).exists()
 
 
+@pytest.mark.long
 def test_spark_compacts_what_deltalake_cannot_read_and_where_there_is_none_it_is_recommended(
     tmp_path: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:

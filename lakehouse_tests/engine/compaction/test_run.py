@@ -87,6 +87,7 @@ FOREIGN_VALUES = (
 )
 
 
+@pytest.mark.long
 def test_values_that_other_writers_spell_are_compacted_as_planned_and_none_changes(
     lake: Lake, spark: "SparkSession"
 ) -> None:
@@ -112,6 +113,7 @@ def test_values_that_other_writers_spell_are_compacted_as_planned_and_none_chang
     assert _content(spark, uri) == before
 
 
+@pytest.mark.long
 def test_a_compaction_that_cannot_read_a_file_names_it_and_says_what_to_do(
     lake: Lake, spark: "SparkSession"
 ) -> None:
@@ -152,6 +154,7 @@ def test_an_unpartitioned_table_fills_bins_up_to_the_target(
 ODD_NAMES = ("a b.parquet", "100%25+x.parquet", "üß {x}.parquet", "it's^`[b].parquet")
 
 
+@pytest.mark.long
 def test_deleted_rows_are_left_out_and_their_vectors_go_whatever_the_files_are_called(
     lake: Lake, spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +186,7 @@ def test_deleted_rows_are_left_out_and_their_vectors_go_whatever_the_files_are_c
     )  # Spark finds the same
 
 
+@pytest.mark.long
 def test_a_table_with_renamed_columns_is_compared_by_what_it_means(
     lake: Lake, spark: "SparkSession"
 ) -> None:

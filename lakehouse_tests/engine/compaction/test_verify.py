@@ -44,7 +44,11 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(
-    ("fault", "by"), [("swaps partitions", "content"), ("loses a row", "rows")]
+    ("fault", "by"),
+    [
+        pytest.param("swaps partitions", "content", marks=pytest.mark.long),
+        ("loses a row", "rows"),
+    ],
 )
 def test_a_compaction_that_changes_rows_is_undone_and_said(
     lake: Lake,
@@ -69,6 +73,7 @@ def test_a_compaction_that_changes_rows_is_undone_and_said(
     assert _rows(lake) == ROWS
 
 
+@pytest.mark.long
 def test_a_compaction_whose_files_cannot_be_read_is_undone_and_what_somebody_writes_just_before_that_is_named(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +96,7 @@ def test_a_compaction_whose_files_cannot_be_read_is_undone_and_what_somebody_wri
     assert (version_of(lake, events.key), _rows(lake)) == (5, ROWS)
 
 
+@pytest.mark.long
 def test_an_undone_compaction_gives_an_append_downstream_no_row_twice(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,7 +117,7 @@ def test_an_undone_compaction_gives_an_append_downstream_no_row_twice(
     assert _rows(lake, copies.key) == _rows(lake) == [*ROWS, (1000, 0), (1001, 0)]
 
 
-@pytest.mark.parametrize("is_faulty", [True, False])
+@pytest.mark.parametrize("is_faulty", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_commit_whose_run_ended_before_it_was_verified_is_verified_by_the_next(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, is_faulty: bool
 ) -> None:
@@ -136,6 +142,7 @@ def test_a_commit_whose_run_ended_before_it_was_verified_is_verified_by_the_next
     assert _rows(lake) == ROWS
 
 
+@pytest.mark.long
 def test_rows_of_every_type_are_compared_by_the_log_without_reading_data(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,6 +52,7 @@ def expected(lake: Lake, day: date, stamp: str) -> dict[str, Fraction]:
     return {key: usd for key, usd in money.items() if usd}
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_charges_equal_an_independent_sum_and_stay_once_they_are_recorded(
     lake: Lake, spark: "SparkSession"

@@ -275,6 +275,7 @@ def with_spark(on_disk: Terminal, settings: Settings, spark: object) -> Terminal
     )
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_another_version_of_spark_is_the_only_failure_up_to_a_commit(
     with_spark: Terminal, monkeypatch: pytest.MonkeyPatch

@@ -78,6 +78,7 @@ def test_a_table_that_others_write_is_refused(lake: Lake) -> None:
             ask()
 
 
+@pytest.mark.long
 def test_a_function_is_planned_against_its_inputs_as_they_will_be(
     lake: Lake, spark: "SparkSession", capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -113,6 +114,7 @@ def test_a_function_is_planned_against_its_inputs_as_they_will_be(
     assert "JVM stacktrace" not in "".join(capfd.readouterr())
 
 
+@pytest.mark.long
 def test_another_key_names_the_old_folder_and_loads_nothing_twice(
     lake: Lake, spark: "SparkSession"
 ) -> None:

@@ -30,6 +30,7 @@ def rows(lake: Lake, spark: "SparkSession", key: str) -> list[dict[str, Any]]:
     return [row.asDict(recursive=True) for row in frame.select(*names).collect()]
 
 
+@pytest.mark.long
 def test_members_are_added_reordered_removed_and_widened_in_structs_arrays_and_maps(
     lake: Lake, spark: "SparkSession"
 ) -> None:
@@ -81,6 +82,7 @@ def test_members_are_added_reordered_removed_and_widened_in_structs_arrays_and_m
     assert [row["who"] for row in rows(lake, spark, first.key)] == [one, None, three]
 
 
+@pytest.mark.long
 def test_a_member_added_to_change_data_is_filled_where_it_was_sent(
     lake: Lake, spark: "SparkSession"
 ) -> None:
@@ -109,6 +111,7 @@ def test_a_member_added_to_change_data_is_filled_where_it_was_sent(
     ]
 
 
+@pytest.mark.long
 def test_a_rebuild_computes_a_derived_column_where_it_has_no_value(
     lake: Lake, spark: "SparkSession"
 ) -> None:

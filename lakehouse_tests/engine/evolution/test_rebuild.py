@@ -161,6 +161,7 @@ def test_own_rows_get_other_names_types_and_partitions_and_landed_files_and_read
     assert rows_in(lake, LATER.key, "id") == [(1,), (2,), (3,), (4,), (5,)]
 
 
+@pytest.mark.long
 def test_rows_of_another_writer_are_not_lost_even_if_the_rebuild_is_killed(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from lakehouse.core.delta.commits import written_in
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.ingest.transform_code import transform_code
@@ -32,6 +34,7 @@ def upper(events: Any) -> Any:
     return events.selectExpr("id", "upper(state) AS state")
 
 
+@pytest.mark.long
 def test_an_append_with_changed_code_reports_the_rows_of_earlier_code_until_none_are_left(
     lake: Lake, spark: "SparkSession"
 ) -> None:
@@ -65,6 +68,7 @@ def test_an_append_with_changed_code_reports_the_rows_of_earlier_code_until_none
     assert write_table(lake, spark, copies).code_changed_since == 1  # the earlier code again
 
 
+@pytest.mark.long
 def test_an_overwrite_with_changed_code_computes_all_rows_again_if_it_evolves_by_itself(
     lake: Lake, spark: "SparkSession"
 ) -> None:

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
 from lakehouse import Append, Landing, Merge, Table
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
@@ -34,6 +36,7 @@ def newest(shops: Table, *columns: str) -> Table:
     )
 
 
+@pytest.mark.long
 def test_appended_and_merged_rows_have_null_and_the_field_comes_back_by_its_policy(
     lake: Lake, spark: "SparkSession"
 ) -> None:

@@ -195,6 +195,7 @@ def test_a_batch_of_foreign_files_only_is_noted_once_and_makes_no_table(
     )
 
 
+@pytest.mark.long
 def test_a_batch_that_was_killed_has_the_records_that_were_read_whatever_becomes_of_its_files(
     lake: Lake, spark: "SparkSession"
 ) -> None:
@@ -361,6 +362,7 @@ def test_a_file_that_grows_or_goes_while_it_is_read_is_settled_by_what_was_read(
     assert write_table(lake, spark, events).reason is Reason.NOTHING_LANDED
 
 
+@pytest.mark.long
 def test_files_of_other_names_are_other_files_whatever_their_time_and_their_content(
     lake: Lake, spark: "SparkSession"
 ) -> None:
@@ -385,6 +387,7 @@ def test_files_of_other_names_are_other_files_whatever_their_time_and_their_cont
     assert version_of(lake, QUARANTINE) is None
 
 
+@pytest.mark.long
 def test_of_an_object_that_is_written_again_with_more_records_these_are_loaded_once(
     lake: Lake, spark: "SparkSession"
 ) -> None:
@@ -411,6 +414,7 @@ def test_of_an_object_that_is_written_again_with_more_records_these_are_loaded_o
     assert rows_in(lake, QUARANTINE, "raw", "line", "batch") == sorted(refused, key=str)
 
 
+@pytest.mark.long
 def test_an_overwrite_has_all_records_of_an_object_that_is_written_again(
     lake: Lake, spark: "SparkSession"
 ) -> None:
@@ -426,6 +430,7 @@ def test_an_overwrite_has_all_records_of_an_object_that_is_written_again(
     assert write_table(lake, spark, table).reason is Reason.NOTHING_LANDED
 
 
+@pytest.mark.long
 def test_a_table_that_does_not_tell_its_batches_is_loaded_only_after_a_person_has_told_them(
     lake: Lake, spark: "SparkSession"
 ) -> None:
@@ -493,6 +498,7 @@ def test_a_file_set_aside_alone_is_quarantined_though_the_run_was_killed_before(
         ]
 
 
+@pytest.mark.long
 def test_a_backlog_is_worked_off_in_batches_bounded_by_files_and_by_what_they_unpack_to_and_folded_ones_stay_known(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -540,6 +546,7 @@ def test_after_a_race_that_is_lost_between_batches_each_row_is_there_once_and_th
     assert (tries["commits"], rows_in(lake, events.key, "state")) == (4, [("a",), ("b",), ("c",)])
 
 
+@pytest.mark.long
 def test_a_declaration_that_differs_from_the_table_is_refused_before_anything_is_written(
     lake: Lake, spark: "SparkSession"
 ) -> None:

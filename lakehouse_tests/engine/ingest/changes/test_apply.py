@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 CHOSEN = [(372, "dms", "history"), (1885, "debezium", "merge")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("seed", "source", "write"), CHOSEN[1:])
 def test_a_stream_cut_anywhere_in_any_order_and_told_twice_is_a_dictionary(
     lake: Lake,

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from deltalake import DeltaTable
 
 from lakehouse import Debezium, Landing, Merge, Table
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 COLUMNS = {f"c{number}": each for number, each in enumerate(TYPES)}
 
 
+@pytest.mark.long
 def test_every_type_is_loaded_as_it_is_or_set_aside_with_its_name(
     lake: Lake, spark: "SparkSession"
 ) -> None:

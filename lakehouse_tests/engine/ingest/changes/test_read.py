@@ -4,6 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from lakehouse import Debezium, Dms, History, Landing, Merge, Table
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.ingest.undeclared import RESCUED
@@ -238,6 +240,7 @@ def test_unwrapped_rows_that_their_time_alone_orders_are_changes_only_where_they
     assert others == [(2, ONLY_TIMED), (3, ONLY_TIMED)]
 
 
+@pytest.mark.long
 def test_a_soft_deletion_keeps_the_last_known_values_whatever_the_source_sends_with_it(
     lake: Lake, spark: "SparkSession"
 ) -> None:
@@ -378,6 +381,7 @@ def event(op: str, lsn: int, id_: int, **values: object) -> dict[str, Any]:
     return {"before": row, "after": None if op == "d" else row, "source": {"lsn": lsn}, "op": op}
 
 
+@pytest.mark.long
 def test_a_deletion_that_is_told_again_takes_effect(lake: Lake, spark: "SparkSession") -> None:
     """It is remembered, and the table has its row again, as a RESTORE brings one back."""
     table = people(Debezium(), Merge(keys=("id",)))
