@@ -1,4 +1,4 @@
-"""The lake by itself: a real page, a real server, real flights, and nobody touching it. Weather was loaded by hand once before.
+"""The lake by itself: a real page, a real server, real flights, and nobody touching it. Bronze was loaded by hand once before.
 
 The replay lands once: work that ends costs the same on each machine, and a delivery a minute makes more of it on a slow one.
 
@@ -33,10 +33,9 @@ def world(
         LAKEHOUSE_TABLES="lakehouse_tests.journeys.eager_tables",
     )
     world.ask("server", "start")
-    world.ask("replay", "--hours", "3")
-    world.ask(
-        "materialize", "bronze/weather"
-    )  # the first of the two files that make its compaction due
+    world.ask("replay", "--hours", "8")
+    # Weather, which begins at six, has the first of the two files that make its compaction due.
+    world.ask("materialize", "key:bronze/*")
     with world:
         yield world
     assert world.ask("server", "status")["condition"] == "running"

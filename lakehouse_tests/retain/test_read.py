@@ -48,6 +48,7 @@ def uri(lake: Lake) -> str:
     return f"delta.`{lake.settings.table_uri(KEY)}`"
 
 
+@pytest.mark.long
 def test_rows_with_deletion_vectors_are_written_again_and_deleted_ones_stay_deleted(
     lake: Lake, spark: "SparkSession", uri: str
 ) -> None:
@@ -61,6 +62,7 @@ def test_rows_with_deletion_vectors_are_written_again_and_deleted_ones_stay_dele
     assert not lake.store.list("_lakehouse/archiving")
 
 
+@pytest.mark.long
 def test_renamed_dropped_and_added_columns_never_bring_back_foreign_values(
     lake: Lake, spark: "SparkSession", uri: str
 ) -> None:
@@ -143,6 +145,7 @@ def test_a_restore_that_dies_or_is_taken_back_leaves_each_row_in_one_place(
     assert (archive_rows(lake), table_rows(lake)) == ([], ROWS)
 
 
+@pytest.mark.long
 def test_a_new_table_gets_the_rows_and_the_archive_keeps_them(
     lake: Lake, spark: "SparkSession"
 ) -> None:
@@ -166,6 +169,7 @@ def test_a_new_table_gets_the_rows_and_the_archive_keeps_them(
 COPIES = Table(key="silver/copies", inputs=(DAYS,), transform=lambda days: days, write=Append())
 
 
+@pytest.mark.long
 def test_a_table_downstream_reads_archived_rows_once_and_restored_ones_not_again(
     lake: Lake, spark: "SparkSession"
 ) -> None:

@@ -70,6 +70,7 @@ def dagster_dev(settings: Settings, folder: Path, runs: int) -> "Iterator[subpro
             os.killpg(started.pid, signal.SIGKILL)
 
 
+@pytest.mark.long
 def test_the_runs_of_a_dagster_dev_share_one_server_which_ends_with_it_also_when_it_is_killed(
     tmp_path: Path,
 ) -> None:

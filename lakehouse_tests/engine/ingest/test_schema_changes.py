@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
 from lakehouse import Append, Landing, Merge, Table
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.ingest import commit_rows, merge_rows
@@ -35,6 +37,7 @@ def names_of(lake: Lake, table: Table) -> list[str]:
     return [column.name for column in facts_of(lake, table.key).snapshot.columns]
 
 
+@pytest.mark.long
 def test_a_new_column_is_added_with_the_next_batch_and_files_that_lack_it_load_with_null(
     lake: Lake, spark: "SparkSession"
 ) -> None:

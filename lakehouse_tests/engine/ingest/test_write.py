@@ -99,6 +99,7 @@ def test_a_rerun_makes_no_commit_and_no_setting_of_a_run_stays_in_its_session(
     assert session_settings(spark) == before
 
 
+@pytest.mark.long
 def test_a_compaction_upstream_changes_nothing_downstream(
     lake: Lake, spark: "SparkSession"
 ) -> None:
@@ -230,6 +231,7 @@ def test_changes_are_gone_where_the_cause_says_so(
     assert derived_inputs.changes_are_gone(error, snapshot) is are_gone
 
 
+@pytest.mark.long
 def test_a_table_whose_write_is_declared_anew_gets_no_row_twice(
     lake: Lake, spark: "SparkSession"
 ) -> None:
@@ -253,6 +255,7 @@ def test_a_table_whose_write_is_declared_anew_gets_no_row_twice(
     assert rows_in(lake, states.key, "id", "state") == [(1, "gone"), (1, "left"), (1, "planned")]
 
 
+@pytest.mark.long
 def test_what_is_written_while_a_run_reads_is_left_to_the_next_run(
     lake: Lake, spark: "SparkSession"
 ) -> None:
@@ -272,6 +275,7 @@ def test_what_is_written_while_a_run_reads_is_left_to_the_next_run(
     assert len(rows_in(lake, copies.key, "id")) == len(rows_in(lake, events.key, "id")) == 4
 
 
+@pytest.mark.long
 def test_an_overwrite_follows_each_of_its_inputs_and_somebody_elses_write(
     lake: Lake, spark: "SparkSession"
 ) -> None:
