@@ -76,6 +76,7 @@ def of(lake: Lake, spark: "SparkSession", table: Table = events) -> TableSession
     return TableSession(lake=lake, spark=spark, table=table)
 
 
+@pytest.mark.long
 def test_lines_and_files_are_loaded_as_the_table_is_declared_now(
     refused: Lake, spark: "SparkSession"
 ) -> None:
@@ -186,6 +187,7 @@ def test_a_retry_killed_at_any_step_lands_each_line_once_however_it_goes_on(
     assert places(lake) == [(A, 4), (B, 1)]
 
 
+@pytest.mark.long
 def test_lines_are_landed_for_their_own_table_alone(refused: Lake, spark: "SparkSession") -> None:
     lake, other = refused, replace(events, key="bronze/others")
     write_table(lake, spark, other)
@@ -199,6 +201,7 @@ def test_lines_are_landed_for_their_own_table_alone(refused: Lake, spark: "Spark
     )
 
 
+@pytest.mark.long
 def test_changes_are_not_landed_again_since_an_older_one_might_win(
     lake: Lake, spark: "SparkSession"
 ) -> None:
@@ -223,6 +226,7 @@ def test_lines_that_are_too_many_for_one_landed_file_are_refused(
     assert retried_files(refused) == []
 
 
+@pytest.mark.long
 def test_nothing_is_retried_while_a_batch_is_unfinished(lake: Lake, spark: "SparkSession") -> None:
     strict = declared(required=("id", "at"), new_columns="refuse")
     land(lake, "a.json", [event(1, 5, "new"), LENIENT])
