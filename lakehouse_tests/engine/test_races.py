@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet
+import pytest
 
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.conftest import type_of_client
@@ -49,6 +50,7 @@ def writers_by_version(lake: Lake, key: str) -> list[str]:
     ]
 
 
+@pytest.mark.long
 def test_two_clients_of_ten_appends_each_lose_no_row(
     lake: Lake, spark: "SparkSession", new_client: type_of_client
 ) -> None:

@@ -125,6 +125,7 @@ def test_kept_rows_belong_to_the_session_of_their_rows(
         newest.stop()
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_follower_merges_by_range_where_its_input_brings_few_rows(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
