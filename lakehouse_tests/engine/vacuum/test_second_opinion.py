@@ -15,13 +15,14 @@ from lakehouse.core.inventory.objects import Part
 from lakehouse.core.settings import parse_settings
 from lakehouse.core.vacuum.candidates import Candidate
 from lakehouse.core.vacuum.facts import VacuumFacts
+from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.vacuum import second_opinion
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.plan import gather
 from lakehouse.engine.vacuum.run import rehearse, vacuum
 from lakehouse.engine.vacuum.second_opinion import confirmed_by_delta, kept_by_deltalake
-from lakehouse_tests.engine.faults import HOUR, KEY, NOW, TABLE
+from lakehouse_tests.engine.faults import HOUR, KEY, TABLE
 from lakehouse_tests.engine.vacuums import data_files, table_of
 from lakehouse_tests.log_builder import LogBuilder, add_of
 
@@ -52,7 +53,7 @@ def candidate(name: str) -> Candidate:
 
 
 def removal(path: str, *, hours: float) -> dict[str, Any]:
-    stamp = NOW - int(hours * HOUR)
+    stamp = now_ms() - int(hours * HOUR)
     return {"remove": {"path": path, "deletionTimestamp": stamp, "dataChange": True}}
 
 
