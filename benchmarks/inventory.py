@@ -11,6 +11,7 @@ import tempfile
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,9 @@ from lakehouse import Table
 from lakehouse.core.inventory.objects import Part, StoredObject
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory.reconcile_lake import (
-    covered_files,
-    known_report,
-    reconcile_report,
-)
-from lakehouse.engine.inventory.scan import scan
+from lakehouse.engine.inventory.load import scan
+from lakehouse.engine.inventory.reconcile_lake import covered_files, reconcile_inventory
+from lakehouse.engine.inventory.table import newest_inventory
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.read_each_table import for_each_table
 from lakehouse.engine.store import LOCAL, DiskStore
@@ -122,12 +120,12 @@ def _scan(lake: Lake, tables: Sequence[Table]) -> int:
     sizes = {name: each.size_bytes or 0 for name, each in files.live.items()}
     sizes |= dict.fromkeys((*files.vectors, *files.tombstones), 1)
     store = GeneratedStore(Path(lake.settings.root), [each.key for each in tables], sizes)
-    return scan(store, now_ms=now_ms()).object_count
+    return scan(replace(lake, store=store), tables, now_ms=now_ms()).newly_loaded
 
 
 def _reconcile(lake: Lake, tables: Sequence[Table]) -> int:
-    report = known_report(lake, now_ms=now_ms())
-    found = reconcile_report(lake, tables, report, now_ms=now_ms())
+    inventory = newest_inventory(lake, now_ms=now_ms())
+    found = reconcile_inventory(lake, tables, inventory, now_ms=now_ms())
     kinds = {share.part for table in found.tables for share in table.shares}
     assert Part.LIVE in kinds and Part.ORPHANED_OLD not in kinds
     assert not any(table.missing or table.problem for table in found.tables)

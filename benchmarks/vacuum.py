@@ -23,8 +23,8 @@ from benchmarks.own_lake import landed_table
 from benchmarks.s3_server import KEY, PREFIX, ask, names_of, served
 from lakehouse.core.settings import Settings
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory.scan import scan
-from lakehouse.engine.inventory.stored_reports import newest_report
+from lakehouse.engine.inventory.load import scan
+from lakehouse.engine.inventory.table import newest_inventory
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.open_session import connect
@@ -224,13 +224,12 @@ def _full(lake: Lake, spark: "SparkSession") -> type_of_steps:
 
 def _inventory(lake: Lake, spark: "SparkSession") -> type_of_steps:
     """USING INVENTORY as an expert would call it: nullable columns in order, decoded, no log."""
-    scan(lake.store, now_ms=now_ms())
-    report = newest_report(lake.store, now_ms=now_ms())
-    assert report is not None
-    [data] = (f"s3a://{lake.store.bucket}/{file.key}" for file in report.files)
+    scan(lake, now_ms=now_ms())
+    [name] = newest_inventory(lake, now_ms=now_ms()).files
+    data = f"{lake.settings.spark_root}/{name}"
     view = f"""
-        SELECT concat('s3a://{lake.store.bucket}/', key) AS path, size AS length, nullif(false, true) AS isDir,
-               unix_millis(last_modified_date) AS modificationTime
+        SELECT concat('s3a://{lake.store.bucket}/', key) AS path, size_bytes AS length, nullif(false, true) AS isDir,
+               modified_ms AS modificationTime
         FROM parquet.{statements.quote(data)} WHERE key LIKE '{PREFIX}/{KEY}/day=%'"""  # noqa: S608  # names of ours
     table = statements.path_table(lake.settings.table_uri(KEY))
     yield INVENTORY, lambda: spark.sql(f"VACUUM {table} FULL USING INVENTORY ({view})").collect()
@@ -252,7 +251,7 @@ def _deltalake(lake: Lake, _: "SparkSession") -> type_of_steps:
 
 
 def _ours(lake: Lake, spark: "SparkSession") -> type_of_steps:
-    yield SCAN, lambda: scan(lake.store, now_ms=now_ms())
+    yield SCAN, lambda: scan(lake, now_ms=now_ms())
     yield OURS, lambda: vacuum(LakeFacts(lake, [BIG]), lambda: spark, BIG, mode="INVENTORY")
 
 
@@ -261,7 +260,7 @@ FULL, INVENTORY, DELTALAKE, OURS, SCAN = (
     "VACUUM USING INVENTORY",
     "deltalake vacuum(full=True)",
     "lakehouse vacuum --mode INVENTORY",
-    "(its report: lakehouse inventory scan)",
+    "(its inventory: lakehouse inventory load)",
 )
 WAYS: Mapping[str, Callable[[Lake, "SparkSession"], type_of_steps]] = {
     FULL: _full,

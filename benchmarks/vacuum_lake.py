@@ -20,7 +20,7 @@ from benchmarks.s3_server import PREFIX, ask, served
 from lakehouse import Table
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory.scan import scan
+from lakehouse.engine.inventory.load import scan
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.vacuum import run
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
@@ -66,7 +66,7 @@ def _measured(endpoint: str, count: int) -> tuple[float, Counter[str]]:
         lake = open_lake(
             parse_settings({"LAKEHOUSE_ROOT": root, "LAKEHOUSE_REPLAY": "off"}, base=Path(home))
         )
-        scan(lake.store, now_ms=now_ms())
+        scan(lake, now_ms=now_ms())
         patches.enter_context(patch.object(run, "hold", lambda *_, **__: contextlib.nullcontext()))
         patches.enter_context(
             patch.object(run, "confirmed_by_delta", lambda *arguments: [*arguments[-1]])

@@ -11,10 +11,9 @@ from collections import defaultdict
 from datetime import UTC, date, datetime
 from fractions import Fraction
 from importlib.resources import files
-from io import BytesIO
 from typing import Any
 
-import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from lakehouse.engine.lake import Lake
 
@@ -31,14 +30,16 @@ VCPUS = 2
 def storage(lake: Lake, tables: list[str], day: date, stamp: str) -> Money:
     """The storage of one day, from our own scan of this stamp; objects in no table are under an empty name."""
     found: Money = defaultdict(Fraction)
-    folder = f"_lakehouse/inventory/{lake.store.bucket}/lakehouse-scan"
-    manifest = json.loads(lake.store.read(f"{folder}/{stamp}/manifest.json"))
-    for part in manifest["files"]:
-        for row in pq.read_table(BytesIO(lake.store.read(part["key"]))).to_pylist():
-            owner = next((key for key in tables if row["key"].startswith(f"{key}/")), "")
-            price = BOOK["storage"][row["storage_class"] or "STANDARD"]["usd_per_gb_month"]
-            gb_months = Fraction(row["size"], 2**30 * monthrange(day.year, day.month)[1])
-            found[owner] += gb_months * price
+    uri = lake.table_uri(f"inventory/{lake.store.bucket}")
+    report = [("report", "=", f"lakehouse-scan/{stamp}")]
+    table = DeltaTable(uri)
+    while not (rows := table.to_pyarrow_table(partitions=report).to_pylist()):
+        table.load_as_version(table.version() - 1)
+    for row in rows:
+        owner = next((key for key in tables if row["key"].startswith(f"{key}/")), "")
+        price = BOOK["storage"][row["storage_class"] or "STANDARD"]["usd_per_gb_month"]
+        gb_months = Fraction(row["size_bytes"], 2**30 * monthrange(day.year, day.month)[1])
+        found[owner] += gb_months * price
     return {owner: usd for owner, usd in found.items() if usd}
 
 

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import click
 
 from lakehouse.cli.output import tell, write_json
+from lakehouse.core.declaration.gone import GONE
 from lakehouse.core.errors import Broken, LakehouseError, Refused
 
 # In the order in which a new user needs them.
@@ -90,7 +91,14 @@ class Terminal(click.Group):
         run = super().main
         options["standalone_mode"] = False
         name = prog_name or "lakehouse"
-        sys.exit(exit_code_of(lambda: run(words, name, **options), as_json="--json" in words))
+
+        def checked() -> int | None:
+            for gone, sentence in GONE.items():
+                if gone.split() == ["lakehouse", *words][: gone.count(" ") + 1]:
+                    raise Refused(f"{gone} is gone. {sentence}")
+            return run(words, name, **options)
+
+        sys.exit(exit_code_of(checked, as_json="--json" in words))
 
 
 def exit_code_of(run: Callable[[], int | None], *, as_json: bool) -> int:

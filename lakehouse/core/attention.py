@@ -94,7 +94,7 @@ def attention_to_inventory(inventory_ms: int | None, *, now_ms: int) -> list[Att
         sentence = f"the newest inventory is of {utc_text(inventory_ms)}"
     else:
         return []
-    return [Attention(level="fair", sentence=sentence, command="lakehouse inventory scan")]
+    return [Attention(level="fair", sentence=sentence, command="lakehouse inventory load")]
 
 
 def _is_sick(score: float | None) -> bool:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
-from functools import partial, reduce
+from functools import reduce
 from operator import or_
 from typing import Any
 
@@ -13,13 +13,12 @@ from lakehouse.core.check_result import CheckResult
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.inventory.checks import CHECKS
-from lakehouse.core.inventory.report_manifest import MAX_REPORT_AGE_HOURS
+from lakehouse.core.inventory.objects import MAX_AGE_HOURS
 from lakehouse.defs.dagster_records import run_ids_in_flight
 from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.health import check_fields
 from lakehouse.defs.keys import inventory_key, table_key
 from lakehouse.defs.metadata.inventory import inventory_metadata
-from lakehouse.defs.resources import LazyPySparkResource, open_session
 from lakehouse.defs.upkeep_times import NIGHTLY_CRON
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
@@ -43,10 +42,9 @@ class InventoryConfig(dg.Config):
 
 
 def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
-    """The inventory asset: loads a report into its table, and compares it with the tables' logs.
+    """The inventory asset: adds an inventory to its table, and compares it with the tables' logs.
 
-    The report is the newest complete report from AWS. If AWS delivers no reports, it is a scan of
-    the bucket, which is made again if the last one is over an hour old.
+    The inventory is the newest complete report from AWS. If AWS delivers none, it is a scan.
     """
     key = inventory_key(lake)
 
@@ -57,9 +55,7 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
         pool="_".join(key.path),
         description=f"Compares the contents of bucket {lake.store.bucket} with the tables' logs, "
         "to the byte. Deletes nothing.",
-        freshness_policy=dg.FreshnessPolicy.time_window(
-            fail_window=timedelta(hours=MAX_REPORT_AGE_HOURS)
-        ),
+        freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=MAX_AGE_HOURS)),
         automation_condition=daily_and_once_soon(tables),
         metadata={
             "dagster/uri": lake.settings.table_uri("/".join(key.path)),
@@ -70,27 +66,21 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
         ],
     )
     def inventory(
-        context: dg.AssetExecutionContext, config: InventoryConfig, spark: LazyPySparkResource
+        context: dg.AssetExecutionContext, config: InventoryConfig
     ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-        from lakehouse.engine.inventory.reconcile_lake import fresh_report
-        from lakehouse.engine.inventory.reports_table import judge, load_report
+        from lakehouse.engine.inventory.load import judge, update_inventory
 
         with errors_for_dagster(context):
             try:
-                report = fresh_report(
-                    lake, now_ms=now_ms(), configuration=config.configuration or None
+                configuration = config.configuration or None
+                outcome = update_inventory(
+                    lake, tables, now_ms=now_ms(), configuration=configuration
                 )
-                context.log.info(f"report {report.name}, {report.age_hours(now_ms()):.1f} h old")
-                session = partial(open_session, context, spark)
-                owner = f"run {context.run.run_id}"
-                outcome = load_report(
-                    lake, report, tables, spark=session, now_ms=now_ms(), owner=owner
-                )
-                results = judge(lake, outcome, now_ms=now_ms())
             except Refused as error:
                 refused = CheckResult(name="complete", ok=False, sentence=str(error), is_error=True)
                 yield dg.AssetCheckResult(asset_key=key, **check_fields(refused))
                 raise
+        results = judge(lake, outcome, now_ms=now_ms())
         for result in results:
             if not result.ok:
                 context.log.warning(f"{result.name}: {result.sentence}")
@@ -130,10 +120,10 @@ def daily_and_once_soon(tables: Sequence[Table]) -> dg.AutomationCondition[Any]:
 def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.SensorDefinition:
     """Requests a load when an AWS report is complete, and otherwise reports what it waits for.
 
-    The sensor ignores scans of the bucket, because the asset makes them itself. A tick lists the
-    names of the configurations, and the names of each configuration's reports after the one in the
-    cursor. It then reads a few `manifest.checksum` files, which AWS writes last. It reads no report
-    and needs no Spark. A report is requested once: if its load fails, the daily run tries again.
+    A tick lists the names of the configurations, and the names of each configuration's reports
+    after the one in the cursor. It then reads a few `manifest.checksum` files, which AWS writes
+    last. It reads no report. A report is requested once: if its load fails, the daily run tries
+    again.
     """
     key = inventory_key(lake)
     budget = budget or TimeBudget()
@@ -179,9 +169,9 @@ def _newest(lake: Lake, seen: Mapping[str, str]) -> tuple[tuple[str, str] | None
 
     A report is given as its configuration and its stamp: its time, which is the folder's name.
     """
-    from lakehouse.engine.inventory.stored_reports import SCAN, checksum_of, stamps_of
+    from lakehouse.engine.inventory.stored_reports import checksum_of, stamps_of
 
-    stamps = [each for each in stamps_of(lake.store, after=seen) if each[0] != SCAN]
+    stamps = stamps_of(lake.store, after=seen)
     for configuration, stamp in stamps[:_REPORTS_LOOKED_AT]:
         if checksum_of(lake.store, configuration, stamp) is not None:
             return (configuration, stamp), f"report {configuration}/{stamp} is complete"

@@ -23,13 +23,13 @@ from lakehouse.core.declaration.undeclared_tables import undeclared_sentence
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import LakehouseError, Transient
-from lakehouse.core.inventory.checks import loads_of
 from lakehouse.core.units import DAY_MS, HOUR_MS
 from lakehouse.engine.adoption.find_tables import undeclared_tables
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.costs.chargeback import read_charges
 from lakehouse.engine.fleet_from_logs import FleetReading, TableReading, read_fleet
 from lakehouse.engine.ingest.quarantine.entries import quarantined_count
+from lakehouse.engine.inventory.table import last_inventory_ms
 from lakehouse.engine.journal.journal import recent_vacuums
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.read_each_table import Found, for_each_table
@@ -182,10 +182,7 @@ def _of_lake(
     items = [Attention(level="bad", sentence=cost_problem)] if cost_problem else []
     if any(key not in lake.elsewhere for key in declared):  # an inventory covers the lake only
         try:
-            facts = lake.facts(f"inventory/{lake.store.bucket}")
-            newest = None if facts is None else next(loads_of(facts.history), None)
-            inventory_ms = None if newest is None else newest.created_ms
-            items += attention_to_inventory(inventory_ms, now_ms=now)
+            items += attention_to_inventory(last_inventory_ms(lake), now_ms=now)
         except LakehouseError as error:
             items.append(Attention(level="bad", sentence=str(error)))
     if any(isinstance(each.error, Transient) for each in fleet.tables):

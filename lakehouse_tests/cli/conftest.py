@@ -12,6 +12,11 @@ from click.testing import CliRunner, Result
 from deltalake import write_deltalake
 
 from lakehouse.cli.app import commands
+from lakehouse.core.inventory.objects import Inventory
+from lakehouse.core.settings import parse_settings
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.inventory.load import scan
+from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.log_builder import LogBuilder
 
@@ -43,6 +48,11 @@ class Terminal:
         return CliRunner(env={**ours, **connect, **self.environ, **environ}).invoke(
             commands, arguments, prog_name="lakehouse"
         )
+
+    def scan(self) -> Inventory:
+        """Adds a scan of the lake to the inventory table."""
+        lake = open_lake(parse_settings(self.environ, base=self.home))
+        return scan(lake, now_ms=now_ms()).inventory
 
     def refused(self, *arguments: str, **environ: str) -> str:
         """The sentence of a command that is refused and shows nothing else."""

@@ -108,10 +108,9 @@ def example_documents(folder: Path) -> dict[str, Any]:
         "restore": {**example_restore().as_json(), "version_after": 9, "seconds": 1.5},
         "ttl": example_outcome().as_json(),
         "tables": terminal.json("tables"),
-        "inventory_scan": terminal.json("inventory", "scan"),
     }
     LogBuilder(DiskStore(terminal.root), "bronze/more").create().append([("a", 1)]).store_data()
-    terminal.json("inventory", "scan")
+    terminal.scan()
     _add_column(terminal)
     record_charges(terminal.root, stored(share(Part.LIVE, 1 << 30)))
     return documents | {

@@ -113,12 +113,11 @@ DOCUMENTS = {
         "lakehouse backtest TABLE",
         "`name` is `given`, `in_force`, `none` or `really`.",
     ),
-    "inventory_scan": ("lakehouse inventory scan", ""),
     "inventory_report": (
         "lakehouse inventory report [TABLE]",
         (
-            "All parts of `tables` and `unclaimed` sum to the report's objects and bytes. "
-            "`unsettled_count` are live files newer than the report."
+            "All parts of `tables` and `unclaimed` sum to the inventory's objects and bytes. "
+            "`unsettled_count` are live files newer than the inventory."
         ),
     ),
     "inventory_load": (

@@ -172,3 +172,8 @@ def test_a_server_that_was_never_started_is_stopped_and_stopping_it_again_is_fin
     assert "LAKEHOUSE_SPARK" in terminal.refused(
         "server", "start", LAKEHOUSE_SPARK="local[1]"
     )  # nobody would use it
+
+
+def test_a_command_that_went_names_what_replaced_it(terminal: Terminal) -> None:
+    said = terminal.refused("inventory", "scan")
+    assert "lakehouse inventory scan is gone. Use lakehouse inventory load" in said

@@ -40,7 +40,6 @@ LOOKS = (
     ("history", "silver/orders"),
     ("compact", "bronze/orders", "--dry-run"),
     ("backtest", "silver/orders", "--min-small-files", "4"),
-    ("inventory", "scan"),
     ("server", "status"),
     ("config",),
 )

@@ -31,7 +31,7 @@ def hostile(terminal: Terminal, story: type_of_story) -> Terminal:
     )
     story("foreign/a\x1b[2J").create().append([(ACTS, 10, 1)])
     assert terminal.run("pause", "silver/orders", "--why", f"why{ACTS}").exit_code == 0
-    assert terminal.run("inventory", "scan").exit_code == 0
+    terminal.scan()
     return terminal
 
 

@@ -11,7 +11,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.defs.costs import chargeback_asset
 from lakehouse.defs.resources import spark_resource
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory.scan import scan
+from lakehouse.engine.inventory.load import scan
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.log_builder import LogBuilder
 
@@ -25,7 +25,7 @@ TABLE = Table(
 @pytest.mark.spark
 def test_the_chargeback_is_written(lake: Lake, settings: Any, instance: dg.DagsterInstance) -> None:
     LogBuilder(lake.store, TABLE.key).create().append([("a", 9_000_000)]).store_data()
-    scan(lake.store, now_ms=now_ms())
+    scan(lake, now_ms=now_ms())
     result = dg.materialize(
         [chargeback_asset([TABLE], lake)],
         resources={"spark": spark_resource(settings)},

@@ -11,9 +11,6 @@ from dagster import SensorResult
 
 from lakehouse.defs.inventory import inventory_asset, inventory_sensor
 from lakehouse.defs.keys import inventory_key
-from lakehouse.defs.resources import spark_resource
-from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.inventory.stored_reports import REPORTS
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.defs.dagster_events import begun, materialized, skip_text, tick_of
@@ -82,10 +79,11 @@ def test_a_report_is_waited_for_until_it_is_complete_and_asked_for_once(
 
 
 @pytest.mark.usefixtures("no_java")
-def test_a_run_under_way_a_report_that_is_loaded_and_our_own_scans_ask_for_nothing(
+def test_a_run_under_way_and_a_report_that_is_loaded_ask_for_nothing(
     lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
 ) -> None:
-    scan(lake.store, now_ms=now_ms())
+    # Earlier versions of this program stored scans as reports.
+    deliver(lake, "2026-11-19T01-00Z", configuration="lakehouse-scan")
     assert "was delivered" in said(tick())
     deliver(lake, "2026-11-19T01-00Z")
     run = begun(instance, inventory_key(lake))
@@ -114,10 +112,7 @@ def test_storage_that_does_not_answer_is_waited_for(
 def test_the_first_inventory_waits_for_the_last_tables_and_the_next_for_the_day(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
-    definitions = dg.Definitions(
-        assets=[inventory_asset(TABLES, lake), *map(spec, TABLES)],
-        resources={"spark": spark_resource(lake.settings)},
-    )
+    definitions = dg.Definitions(assets=[inventory_asset(TABLES, lake), *map(spec, TABLES)])
     began = datetime.now(tz=UTC).replace(hour=12)
     cursor = None
 
@@ -152,74 +147,39 @@ def spec(table: Any) -> dg.AssetSpec:
     return dg.AssetSpec(table.key.split("/"))
 
 
-@pytest.mark.spark
-class TestRuns:
-    """Runs of the asset on a lake with a server."""
-
-    @pytest.fixture
-    def run(
-        self, settings: Any, instance: dg.DagsterInstance
-    ) -> Callable[[Lake], dg.ExecuteInProcessResult]:
-        def one(lake: Lake) -> dg.ExecuteInProcessResult:
-            asset = inventory_asset(TABLES, lake)
-            return dg.materialize(
-                [asset],
-                resources={"spark": spark_resource(settings)},
-                instance=instance,
-                raise_on_error=False,
-            )
-
-        return one
-
-    def test_the_asset_scans_loads_judges_and_tells_where_the_bytes_lie(
-        self, settings: Any, run: Callable[[Lake], dg.ExecuteInProcessResult]
-    ) -> None:
-        from lakehouse.engine.store import store_at
-
-        lake = Lake(settings=settings, store=store_at(settings.root))
-        LogBuilder(lake.store, "bronze/orders").create().append([("a", 5), ("b", 6)]).store_data()
-        LogBuilder(lake.store, "bronze/orders[x]").create().append([("a", 5)]).store_data()
-        lake.store.put("landing/orders/1.json", b"x" * 9)
-        first = run(lake)
-        assert first.success and results(first) == {
-            "complete": True,
-            "fresh": True,
-            "plausible": True,
-            "readable": True,
-            "missing": True,
-        }
-        told = metadata(first)
-        assert (
-            told["bytes_live"] == 16
-            and told["bytes_unclaimed"] == 9
-            and told["objects"] == told["rows_loaded"] > 4
+@pytest.mark.usefixtures("no_java")
+def test_the_asset_scans_judges_and_tells_where_the_bytes_lie(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    def run() -> dg.ExecuteInProcessResult:
+        return dg.materialize(
+            [inventory_asset(TABLES, lake)], instance=instance, raise_on_error=False
         )
-        assert "| bronze/orders | 11 | 945 | 0 | 956 |" in told["where"]
-        assert "bronze/orders\\[x\\]" in told["where"]
-        assert told["not_declared"].startswith(
-            "bronze/orders[x] is in the lake but not declared, so"
-        )
-        again = run(lake)
-        assert metadata(again)["rows_loaded"] == 0 and metadata(again)["report"] == told["report"]
 
-        lake.store.delete(["bronze/orders/a"])
-        scan(lake.store, now_ms=now_ms() + 120_000)
-        second = run(lake)
-        assert second.success and results(second) == {
-            "complete": True,
-            "fresh": True,
-            "plausible": True,
-            "readable": True,
-            "missing": False,
-        }
-        assert metadata(second)["missing_files"] == 1
+    LogBuilder(lake.store, "bronze/orders").create().append([("a", 5), ("b", 6)]).store_data()
+    LogBuilder(lake.store, "bronze/orders[x]").create().append([("a", 5)]).store_data()
+    lake.store.put("landing/orders/1.json", b"x" * 9)
+    first = run()
+    all_pass = dict.fromkeys(("complete", "fresh", "plausible", "readable", "missing"), True)
+    assert first.success and results(first) == all_pass
+    told = metadata(first)
+    assert (
+        told["bytes_live"] == 16
+        and told["bytes_unclaimed"] == 9
+        and told["objects"] == told["rows_loaded"] > 4
+    )
+    assert "| bronze/orders | 11 | 945 | 0 | 956 |" in told["where"]
+    assert "bronze/orders\\[x\\]" in told["where"]
+    assert told["not_declared"].startswith("bronze/orders[x] is in the lake but not declared, so")
 
-        scanned = scan(lake.store, now_ms=now_ms() + 240_000)
-        data = scanned.files[0].key
-        lake.store.put(data, lake.store.read(data)[:-1])
-        third = run(lake)
-        assert not third.success and results(third) == {"complete": False}
-        assert list(lake.store.list("_lakehouse/inventory/_loading")) == []
+    lake.store.delete(["bronze/orders/a"])
+    second = run()
+    assert second.success and results(second) == {**all_pass, "missing": False}
+    assert metadata(second)["missing_files"] == 1
+
+    deliver(lake, "2026-11-19T01-00Z")
+    third = run()
+    assert not third.success and results(third) == {"complete": False}
 
 
 def results(result: dg.ExecuteInProcessResult) -> dict[str, bool]:

@@ -13,8 +13,7 @@ from lakehouse import Append, Compaction, Table
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.inventory import reports_table as inventory
-from lakehouse.engine.inventory.reconcile_lake import fresh_report
+from lakehouse.engine.inventory.load import scan
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.open_session import _builder, connect, prepare
@@ -28,8 +27,6 @@ from lakehouse_tests.engine.vacuums import table_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# What a scan puts into storage, in this order.
-SCANNED = (".parquet", "manifest.json", "symlink.txt", "manifest.checksum")
 WAIT = "java_method('java.lang.Thread', 'sleep', {milliseconds}L)"
 
 
@@ -108,37 +105,23 @@ def vacuum_and_die(step: int) -> None:
     run.vacuum(LakeFacts(lake, [table]), lambda: connect(settings), table, mode="FULL")
 
 
-def load_and_die(step: int) -> None:
-    """A scan and a load, killed before the scan puts what `SCANNED` says (0 to 3), before the load's commit (4), or after it (5)."""
+def scan_and_die(step: int) -> None:
+    """A scan that is killed before it puts its data file (0), before its commit (1), or after that (2)."""
     settings, lake = here()
-    commit = inventory._overwrite
-
-    def die(*_: object) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    def commit_and_die(*arguments: Any) -> None:
-        commit(*arguments)
-        die()
 
     class Dying(DiskStore):
         def put(self, name: str, data: bytes) -> None:
-            super().put(name, data) if not name.endswith(SCANNED[step]) else die()
+            if step == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            super().put(name, data)
 
         def put_if_absent(self, name: str, data: bytes) -> bool:
-            return (
+            if step == 2:
                 super().put_if_absent(name, data)
-                if not name.endswith(SCANNED[step])
-                else bool(die())
-            )
+            os.kill(os.getpid(), signal.SIGKILL)
+            return False
 
-    if step < len(SCANNED):
-        lake = replace(lake, store=Dying(Path(settings.root)))
-    else:
-        inventory._overwrite = die if step == len(SCANNED) else commit_and_die
-    report = fresh_report(lake, now_ms=now_ms())
-    inventory.load_report(
-        lake, report, [], spark=lambda: connect(settings), now_ms=now_ms(), owner="killed"
-    )
+    scan(replace(lake, store=Dying(Path(settings.root))), now_ms=now_ms())
 
 
 def small_events() -> Table:

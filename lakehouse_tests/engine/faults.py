@@ -1,6 +1,7 @@
 """An old table, reports of it that lie, and a vacuum of it without Spark, for the tests of faults."""
 
 import os
+import re
 from collections.abc import Callable, Container, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from lakehouse.core.errors import LakehouseError
 from lakehouse.core.vacuum.candidates import Candidate
 from lakehouse.core.vacuum.plan import VacuumPlan
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.inventory.load import update_inventory
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum import run
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
@@ -54,8 +56,12 @@ def report(
     more: Iterable[str] = (),
     **options: Any,
 ) -> None:
-    """A report of what lies there as AWS writes it; `change` is the fault, and `more` are keys that it invents."""
-    listed = [row_of(each) for each in lake.store.walk("") if "_lakehouse/" not in each.key]
+    """A report of what lies there as AWS writes it, and its load; `change` is the fault, and `more` are keys that it invents."""
+    listed = [
+        row_of(each)
+        for each in lake.store.walk("")
+        if not re.search("_lakehouse/|inventory/", each.key)
+    ]
     rows = [
         changed
         for row in [*listed, *({**listed[0], "key": key} for key in more)]
@@ -64,8 +70,9 @@ def report(
     write_report(
         lake.store,
         rows or [{**listed[0], "key": "elsewhere/x"}],
-        **{"file_format": "CSV", "created_ms": NOW, **options},
+        **{"file_format": "CSV", "created_ms": now_ms(), **options},
     )
+    update_inventory(lake, [], now_ms=now_ms(), configuration=options.get("configuration", "daily"))
 
 
 def planned(

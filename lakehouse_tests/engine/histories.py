@@ -16,7 +16,7 @@ from lakehouse.core.delta.paths import vector_file
 from lakehouse.core.errors import Refused
 from lakehouse.core.vacuum.plan import VacuumOutcome
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory.scan import scan
+from lakehouse.engine.inventory.load import scan
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.temporary_confs import OLD_VERSIONS_REFUSED, session_confs
@@ -222,7 +222,7 @@ class FileHistory:
 
     def _scan(self) -> None:
         self._say("scan")
-        scan(self.lake.store, now_ms=now_ms())
+        scan(self.lake, now_ms=now_ms())
         self.has_fresh_report = True
 
     def _vacuum(self) -> None:

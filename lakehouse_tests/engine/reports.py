@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.inventory.reconcile import Reconciliation
-from lakehouse.engine.inventory.reconcile_lake import known_report, reconcile_report
+from lakehouse.engine.inventory.reconcile_lake import reconcile_inventory
 from lakehouse.engine.inventory.stored_reports import REPORTS
+from lakehouse.engine.inventory.table import newest_inventory
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import Store
 
@@ -31,8 +32,9 @@ SUFFIX = {"CSV": "csv.gz", "ORC": "orc", "Parquet": "parquet"}
 
 
 def reconciled(lake: Lake, declared: Iterable[Table] = (), *, now_ms: int) -> Reconciliation:
-    """The newest report of the lake, held against the logs."""
-    return reconcile_report(lake, declared, known_report(lake, now_ms=now_ms), now_ms=now_ms)
+    """The newest inventory of the lake, held against the logs."""
+    inventory = newest_inventory(lake, now_ms=now_ms)
+    return reconcile_inventory(lake, declared, inventory, now_ms=now_ms)
 
 
 def row_of(each: StoredObject, *, versions: bool = False) -> dict[str, Any]:

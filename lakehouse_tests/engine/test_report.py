@@ -57,7 +57,7 @@ def test_a_table_that_cannot_be_read_is_named_and_the_others_are_shown(store, re
     assert (good["health"]["file_count"], good["health"]["row_count"]) == (2, 2)
     assert [count for _, count in good["file_counts"]] == [0, 2]
     assert torn["problem"] and torn["health"]["score"] is None and later["problem"] == ""
-    assert commands(found) == ["health bronze/torn", "inventory scan"]
+    assert commands(found) == ["health bronze/torn", "inventory load"]
     assert found["costs"]["groups"] == [] and found["costs"]["until"] is None
 
 
@@ -81,7 +81,7 @@ def test_pauses_quarantine_late_vacuums_and_undeclared_tables_are_listed(store, 
         "quarantine show bronze/a",
         "vacuum bronze/a --dry-run",
         "resume bronze/a",
-        "inventory scan",
+        "inventory load",
         "",
     ]
     assert "silver/old is in the lake" in found["attention"][-1]["sentence"]

@@ -7,7 +7,7 @@ from deltalake import DeltaTable
 
 from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory.scan import scan
+from lakehouse.engine.inventory.load import scan
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.temporary_confs import OLD_VERSIONS_REFUSED, session_confs
@@ -46,7 +46,7 @@ def test_a_kept_version_reads_as_it_was_written(
     before = {version: rows_at(spark, uri, version) for version in (named, another, newest)}
     table = table_of(KEY, keep_versions=(named, another))
     if mode == "INVENTORY":
-        scan(lake.store, now_ms=now_ms())
+        scan(lake, now_ms=now_ms())
     files = data_files(lake)
     outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode=mode)  # type: ignore[arg-type]
     assert outcome.failed == {}

@@ -17,7 +17,6 @@ import dagster as dg
 import pytest
 import yaml
 
-from lakehouse.core.inventory.checks import Load
 from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import record_vacuum
@@ -57,8 +56,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
     write_example_tables(terminal)
     store = DiskStore(terminal.root)
     LogBuilder(store, "quarantine/bronze/orders").create().append([("q", 10, 3)])
-    load = Load(report="scan/x", created_ms=1_700_000_000_000, object_count=1, size_bytes=1)
-    LogBuilder(store, "inventory/local").create().commit("WRITE", user_metadata=load.as_text())
+    terminal.scan()
     store.put(f"_lakehouse/vacuums/silver/orders/{1_700_000_000_000:015}-{'a' * 32}.json", b"{}")
     required = [each for each in fields(VacuumRecord) if each.default is each.default_factory]
     zeros = {each.name: 0 for each in required}  # both defaults are missing

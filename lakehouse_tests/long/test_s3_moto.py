@@ -185,7 +185,7 @@ def test_a_vacuum_of_all_tables_says_of_each_why_nothing_goes_and_every_file_sta
     assert {each["files"] for each in told} == {0}
     assert Counter(each["reason"] for each in told) == {"NOTHING_PAST": len(TABLES), "NO_TABLE": 2}
     assert {*before} <= {*keys(client, "")}
-    world.ask("inventory", "scan")
+    world.ask("inventory", "load", "--configuration", "lakehouse-scan")
     assert {
         each["table"]: each["missing"]
         for each in world.ask("inventory", "report")["tables"]

@@ -11,7 +11,7 @@ import pytest
 
 from lakehouse.core.settings import Settings
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory.scan import scan
+from lakehouse.engine.inventory.load import scan
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.open_session import connect
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
@@ -59,7 +59,7 @@ def test_what_the_dry_run_names_goes_from_the_bucket_and_nothing_else(
     lake, spark, table = in_bucket, connect(in_bucket.settings), table_of()
     uri, needed = made(spark, lake)
     before, files = rows(spark, uri), data_files(lake)
-    scan(lake.store, now_ms=now_ms())
+    scan(lake, now_ms=now_ms())
     named = rehearse(LakeFacts(lake, [table]), lambda: spark, table, mode=mode)
     assert (
         named is not None

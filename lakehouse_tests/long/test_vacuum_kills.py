@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory.scan import scan
+from lakehouse.engine.inventory.load import scan
 from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
@@ -76,7 +76,7 @@ def test_names_of_any_signs_go_by_delta_s_word_too(lake: Lake, spark: "SparkSess
     for name in orphans:
         lake.store.put(f"bronze/t/{name}", b"123")
     age(lake, orphans)
-    scan(lake.store, now_ms=now_ms())
+    scan(lake, now_ms=now_ms())
     outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="INVENTORY")
     assert (data_files(lake), outcome.spared, outcome.record.failed) == (live, {}, {})
     assert sorted(

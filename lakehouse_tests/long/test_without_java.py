@@ -92,7 +92,7 @@ files = len(DeltaTable(WAREHOUSE / "orders").file_uris())
 for words in (
     ("compact", "silver/sales_orders"), ("vacuum", "silver/sales_customers"), ("health",),
     ("plan",), ("history", "silver/sales_orders"), ("vacuum", "--dry-run"),
-    ("inventory", "scan"), ("adopt", "--prefix", str(WAREHOUSE), "--dry-run"),
+    ("inventory", "load"), ("adopt", "--prefix", str(WAREHOUSE), "--dry-run"),
     ("health", "./warehouse/orders"), ("plan", "./warehouse/orders"),
 ):
     command(*words)

@@ -79,4 +79,4 @@ def _print(sums: list[CostSum], document: dict[str, Any]) -> None:
     print_grid(heads, rows, numbers=heads[1:])
     show(f"{document['since']} to {document['until']}: {usd_text(document['usd'])} USD")
     if not document["stored_days"]:
-        show("Storage is unknown: no inventory was charged. Use lakehouse inventory scan")
+        show("Storage is unknown: no inventory was charged. Use lakehouse inventory load")

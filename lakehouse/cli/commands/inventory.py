@@ -1,10 +1,8 @@
 """`lakehouse inventory`: lists the storage, and shows its contents by table and use.
 
-A part is one use of a table's bytes (`Part`), for example live files. Only
-`lakehouse inventory load` starts a JVM.
+A part is one use of a table's bytes (`Part`), for example live files.
 """
 
-import time
 from collections.abc import Sequence
 
 import click
@@ -21,15 +19,13 @@ from lakehouse.cli.output import (
     time_text,
     write_json,
 )
-from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.inventory.objects import Inventory
 from lakehouse.core.inventory.reconcile import Reconciliation, TableShares, UsageShare
-from lakehouse.core.inventory.report_manifest import Report
 from lakehouse.core.text import count_of
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory.reconcile_lake import known_report, reconcile_report
-from lakehouse.engine.inventory.reports_table import inventory_table
-from lakehouse.engine.inventory.scan import scan
+from lakehouse.engine.inventory.reconcile_lake import reconcile_inventory
+from lakehouse.engine.inventory.table import inventory_table, newest_inventory
 
 _BAR_WIDTH = 24
 # At most this many missing and this many resized files of a table are printed.
@@ -37,56 +33,24 @@ _NAMED = 20
 _configuration_option = click.option(
     "--configuration",
     metavar="ID",
-    help="Use only reports of this inventory configuration (lakehouse-scan: the lake's own scans).",
+    help="Use only this inventory configuration (lakehouse-scan: the lake's own scans).",
 )
 
 
-@click.group("inventory", epilog="Example: lakehouse inventory scan")
+@click.group("inventory", epilog="Example: lakehouse inventory load")
 def inventory_command() -> None:
-    """Show the contents of the lake's storage, by table and use.
-
-    No file of a table is deleted. A scan deletes old reports of earlier scans.
-    """
-
-
-@inventory_command.command("scan", epilog="Example: lakehouse inventory scan")
-@json_option
-def scan_command(as_json: bool) -> None:
-    """List the storage, and write the list as a report.
-
-    The report has the format of AWS S3 Inventory, and is written below _lakehouse/inventory/.
-    """
-    lake = open_declared().lake
-    start = time.monotonic()
-    created_ms = now_ms()
-    report = scan(lake.store, now_ms=created_ms, progress=lambda count: tell(f"{count:,} objects"))
-    seconds = round(time.monotonic() - start, 3)
-    if as_json:
-        write_json(
-            {
-                "report": report.manifest_name,
-                "bucket": lake.store.bucket,
-                "created_ms": created_ms,
-                **attributes(report, "object_count", "size_bytes"),
-                "data_files": len(report.files),
-                "seconds": seconds,
-            }
-        )
-    else:
-        objects = f"{report.object_count:,} objects of {bytes_text(report.size_bytes)}"
-        show(f"{objects} listed in {seconds:.1f} s: {report.manifest_name}")
+    """Show the contents of the lake's storage, by table and use."""
 
 
 @inventory_command.command("load", epilog="Example: lakehouse inventory load")
 @_configuration_option
 @json_option
 def load_command(configuration: str | None, as_json: bool) -> int:
-    """Load the newest report into the table inventory/<bucket>.
+    """Load the newest report of AWS, or a list of the storage, into inventory/<bucket>.
 
-    Dagster loads the report, and compares it with the tables' logs. If AWS delivers no reports, or
-    with --configuration lakehouse-scan, the lake is scanned first, unless its last scan is less
-    than an hour old. The report that was loaded last is not loaded again. The exit code is 1 if a
-    file that a table's newest version reads is missing.
+    Dagster loads it, and compares it with the tables' logs. If AWS delivers no reports, or with
+    --configuration lakehouse-scan, the storage is listed. A report that is already in the table is
+    not loaded again. The exit code is 1 if a file that a table's newest version reads is missing.
     """
     from lakehouse.cli.dagster_runs import open_recorder
 
@@ -94,7 +58,7 @@ def load_command(configuration: str | None, as_json: bool) -> int:
     lake = context.lake
     tables = context.tables.values()
     key = inventory_table(lake.store.bucket)
-    with open_recorder(lake.settings, tables) as recorder, driver_for_command(lake.settings):
+    with open_recorder(lake.settings, tables) as recorder:
         [run] = recorder.materialize([key], config={"configuration": configuration or ""})
     metadata = run.outcome()
     figures = ("report", "size_bytes", "rows_loaded", "missing_files", "seconds")
@@ -102,7 +66,7 @@ def load_command(configuration: str | None, as_json: bool) -> int:
         "table": key,
         **{name: metadata[f"lakehouse/{name}"] for name in figures},
         "object_count": metadata["lakehouse/objects"],
-        "version": metadata.get("lakehouse/version"),
+        "version": metadata["lakehouse/version"],
         "run_id": run.run_id,
     }
     if as_json:
@@ -110,7 +74,7 @@ def load_command(configuration: str | None, as_json: bool) -> int:
     else:
         objects = f"{document['object_count']:,} objects of {bytes_text(document['size_bytes'])}"
         show(
-            f"report {document['report']}: {objects}; rows loaded into {key}: "
+            f"inventory {document['report']}: {objects}; rows loaded into {key}: "
             f"{document['rows_loaded']:,}, version {document['version']}"
         )
     missing_count = document["missing_files"]
@@ -131,7 +95,7 @@ def load_command(configuration: str | None, as_json: bool) -> int:
     "max_age_hours",
     type=float,
     metavar="HOURS",
-    help="Refuse the newest report if it is older than this.",
+    help="Refuse the newest inventory if it is older than this.",
 )
 @json_option
 def report_command(
@@ -139,27 +103,28 @@ def report_command(
 ) -> int:
     """Show where the bytes are, by table and use (part): live files, removed files, the log, ….
 
-    Compares the newest complete report with the tables' logs, and shows TABLE (default: all tables,
+    Compares the newest inventory with the tables' logs, and shows TABLE (default: all tables,
     and the files that belong to no table). The exit code is 1 if a file that the newest version of
     a shown table reads is missing, or if the log of a shown table cannot be read.
     """
     context = open_declared()
     now = now_ms()
-    report = known_report(
+    inventory = newest_inventory(
         context.lake, now_ms=now, configuration=configuration, max_age_hours=max_age_hours
     )
-    reconciliation = reconcile_report(context.lake, context.tables.values(), report, now_ms=now)
+    tables_declared = context.tables.values()
+    reconciliation = reconcile_inventory(context.lake, tables_declared, inventory, now_ms=now)
     tables = {each.table: each for each in reconciliation.tables}
     if table is not None and table not in tables:
         raise Refused(
-            f"table {table!r} is in neither the report nor the lake; {nearest(table, tables)}"
+            f"table {table!r} is in neither the inventory nor the lake; {nearest(table, tables)}"
         )
     chosen = list(tables.values()) if table is None else [tables[table]]
     others = reconciliation.unclaimed if table is None else ()
     if as_json:
-        _write_report(report, reconciliation, chosen, others, now=now)
+        _write_report(inventory, reconciliation, chosen, others, now=now)
     else:
-        _print_report(report, chosen, others, now=now)
+        _print_report(inventory, chosen, others, now=now)
     problems = [sentence for sentence in map(_problem_of, chosen) if sentence]
     for sentence in problems:
         tell(f"{Broken.__name__}: {sentence}")
@@ -175,7 +140,7 @@ def _problem_of(table: TableShares) -> str:
     if table.shares:
         advice = "restore them from a backup"
     else:
-        advice = "no file of the table is in the report. Does the report cover another prefix?"
+        advice = "no file of the table is in the inventory. Does it cover another prefix?"
     return (
         f"{table.table}: not in storage: {count_of(len(table.missing), 'file')} of version "
         f"{table.version}, the first is {table.missing[0]}; {advice}"
@@ -183,18 +148,16 @@ def _problem_of(table: TableShares) -> str:
 
 
 def _write_report(
-    report: Report,
+    inventory: Inventory,
     reconciliation: Reconciliation,
     tables: list[TableShares],
     others: tuple[UsageShare, ...],
     *,
     now: int,
 ) -> None:
-    report_document = {
-        "name": report.name,
-        "bucket": report.bucket,
-        **attributes(report, "file_format", "created_ms"),
-        "age_seconds": round((now - report.created_ms) / 1_000, 3),
+    inventory_document = {
+        **attributes(inventory, "name", "created_ms"),
+        "age_seconds": round((now - inventory.created_ms) / 1_000, 3),
         "object_count": reconciliation.file_count,
         "size_bytes": reconciliation.size_bytes,
     }
@@ -224,7 +187,7 @@ def _write_report(
     ]
     write_json(
         {
-            "report": report_document,
+            "inventory": inventory_document,
             "tables": documents,
             "unclaimed": [attributes(share, "folder", *share_fields) for share in others],
         }
@@ -232,11 +195,11 @@ def _write_report(
 
 
 def _print_report(
-    report: Report, tables: list[TableShares], others: tuple[UsageShare, ...], *, now: int
+    inventory: Inventory, tables: list[TableShares], others: tuple[UsageShare, ...], *, now: int
 ) -> None:
     show(
-        f"report {report.name}: as of {time_text(report.created_ms)}, {report.age_hours(now):.1f} "
-        "h ago"
+        f"inventory {inventory.name}: as of {time_text(inventory.created_ms)}, "
+        f"{inventory.age_hours(now):.1f} h ago"
     )
     count = sum(table.file_count for table in tables) + sum(share.file_count for share in others)
     size = sum(table.size_bytes for table in tables) + sum(share.size_bytes for share in others)
@@ -254,12 +217,12 @@ def _print_report(
         small_count = sum(share.small_count for share in table.shares)
         if small_count:
             show(
-                f"{table.table}: small data files, counted from the report because the log cannot "
-                f"be read: {small_count:,}"
+                f"{table.table}: small data files, by the inventory because the log cannot be "
+                f"read: {small_count:,}"
             )
         if table.unsettled_count:
             show(
-                f"{table.table}: too new to be in the report: "
+                f"{table.table}: too new to be in the inventory: "
                 f"{count_of(table.unsettled_count, 'live file')}"
             )
 

@@ -12,7 +12,7 @@ _WRITERS = (
     "Omit it: commits are conditional, so other programs may commit to the table at any time."
 )
 # Name as a user wrote it -> what to do now: "Class.field", "function.argument", a key of
-# adopted.toml ("adopted.toml.key"), a setting, or an exported class.
+# adopted.toml ("adopted.toml.key"), a setting, an exported class, or a command.
 GONE: dict[str, str] = {
     "LAKEHOUSE_COMPACTION_TICK_SECONDS": "The sensor ticks every 10 s, and every 30 s on S3.",
     "LAKEHOUSE_COMPUTE_LOGS": (
@@ -55,6 +55,7 @@ GONE: dict[str, str] = {
         "Use LAKEHOUSE_COMPACTION_BUDGET_USD for a limit per hour, and lakehouse costs to see what "
         "a month costs."
     ),
+    "lakehouse inventory scan": "Use lakehouse inventory load.",
     "prices.toml.usd_per_1000_tag_months": "Remove it. Tags are not charged.",
     "prices.toml.usd_per_million_listed": "Remove it. Reports are not charged.",
 }

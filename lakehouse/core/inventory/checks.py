@@ -1,108 +1,111 @@
-"""The five checks of an inventory, and the record of loaded reports in the table's log."""
+"""The five checks of an inventory, and the record of inventories in the table's log."""
 
 import json
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from typing import Any
 
 from lakehouse.core.check_result import CheckResult
 from lakehouse.core.delta.commits import Commits
+from lakehouse.core.inventory.objects import MAX_AGE_HOURS, SCAN, Inventory
 from lakehouse.core.inventory.reconcile import Reconciliation
 from lakehouse.core.text import count_of
 from lakehouse.core.units import HOUR_MS
 
 CHECKS = {
-    "complete": "The report was read to its end, and all its rows are in the inventory table.",
-    "fresh": "The report is no older than its schedule allows.",
-    "plausible": "The bucket has at least half of the objects and bytes of the previous report.",
+    "complete": "The listing was read to its end, and all its rows are in the inventory table.",
+    "fresh": "The inventory is no older than its schedule allows.",
+    "plausible": "The bucket has at least half of the objects and bytes of the previous one.",
     "missing": "Every file that a table's newest version reads is in storage.",
     "readable": "No file that a table's newest version reads is in an archive, where reads fail.",
 }
-# If the previous report has fewer objects, a loss is not reported: deleting one test table may
+# If the previous inventory has fewer objects, a loss is not reported: deleting one test table may
 # remove half of them.
 FEW_OBJECTS = 100
 _NAMED = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """A report in the inventory table: its name, its time, and the totals of its objects."""
-
-    report: str
-    created_ms: int
-    object_count: int
-    size_bytes: int
-
-    def as_text(self) -> str:
-        """The `userMetadata` of the commit that loads the report."""
-        return json.dumps({"inventory": asdict(self)}, separators=(",", ":"))
+# The time that AWS may take to deliver a report. We saw a daily report that was complete only 23
+# hours after its listing began. Source: Amazon S3 user guide, "Amazon S3 Inventory": reports are
+# daily or weekly.
+_AWS_DELIVERY_HOURS = 26.0
+_DAY_HOURS = 24.0
+_WEEK_HOURS = 168.0
+_RECORDED = ("name", "created_ms", "object_count", "size_bytes")
 
 
-def loads_of(history: Commits) -> Iterator[Load]:
-    """The loads that these commits record, newest first. Other commits are skipped."""
+def inventory_record(inventory: Inventory) -> dict[str, Any]:
+    """The `userMetadata` of the commit that adds an inventory to its table."""
+    return {"inventory": {name: getattr(inventory, name) for name in _RECORDED}}
+
+
+def inventories_in(history: Commits) -> Iterator[Inventory]:
+    """The inventories that these commits added, newest commit first. Others are skipped."""
     for commit in reversed(history.commits):
         try:
             record = json.loads(commit.user_metadata or "{}")["inventory"]
-            load = Load(
-                report=str(record["report"]),
+            inventory = Inventory(
+                name=str(record["name"]),
                 created_ms=int(record["created_ms"]),
                 object_count=int(record["object_count"]),
                 size_bytes=int(record["size_bytes"]),
             )
         except (ValueError, KeyError, TypeError):
             continue
-        yield load
+        yield inventory
 
 
-def assess_complete(load: Load, row_count: int | None) -> CheckResult:
-    """Whether the inventory table holds all rows that were read from a report.
+def allowed_hours(inventory: Inventory, previous_ms: int | None) -> float:
+    """The age in hours up to which an inventory is fresh.
 
-    `row_count` is the number of rows according to the table's log, or `None` if unknown.
+    For our own scans, the limit is `MAX_AGE_HOURS`. For a report from AWS, the limit is the
+    interval since the previous report of its configuration (at least a day, at most a week), plus
+    the time that delivery may take.
     """
-    sentence = f"report {load.report} was read to its end: {load.object_count:,} rows"
-    if row_count is None:
-        sentence += ", but it is unknown how many of these rows the inventory table has"
-    elif row_count != load.object_count:
-        sentence += f", but the inventory table has {row_count:,} rows of this report"
-    numbers = {"rows": load.object_count}
-    return CheckResult(
-        name="complete",
-        ok=row_count == load.object_count,
-        sentence=sentence,
-        is_error=True,
-        numbers=numbers,
-    )
+    if inventory.configuration == SCAN:
+        return MAX_AGE_HOURS
+    interval_hours = _DAY_HOURS
+    if previous_ms is not None:
+        interval_hours = (inventory.created_ms - previous_ms) / HOUR_MS
+    return min(max(interval_hours, _DAY_HOURS), _WEEK_HOURS) + _AWS_DELIVERY_HOURS
 
 
-def assess_fresh(load: Load, *, allowed: float, now_ms: int) -> CheckResult:
-    """Whether a report is at most `allowed` hours old."""
-    hours = (now_ms - load.created_ms) / HOUR_MS
-    sentence = f"report {load.report} was begun {hours:.1f} h ago (limit {allowed:g} h)"
+def assess_complete(inventory: Inventory) -> CheckResult:
+    """The passed check of an inventory in the table; the table never has an incomplete one."""
+    sentence = f"inventory {inventory.name} was read to its end: {inventory.object_count:,} rows"
+    numbers = {"rows": inventory.object_count}
+    return CheckResult(name="complete", ok=True, sentence=sentence, is_error=True, numbers=numbers)
+
+
+def assess_fresh(inventory: Inventory, *, allowed: float, now_ms: int) -> CheckResult:
+    """Whether an inventory is at most `allowed` hours old."""
+    hours = inventory.age_hours(now_ms)
+    sentence = f"inventory {inventory.name} was begun {hours:.1f} h ago (limit {allowed:g} h)"
     numbers = {"age_hours": round(hours, 3), "allowed_hours": allowed}
     return CheckResult(name="fresh", ok=hours <= allowed, sentence=sentence, numbers=numbers)
 
 
-def assess_plausible(load: Load, previous: Load | None) -> CheckResult:
-    """Whether a bucket has kept at least half of its objects and bytes since the previous load."""
+def assess_plausible(inventory: Inventory, previous: Inventory | None) -> CheckResult:
+    """Whether the bucket has kept at least half of the previous inventory's objects and bytes."""
     if previous is None:
         return CheckResult(
             name="plausible",
             ok=True,
-            sentence=f"report {load.report} is the first, so there is nothing to compare it with",
+            sentence=f"{inventory.name} is the first inventory: nothing to compare it with",
         )
-    objects_kept = _share(load.object_count, previous.object_count)
-    bytes_kept = _share(load.size_bytes, previous.size_bytes)
+    objects_kept = _share(inventory.object_count, previous.object_count)
+    bytes_kept = _share(inventory.size_bytes, previous.size_bytes)
     sentence = (
-        f"{load.object_count:,} objects with {load.size_bytes:,} bytes; the previous report, "
-        f"{previous.report}, had {previous.object_count:,} objects with {previous.size_bytes:,} "
-        "bytes"
+        f"{inventory.object_count:,} objects with {inventory.size_bytes:,} bytes; the previous "
+        f"inventory, {previous.name}, had {previous.object_count:,} objects with "
+        f"{previous.size_bytes:,} bytes"
     )
     has_lost_half = min(objects_kept, bytes_kept) < 0.5
     is_implausible = has_lost_half and previous.object_count >= FEW_OBJECTS
     if is_implausible:
         sentence += (
             "; more than half of the objects or bytes is gone. Check whether this was deleted on "
-            "purpose, and whether the report covers the same prefix as before"
+            "purpose, and whether the inventory covers the same prefix as before"
         )
     numbers = {
         "objects_kept_share": round(objects_kept, 4),
@@ -112,7 +115,7 @@ def assess_plausible(load: Load, previous: Load | None) -> CheckResult:
 
 
 def assess_missing(reconciliation: Reconciliation) -> CheckResult:
-    """Whether every live file (a file that the newest version reads) is in the report.
+    """Whether every live file (a file that the newest version reads) is in the inventory.
 
     The check also fails if a table's log cannot be read.
     """
@@ -121,8 +124,8 @@ def assess_missing(reconciliation: Reconciliation) -> CheckResult:
     sentence = f"{count_of(len(tables), 'table')}: every live file is in storage"
     if missing:
         sentence = (
-            f"the report lacks {count_of(len(missing), 'live file')}: {_named(missing)}. Unless "
-            "the report covers another prefix, restore the missing files from a backup"
+            f"the inventory lacks {count_of(len(missing), 'live file')}: {_named(missing)}. Unless "
+            "the inventory covers another prefix, restore the missing files from a backup"
         )
     unread = [table.table for table in tables if table.problem]
     if unread:
@@ -138,7 +141,7 @@ def assess_missing(reconciliation: Reconciliation) -> CheckResult:
 
 
 def assess_readable(reconciliation: Reconciliation, *, address: str) -> CheckResult:
-    """Whether every live file in the report can be read without a restore.
+    """Whether every live file in the inventory can be read without a restore.
 
     `address` is the lake's address, for example `s3://bucket/lake`.
     """

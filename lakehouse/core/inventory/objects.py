@@ -5,11 +5,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from lakehouse.core.units import DAY_MS
+from lakehouse.core.units import DAY_MS, HOUR_MS
 
 # Amazon S3 opened in March 2006, so an earlier time must be in another unit.
 _FIRST_MS = 1_141_171_200_000
 
+# The configuration of our own scans. All others are configurations of reports by AWS.
+SCAN = "lakehouse-scan"
+# A listing may lack files that were written in this period before its own time. For our own, it is
+# a minute, because clocks differ and some stores round times down. For reports by AWS, it is an
+# hour, because they are eventually consistent.
+SETTLED_MS = 60_000
+_SETTLED_AT_AWS_MS = 3_600_000
+# The age limit of an inventory for a vacuum, and the age up to which our daily scan is fresh: a
+# day, and two hours for listing and queueing.
+MAX_AGE_HOURS = 26.0
 # Objects in these storage classes must be restored before they can be read.
 # Source: Amazon S3 API reference, GetObject, InvalidObjectState.
 MUST_BE_RESTORED = frozenset({"GLACIER", "DEEP_ARCHIVE"})
@@ -26,7 +36,7 @@ UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.lakehouse-put")
 class StoredObject:
     """One row of an inventory: an object, or one version of an object.
 
-    Fields that the report lacks are `None`. `key` is decoded. `modified_ms` is `None` if the
+    Fields that a report lacks are `None`. `key` is decoded. `modified_ms` is `None` if the
     recorded time is implausible. `is_dir`: the object only marks a folder. `archive_tier` is the
     access tier of S3 Intelligent-Tiering. `is_latest` and `is_delete_marker` are `None` in a report
     that shows only current versions. `multipart`: the object was uploaded in parts. No inventory
@@ -67,10 +77,41 @@ class StoredObject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnownObjects:
-    """The objects to classify, from an inventory report, a LIST of storage, or (mode LITE) a log.
+class Inventory:
+    """A complete inventory in the inventory table: a scan of ours, or a report of AWS.
 
-    A live file that was written before `settled_ms` and that a report or a LIST lacks is missing.
+    `name` is `<configuration>/<stamp>`. `created_ms` is the time at which the listing began.
+    Objects that were written later may be missing. `files` are names in the store.
+    """
+
+    name: str
+    created_ms: int
+    object_count: int
+    size_bytes: int
+    files: tuple[str, ...] = ()
+
+    @property
+    def configuration(self) -> str:
+        """`SCAN`, or the inventory configuration at AWS."""
+        return self.name.partition("/")[0]
+
+    @property
+    def settled_ms(self) -> int:
+        """The inventory contains every stored file that was written before this time."""
+        is_scan = self.configuration == SCAN
+        return self.created_ms - (SETTLED_MS if is_scan else _SETTLED_AT_AWS_MS)
+
+    def age_hours(self, now_ms: int) -> float:
+        """The hours since the listing began."""
+        return (now_ms - self.created_ms) / HOUR_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownObjects:
+    """The objects to classify, from an inventory, a LIST of storage, or (mode LITE) a log.
+
+    A live file that was written before `settled_ms` and that the inventory or LIST lacks is
+    missing.
     """
 
     objects: Iterable[StoredObject]

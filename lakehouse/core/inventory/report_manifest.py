@@ -13,19 +13,13 @@ from typing import Any, cast
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.objects import plausible_ms
 from lakehouse.core.text import either
-from lakehouse.core.units import HOUR_MS
 
 _FORMATS = ("CSV", "ORC", "Parquet")
+# What to do about a damaged report.
+WAIT_FOR_NEXT = (
+    "Wait for the next report, or use lakehouse inventory load --configuration lakehouse-scan"
+)
 NEEDED_COLUMNS = ("bucket", "key", "size", "last_modified_date")
-# The age limit of a report for a vacuum, and the age up to which a report of our own daily scans is
-# fresh: a day, and two hours for listing, queueing and loading.
-MAX_REPORT_AGE_HOURS = 26.0
-# The time that AWS may take to deliver a report. We saw a daily report that was complete only 23
-# hours after its listing began. Source: Amazon S3 user guide, "Amazon S3 Inventory": reports are
-# daily or weekly.
-_AWS_DELIVERY_HOURS = 26.0
-_DAY_HOURS = 24.0
-_WEEK_HOURS = 168.0
 # A report is refused if its time is more than this ahead of our clock, because it would count as
 # fresh for too long. Clocks that are synchronized with a time server differ only by seconds.
 _AHEAD_MS = 300_000
@@ -67,10 +61,6 @@ class Report:
         """The report's inventory configuration. A report is named `<configuration>/<stamp>`."""
         return self.name.partition("/")[0]
 
-    def age_hours(self, now_ms: int) -> float:
-        """The hours since the listing began."""
-        return (now_ms - self.created_ms) / HOUR_MS
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportSource:
@@ -81,80 +71,33 @@ class ReportSource:
     folder: str
 
 
-def parse_manifest(
-    manifest: bytes,
-    checksum: str,
-    source: ReportSource,
-    *,
-    now_ms: int,
-    max_age_hours: float | None = None,
-) -> Report:
+def parse_manifest(manifest: bytes, checksum: str, source: ReportSource, *, now_ms: int) -> Report:
     """The report that `manifest` describes. `checksum` is the content of `manifest.checksum`.
 
     Raises:
         Refused: the manifest is damaged or its checksum is wrong; or the report lists another
-            bucket, has an unknown format, lacks a needed column, or is older than `max_age_hours`;
-            or it names no data files, a data file outside the folder, or an invalid MD5; or its
-            time is more than five minutes in the future, or implausible (for example, in seconds
-            instead of milliseconds).
+            bucket, has an unknown format or lacks a needed column; or it names no data files, a
+            data file outside the folder, or an invalid MD5; or its time is more than five minutes
+            in the future, or implausible (for example, in seconds instead of milliseconds).
     """
-    name = source.name
-    bucket = source.bucket
-    folder = source.folder
-    where = f"inventory report {name}"
-    recorded = checksum.strip()
+    where = f"inventory report {source.name}"
     actual = hashlib.md5(manifest, usedforsecurity=False).hexdigest()
-    if recorded != actual:
+    if checksum.strip() != actual:
         raise Refused(
-            f"{where}: manifest.checksum contains {recorded[:40]!r}, but manifest.json has MD5 "
-            f"{actual}. Wait for the next report, or run lakehouse inventory scan"
+            f"{where}: manifest.checksum contains {checksum.strip()[:40]!r}, but manifest.json has "
+            f"MD5 {actual}. {WAIT_FOR_NEXT}"
         )
     try:
-        report = _report(cast("Mapping[str, Any]", json.loads(manifest)), name)
+        report = _report(cast("Mapping[str, Any]", json.loads(manifest)), source.name)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Refused(
-            f"{where}: manifest.json cannot be parsed ({type(error).__name__}: {error}). Wait "
-            "for the next report, or run lakehouse inventory scan"
+            f"{where}: manifest.json cannot be parsed ({type(error).__name__}: {error}). "
+            f"{WAIT_FOR_NEXT}"
         ) from error
-    if report.bucket != bucket:
-        raise Refused(
-            f"{where}: the report lists bucket {report.bucket!r}. Use a report of bucket {bucket!r}"
-        )
-    if plausible_ms(report.created_ms, now_ms=now_ms) is None:
-        raise Refused(
-            f"{where}: creationTimestamp {report.created_ms} is not a plausible time in "
-            f"milliseconds (the current time is {now_ms}), but may be in seconds or microseconds. "
-            "Wait for the next report, or run lakehouse inventory scan"
-        )
-    if report.created_ms > now_ms + _AHEAD_MS:
-        ahead_minutes = (report.created_ms - now_ms) / 60_000
-        raise Refused(
-            f"{where}: the report's time is {ahead_minutes:.0f} min ahead of this machine's clock "
-            f"(limit {_AHEAD_MS // 60_000} min). Synchronize this clock, and the clock of the "
-            "program that writes the reports, with a time server"
-        )
-    _check_content(report, folder, where)
-    if max_age_hours is not None and report.age_hours(now_ms) > max_age_hours:
-        raise Refused(
-            f"{where}: the report is {report.age_hours(now_ms):.0f} h old (limit "
-            f"{max_age_hours:g} h). Wait for the next report, or run lakehouse inventory scan"
-        )
+    problem = _problem_of(report, source, now_ms) or _problem_of_files(report, source.folder)
+    if problem:
+        raise Refused(f"{where}: {problem}")
     return report
-
-
-def allowed_hours(created_ms: int, previous_ms: int | None, *, own: bool) -> float:
-    """The age in hours up to which a report is fresh.
-
-    For our own scans (`own`), the limit is `MAX_REPORT_AGE_HOURS`. For a report from AWS, the limit
-    is the interval since the previous report (at least a day, at most a week), plus the time that
-    delivery may take.
-    """
-    if own:
-        return MAX_REPORT_AGE_HOURS
-    interval_hours = _DAY_HOURS
-    if previous_ms is not None:
-        interval_hours = (created_ms - previous_ms) / HOUR_MS
-    return min(max(interval_hours, _DAY_HOURS), _WEEK_HOURS) + _AWS_DELIVERY_HOURS
 
 
 def _report(document: Mapping[str, Any], name: str) -> Report:
@@ -180,30 +123,52 @@ def _columns(file_format: str, schema: str) -> tuple[str, ...]:
     return tuple(name.lower() for name in pattern.findall(schema))
 
 
-def _check_content(report: Report, folder: str, where: str) -> None:
+def _problem_of(report: Report, source: ReportSource, now_ms: int) -> str:
+    """Why the report cannot be used, and what to do; empty if there is no problem."""
+    if report.bucket != source.bucket:
+        return (
+            f"the report lists bucket {report.bucket!r}. Use a report of bucket {source.bucket!r}"
+        )
+    if plausible_ms(report.created_ms, now_ms=now_ms) is None:
+        return (
+            f"creationTimestamp {report.created_ms} is not a plausible time in milliseconds (the "
+            f"current time is {now_ms}), but may be in seconds or microseconds. {WAIT_FOR_NEXT}"
+        )
+    if report.created_ms > now_ms + _AHEAD_MS:
+        ahead_minutes = (report.created_ms - now_ms) / 60_000
+        return (
+            f"the report's time is {ahead_minutes:.0f} min ahead of this machine's clock (limit "
+            f"{_AHEAD_MS // 60_000} min). Synchronize this clock, and the clock of the program "
+            "that writes the reports, with a time server"
+        )
     if report.file_format not in _FORMATS:
-        raise Refused(f"{where}: the format is {report.file_format!r}. Use {either(_FORMATS)}")
+        return f"the format is {report.file_format!r}. Use {either(_FORMATS)}"
     lacking = [name for name in NEEDED_COLUMNS if name not in report.columns]
     if lacking:
-        raise Refused(
-            f"{where}: the report has no column {' and no '.join(lacking)}. Add Size and "
-            "LastModifiedDate to the inventory configuration"
+        return (
+            f"the report has no column {' and no '.join(lacking)}. Add Size and LastModifiedDate "
+            "to the inventory configuration"
         )
+    return ""
+
+
+def _problem_of_files(report: Report, folder: str) -> str:
+    """As `_problem_of`, for the report's data files, which must be in `folder`."""
     if not report.files:
-        raise Refused(
-            f"{where}: the manifest names no data files, although the bucket contains at least "
-            "this report. Wait for the next report, or run lakehouse inventory scan"
+        return (
+            "the manifest names no data files, although the bucket contains at least this report. "
+            f"{WAIT_FOR_NEXT}"
         )
     for file in report.files:
         names = file.key.removeprefix(f"{folder}/").split("/")
         is_below = file.key.startswith(f"{folder}/") and {"", ".", ".."}.isdisjoint(names)
         if not is_below:
-            raise Refused(
-                f"{where}: the data file {file.key!r} is not a plain path below {folder}/. Wait "
-                "for the next report, or run lakehouse inventory scan"
+            return (
+                f"the data file {file.key!r} is not a plain path below {folder}/. {WAIT_FOR_NEXT}"
             )
         if not _MD5.fullmatch(file.md5):
-            raise Refused(
-                f"{where}: the MD5checksum {file.md5!r} of {file.key} is not an MD5 in lower case. "
-                "Wait for the next report, or run lakehouse inventory scan"
+            return (
+                f"the MD5checksum {file.md5!r} of {file.key} is not an MD5 in lower case. "
+                f"{WAIT_FOR_NEXT}"
             )
+    return ""

@@ -21,7 +21,7 @@ from lakehouse.core.vacuum.logged_files import AddedByLog, RemovedSince
 # A vacuum collects at most this many candidates. Each takes about 300 bytes of memory, so a million
 # takes 300 MB.
 MOST_FILES = 1_000_000
-# A report whose times are all at least this much too early may have local times instead of UTC,
+# An inventory whose times are all at least this much too early may have local times instead of UTC,
 # because time zones are at least half an hour apart.
 _ZONE_MS = 1_800_000
 # Names that Delta or S3 rejects in a request. A single such name would make the whole vacuum fail.
@@ -166,16 +166,16 @@ class Selection:
             lead_ms = stored.modified_ms - live.written_ms
             self._lead_ms = lead_ms if self._lead_ms is None else max(lead_ms, self._lead_ms)
 
-    def refuse_local_times(self, report: str) -> None:
-        """Refuses a report in which every live file is at least half an hour older than in the log.
+    def refuse_local_times(self, inventory: str) -> None:
+        """Refuses an inventory in which all live files are half an hour older than in the log.
 
         With such times, files would count as older than the retention too early.
         """
         if self._lead_ms is not None and self._lead_ms <= -_ZONE_MS:
             raise Refused(
-                f"vacuum of {self._facts.table} by mode INVENTORY: in the report {report}, every "
+                f"vacuum of {self._facts.table} by mode INVENTORY: in inventory {inventory}, every "
                 f"live file is at least {-self._lead_ms / HOUR_MS:.1f} h older than in the log. "
-                "The report may have local times instead of UTC. Use a report in UTC, or mode FULL"
+                "It may have local times instead of UTC. Use a report in UTC, or mode FULL"
             )
 
     def _may_be_deleted(self, name: str, stored: StoredObject, part: Part) -> bool:

@@ -1,4 +1,4 @@
-"""The facts for planning a vacuum: a table's files, its log, the report, earlier vacuums."""
+"""The facts for planning a vacuum: a table's files, its log, the inventory, earlier vacuums."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -8,7 +8,7 @@ from lakehouse.core.declaration.vacuum_policy import LOG_RETENTION, VacuumMode
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.inventory.classify import OtherUses
-from lakehouse.core.inventory.report_manifest import Report
+from lakehouse.core.inventory.objects import Inventory
 from lakehouse.core.inventory.table_files import TableFiles
 from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.text import count_of, size_text, utc_text
@@ -72,7 +72,7 @@ class VacuumFacts:
     - `false_tables`: folders that only look like tables, each with the key below its `_delta_log`
       that makes it look like one.
     - `records`: past vacuums, oldest first.
-    - `report_problem`: why there is no usable `report`.
+    - `inventory_problem`: why there is no usable `inventory`.
     - `needed_since_ms`: files that were removed at this time or later are still needed.
       `needed_because` is the sentence that explains this.
     - `older_commits`: a function that returns the commits of a history, and then all older ones,
@@ -90,8 +90,8 @@ class VacuumFacts:
     unplaced: frozenset[str] = frozenset()
     landed: tuple[str, ...] = ()
     false_tables: Mapping[str, str] = field(default_factory=dict[str, str])
-    report: Report | None = None
-    report_problem: str = ""
+    inventory: Inventory | None = None
+    inventory_problem: str = ""
     records: tuple[VacuumRecord, ...] = ()
     needed_since_ms: int | None = None
     needed_because: str = ""

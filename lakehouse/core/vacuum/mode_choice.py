@@ -9,8 +9,7 @@ from lakehouse.core.costs.compaction_estimate import run_price
 from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES, VacuumMode
 from lakehouse.core.errors import Refused
-from lakehouse.core.inventory.objects import PAGE_KEYS
-from lakehouse.core.inventory.report_manifest import MAX_REPORT_AGE_HOURS
+from lakehouse.core.inventory.objects import MAX_AGE_HOURS, PAGE_KEYS
 from lakehouse.core.units import HOUR_MS
 from lakehouse.core.vacuum.candidates import MOST_FILES, Candidate
 from lakehouse.core.vacuum.facts import (
@@ -122,9 +121,9 @@ def _quote(mode: VacuumMode, facts: VacuumFacts, prices: Prices, now_ms: int) ->
     gets = 0
     if mode == "FULL":
         lists = ceil(known_count / PAGE_KEYS)
-    if mode == "INVENTORY" and facts.report:
-        # Besides its data files, a report has a manifest and the manifest's checksum.
-        gets = len(facts.report.files) + 2
+    if mode == "INVENTORY" and facts.inventory:
+        # Besides the data files, the inventory table's log is listed and read.
+        gets = len(facts.inventory.files) + 2
     deletes = ceil(removed_count / DELETE_KEYS)
     file_count = removed_count if mode == "LITE" else removed_count + known_count
     seconds = _SECONDS_FIXED + _SECONDS_PER_FILE * file_count
@@ -158,7 +157,7 @@ def _why_not(mode: VacuumMode, facts: VacuumFacts, now_ms: int, removed_count: i
         case "LITE":
             return _why_not_lite(facts, removed_count) or _why_sweep(facts, now_ms)
         case "INVENTORY":
-            return _why_not_report(facts, now_ms)
+            return _why_not_inventory(facts, now_ms)
 
 
 def _why_sweep(facts: VacuumFacts, now_ms: int) -> str:
@@ -175,19 +174,18 @@ def _why_sweep(facts: VacuumFacts, now_ms: int) -> str:
     )
 
 
-def _why_not_report(facts: VacuumFacts, now_ms: int) -> str:
-    report = facts.report
+def _why_not_inventory(facts: VacuumFacts, now_ms: int) -> str:
+    inventory = facts.inventory
     last = facts.last
-    if report is None:
-        return facts.report_problem or "there is no complete report"
-    if report.age_hours(now_ms) > MAX_REPORT_AGE_HOURS:
+    if inventory is None:
+        return facts.inventory_problem or "there is no inventory"
+    hours = inventory.age_hours(now_ms)
+    if hours > MAX_AGE_HOURS:
+        return f"inventory {inventory.name} is {hours:.0f} h old (limit {MAX_AGE_HOURS:g} h)"
+    if last is not None and inventory.created_ms <= last.ended_ms:
         return (
-            f"the report {report.name} is {report.age_hours(now_ms):.0f} h old "
-            f"(limit {MAX_REPORT_AGE_HOURS:g} h)"
-        )
-    if last is not None and report.created_ms <= last.ended_ms:
-        return (
-            f"the report {report.name} is older than the last vacuum, so it may list deleted files"
+            f"inventory {inventory.name} is older than the last vacuum, so it may list deleted "
+            "files"
         )
     return ""
 

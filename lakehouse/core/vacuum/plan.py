@@ -129,7 +129,7 @@ def plan_vacuum(
     """
     _refuse_unsafe(facts, table.vacuum)
     mode = choice.mode
-    report = facts.report.name if mode == "INVENTORY" and facts.report else ""
+    report = facts.inventory.name if mode == "INVENTORY" and facts.inventory else ""
     classifier = classifier_of(facts, now_ms=now_ms, horizon_ms=facts.needed_since_ms)
     selection = Selection(facts, classifier)
     selection.take(listing.objects)
@@ -229,11 +229,11 @@ def _refuse_gaps(facts: VacuumFacts, unseen: Set[str], mode: VacuumMode, settled
         f"{len(missing)} of the {len(settled)} files that the newest version reads, for example "
         f"{min(missing)}"
     )
-    if mode == "INVENTORY" and facts.report:
+    if mode == "INVENTORY" and facts.inventory:
         raise Refused(
-            f"{where}: the report {facts.report.name} lacks {gap}. The report is incomplete, "
-            "covers another prefix, or spells its keys differently. Use a complete report, or mode "
-            "FULL"
+            f"{where}: inventory {facts.inventory.name} lacks {gap}. It is incomplete, "
+            "covers another prefix, or spells its keys differently. Use a complete inventory, or "
+            "mode FULL"
         )
     raise Broken(
         f"{where}: storage lacks {gap}. Nothing was deleted. Either restore the missing files "

@@ -12,7 +12,7 @@ from lakehouse.defs.metadata.markdown import Markdown, markdown_table, markdown_
 from lakehouse.defs.metadata.table import Metadata
 
 if TYPE_CHECKING:
-    from lakehouse.engine.inventory.reports_table import InventoryOutcome
+    from lakehouse.engine.inventory.load import InventoryOutcome
 
 _LARGEST_TABLES = 12
 
@@ -26,7 +26,7 @@ def inventory_metadata(
     names undeclared tables, and what to do about them.
     """
     reconciliation = outcome.reconciliation
-    load = outcome.load
+    inventory = outcome.inventory
     shares = [
         *(share for table in reconciliation.tables for share in table.shares),
         *reconciliation.unclaimed,
@@ -38,12 +38,13 @@ def inventory_metadata(
         classes[share.storage_class or "none"] += share.size_bytes
     undeclared = undeclared_among([table.table for table in reconciliation.tables], declared)
     metadata: Metadata = {
-        "lakehouse/report": load.report,
-        "lakehouse/report_age_hours": round((now_ms - load.created_ms) / 3_600_000, 3),
-        "lakehouse/objects": load.object_count,
-        "lakehouse/size_bytes": load.size_bytes,
+        "lakehouse/report": inventory.name,
+        "lakehouse/report_age_hours": round(inventory.age_hours(now_ms), 3),
+        "lakehouse/objects": inventory.object_count,
+        "lakehouse/size_bytes": inventory.size_bytes,
         "lakehouse/rows_loaded": outcome.newly_loaded,
         "lakehouse/seconds": round(outcome.seconds, 3),
+        "lakehouse/version": outcome.version,
         "lakehouse/list_requests_saved": reconciliation.list_request_count,
         "lakehouse/tables": len(reconciliation.tables),
         "lakehouse/missing_files": sum(len(table.missing) for table in reconciliation.tables),
@@ -51,8 +52,6 @@ def inventory_metadata(
     }
     if undeclared:
         metadata["lakehouse/not_declared"] = undeclared_sentence(undeclared)
-    if outcome.version is not None:
-        metadata["lakehouse/version"] = outcome.version
     for part, size in sorted(parts.items()):
         metadata[f"lakehouse/bytes_{part}"] = size
     for name, size in sorted(classes.items()):

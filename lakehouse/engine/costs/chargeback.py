@@ -38,7 +38,8 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken, LakehouseError, Refused
 from lakehouse.engine.costs.price_book import load_price_book
 from lakehouse.engine.costs.read_operations import read_operations
-from lakehouse.engine.inventory.reconcile_lake import known_report, reconcile_report
+from lakehouse.engine.inventory.reconcile_lake import reconcile_inventory
+from lakehouse.engine.inventory.table import newest_inventory
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.delta_writes import FrameWrite, write_frame
 from lakehouse.engine.spark.errors import translated
@@ -162,10 +163,10 @@ def _current_charges(
     unread = {each.table.key: str(each.error) for each in readings if each.error}
     charges = operation_charges(operations, tables, book)
     try:
-        report = known_report(lake, now_ms=now_ms)
-        reconciled = reconcile_report(lake, tables.values(), report, now_ms=now_ms)
-        day = day_of(report.created_ms)
-        charges += storage_charges(reconciled, tables, book, day=day, report=report.name)
+        inventory = newest_inventory(lake, now_ms=now_ms)
+        reconciled = reconcile_inventory(lake, tables.values(), inventory, now_ms=now_ms)
+        day = day_of(inventory.created_ms)
+        charges += storage_charges(reconciled, tables, book, day=day, report=inventory.name)
     except LakehouseError as error:
         unread["inventory"] = str(error)
     return charges, unread

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from lakehouse.core.delta.file_columns import made_of_columns
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.objects import StoredObject, is_folder_marker, plausible_ms
-from lakehouse.core.inventory.report_manifest import NEEDED_COLUMNS, Report
+from lakehouse.core.inventory.report_manifest import NEEDED_COLUMNS, WAIT_FOR_NEXT, Report
 from lakehouse.core.text import count_of
 
 _BATCH_ROWS = 65_536
@@ -47,8 +47,7 @@ def stored_objects(
     """
     row_count = 0
     plausible_count = 0
-    names = (*NEEDED_COLUMNS, *_OPTIONAL.values())
-    for columns in column_batches(report, data, where=where, only=names, below=below):
+    for columns in _column_batches(report, data, where=where, below=below):
         other_buckets = set(columns["bucket"]) - {report.bucket}
         if other_buckets:
             raise Refused(
@@ -66,29 +65,29 @@ def stored_objects(
         )
 
 
-def column_batches(
-    report: Report, data: bytes, *, where: str, only: Sequence[str], below: str = ""
+def _column_batches(
+    report: Report, data: bytes, *, where: str, below: str
 ) -> Iterator[Mapping[str, Sequence[Any]]]:
-    """The report's columns that are in `only`, in batches of at most 65,536 rows.
+    """The report's columns that we read, in batches of at most 65,536 rows.
 
     Values are Python objects, and the objects' keys are decoded. Parquet row groups that contain no
     key with the prefix `below` may be skipped. Raises `Refused` if the file cannot be read.
     """
     readers = {"CSV": _csv, "ORC": _orc, "Parquet": partial(_parquet, below=below)}
     read = readers[report.file_format]
-    names = [name for name in report.columns if name in only]
-    needed = [name for name in NEEDED_COLUMNS if name in only]
+    read_columns = (*NEEDED_COLUMNS, *_OPTIONAL.values())
+    names = [name for name in report.columns if name in read_columns]
     try:
         for batch in read(report, data, names):
             columns = {
                 name.lower(): _values(name.lower(), column)
                 for name, column in zip(batch.schema.names, batch.columns, strict=True)
             }
-            missing = [name for name in needed if name not in columns]
+            missing = [name for name in NEEDED_COLUMNS if name not in columns]
             if missing:
                 raise Refused(
                     f"{where} has no column {' and no '.join(missing)}, although the manifest "
-                    "names such a column. Wait for the next report, or run lakehouse inventory scan"
+                    f"names such a column. {WAIT_FOR_NEXT}"
                 )
             if report.file_format == "CSV":
                 # Keys are decoded only once, because an object's name may itself contain escapes.
@@ -99,7 +98,7 @@ def column_batches(
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise Refused(
             f"{where} cannot be read as {report.file_format} ({type(error).__name__}: {error}). "
-            "Wait for the next report, or run lakehouse inventory scan"
+            f"{WAIT_FOR_NEXT}"
         ) from error
 
 

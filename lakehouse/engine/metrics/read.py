@@ -19,7 +19,6 @@ from lakehouse.core.declaration.compaction_policy import LAYERS
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import LakehouseError
-from lakehouse.core.inventory.checks import loads_of
 from lakehouse.core.inventory.objects import PART_GROUPS, Part
 from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.metrics import families
@@ -30,6 +29,7 @@ from lakehouse.engine.costs.chargeback import read_charges
 from lakehouse.engine.costs.read_operations import operations_in_log
 from lakehouse.engine.fleet_from_logs import TableReading, read_fleet
 from lakehouse.engine.ingest.quarantine.entries import quarantine_key, quarantined_count
+from lakehouse.engine.inventory.table import last_inventory_ms
 from lakehouse.engine.journal.journal import recent_vacuums
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.read_each_table import Found, for_each_table
@@ -114,7 +114,7 @@ def read_samples(
         "vacuums", lambda: recent_vacuums(lake.store, since_ms=facts.since_ms)
     )
     facts.stored = facts.read("costs", lambda: _stored_bytes(lake, facts.now_ms)) or {}
-    inventory_ms = facts.read("inventory", lambda: _last_inventory_ms(lake))
+    inventory_ms = facts.read("inventory", lambda: last_inventory_ms(lake))
     samples = list[Sample]()
     for found in fleet.tables:
         samples += _of_table(found, facts, counters)
@@ -202,13 +202,6 @@ def _stored_bytes(lake: Lake, read_ms: int) -> dict[str, dict[str, int]]:
             if charge.part in _PART_NAMES:
                 of_table[_PART_NAMES[charge.part]] += charge.size_bytes or 0
     return sums
-
-
-def _last_inventory_ms(lake: Lake) -> int | None:
-    """The time of the report that was loaded last; `None` if the log records no load."""
-    facts = lake.facts(f"inventory/{lake.store.bucket}")
-    newest = None if facts is None else next(loads_of(facts.history), None)
-    return None if newest is None else newest.created_ms
 
 
 def _of_records(home: Path, declared: Mapping[str, Table], facts: _Facts) -> Iterator[Sample]:

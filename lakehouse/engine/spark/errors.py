@@ -212,7 +212,7 @@ def broken_by(causes: Sequence[Cause], *, operation: str, table_key: str = "TABL
     if cause.condition == "FAILED_READ_FILE.FILE_NOT_EXIST":
         return Broken(
             f"{operation}: data file {file[1]} is in the table's log but not in storage. Run"
-            f" lakehouse inventory scan and lakehouse inventory report {table_key} to find every"
+            f" lakehouse inventory load and lakehouse inventory report {table_key} to find every"
             f" missing file. Then either {restore}"
         )
     if _ARCHIVED.search(all_messages):

@@ -2,8 +2,8 @@
 
 A table borrows a file if it reads the file from another table's folder, as shallow clones do.
 
-1. The newest inventory report of each configuration is read in one pass. It shows which tables
-   exist, and which files each table has. If recent reports show all declared tables, only the
+1. The newest inventory of each configuration is read in one pass. It shows which tables exist,
+   and which files each table has. If recent inventories show all declared tables, only the
    lake's upper folders are searched for further tables; otherwise the whole lake is listed.
 2. Each table's log is read once. It is needed for the vacuum of that table, and it shows which
    files the table borrows.
@@ -12,8 +12,8 @@ A table borrows a file if it reads the file from another table's folder, as shal
    new, have changed, or could not be read are read again.
 
 **Safety properties**
-- A table at most two folders deep is found even if it is not declared, no report shows it, and its
-  first commits are gone (`test_faults.py`, `test_adopted.py`).
+- A table at most two folders deep is found even if it is not declared, no inventory shows it, and
+  its first commits are gone (`test_faults.py`, `test_adopted.py`).
 - A file that another table borrowed counts as borrowed until the end of the run.
 - Nothing is deleted if the lake contains files at the key of a table outside the lake. These files
   may be a shallow clone, whose log this program would never read (`test_adopted.py`).
@@ -36,12 +36,12 @@ from itertools import chain
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import LogFile
-from lakehouse.core.errors import LakehouseError, Refused
-from lakehouse.core.inventory.report_manifest import MAX_REPORT_AGE_HOURS
+from lakehouse.core.errors import Broken, LakehouseError, Refused
+from lakehouse.core.inventory.objects import MAX_AGE_HOURS
 from lakehouse.core.inventory.table_files import table_roots
 from lakehouse.core.vacuum.facts import ASKED_AT_ONCE
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory.stored_reports import ReportRows, newest_report, stamps_of
+from lakehouse.engine.inventory.table import InventoryRows, inventories_of, inventory_table
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.path_resolver import PathResolver, landing_prefixes
 from lakehouse.engine.vacuum.log_state import KnownLog, UnreadLog, read_log, salvage_log
@@ -113,15 +113,15 @@ class LakeFacts:
         """Returns a table's log, and drops it from memory if it was there. `borrowed` is kept."""
         return self._kept.pop(table, None) or self.log(table)
 
-    def report_of(self, table: Table) -> tuple[ReportRows | None, str]:
-        """The newest report that shows a table, if any, and a problem with reports, if any."""
+    def inventory_of(self, table: Table) -> tuple[InventoryRows | None, str]:
+        """The newest inventory that shows a table, if any, and a problem, if any."""
         if table.key in self.lake.elsewhere:
-            return None, "the table is outside the lake, which the lake's reports do not cover"
-        reports, problem = self._reports
-        shown = next((rows for rows in reports if table.key in rows.tables), None)
-        if reports and shown is None and not problem:
+            return None, "the table is outside the lake, which the lake's inventories do not cover"
+        inventories, problem = self._inventories
+        shown = next((rows for rows in inventories if table.key in rows.tables), None)
+        if inventories and shown is None and not problem:
             problem = (
-                f"the report {reports[0].report.name} shows no file of {table.key}: the report is "
+                f"inventory {inventories[0].inventory.name} shows no file of {table.key}: it is "
                 "older than the table, or covers another prefix"
             )
         return shown, problem
@@ -137,12 +137,12 @@ class LakeFacts:
             self._current_ms = now_ms()
             # An upper folder without a log may become a table, so it is checked later, too.
             self._newest = dict.fromkeys(self._folders()) | self._newest
-            shown = (rows.tables for rows in self._reports[0])
+            shown = (rows.tables for rows in self._inventories[0])
             self._read_tables({each.key for each in self.declared}.union(*shown))
         elif self._is_old():
             self._check_for_changes()
-        # Storage is searched for tables that no report shows.
-        self._read_tables(self._unshown if self._reports_suffice(table) else self._listed)
+        # Storage is searched for tables that no inventory shows.
+        self._read_tables(self._unshown if self._inventories_suffice(table) else self._listed)
         self._read_tables(self._inside)
         self._refuse_unread(table.key)
 
@@ -163,34 +163,29 @@ class LakeFacts:
         remember_found(self.lake, new)
 
     @cached_property
-    def _reports(self) -> tuple[list[ReportRows], str]:
-        """The newest report of each configuration, newest first, and the first problem.
+    def _inventories(self) -> tuple[list[InventoryRows], str]:
+        """The newest inventory of each configuration, newest first, and the first problem.
 
         One configuration may not suffice, because its filter may exclude a part of the lake.
         """
-        store = self.lake.store
-        reports = list[ReportRows]()
+        inventories = list[InventoryRows]()
         problem = ""
-        stamps = stamps_of(store)
-        for configuration in dict.fromkeys(name for name, _ in stamps):
-            try:
-                report = newest_report(
-                    store, now_ms=now_ms(), configuration=configuration, stamps=stamps
-                )
-                reports += [ReportRows(store, report)] if report else []
-            except Refused as error:
-                problem = problem or str(error)
-        reports.sort(key=lambda rows: rows.report.created_ms, reverse=True)
-        return reports, problem
+        try:
+            known = self.log(inventory_table(self.lake.store.bucket))
+            for inventory in [] if known is None else inventories_of(known.facts):
+                inventories.append(InventoryRows(self.lake, inventory))
+        except (Refused, Broken) as error:
+            problem = str(error)
+        return inventories, problem
 
-    def _reports_suffice(self, table: Table) -> bool:
-        """Whether recent reports show all declared tables, so that the lake need not be listed.
+    def _inventories_suffice(self, table: Table) -> bool:
+        """Whether recent inventories show all declared tables, so that none must be searched.
 
-        Old reports do not count, because they lack clones that were created later.
+        Old inventories do not count, because they lack clones that were created later.
         """
-        reports, problem = self._reports
+        inventories, problem = self._inventories
         recent = [
-            rows for rows in reports if rows.report.age_hours(now_ms()) <= MAX_REPORT_AGE_HOURS
+            rows for rows in inventories if rows.inventory.age_hours(now_ms()) <= MAX_AGE_HOURS
         ]
         if problem or not recent:
             return False
@@ -203,7 +198,7 @@ class LakeFacts:
 
     @cached_property
     def _unshown(self) -> set[str]:
-        """The tables among the upper folders that are neither declared nor shown by a report."""
+        """The tables among the upper folders that are not declared and that no inventory shows."""
         return with_log(self.lake, [each for each in self._newest if each not in self.tables])
 
     @cached_property
@@ -350,8 +345,8 @@ def upper_folders(lake: Lake, landed: Iterable[str]) -> set[str]:
 def tables_inside(lake: Lake, spread_folders: Set[str]) -> set[str]:
     """The tables nested up to two folders deep in tables outside the lake.
 
-    Neither reports nor listings of the lake show these tables. `spread_folders` are not searched.
-    They are taken for partitions, because one table has so many of them.
+    Neither inventories nor listings of the lake show these tables. `spread_folders` are not
+    searched. They are taken for partitions, because one table has so many of them.
     """
 
     def below(folder: str) -> list[str]:

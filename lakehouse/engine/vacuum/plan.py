@@ -12,7 +12,7 @@ from lakehouse.core.delta.commits import Commits, is_news
 from lakehouse.core.delta.protocol import retention_ms_of
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.derived_increments import consumed_of
-from lakehouse.core.inventory.objects import KnownObjects, StoredObject
+from lakehouse.core.inventory.objects import SETTLED_MS, KnownObjects, StoredObject
 from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.reasons import Reason
 from lakehouse.core.vacuum.candidates import checksum_name
@@ -23,7 +23,7 @@ from lakehouse.core.vacuum.plan import VacuumPlan, plan_vacuum
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.unverified_commits import expected
 from lakehouse.engine.delta_log import history_since
-from lakehouse.engine.inventory.stored_reports import SETTLED_MS, ReportRows, settled_ms
+from lakehouse.engine.inventory.table import InventoryRows
 from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.path_resolver import PathResolver
@@ -38,10 +38,10 @@ _LONGEST_TRANSACTION_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumInputs:
-    """The facts about one table, and the rows of its inventory report."""
+    """The facts about one table, and the rows of its inventory."""
 
     facts: VacuumFacts
-    rows: ReportRows | None
+    rows: InventoryRows | None
 
 
 def plan(
@@ -69,7 +69,7 @@ def plan(
         objects=_objects(lake_facts.lake, inputs, choice.mode), settled_ms=began_ms - SETTLED_MS
     )
     if choice.mode == "INVENTORY" and inputs.rows:
-        listing = replace(listing, settled_ms=settled_ms(inputs.rows.report))
+        listing = replace(listing, settled_ms=inputs.rows.inventory.settled_ms)
     return plan_vacuum(inputs.facts, table, listing, choice=choice, now_ms=began_ms)
 
 
@@ -91,7 +91,7 @@ def gather(lake_facts: LakeFacts, table: Table) -> VacuumInputs | None:
     records = vacuum_records(store, table.key)
     if records:
         _refuse_older_copy(lake_facts.lake, log, records[-1])
-    rows, problem = lake_facts.report_of(table)
+    rows, problem = lake_facts.inventory_of(table)
     # A vacuum sets the declared retention first, so the plan already uses that retention.
     properties = log.facts.snapshot.properties
     properties = {**properties, **table.vacuum.retention_properties(properties)}
@@ -105,8 +105,8 @@ def gather(lake_facts: LakeFacts, table: Table) -> VacuumInputs | None:
         unplaced=lake_facts.unplaced,
         landed=lake_facts.landed,
         false_tables=_false_tables(lake_facts, table.key),
-        report=rows.report if rows else None,
-        report_problem=problem,
+        inventory=rows.inventory if rows else None,
+        inventory_problem=problem,
         records=records,
         needed_since_ms=needed_since_ms,
         needed_because=needed_because,
@@ -161,14 +161,14 @@ def _false_tables(lake_facts: LakeFacts, table: str) -> dict[str, str]:
 
 
 def _objects(lake: Lake, inputs: VacuumInputs, mode: VacuumMode) -> Iterable[StoredObject]:
-    """The objects that a vacuum in this mode considers, from a listing, the report or the log."""
+    """The objects that a vacuum in this mode considers, from a listing, inventory or log."""
     store = lake.store
     facts = inputs.facts
     match mode:
         case "FULL":
             return store.walk(facts.table)
         case "INVENTORY":
-            assert inputs.rows is not None  # the mode is not valid without a report
+            assert inputs.rows is not None  # the mode is not valid without an inventory
             return inputs.rows.below(f"{store.prefix}{facts.table}/")
         case "LITE":
             by_log = objects_by_log(facts, bucket=store.bucket)

@@ -2,7 +2,7 @@
 
 1. This machine's clock is compared with the storage's clock, because the current time, from which
    the retention counts back, comes from this machine, and the files' times come from the storage.
-2. The plan is made from the log, alone or together with an inventory report or a listing. If there
+2. The plan is made from the log, alone or together with an inventory or a listing. If there
    is nothing to delete and no retention to set, only step 6 follows.
 3. If the declared retention differs from the table's retention, the declared value is set. The
    table's lock is taken and held to the end. If the table now has a newer version, the plan is made

@@ -25,14 +25,14 @@ def stored(terminal: Terminal, story: type_of_story) -> Terminal:
 def test_without_a_report_one_is_told_to_scan_and_one_that_is_too_old_is_refused_where_that_is_asked(
     stored: Terminal,
 ) -> None:
-    assert "lakehouse inventory scan" in stored.refused("inventory", "report")
-    stored.run("inventory", "scan")
+    assert "lakehouse inventory load" in stored.refused("inventory", "report")
+    stored.scan()
     assert stored.run("inventory", "report", "--max-age", "1").exit_code == 0
     assert "(limit 0 h)" in stored.refused("inventory", "report", "--max-age", "0")
 
 
 def test_the_report_tells_where_the_bytes_lie(stored: Terminal) -> None:
-    assert stored.run("inventory", "scan").exit_code == 0
+    stored.scan()
     result = stored.run("inventory", "report")
     assert result.exit_code == 0, result.stderr
     rows = [" ".join(line.split()[:6]) for line in result.stdout.splitlines()]
@@ -42,18 +42,22 @@ def test_the_report_tells_where_the_bytes_lie(stored: Terminal) -> None:
     assert "█" in result.stdout and "0.0 h ago" in result.stdout
 
 
-def test_the_parts_sum_to_the_report(stored: Terminal) -> None:
-    scanned = stored.json("inventory", "scan")
+def test_the_parts_sum_to_the_inventory(stored: Terminal) -> None:
+    scanned = stored.scan()
     document = stored.json("inventory", "report")
     shares = [part for table in document["tables"] for part in table["parts"]] + document[
         "unclaimed"
     ]
     for name, total in (("file_count", "object_count"), ("size_bytes", "size_bytes")):
-        assert sum(share[name] for share in shares) == document["report"][total] == scanned[total]
+        assert (
+            sum(share[name] for share in shares)
+            == document["inventory"][total]
+            == getattr(scanned, total)
+        )
 
 
 def test_one_table_is_shown_alone_and_an_unknown_one_is_refused(stored: Terminal) -> None:
-    stored.run("inventory", "scan")
+    stored.scan()
     document = stored.json("inventory", "report", "bronze/orders")
     assert [table["table"] for table in document["tables"]] == ["bronze/orders"] and document[
         "unclaimed"
@@ -63,7 +67,7 @@ def test_one_table_is_shown_alone_and_an_unknown_one_is_refused(stored: Terminal
 
 def test_a_live_file_that_is_missing_is_told_loudly(stored: Terminal) -> None:
     (stored.root / "bronze/orders/d=1/c").unlink()
-    stored.run("inventory", "scan")
+    stored.scan()
     result = stored.run("inventory", "report")
     assert result.exit_code == 1
     assert "bronze/orders: not in storage: 1\n  d=1/c\n" in result.stdout
@@ -76,17 +80,17 @@ def test_a_live_file_that_is_missing_is_told_loudly(stored: Terminal) -> None:
 def test_a_report_that_does_not_cover_a_table_says_so(
     stored: Terminal, story: type_of_story
 ) -> None:
-    stored.run("inventory", "scan")
+    stored.scan()
     story("silver/orders").create().append([("old", 1)])
     result = stored.run("inventory", "report", "silver/orders")
-    assert result.exit_code == 1 and "Does the report cover another prefix?" in result.stderr
+    assert result.exit_code == 1 and "Does it cover another prefix?" in result.stderr
 
 
 def test_a_log_that_cannot_be_read_hides_no_other_table(
     stored: Terminal, story: type_of_story
 ) -> None:
     story("silver/orders").create().append([("a", 1)]).lose(0)
-    stored.run("inventory", "scan")
+    stored.scan()
     document = stored.json("inventory", "report", exit_code=1)
     assert [(table["table"], table["version"]) for table in document["tables"]] == [
         ("bronze/orders", 2),

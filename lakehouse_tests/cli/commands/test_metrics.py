@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from lakehouse.core.inventory.checks import Load
 from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.metrics.families import FILES, METRICS, Sample
 from lakehouse.engine.clock import now_ms
@@ -101,8 +100,7 @@ def test_quarantine_pause_vacuum_and_inventory_are_read_from_log_and_journal(
     store = DiskStore(told.root)
     for started_ms in (1_699_000_000_000, 1_700_000_500_000):
         store.put(f"_lakehouse/vacuums/silver/orders/{started_ms:015}-{'a' * 32}.json", b"{}")
-    load = Load(report="scan/x", created_ms=1_700_000_000_000, object_count=1, size_bytes=1)
-    story("inventory/local").create().commit("WRITE", user_metadata=load.as_text())
+    created_ms = told.scan().created_ms
     found = values(told)
     assert found["lakehouse_quarantined_rows", "bronze/orders"] == 3
     assert ("lakehouse_quarantined_rows", "silver/orders") not in found  # it is never landed
@@ -111,7 +109,7 @@ def test_quarantine_pause_vacuum_and_inventory_are_read_from_log_and_journal(
     }
     assert paused == {"bronze/orders": 0, "silver/orders": 1}
     assert found["lakehouse_table_last_vacuum_timestamp_seconds", "silver/orders"] == 1_700_000_500
-    assert found["lakehouse_inventory_snapshot_timestamp_seconds", ""] == 1_700_000_000
+    assert found["lakehouse_inventory_snapshot_timestamp_seconds", ""] == created_ms / 1_000
     (told.root / "quarantine/bronze/orders/_delta_log" / f"{1:020}.json").write_text("{ damaged")
     found = values(told)
     assert found["lakehouse_table_readable", "quarantine/bronze/orders"] == 0

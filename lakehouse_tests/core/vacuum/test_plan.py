@@ -15,8 +15,7 @@ from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.paths import vector_file
 from lakehouse.core.delta.snapshot import LogFile, LogTail, Snapshot, TableFacts
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.inventory.objects import KnownObjects, Part, StoredObject
-from lakehouse.core.inventory.report_manifest import DataPart, Report
+from lakehouse.core.inventory.objects import Inventory, KnownObjects, Part, StoredObject
 from lakehouse.core.inventory.table_files import Reference, TableFiles
 from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.reasons import Reason
@@ -98,14 +97,8 @@ MANY = replace(
         live={str(number): Reference(size_bytes=5, written_ms=OLD) for number in range(5_000)},
     ),
 )
-DATA = DataPart(key="x", size_bytes=1, md5="")
-REPORT = Report(
-    name="daily/x",
-    bucket="b",
-    created_ms=NOW - 2 * HOUR,
-    file_format="CSV",
-    columns=(),
-    files=(DATA,),
+INVENTORY = Inventory(
+    name="daily/x", created_ms=NOW - 2 * HOUR, object_count=1, size_bytes=1, files=("x",)
 )
 
 
@@ -407,10 +400,10 @@ def test_a_short_retention_that_was_accepted_is_taken() -> None:
 
 
 def test_a_report_without_a_live_file_is_refused_and_storage_without_one_is_broken() -> None:
-    facts = replace(FACTS, report=REPORT)
+    facts = replace(FACTS, inventory=INVENTORY)
     with pytest.raises(
         Refused,
-        match="the report daily/x lacks 1 of the 1 files that the newest version reads, for example live",
+        match="inventory daily/x lacks 1 of the 1 files that the newest version reads, for example live",
     ):
         plan(ALL[1:], facts, mode="INVENTORY")
     with pytest.raises(Broken, match="storage lacks 1 of the 1 files"):
@@ -472,22 +465,22 @@ def test_the_log_alone_tells_what_was_removed_since_the_last_vacuum() -> None:
             "FULL",
             {
                 "LITE": "storage was never searched for orphans",
-                "INVENTORY": "there is no complete report",
+                "INVENTORY": "there is no inventory",
             },
         ),
         (
-            replace(FACTS, report=REPORT),
+            replace(FACTS, inventory=INVENTORY),
             "FULL",
             {"LITE": "storage was never searched for orphans"},
         ),
         (
-            replace(MANY, report=REPORT),
+            replace(MANY, inventory=INVENTORY),
             "INVENTORY",
             {"LITE": "storage was never searched for orphans"},
         ),
-        (replace(FACTS, report=REPORT, records=(past(ended_ms=NOW - 3 * HOUR),)), "LITE", {}),
+        (replace(FACTS, inventory=INVENTORY, records=(past(ended_ms=NOW - 3 * HOUR),)), "LITE", {}),
         (
-            replace(FACTS, report=REPORT, records=(past(ended_ms=NOW - HOUR),)),
+            replace(FACTS, inventory=INVENTORY, records=(past(ended_ms=NOW - HOUR),)),
             "LITE",
             {"INVENTORY": "older than the last vacuum"},
         ),
@@ -507,14 +500,14 @@ def test_the_log_alone_tells_what_was_removed_since_the_last_vacuum() -> None:
             {"LITE": "25 h ago"},
         ),
         (
-            replace(MANY, report=REPORT, records=(past(ended_ms=NOW - 25 * HOUR),)),
+            replace(MANY, inventory=INVENTORY, records=(past(ended_ms=NOW - 25 * HOUR),)),
             "INVENTORY",
             {"LITE": "25 h ago"},
         ),
         (
             replace(
                 FACTS,
-                report=replace(REPORT, created_ms=NOW - 31 * HOUR),
+                inventory=replace(INVENTORY, created_ms=NOW - 31 * HOUR),
                 records=(past(ended_ms=NOW - 40 * HOUR),),
             ),
             "FULL",
@@ -543,9 +536,7 @@ def test_the_cheapest_valid_mode_is_taken(
 
 def test_a_mode_that_is_wanted_is_taken_only_if_it_is_valid() -> None:
     assert choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, requested="LITE").mode == "LITE"
-    with pytest.raises(
-        Refused, match=r"by mode INVENTORY: there is no complete report\. Use LITE, FULL"
-    ):
+    with pytest.raises(Refused, match=r"by mode INVENTORY: there is no inventory\. Use LITE, FULL"):
         choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, requested="INVENTORY")
     with pytest.raises(Refused, match=r"mode is 'ALL'\. Use LITE, INVENTORY, FULL"):
         choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, requested="ALL")  # type: ignore[arg-type]

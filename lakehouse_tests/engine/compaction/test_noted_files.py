@@ -20,8 +20,7 @@ from lakehouse.engine.compaction import current_skip_reasons
 from lakehouse.engine.compaction.noted_files import note_cold_files
 from lakehouse.engine.compaction.run import compact, plan
 from lakehouse.engine.fleet_from_logs import read_fleet
-from lakehouse.engine.inventory.reconcile_lake import known_report, reconcile_report
-from lakehouse.engine.inventory.scan import scan
+from lakehouse.engine.inventory.load import scan
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import S3Store
@@ -41,8 +40,7 @@ COLD = Table(
 
 
 def reconciled(lake: Lake) -> Reconciliation:
-    scan(lake.store, now_ms=now_ms())
-    return reconcile_report(lake, [], known_report(lake, now_ms=now_ms()), now_ms=now_ms())
+    return scan(lake, now_ms=now_ms()).reconciliation
 
 
 def test_a_partition_with_a_file_that_an_inventory_shows_as_cold_is_not_compacted(

@@ -10,7 +10,7 @@ import pytest
 from lakehouse.core.inventory.objects import Part
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory.scan import scan
+from lakehouse.engine.inventory.load import scan
 from lakehouse.engine.lake import open_lake
 from lakehouse_tests.engine.reports import reconciled
 
@@ -48,7 +48,7 @@ def test_what_another_implementation_would_vacuum_is_what_we_tell_to_the_byte(
             {"LAKEHOUSE_ROOT": str(tmp_path / "lake"), "LAKEHOUSE_REPLAY": "off"}, base=tmp_path
         )
     )
-    scanned = scan(lake.store, now_ms=now_ms())
+    scanned = scan(lake, now_ms=now_ms()).inventory
     found = reconciled(lake, now_ms=now_ms())
     [ours] = found.tables
     going = [share for share in ours.shares if share.part in GOING]

@@ -14,7 +14,7 @@ from lakehouse.core.declaration.vacuum_policy import VacuumMode
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.vacuum.plan import VacuumPlan
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory.scan import scan
+from lakehouse.engine.inventory.load import scan
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store import DiskStore
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
@@ -119,7 +119,7 @@ def test_what_a_clone_reads_of_an_adopted_table_is_outside_of_the_inventory_and_
     LogBuilder(lake.store, "gold/clone").create().append(
         [(f"file:{warehouse}/orders/d=1/live", 10)]
     )
-    scan(lake.store, now_ms=now_ms())
+    scan(lake, now_ms=now_ms())
     found = {table.table: table for table in reconciled(lake, tables, now_ms=now_ms()).tables}
     assert (found["gold/clone"].missing, found["gold/clone"].outside_count) == ((), 1)
 

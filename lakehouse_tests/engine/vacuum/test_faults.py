@@ -1,6 +1,6 @@
 """Faults of reports, keys and writers beside, planted: no file that is needed goes, the reason is clear, the next run heals.
 
-No Spark: where a deletion is tried, Delta's answer is taken to be our plan. Reports that are damaged in themselves: `test_inventory.py`.
+No Spark: where a deletion is tried, Delta's answer is taken to be our plan. Reports that are damaged in themselves: `test_reports.py`.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from lakehouse.core.vacuum.plan import VacuumPlan
 from lakehouse.engine import clock
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.unverified_commits import expect_verification, settled
-from lakehouse.engine.inventory.scan import scan
+from lakehouse.engine.inventory.load import scan
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.vacuum import run
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
@@ -41,7 +41,6 @@ from lakehouse_tests.engine.faults import (
     story_of,
     type_of_row,
 )
-from lakehouse_tests.engine.reports import reconciled
 from lakehouse_tests.engine.vacuums import table_of
 from lakehouse_tests.log_builder import START_MS, LogBuilder
 
@@ -70,12 +69,12 @@ UNTRUSTED: dict[str, tuple[Any, Mapping[str, Any], str]] = {
     "ahead": (
         dict,
         {"created_ms": NOW + 3 * HOUR},
-        r"daily/.* time is 1\d\d min ahead of this machine's clock.*FULL",
+        r"daily/.* time is 1\d\d min ahead of this machine's clock",
     ),
     "cut short": (
         lambda row: row if "d=2" not in row["key"] else None,
         {},
-        r"the report .* lacks 1 of the 2 files .* for example d=2/live",
+        r"inventory .* lacks 1 of the 2 files .* for example d=2/live",
     ),
     "no row of the table": (
         lambda row: row if not row["key"].startswith(KEY) else None,
@@ -100,14 +99,18 @@ UNTRUSTED: dict[str, tuple[Any, Mapping[str, Any], str]] = {
     "none of this bucket": (
         dict,
         {"bucket": "another"},
-        r"there is no complete report\. Use .*FULL",
+        r"there is no complete report of configuration 'daily'",
     ),
     "bucket": (
         dict,
         {"manifest": {"sourceBucket": "another"}},
         r"the report lists bucket 'another'",
     ),
-    "unfinished": (dict, {"complete": False}, r"there is no complete report\. Use .*FULL"),
+    "unfinished": (
+        dict,
+        {"complete": False},
+        r"there is no complete report of configuration 'daily'",
+    ),
     "seconds": (
         lambda row: {**row, "last_modified_date": LONG_AGO // 1_000},
         {},
@@ -123,9 +126,12 @@ def test_a_report_that_cannot_be_trusted_is_refused_and_a_listing_does_instead(
     options: Mapping[str, Any],
     said: str,
 ) -> None:
-    report(lake, change, **options)
-    with pytest.raises(Refused, match=said):
+    def used() -> None:
+        report(lake, change, **options)
         planned(lake)
+
+    with pytest.raises(Refused, match=said):
+        used()
     assert paths(planned(lake, "FULL")) == PAST
 
 
@@ -430,10 +436,9 @@ def test_markers_of_folders_are_never_deleted_and_make_no_table(lake: Lake, mode
     assert (paths(found), found.notes) == ([*PAST[:1], "d=1/no_marker_$folder$", *PAST[1:]], ())
     assert {file.name for file in lake.store.list("")}.isdisjoint(MARKERS)
     assert lake.facts("silver/empty") is None
-    scan(lake.store, now_ms=NOW)
-    shown = {table.table: table for table in reconciled(lake, now_ms=NOW).tables}
-    [table] = [shown.pop(KEY)]
-    assert shown == {}
+    shown = {table.table: table for table in scan(lake, now_ms=NOW).reconciliation.tables}
+    table = shown.pop(KEY)
+    assert [*shown] == ["inventory/local"]
     counts = {share.part.name: share.file_count for share in table.shares if share.part}
     assert (counts["FOLDERS"], counts["ORPHANED_OLD"]) == (4, 2)
 

@@ -11,7 +11,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.reconcile import TableShares
 from lakehouse.core.settings import parse_settings
 from lakehouse.core.text import count_of
-from lakehouse.engine.inventory.scan import scan
+from lakehouse.engine.inventory.load import scan
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse_tests import log_builder
 from lakehouse_tests.engine.faults import (
@@ -76,7 +76,7 @@ def spelled(lake: Lake, text: str) -> str:
 
 def scanned(lake: Lake) -> dict[str, TableShares]:
     """The tables by a scan of now."""
-    scan(lake.store, now_ms=NOW)
+    scan(lake, now_ms=NOW)
     return {table.table: table for table in reconciled(lake, now_ms=NOW).tables}
 
 

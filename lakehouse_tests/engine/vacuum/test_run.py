@@ -16,7 +16,7 @@ from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.reasons import Reason
 from lakehouse.core.vacuum.logged_files import AddedByLog
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory.scan import scan
+from lakehouse.engine.inventory.load import scan
 from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum import second_opinion
@@ -54,7 +54,7 @@ def test_what_the_dry_run_names_goes_and_nothing_else(
     lake.store.put("bronze/t/part=1/_SUCCESS", b"")
     lake.store.put("bronze/t/_stage/x", b"1")
     if mode == "INVENTORY":
-        scan(lake.store, now_ms=now_ms())
+        scan(lake, now_ms=now_ms())
     before, files = DeltaTable(uri).to_pyarrow_table().sort_by("id"), stored(lake)
     named = rehearse(LakeFacts(lake, [table]), lambda: spark, table, mode=mode)
     assert stored(lake) == files and named is not None
@@ -149,7 +149,7 @@ def test_files_that_a_clone_reads_stay(lake: Lake, spark: "SparkSession") -> Non
     clone = lake.settings.table_uri("bronze/clone")
     spark.sql(f"CREATE TABLE delta.`{clone}` SHALLOW CLONE delta.`{uri}`")
     DeltaTable(uri).delete()
-    scan(lake.store, now_ms=now_ms())
+    scan(lake, now_ms=now_ms())
     outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="INVENTORY")
     assert outcome.plan.candidates == () and len(rows(spark, clone)) == 4
 
