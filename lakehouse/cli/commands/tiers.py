@@ -1,11 +1,10 @@
 """`lakehouse tiers`: tags removed files, which a lifecycle rule moves to cheaper storage."""
 
 import json
-from typing import Any
 
 import click
 
-from lakehouse.cli.context import complete_table, error_cell, open_declared, print_errors
+from lakehouse.cli.context import complete_table, open_declared, print_errors
 from lakehouse.cli.output import bytes_text, json_option, print_grid, show, write_json
 from lakehouse.core.errors import LakehouseError
 from lakehouse.core.tiers.lifecycle import tier_rule
@@ -38,29 +37,22 @@ def tiers_command(tables: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
             readings.append(Found(table=table, value=value))
         except LakehouseError as error:
             readings.append(Found(table=table, error=error))
-    documents = [_document(each) for each in readings]
+    plans = [each.value for each in readings if each.value is not None]
     if as_json:
-        write_json({"tables": documents})
+        others = [
+            {"table": each.table.key, "reason": each.reason, "sentence": each.sentence}
+            for each in readings
+            if each.value is None
+        ]
+        write_json({"tables": [*(plan.as_json() for plan in plans), *others]})
         return print_errors(readings)
-    rows = [(each["table"], bytes_text(each.get("bytes", 0)), _text(each)) for each in documents]
+    rows = [(plan.table, bytes_text(plan.size_bytes), plan.sentence) for plan in plans]
     print_grid(("table", "bytes", ""), rows, numbers=("bytes",))
-    for each in documents:
-        for name in each.get("tag", ()) if dry_run else ():
-            show(f"{each['table']}/{name}")
-        for name in each.get("untag", ()):
-            show(f"{each['table']}/{name} {'would lose' if dry_run else 'has lost'} the tag")
+    for plan in plans:
+        for name in plan.tag if dry_run else ():
+            show(f"{plan.table}/{name}")
+        for name in plan.untag:
+            show(f"{plan.table}/{name} {'would lose' if dry_run else 'has lost'} the tag")
     show("This rule moves the tagged files. Add it to the lifecycle rules of the bucket:")
-    for line in json.dumps(tier_rule(lake.store.prefix), indent=2).splitlines():
-        show(line)
+    show(json.dumps(tier_rule(lake.store.prefix), indent=2))
     return print_errors(readings)
-
-
-def _document(reading: Found[TierPlan]) -> dict[str, Any]:
-    if reading.value is not None:
-        return reading.value.as_json()
-    return {"table": reading.table.key, "reason": reading.reason, "sentence": reading.sentence}
-
-
-def _text(document: dict[str, Any]) -> str:
-    has_plan = "version" in document or document["reason"] == "NO_TABLE"
-    return document["sentence"] if has_plan else error_cell(document["reason"].capitalize())

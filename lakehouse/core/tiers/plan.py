@@ -68,15 +68,20 @@ def plan_tiers(facts: VacuumFacts, tagged: Set[str], *, now_ms: int) -> TierPlan
             "long removed files stay. Use a value such as 'interval 90 days'"
         )
     sizes = {name_in_table(stone.path): stone.size_bytes for stone in facts.log.snapshot.tombstones}
+    classifier = classifier_of(facts, now_ms=now_ms, horizon_ms=None)
+    stored = StoredObject(bucket="", key="", size_bytes=0, modified_ms=0)
     due = dict[str, int]()
     for name, removed_ms in facts.table_files.tombstones.items():
         if removed_ms is None or removed_ms + retention_ms - now_ms < _LEAST_MS:
             continue
         size_bytes = sizes.get(name)
-        if name not in tagged and (size_bytes is None or size_bytes >= MINIMUM_BYTES):
+        is_small = size_bytes is not None and size_bytes < MINIMUM_BYTES
+        has_reader = facts.needed_since_ms is not None and removed_ms >= facts.needed_since_ms
+        if is_small or has_reader or name in tagged or name in facts.kept_for_versions:
+            continue
+        if classifier.part_of(name, stored) is Part.TOMBSTONED_KEPT:
             due[name] = removed_ms
-    dead = _removed(facts, due.keys(), now_ms=now_ms)
-    oldest_first = sorted(dead, key=lambda name: (due[name], name))[:MOST_FILES]
+    oldest_first = sorted(due, key=lambda name: (due[name], name))[:MOST_FILES]
     untag = tuple(sorted(name for name in tagged if is_needed(facts, name)))
     size_bytes = sum(sizes.get(name) or 0 for name in oldest_first)
     explanation = Reason.NOTHING_TO_TIER.explain(tagged=len(tagged))
@@ -100,18 +105,3 @@ def is_needed(facts: VacuumFacts, name: str) -> bool:
     files = facts.table_files
     is_live = name in files.live or name in files.vectors
     return is_live or facts.other_uses.may_read(files, name)
-
-
-def _removed(facts: VacuumFacts, names: Set[str], *, now_ms: int) -> set[str]:
-    """The names of files that are removed, and that no reader and no kept version needs."""
-    classifier = classifier_of(facts, now_ms=now_ms, horizon_ms=None)
-    kept_names = facts.kept_for_versions
-    stored = StoredObject(bucket="", key="", size_bytes=0, modified_ms=0)
-    removed = set[str]()
-    for name in names:
-        removed_ms = facts.table_files.tombstones.get(name) or 0
-        has_reader = facts.needed_since_ms is not None and removed_ms >= facts.needed_since_ms
-        is_removed = classifier.part_of(name, stored) is Part.TOMBSTONED_KEPT
-        if is_removed and not has_reader and name not in kept_names:
-            removed.add(name)
-    return removed

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.batches import LandedFile
+from lakehouse.core.lifecycle_rules import LifecycleRule
 from lakehouse.core.text import count_of, printable
-from lakehouse.core.tiers.lifecycle import LifecycleRule
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store.s3_objects import read_lifecycle, s3_place
@@ -41,7 +41,7 @@ def expiring_sentence(
             file
             for file in waiting
             if not rule.tags
-            and rule.fits(f"{store.prefix}{folder}/{file.name}", file.size_bytes)
+            and f"{store.prefix}{folder}/{file.name}".startswith(rule.prefix)
             and _expires_ms(rule, file) - now_ms <= _AHEAD_MS
         ]
         if expiring:

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from lakehouse.core.tiers.lifecycle import LifecycleRule, parse_rules
+from lakehouse.core.lifecycle_rules import LifecycleRule, parse_rules
 from lakehouse.engine.store.interface import Store
 from lakehouse.engine.store.mounts import MountedStore
 from lakehouse.engine.store.s3 import S3Store

@@ -16,7 +16,7 @@
 import json
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from contextlib import suppress
 from uuid import uuid4
 
 from lakehouse.core.check_result import CheckResult
@@ -43,7 +43,7 @@ _FOLDER = "_lakehouse/tiers"
 def run(lake_facts: LakeFacts, table: Table, *, dry_run: bool = False) -> TierPlan | None:
     """Tags and untags the files of the plan; returns the plan, or `None` if there is no table.
 
-    A file that no longer exists is omitted from the returned plan. A dry run changes nothing.
+    A dry run changes nothing.
 
     Raises:
         Refused: the table is not on S3, or its retention or a table feature is unknown; otherwise
@@ -64,18 +64,18 @@ def run(lake_facts: LakeFacts, table: Table, *, dry_run: bool = False) -> TierPl
         recorded = _tagged_names(store, table.key)
         if plan.tag:
             earlier_records.append(_record(store, table.key, plan.tag))
-        untagged = _set_tags(lake, table.key, plan.untag, is_tagged=False)
-        tagged = _set_tags(lake, table.key, plan.tag, is_tagged=True)
+        _set_tags(lake, table.key, plan.untag, is_tagged=False)
+        _set_tags(lake, table.key, plan.tag, is_tagged=True)
         gone = {
             name
             for name in recorded - facts.table_files.tombstones.keys()
             if not is_needed(facts, name) and store.stat(f"{table.key}/{name}") is None
         }
-        remaining = (recorded | {*tagged}) - gone - {*plan.untag}
+        remaining = (recorded | {*plan.tag}) - gone - {*plan.untag}
         if remaining:
             _record(store, table.key, sorted(remaining))
         store.delete(earlier_records)
-    return replace(plan, tag=tagged, untag=untagged)
+    return plan
 
 
 def _planned(lake_facts: LakeFacts, table: Table) -> tuple[VacuumFacts, TierPlan] | None:
@@ -96,25 +96,20 @@ def _planned(lake_facts: LakeFacts, table: Table) -> tuple[VacuumFacts, TierPlan
     return inputs.facts, plan_tiers(inputs.facts, tagged, now_ms=now_ms())
 
 
-def _set_tags(
-    lake: Lake, table_key: str, names: Sequence[str], *, is_tagged: bool
-) -> tuple[str, ...]:
-    """Sets or removes the tag; returns the names of the files that still exist."""
+def _set_tags(lake: Lake, table_key: str, names: Sequence[str], *, is_tagged: bool) -> None:
+    """Sets or removes the tag of those files that still exist."""
     place = s3_place(lake.store, table_key)
     assert place is not None
     store, folder = place
     [(key, value)] = TIER_TAG.items()
 
-    def change(name: str) -> bool:
-        try:
+    def change(name: str) -> None:
+        with suppress(FileNotFoundError):
             set_tag(store, f"{folder}/{name}", key, value if is_tagged else None)
-        except FileNotFoundError:
-            return False
-        return True
 
     with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-        exist = [*pool.map(change, names)]
-    return tuple(name for name, exists in zip(names, exist, strict=True) if exists)
+        for _ in pool.map(change, names):
+            pass
 
 
 def check_lifecycle(lake: Lake, snapshot: Snapshot) -> CheckResult:
@@ -135,7 +130,7 @@ def check_lifecycle(lake: Lake, snapshot: Snapshot) -> CheckResult:
     live = LiveObjects(
         table=table,
         folder=f"{store.prefix}{folder}/",
-        sizes=live_sizes(snapshot),
+        names={*live_sizes(snapshot)},
         recorded=_tagged_names(lake.store, table),
         archive=f"{store.prefix}archive/{table}/" if has_archive else "",
     )

@@ -42,7 +42,7 @@ def test_a_bucket_s_rule_that_deletes_live_files_is_an_error_and_a_missing_right
     found = checked()
     assert (found.ok, found.is_error) == (False, True)
     assert found.sentence.startswith(
-        "rule 'tidy' (prefix 'warehouse/') deletes 3 of 3 live files of bronze/orders (for example f"
+        "rule 'tidy' (prefix 'warehouse/') deletes after 30 days: 3 of 3 live files of "
     )
     place = s3_place(lake.store, table.key)
     assert place is not None
