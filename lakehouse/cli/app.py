@@ -48,7 +48,6 @@ _COMMANDS = [
     "metrics",
     "replay",
     "server",
-    "config",
     "doctor",
 ]
 # The module of every other command has the command's name, in `cli/commands`.
@@ -136,8 +135,8 @@ def exit_code_of(run: Callable[[], int | None], *, as_json: bool) -> int:
 def commands() -> None:
     """A lakehouse that maintains itself.
 
-    Settings are LAKEHOUSE_ environment variables (see: lakehouse config). Exit codes: 0 done,
-    1 broken, 2 refused or misused, 75 try again, 130 interrupted.
+    Settings are LAKEHOUSE_ environment variables (see: lakehouse doctor --settings). Exit codes: 0
+    done, 1 broken, 2 refused or misused, 75 try again, 130 interrupted.
     """
 
 

@@ -175,10 +175,10 @@ DOCUMENTS = {
     ),
     "replay": ("lakehouse replay", "The first landed hour and the next one, in UTC."),
     "server": (
-        "lakehouse server start, status, stop",
+        "lakehouse server [start|stop]",
         "`condition` is `running`, `starting`, `died` or `stopped`.",
     ),
-    "config": ("lakehouse config", "Secrets have `value` null."),
+    "doctor_settings": ("lakehouse doctor --settings", "Secrets have `value` null."),
     "doctor": ("lakehouse doctor", "`state` is `ok`, `warning`, `failed` or `skipped`."),
 }
 

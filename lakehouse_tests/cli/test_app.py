@@ -104,8 +104,8 @@ def test_a_setting_that_is_not_accepted_stops_every_command_that_reads_settings(
     for arguments in (
         ["tables"],
         ["health"],
-        ["config"],
-        ["server", "status"],
+        ["doctor", "--settings"],
+        ["server"],
         ["up"],
         ["replay"],
         ["materialize"],
@@ -119,7 +119,7 @@ def test_a_setting_that_is_not_accepted_stops_every_command_that_reads_settings(
     )
 
 
-def test_config_tells_where_each_value_comes_from_and_no_secret(terminal: Terminal) -> None:
+def test_the_doctor_tells_where_each_value_comes_from_and_no_secret(terminal: Terminal) -> None:
     secrets = dict.fromkeys(
         ("AWS_SECRET_ACCESS_KEY", "AWS_SOMETHING_NEW", "SPARK_CONNECT_AUTHENTICATE_TOKEN"), "hush"
     )
@@ -127,11 +127,11 @@ def test_config_tells_where_each_value_comes_from_and_no_secret(terminal: Termin
         "AWS_ENDPOINT_URL": "http://127.0.0.1:9000",
         "LAKEHOUSE_SPARK": "sc://cluster:15002/;user_id=x;x-api-key=hush;use_ssl=true",
     }
-    for arguments in (["config"], ["config", "--json"]):
+    for arguments in (["doctor", "--settings"], ["doctor", "--settings", "--json"]):
         result = terminal.run(*arguments, **secrets, **addresses)
         assert result.exit_code == 0
         assert "hush" not in result.stdout + result.stderr
-    document = terminal.json("config", **secrets, **addresses)
+    document = terminal.json("doctor", "--settings", **secrets, **addresses)
     by_name = {each["name"]: each for each in document["settings"]}
     assert (
         by_name["LAKEHOUSE_SPARK"]["value"]
@@ -163,12 +163,12 @@ def test_a_server_that_was_never_started_is_stopped_and_stopping_it_again_is_fin
         "uptime_seconds": None,
         "keeper_pid": None,
     }
-    for action in ("status", "stop"):
-        assert terminal.json("server", action) == {
+    for action in ([], ["stop"]):
+        assert terminal.json("server", *action) == {
             **status,
             "log": str(terminal.home / "server" / "server.log"),
         }
-    assert "lakehouse server start" in terminal.run("server", "status").stdout
+    assert "lakehouse server start" in terminal.run("server").stdout
     assert "LAKEHOUSE_SPARK" in terminal.refused(
         "server", "start", LAKEHOUSE_SPARK="local[1]"
     )  # nobody would use it
@@ -177,3 +177,4 @@ def test_a_server_that_was_never_started_is_stopped_and_stopping_it_again_is_fin
 def test_a_command_that_went_names_what_replaced_it(terminal: Terminal) -> None:
     said = terminal.refused("inventory", "scan")
     assert "lakehouse inventory scan is gone. Use lakehouse inventory load" in said
+    assert "Use lakehouse server." in terminal.refused("server", "status")

@@ -40,8 +40,8 @@ LOOKS = (
     ("history", "silver/orders"),
     ("compact", "bronze/orders", "--dry-run"),
     ("backtest", "silver/orders", "--min-small-files", "4"),
-    ("server", "status"),
-    ("config",),
+    ("server",),
+    ("doctor", "--settings"),
 )
 
 

@@ -38,7 +38,7 @@ def world(
     world.ask("materialize", "key:bronze/*")
     with world:
         yield world
-    assert world.ask("server", "status")["condition"] == "running"
+    assert world.ask("server")["condition"] == "running"
     assert world.processes() == []
 
 

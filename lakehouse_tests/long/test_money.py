@@ -37,7 +37,7 @@ A = Table(
     owner="team-a",
 )
 TABLES = {key: replace(A, key=key) for key in ("bronze/a", "bronze/b", "silver/c")}
-KNOWN = [*TABLES, CHARGEBACK]
+KNOWN = [*TABLES, CHARGEBACK, "inventory/local"]
 
 
 class Quarter:

@@ -1,18 +1,20 @@
-"""`lakehouse doctor`: checks a configuration from end to end, and prints the findings."""
+"""`lakehouse doctor`: checks a configuration from end to end, or shows its settings."""
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import click
 
 from lakehouse.cli.context import settings_in_force
-from lakehouse.cli.output import attributes, json_option, show, write_json
+from lakehouse.cli.output import attributes, json_option, print_grid, show, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.doctor_verdicts import Doubt, Finding, Verdict
 from lakehouse.core.errors import LakehouseError, Refused
-from lakehouse.core.settings import Settings
+from lakehouse.core.s3_address import S3_ENDPOINTS
+from lakehouse.core.settings import ACCEPTED, Settings
 from lakehouse.core.text import count_of
 from lakehouse.engine.declared_tables import declared_tables
 from lakehouse.engine.doctor.machine_checks import Examination, check_machine
@@ -22,19 +24,44 @@ from lakehouse.engine.lake import Lake, open_lake
 _STYLES = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "dim"}
 
 
-@click.command("doctor", epilog="Examples: lakehouse doctor; lakehouse doctor --no-spark --json")
+# A parameter in the address of a Spark Connect server, except the three that are never secret. The
+# values of all others are hidden: `token` is a secret, and a parameter that PySpark does not know
+# becomes a header, which may be a secret.
+_PARAMETER = re.compile(r";(?!(?:use_ssl|user_id|user_agent)=)([^=;]*)=[^;]*")
+# The variables of libraries whose values are shown. All others are shown as set or not set.
+_SHOWN = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", *S3_ENDPOINTS)
+_SECRETS = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "SPARK_CONNECT_AUTHENTICATE_TOKEN",
+)
+
+
+@click.command(
+    "doctor", epilog="Examples: lakehouse doctor --no-spark; lakehouse doctor --settings"
+)
 @click.option(
     "--spark/--no-spark",
     "with_spark",
     default=True,
     help="Also check Spark. With LAKEHOUSE_SPARK=server, a stopped server is started for this.",
 )
+@click.option(
+    "--settings",
+    "settings_only",
+    is_flag=True,
+    help="Check nothing. Show the settings in force and where each comes from, without secrets.",
+)
 @json_option
-def doctor_command(with_spark: bool, as_json: bool) -> int:
+def doctor_command(with_spark: bool, settings_only: bool, as_json: bool) -> int:
     """Check this configuration from end to end: machine, storage, tables, Dagster and Spark.
 
     Test files are written to the lake and deleted again. The exit code is 2 if a check failed.
     """
+    if settings_only:
+        _show_settings(settings_in_force(), as_json=as_json)
+        return 0
     examination = Examination(show=show_nothing if as_json else show_finding)
     settings = _settings(examination)
     if settings is not None:
@@ -47,6 +74,46 @@ def doctor_command(with_spark: bool, as_json: bool) -> int:
         warnings = count_of(document["warnings"], "warning")
         show(f"{checks}: {document['failed']} failed, {warnings}")
     return Refused.exit_code if document["failed"] else 0
+
+
+def _show_settings(settings: Settings, *, as_json: bool) -> None:
+    values = settings.as_environ()
+    ours = [
+        {
+            "name": name,
+            "value": _masked(values[name]),
+            "source": "environment" if os.environ.get(name) else "default",
+            "default": default,
+            "accepted": accepted,
+        }
+        for name, (default, accepted) in ACCEPTED.items()
+    ]
+    names = dict.fromkeys(
+        (*_SECRETS, *_SHOWN, *sorted(name for name in os.environ if name.startswith("AWS_")))
+    )
+    others = list[dict[str, Any]]()
+    for name in names:
+        value = os.environ.get(name)
+        is_shown = bool(value) and name in _SHOWN
+        others.append({"name": name, "set": bool(value), "value": value if is_shown else None})
+    if as_json:
+        write_json({"settings": ours, "others": others})
+        return
+    heads = ("name", "value", "source", "accepted")
+    print_grid(heads, [[each[head] for head in heads] for each in ours])
+    show()
+    print_grid(("read by libraries", ""), [(each["name"], _value_text(each)) for each in others])
+
+
+def _masked(value: str) -> str:
+    """The value of a setting. The values of its parameters, such as tokens, become `***`."""
+    return _PARAMETER.sub(r";\1=***", value)
+
+
+def _value_text(variable: Mapping[str, Any]) -> str:
+    if variable["value"]:
+        return variable["value"]
+    return "(set)" if variable["set"] else "(not set)"
 
 
 def document_of(findings: Sequence[Finding]) -> dict[str, Any]:

@@ -21,49 +21,32 @@ _MEANING = {
 }
 
 
-@click.group("server", epilog="Example: lakehouse server start")
-def server_command() -> None:
-    """Start or stop the Spark Connect server, or show its state.
-
-    With LAKEHOUSE_SPARK=server, a command that needs Spark (for example materialize) starts the
-    server if it is stopped, and stops it again when the command ends.
-    """
-
-
-@server_command.command("start", epilog="Example: lakehouse server start --json")
+@click.command("server", epilog="Example: lakehouse server start")
+@click.argument("action", required=False, type=click.Choice(["start", "stop"]))
 @json_option
-def start_command(as_json: bool) -> None:
-    """Start the server, unless it runs. A new server runs until `lakehouse server stop`."""
-    settings = settings_in_force()
-    if settings.spark != "server":
-        raise Refused(
-            "server start: LAKEHOUSE_SPARK names another Spark. Use LAKEHOUSE_SPARK=server"
-        )
-    if server.status(settings).condition in ("stopped", "died"):
-        tell("starting the Spark Connect server (a few seconds)")
-    _show(settings, server.start(settings), as_json=as_json)
+def server_command(action: str | None, as_json: bool) -> None:
+    """Start or stop the Spark Connect server, and show its state, its address and its log.
 
-
-@server_command.command("status", epilog="Example: lakehouse server status")
-@json_option
-def status_command(as_json: bool) -> None:
-    """Show the state of the server, its address and its log. The exit code is 0 for every state."""
-    settings = settings_in_force()
-    _show(settings, server.status(settings), as_json=as_json)
-
-
-@server_command.command("stop", epilog="Example: lakehouse server stop")
-@json_option
-def stop_command(as_json: bool) -> None:
-    """Stop the server.
-
-    Refused if another process supervises the server (make run, dagster dev or a command): use
-    Ctrl-C where that process runs.
+    A server that is started here runs until it is stopped. With LAKEHOUSE_SPARK=server, a command
+    that needs Spark (for example materialize) starts the server if it is stopped, and stops it
+    again when the command ends. A server that another process supervises (make run, dagster dev or
+    a command) is not stopped here: use Ctrl-C where that process runs.
     """
     settings = settings_in_force()
-    if not server.stop(settings):
-        tell("there was no server to stop")
-    _show(settings, server.status(settings), as_json=as_json)
+    state = server.status(settings)
+    if action == "start":
+        if settings.spark != "server":
+            raise Refused(
+                "server start: LAKEHOUSE_SPARK names another Spark. Use LAKEHOUSE_SPARK=server"
+            )
+        if state.condition in ("stopped", "died"):
+            tell("starting the Spark Connect server (a few seconds)")
+        state = server.start(settings)
+    if action == "stop":
+        if not server.stop(settings):
+            tell("there was no server to stop")
+        state = server.status(settings)
+    _show(settings, state, as_json=as_json)
 
 
 def _show(settings: Settings, state: ServerState, *, as_json: bool) -> None:

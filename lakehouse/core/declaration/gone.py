@@ -55,6 +55,8 @@ GONE: dict[str, str] = {
         "Use LAKEHOUSE_COMPACTION_BUDGET_USD for a limit per hour, and lakehouse costs to see what "
         "a month costs."
     ),
+    "lakehouse config": "Use lakehouse doctor --settings.",
+    "lakehouse server status": "Use lakehouse server.",
     "lakehouse inventory scan": "Use lakehouse inventory load.",
     "prices.toml.usd_per_1000_tag_months": "Remove it. Tags are not charged.",
     "prices.toml.usd_per_million_listed": "Remove it. Reports are not charged.",
