@@ -101,10 +101,6 @@ class Reason(Enum):
     )
     PAUSED = "paused since {since:time}, {until}{why}"
     RECOMMEND_ONLY = "{why}. To run the plan, use lakehouse compact {table}"
-    BREAKER_CLOSED = (
-        "the breaker is closed: {failures:failure} in a row, {times:pointless rewrite} in a row; "
-        "{limit} of either kind open it"
-    )
     BREAKER_OPEN = (
         "{count:compaction} in a row failed, {conflicts} of them lost to other writers "
         "({bytes:size} and {seconds} s wasted). The breaker is open for {hours} h, until "
@@ -162,10 +158,6 @@ class Reason(Enum):
         "retention, mode {mode})"
     )
     ALL_STAY = "the last check before the deletion kept all {files:file} of the plan"
-    HELD_FOR_READERS = (
-        "files removed after {since:time} are kept for readers that have not read them yet: "
-        "{readers}"
-    )
 
     # Reasons of a plan for storage classes.
     TIER_DUE = (

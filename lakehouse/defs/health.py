@@ -266,11 +266,11 @@ def _breaker(table: Table, lake: Lake, assessed: Assessment) -> CheckResult:
         "rewrites_in_a_row": rewrites.times,
         "rewritten_bytes": rewrites.bytes_rewritten,
     }
-    if state.retry_at_ms is not None:
+    sentence = f"the breaker is closed; pointless rewrites in a row: {rewrites.times}"
+    if state is not None:
         numbers["retry_at_ms"] = state.retry_at_ms
-    return CheckResult(
-        name="breaker", ok=state.position == "closed", sentence=state.sentence, numbers=numbers
-    )
+        sentence = state.sentence
+    return CheckResult(name="breaker", ok=state is None, sentence=sentence, numbers=numbers)
 
 
 def _quarantine(table: Table, lake: Lake) -> CheckResult:

@@ -50,18 +50,18 @@ NO_REWRITES = Rewrites()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerState(Explained):
-    """Whether earlier compactions allow another one.
+    """A breaker that is not closed. `retry_at_ms` is the time from which one attempt is allowed."""
 
-    `retry_at_ms` is the time from which one attempt is allowed; `None` if the breaker is closed.
-    """
-
-    position: Literal["closed", "open", "half open"]
-    retry_at_ms: int | None = None
+    position: Literal["open", "half open"]
+    retry_at_ms: int
 
 
-def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: int) -> BreakerState:
-    """The breaker of a table at `now_ms`, from tries in any order. The last try of each run counts.
+def assess_breaker(
+    tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: int
+) -> BreakerState | None:
+    """The breaker of a table at `now_ms`, or `None` if it is closed.
 
+    The tries are in any order; the last try of each run counts.
     If a person started a compaction, only its success counts. Tries that ended after `now_ms` were
     recorded before a clock was set back, and are ignored.
     """
@@ -93,10 +93,7 @@ def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: i
             _pause_after(Reason.REWRITE_LOOP, rewrites.times, rewrites.last_ms, **numbers)
         )
     if not causes:
-        closed = Reason.BREAKER_CLOSED.explain(
-            failures=len(failed), times=rewrites.times, limit=TRIES_ALLOWED
-        )
-        return BreakerState(position="closed", explanation=closed)
+        return None
     retry_at_ms, explanation = max(causes, key=itemgetter(0))
     if now_ms < retry_at_ms:
         return BreakerState(position="open", explanation=explanation, retry_at_ms=retry_at_ms)

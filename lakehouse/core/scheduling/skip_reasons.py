@@ -21,7 +21,7 @@ def find_hold(
 ) -> Explanation | None:
     """Why the sensor skips `table` at `now_ms`, or `None`.
 
-    A half-open or unknown (`None`) breaker is no reason to skip.
+    A half-open, closed or unknown (`None`) breaker is no reason to skip.
     """
     policy = policy_for(table.layer, table.compaction)
     breaker_hold = breaker.explanation if breaker and breaker.position == "open" else None

@@ -33,8 +33,8 @@ def breaker_of(
     *,
     failures: Sequence[CompactionTry] | None = None,
     rewrites: Rewrites | None = None,
-) -> BreakerState:
-    """The table's breaker, from the failures in the journal and the rewrites in the log.
+) -> BreakerState | None:
+    """The table's breaker (`None` if closed), from failures in the journal and the log's rewrites.
 
     Without a `history`, only the failures in the journal count. If the caller does not pass
     `failures` and `rewrites`, they are read from the journal and the history.

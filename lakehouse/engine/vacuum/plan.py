@@ -14,7 +14,7 @@ from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.derived_increments import consumed_of
 from lakehouse.core.inventory.objects import SETTLED_MS, KnownObjects, StoredObject
 from lakehouse.core.journal_records import VacuumRecord
-from lakehouse.core.reasons import Reason
+from lakehouse.core.text import utc_text
 from lakehouse.core.vacuum.candidates import checksum_name
 from lakehouse.core.vacuum.facts import VacuumFacts
 from lakehouse.core.vacuum.logged_files import objects_by_log
@@ -265,7 +265,10 @@ def _needed_by_readers(
         return None, ""
     since_ms = min(needed_since_ms.values()) - _LONGEST_TRANSACTION_MS
     readers = ", ".join(sorted(needed_since_ms))
-    return since_ms, Reason.HELD_FOR_READERS.explain(since=since_ms, readers=readers).sentence
+    return since_ms, (
+        f"files removed after {utc_text(since_ms)} are kept for readers that have not read them "
+        f"yet: {readers}"
+    )
 
 
 def _commits_after(lake: Lake, log: KnownLog, version: int | None) -> Commits:

@@ -334,7 +334,7 @@ def test_hadoops_checksum_goes_with_its_file_and_only_then() -> None:
 
 
 def test_what_readers_have_not_read_stays_and_they_are_named() -> None:
-    held = Reason.HELD_FOR_READERS.explain(since=0, readers="silver/r").sentence
+    held = "files are kept for readers: silver/r"
     found = plan(ALL, replace(FACTS, needed_since_ms=OLD - DAY, needed_because=held))
     assert (found.candidates, found.sentence.endswith(f"; {held}")) == ((), True)
 
