@@ -58,35 +58,17 @@ def define(settings: Settings, selection: Sequence[Table] | None = None) -> dg.D
     tables = tables_of(settings) if selection is None else selection
     resources = lake_resources(settings)
     lake = lake_of(settings, resources, tables)
-    adopted = [table for table in tables if isinstance(table.write, Adopted)]
-    written_here = [table for table in tables if not isinstance(table.write, Adopted)]
-    with_archive = [table for table in tables if table.archive is not None]
-    with_ttl = [table for table in tables if table.ttl is not None]
-    tiered = [table for table in tables if table.vacuum.tiers and lake.on_s3(table.key)]
-    assets: list[Any] = [
-        *landing_assets(tables, lake),
-        *(table_asset(table, lake, tables) for table in written_here),
-        *(observed_asset(table, lake) for table in adopted),
-        *(compaction_asset(table, lake) for table in tables),
-        *(archive_asset(table, lake, tables) for table in with_archive),
-        *(ttl_asset(table, lake) for table in with_ttl),
-        *(vacuum_asset(table, lake, lambda: (lake, tables)) for table in tables),
-        *(tiers_asset(table, lambda: (lake, tables)) for table in tiered),
-    ]
+    assets: list[Any] = [*landing_assets(tables, lake), *_assets_of_tables(tables, lake)]
     sensors: list[dg.SensorDefinition] = [*replay_sensors(settings)]
     schedules = [*compaction_schedules(tables, lake)]
+    adopted = [table for table in tables if isinstance(table.write, Adopted)]
     if adopted:
         sensors.append(observation_sensor(adopted, lake))
     if any(table.source is not None for table in tables):
         sensors.append(landing_sensor(tables, lake))
     if tables:
-        inventory = inventory_key(lake)
-        automated = [inventory, *map(table_key, written_here), *map(vacuum_key, tables)]
-        automated += [report_key(), *map(archive_key, with_archive), *map(ttl_key, with_ttl)]
-        automated += map(tiers_key, tiered)
-        automated.append(costs_key())
         sensors += [
-            automation_sensor(automated),
+            automation_sensor(_automated_keys(tables, lake)),
             compaction_sensor(tables, lake),
             inventory_sensor(lake),
         ]
@@ -96,7 +78,7 @@ def define(settings: Settings, selection: Sequence[Table] | None = None) -> dg.D
             records_asset(settings),
             inventory_asset(tables, lake),
             chargeback_asset(tables, lake),
-            report_asset(lambda: (lake, tables), after=[inventory]),
+            report_asset(lambda: (lake, tables), after=[inventory_key(lake)]),
         ]
     return dg.Definitions(
         assets=assets,
@@ -106,6 +88,37 @@ def define(settings: Settings, selection: Sequence[Table] | None = None) -> dg.D
         resources=resources,
         executor=dg.in_process_executor,
     )
+
+
+def _assets_of_tables(tables: Sequence[Table], lake: Any) -> Iterable[Any]:
+    """The assets of each table, and of each operation on it."""
+    for table in tables:
+        if isinstance(table.write, Adopted):
+            yield observed_asset(table, lake)
+        else:
+            yield table_asset(table, lake, tables)
+        yield compaction_asset(table, lake)
+        yield vacuum_asset(table, lake, lambda: (lake, tables))
+        if table.archive is not None:
+            yield archive_asset(table, lake, tables)
+        if table.ttl is not None:
+            yield ttl_asset(table, lake)
+        if _has_tiers(table, lake):
+            yield tiers_asset(table, lambda: (lake, tables))
+
+
+def _automated_keys(tables: Sequence[Table], lake: Any) -> list[dg.AssetKey]:
+    """The assets that follow their inputs or the time; other assets have sensors of their own."""
+    keys = [inventory_key(lake), report_key(), costs_key(), *map(vacuum_key, tables)]
+    keys += [table_key(table) for table in tables if not isinstance(table.write, Adopted)]
+    keys += [archive_key(table) for table in tables if table.archive is not None]
+    keys += [ttl_key(table) for table in tables if table.ttl is not None]
+    keys += [tiers_key(table) for table in tables if _has_tiers(table, lake)]
+    return keys
+
+
+def _has_tiers(table: Table, lake: Any) -> bool:
+    return bool(table.vacuum.tiers) and lake.on_s3(table.key)
 
 
 def replay_sensors(settings: Settings) -> Iterable[dg.SensorDefinition]:

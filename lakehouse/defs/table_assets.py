@@ -65,33 +65,44 @@ def table_asset(table: Table, lake: Lake, tables: Sequence[Table] = ()) -> dg.As
     def write(
         context: dg.AssetExecutionContext, spark: LazyPySparkResource
     ) -> Iterator[dg.MaterializeResult[Any]]:
-        from lakehouse.engine.evolution.compare import with_waiting_change
-        from lakehouse.engine.ingest.write import write_table
-
-        with errors_for_dagster(context):
-            session = open_session(context, spark)
-            evolution = _follow_declaration(lake, session, table, tables, context)
-            outcome = write_table(lake, session, table, tell=context.log.info)
-            outcome = with_waiting_change(lake, table, outcome)
-            facts, compaction_error = compact_after_write(context, table, lake, spark, outcome)
-        _log_outcome(context, table, outcome)
-        if outcome.reason is Reason.INPUTS_UNCHANGED:
-            tag_as_read_nothing(context.instance, context.run.run_id, table)
-        if facts is not None:
-            assessed = assess(lake, table, facts)
-            hand_on(context.run.run_id, table, assessed)
-            metadata = {**table_metadata(table, assessed), **write_metadata(outcome), **evolution}
-            yield dg.MaterializeResult(
-                metadata=metadata,
-                data_version=dg.DataVersion(data_version(facts)),
-                tags=code_tags(outcome),
-            )
-        # The run fails only now, after the write was recorded.
-        if compaction_error is not None:
-            with errors_for_dagster(context):
-                raise compaction_error
+        yield from _materialize(context, spark, table, lake, tables)
 
     return write
+
+
+def _materialize(
+    context: dg.AssetExecutionContext,
+    spark: LazyPySparkResource,
+    table: Table,
+    lake: Lake,
+    tables: Sequence[Table],
+) -> Iterator[dg.MaterializeResult[Any]]:
+    """Writes the table in a run of its asset, and compacts it if its strategy says so."""
+    from lakehouse.engine.evolution.compare import with_waiting_change
+    from lakehouse.engine.ingest.write import write_table
+
+    with errors_for_dagster(context):
+        session = open_session(context, spark)
+        evolution = _follow_declaration(lake, session, table, tables, context)
+        outcome = write_table(lake, session, table, tell=context.log.info)
+        outcome = with_waiting_change(lake, table, outcome)
+        facts, compaction_error = compact_after_write(context, table, lake, spark, outcome)
+    _log_outcome(context, table, outcome)
+    if outcome.reason is Reason.INPUTS_UNCHANGED:
+        tag_as_read_nothing(context.instance, context.run.run_id, table)
+    if facts is not None:
+        assessed = assess(lake, table, facts)
+        hand_on(context.run.run_id, table, assessed)
+        metadata = {**table_metadata(table, assessed), **write_metadata(outcome), **evolution}
+        yield dg.MaterializeResult(
+            metadata=metadata,
+            data_version=dg.DataVersion(data_version(facts)),
+            tags=code_tags(outcome),
+        )
+    # The run fails only now, after the write was recorded.
+    if compaction_error is not None:
+        with errors_for_dagster(context):
+            raise compaction_error
 
 
 def _follow_declaration(
