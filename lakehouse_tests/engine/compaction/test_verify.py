@@ -117,7 +117,8 @@ def test_an_undone_compaction_gives_an_append_downstream_no_row_twice(
     assert _rows(lake, copies.key) == _rows(lake) == [*ROWS, (1000, 0), (1001, 0)]
 
 
-@pytest.mark.parametrize("is_faulty", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("is_faulty", [True, False])
 def test_a_commit_whose_run_ended_before_it_was_verified_is_verified_by_the_next(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, is_faulty: bool
 ) -> None:

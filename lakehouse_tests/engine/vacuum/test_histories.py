@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [2])
 def test_no_version_within_the_retention_loses_a_row(
     lake: Lake, spark: "SparkSession", seed: int

@@ -101,6 +101,7 @@ def test_a_file_so_deep_that_delta_takes_it_for_anothers_folder_goes_and_the_oth
     assert before - stored(lake) == {deep}
 
 
+@pytest.mark.long
 def test_deletion_vectors_and_change_data_go_with_their_versions(
     lake: Lake, spark: "SparkSession"
 ) -> None:
