@@ -50,8 +50,7 @@ class NetBenefit:
         """Benefit, cost and ratio as text."""
         return (
             f"saves {usd_text(self.benefit_usd_per_day)} USD a day and costs "
-            f"{usd_text(self.cost_usd)} USD, "
-            f"ratio {self.ratio:.3g}"
+            f"{usd_text(self.cost_usd)} USD, ratio {usd_text(self.ratio)}"
         )
 
 
@@ -158,7 +157,7 @@ def net_benefit_cells(net_benefit: NetBenefit | None) -> tuple[str, ...]:
     if net_benefit is None:
         return ("-",) * 3
     numbers = (net_benefit.benefit_usd_per_day, net_benefit.cost_usd, net_benefit.ratio)
-    return tuple(f"{number:.3g}" for number in numbers)
+    return tuple(map(usd_text, numbers))
 
 
 def _figures(snapshot: Snapshot, plan: CompactionPlan) -> dict[str, Any]:

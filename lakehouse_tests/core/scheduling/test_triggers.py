@@ -22,7 +22,13 @@ from lakehouse.core.scheduling.table_decision import (
     find_trigger,
     is_due,
 )
-from lakehouse.core.scheduling.table_state import NetBenefit, OnceCold, TableState, state_of
+from lakehouse.core.scheduling.table_state import (
+    NetBenefit,
+    OnceCold,
+    TableState,
+    net_benefit_cells,
+    state_of,
+)
 from lakehouse_tests.core.example_snapshots import (
     NO_PAST,
     POLICY,
@@ -300,3 +306,9 @@ def test_what_is_not_known_is_not_guessed(unknown: str) -> None:
 
 def test_nothing_to_do_is_worth_nothing() -> None:
     assert NetBenefit(benefit_usd_per_day=1.0, cost_usd=0.0).ratio == 0
+
+
+def test_no_cell_shows_an_exponent() -> None:
+    benefit = NetBenefit(benefit_usd_per_day=0.000012345, cost_usd=3.39e-06)
+    assert net_benefit_cells(benefit) == ("0.0000123", "0.00000339", "3.64")
+    assert benefit.sentence.endswith("costs 0.00000339 USD, ratio 3.64")
