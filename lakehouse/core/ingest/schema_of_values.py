@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from lakehouse.core.ingest.records import MAX_RECORD_BYTES
 from lakehouse.core.ingest.undeclared import NO_NAME
 
 _WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})")
@@ -72,6 +73,7 @@ def with_valid_names(types: Mapping[str, str]) -> SuggestedSchema:
 
 def csv_schema(text: str) -> SuggestedSchema:
     """The schema of CSV text with a header, by the values of all its records."""
+    csv.field_size_limit(MAX_RECORD_BYTES)  # with another delimiter, a wide record is one field
     delimiter = _delimiter(text)
     header, *records = csv.reader(text.splitlines(keepends=True), delimiter=delimiter)
     names = [name.strip() or f"_c{place}" for place, name in enumerate(header)]

@@ -13,6 +13,7 @@ from lakehouse.core.ingest.schema_of_values import (
     json_schema,
     with_valid_names,
 )
+from lakehouse.core.text import first_names
 from lakehouse.engine.ingest.landed_contents import compression_of
 
 # The values of this much text decide.
@@ -45,7 +46,11 @@ def file_schema(name: str, data: bytes) -> FileSchema:
             " JSON, CSV, Parquet or Avro file"
         ) from error
     if not found.schema.types:
-        raise Refused(f"schema {name}: it has no field that can be a column. Use another file")
+        names = first_names([repr(each[:80]) for each in found.schema.left_out])
+        raise Refused(
+            f"schema {name}: no field of it can be a column{f': {names}' if names else ''}. Use "
+            "another file, or other names. Blanks do not separate fields"
+        )
     return found
 
 

@@ -32,12 +32,11 @@ from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.batches import (
     Batch,
-    KnownFile,
     Ledger,
     SetAside,
     fingerprint,
-    may_be_same,
 )
+from lakehouse.core.ingest.choose_files import files_that_wait
 from lakehouse.core.ingest.outcome import QuarantineReview
 from lakehouse.core.ingest.records import with_renamed_fields
 from lakehouse.core.ingest.retried_lines import (
@@ -51,14 +50,14 @@ from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest.loaded_batches import last_loaded, unfinished_batch
 from lakehouse.engine.ingest.parse_lines import depends_on_declaration
 from lakehouse.engine.ingest.quarantine.entries import RETRIED_AS, quarantine_key
-from lakehouse.engine.journal.planned_batches import PlannedBatches
+from lakehouse.engine.journal.planned_batches import PlannedBatches, landed_file
 from lakehouse.engine.lake import TableSession
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.frames import table_at, temporary_view
 from lakehouse.engine.spark.temporary_confs import READ_WHOLE, USER_METADATA, session_confs
-from lakehouse.engine.store import Store, StoredFile
+from lakehouse.engine.store import StoredFile
 from lakehouse.engine.table_lock import hold
 
 if TYPE_CHECKING:
@@ -213,7 +212,7 @@ def _why_kept(session: TableSession, lines: "DataFrame", ledger: Ledger) -> "Col
     if not _copies_rows(session):
         return why
     sources = [row[0] for row in lines.select("source_file").distinct().collect()]
-    gone = [path for path in sources if not _is_unchanged(session.lake.store, path, ledger)]
+    gone = [path for path in sources if not _is_unchanged(session, path, ledger)]
     return why.when(F.col("source_file").isin(*gone), _SOURCE_GONE) if gone else why
 
 
@@ -256,7 +255,7 @@ def _land_marked(session: TableSession, ledger: Ledger, left: Counter[str]) -> d
     for path, lines in files.items():
         if not _was_loaded(path, ledger) and store.stat(path) is None:
             source = lines[0]["source_file"]
-            if _copies_rows(session) and not _is_unchanged(store, source, ledger):
+            if _copies_rows(session) and not _is_unchanged(session, source, ledger):
                 left[_SOURCE_GONE] += len(lines)
                 continue
             store.put_if_absent(path, _content(session, lines))
@@ -295,19 +294,14 @@ def _was_loaded(path: str, ledger: Ledger) -> bool:
     return fingerprint(path) in ledger.forgotten or (known is not None and known.is_taken)
 
 
-def _is_unchanged(store: Store, path: str, ledger: Ledger) -> bool:
+def _is_unchanged(session: TableSession, path: str, ledger: Ledger) -> bool:
     """Whether a loaded file is still in storage as it was loaded."""
     known = ledger.seen.get(path)
-    return known is not None and known.is_taken and _is_same(store.stat(path), known.as_loaded)
-
-
-def _is_same(file: StoredFile | None, known: KnownFile) -> bool:
-    if file is None or file.size_bytes != known.size_bytes:
+    stored = session.lake.store.stat(path)
+    if known is None or not known.is_taken or known.loaded is not None or stored is None:
         return False
-    has_etags = bool(file.etag and known.etag)
-    return may_be_same(file.etag, known.etag) and (
-        has_etags or file.modified_ms == known.modified_ms
-    )
+    landing = session.table.landing
+    return not files_that_wait([landed_file(stored, landing)], ledger, landing)
 
 
 def _files_to_retry(
