@@ -104,8 +104,6 @@ MUTANTS = [
         ("_refuse_unsafe", never_raises()), ("_refuse_gaps", returns("None"))),
     *_of("core.inventory.classify", "core/inventory/test_reconcile.py",
         ("ObjectClassifier._is_kept", returns("False")), ("ObjectClassifier.part_of", reads("_borrowed", "False"))),
-    *_of("core.inventory.expired_scans", "core/inventory/test_checks.py",
-        ("expired", reads("reports_ms", "True"))),
     *_of("engine.vacuum.recheck", "engine/vacuum/test_meanwhile.py",
         ("Recheck.still_deletable", drops("_ask_the_lake")),
         ("Recheck.still_deletable", drops("_ask_the_log")), ("Recheck.still_deletable", drops("_allowed")),
