@@ -1,8 +1,6 @@
 """Compares predicted and actual seconds of compactions of many sizes on one table.
 
-`python -m benchmarks.calibration [RUNS] [SECONDS]` uses its own Spark Connect server. At the end
-the last compaction is undone and repeated: no prediction can be better than the spread of the same
-work.
+`python -m benchmarks.calibration [RUNS] [SECONDS]` uses its own Spark Connect server.
 """
 
 import random
@@ -16,14 +14,13 @@ from lakehouse import Compaction
 from lakehouse.core.delta.commits import LoggedCompaction
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark import statements
 
 _TABLE = landed_table("bronze/sizes", compaction=Compaction(min_small_files=2))
-_LEARNT, _REPEATS = 10, 5
+_LEARNT = 10
 
 
 def main(runs: int = 24, budget_seconds: int = 110, most_rows: int = 60_000) -> list[Figure]:
-    """Errors of predicted seconds, and the spread of the same work."""
+    """Errors of predicted seconds."""
     dice = random.Random(4)
     with own_lake() as (lake, spark):
         began = time.monotonic()
@@ -39,8 +36,6 @@ def main(runs: int = 24, budget_seconds: int = 110, most_rows: int = 60_000) -> 
             compact(lake, spark, _TABLE)
             print(_line(number, _newest(lake)), flush=True)
         errors = [_error(run) * 100 for run in _logged_compactions(lake)]
-        same = [_again(spark, lake) for _ in range(min(_REPEATS, runs))]
-    off = [abs(seconds / statistics.median(same) - 1) * 100 for seconds in same]
     late = errors[_LEARNT:] or errors  # a run that was too short to learn is judged all the same
     name = f"mean error of the seconds that compactions after the first {_LEARNT} were predicted to take"
     return [
@@ -53,12 +48,6 @@ def main(runs: int = 24, budget_seconds: int = 110, most_rows: int = 60_000) -> 
             peers={"all of them": statistics.mean(errors)},
         ),
         middle("the median of these errors", late, unit="%", row="P8"),
-        Figure(
-            name=f"the same work {len(same)} times, mean distance from its median",
-            value=statistics.mean(off),
-            unit="%",
-            row="P8",
-        ),
     ]
 
 
@@ -67,15 +56,6 @@ def _append(spark, lake: Lake, *, files: int, rows_per_file: int) -> None:
         "id", "sha2(string(id), 256) AS text", "rand(7) AS number"
     )
     rows.write.format("delta").mode("append").save(lake.settings.table_uri(_TABLE.key))
-
-
-def _again(spark, lake: Lake) -> float:
-    """Seconds of the newest compaction, undone and repeated."""
-    spark.sql(
-        statements.restore(lake.settings.table_uri(_TABLE.key), _newest(lake).first_version - 1)
-    )
-    compact(lake, spark, _TABLE)
-    return _newest(lake).seconds or 0.0
 
 
 def _logged_compactions(lake: Lake) -> tuple[LoggedCompaction, ...]:

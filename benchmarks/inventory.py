@@ -2,19 +2,15 @@
 
 `python -m benchmarks.inventory [FILES] [TABLES …]`; the largest fleet tried has 1,000 tables of
 10,000 files. The logs are generated, and storage is a list of the files that they name. Each step
-runs in a new process. It also lists a bucket with one thread and with many. The answers come from a
-list, each as late as one of S3, since test servers handle one request at a time.
+runs in a new process.
 """
 
 import sys
 import tempfile
-import time
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from benchmarks.figures import Figure, alone, growth, timed
 from benchmarks.fresh import fresh, peak_bytes
@@ -30,14 +26,11 @@ from lakehouse.engine.inventory.table import newest_inventory
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.read_each_table import for_each_table
 from lakehouse.engine.store import LOCAL, DiskStore
-from lakehouse.engine.store.s3 import THREADS, walk_keys
 from lakehouse.engine.table_health import health_of
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.plan import plan
 
-ANSWER_SECONDS = 0.08
 COUNTS = (3, 10, 30)
-LISTED_KEYS, LISTED_FOLDERS = 100_000, 1_000
 
 
 class GeneratedStore(DiskStore):
@@ -63,7 +56,7 @@ class GeneratedStore(DiskStore):
 
 
 def main(files: int = 10_000, *counts: int) -> list[Figure]:
-    """Seconds and memory of each step by the number of objects, and of a listing."""
+    """Seconds and memory of each step by the number of objects."""
     points = {step: list[tuple[float, float]]() for step in STEPS}
     figures = list[Figure]()
     for count in counts or COUNTS:
@@ -83,7 +76,6 @@ def main(files: int = 10_000, *counts: int) -> list[Figure]:
     return [
         *figures,
         *(growth(f"{step}, by files", points[step], size_of="files") for step in STEPS),
-        _listing(files),
     ]
 
 
@@ -146,56 +138,6 @@ _RUN = {
 }
 # The step, and the promise that it belongs to.
 STEPS = {"health": "P3", "inventory scan": "P13", "reconciliation": "P13", "plans of vacuums": "P2"}
-
-
-def _listing(files: int) -> Figure:
-    """Seconds to list a bucket with one thread, and with as many as a scan uses."""
-    count = min(LISTED_KEYS, files * 10)
-    keys = sorted(
-        f"{KEY}/day={number % LISTED_FOLDERS:04}/part-{number:06}.parquet"
-        for number in range(count)
-    )
-    seconds: dict[int, float] = {}
-    for threads in (1, THREADS):
-        server, began = Answers(keys), time.perf_counter()
-        listed = sum(1 for _ in walk_keys(server, "bucket", "", threads=threads))
-        seconds[threads] = time.perf_counter() - began
-        assert listed == count
-    answer = f"each answer after {ANSWER_SECONDS * 1_000:.0f} ms"
-    name = f"a bucket of {count:,} keys listed by {THREADS} threads, {answer}"
-    return Figure(name=name, value=seconds[THREADS], unit="s", peers={"by one thread": seconds[1]})
-
-
-class Answers:
-    """ListObjectsV2 over a sorted list of keys, each answer after `ANSWER_SECONDS`."""
-
-    def __init__(self, keys: list[str]) -> None:
-        self.keys, self.requests = keys, 0
-
-    def list_objects_v2(self, **asked: Any) -> dict[str, Any]:
-        """One page: of keys, or of the folders below a prefix."""
-        self.requests += 1
-        time.sleep(ANSWER_SECONDS)  # the answer of a far server is what is measured
-        prefix, most = asked["Prefix"], asked["MaxKeys"]
-        place = max(
-            bisect_right(self.keys, asked.get("StartAfter", "")), bisect_left(self.keys, prefix)
-        )
-        if "Delimiter" not in asked:
-            page = [key for key in self.keys[place : place + most + 1] if key.startswith(prefix)]
-            return {
-                "Contents": [{"Key": key} for key in page[:most]],
-                "IsTruncated": len(page) > most,
-            }
-        folders: list[str] = []
-        while (
-            place < len(self.keys) and self.keys[place].startswith(prefix) and len(folders) < most
-        ):
-            folders.append(f"{prefix}{self.keys[place].removeprefix(prefix).partition('/')[0]}/")
-            place = bisect_right(self.keys, f"{folders[-1]}\U0010ffff")
-        return {
-            "CommonPrefixes": [{"Prefix": folder} for folder in folders],
-            "IsTruncated": place < len(self.keys),
-        }
 
 
 if __name__ == "__main__":

@@ -9,24 +9,15 @@ if one survives.
 2. The test files run without a change and have to pass, otherwise a failure would prove nothing.
 3. For each mutant, a forked process changes the function's syntax tree while the module is
    imported, and runs the test file. No file is changed.
-
-Once a week, a tool that changes every operator may look at one pure module. cosmic-ray 8.7 works in
-an environment of its own (`retention.py`: 144 changes, about 20 minutes). In a copy of the project,
-`cr.toml` names `module-path`, `timeout = 60.0`, `excluded-modules = []`, a `test-command` like
-`python -m pytest -x -q lakehouse_tests/core/records`, and `distributor.name = "local"`, all below
-`[cosmic-ray]`. Then: `cosmic-ray init cr.toml s.sqlite && cosmic-ray exec cr.toml s.sqlite &&
-cr-report s.sqlite --surviving-only`.
 """
 
-import argparse
 import ast
-import contextlib
 import multiprocessing
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -57,7 +48,6 @@ class Mutant:
     function: str
     change: Change
     test: str
-    spark: bool = False
 
     @property
     def line(self) -> str:
@@ -82,9 +72,9 @@ class Mutant:
         return ast.fix_missing_locations(tree)
 
 
-def _of(module: str, test: str, *mutants: tuple[str, Change], spark: bool = False) -> list[Mutant]:
-    """Mutants of one module that one test file has to notice."""
-    return [Mutant(module, function, change, test, spark) for function, change in mutants]
+def _of(module: str, test: str, *mutants: tuple[str, Change]) -> list[Mutant]:
+    """Mutants of one module that one test file has to notice, without Spark."""
+    return [Mutant(module, function, change, test) for function, change in mutants]
 
 
 # fmt: off
@@ -104,6 +94,10 @@ MUTANTS = [
         ("_refuse_unsafe", never_raises()), ("_refuse_gaps", returns("None"))),
     *_of("core.inventory.classify", "core/inventory/test_reconcile.py",
         ("ObjectClassifier._is_kept", returns("False")), ("ObjectClassifier.part_of", reads("_borrowed", "False"))),
+    *_of("engine.inventory.table", "engine/inventory/test_load.py",
+        ("inventories_of", gives("row_total", "inventory.object_count"))),
+    *_of("engine.inventory.load", "engine/inventory/test_load.py",
+        ("_delete_dead_files", reads("horizon_ms", "float('inf')"))),
     *_of("engine.vacuum.recheck", "engine/vacuum/test_meanwhile.py",
         ("Recheck.still_deletable", drops("_ask_the_lake")),
         ("Recheck.still_deletable", drops("_ask_the_log")), ("Recheck.still_deletable", drops("_allowed")),
@@ -155,49 +149,33 @@ MUTANTS = [
         ("equal_by_log", reads("other_count", "False"))),
     *_of("engine.compaction.verify", "engine/compaction/test_undo.py",
         ("undo", gives("missing_after", "()"))),
-    # Tests with Spark
-    *_of("engine.compaction.verify", "engine/compaction/test_verify.py",
-        ("verify", drops("undo")), ("verify_left", returns("None")),
-        ("_send", returns("None")), spark=True),
-    *_of("core.ingest.derived_increments", "engine/ingest/test_write.py",
-        ("check_written_alike", never_raises()), spark=True),
-    *_of("engine.ingest.quarantine.retry", "engine/ingest/quarantine/test_retry.py",
-        ("_finished_ledger", never_raises()), spark=True),
 ]
 # fmt: on
 
 
-def main(*words: str, with_spark: bool = True) -> list[Figure]:
+def main(*words: str) -> list[Figure]:
     """Runs the mutants whose line holds all words, and prints a line for each."""
-    chosen = [
-        mutant
-        for mutant in MUTANTS
-        if all(word in mutant.line for word in words) and (with_spark or not mutant.spark)
-    ]
+    chosen = [mutant for mutant in MUTANTS if all(word in mutant.line for word in words)]
     for mutant in chosen:
         mutant.tree()
     with tempfile.TemporaryDirectory() as folder:
-        pure_tests = [each for each in chosen if not each.spark]
-        survivors = _survivors(pure_tests, Path(folder), "not spark")
-        if with_spark_tests := [each for each in chosen if each.spark]:
-            with _spark_server(Path(folder)):
-                survivors += _survivors(with_spark_tests, Path(folder), "spark")
+        survivors = _survivors(chosen, Path(folder))
     return [
         Figure(name="mutants", value=len(chosen), at_least=1, holds_at_any_size=True),
         Figure(name="survived", value=len(survivors), at_most=0, holds_at_any_size=True),
     ]
 
 
-def _survivors(mutants: Sequence[Mutant], folder: Path, marks: str) -> list[Mutant]:
-    """The mutants whose tests with these marks pass."""
+def _survivors(mutants: Sequence[Mutant], folder: Path) -> list[Mutant]:
+    """The mutants whose tests pass."""
     log = folder / "pytest.log"
     tests = [*dict.fromkeys(mutant.test for mutant in mutants)]
-    if tests and (code := _exit_code(None, tests, log, marks)) != _GREEN:
+    if tests and (code := _exit_code(None, tests, log)) != _GREEN:
         raise RuntimeError(f"without a change pytest ends with {code}:\n{log.read_text()[-4_000:]}")
     survivors: list[Mutant] = []
     for number, mutant in enumerate(mutants, start=1):
         began = time.monotonic()
-        code = _exit_code(mutant, [mutant.test], log, marks)
+        code = _exit_code(mutant, [mutant.test], log)
         if code not in (_GREEN, _RED):
             raise RuntimeError(
                 f"{mutant.line}: pytest ends with {code}:\n{log.read_text()[-4_000:]}"
@@ -211,9 +189,9 @@ def _survivors(mutants: Sequence[Mutant], folder: Path, marks: str) -> list[Muta
     return survivors
 
 
-def _exit_code(mutant: Mutant | None, tests: Sequence[str], log: Path, marks: str) -> int:
+def _exit_code(mutant: Mutant | None, tests: Sequence[str], log: Path) -> int:
     """Runs tests in a forked process and returns pytest's exit code; tests that hang have failed."""
-    process = _FORKED.Process(target=_run_pytest, args=(mutant and mutant.line, tests, log, marks))
+    process = _FORKED.Process(target=_run_pytest, args=(mutant and mutant.line, tests, log))
     process.start()
     process.join(_HANGS_AFTER_SECONDS)
     if process.exitcode is None:
@@ -222,7 +200,7 @@ def _exit_code(mutant: Mutant | None, tests: Sequence[str], log: Path, marks: st
     return process.exitcode - _VERDICT
 
 
-def _run_pytest(line: str | None, tests: Sequence[str], log: Path, marks: str) -> None:
+def _run_pytest(line: str | None, tests: Sequence[str], log: Path) -> None:
     mutant = next((each for each in MUTANTS if each.line == line), None)
     if mutant is not None:
         assert f"lakehouse.{mutant.module}" not in sys.modules
@@ -234,7 +212,7 @@ def _run_pytest(line: str | None, tests: Sequence[str], log: Path, marks: str) -
         os.dup2(output.fileno(), 2)
         import pytest
 
-        options = ["-q", "-x", "-m", marks, "-p", "no:cacheprovider"]
+        options = ["-q", "-x", "-m", "not spark", "-p", "no:cacheprovider"]
         options.append(f"--basetemp={log.parent / 'tests'}")
         code = int(pytest.main([*options, *(f"lakehouse_tests/{test}" for test in tests)]))
     os._exit(_VERDICT + code)  # Threads of servers that a test started must not keep the process.
@@ -262,21 +240,5 @@ class _Loader(SourceFileLoader):
         return compile(self.mutant.tree(), self.path, "exec", dont_inherit=True)
 
 
-@contextlib.contextmanager
-def _spark_server(folder: Path) -> Iterator[None]:
-    """One Spark Connect server for all test runs; no verdict counts unless it lived through them."""
-    from lakehouse.runtime.server import status
-    from lakehouse_tests.spark_server import shared_server
-
-    with shared_server(folder) as settings:
-        yield
-        if not status(settings).is_running:
-            raise RuntimeError("the Spark Connect server ended: run the mutants with Spark again")
-
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.mutants")
-    parser.add_argument("words", nargs="*", help="only mutants whose line holds all of these")
-    parser.add_argument("--pure", action="store_true", help="without those whose tests need Spark")
-    asked = parser.parse_args()
-    sys.exit(tell(main(*asked.words, with_spark=not asked.pure)))
+    sys.exit(tell(main(*sys.argv[1:])))

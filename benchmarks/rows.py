@@ -102,10 +102,8 @@ ROWS = (
         benchmark="calibration",
         shown={
             "mean": "mean error of the seconds that compactions after the first 10 were predicted to take",
-            "same work repeated": "the same work 5 times, mean distance from its median",
         },
-        shortfall="The same work, repeated five times, varies by about as much as predictions are off. Prices by files and bytes alone "
-        "were further off for small values, so rows times columns are counted, too.",
+        shortfall="The seconds of equal work differ by about as much.",
     ),
     Row(
         name="P9",

@@ -266,7 +266,7 @@ def _breaker(table: Table, lake: Lake, assessed: Assessment) -> CheckResult:
         "rewrites_in_a_row": rewrites.times,
         "rewritten_bytes": rewrites.bytes_rewritten,
     }
-    sentence = f"the breaker is closed; pointless rewrites in a row: {rewrites.times}"
+    sentence = f"the breaker is closed: {count_of(rewrites.times, 'pointless rewrite')} in a row"
     if state is not None:
         numbers["retry_at_ms"] = state.retry_at_ms
         sentence = state.sentence

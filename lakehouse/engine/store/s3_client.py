@@ -42,7 +42,6 @@ PERMISSIONS = {
     "lifecycle": "s3:GetLifecycleConfiguration",
     "tags": "s3:GetObjectTagging",
     "put tags": "s3:PutObjectTagging and s3:DeleteObjectTagging",
-    "uploads": "s3:ListBucketMultipartUploads and s3:ListMultipartUploadParts",
 }
 # Matches the part of a URL after its host, to remove it from error messages: it may contain a
 # signature.
