@@ -30,7 +30,6 @@ from lakehouse.defs.fleet_from_events import (
     weigh_fleet,
 )
 from lakehouse.defs.keys import compaction_key
-from lakehouse.defs.metadata.fleet import sensed_fleet_metadata
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.current_skip_reasons import hold_now
 from lakehouse.engine.journal.journal import Journal, JournalCache
@@ -60,8 +59,7 @@ def compaction_sensor(
 
     The sensor reads the newest event of each table, the runs, and new journal entries. It reads no
     log and needs no Spark. After a change of the ranking, the sensor reports the new ranking to the
-    asset `maintenance/plan`; with `report`, it reports the state of all tables to the asset
-    `report` instead. The cursor is a `SensorCursor`.
+    asset `maintenance/plan`, or to the asset `report`. The cursor is a `SensorCursor`.
     """
     budget = budget or TimeBudget()
     bounded = lake.within(budget)
@@ -91,7 +89,8 @@ def compaction_sensor(
         next_cursor, has_changed = _next_cursor(fleet, cursor, now_ms=now)
         events = list[dg.AssetMaterialization]()
         if has_changed:
-            events.append(_ranking_event(context.instance, fleet, tables, report))
+            metadata = ranking_metadata(fleet)
+            events.append(dg.AssetMaterialization(report or PLAN_KEY, metadata=metadata))
         requests = _requests(fleet)
         if requests:
             context.log.info(text)
@@ -154,15 +153,6 @@ def _next_cursor(fleet: Fleet, cursor: SensorCursor, *, now_ms: int) -> tuple[Se
     if ranking == cursor.ranking or 0 <= now_ms - cursor.reported_ms < _REPORT_INTERVAL_MS:
         return next_cursor, False
     return replace(next_cursor, ranking=ranking, reported_ms=now_ms), True
-
-
-def _ranking_event(
-    instance: dg.DagsterInstance, fleet: Fleet, tables: Sequence[Table], report: dg.AssetKey | None
-) -> dg.AssetMaterialization:
-    """The ranking for `maintenance/plan`, or the state of all tables for the asset `report`."""
-    if report is None:
-        return dg.AssetMaterialization(PLAN_KEY, metadata=ranking_metadata(fleet))
-    return dg.AssetMaterialization(report, metadata=sensed_fleet_metadata(instance, fleet, tables))
 
 
 def _requests(fleet: Fleet) -> list[dg.RunRequest]:

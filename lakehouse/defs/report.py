@@ -4,7 +4,7 @@ It usually runs after the night's inventory and vacuums. The page is stored belo
 and the asset's metadata contains its address.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,10 +12,8 @@ import dagster as dg
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.text import count_of
-from lakehouse.defs.dagster_records import last_materializations
 from lakehouse.defs.failures import errors_for_dagster
-from lakehouse.defs.keys import compaction_key, report_key, table_key, vacuum_key
-from lakehouse.defs.metadata.fleet import FleetRow, fleet_metadata
+from lakehouse.defs.keys import report_key
 from lakehouse.defs.upkeep_times import REPORT_CRON
 from lakehouse.engine.lake import Lake
 
@@ -41,9 +39,8 @@ def report_asset(
         kinds={"html"},
         pool="_".join(key.path),
         automation_condition=_every_morning(after),
-        description="The state of all tables, worst first. Each morning's run also writes one HTML "
-        "page, as `lakehouse report` does: what needs attention, which compactions ran, why others "
-        "did not, and what the tables cost.",
+        description="Writes one HTML page, as `lakehouse report` does: what needs attention, the "
+        "state of all tables, which compactions ran and why, and what the tables cost.",
     )
     def report(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
         from lakehouse.engine.report import NEWEST, read_report, store_page
@@ -61,42 +58,14 @@ def report_asset(
         address = f"{lake.settings.root}/{NEWEST}"
         items = count_of(len(document["attention"]), "item")
         context.log.info(f"{address}: {items} for your attention")
-        vacuums = last_materializations(context.instance, [vacuum_key(table) for table in tables])
-        compactions = last_materializations(context.instance, [*map(compaction_key, tables)])
-        by_key = {table["table"]: table for table in document["tables"]}
-        rows = [
-            _row(
-                by_key[table.key],
-                compacted=compactions.get(compaction_key(table)),
-                vacuumed=vacuums.get(vacuum_key(table)),
-            )
-            for table in tables
-        ]
         return dg.MaterializeResult(
             metadata={
-                **fleet_metadata(rows, {table.key: table_key(table) for table in tables}),
                 "lakehouse/page": dg.MetadataValue.path(address),
                 "lakehouse/needs_person": len(document["attention"]),
             }
         )
 
     return report
-
-
-def _row(table: Mapping[str, Any], *, compacted: Any, vacuumed: Any) -> FleetRow:
-    health = table["health"]
-    fleet = table["plan"]["fleet"]
-    is_known = health["score"] is not None
-    return FleetRow(
-        table=table["table"],
-        score=health["score"],
-        file_count=health["file_count"] if is_known else None,
-        size_bytes=health["size_bytes"] if is_known else None,
-        last_compaction_ms=None if compacted is None else int(compacted.timestamp * 1000),
-        last_vacuum_ms=None if vacuumed is None else int(vacuumed.timestamp * 1000),
-        is_due=fleet["request"],
-        reason=fleet["reason"],
-    )
 
 
 def _failed_checks(context: dg.AssetExecutionContext) -> list[tuple[str, str]]:

@@ -148,9 +148,7 @@ def spec(table: Any) -> dg.AssetSpec:
 
 
 @pytest.mark.usefixtures("no_java")
-def test_the_asset_scans_judges_and_tells_where_the_bytes_lie(
-    lake: Lake, instance: dg.DagsterInstance
-) -> None:
+def test_the_asset_scans_and_judges(lake: Lake, instance: dg.DagsterInstance) -> None:
     def run() -> dg.ExecuteInProcessResult:
         return dg.materialize(
             [inventory_asset(TABLES, lake)], instance=instance, raise_on_error=False
@@ -168,8 +166,6 @@ def test_the_asset_scans_judges_and_tells_where_the_bytes_lie(
         and told["bytes_unclaimed"] == 9
         and told["objects"] == told["rows_loaded"] > 4
     )
-    assert "| bronze/orders | 11 | 945 | 0 | 956 |" in told["where"]
-    assert "bronze/orders\\[x\\]" in told["where"]
     assert told["not_declared"].startswith("bronze/orders[x] is in the lake but not declared, so")
 
     lake.store.delete(["bronze/orders/a"])

@@ -170,9 +170,9 @@ def storage_charges(
     day_count = monthrange(day.year, day.month)[1]
     charges = list[Charge]()
     for (table, part, storage_class), size_bytes in sorted(sizes.items()):
-        price = book.usd_per_gb_month(storage_class)
+        price = book.usd_per_gb_month.get(storage_class)
         if price is None:
-            price = book.classes[DEFAULT_CLASS].usd_per_gb_month
+            price = book.usd_per_gb_month[DEFAULT_CLASS]
         charge = Charge(
             day=day,
             table=table,

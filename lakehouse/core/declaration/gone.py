@@ -60,6 +60,13 @@ GONE: dict[str, str] = {
     "lakehouse inventory scan": "Use lakehouse inventory load.",
     "prices.toml.usd_per_1000_tag_months": "Remove it. Tags are not charged.",
     "prices.toml.usd_per_million_listed": "Remove it. Reports are not charged.",
+    **{
+        f"prices.toml.{name}": "Remove it. Only usd_per_gb_month of a storage class is charged."
+        for name in (
+            *("usd_per_1000_transitions", "usd_per_gb_retrieved", "minimum_days", "minimum_bytes"),
+            *("overhead_bytes", "index_bytes"),
+        )
+    },
 }
 
 

@@ -22,8 +22,6 @@ from lakehouse.core.inventory.table_files import Owners, Reference, TableFiles
 # Below this size, a data file counts as small if its table's log is not read: three quarters of
 # 16 MiB, the smallest target size that is chosen automatically.
 _SMALL_BYTES = 12 * 1024 * 1024
-# The name for objects outside the lake's folder.
-_OUTSIDE = "(outside the lake)"
 _NEEDED_NOW = (Part.LIVE, Part.VECTORS_LIVE)
 
 # Folder, part and storage class, as in `UsageShare`.
@@ -44,7 +42,7 @@ class UsageShare:
     """Objects of one part and one storage class.
 
     `part` is `None` if the objects belong to no table. `folder` is the table or, for objects of no
-    table, `_top_folder` or `_OUTSIDE`. `small_count` is the number of small data files; it is
+    table, `_top_folder`. `small_count` is the number of small data files; it is
     counted only for objects of no table, or of a table whose log cannot be read.
     """
 
@@ -136,13 +134,12 @@ class KnownTables:
 
 
 def reconcile(tables: KnownTables, inventory: KnownObjects, *, now_ms: int) -> Reconciliation:
-    """Assigns each object of an inventory to one `Part` of one table, or to no table.
+    """Assigns each object of an inventory of the lake to one `Part` of one table, or to no table.
 
     The tables' logs must be read after the inventory was created. Then, files of the inventory that
     were removed in the meantime have a tombstone, and files that were added are not taken for
     orphans.
     """
-    lake_prefix = tables.lake_prefix
     table_keys = [*(each.table for each in tables.files), *tables.unread]
     borrowed = {name for each in tables.files for name in each.borrowed(table_keys)}
     unplaced = {last for each in tables.files for last in each.unplaced}
@@ -155,39 +152,40 @@ def reconcile(tables: KnownTables, inventory: KnownObjects, *, now_ms: int) -> R
     borrowed_in_storage = set[str]()
     usages = defaultdict[_UsageKey, _Usage](_Usage)
     for each in inventory.objects:
-        name = each.key.removeprefix(lake_prefix) if each.key.startswith(lake_prefix) else None
-        owner = None if name is None else owners.table_of(name)
+        name = each.key.removeprefix(tables.lake_prefix)
+        owner = owners.table_of(name)
         if name in borrowed and is_current(each):
             borrowed_in_storage.add(name)
-        archived_of = None if name is None or owner is not None else archived_table(name)
-        if name is not None and owner in by_key:  # in the folder of a table
+        archived_of = archived_table(name) if owner is None else None
+        if owner in by_key:  # in the folder of a table
             usage = usages[owner, by_key[owner].take(name, each), each.storage_class]
         elif archived_of in by_key:  # in the archive of a table
             usage = usages[archived_of, archived_part(each), each.storage_class]
         else:  # in no table, or in one whose log cannot be read
-            folder = _OUTSIDE if name is None else owner or _top_folder(name)
-            usage = usages[folder, Part.UNREAD if owner else None, each.storage_class]
+            part = Part.UNREAD if owner else None
+            usage = usages[owner or _top_folder(name), part, each.storage_class]
             usage.small_count += _is_small_data(each)
         usage.file_count += 1
         usage.size_bytes += each.size_bytes
+    shares = [*_shares(usages)]
     by_table = defaultdict[str, list[UsageShare]](list)
-    unclaimed = list[UsageShare]()
-    for share in _shares(usages):
-        if share.part is None:
-            unclaimed.append(share)
-        else:
+    for share in shares:
+        if share.part is not None:
             by_table[share.folder].append(share)
-    shares = [
+    reconciled = [
         table.shares(by_table[key], borrowed_in_storage, settled_ms=inventory.settled_ms)
         for key, table in by_key.items()
     ]
-    for key, why in tables.unread.items():
-        unread = tuple(by_table[key])
-        shares.append(
-            TableShares(table=key, version=None, retention_ms=None, shares=unread, problem=why)
-        )
+    reconciled += [_unread(key, why, by_table[key]) for key, why in tables.unread.items()]
     return Reconciliation(
-        tables=tuple(sorted(shares, key=lambda table: table.table)), unclaimed=tuple(unclaimed)
+        tables=tuple(sorted(reconciled, key=lambda table: table.table)),
+        unclaimed=tuple(share for share in shares if share.part is None),
+    )
+
+
+def _unread(table: str, why: str, shares: Sequence[UsageShare]) -> TableShares:
+    return TableShares(
+        table=table, version=None, retention_ms=None, shares=tuple(shares), problem=why
     )
 
 

@@ -6,15 +6,10 @@ from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.undeclared_tables import undeclared_among, undeclared_sentence
-from lakehouse.core.inventory.objects import PART_GROUPS
-from lakehouse.core.inventory.reconcile import Reconciliation
-from lakehouse.defs.metadata.markdown import Markdown, markdown_table, markdown_value
 from lakehouse.defs.metadata.table import Metadata
 
 if TYPE_CHECKING:
     from lakehouse.engine.inventory.load import InventoryOutcome
-
-_LARGEST_TABLES = 12
 
 
 def inventory_metadata(
@@ -56,34 +51,4 @@ def inventory_metadata(
         metadata[f"lakehouse/bytes_{part}"] = size
     for name, size in sorted(classes.items()):
         metadata[f"lakehouse/class_bytes_{name.lower()}"] = size
-    metadata["lakehouse/where"] = markdown_value(_bytes_by_table(reconciliation))
     return metadata
-
-
-def _bytes_by_table(reconciliation: Reconciliation) -> Markdown:
-    """The bytes of the largest tables, of all others and of no table."""
-    kind_of = {part: kind for kind, parts in PART_GROUPS.items() for part in parts}
-    by_table = {table.table: Counter[str]() for table in reconciliation.tables}
-    for table in reconciliation.tables:
-        for share in table.shares:
-            if share.part is not None:
-                by_table[table.table][kind_of[share.part]] += share.size_bytes
-    sizes = [(name, kinds) for name, kinds in by_table.items() if kinds]
-    sizes.sort(key=lambda row: row[1].total(), reverse=True)
-    rows = sizes[:_LARGEST_TABLES]
-    smaller = sizes[_LARGEST_TABLES:]
-    rest = Counter[str]()
-    for _, kinds in smaller:
-        rest.update(kinds)
-    if rest:
-        rows.append((f"{len(smaller)} more tables", rest))
-    unclaimed = sum(share.size_bytes for share in reconciliation.unclaimed)
-    if unclaimed:
-        rows.append(("no table", Counter({"no table": unclaimed})))
-    present = {kind for _, kinds in rows for kind in kinds}
-    columns = sorted(present, key=[*PART_GROUPS, "no table"].index)
-    cells = [
-        [name, *(f"{kinds[kind]:,}" for kind in columns), f"{kinds.total():,}"]
-        for name, kinds in rows
-    ]
-    return markdown_table(["bytes", *columns, "sum"], cells)

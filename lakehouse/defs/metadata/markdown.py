@@ -24,18 +24,9 @@ def markdown_text(text: str) -> Markdown:
 
 def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Markdown:
     """A table whose cells show exactly these texts."""
-    return markdown_cells(heads, [[*map(markdown_text, row)] for row in rows])
-
-
-def markdown_cells(heads: Sequence[str], rows: Sequence[Sequence[Markdown]]) -> Markdown:
-    """A table whose cells are Markdown."""
-    lines = [[*map(markdown_text, heads)], ["---"] * len(heads), *rows]
+    cells = [[*map(markdown_text, row)] for row in (heads, *rows)]
+    lines = [cells[0], ["---"] * len(heads), *cells[1:]]
     return Markdown("\n".join(f"| {' | '.join(line)} |" for line in lines))
-
-
-def markdown_link(text: str, address: str) -> Markdown:
-    """A link with this text. The caller has already encoded `address` for a URL."""
-    return Markdown(f"[{markdown_text(text)}]({address})")
 
 
 def markdown_value(*parts: Markdown) -> dg.MarkdownMetadataValue:

@@ -414,16 +414,9 @@ def test_the_files_of_an_archive_are_a_part_of_their_table_and_never_orphans() -
 
 
 def test_keys_of_a_bucket_are_taken_relative_to_the_lake() -> None:
-    found = held(
-        stored("lake/a/t/d=1/live", 5),
-        stored("a/t/d=1/live", 5),
-        stored("lakes/x", 1),
-        lake_prefix="lake/",
-    )
+    found = held(stored("lake/a/t/d=1/live", 5), stored("lake/x/y", 1), lake_prefix="lake/")
     assert [(share.part, share.size_bytes) for share in only(found).shares] == [(Part.LIVE, 5)]
-    assert [(share.folder, share.size_bytes) for share in found.unclaimed] == [
-        ("(outside the lake)", 6)
-    ]
+    assert [(share.folder, share.size_bytes) for share in found.unclaimed] == [("x/", 1)]
 
 
 def test_a_table_whose_log_cannot_be_read_has_no_orphans() -> None:
