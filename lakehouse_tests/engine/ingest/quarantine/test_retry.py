@@ -256,3 +256,25 @@ def test_nothing_is_retried_while_a_batch_is_unfinished(lake: Lake, spark: "Spar
     write_table(lake, spark, events)
     assert places(lake) == [(A, 2), (GONE, None)]
     assert retry(of(lake, spark), [GONE], dry_run=False).files == 1
+
+
+def test_two_repeats_of_a_batch_at_once_add_an_entry_once(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land(lake, "a.json", [event(1, 5, "new"), LENIENT, "nope"])
+    with killed_at(commit_rows, "write_rows", "before"):
+        write_table(lake, spark, events)
+    before = lake.facts(QUARANTINE)
+    assert places(lake) == [(A, 3)]
+    read, add = Lake.facts, batch_rows.quarantine
+
+    def add_twice(*arguments: Any) -> None:
+        add(*arguments)
+        with monkeypatch.context() as patch:  # another process read the same version
+            patch.setattr(Lake, "facts", lambda *_: before)
+            add(*arguments)
+
+    monkeypatch.setattr(batch_rows, "quarantine", add_twice)
+    write_table(lake, spark, STRICT)
+    assert read(lake, QUARANTINE) != before
+    assert places(lake) == [(A, 2), (A, 3)]
