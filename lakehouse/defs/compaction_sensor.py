@@ -87,10 +87,7 @@ def compaction_sensor(
             return dg.SensorResult(skip_reason=text, cursor=context.cursor)
         text = describe(fleet.decisions)
         next_cursor, has_changed = _next_cursor(fleet, cursor, now_ms=now)
-        events = list[dg.AssetMaterialization]()
-        if has_changed:
-            metadata = ranking_metadata(fleet)
-            events.append(dg.AssetMaterialization(report or PLAN_KEY, metadata=metadata))
+        event = dg.AssetMaterialization(report or PLAN_KEY, metadata=ranking_metadata(fleet))
         requests = _requests(fleet)
         if requests:
             context.log.info(text)
@@ -98,7 +95,7 @@ def compaction_sensor(
             run_requests=requests or None,
             skip_reason=None if requests else text,
             cursor=next_cursor.as_cursor(),
-            asset_events=events,
+            asset_events=[event] if has_changed else [],
         )
 
     return weigh

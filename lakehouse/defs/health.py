@@ -3,7 +3,7 @@
 The result of `health` is made in `defs.metadata.table`, next to the metadata with the same facts.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import dagster as dg
@@ -16,7 +16,7 @@ from lakehouse.core.delta.snapshot import Snapshot, TableFacts
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.evolution.plan import Kind
 from lakehouse.core.inventory.checks import restore_advice
-from lakehouse.core.scheduling.health import log_debt_ok, small_files_ok
+from lakehouse.core.scheduling.health import Health, log_debt_ok, small_files_ok
 from lakehouse.core.text import count_of
 from lakehouse.defs.dagster_records import runs_in_flight
 from lakehouse.defs.failures import errors_for_dagster
@@ -96,6 +96,7 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
     Raises:
         Transient: storage did not answer.
     """
+    names = check_names(table, lake)
     unreadable = UnreadableFiles()
     try:
         facts = lake.facts(table.key) if assessed is None else assessed.facts
@@ -103,43 +104,40 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
             assessed = assessed or assess(lake, table, facts)
             unreadable = unreadable_files(lake.store, facts.snapshot)
     except (Broken, Refused) as error:
-        return tuple(_unreadable(name, error) for name in check_names(table, lake))
+        return tuple(_unreadable(name, error) for name in names)
     if assessed is None:
-        return tuple(
-            CheckResult(name=name, ok=True, sentence="there is no table yet")
-            for name in check_names(table, lake)
-        )
-    quarantine = () if table.source is None else (_quarantine(table, lake),)
-    has_declaration = not isinstance(table.write, Adopted)
-    declaration = (_declaration(table, lake, assessed.facts),) if has_declaration else ()
-    lifecycle = ()
-    if lake.on_s3(table.key):
-        from lakehouse.engine.tiers.run import check_lifecycle
+        sentence = "there is no table yet"
+        return tuple(CheckResult(name=name, ok=True, sentence=sentence) for name in names)
+    known = assessed
+    judges: dict[str, Callable[[], CheckResult]] = {
+        "health": lambda: health_result(table, lake, known),
+        "readable": lambda: _readable(lake, known.facts.snapshot, unreadable),
+        "small_files": lambda: _small_files(known.health),
+        "log_debt": lambda: _log_debt(known.health),
+        "breaker": lambda: _breaker(table, lake, known),
+        "declaration": lambda: _declaration(table, lake, known.facts),
+        "quarantine": lambda: _quarantine(table, lake),
+        "lifecycle": lambda: _lifecycle(lake, known.facts.snapshot),
+    }
+    return tuple(judges[name]() for name in names)
 
-        lifecycle = (check_lifecycle(lake, assessed.facts.snapshot),)
-    health = assessed.health
-    has_few_files, files_sentence = small_files_ok(health)
-    has_short_log, log_sentence = log_debt_ok(health)
-    return (
-        *((health_result(table, lake, assessed),) if is_maintained(table) else ()),
-        _readable(lake, assessed.facts.snapshot, unreadable),
-        CheckResult(
-            name="small_files",
-            ok=has_few_files,
-            sentence=files_sentence,
-            numbers={"mergeable_files": health.mergeable_file_count},
-        ),
-        CheckResult(
-            name="log_debt",
-            ok=has_short_log,
-            sentence=log_sentence,
-            numbers={"commits": health.log.commit_count},
-        ),
-        _breaker(table, lake, assessed),
-        *declaration,
-        *quarantine,
-        *lifecycle,
-    )
+
+def _small_files(health: Health) -> CheckResult:
+    ok, sentence = small_files_ok(health)
+    numbers = {"mergeable_files": health.mergeable_file_count}
+    return CheckResult(name="small_files", ok=ok, sentence=sentence, numbers=numbers)
+
+
+def _log_debt(health: Health) -> CheckResult:
+    ok, sentence = log_debt_ok(health)
+    numbers = {"commits": health.log.commit_count}
+    return CheckResult(name="log_debt", ok=ok, sentence=sentence, numbers=numbers)
+
+
+def _lifecycle(lake: Lake, snapshot: Snapshot) -> CheckResult:
+    from lakehouse.engine.tiers.run import check_lifecycle
+
+    return check_lifecycle(lake, snapshot)
 
 
 def hand_on(run_id: str, table: Table, assessed: Assessment) -> None:

@@ -81,15 +81,13 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
                 yield dg.AssetCheckResult(asset_key=key, **check_fields(refused))
                 raise
         results = judge(lake, outcome, now_ms=now_ms())
-        for result in results:
-            if not result.ok:
-                context.log.warning(f"{result.name}: {result.sentence}")
         yield dg.MaterializeResult(
             asset_key=key, metadata=inventory_metadata(outcome, tables, now_ms=now_ms())
         )
-        yield from (
-            dg.AssetCheckResult(asset_key=key, **check_fields(result)) for result in results
-        )
+        for result in results:
+            if not result.ok:
+                context.log.warning(f"{result.name}: {result.sentence}")
+            yield dg.AssetCheckResult(asset_key=key, **check_fields(result))
 
     return inventory
 

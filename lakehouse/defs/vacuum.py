@@ -26,6 +26,7 @@ from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake
 
 if TYPE_CHECKING:
+    from lakehouse.core.vacuum.plan import VacuumOutcome
     from lakehouse.engine.vacuum.lake_facts import LakeFacts
 
 DELETED = "deleted"
@@ -84,28 +85,41 @@ def vacuum_asset(
     def vacuum(
         context: dg.AssetExecutionContext, config: VacuumConfig
     ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-        from lakehouse.engine.vacuum.run import vacuum as vacuum_table
-
         session = partial(open_session, context, getattr(context.resources, resource))
         with errors_for_dagster(context):
             facts = _facts_of_run(context, lake, load_lake)
-            reason = _vacuum_skip_reason(context, facts, table, anyway=config.anyway)
-            if reason:
-                context.log.info(reason)
-                yield _deleted(table, _last_vacuum(lake, table))
-                return
-            outcome = vacuum_table(
-                facts,
-                session,
-                table,
-                mode=config.mode or None,  # type: ignore[arg-type]  # unknown modes are refused
-                owner=f"run {context.run.run_id}",
-            )
+            outcome = _vacuumed(context, config, table, facts, session)
+        if outcome is None:
+            yield _deleted(table, _last_vacuum(lake, table))
+            return
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
         yield dg.MaterializeResult(metadata=vacuum_metadata(outcome, table.prices))
         yield _deleted(table, outcome.record)
 
     return vacuum
+
+
+def _vacuumed(
+    context: dg.AssetExecutionContext,
+    config: VacuumConfig,
+    table: Table,
+    facts: "LakeFacts",
+    session: Callable[[], Any],
+) -> "VacuumOutcome | None":
+    """Vacuums the table; `None` if it is skipped."""
+    from lakehouse.engine.vacuum.run import vacuum
+
+    reason = _vacuum_skip_reason(context, facts, table, anyway=config.anyway)
+    if reason:
+        context.log.info(reason)
+        return None
+    return vacuum(
+        facts,
+        session,
+        table,
+        mode=config.mode or None,  # type: ignore[arg-type]  # unknown modes are refused
+        owner=f"run {context.run.run_id}",
+    )
 
 
 def _facts_of_run(

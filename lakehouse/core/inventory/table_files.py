@@ -115,13 +115,8 @@ def fold_table_files(
             if vector_name:
                 vectors[vector_name] = vector_reference
     tombstones = {stone.path for stone in snapshot.tombstones}
-    dropped_tombstones = set[str]()
-    for commit in commits:
-        removed_paths = commit.removed_paths if commit.committed_ms >= since_ms else ()
-        for path in removed_paths:
-            name = None if path in tombstones else names.own(path)
-            if name:
-                dropped_tombstones.add(name)
+    recent = (each.removed_paths for each in commits if each.committed_ms >= since_ms)
+    dropped = {names.own(path) for path in chain.from_iterable(recent) if path not in tombstones}
     return TableFiles(
         table=snapshot.table,
         version=snapshot.version,
@@ -132,7 +127,7 @@ def fold_table_files(
             [names.own(stone.path) for stone in snapshot.tombstones],
             (stone.deleted_ms for stone in snapshot.tombstones),
         ),
-        dropped_tombstones=frozenset(dropped_tombstones),
+        dropped_tombstones=frozenset(name for name in dropped if name),
         removed_vectors=last_removals(
             [*map(names.own_vector, snapshot.removed_vectors)], snapshot.removed_vectors.values()
         ),
