@@ -7,7 +7,6 @@ the metadata.
 
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
-from math import ceil
 from typing import Any
 
 import dagster as dg
@@ -22,26 +21,17 @@ from lakehouse.core.errors import LakehouseError
 from lakehouse.core.ingest.batches import ingest_app_id
 from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.scheduling.circuit_breaker import Rewrites
-from lakehouse.core.scheduling.health import Health
 from lakehouse.core.scheduling.table_state import OnceCold, TableState, state_of
 from lakehouse.core.text import count_of, size_text, utc_text
 from lakehouse.defs.dagster_records import NewestFacts
 from lakehouse.defs.keys import compaction_key, vacuum_key
-from lakehouse.defs.metadata.markdown import (
-    Markdown,
-    markdown_table,
-    markdown_text,
-    markdown_value,
-)
+from lakehouse.defs.metadata.markdown import markdown_table, markdown_value
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import Assessment, last_compaction_ms
 
 Metadata = dict[str, Any]
-
-# The longest bar of the histogram of file sizes, in characters.
-_BAR_WIDTH = 20
 
 # Numbers that Dagster plots: fields of `Health`, and of `TableState`.
 _HEALTH_NUMBERS = (
@@ -98,8 +88,8 @@ def table_metadata(table: Table, assessed: Assessment) -> Metadata:
         [part.name, str(part.weight), f"{part.value:.2f}", part.sentence] for part in health.parts
     ]
     metadata: Metadata = {
-        "lakehouse/summary": markdown_value(_summary_table(health, state)),
-        "lakehouse/sizes": markdown_value(_sizes(health)),
+        "lakehouse/health": health.sentence,
+        "lakehouse/plan": health.plan.sentence,
         "lakehouse/version": snapshot.version,
         **{f"lakehouse/{name}": getattr(health, name) for name in _HEALTH_NUMBERS},
         "lakehouse/log_commits": health.log.commit_count,
@@ -109,11 +99,9 @@ def table_metadata(table: Table, assessed: Assessment) -> Metadata:
         "lakehouse/state": state_metadata(state, assessed.rewrites),
         "dagster/uri": snapshot.uri,
         "dagster/column_schema": _column_schema(table, snapshot),
-        "lakehouse/health": health.sentence,
         "lakehouse/health_parts": markdown_value(
             markdown_table(["part", "weight", "value", "why"], parts)
         ),
-        "lakehouse/plan": health.plan.sentence,
     }
     if health.row_count is not None:
         metadata["dagster/row_count"] = health.row_count
@@ -159,7 +147,6 @@ def health_result(table: Table, lake: Lake, assessed: Assessment) -> CheckResult
             "next_compaction": health.plan.sentence,
             "last_vacuum": "none known" if last is None else _vacuum_text(last),
             "next_vacuum": _next_vacuum(snapshot, 0 if last is None else last.horizon_ms),
-            "sizes": markdown_value(_sizes(health)),
             "compaction": dg.MetadataValue.asset(compaction_key(table)),
             "vacuum": dg.MetadataValue.asset(vacuum_key(table)),
         },
@@ -235,30 +222,5 @@ def _column_schema(table: Table, snapshot: Snapshot) -> dg.TableSchema:
     return dg.TableSchema(columns=columns)
 
 
-def _sizes(health: Health) -> Markdown:
-    """The histogram of file sizes, without the empty ranges at both ends."""
-    filled = [number for number, count in enumerate(health.histogram.values()) if count]
-    if not filled:
-        return markdown_text("no files")
-    most = max(health.histogram.values())
-    rows = [
-        [label, str(count), "█" * ceil(count / most * _BAR_WIDTH)]
-        for label, count in health.histogram.items()
-    ]
-    return markdown_table(["size", "files", ""], rows[filled[0] : filled[-1] + 1])
-
-
 def _last_compaction(compacted_ms: int | None) -> str:
     return "none in the log" if compacted_ms is None else utc_text(compacted_ms)
-
-
-def _summary_table(health: Health, state: TableState) -> Markdown:
-    """The most important facts: the health, the size, the last compaction, the plan."""
-    after = "" if state.files_after is None else f", {state.files_after} after a compaction"
-    rows = [
-        ["health", health.sentence],
-        ["now", f"{count_of(health.file_count, 'file')}, {size_text(health.size_bytes)}{after}"],
-        ["last compaction", _last_compaction(state.last_compaction_ms)],
-        ["next", health.plan.sentence],
-    ]
-    return markdown_table(["table", f"{health.score:.0f} of 100"], rows)
