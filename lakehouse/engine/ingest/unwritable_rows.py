@@ -19,6 +19,7 @@ import re
 from dataclasses import replace
 
 from lakehouse.core.declaration.write_modes import Overwrite
+from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, set_aside
 from lakehouse.engine.ingest.changes.deleted_keys import forget_batch
 from lakehouse.engine.ingest.loaded_batches import last_in_log
@@ -47,6 +48,7 @@ def make_smaller(
 
     Raises:
         Exception: `error` itself, if it is not about values, or if the table has the batch.
+        Broken: the batch is not the newest.
     """
     lake = session.lake
     table = session.table
@@ -59,7 +61,10 @@ def make_smaller(
         smaller = _without_file(batch, problem, is_overwrite=is_overwrite)
     take_out_lines(session, batch)
     forget_batch(lake.store, table.key, batch.number)
-    batches.replace(smaller)
+    try:
+        batches.replace(smaller)
+    except Broken as refusal:
+        raise Broken(f"{refusal}. The problem is: {problem}") from error
     return smaller
 
 

@@ -65,7 +65,10 @@ if TYPE_CHECKING:
 
 _SHOWN_REASONS = 20
 _WHY = "_lakehouse_why_kept"
-_SOURCE_GONE = "their landed file is gone or was changed. Land these rows in a new file"
+_SOURCE_GONE = (
+    "their landed file is gone, was changed, or is too large to read it here. Land these rows in a "
+    "new file"
+)
 _IDS = ("source_file", "line", "digest")
 
 
@@ -212,7 +215,7 @@ def _why_kept(session: TableSession, lines: "DataFrame", ledger: Ledger) -> "Col
     if not _copies_rows(session):
         return why
     sources = [row[0] for row in lines.select("source_file").distinct().collect()]
-    gone = [path for path in sources if not _is_unchanged(session, path, ledger)]
+    gone = [path for path in sources if not _can_be_copied(session, path, ledger)]
     return why.when(F.col("source_file").isin(*gone), _SOURCE_GONE) if gone else why
 
 
@@ -255,7 +258,7 @@ def _land_marked(session: TableSession, ledger: Ledger, left: Counter[str]) -> d
     for path, lines in files.items():
         if not _was_loaded(path, ledger) and store.stat(path) is None:
             source = lines[0]["source_file"]
-            if _copies_rows(session) and not _is_unchanged(session, source, ledger):
+            if _copies_rows(session) and not _can_be_copied(session, source, ledger):
                 left[_SOURCE_GONE] += len(lines)
                 continue
             store.put_if_absent(path, _content(session, lines))
@@ -294,13 +297,16 @@ def _was_loaded(path: str, ledger: Ledger) -> bool:
     return fingerprint(path) in ledger.forgotten or (known is not None and known.is_taken)
 
 
-def _is_unchanged(session: TableSession, path: str, ledger: Ledger) -> bool:
-    """Whether a loaded file is still in storage as it was loaded."""
+def _can_be_copied(session: TableSession, path: str, ledger: Ledger) -> bool:
+    """Whether a loaded file is still in storage as it was loaded, and can be read here."""
     known = ledger.seen.get(path)
     stored = session.lake.store.stat(path)
     if known is None or not known.is_taken or known.loaded is not None or stored is None:
         return False
     landing = session.table.landing
+    # A file on S3 is read into memory.
+    if session.lake.settings.on_s3 and stored.size_bytes > landing.max_file_bytes:
+        return False
     return not files_that_wait([landed_file(stored, landing)], ledger, landing)
 
 
