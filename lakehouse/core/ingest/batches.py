@@ -28,7 +28,8 @@ class LandedFile:
     `digest` is empty until the file is read. `etag` is empty if the store has none. `text_bytes`
     and `text_digest` are the size and digest of a compressed file's text. `loaded_records` is not 0
     for a file that grew: older batches loaded its first `loaded_records` records. With `by_spark`,
-    Spark reads the file itself, and `digest` is that of its footer.
+    Spark reads the file itself, and `digest` is that of its footer, or its store's checksum.
+    `blocks` has the counts of lines and of records in each block of a text that Spark reads.
     """
 
     name: str
@@ -40,6 +41,7 @@ class LandedFile:
     text_digest: str = ""
     loaded_records: int = 0
     by_spark: bool = False
+    blocks: tuple[tuple[int, int], ...] = ()
 
     @property
     def text(self) -> TextMark:

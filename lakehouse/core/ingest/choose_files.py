@@ -27,6 +27,7 @@ from lakehouse.core.ingest.batches import (
     may_be_same,
     set_aside,
 )
+from lakehouse.core.ingest.records import UTF_8
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.text import names_in_parentheses, size_text
 from lakehouse.core.units import MINUTE_MS
@@ -34,8 +35,8 @@ from lakehouse.core.units import MINUTE_MS
 # The maximum number of files that a batch loads; files that are set aside do not count. A manifest
 # names each file, and every load reads the newest manifests, so they should be small.
 MAX_BATCH_FILES = 2_000
-# Spark itself reads a Parquet file of this size or more. A smaller one costs less if it is read
-# together with others.
+# Spark itself reads a Parquet or CSV file of this size or more. A smaller one costs less if it is
+# read together with others.
 SPARK_READS_FROM_BYTES = 1024 * 1024
 # The most bytes and files that Spark reads itself in one batch.
 _MAX_SPARK_BYTES = 16 * 1024**3
@@ -130,8 +131,10 @@ def may_be_loaded(name: str, table_key: str) -> bool:
 
 
 def may_be_by_spark(file: LandedFile, landing: Landing) -> bool:
-    """Whether Spark reads the file itself, if the file's columns fit the declared ones."""
-    return landing.format == "parquet" and file.size_bytes >= SPARK_READS_FROM_BYTES
+    """Whether Spark reads the file itself, if its content allows it."""
+    is_plain = landing.encoding.lower() in UTF_8 and file.name.lower().endswith(".csv")
+    is_readable = landing.format == "parquet" or (landing.format == "csv" and is_plain)
+    return is_readable and file.size_bytes >= SPARK_READS_FROM_BYTES
 
 
 def _plan(

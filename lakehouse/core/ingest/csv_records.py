@@ -15,16 +15,24 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
+from typing import NamedTuple
 
 from lakehouse.core.declaration.change_sources import Dms
 from lakehouse.core.declaration.column_names import field_names
-from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.declaration.landing import Csv, Landing
 from lakehouse.core.ingest import records
 from lakehouse.core.ingest.records import SHOWN_BYTES, Record, Unreadable, earlier_names
 from lakehouse.core.ingest.undeclared import others_in_row
 from lakehouse.core.text import count_of
 
 _LINE_BREAK = re.compile(rb"\r\n|\n|\r")
+
+
+class CsvFields(NamedTuple):
+    """The names of the fields of a file's records in their order, and if they are its header."""
+
+    names: tuple[str, ...]
+    has_header: bool
 
 
 def csv_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
@@ -34,20 +42,43 @@ def csv_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
         Unreadable: the header is not accepted, or the end of a record is unknown.
     """
     records = records_with_header(chunks, landing)
-    if isinstance(landing.changes, Dms):
-        return _dms_records(records, landing)
-    if not landing.csv.header:
-        return records
+    first = next(records, None)
+    names, has_header = csv_fields(first, landing)
+    if first is not None and not has_header:
+        records = chain([first], records)
     columns = field_names(landing.schema)
-    header = next(records, None)
-    if header is None:
+    lacks_operation = isinstance(landing.changes, Dms) and columns[0] not in names
+    if lacks_operation:
+        columns = columns[1:]
+    if names != columns:
+        records = _reduced_to(columns, records, names, landing)
+    return _with_empty_operation(records, landing) if lacks_operation else records
+
+
+def csv_fields(first: Record | None, landing: Landing) -> CsvFields:
+    """The fields of a file with this first record.
+
+    Raises:
+        Unreadable: the header is not accepted.
+    """
+    columns = field_names(landing.schema)
+    if isinstance(landing.changes, Dms):
+        return _dms_fields(first, landing)
+    if not landing.csv.header:
+        return CsvFields(columns, has_header=False)
+    if first is None:
         expected = landing.csv.delimiter.join(columns)
         raise Unreadable(f"it has no header; land it again with the header {expected}")
-    names = csv_names(header.content, landing)
-    if names == [*columns]:
-        return records
-    _check_header(header, names, columns, landing, needed=landing.required)
-    return _reduced_to(columns, records, names, landing)
+    names = csv_names(first.content, landing)
+    _check_header(first, names, columns, landing, needed=landing.required)
+    return CsvFields(tuple(names), has_header=True)
+
+
+def line_pattern(csv: Csv) -> str:
+    """A regular expression of Python and Java that a line matches if it is a whole record."""
+    field = _field_pattern(csv.delimiter, csv.quote).decode()
+    separator = re.escape(csv.delimiter)
+    return rf"^{field}(?:{separator}{field})*+\z"
 
 
 def records_with_header(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
@@ -110,36 +141,32 @@ def others_in_header(
     return others if is_valid else None
 
 
-def _dms_records(records: Iterator[Record], landing: Landing) -> Iterator[Record]:
-    """The records of a DMS file, each with all declared fields.
+def _dms_fields(first: Record | None, landing: Landing) -> CsvFields:
+    """The fields of a DMS file, which may lack the header, the operation, or both.
 
     Source: AWS DMS user guide, "Using Amazon S3 as a target": `AddColumnName` (a header) and
     `IncludeOpForFullLoad`. Neither is on by default.
     """
-    assert isinstance(landing.changes, Dms)
-    first = next(records, None)
+    declared = field_names(landing.schema)
     if first is None:
-        return
+        return CsvFields(declared, has_header=False)
     names = csv_names(first.content, landing)
-    declared = [*field_names(landing.schema)]
     operation, *row = declared
-    if _is_header(names, declared):
-        columns = declared if operation in names else row
-        # Without a before-image, a changed key would go unnoticed, and its old row would be kept.
-        images = {*row} - {*landing.changes.row_fields(declared)}
-        _check_header(first, names, columns, landing, needed={*landing.required, *images})
-        lacks_operation = operation not in names
-        if names != columns:
-            records = _reduced_to(columns, records, names, landing)
-    else:
-        lacks_operation = len(names) == len(row)
+    if not _is_header(names, declared):
         _check_first_record(names, declared, landing)
-        records = chain([first], records)
+        lacks_operation = len(names) == len(row)
+        return CsvFields(tuple(row) if lacks_operation else declared, has_header=False)
+    columns = declared if operation in names else row
+    # Without a before-image, a changed key would go unnoticed, and its old row would be kept.
+    images = {*row} - {*landing.change_data.row_fields(declared)}
+    _check_header(first, names, columns, landing, needed={*landing.required, *images})
+    return CsvFields(tuple(names), has_header=True)
+
+
+def _with_empty_operation(records: Iterator[Record], landing: Landing) -> Iterator[Record]:
+    """The records of a DMS file without operations, each with an empty one."""
     for record in records:
-        if lacks_operation:
-            content = landing.csv.delimiter.encode() + record.content
-            record = record._replace(content=content)
-        yield record
+        yield record._replace(content=landing.csv.delimiter.encode() + record.content)
 
 
 def _check_first_record(names: Sequence[str], declared: Sequence[str], landing: Landing) -> None:

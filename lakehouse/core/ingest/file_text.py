@@ -25,11 +25,10 @@ from typing import NamedTuple
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.csv_records import csv_records, records_with_header
 from lakehouse.core.ingest.json_records import json_records
-from lakehouse.core.ingest.records import Record, TextMark, Unreadable, too_large
+from lakehouse.core.ingest.records import UTF_8, Record, TextMark, Unreadable, too_large
 
 _CHUNK_BYTES = 4 * 1024 * 1024
-_UTF_8 = ("utf-8", "utf8")
-_UTF_8_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _OTHER_MARKS = {
     b"\xff\xfe\x00\x00": "UTF-32",
     b"\x00\x00\xfe\xff": "UTF-32",
@@ -104,7 +103,7 @@ def read_records(
     if landing.records_are_csv:
         for _ in records_with_header(content(), landing):
             pass
-    elif landing.encoding.lower() not in _UTF_8:
+    elif landing.encoding.lower() not in UTF_8:
         for _ in content():
             pass
     split_records = csv_records if landing.records_are_csv else json_records
@@ -118,6 +117,11 @@ def detect_format(content: bytes) -> str | None:
         if pattern.match(head):
             return name
     return None
+
+
+def begins_with_other_mark(content: bytes) -> bool:
+    """Whether a content begins with the byte order mark of an encoding other than UTF-8."""
+    return content.startswith((*_OTHER_MARKS,))
 
 
 def text_chunks(data: bytes, compression: Compression | None) -> Iterator[bytes]:
@@ -181,7 +185,7 @@ def _decoded_text(
 ) -> Iterator[bytes]:
     """The text as UTF-8, without a byte order mark."""
     chunks = _text_only(chunks, landing, compression)
-    if landing.encoding.lower() not in _UTF_8:
+    if landing.encoding.lower() not in UTF_8:
         chunks = _recoded(chunks, landing.encoding)
     return _unmarked(chunks)
 
@@ -230,5 +234,5 @@ def _unmarked(chunks: Iterator[bytes]) -> Iterator[bytes]:
                 f"it begins with the byte order mark of {encoding}; land it as UTF-8, or declare "
                 "Landing.encoding"
             )
-    yield first.removeprefix(_UTF_8_MARK)
+    yield first.removeprefix(BYTE_ORDER_MARK)
     yield from chunks

@@ -3,8 +3,8 @@
 Which files a batch takes is decided before, in `choose_files.py`.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from lakehouse.core.ingest.batches import Batch, KnownFile, LandedFile, SetAside, set_aside
 from lakehouse.core.ingest.choose_files import BatchPlan, describe_change
@@ -17,7 +17,8 @@ class FileRead:
     `problem` is the reason why no record can be read. With `continues`, the file begins with the
     content that was loaded under the same name. `record_count` records were staged. Before them,
     `loaded_records` records were skipped, because older batches loaded them. With `by_spark`, no
-    record was staged: Spark reads the file's `record_count` records itself.
+    record was staged: Spark reads the file's `record_count` records itself. `undeclared` are then
+    the kinds of its undeclared columns (`NewColumns`), and `blocks` as in `LandedFile`.
     """
 
     size_bytes: int
@@ -29,6 +30,9 @@ class FileRead:
     continues: bool = False
     loaded_records: int = 0
     by_spark: bool = False
+    has_header: bool = False
+    undeclared: Mapping[str, str] = field(default_factory=dict[str, str])
+    blocks: tuple[tuple[int, int], ...] = ()
 
 
 def judge_file(
@@ -46,6 +50,7 @@ def judge_file(
         text_digest=read.text_digest,
         loaded_records=read.loaded_records,
         by_spark=read.by_spark,
+        blocks=read.blocks,
     )
     if read.problem is not None:
         return set_aside(as_read, read.problem, is_quarantined=True)

@@ -15,6 +15,8 @@ MIB = 1024 * 1024
 MAX_RECORD_BYTES = 16 * MIB
 # Only this many bytes of a record above the limit are kept, so that people can identify the record.
 SHOWN_BYTES = 1_000
+# The names of UTF-8, which needs no decoding.
+UTF_8 = ("utf-8", "utf8")
 
 NOT_JSON = "not JSON"
 NOT_UTF_8 = "not UTF-8"

@@ -161,7 +161,7 @@ def write_batch(
     )
     check_loaded(lake, written, before=facts, after=after)
     if files_of_spark(batch):
-        from lakehouse.engine.ingest.spark_parquet import check_frozen
+        from lakehouse.engine.ingest.spark_files import check_frozen
 
         check_frozen(session, batch)
     return after
@@ -173,9 +173,9 @@ def _parsed(session: TableSession, batch: Batch, added: Sequence[AddedColumn]) -
         frames.append(staged_lines(session.lake, session.spark, session.key, batch))
     if files_of_spark(batch):
         # Imported here, because most batches have only small files.
-        from lakehouse.engine.ingest.spark_parquet import parquet_lines
+        from lakehouse.engine.ingest.spark_files import spark_lines
 
-        frames += parquet_lines(session, batch)
+        frames += spark_lines(session, batch)
     parsed = [_parsed_lines(session, lines, added) for lines in frames]
     return reduce(lambda union, more: union.unionByName(more), parsed)
 

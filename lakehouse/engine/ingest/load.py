@@ -45,6 +45,7 @@ from lakehouse.core.ingest.batches import (
 from lakehouse.core.ingest.choose_files import (
     BatchPlan,
     choose_batch,
+    may_be_by_spark,
     repeat_batch,
 )
 from lakehouse.core.ingest.judge_read_file import FileRead, judge_file, settle_batch
@@ -183,7 +184,8 @@ class LandingLoad:
         if plan.is_new:
             batch, parsed = self._read_new(session, plan, planned, ledger, facts)
         else:
-            batch = staged_again(lake.store, key, planned, session.table.landing)
+            by_spark = _reads_of_spark(session, planned, None)
+            batch = staged_again(lake.store, key, planned, session.table.landing, by_spark)
             parsed = _parse(session, batch, ledger, facts)
             # The declaration may have changed since the first try and now accept quarantined lines.
             take_out_lines(session, batch, parsed.frame if parsed.bad_count else None)
@@ -256,7 +258,10 @@ class LandingLoad:
             table_types={column.name: column.type for column in kept_columns},
             reads_whole=is_overwrite,
         )
-        staged = stage(session.lake.store, session.key, planned, landing, known_files)
+        by_spark = _reads_of_spark(session, planned, known_files)
+        staged = stage(
+            session.lake.store, session.key, planned, landing, known_files, by_spark=by_spark
+        )
         batch = replace(staged.batch, columns=staged.columns)
         batch, parsed, damaged = _parse_undamaged(session, batch, ledger, facts)
         reads = {**staged.files, **damaged}
@@ -276,6 +281,18 @@ class LandingLoad:
         if batch.files or batch.set_aside:
             self._batches.plan(batch)
         return batch, parsed
+
+
+def _reads_of_spark(
+    session: TableSession, batch: Batch, known: KnownFiles | None
+) -> dict[str, FileRead | None]:
+    landing = session.table.landing
+    if not any(file.by_spark or may_be_by_spark(file, landing) for file in batch.files):
+        return {}
+    # Imported here, because most batches have only small files.
+    from lakehouse.engine.ingest.spark_files import reads_of_spark
+
+    return reads_of_spark(session, batch, known)
 
 
 def _parse(
@@ -299,7 +316,8 @@ def _parse_undamaged(
         except Exception as error:
             if not files_of_spark(batch):
                 raise
-            from lakehouse.engine.ingest.spark_parquet import without_damaged
+            from lakehouse.engine.ingest.spark_files import without_damaged
 
-            batch, name, read = without_damaged(session.lake, batch, error)
+            landing = session.table.landing
+            batch, name, read = without_damaged(session.lake, batch, landing, error)
             damaged[name] = read

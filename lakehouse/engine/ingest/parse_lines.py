@@ -53,7 +53,7 @@ PARSED = "_parsed"
 # The beginnings of reasons, by which `depends_on_declaration` recognises them.
 _MISSING = "required field "
 _EMPTY = "partition field "
-_FIELD_COUNT = "it has more or fewer fields than the "
+FIELD_COUNT = "it has more or fewer fields than the "
 LATE = "its partition is in the table's archive"
 # Hive's word for null in the name of a partition's folder.
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -270,7 +270,7 @@ def _reason(landing: Landing, values: "dict[str, _Value]", *, is_text: bool) -> 
         # A field of CSV is parsed as a text, which always fits. So only the number of fields is
         # wrong.
         is_csv = landing.records_are_csv
-        why = why.when(is_corrupt, f"{_FIELD_COUNT}{len(values)} declared" if is_csv else UNFIT)
+        why = why.when(is_corrupt, f"{FIELD_COUNT}{len(values)} declared" if is_csv else UNFIT)
     for each in values.values():
         if each.is_unfit is not None:
             why = why.when(each.is_unfit, UNFIT)

@@ -10,19 +10,17 @@
 **Safety properties** (tests in `test_spark_parquet.py`)
 - The number of rows in the footers is compared with the rows and rejected rows that Spark counts,
   before anything is written.
-- A file whose size or time changes fails each statement that reads it. The files' footers are
-  compared once more after the commit.
+- A file whose size or time changes fails each statement that reads it (`frozen_files`). The files'
+  footers are compared once more after the commit.
 - A file that Spark cannot read to its end is set aside, and the batch goes on without it.
 """
 
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote as percent_encoded
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -37,12 +35,12 @@ from lakehouse.core.ingest.records import NOT_UTF_8, UNFIT, earlier_names
 from lakehouse.core.ingest.undeclared import FRACTION, LARGE
 from lakehouse.engine.ingest.csv_values import cast_text, csv_types
 from lakehouse.engine.ingest.dates_to_iso import Calendars, file_calendars, not_gregorian
+from lakehouse.engine.ingest.frozen_files import FrozenFiles
 from lakehouse.engine.ingest.parquet_rows import SQL_TYPES
 from lakehouse.engine.ingest.parse_lines import DIGEST, ORIGIN, PARSED, RAW, REASON
 from lakehouse.engine.ingest.undeclared_columns import UNDECLARED
-from lakehouse.engine.lake import Lake, TableSession
+from lakehouse.engine.lake import TableSession
 from lakehouse.engine.spark import functions as F  # noqa: N812
-from lakehouse.engine.spark.errors import causes_of, innermost_cause
 from lakehouse.engine.spark.frames import literal_path
 from lakehouse.engine.spark.statements import quote
 from lakehouse.engine.store import Store, StoredFile
@@ -108,11 +106,6 @@ _READ_OPTIONS = {
     "int96RebaseMode": "CORRECTED",
     "parquet.page.verify-checksum.enabled": "true",
 }
-_ENCODED = re.compile(
-    r"[\x00-\x20\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\"#%<>?\[\\\]^`{|}\x7f]"
-)
-# Source: Spark 4.2.0, error-conditions.json, FAILED_READ_FILE
-_FAILED = re.compile(r"\[FAILED_READ_FILE\.(?!FILE_NOT_EXIST)\w+\][^\n]*? file (\S+)\.(?:\s|$)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +188,7 @@ def read_by_spark(store: Store, path: str, file: LandedFile, landing: Landing) -
                 digest=footer.digest,
                 record_count=footer.metadata.num_rows,
                 by_spark=True,
+                undeclared=_undeclared_kinds(footer, landing),
             )
     if file.size_bytes <= landing.max_file_bytes:
         return None
@@ -203,21 +197,6 @@ def read_by_spark(store: Store, path: str, file: LandedFile, landing: Landing) -
         f"may read it, and {problem}"
     )
     return FileRead(size_bytes=file.size_bytes, digest="", problem=why)
-
-
-def undeclared_kinds(store: Store, path: str, landing: Landing) -> dict[str, str]:
-    """The undeclared columns of a file that Spark reads, with their kinds (`NewColumns`).
-
-    A column that has no value, by its statistics, is left out.
-    """
-    footer = read_footer(store, path)
-    assert footer is not None and footer.leaves is not None
-    types = dict[str, str]()
-    for place, leaf in enumerate(footer.leaves):
-        name = earlier_names(landing).get(leaf.name, leaf.name)
-        if name not in field_names(landing.schema) and not _is_empty(footer.metadata, place):
-            types[name] = _ADDED_AS.get(leaf.word, "STRING")
-    return types
 
 
 def planned_read(store: Store, path: str, file: LandedFile) -> FileRead:
@@ -248,47 +227,6 @@ def parquet_lines(session: TableSession, batch: Batch) -> "list[DataFrame]":
     return [
         _lines(session, batch, files, footers[shape], landing) for shape, files in groups.items()
     ]
-
-
-def check_frozen(session: TableSession, batch: Batch) -> None:
-    """Raises `Broken` if a file that Spark has just loaded is not that of the batch any more."""
-    for file in files_of_spark(batch):
-        path = f"{batch.prefix}{file.name}"
-        try:
-            now = planned_read(session.lake.store, path, file)
-        except FileNotFoundError:
-            continue  # deleted after it was read: a read of a missing file fails
-        if now.digest != file.digest:
-            raise Broken(
-                f"load of {session.key}: batch {batch.number} is in the table, but its file "
-                f"{file.name!r} was replaced while Spark read it, so its rows may be of both "
-                f"contents. Compare them with the file. If they differ, RESTORE the version "
-                f"before the batch, use `lakehouse landing {session.key} --arrived "
-                f"{batch.number - 1}`, and load again"
-            )
-
-
-def without_damaged(lake: Lake, batch: Batch, error: Exception) -> tuple[Batch, str, FileRead]:
-    """The batch without the file that Spark could not read, and this file's name and problem.
-
-    Raises:
-        Exception: `error` itself, if it is another error.
-    """
-    path = unquote(match[1]) if (match := _FAILED.search(str(error))) else ""
-    root = f"{lake.settings.spark_root}/{batch.prefix}"
-    damaged = [file for file in files_of_spark(batch) if path.endswith(f"{root}{file.name}")]
-    if not damaged:
-        raise error
-    (file,) = damaged
-    cause = innermost_cause(causes_of(error))
-    why = f"Spark cannot read it to its end ({cause.line}). Land an undamaged copy"
-    read = planned_read(lake.store, f"{batch.prefix}{file.name}", file)
-    smaller = replace(
-        batch,
-        files=tuple(each for each in batch.files if each != file),
-        record_count=(batch.record_count or 0) - read.record_count,
-    )
-    return smaller, file.name, replace(read, record_count=0, by_spark=False, problem=why)
 
 
 def _checked(session: TableSession, batch: Batch, file: LandedFile) -> tuple[StoredFile, Footer]:
@@ -360,6 +298,19 @@ def _leaf(column: Any, kind: pa.DataType) -> _Leaf | None:
     return None if type_ is None else _Leaf(name=name, type=type_)
 
 
+def _undeclared_kinds(footer: Footer, landing: Landing) -> dict[str, str]:
+    """The undeclared columns of a file, with their kinds (`NewColumns`).
+
+    A column that has no value, by its statistics, is left out.
+    """
+    types = dict[str, str]()
+    for place, leaf in enumerate(footer.leaves or ()):
+        name = earlier_names(landing).get(leaf.name, leaf.name)
+        if name not in field_names(landing.schema) and not _is_empty(footer.metadata, place):
+            types[name] = _ADDED_AS.get(leaf.word, "STRING")
+    return types
+
+
 def _is_empty(metadata: pq.FileMetaData, place: int) -> bool:
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
@@ -401,8 +352,8 @@ def _lines(
         text = F.nullif(F.to_json(F.struct(*others), _TEXT_OPTIONS), F.lit("{}"))
         undeclared.append(text.alias(UNDECLARED))
     raw = F.struct(*[_shown(leaf, column).alias(leaf.name) for leaf, column in columns.values()])
-    read = _ReadFiles(session.lake, batch, files)
-    reason = read.reason
+    frozen = FrozenFiles(session.lake, batch, files)
+    reason = frozen.reason
     for leaf, column in columns.values():
         reason = _why_bad(reason, leaf, column, footer.calendars)
     for _, is_unfit in values:
@@ -410,54 +361,14 @@ def _lines(
             reason = reason.when(is_unfit, UNFIT)
     return landed.select(
         F.struct(*[value for value, _ in values]).alias(PARSED),
-        read.path.alias(ORIGIN[0]),
+        frozen.path.alias(ORIGIN[0]),
         (F.col("_metadata.row_index") + 1).alias(ORIGIN[1]),
         F.col("_metadata.file_modification_time").alias(ORIGIN[2]),
         F.to_json(raw, {**_TEXT_OPTIONS, "ignoreNullFields": "false"}).alias(RAW),
         *undeclared,
-        read.digest.alias(DIGEST),
+        frozen.digest.alias(DIGEST),
         reason.alias(REASON),
     )
-
-
-class _ReadFiles:
-    """Columns of the file from which a row is read."""
-
-    def __init__(
-        self, lake: Lake, batch: Batch, files: Sequence[tuple[LandedFile, StoredFile]]
-    ) -> None:
-        entries = list["Column"]()
-        for file, stored in files:
-            path = f"{batch.prefix}{file.name}"
-            frozen = F.struct(
-                F.lit(path).alias("path"),
-                F.lit(file.digest).alias("digest"),
-                F.lit(file.size_bytes).cast("bigint").alias("size_bytes"),
-                F.timestamp_millis(F.lit(stored.modified_ms)).alias("modified"),
-            )
-            entries += [F.lit(spark_path(f"{lake.settings.spark_root}/{path}")), frozen]
-        known = F.try_element_at(F.create_map(*entries), F.col("_metadata.file_path"))
-        self.path = known["path"]
-        self.digest = known["digest"]
-        is_same = (known["size_bytes"] == F.col("_metadata.file_size")) & (
-            known["modified"] == F.col("_metadata.file_modification_time")
-        )
-        changed = F.concat(
-            F.lit("it was changed while it was loaded: "), F.col("_metadata.file_path")
-        )
-        # The reason of a row, so that each statement that reads rows evaluates it.
-        self.reason = F.when(
-            ~F.coalesce(is_same, F.lit(False)), F.raise_error(changed).cast("string")
-        )
-
-
-def spark_path(path: str) -> str:
-    """A path or an address as Spark's `_metadata.file_path` shows it.
-
-    Source: java.net.URI, "Character categories" and the constructors with several arguments
-    """
-    encoded = _ENCODED.sub(lambda match: percent_encoded(match[0], safe=""), path)
-    return f"file:{encoded}" if path.startswith("/") else encoded
 
 
 def _column(leaf: _Leaf) -> "Column":

@@ -7,7 +7,7 @@ machine may stage a batch of the same number.
 """
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import chain, islice
@@ -15,9 +15,8 @@ from uuid import uuid4
 
 from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
-from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, KnownFile, KnownFiles, LandedFile
-from lakehouse.core.ingest.choose_files import may_be_by_spark
 from lakehouse.core.ingest.file_text import begins_with, content_digest, mark_text, text_chunks
 from lakehouse.core.ingest.judge_read_file import FileRead
 from lakehouse.core.ingest.records import TextMark, Unreadable, earlier_names
@@ -33,6 +32,9 @@ from lakehouse.engine.ingest.landed_contents import (
 )
 from lakehouse.engine.ingest.staged_parts import StagedParts, batch_folder, part_names
 from lakehouse.engine.store import Store
+
+ReadsOfSpark = Mapping[str, FileRead | None]
+_NONE: ReadsOfSpark = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +52,19 @@ class Staged:
 
 
 def stage(
-    store: Store, table_key: str, batch: Batch, landing: Landing, known: KnownFiles | None = None
+    store: Store,
+    table_key: str,
+    batch: Batch,
+    landing: Landing,
+    known: KnownFiles | None = None,
+    by_spark: ReadsOfSpark = _NONE,
 ) -> Staged:
-    """Reads the files of a batch, and stages their records.
+    """Reads the files of a batch that Spark does not read itself, and stages their records.
 
     Without `known`, the batch is an earlier one, which is staged as it was planned. The last files
-    are left to the next batch if too many bytes are unpacked.
+    are left to the next batch if too many bytes are unpacked. `by_spark` are the other files; a
+    file that is gone is `None`.
     """
-    by_spark = _reads_of_spark(store, batch, landing, known)
     read = {name: each for name, each in by_spark.items() if each is not None}
     gone = {name for name, each in by_spark.items() if each is None}
     own = replace(batch, files=tuple(file for file in batch.files if file.name not in by_spark))
@@ -68,8 +75,11 @@ def stage(
         shape += f"-{uuid4().hex[:8]}"
         new = NewColumns(landing=landing, known=known.columns, table_types=known.table_types)
     parts = StagedParts(store, batch_folder(table_key, batch.number, shape), new)
-    paths = [f"{batch.prefix}{name}" for name, each in read.items() if each.by_spark]
-    _see_undeclared(store, paths if known else (), landing, new)
+    for name, each in read.items():
+        if known is not None and each.undeclared and landing.new_columns != "refuse":
+            is_added = landing.new_columns == "add"
+            types = each.undeclared if is_added else {RESCUED: "STRING"}
+            new.see_types(types, f"{batch.prefix}{name}")
     reader = _FileReader(parts, landing, batch.prefix)
     for content in contents:
         file = content.file
@@ -101,7 +111,9 @@ def stage(
     return Staged(batch=batch, files=read, gone=frozenset(gone), columns=columns)
 
 
-def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -> Batch:
+def staged_again(
+    store: Store, table_key: str, batch: Batch, landing: Landing, by_spark: ReadsOfSpark = _NONE
+) -> Batch:
     """A planned batch, staged again if staged parts are missing or the declaration has changed.
 
     Raises:
@@ -118,7 +130,7 @@ def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -
         if each.data is not None
     }
     _check_unchanged(table_key, own, as_planned)  # before anything is staged
-    staged = stage(store, table_key, batch, landing)
+    staged = stage(store, table_key, batch, landing, by_spark=by_spark)
     try:
         _check_unchanged(table_key, batch, staged.files)
     except Broken:
@@ -128,63 +140,11 @@ def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -
     return staged.batch
 
 
-def _reads_of_spark(
-    store: Store, batch: Batch, landing: Landing, known: KnownFiles | None
-) -> dict[str, FileRead | None]:
-    """The files that Spark reads itself, and files that are too large for anything else.
-
-    A file that is gone is `None`.
-    """
-    candidates = [
-        file for file in batch.files if file.by_spark or (known and may_be_by_spark(file, landing))
-    ]
-    if not candidates:
-        return {}
-    # Imported here, because most batches have only small files.
-    from lakehouse.engine.ingest.spark_parquet import planned_read, read_by_spark
-
-    reads = dict[str, FileRead | None]()
-    for file in candidates:
-        path = f"{batch.prefix}{file.name}"
-        try:
-            if known is None:
-                reads[file.name] = planned_read(store, path, file)
-                continue
-            read = read_by_spark(store, path, file, landing)
-        except FileNotFoundError:
-            reads[file.name] = None
-            continue
-        except Refused:  # archived, perhaps; the other way of reading finds out
-            continue
-        loaded = known.loaded.get(file.name)
-        is_small = file.size_bytes <= landing.max_file_bytes
-        if read is None:
-            continue
-        if loaded is None:
-            reads[file.name] = read
-        # The digest of a file that this process has loaded is that of its whole content.
-        elif loaded.digest == read.digest or not is_small:
-            reads[file.name] = replace(read, record_count=0, by_spark=False)
-    return reads
-
-
-def _see_undeclared(store: Store, paths: Iterable[str], landing: Landing, new: NewColumns) -> None:
-    """Collects the undeclared columns of files that Spark reads."""
-    for path in paths:
-        from lakehouse.engine.ingest.spark_parquet import undeclared_kinds
-
-        kinds = undeclared_kinds(store, path, landing)
-        if kinds and landing.new_columns == "rescue":
-            new.see_types({RESCUED: "STRING"}, path)
-        elif landing.new_columns == "add":
-            new.see_types(kinds, path)
-
-
 def _as_read(file: LandedFile, read: FileRead | None) -> LandedFile:
     """The file, marked if Spark reads it."""
     if read is None or not read.by_spark:
         return file
-    return replace(file, by_spark=True, digest=read.digest)
+    return replace(file, by_spark=True, digest=read.digest, blocks=read.blocks)
 
 
 def _shape(landing: Landing) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import Snapshot
-from lakehouse.core.ingest.batches import Batch
+from lakehouse.core.ingest.batches import Batch, files_of_spark
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.spark.temporary_confs import confs_for
 
@@ -26,11 +26,18 @@ _LEAST_ROWS = 10_000
 
 def confs_to_load(table: Table, batch: Batch, facts: TableFacts | None) -> Mapping[str, str]:
     """Settings to parse and write a staged batch, or to merge its changes into the table."""
+    if files_of_spark(batch) and table.landing.format == "csv":
+        # Imported here, because most batches have only small files.
+        from lakehouse.engine.ingest.spark_text import block_confs
+
+        confs = block_confs()
+    else:
+        confs = {}
     # No rows for the files, because their records are counted in `records`.
     read: list[Size] = [(0, sum(file.size_bytes for file in batch.files))]
     if facts is not None and table.landing.changes is not None:
         read.append(merged_into(facts.snapshot))
-    return confs_to_read(read, records=batch.record_count or 0)
+    return {**confs_to_read(read, records=batch.record_count or 0), **confs}
 
 
 def are_few(size_bytes: int, snapshot: Snapshot) -> bool:

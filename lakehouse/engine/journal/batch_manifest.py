@@ -16,7 +16,7 @@ from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.engine.journal.records import damaged, encoded
 
 # Fields of a `LandedFile` that are set for few files. A document omits them if they are not set.
-_RARE = ("text_bytes", "text_digest", "loaded_records", "by_spark")
+_RARE = ("text_bytes", "text_digest", "loaded_records", "by_spark", "blocks")
 
 
 def encode_manifest(batch: Batch) -> bytes:
@@ -89,10 +89,15 @@ def _batch(content: dict[str, Any]) -> Batch:
     simple = ("number", "prefix", "part_count", "record_count", "shape")
     return Batch(
         **{name: content[name] for name in simple},
-        files=tuple(LandedFile(**file) for file in content["files"]),
+        files=tuple(_landed_file(file) for file in content["files"]),
         set_aside=tuple(SetAside(**aside) for aside in content["set_aside"]),
         columns=_columns(content),
     )
+
+
+def _landed_file(content: dict[str, Any]) -> LandedFile:
+    blocks = tuple((lines, records) for lines, records in content.get("blocks", ()))
+    return LandedFile(**{**content, "blocks": blocks})
 
 
 def _columns(content: dict[str, Any]) -> tuple[AddedColumn, ...]:

@@ -114,6 +114,11 @@ class DiskStore(Store):
             file.seek(max(0, os.fstat(file.fileno()).st_size - count))
             return file.read()
 
+    def read_start(self, name: str, count: int) -> bytes:
+        """See `Store.read_start`."""
+        with self.open(name) as file, translated(self.root / name, "read"):
+            return file.read(count)
+
     def checksum(self, stored: StoredFile) -> str:
         """See `Store.checksum`. The file is never in memory as a whole."""
         path = self.root / checked_name(stored.name)

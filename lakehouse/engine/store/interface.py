@@ -91,6 +91,10 @@ class Store(Protocol):
         """The last `count` bytes of one file, or all bytes of a shorter file; raises as `read`."""
         return self.read(name)[-count:]
 
+    def read_start(self, name: str, count: int) -> bytes:
+        """The first `count` bytes of one file, which is not empty; raises as `read`."""
+        return self.read(name)[:count]
+
     def checksum(self, stored: StoredFile) -> str:
         """A checksum of a file's content. The checksum's prefix names the method.
 

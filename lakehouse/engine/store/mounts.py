@@ -107,6 +107,11 @@ class MountedStore(Store):
         store, real_name = self.place_of(name)
         return store.read_end(real_name, count)
 
+    def read_start(self, name: str, count: int) -> bytes:
+        """See `Store.read_start`."""
+        store, real_name = self.place_of(name)
+        return store.read_start(real_name, count)
+
     def checksum(self, stored: StoredFile) -> str:
         """See `Store.checksum`."""
         store, real_name = self.place_of(stored.name)

@@ -149,9 +149,16 @@ class S3Store(Store):
 
     def read_end(self, name: str, count: int) -> bytes:
         """See `Store.read_end`."""
+        return self._read_range(name, f"bytes=-{count}")
+
+    def read_start(self, name: str, count: int) -> bytes:
+        """See `Store.read_start`."""
+        return self._read_range(name, f"bytes=0-{count - 1}")
+
+    def _read_range(self, name: str, byte_range: str) -> bytes:
         key = self._key(name)
         with self._translated("read", key):
-            answer = self.client.get_object(Bucket=self.bucket, Key=key, Range=f"bytes=-{count}")
+            answer = self.client.get_object(Bucket=self.bucket, Key=key, Range=byte_range)
             return answer["Body"].read()
 
     def checksum(self, stored: StoredFile) -> str:

@@ -1,0 +1,318 @@
+"""Landed CSV files that Spark reads itself: their records never pass through this process.
+
+1. This process reads the first bytes of a file: its header, if it has one.
+2. Spark counts the lines of each block of the file. If a line is not a whole record, because a
+   quoted field has a line break or a quote is not closed, the file is staged like a small one, or
+   it is set aside if it is too large for that.
+3. Executors read the blocks as lines. One expression per field casts its text, and one per line
+   gives the reason why the line cannot be loaded.
+4. `parse_lines` and the steps after it treat these rows like parsed staged records.
+
+**Safety properties** (tests in `test_spark_text.py`)
+- The number of lines is compared with the rows and rejected rows that Spark counts, before anything
+  is written.
+- A row's line is the count of the lines in earlier blocks and the row's place in its block. A block
+  with more lines than were counted fails the statement that reads it.
+- A file that changes fails each statement that reads it (`frozen_files`).
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lakehouse.core.declaration.column_names import field_names
+from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.errors import Broken
+from lakehouse.core.ingest.batches import Batch, LandedFile, files_of_spark
+from lakehouse.core.ingest.csv_records import (
+    CsvFields,
+    csv_fields,
+    line_pattern,
+    records_with_header,
+)
+from lakehouse.core.ingest.file_text import BYTE_ORDER_MARK, begins_with_other_mark, detect_format
+from lakehouse.core.ingest.judge_read_file import FileRead
+from lakehouse.core.ingest.records import MAX_RECORD_BYTES, MIB, NOT_UTF_8, UNFIT, Unreadable
+from lakehouse.engine.ingest.csv_values import csv_texts, csv_types, csv_value
+from lakehouse.engine.ingest.frozen_files import FrozenFiles, spark_path
+from lakehouse.engine.ingest.parse_lines import (
+    CORRUPT,
+    DIGEST,
+    FIELD_COUNT,
+    ORIGIN,
+    PARSED,
+    RAW,
+    REASON,
+)
+from lakehouse.engine.ingest.undeclared_columns import UNDECLARED
+from lakehouse.engine.lake import TableSession
+from lakehouse.engine.spark import functions as F  # noqa: N812
+from lakehouse.engine.spark.frames import evaluated_once, literal_path
+from lakehouse.engine.spark.statements import quote
+from lakehouse.engine.spark.temporary_confs import session_confs
+from lakehouse.engine.store import Store, StoredFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+# The first bytes of a file, in which its header must end.
+_START_BYTES = 64 * 1024
+BLOCK_BYTES = 32 * MIB
+_ROW_OF_TASK = (1 << 33) - 1  # the bits of `monotonically_increasing_id` without the task
+_FILE = "_lakehouse_file"
+_ROW = "_lakehouse_row"
+_TEXTS = "_lakehouse_texts"
+
+
+def block_confs() -> dict[str, str]:
+    """Settings with which each task reads one block, which begins at a multiple of its size.
+
+    Source: Spark 4.2.0, FilePartition.maxSplitBytes and getFilePartitions
+    """
+    names = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes")
+    return dict.fromkeys(names, str(BLOCK_BYTES))
+
+
+def read_by_spark(store: Store, path: str, file: LandedFile, landing: Landing) -> FileRead | None:
+    """The file as Spark will read it, before its lines are counted (`counted`).
+
+    `None` if this process has to read the file. A file that it must not read because of its size,
+    either, has a problem.
+    """
+    stored = store.stat(path)
+    if stored is None:
+        raise FileNotFoundError(path)
+    try:
+        fields = _fields(store.read_start(path, _START_BYTES), landing)
+    except Unreadable as error:
+        return FileRead(size_bytes=stored.size_bytes, digest="", problem=str(error))
+    if fields is None:
+        return _left(file, landing, "it does not begin with a UTF-8 header on one line")
+    names = [name for name in fields.names if name not in field_names(landing.schema)]
+    return FileRead(
+        size_bytes=stored.size_bytes,
+        digest=store.checksum(stored),
+        by_spark=True,
+        has_header=fields.has_header,
+        undeclared=dict.fromkeys(names, "STRING"),
+    )
+
+
+def counted(
+    session: TableSession, prefix: str, files: Sequence[LandedFile], reads: Mapping[str, FileRead]
+) -> dict[str, FileRead | None]:
+    """The files as Spark will read them, with the counts of their lines.
+
+    `None` if this process has to read a file, because a line is not a whole record.
+    """
+    csv = session.table.landing.csv
+    root = session.lake.settings.spark_root
+    lines = session.spark.read.text([literal_path(f"{root}/{prefix}{file.name}") for file in files])
+    is_whole = ~F.contains("value", F.lit(csv.quote)) | F.rlike("value", F.lit(line_pattern(csv)))
+    is_whole &= F.octet_length("value") <= MAX_RECORD_BYTES
+    counts = lines.groupBy("_metadata.file_path", "_metadata.file_block_start").agg(
+        F.count("*"), F.count_if(_is_record(session.table.landing)), F.count_if(~is_whole)
+    )
+    with session_confs(session.spark, block_confs()):
+        counts_by_path = defaultdict[str, dict[int, tuple[int, int, int]]](dict)
+        for path, start, *numbers in counts.collect():
+            counts_by_path[path][start // BLOCK_BYTES] = tuple(numbers)
+    results = dict[str, FileRead | None]()
+    for file in files:
+        blocks = counts_by_path[spark_path(f"{root}/{prefix}{file.name}")]
+        if any(parts for _, _, parts in blocks.values()):
+            why = "it has line breaks inside quotes, a quote that is not closed, or a huge record"
+            results[file.name] = _left(file, session.table.landing, why)
+            continue
+        read = reads[file.name]
+        numbers = [blocks.get(place, (0, 0, 0))[:2] for place in range(max(blocks, default=-1) + 1)]
+        if read.has_header and numbers:
+            numbers[0] = (numbers[0][0], numbers[0][1] - 1)
+        record_count = sum(records for _, records in numbers)
+        results[file.name] = replace(read, blocks=tuple(numbers), record_count=record_count)
+    return results
+
+
+def planned_read(store: Store, path: str, file: LandedFile) -> FileRead:
+    """A file of a planned batch that Spark read. A change shows in the digest of the result."""
+    stored = store.stat(path)
+    if stored is None:
+        raise FileNotFoundError(path)
+    return FileRead(
+        size_bytes=stored.size_bytes,
+        digest=store.checksum(stored),
+        record_count=sum(records for _, records in file.blocks),
+        by_spark=True,
+        blocks=file.blocks,
+    )
+
+
+def text_lines(session: TableSession, batch: Batch) -> "list[DataFrame]":
+    """Frames like `parse_lines.staged_lines`, already parsed, one for all files with one header.
+
+    Raises:
+        Broken: a file is gone, or is not the file of the batch any more.
+    """
+    groups = defaultdict[CsvFields, list[tuple[LandedFile, StoredFile]]](list)
+    for file in files_of_spark(batch):
+        stored, fields = _checked(session, batch, file)
+        groups[fields].append((file, stored))
+    return [_lines(session, batch, files, fields) for fields, files in groups.items()]
+
+
+def _fields(start: bytes, landing: Landing) -> CsvFields | None:
+    """The fields of a file that begins with `start`; `None` if Spark cannot read the file.
+
+    Raises:
+        Unreadable: the header is not accepted.
+    """
+    if detect_format(start) is not None or begins_with_other_mark(start):
+        return None
+    text = start.removeprefix(BYTE_ORDER_MARK)
+    try:
+        first = next(records_with_header(iter([text]), landing), None)
+    except Unreadable:
+        return None  # the record does not end in these bytes
+    if first is None or first.line != 1 or b"\n" in first.content or b"\r" in first.content:
+        return None
+    fields = csv_fields(first, landing)
+    has_mark = len(text) < len(start)
+    is_clear = len({name.lower() for name in fields.names}) == len(fields.names)
+    return fields if is_clear and (fields.has_header or not has_mark) else None
+
+
+def _left(file: LandedFile, landing: Landing, why: str) -> FileRead | None:
+    """The result for a file that only this process may read: a problem if the file is too large."""
+    if file.size_bytes <= landing.max_file_bytes:
+        return None
+    problem = (
+        f"it has more than {landing.max_file_bytes} bytes (Landing.max_file_bytes), so only Spark "
+        f"may read it, and {why}"
+    )
+    return FileRead(size_bytes=file.size_bytes, digest="", problem=problem)
+
+
+def _is_record(landing: Landing) -> "Column":
+    """Whether a line is not blank."""
+    blanks = " \t\v\f".replace(landing.csv.delimiter, "")
+    return F.btrim("value", F.lit(blanks)) != ""
+
+
+def _checked(session: TableSession, batch: Batch, file: LandedFile) -> tuple[StoredFile, CsvFields]:
+    """The file as it is stored now, and its fields, if it is still the file of the batch."""
+    store = session.lake.store
+    path = f"{batch.prefix}{file.name}"
+    subject = f"load of {session.key}: batch {batch.number}, file {file.name!r}"
+    stored = store.stat(path)
+    if stored is None:
+        raise Broken(f"{subject}: it is gone from {batch.prefix}. Put it back, and load again")
+    if (store.checksum(stored), stored.size_bytes) != (file.digest, file.size_bytes):
+        raise Broken(
+            f"{subject}: it has changed since the batch was planned. Restore the old file, and "
+            "land only new records, in a file with another name"
+        )
+    fields: CsvFields | None = None
+    why_not = "it cannot be split into lines"
+    try:
+        fields = _fields(store.read_start(path, _START_BYTES), session.table.landing)
+    except Unreadable as error:
+        why_not = str(error)
+    if fields is None:
+        raise Broken(
+            f"{subject}: Spark could read it when the batch was planned, and now {why_not}. "
+            "Restore the declaration, load the batch, and then change the declaration"
+        )
+    return stored, fields
+
+
+def _lines(
+    session: TableSession,
+    batch: Batch,
+    files: Sequence[tuple[LandedFile, StoredFile]],
+    fields: CsvFields,
+) -> "DataFrame":
+    landing = session.table.landing
+    root = session.lake.settings.spark_root
+    paths = [literal_path(f"{root}/{batch.prefix}{file.name}") for file, _ in files]
+    row = F.monotonically_increasing_id().bitwiseAND(F.lit(_ROW_OF_TASK))
+    landed = session.spark.read.text(paths).select(
+        "value", F.col("_metadata").alias(_FILE), row.alias(_ROW)
+    )
+    start = F.col(f"{_FILE}.file_block_start")
+    landed = landed.where(_is_record(landing))
+    if fields.has_header:
+        landed = landed.where((start > 0) | (F.col(_ROW) > 0))
+    # The corrupt record is the last field.
+    texts = csv_texts(F.col("value"), landing, [*fields.names], CORRUPT)
+    landed = landed.withColumn(_TEXTS, evaluated_once(texts))
+    frozen = FrozenFiles(session.lake, batch, files, metadata=_FILE)
+    block = F.try_element_at(frozen.blocks, (start / F.lit(BLOCK_BYTES)).cast("int") + 1)
+    other_block = F.raise_error(F.lit("a block has other lines than were counted")).cast("string")
+    is_corrupt = F.col(_TEXTS).isNull() | _text(CORRUPT).isNotNull()
+    reason = (
+        frozen.reason.when(~F.coalesce(F.col(_ROW) < block["count"], F.lit(False)), other_block)
+        .when(~F.is_valid_utf8("value"), NOT_UTF_8)
+        .when(is_corrupt, _why_corrupt(fields, landing))
+    )
+    values = list["Column"]()
+    for field in csv_types(landed, landing):
+        if field.name not in fields.names:
+            value = F.lit(None).cast(field.dataType.simpleString())
+        else:
+            value, is_unfit = csv_value(_text(field.name), field, landing)
+            reason = reason.when(is_unfit, UNFIT)
+        values.append(value.alias(field.name, metadata=field.metadata or None))
+    undeclared = [
+        F.nullif(_text(name), F.lit(landing.null_value or "")).alias(name)
+        for name in fields.names
+        if name not in field_names(landing.schema)
+    ]
+    others = F.nullif(F.to_json(F.struct(*undeclared)), F.lit("{}")).alias(UNDECLARED)
+    return landed.select(
+        F.struct(*values).alias(PARSED),
+        frozen.path.alias(ORIGIN[0]),
+        (block["first"] + F.col(_ROW)).alias(ORIGIN[1]),
+        F.col(f"{_FILE}.file_modification_time").alias(ORIGIN[2]),
+        _raw(fields, landing, is_corrupt).alias(RAW),
+        *([others] if undeclared else []),
+        frozen.digest.alias(DIGEST),
+        reason.alias(REASON),
+    )
+
+
+def _text(name: str) -> "Column":
+    return F.col(f"{_TEXTS}.{quote(name)}")
+
+
+def _why_corrupt(fields: CsvFields, landing: Landing) -> "Column":
+    """The reason for a line with more or fewer fields than its file."""
+    if not fields.has_header or fields.names == field_names(landing.schema):
+        return F.lit(f"{FIELD_COUNT}{len(fields.names)} declared")
+    mark = landing.csv.quote
+    outside_quotes = F.regexp_replace("value", F.lit(f"{mark}[^{mark}]*{mark}"), F.lit(""))
+    separators = F.regexp_count(outside_quotes, F.lit(f"[{landing.csv.delimiter}]"))
+    count = separators + F.lit(1)
+    number = F.when(count == 1, F.lit("1 field")).otherwise(F.concat(count, F.lit(" fields")))
+    header = f", but the header of its file has {len(fields.names)}"
+    return F.concat(F.lit("it has "), number, F.lit(header))
+
+
+def _raw(fields: CsvFields, landing: Landing, is_corrupt: "Column") -> "Column":
+    """The line, reduced to the declared fields in their order."""
+    line = F.make_valid_utf8("value")
+    declared = field_names(landing.schema)
+    if fields.names == declared:
+        return line
+    options = {
+        "sep": landing.csv.delimiter,
+        "quote": landing.csv.quote,
+        "escape": landing.csv.quote,
+        "nullValue": "",
+        "emptyValue": landing.csv.quote * 2,
+        "ignoreLeadingWhiteSpace": "false",
+        "ignoreTrailingWhiteSpace": "false",
+    }
+    null = F.lit(None).cast("string")
+    kept = [(_text(each) if each in fields.names else null).alias(each) for each in declared]
+    return F.when(is_corrupt, line).otherwise(F.to_csv(F.struct(*kept), options))
