@@ -18,6 +18,7 @@ from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.loaded_batches import WrittenBatch, check_loaded
 from lakehouse.engine.ingest.parse_lines import (
     count_lines,
+    failing_at_bad_records,
     no_lines,
     parse_records,
     staged_lines,
@@ -42,7 +43,8 @@ class ParsedBatch:
     """The parsed records of a batch.
 
     `frame` is `None` for a batch without staged records. `added` are the columns for undeclared
-    fields. `changes` has the counts of change data.
+    fields. `changes` has the counts of change data. With `is_uncounted`, all records count as good,
+    and a write of the frame fails if one is bad.
     """
 
     frame: "DataFrame | None"
@@ -51,6 +53,31 @@ class ParsedBatch:
     bad_count: int = 0
     rescued_count: int = 0
     changes: "ChangeCounts | None" = None
+    is_uncounted: bool = False
+
+
+def uncounted_batch(
+    session: TableSession, batch: Batch, added: Sequence[AddedColumn], facts: TableFacts | None
+) -> ParsedBatch | None:
+    """The records of a batch, read only once, by the write; `None` if they must be counted first.
+
+    Spark must read all files itself, and no row may have a value in the column `RESCUED`.
+
+    Raises:
+        Refused: as in `parse_batch`.
+    """
+    table = session.table
+    is_plain = table.landing.changes is None and not isinstance(table.write, Overwrite)
+    is_rescued = any(column.name == RESCUED for column in added)
+    if batch.part_count or not files_of_spark(batch) or not is_plain or is_rescued:
+        return None
+    assert batch.record_count is not None
+    snapshot = None if facts is None else facts.snapshot
+    frame = without_rescued(
+        failing_at_bad_records(_parsed(session, batch, added)), added, 0, snapshot
+    )
+    commit_rows.check_columns(_table_rows(session, frame), table, snapshot)
+    return ParsedBatch(frame=frame, added=added, row_count=batch.record_count, is_uncounted=True)
 
 
 def parse_batch(

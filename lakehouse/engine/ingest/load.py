@@ -4,6 +4,8 @@
 2. Give the next batch a number. Read each of its files once, and stage its records.
 3. Parse and count the staged records: each is a row, or has a reason for rejection.
 4. Write the batch's manifest: the files as they were read, and the files set aside with reasons.
+   If Spark reads all files itself, the write counts them, and fails at a record without a row.
+   Then the batch is repeated, and counted first.
 5. Write rejected records and files to the quarantine table, under the batch's number.
 6. Write the rows to the table, under the batch's number. With this commit, the batch is loaded.
 7. Repeat steps 2 to 6 until no listed file is left to load. An unfinished batch is repeated first:
@@ -41,6 +43,7 @@ from lakehouse.core.ingest.batches import (
     LandedFile,
     Ledger,
     files_of_spark,
+    set_aside,
 )
 from lakehouse.core.ingest.choose_files import (
     BatchPlan,
@@ -57,7 +60,12 @@ from lakehouse.core.text import count_of, names_in_parentheses
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
-from lakehouse.engine.ingest.batch_rows import ParsedBatch, parse_batch, write_batch
+from lakehouse.engine.ingest.batch_rows import (
+    ParsedBatch,
+    parse_batch,
+    uncounted_batch,
+    write_batch,
+)
 from lakehouse.engine.ingest.loaded_batches import last_in_log, last_loaded, unfinished_batch
 from lakehouse.engine.ingest.quarantine.entries import take_out_lines
 from lakehouse.engine.ingest.staged_parts import clear_staged
@@ -186,13 +194,19 @@ class LandingLoad:
         else:
             by_spark = _reads_of_spark(session, planned, None)
             batch = staged_again(lake.store, key, planned, session.table.landing, by_spark)
-            parsed = _parse(session, batch, ledger, facts)
+            batch, parsed = self._parse_planned(session, batch, ledger, facts)
             # The declaration may have changed since the first try and now accept quarantined lines.
-            take_out_lines(session, batch, parsed.frame if parsed.bad_count else None)
+            with session_confs(session.spark, confs_to_load(session.table, batch, facts)):
+                take_out_lines(session, batch, parsed.frame if parsed.bad_count else None)
         try:
             with session_confs(session.spark, confs_to_load(session.table, batch, facts)):
                 after = write_batch(session, batch, parsed, facts)
         except Exception as error:
+            after = lake.facts(key)
+            if parsed.is_uncounted and last_in_log(key, after) < batch.number:
+                self._reason = Reason.BATCH_READY
+                self._tell(f"{key}: batch {batch.number}: not all records are good; counting them")
+                return after  # the batch is repeated, and its records are counted first
             self._make_smaller(session, batch, error)
             return lake.facts(key)
         if batch.files and self._most_files is not None:
@@ -212,6 +226,22 @@ class LandingLoad:
             self._reason = Reason.BATCH_READY
         self._loaded.append(batch)
         return after
+
+    def _parse_planned(
+        self, session: TableSession, batch: Batch, ledger: Ledger, facts: TableFacts | None
+    ) -> tuple[Batch, ParsedBatch]:
+        """Parses a planned batch. Files that Spark cannot read are set aside in its manifest."""
+        smaller, parsed, damaged = _parse_undamaged(session, batch, ledger, facts)
+        if not damaged:
+            return batch, parsed
+        aside = [
+            set_aside(file, damaged[file.name].problem or "", is_quarantined=True)
+            for file in batch.files
+            if file.name in damaged
+        ]
+        smaller = replace(smaller, set_aside=(*smaller.set_aside, *aside))
+        self._batches.replace(smaller)
+        return smaller, parsed
 
     def _make_smaller(self, session: TableSession, batch: Batch, error: Exception) -> None:
         """Keeps the first half of a batch's files, or sets its only file aside; or raises."""
@@ -263,7 +293,11 @@ class LandingLoad:
             session.lake.store, session.key, planned, landing, known_files, by_spark=by_spark
         )
         batch = replace(staged.batch, columns=staged.columns)
-        batch, parsed, damaged = _parse_undamaged(session, batch, ledger, facts)
+        damaged = dict[str, FileRead]()
+        added = columns_in_force([*ledger.columns, *batch.columns], landing)
+        parsed = uncounted_batch(session, batch, added, facts)
+        if parsed is None:
+            batch, parsed, damaged = _parse_undamaged(session, batch, ledger, facts)
         reads = {**staged.files, **damaged}
         judged = [
             judge_file(file, entries[file.name], reads[file.name], is_overwrite=is_overwrite)

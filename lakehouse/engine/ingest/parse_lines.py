@@ -155,6 +155,14 @@ def table_rows(lines: "DataFrame") -> "DataFrame":
     return lines.where(f"{REASON} IS NULL").drop(RAW, DIGEST, REASON, UNDECLARED)
 
 
+def failing_at_bad_records(lines: "DataFrame") -> "DataFrame":
+    """The parsed records; a statement that reads one with a reason fails."""
+    reason = F.col(REASON)
+    message = F.concat(F.lit("bad record: "), reason)
+    failing = F.when(reason.isNotNull(), F.raise_error(message).cast("string"))
+    return lines.withColumn(REASON, failing)
+
+
 def quarantined_lines(lines: "DataFrame") -> "DataFrame":
     """The bad records, with the columns of a quarantine table (`quarantine.entries`)."""
     columns = {
