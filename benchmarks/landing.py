@@ -100,7 +100,7 @@ def _write_orders(path: Path, first: int, count: int) -> None:
         "id": ids,
         "customer": [f"customer-{number % 50_000}" for number in ids],
         "at": seconds,
-        "amount": pa.array(ids * 7919 % 100_000).cast(pa.decimal128(12, 2)),
+        "amount": pa.array((ids * 7919 % 100_000).astype("int32")).cast(pa.decimal128(12, 2)),
         "score": ids / 7,
         "paid": ids % 2 == 0,
         "day": days,

@@ -11,8 +11,13 @@ from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.ingest.batches import LandedFile, Ledger, ingest_app_id
-from lakehouse.core.ingest.choose_files import choose_batch, files_that_wait, repeat_batch
+from lakehouse.core.ingest.batches import Batch, LandedFile, Ledger, ingest_app_id
+from lakehouse.core.ingest.choose_files import (
+    choose_batch,
+    files_that_wait,
+    may_be_by_spark,
+    repeat_batch,
+)
 from lakehouse.core.ingest.outcome import describe_set_aside, quarantine_sentence
 from lakehouse.core.text import count_of
 from lakehouse.engine.clock import now_ms
@@ -23,12 +28,6 @@ from lakehouse.engine.ingest.quarantine.entries import quarantined_count
 from lakehouse.engine.journal.planned_batches import PlannedBatches, landed_files
 from lakehouse.engine.lake import TableSession
 from lakehouse.engine.spark.open_session import connect
-
-# Shown if Spark may run on other machines: the process that loads still does part of the work.
-_READ_BY_LOADER = (
-    "; the process that loads reads the files and stages them in parts of about 16 MiB; Spark does "
-    "the rest"
-)
 
 
 @click.command(
@@ -95,8 +94,8 @@ def _document(context: LakeContext, table: Table) -> dict[str, Any]:
         else:
             plan = repeat_batch(unfinished)
         next_load = plan.sentence
-        if plan.batch and context.lake.settings.spark.startswith(("sc://", "spark://")):
-            next_load += _READ_BY_LOADER
+        if plan.batch and plan.batch.files:
+            next_load += f"; {_readers(plan.batch, landing)}"
     except (Broken, Refused) as error:
         next_load = str(error)  # the error that will stop the next load
     waiting = files_that_wait(listing, ledger, landing) + _set_aside(listing, ledger, landing)
@@ -120,6 +119,14 @@ def _document(context: LakeContext, table: Table) -> dict[str, Any]:
         ),
         "sentence": f"{files_text} below {landing.prefix} in {batches_text}; {loaded}",
     }
+
+
+def _readers(batch: Batch, landing: Landing) -> str:
+    """Who reads the files of a batch."""
+    count = sum(file.by_spark or may_be_by_spark(file, landing) for file in batch.files)
+    if not count:
+        return "the process that loads reads them, and stages them in parts of about 16 MiB"
+    return f"Spark itself reads {count} of them, if their content allows it"
 
 
 def _last_batch(table: Table, facts: TableFacts | None) -> tuple[int | None, str]:

@@ -121,8 +121,8 @@ class Landing:
         256 * MIB,
         whole(1),
         "a larger file, or a file that decompresses to more than four times this size, is set"
-        " aside, unless it is Parquet that Spark reads itself. A batch of several other files has"
-        " at most twice this size",
+        " aside, unless it is Parquet or CSV that Spark reads itself. A batch of several others"
+        " has at most twice this size",
     )
     release_files: int = knob(
         1, whole(1), "the sensor requests a load as soon as this many files wait"

@@ -141,6 +141,12 @@ def test_a_killed_load_is_repeated_once_and_a_file_that_changed_meanwhile_stops_
     lake.store.put("landing/orders/a.csv", content_of(LINES))  # copied over with the same content
     again = write_table(lake, spark, table)
     assert (again.rows_written, [aside.is_quarantined for aside in again.set_aside]) == (0, [False])
+    lake.store.put("landing/orders/b.csv", content_of(["5;;;;;;;"] * 20))  # its write counts it
+    for when in ("before", "after"):
+        with killed_at(delta_writes, "write_frame", when):
+            write_table(lake, spark, table)
+    assert write_table(lake, spark, table).rows_written == 0
+    assert len(rows_in(lake, table.key, "id")) == 24
 
 
 @pytest.mark.usefixtures("all_by_spark")
