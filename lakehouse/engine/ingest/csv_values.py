@@ -75,27 +75,26 @@ def csv_types(lines: "DataFrame", landing: Landing) -> "list[StructField]":
     return row_type.fields  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def csv_value(text: "Column", field: "StructField", landing: Landing) -> "tuple[Column, Column]":
-    """The value of a field, and whether its text does not fit the type."""
+def castable_text(text: "Column", field: "StructField", landing: Landing) -> "Column":
+    """The text of a field that is cast to the field's type; null for a null."""
     kind = field.dataType.typeName()
-    is_string = kind == "string"
-    if is_string and landing.keeps_empty_texts:
-        text = F.coalesce(text, F.lit(""))
-    if not is_string:
-        value = F.btrim(text, F.lit(" \t"))
-        is_blank = (value == "") & (text != "")
-        text = F.when(~is_blank, value)
-    text = F.nullif(text, F.lit(landing.null_value or ""))
-    if is_string:
-        return text, F.lit(False)
+    if kind == "string":
+        if landing.keeps_empty_texts:
+            text = F.coalesce(text, F.lit(""))
+        return F.nullif(text, F.lit(landing.null_value or ""))
+    value = F.btrim(text, F.lit(" \t"))
+    is_blank = (value == "") & (text != "")
+    text = F.nullif(F.when(~is_blank, value), F.lit(landing.null_value or ""))
     if kind in ("decimal", "float", "double") and landing.csv.decimal == ",":
         text = F.translate(text, *_SWAPPED)
-    return cast_text(text, field)
+    return text
 
 
-def cast_text(text: "Column", field: "StructField") -> "tuple[Column, Column]":
-    """The value of a text of any type but STRING, and whether the text does not fit the type."""
+def cast_text(text: "Column", field: "StructField") -> "Column":
+    """The value of a text; null if it does not have the form of the type."""
     kind = field.dataType.typeName()
+    if kind == "string":
+        return text
     castable = text
     if kind == "decimal":
         without_commas = F.replace(text, F.lit(","))
@@ -103,9 +102,16 @@ def cast_text(text: "Column", field: "StructField") -> "tuple[Column, Column]":
     form = _FORMS.get(kind)
     if form is not None:
         castable = F.when(castable.rlike(form), castable)
-    value = castable.try_cast(field.dataType)
-    is_unfit = text.isNotNull() & value.isNull()
-    if kind in ("float", "double"):
-        # The cast makes a number beyond the type's range infinite.
-        is_unfit = is_unfit | ((F.abs(value) == F.lit(inf)) & text.rlike("[0-9]"))
-    return value, is_unfit
+    return castable.try_cast(field.dataType)
+
+
+def is_unfit(text: "Column", value: "Column", field: "StructField") -> "Column":
+    """Whether a text does not fit the type of its field. `value` is what `cast_text` returned."""
+    kind = field.dataType.typeName()
+    if kind == "string":
+        return F.lit(False)
+    is_without_value = text.isNotNull() & value.isNull()
+    if kind not in ("float", "double"):
+        return is_without_value
+    # The cast makes a number beyond the type's range infinite.
+    return is_without_value | ((F.abs(value) == F.lit(inf)) & text.rlike("[0-9]"))

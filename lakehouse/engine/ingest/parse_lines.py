@@ -251,12 +251,20 @@ def _parsed_csv(
 ) -> "tuple[Column, dict[str, _Value]]":
     """The struct of a CSV record's texts, and the values that are cast from these texts."""
     # Imported here, because only CSV needs it.
-    from lakehouse.engine.ingest.csv_values import csv_texts, csv_types, csv_value
+    from lakehouse.engine.ingest.csv_values import (
+        cast_text,
+        castable_text,
+        csv_texts,
+        csv_types,
+        is_unfit,
+    )
 
     values = dict[str, _Value]()
     for field in csv_types(lines, landing):
-        value, is_unfit = csv_value(_member(field.name), field, landing)
-        values[field.name] = _Value(value, value, is_unfit, field.metadata or None)
+        castable = castable_text(_member(field.name), field, landing)
+        value = cast_text(castable, field)
+        unfit = is_unfit(castable, value, field)
+        values[field.name] = _Value(value, value, unfit, field.metadata or None)
     return csv_texts(text, landing, [*values], CORRUPT), values
 
 

@@ -33,7 +33,7 @@ from lakehouse.core.ingest.file_text import content_digest
 from lakehouse.core.ingest.judge_read_file import FileRead
 from lakehouse.core.ingest.records import NOT_UTF_8, UNFIT, earlier_names
 from lakehouse.core.ingest.undeclared import FRACTION, LARGE
-from lakehouse.engine.ingest.csv_values import cast_text, csv_types
+from lakehouse.engine.ingest.csv_values import cast_text, csv_types, is_unfit
 from lakehouse.engine.ingest.dates_to_iso import Calendars, file_calendars, not_gregorian
 from lakehouse.engine.ingest.frozen_files import FrozenFiles
 from lakehouse.engine.ingest.parquet_rows import SQL_TYPES
@@ -41,7 +41,7 @@ from lakehouse.engine.ingest.parse_lines import DIGEST, ORIGIN, PARSED, RAW, REA
 from lakehouse.engine.ingest.undeclared_columns import UNDECLARED
 from lakehouse.engine.lake import TableSession
 from lakehouse.engine.spark import functions as F  # noqa: N812
-from lakehouse.engine.spark.frames import literal_path
+from lakehouse.engine.spark.frames import evaluated_once, literal_path
 from lakehouse.engine.spark.statements import quote
 from lakehouse.engine.store import Store, StoredFile
 
@@ -356,9 +356,9 @@ def _lines(
     reason = frozen.reason
     for leaf, column in columns.values():
         reason = _why_bad(reason, leaf, column, footer.calendars)
-    for _, is_unfit in values:
-        if is_unfit is not None:
-            reason = reason.when(is_unfit, UNFIT)
+    for _, unfit in values:
+        if unfit is not None:
+            reason = reason.when(unfit, UNFIT)
     return landed.select(
         F.struct(*[value for value, _ in values]).alias(PARSED),
         frozen.path.alias(ORIGIN[0]),
@@ -367,7 +367,7 @@ def _lines(
         F.to_json(raw, {**_TEXT_OPTIONS, "ignoreNullFields": "false"}).alias(RAW),
         *undeclared,
         frozen.digest.alias(DIGEST),
-        reason.alias(REASON),
+        evaluated_once(reason).alias(REASON),
     )
 
 
@@ -389,17 +389,18 @@ def _typed(
     if leaf is None or column is None:
         return F.lit(None).cast(type_).alias(field.name, metadata=metadata), None
     kind = field.dataType.typeName()
-    is_unfit = None
+    unfit = None
     if leaf.word == "STRING" and kind != "string":
-        value, is_unfit = cast_text(column, field)
+        value = cast_text(column, field)
+        unfit = is_unfit(column, value, field)
     elif leaf.word == "BINARY" and kind == "string":
         value = F.base64(column)
     elif leaf.type == type_.upper():
         value = column
     else:
         value = column.try_cast(type_)
-        is_unfit = column.isNotNull() & value.isNull()
-    return value.alias(field.name, metadata=metadata), is_unfit
+        unfit = column.isNotNull() & value.isNull()
+    return value.alias(field.name, metadata=metadata), unfit
 
 
 def _shown(leaf: _Leaf, column: "Column") -> "Column":

@@ -34,7 +34,13 @@ from lakehouse.core.ingest.csv_records import (
 from lakehouse.core.ingest.file_text import BYTE_ORDER_MARK, begins_with_other_mark, detect_format
 from lakehouse.core.ingest.judge_read_file import FileRead
 from lakehouse.core.ingest.records import MAX_RECORD_BYTES, MIB, NOT_UTF_8, UNFIT, Unreadable
-from lakehouse.engine.ingest.csv_values import csv_texts, csv_types, csv_value
+from lakehouse.engine.ingest.csv_values import (
+    cast_text,
+    castable_text,
+    csv_texts,
+    csv_types,
+    is_unfit,
+)
 from lakehouse.engine.ingest.frozen_files import FrozenFiles, spark_path
 from lakehouse.engine.ingest.parse_lines import (
     CORRUPT,
@@ -63,6 +69,7 @@ _ROW_OF_TASK = (1 << 33) - 1  # the bits of `monotonically_increasing_id` withou
 _FILE = "_lakehouse_file"
 _ROW = "_lakehouse_row"
 _TEXTS = "_lakehouse_texts"
+_CASTABLE = "_lakehouse_castable"
 
 
 def block_confs() -> dict[str, str]:
@@ -246,6 +253,7 @@ def _lines(
     # The corrupt record is the last field.
     texts = csv_texts(F.col("value"), landing, [*fields.names], CORRUPT)
     landed = landed.withColumn(_TEXTS, evaluated_once(texts))
+    landed, unfit = _with_values(landed, fields, landing)
     frozen = FrozenFiles(session.lake, batch, files, metadata=_FILE)
     block = F.try_element_at(frozen.blocks, (start / F.lit(BLOCK_BYTES)).cast("int") + 1)
     other_block = F.raise_error(F.lit("a block has other lines than were counted")).cast("string")
@@ -255,30 +263,53 @@ def _lines(
         .when(~F.is_valid_utf8("value"), NOT_UTF_8)
         .when(is_corrupt, _why_corrupt(fields, landing))
     )
-    values = list["Column"]()
-    for field in csv_types(landed, landing):
-        if field.name not in fields.names:
-            value = F.lit(None).cast(field.dataType.simpleString())
-        else:
-            value, is_unfit = csv_value(_text(field.name), field, landing)
-            reason = reason.when(is_unfit, UNFIT)
-        values.append(value.alias(field.name, metadata=field.metadata or None))
-    undeclared = [
-        F.nullif(_text(name), F.lit(landing.null_value or "")).alias(name)
-        for name in fields.names
-        if name not in field_names(landing.schema)
-    ]
-    others = F.nullif(F.to_json(F.struct(*undeclared)), F.lit("{}")).alias(UNDECLARED)
+    for is_unfit_value in unfit:
+        reason = reason.when(is_unfit_value, UNFIT)
     return landed.select(
-        F.struct(*values).alias(PARSED),
+        PARSED,
         frozen.path.alias(ORIGIN[0]),
         (block["first"] + F.col(_ROW)).alias(ORIGIN[1]),
         F.col(f"{_FILE}.file_modification_time").alias(ORIGIN[2]),
         _raw(fields, landing, is_corrupt).alias(RAW),
-        *([others] if undeclared else []),
+        *_undeclared(fields, landing),
         frozen.digest.alias(DIGEST),
-        reason.alias(REASON),
+        evaluated_once(reason).alias(REASON),
     )
+
+
+def _with_values(
+    landed: "DataFrame", fields: CsvFields, landing: Landing
+) -> "tuple[DataFrame, list[Column]]":
+    """Adds the values of the declared fields as `PARSED`; returns also whether each is unfit.
+
+    Each step is evaluated once, because the next one refers to it several times.
+    """
+    declared = csv_types(landed, landing)
+    given = [field for field in declared if field.name in fields.names]
+    castable = [castable_text(_text(each.name), each, landing).alias(each.name) for each in given]
+    landed = landed.withColumn(_CASTABLE, evaluated_once(F.struct(*castable)))
+    values = list["Column"]()
+    unfit = list["Column"]()
+    for field in declared:
+        value = F.lit(None).cast(field.dataType.simpleString())
+        if field in given:
+            text = F.col(f"{_CASTABLE}.{quote(field.name)}")
+            value = cast_text(text, field)
+            parsed_value = F.col(f"{PARSED}.{quote(field.name)}")
+            unfit.append(is_unfit(text, parsed_value, field))
+        values.append(value.alias(field.name, metadata=field.metadata or None))
+    return landed.withColumn(PARSED, evaluated_once(F.struct(*values))), unfit
+
+
+def _undeclared(fields: CsvFields, landing: Landing) -> "list[Column]":
+    """The column of undeclared fields, if there are any."""
+    texts = [
+        F.nullif(_text(name), F.lit(landing.null_value or "")).alias(name)
+        for name in fields.names
+        if name not in field_names(landing.schema)
+    ]
+    others = F.nullif(F.to_json(F.struct(*texts)), F.lit("{}"))
+    return [others.alias(UNDECLARED)] if texts else []
 
 
 def _text(name: str) -> "Column":

@@ -22,17 +22,21 @@ _LEAST_RATIO = 4
 # With fewer rows in the table, computing the range takes as long as it saves.
 # Source: docs/internals/benchmarks/interpreted.json
 _LEAST_ROWS = 10_000
+# Java interprets a method of more bytes, and never compiles it. Above this limit, Spark generates
+# several methods, since the expressions that judge a record are many.
+# Source: OpenJDK, DontCompileHugeMethods; Spark 4.2.0, SQLConf.WHOLESTAGE_HUGE_METHOD_LIMIT
+_HUGE_METHODS = {"spark.sql.codegen.hugeMethodLimit": "8000"}
 
 
 def confs_to_load(table: Table, batch: Batch, facts: TableFacts | None) -> Mapping[str, str]:
     """Settings to parse and write a staged batch, or to merge its changes into the table."""
-    if files_of_spark(batch) and table.landing.format == "csv":
+    confs = dict[str, str]()
+    if files_of_spark(batch):
         # Imported here, because most batches have only small files.
         from lakehouse.engine.ingest.spark_text import block_confs
 
-        confs = block_confs()
-    else:
-        confs = {}
+        confs |= _HUGE_METHODS
+        confs |= block_confs() if table.landing.format == "csv" else {}
     # No rows for the files, because their records are counted in `records`.
     read: list[Size] = [(0, sum(file.size_bytes for file in batch.files))]
     if facts is not None and table.landing.changes is not None:
