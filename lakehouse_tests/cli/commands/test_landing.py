@@ -1,6 +1,5 @@
 """`lakehouse landing`: what comes next for a landed table, or what the next load stops with."""
 
-
 from lakehouse.core.ingest.batches import FOREIGN, Batch, SetAside
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.store import DiskStore
