@@ -118,6 +118,7 @@ def test_a_name_that_is_not_known_is_refused_with_those_that_are(
     assert f"benchmark 'thruput' is not known. Use {', '.join(NAMES)}" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_ctrl_c_stops_the_benchmark_and_its_servers_and_names_the_rest() -> None:
     command = [sys.executable, "-m", "benchmarks", "--smoke", "vacuum_lake,vacuum"]
     with subprocess.Popen(

@@ -148,6 +148,7 @@ def test_a_line_that_does_not_parse_turns_the_quarantine_check(runs: Runs) -> No
     assert passed(runs.of(table_key(orders)))["quarantine"] is False
 
 
+@pytest.mark.long
 def test_a_second_run_with_nothing_new_keeps_the_data_version_and_the_mark_of_changed_code(
     runs: Runs,
 ) -> None:

@@ -1,12 +1,14 @@
 """Late and repeated deliveries, as many as the seed gives and no more."""
 
 import pandas
+import pytest
 
 from lakehouse.replay.flight_events import deliver
 
 HOUR = pandas.Timedelta(hours=1)
 
 
+@pytest.mark.long
 def test_two_in_a_hundred_are_late_and_one_in_two_hundred_comes_twice(
     events: pandas.DataFrame, deliveries: pandas.DataFrame
 ) -> None:

@@ -75,7 +75,7 @@ def test_a_replay_lands_what_the_world_holds_and_the_references(
     assert not played.finished
 
 
-@pytest.mark.parametrize("hours", [1, 7, 48])
+@pytest.mark.parametrize("hours", [pytest.param(1, marks=pytest.mark.long), 7, 48])
 def test_in_steps_or_at_once_the_same_lands(home: Path, hours: int) -> None:
     at_once, in_steps = MemoryStore(), MemoryStore()
     play(at_once, home, start=START, until=datetime(2013, 1, 3))

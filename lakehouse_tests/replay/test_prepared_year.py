@@ -22,6 +22,7 @@ def day(world: PreparedYear, at: datetime) -> list[LandingFile]:
     return list(world.files(at, at + 24 * HOUR))
 
 
+@pytest.mark.long
 def test_the_year_holds_every_delivery_and_every_observation_once(
     world: PreparedYear, deliveries: pandas.DataFrame
 ) -> None:

@@ -191,7 +191,16 @@ def test_a_compaction_of_leaving_files_makes_the_run_plan_again(lake: Lake) -> N
     assert all_rows(lake) == sorted([*ROWS, (12, 1)])
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("HISTORIES", "12"))))
+@pytest.mark.parametrize(
+    "seed",
+    [
+        *range(4),
+        *(
+            pytest.param(each, marks=pytest.mark.long)
+            for each in range(4, int(os.environ.get("HISTORIES", "12")))
+        ),
+    ],
+)
 def test_random_histories_lose_and_double_no_row(lake: Lake, seed: int) -> None:
     """Appends, late rows, compactions, deletions and runs that die; `HISTORIES=300` plays more."""
     random = Random(seed)

@@ -93,6 +93,7 @@ def test_renamed_dropped_and_added_columns_never_bring_back_foreign_values(
     ]
 
 
+@pytest.mark.long
 def test_a_restore_brings_rows_back_for_as_long_as_they_may_stay(
     lake: Lake, spark: "SparkSession"
 ) -> None:

@@ -252,8 +252,8 @@ def test_a_word_that_is_not_accepted_or_gone_is_refused_by_name() -> None:
     ("own", "maintained"),
     [
         ([orders], [orders]),
-        ([orders], {"sales/orders": "w/orders"}),
-        ([], {"sales/orders": "w/orders"}),
+        pytest.param([orders], {"sales/orders": "w/orders"}, marks=pytest.mark.long),
+        pytest.param([], {"sales/orders": "w/orders"}, marks=pytest.mark.long),
     ],
     ids=["its asset", "the key of its asset", "no asset of this code location"],
 )

@@ -235,7 +235,7 @@ READ_AS_ANOTHER: dict[str, tuple[str, list[str], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", READ_AS_ANOTHER)
+@pytest.mark.parametrize("name", ["json", pytest.param("csv", marks=pytest.mark.long)])
 def test_a_value_that_spark_would_read_as_another_one_goes_to_quarantine(
     lake: Lake, spark: "SparkSession", name: str
 ) -> None:

@@ -276,6 +276,7 @@ def test_csv_is_read_below_its_header_and_a_file_with_another_header_or_an_open_
     ]
 
 
+@pytest.mark.long
 def test_a_file_that_cannot_be_read_stands_alone_and_may_be_landed_again(
     lake: Lake, spark: "SparkSession"
 ) -> None:
@@ -524,6 +525,7 @@ def test_a_backlog_is_worked_off_in_batches_bounded_by_files_and_by_what_they_un
     assert write_table(lake, spark, small).reason is Reason.NOTHING_LANDED
 
 
+@pytest.mark.long
 def test_after_a_race_that_is_lost_between_batches_each_row_is_there_once_and_the_outcome_tells_of_all(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:

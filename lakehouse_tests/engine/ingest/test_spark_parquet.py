@@ -135,6 +135,7 @@ def test_a_large_file_gives_the_same_rows_and_the_same_quarantine_as_small_ones(
     assert sorted(lines) == [(5,), (6,), (7,), (8,), (10,)]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("all_by_spark")
 def test_a_damaged_page_sets_its_file_aside_and_the_batch_goes_on(
     lake: Lake, spark: "SparkSession"
@@ -182,6 +183,7 @@ def test_a_killed_load_is_repeated_once_and_a_file_that_changed_meanwhile_stops_
     assert (again.rows_written, [aside.is_quarantined for aside in again.set_aside]) == (0, [False])
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("all_by_spark")
 def test_a_file_above_the_limit_loads_if_spark_can_read_it_as_it_is(
     lake: Lake, spark: "SparkSession"
@@ -203,6 +205,7 @@ def test_a_file_above_the_limit_loads_if_spark_can_read_it_as_it_is(
     ]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("all_by_spark")
 def test_a_full_load_and_changes_of_dms_in_parquet_are_applied_in_their_order(
     lake: Lake, spark: "SparkSession"

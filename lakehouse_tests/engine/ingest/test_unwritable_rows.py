@@ -55,20 +55,24 @@ def quarantined(lake: Lake) -> list[tuple[Any, ...]]:
     ]
 
 
+# The steps of a load, at each of which a run dies.
+DEATHS = (
+    (unwritable_rows, "take_out_lines", "after"),
+    (PlannedBatches, "replace", "before"),
+    (PlannedBatches, "replace", "after"),
+    (batch_rows, "quarantine", "after"),
+)
+
+
+@pytest.mark.parametrize("deaths", [(), pytest.param(DEATHS, marks=pytest.mark.long)])
 def test_a_file_with_a_row_that_cannot_be_written_is_alone_in_quarantine_whatever_dies(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: "SparkSession", deaths: tuple[Any, ...]
 ) -> None:
     halved = replace(PARTS, source=replace(SOURCE, derived=HALVED))
     put(lake, "a.json", part(1, 2), "nope")
     put(lake, "b.json", part(2, 2), "nope", part(3, 3))
     put(lake, "c.json", part(4, 4))
     put(lake, "d.json", part(5, 6), "nope")
-    deaths = [
-        (unwritable_rows, "take_out_lines", "after"),
-        (PlannedBatches, "replace", "before"),
-        (PlannedBatches, "replace", "after"),
-        (batch_rows, "quarantine", "after"),
-    ]
     for owner, step, when in deaths:
         with killed_at(owner, step, when):
             write_table(lake, spark, halved)

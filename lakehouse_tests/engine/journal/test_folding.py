@@ -179,6 +179,7 @@ def test_a_damaged_segment_is_broken_and_named(old: bytes, new: bytes) -> None:
         of(store).ledger()
 
 
+@pytest.mark.long
 def test_a_year_of_a_busy_table_leaves_few_objects_and_knows_every_file_that_was_loaded() -> None:
     store, landed, sizes = MemoryStore(), list[str](), list[tuple[int, int]]()
     batches, a_day = of(store), 12

@@ -307,7 +307,7 @@ def test_two_tables_of_one_queue_each_have_their_files(
     assert isinstance(file, LandedFile) and file.name == "1.json"
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_whatever_becomes_of_messages_and_processes_every_file_is_in_one_batch(
     swept: World, seed: int
 ) -> None:

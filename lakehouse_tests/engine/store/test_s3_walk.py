@@ -57,6 +57,7 @@ def test_every_key_is_listed_once(bucket: str, shape: str) -> None:
     )
 
 
+@pytest.mark.long
 def test_any_tree_is_listed_once(bucket: str) -> None:
     chance = random.Random(7)
     names = sorted(
@@ -70,6 +71,7 @@ def test_any_tree_is_listed_once(bucket: str) -> None:
         assert keys(walk_keys(client, bucket, "", threads=threads, page_keys=10)) == names
 
 
+@pytest.mark.long
 def test_many_folders_of_few_files_cost_no_request_each(bucket: str) -> None:
     client, requests = stored(
         bucket,

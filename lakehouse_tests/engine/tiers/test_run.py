@@ -109,6 +109,7 @@ def test_a_tagged_file_that_a_clone_borrows_afterwards_is_untagged(
     assert tagged(lake, "a", "old", "older") == {"older"}
 
 
+@pytest.mark.long
 def test_over_random_histories_each_run_leaves_the_tag_on_exactly_the_removed_files(
     lake: Lake,
 ) -> None:

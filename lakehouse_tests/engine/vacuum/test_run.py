@@ -145,6 +145,7 @@ def test_a_file_that_delta_would_keep_stays(
     assert stored(lake) == files
 
 
+@pytest.mark.long
 def test_files_that_a_clone_reads_stay(lake: Lake, spark: "SparkSession") -> None:
     table, uri = table_of(), add(lake, 0)
     clone = lake.settings.table_uri("bronze/clone")

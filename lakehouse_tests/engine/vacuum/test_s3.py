@@ -166,11 +166,17 @@ def _not_the_orphan(code: str) -> type_of_fault:
             },
         ),
         (_lost, 1, PAST, {}),
-        (_lost, -1, PAST, {}),
-        (_late, 1, PAST, {}),
+        pytest.param(_lost, -1, PAST, {}, marks=pytest.mark.long),
+        pytest.param(_late, 1, PAST, {}, marks=pytest.mark.long),
         (_not_the_orphan("AccessDenied"), -1, ["d=1/gone"], {"d=1/orphan": "AccessDenied"}),
-        (_not_the_orphan("SlowDown"), 3, PAST, {}),
-        (_not_the_orphan("SlowDown"), -1, ["d=1/gone"], {"d=1/orphan": "SlowDown"}),
+        pytest.param(_not_the_orphan("SlowDown"), 3, PAST, {}, marks=pytest.mark.long),
+        pytest.param(
+            _not_the_orphan("SlowDown"),
+            -1,
+            ["d=1/gone"],
+            {"d=1/orphan": "SlowDown"},
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_a_fault_of_s3_is_tried_again_or_told_by_key_and_the_next_run_heals(

@@ -137,6 +137,7 @@ def test_lines_and_files_are_loaded_as_the_table_is_declared_now(
         retry(of(lake, spark, replace(events, key="bronze/others")), [], dry_run=False)
 
 
+@pytest.mark.long
 def test_a_file_that_is_gone_or_was_loaded_stays(refused: Lake, spark: "SparkSession") -> None:
     lake = refused
     land(lake, "a.json", [event(1, 5, "new"), event(4, 5, "late")])
@@ -155,6 +156,7 @@ def test_a_file_that_is_gone_or_was_loaded_stays(refused: Lake, spark: "SparkSes
     )
 
 
+@pytest.mark.long
 def test_a_retry_killed_at_any_step_lands_each_line_once_however_it_goes_on(
     refused: Lake, spark: "SparkSession"
 ) -> None:
