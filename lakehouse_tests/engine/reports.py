@@ -24,10 +24,10 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import Store
 
 # The columns that a report may have, in their order; those without a type are texts.
-_NAMES = """bucket key version_id is_latest is_delete_marker size last_modified_date e_tag storage_class is_multipart_uploaded
-    encryption_status intelligent_tiering_access_tier checksum_algorithm object_owner"""
+_NAMES = """bucket key version_id is_latest is_delete_marker size last_modified_date e_tag storage_class
+    intelligent_tiering_access_tier"""
 _TYPES = {"size": pa.int64(), "last_modified_date": pa.timestamp("ms")}
-_TYPES |= dict.fromkeys(("is_latest", "is_delete_marker", "is_multipart_uploaded"), pa.bool_())
+_TYPES |= dict.fromkeys(("is_latest", "is_delete_marker"), pa.bool_())
 SUFFIX = {"CSV": "csv.gz", "ORC": "orc", "Parquet": "parquet"}
 
 
@@ -46,11 +46,7 @@ def row_of(each: StoredObject, *, versions: bool = False) -> dict[str, Any]:
         "last_modified_date": each.modified_ms,
         "e_tag": "0123",
         "storage_class": each.storage_class,
-        "is_multipart_uploaded": each.multipart,
-        "encryption_status": each.encryption,
         "intelligent_tiering_access_tier": each.archive_tier,
-        "checksum_algorithm": each.checksum_algorithm,
-        "object_owner": each.owner,
     }
     return row | (
         {

@@ -39,8 +39,7 @@ class StoredObject:
     Fields that a report lacks are `None`. `key` is decoded. `modified_ms` is `None` if the
     recorded time is implausible. `is_dir`: the object only marks a folder. `archive_tier` is the
     access tier of S3 Intelligent-Tiering. `is_latest` and `is_delete_marker` are `None` in a report
-    that shows only current versions. `multipart`: the object was uploaded in parts. No inventory
-    shows unfinished uploads.
+    that shows only current versions. No inventory shows unfinished uploads.
     """
 
     bucket: str
@@ -53,10 +52,6 @@ class StoredObject:
     is_latest: bool | None = None
     is_delete_marker: bool | None = None
     version_id: str | None = None
-    encryption: str | None = None
-    multipart: bool | None = None
-    checksum_algorithm: str | None = None
-    owner: str | None = None
 
     @property
     def is_cold(self) -> bool:

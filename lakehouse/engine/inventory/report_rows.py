@@ -26,12 +26,8 @@ _OPTIONAL = {
     "is_latest": "is_latest",
     "is_delete_marker": "is_delete_marker",
     "version_id": "version_id",
-    "encryption": "encryption_status",
-    "multipart": "is_multipart_uploaded",
-    "checksum_algorithm": "checksum_algorithm",
-    "owner": "object_owner",
 }
-_FLAGS = ("is_latest", "is_delete_marker", "is_multipart_uploaded")
+_FLAGS = ("is_latest", "is_delete_marker")
 
 
 def stored_objects(

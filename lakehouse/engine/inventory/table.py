@@ -25,7 +25,7 @@ from lakehouse.core.inventory.table_files import table_roots
 from lakehouse.engine.lake import Lake
 
 BATCH_ROWS = 10_000
-_FLAGS = ("is_dir", "is_latest", "is_delete_marker", "multipart")
+_FLAGS = ("is_dir", "is_latest", "is_delete_marker")
 _TYPES = {"size_bytes": pa.int64(), "modified_ms": pa.int64()} | dict.fromkeys(_FLAGS, pa.bool_())
 # The columns of an object. Its bucket is a partition of the table.
 OBJECT_COLUMNS = tuple(name for name in StoredObject.__slots__ if name != "bucket")

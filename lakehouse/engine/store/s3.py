@@ -138,7 +138,6 @@ class S3Store(Store):
                     modified_ms=round(entry["LastModified"].timestamp() * 1_000),
                     is_dir=is_folder_marker(entry["Key"], entry["Size"]),
                     storage_class=entry.get("StorageClass"),
-                    checksum_algorithm=",".join(entry.get("ChecksumAlgorithm", ())) or None,
                 )
 
     def read(self, name: str) -> bytes:

@@ -155,10 +155,6 @@ def test_every_column_comes_through_and_a_refused_report_changes_nothing(lake: L
             version_id=None if gone else "v1",
             storage_class="GLACIER",
             archive_tier="ARCHIVE",
-            encryption="SSE-S3",
-            multipart=True,
-            checksum_algorithm="SHA256",
-            owner="me",
         )
         for gone in (True, False)
     ]

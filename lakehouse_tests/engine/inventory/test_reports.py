@@ -108,16 +108,12 @@ def test_every_version_and_every_column_is_read(file_format: str) -> None:
     more = {
         "storage_class": "INTELLIGENT_TIERING",
         "archive_tier": "ARCHIVE",
-        "encryption": "SSE-S3",
-        "multipart": True,
     }
     objects = [
         StoredObject(
             bucket="local",
             key=key,
             modified_ms=NOW - HOUR - 1,
-            checksum_algorithm="SHA256",
-            owner="me",
             **more,
             **fields,
         )
