@@ -98,7 +98,8 @@ def cast_text(text: "Column", field: "StructField") -> "Column":
     castable = text
     if kind == "decimal":
         without_commas = F.replace(text, F.lit(","))
-        castable = F.when(text.rlike(_GROUPED), without_commas).otherwise(text)
+        is_grouped = F.contains(text, F.lit(",")) & text.rlike(_GROUPED)
+        castable = F.when(is_grouped, without_commas).otherwise(text)
     form = _FORMS.get(kind)
     if form is not None:
         castable = F.when(castable.rlike(form), castable)

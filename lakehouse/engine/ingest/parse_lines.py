@@ -106,7 +106,8 @@ def parse_records(
     reason = _reason(landing, values, is_text=is_text)
     if has_undeclared:
         reason = why_undeclared_unfit(reason, landing, added)
-    reason = _why_missing(reason, landing, values).alias(REASON)
+    # The conditions after it refer to it several times.
+    reason = evaluated_once(_why_missing(reason, landing, values)).alias(REASON)
     undeclared = undeclared_columns(landing, added) if has_undeclared else no_undeclared(added)
     rows = parsed_lines.select(*columns, *ORIGIN, *undeclared, RAW, DIGEST, reason)
     if landing.derived:

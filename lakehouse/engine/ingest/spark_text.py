@@ -41,7 +41,7 @@ from lakehouse.engine.ingest.csv_values import (
     csv_types,
     is_unfit,
 )
-from lakehouse.engine.ingest.frozen_files import FrozenFiles, spark_path
+from lakehouse.engine.ingest.frozen_files import KNOWN, METADATA, FrozenFiles, spark_path
 from lakehouse.engine.ingest.parse_lines import (
     CORRUPT,
     DIGEST,
@@ -54,7 +54,7 @@ from lakehouse.engine.ingest.parse_lines import (
 from lakehouse.engine.ingest.undeclared_columns import UNDECLARED
 from lakehouse.engine.lake import TableSession
 from lakehouse.engine.spark import functions as F  # noqa: N812
-from lakehouse.engine.spark.frames import evaluated_once, literal_path
+from lakehouse.engine.spark.frames import evaluated_once, literal_path, struct_once
 from lakehouse.engine.spark.statements import quote
 from lakehouse.engine.spark.temporary_confs import session_confs
 from lakehouse.engine.store import Store, StoredFile
@@ -243,9 +243,10 @@ def _lines(
     root = session.lake.settings.spark_root
     paths = [literal_path(f"{root}/{batch.prefix}{file.name}") for file, _ in files]
     row = F.monotonically_increasing_id().bitwiseAND(F.lit(_ROW_OF_TASK))
-    landed = session.spark.read.text(paths).select(
-        "value", F.col("_metadata").alias(_FILE), row.alias(_ROW)
-    )
+    frozen = FrozenFiles(session.lake, batch, files)
+    metadata = [F.col(f"_metadata.{name}").alias(name) for name in METADATA]
+    file = struct_once([*metadata, frozen.known.alias(KNOWN)])
+    landed = session.spark.read.text(paths).select("value", file.alias(_FILE), row.alias(_ROW))
     start = F.col(f"{_FILE}.file_block_start")
     landed = landed.where(_is_record(landing))
     if fields.has_header:
@@ -254,7 +255,7 @@ def _lines(
     texts = csv_texts(F.col("value"), landing, [*fields.names], CORRUPT)
     landed = landed.withColumn(_TEXTS, evaluated_once(texts))
     landed, unfit = _with_values(landed, fields, landing)
-    frozen = FrozenFiles(session.lake, batch, files, metadata=_FILE)
+    frozen = frozen.within(_FILE)
     block = F.try_element_at(frozen.blocks, (start / F.lit(BLOCK_BYTES)).cast("int") + 1)
     other_block = F.raise_error(F.lit("a block has other lines than were counted")).cast("string")
     is_corrupt = F.col(_TEXTS).isNull() | _text(CORRUPT).isNotNull()
@@ -287,7 +288,7 @@ def _with_values(
     declared = csv_types(landed, landing)
     given = [field for field in declared if field.name in fields.names]
     castable = [castable_text(_text(each.name), each, landing).alias(each.name) for each in given]
-    landed = landed.withColumn(_CASTABLE, evaluated_once(F.struct(*castable)))
+    landed = landed.withColumn(_CASTABLE, struct_once(castable))
     values = list["Column"]()
     unfit = list["Column"]()
     for field in declared:
@@ -298,7 +299,7 @@ def _with_values(
             parsed_value = F.col(f"{PARSED}.{quote(field.name)}")
             unfit.append(is_unfit(text, parsed_value, field))
         values.append(value.alias(field.name, metadata=field.metadata or None))
-    return landed.withColumn(PARSED, evaluated_once(F.struct(*values))), unfit
+    return landed.withColumn(PARSED, struct_once(values)), unfit
 
 
 def _undeclared(fields: CsvFields, landing: Landing) -> "list[Column]":

@@ -111,6 +111,14 @@ def evaluated_once(column: "Column") -> "Column":
     return F.when(F.monotonically_increasing_id() >= 0, column)
 
 
+def struct_once(columns: "Sequence[Column]") -> "Column":
+    """A struct of these columns with a member `_row`, which Spark evaluates only once per row.
+
+    Unlike with `evaluated_once`, Spark also shares what several of its columns compute.
+    """
+    return F.struct(*columns, F.monotonically_increasing_id().alias("_row"))
+
+
 def literal_path(path: str) -> str:
     """The path, escaped so that Spark's file readers do not read it as a pattern."""
     return _GLOB.sub(r"\\\g<0>", path)
