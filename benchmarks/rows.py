@@ -172,4 +172,18 @@ ROWS = (
             "a day": "price of a day, 100 tables at rest on S3",
         },
     ),
+    Row(
+        name="P16",
+        promise="Landing of 2,000,000 records in large files against the bare Spark statement",
+        goal="at most 1.5 times for Parquet and CSV, 2.5 times for JSON; own process below 400 MiB",
+        benchmark="landing",
+        shown={
+            "Parquet": "large files of parquet over the bare statement",
+            "CSV": "large files of csv over the bare statement",
+            "JSON": "large files of json over the bare statement",
+            "memory": "memory of the client",
+        },
+        shortfall="CSV is read twice, since its lines are counted first, and each text is checked for the form of its type before it is "
+        "cast. JSON still passes through the process that loads.",
+    ),
 )
