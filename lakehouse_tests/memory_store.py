@@ -84,8 +84,11 @@ class MemoryStore(Store):
         with self._lock:
             return self._files.setdefault(checked_name(name), entry) is entry
 
-    def copy(self, source: StoredFile, name: str) -> None:
+    def copy(self, source: StoredFile, name: str, *, of: Store | None = None) -> None:
         """See `Store.copy`."""
+        if of is not None and of is not self:
+            self.put(name, of.read(source.name))
+            return
         if self.stat(source.name) not in (None, source):
             raise Transient(f"{source.name} was written again")
         with self._lock:

@@ -68,10 +68,10 @@ def checked(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
         return tables
     root = real_address(settings.root)
     for key, address in addresses.items():
-        if tables[key].archive is not None and address.startswith("s3:") and not settings.on_s3:
+        if tables[key].archive is not None and address.startswith("s3:") != settings.on_s3:
             raise Refused(
-                f"the archive of {key}, a table on S3, would be on this machine's disk, in"
-                f" {settings.root}. Set LAKEHOUSE_ROOT to an address on S3 (s3://…)"
+                f"{key} is at {address}, and its archive would be in {settings.root}. Set"
+                " LAKEHOUSE_ROOT so that both are on S3, or both on a disk"
             )
         overlaps = address == root or is_inside(address, root) or is_inside(root, address)
         if overlaps and address != f"{root}/{key}":

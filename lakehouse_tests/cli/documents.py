@@ -43,7 +43,6 @@ from lakehouse.engine.store import DiskStore
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.plan import plan
 from lakehouse.replay.play import Played
-from lakehouse.retain.command import list_document
 from lakehouse_tests.cli.conftest import Terminal, write_example_tables
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.core.costs.test_chargeback import share, stored
@@ -51,8 +50,6 @@ from lakehouse_tests.core.example_snapshots import plan_of
 from lakehouse_tests.engine.costs.story import record_charges
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.retain.example_documents import (
-    DAYS,
-    example_facts,
     example_move,
     example_outcome,
     example_restore,
@@ -104,7 +101,6 @@ def example_documents(folder: Path) -> dict[str, Any]:
         "backtest": terminal.json("backtest", "bronze/orders", "--min-small-files", "2"),
         "pause": terminal.json("pause", "bronze/orders"),
         "archive": example_move().as_json(),
-        "archive_list": list_document(DAYS, example_facts(), 1),
         "restore": {**example_restore().as_json(), "version_after": 9, "seconds": 1.5},
         "ttl": example_outcome().as_json(),
         "tables": terminal.json("tables"),

@@ -59,10 +59,6 @@ DOCUMENTS = {
             "`deleted_files` and `figures`. `partitions` leave the table, `expiring` the archive."
         ),
     ),
-    "archive_list": (
-        "lakehouse archive TABLE --list",
-        "`number` is the version of the archive that the table's log names.",
-    ),
     "restore": (
         "lakehouse restore TABLE",
         "With `--dry-run` there is no `version_after` and `seconds`.",

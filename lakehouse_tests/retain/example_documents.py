@@ -6,13 +6,7 @@ from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.archive import Archive, Ttl
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import Column
-from lakehouse.retain.plan.archive import (
-    ArchiveFacts,
-    RestorePlan,
-    RestoreRequest,
-    plan_archive,
-    plan_restore,
-)
+from lakehouse.retain.plan.archive import ArchiveFacts, RestorePlan, plan_archive, plan_restore
 from lakehouse.retain.plan.ttl import TimeBounds, plan_ttl
 from lakehouse.retain.run.archive import ArchiveOutcome
 from lakehouse.retain.run.ttl import TtlOutcome
@@ -46,7 +40,7 @@ def example_move() -> ArchiveOutcome:
 
 def example_restore() -> RestorePlan:
     """The archived day comes back."""
-    return plan_restore(DAYS, example_facts(), RestoreRequest())
+    return plan_restore(DAYS, example_facts(), ())
 
 
 def example_outcome() -> TtlOutcome:

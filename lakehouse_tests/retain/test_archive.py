@@ -16,13 +16,13 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakehouse import Append, Archive, Landing, Table, Ttl
+from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.settings import Settings
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.retain.run import archive as archive_run
-from lakehouse.retain.run import copies
 from lakehouse.retain.run.archive import archive_key, plan, run_archive
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.kills import (
@@ -55,8 +55,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
     def set_ahead(days: float) -> None:
         ahead = now_ms() + round(days * DAY_MS)
-        for module in (archive_run, copies):
-            monkeypatch.setattr(module, "now_ms", lambda: ahead)
+        monkeypatch.setattr(archive_run, "now_ms", lambda: ahead)
 
     return set_ahead
 
@@ -373,12 +372,11 @@ def test_a_copy_with_other_content_in_as_many_bytes_is_found(lake: Lake) -> None
     add_rows(lake, ROWS)
     real = type(lake.store).copy
 
-    def flipped(store: Any, source: Any, name: str, **options: Any) -> str:
-        etag = real(store, source, name, **options)
+    def flipped(store: Any, source: Any, name: str, **options: Any) -> None:
+        real(store, source, name, **options)
         data = bytearray(store.read(name))
         data[40] ^= 1
         store.put(name, bytes(data))
-        return etag
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(lake.store), "copy", flipped)
@@ -459,3 +457,13 @@ def test_a_rerun_of_an_adopted_table_by_another_home_is_stopped_by_the_condition
         with pytest.raises(Transient, match="created version"):
             archived(lake)
     assert (archive_rows(lake), table_rows(lake)) == (ROWS[:2], ROWS[2:])
+
+
+def test_a_table_outside_the_lake_is_archived_in_the_lake(lake: Lake, settings: Settings) -> None:
+    add_rows(lake, ROWS)
+    adopted = replace(DAYS, source=None, write=Adopted(uri=lake.settings.table_uri(KEY)))
+    other = open_lake(settings, tables=[adopted])
+    archived(other, adopted)
+    assert table_rows(lake) == ROWS[2:] and not lake.store.list("archive")
+    rows = DeltaTable(other.settings.table_uri(archive_key(KEY))).to_pyarrow_table()
+    assert sorted(rows["id"].to_pylist()) == [10, 11]

@@ -10,7 +10,6 @@ from lakehouse import Append, Table
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, TableSession
-from lakehouse.retain.plan.archive import RestoreRequest
 from lakehouse.retain.run import read as read_module
 from lakehouse.retain.run.archive import archive_key, run_archive
 from lakehouse.retain.run.read import archived_rows, restore_plan, run_restore
@@ -49,17 +48,16 @@ def uri(lake: Lake) -> str:
 
 
 @pytest.mark.long
-def test_rows_with_deletion_vectors_are_written_again_and_deleted_ones_stay_deleted(
+def test_rows_behind_deletion_vectors_are_purged_before_their_files_leave(
     lake: Lake, spark: "SparkSession", uri: str
 ) -> None:
     add_rows(lake, ROWS)
     spark.sql(f"ALTER TABLE {uri} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
     spark.sql(f"DELETE FROM {uri} WHERE id = 10")
     outcome = run_archive(lake, DAYS, lambda: spark)
-    assert outcome.plan.leaving[0].rewritten.startswith("some rows in its files are deleted")
+    assert outcome.plan.notes == () and outcome.plan.figures["rows"] == 1
     assert archive_rows(lake) == [(11, 1)]
     assert read_all(lake, spark) == [(id_,) for id_, _ in ROWS if id_ != 10]
-    assert not lake.store.list("_lakehouse/archiving")
 
 
 @pytest.mark.long
@@ -101,7 +99,7 @@ def test_a_restore_brings_rows_back_for_as_long_as_they_may_stay(
     add_rows(lake, [(8, 8)])
     archived(lake)
     session = TableSession(lake=lake, spark=spark, table=DAYS)
-    request = RestoreRequest(values=[{"day": "2013-01-02"}])
+    request = [{"day": "2013-01-02"}]
     assert [each.text for each in restore_plan(lake, DAYS, request).partitions] == [
         "day=2013-01-02"
     ]
@@ -116,7 +114,7 @@ def test_a_restore_brings_rows_back_for_as_long_as_they_may_stay(
         "restored partitions stay in the table for 3 days: day=2013-01-02",
     )
     with pytest.raises(Refused, match="not partitioned by 'id'"):
-        restore_plan(lake, DAYS, RestoreRequest(values=[{"id": "1"}]))
+        restore_plan(lake, DAYS, [{"id": "1"}])
 
 
 def test_a_restore_that_dies_or_is_taken_back_leaves_each_row_in_one_place(
@@ -127,7 +125,7 @@ def test_a_restore_that_dies_or_is_taken_back_leaves_each_row_in_one_place(
     for when in ("before", "after"):
         dying = replace(lake, store=DyingStore(lake.store, 1, when))
         with pytest.raises(Killed):
-            run_restore(TableSession(lake=dying, spark=spark, table=DAYS), RestoreRequest())
+            run_restore(TableSession(lake=dying, spark=spark, table=DAYS))
         assert all_rows(lake) == ROWS
     real = read_module.write_frame
 
@@ -140,30 +138,21 @@ def test_a_restore_that_dies_or_is_taken_back_leaves_each_row_in_one_place(
         patch.setattr(read_module, "hold", lambda *_, **__: nullcontext())
         patch.setattr(read_module, "write_frame", taken_back_first)
         with pytest.raises(Transient, match="another run took it back"):
-            run_restore(session, RestoreRequest())
+            run_restore(session)
     assert (archive_rows(lake), table_rows(lake)) == (ROWS[:2], ROWS[2:])
-    run_restore(session, RestoreRequest())
+    run_restore(session)
     assert (archive_rows(lake), table_rows(lake)) == ([], ROWS)
 
 
-@pytest.mark.long
-def test_a_new_table_gets_the_rows_and_the_archive_keeps_them(
+def test_a_missing_archived_file_is_an_error_and_nothing_is_restored(
     lake: Lake, spark: "SparkSession"
 ) -> None:
     add_rows(lake, ROWS)
     archived(lake)
-    target = lake.settings.table_uri("bronze/january")
-    session = TableSession(lake=lake, spark=spark, table=DAYS)
-    _, version, _ = run_restore(session, RestoreRequest(target=target, until_ms=10**15))
-    assert version == 0
-    assert spark.read.format("delta").load(target).count() == 2
-    assert archive_rows(lake) == ROWS[:2]
-    with pytest.raises(Refused, match="already contains files"):
-        restore_plan(lake, DAYS, RestoreRequest(target=target))
     [name] = [f.name for f in lake.store.list(archive_key(KEY)) if f.name.endswith(".parquet")]
     lake.store.delete([name])
     with pytest.raises((Broken, Transient)):
-        run_restore(session, RestoreRequest())
+        run_restore(TableSession(lake=lake, spark=spark, table=DAYS))
     assert table_rows(lake) == ROWS[2:]
 
 
@@ -180,7 +169,7 @@ def test_a_table_downstream_reads_archived_rows_once_and_restored_ones_not_again
     assert outcome.explanation.sentence.endswith("; with 2 rows of its archive")
     add_rows(lake, [(6, 6)])
     archived(lake)
-    run_restore(TableSession(lake=lake, spark=spark, table=DAYS), RestoreRequest())
+    run_restore(TableSession(lake=lake, spark=spark, table=DAYS))
     write_table(lake, spark, COPIES)
     copies = spark.read.format("delta").load(lake.settings.table_uri(COPIES.key))
     assert sorted(row["id"] for row in copies.collect()) == sorted([*(i for i, _ in ROWS), 6])

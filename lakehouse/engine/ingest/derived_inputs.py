@@ -86,7 +86,7 @@ def why_archived(lake: Lake, facts: TableFacts) -> str:
         return ""
     return (
         f"partitions of {key} are in its archive, and would not be part of the result. Use"
-        f" `lakehouse restore {key} --into-source` first"
+        f" `lakehouse restore {key}` first"
     )
 
 

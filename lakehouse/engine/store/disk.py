@@ -146,11 +146,13 @@ class DiskStore(Store):
             flush_folder(path.parent)
             return True
 
-    def copy(self, source: StoredFile, name: str) -> None:
+    def copy(self, source: StoredFile, name: str, *, of: Store | None = None) -> None:
         """See `Store.copy`."""
         path = self._path(name)
-        with translated(path, "write"), _unfinished(path, self._path(source.name)) as unfinished:
-            if self.stat(source.name) != source:
+        store = of if isinstance(of, DiskStore) else self
+        original = store._path(source.name)
+        with translated(path, "write"), _unfinished(path, original) as unfinished:
+            if store.stat(source.name) != source:
                 raise Transient(
                     f"store: {source.name} was written again while it was copied; try again"
                 )

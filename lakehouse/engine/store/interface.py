@@ -120,10 +120,11 @@ class Store(Protocol):
         ...
 
     @abstractmethod
-    def copy(self, source: StoredFile, name: str) -> None:
+    def copy(self, source: StoredFile, name: str, *, of: "Store | None" = None) -> None:
         """Copies a file to another name. Replaces a file of that name, if there is one.
 
-        `source` is the file as it was listed. The copy appears complete or not at all. S3 copies at
+        `source` is the file as it was listed, by default in this store, or in the store `of` of the
+        same kind. The copy appears complete or not at all. S3 copies at
         most 5 GiB, into the storage class of `source`, and no tags. On a disk, the copy has the
         modification time of the original.
 

@@ -146,10 +146,10 @@ class MountedStore(Store):
         """See `Store.put_if_absent`; refused in a mounted folder."""
         return self.base.put_if_absent(self._writable(name), data)
 
-    def copy(self, source: StoredFile, name: str) -> None:
-        """See `Store.copy`; refused from and into a mounted folder."""
-        self._writable(source.name)
-        self.base.copy(source, self._writable(name))
+    def copy(self, source: StoredFile, name: str, *, of: Store | None = None) -> None:
+        """See `Store.copy`; refused into a mounted folder."""
+        store, real_name = self.place_of(source.name)
+        self.base.copy(replace(source, name=real_name), self._writable(name), of=of or store)
 
     def delete(self, names: Iterable[str]) -> None:
         """See `Store.delete`; refused in a mounted folder."""

@@ -194,12 +194,13 @@ class S3Store(Store):
             "conflicted with other writes; try again"
         )
 
-    def copy(self, source: StoredFile, name: str) -> None:
+    def copy(self, source: StoredFile, name: str, *, of: Store | None = None) -> None:
         """See `Store.copy`."""
         key = self._key(name)
+        store = of or self
         with self._translated("copy", key):
-            original = replace(source, name=self.prefix + source.name)
-            copy_unchanged(self.client, self.bucket, original, key)
+            original = replace(source, name=store.prefix + source.name)
+            copy_unchanged(self.client, self.bucket, original, key, of=store.bucket)
 
     def delete(self, names: Iterable[str]) -> None:
         """See `Store.delete`."""

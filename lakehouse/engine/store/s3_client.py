@@ -164,8 +164,8 @@ def completes_conditionally(client: Any, bucket: str, key: str) -> bool:
         return False
 
 
-def copy_unchanged(client: Any, bucket: str, source: StoredFile, key: str) -> None:
-    """Copies an object within its bucket, if it has not changed since it was listed.
+def copy_unchanged(client: Any, bucket: str, source: StoredFile, key: str, *, of: str) -> None:
+    """Copies an object of the bucket `of`, if it has not changed since it was listed.
 
     `source.name` is the whole key. The copy has no tags, and the storage class of `source`, or S3
     Standard if `source` has none.
@@ -181,7 +181,7 @@ def copy_unchanged(client: Any, bucket: str, source: StoredFile, key: str) -> No
         client.copy_object(
             Bucket=bucket,
             Key=key,
-            CopySource={"Bucket": bucket, "Key": source.name},
+            CopySource={"Bucket": of, "Key": source.name},
             CopySourceIfMatch=source.etag,
             TaggingDirective="REPLACE",
             **own_class,

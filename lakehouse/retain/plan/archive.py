@@ -12,21 +12,19 @@ before the newest partition. It expires `Archive.keep_days` after rows of it wer
 - A partition that was restored stays in the table for `older_than_days`, counted from the restore.
 """
 
+import dataclasses
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
 
 from lakehouse.core.costs.compaction_estimate import run_price
 from lakehouse.core.declaration.archive import Archive
 from lakehouse.core.declaration.table import TRANSACTION_RETENTION, Table
-from lakehouse.core.delta.partition_values import (
-    by_name,
-    is_changed_by_rewrite,
-    typed_partition,
-)
+from lakehouse.core.delta.partition_values import by_name, typed_partition
 from lakehouse.core.delta.paths import name_in_table
-from lakehouse.core.delta.snapshot import DataFile, PartitionValues, Snapshot
+from lakehouse.core.delta.snapshot import Column, DataFile, PartitionValues, Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.text import count_of, first_names, size_text
@@ -49,9 +47,18 @@ _HARMLESS = {
     *("allowColumnDefaults", "vacuumProtocolCheck", "variantType", "variantType-preview"),
     *("variantShredding-preview", "checkpointProtection"),
 }
-# Measured with the tables of the tests: to copy and compare a file, and Spark's rewriting.
+# Features of columns that a reader of the archive's files has to know.
+_COLUMN_FEATURES = {
+    *("timestampNtz", "typeWidening", "typeWidening-preview", "variantType"),
+    *("variantType-preview", "variantShredding-preview"),
+}
+_MAPPING = ("delta.columnMapping.", "delta.typeChanges")
+_NULLABLE = ("nullable", "containsNull", "valueContainsNull")
+# Files of the archive go by the archive's own expiry alone.
+_RETENTIONS = ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration")
+_KEPT = "interval 36500 days"
+# Measured with the tables of the tests: to copy and compare a file.
 _SECONDS_PER_FILE = 0.02
-_REWRITTEN_BYTES_PER_SECOND = 10 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +70,6 @@ class ArchiveFacts:
       wrote these rows; `append` for a plain append.
     - `restored_ms`: when partitions were last restored.
     - `read_whole_by`: the derived tables that read all rows of this table in every run.
-    - `is_elsewhere`: whether the table lies outside the lake.
     """
 
     snapshot: Snapshot
@@ -71,7 +77,6 @@ class ArchiveFacts:
     written_by: Mapping[Typed, str] = field(default_factory=dict[Typed, str])
     restored_ms: Mapping[Typed, int] = field(default_factory=dict[Typed, int])
     read_whole_by: tuple[str, ...] = ()
-    is_elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +84,6 @@ class Partition:
     """A partition that moves, with its files on the side that it leaves.
 
     - `span`: the time that it covers; `None` if unknown.
-    - `rewritten`: why Spark writes its rows again; empty if its files are copied.
     - `replaces`: its rows replace those in the archive.
     - `expires_ms`: when it leaves the archive; `None` in the table.
     """
@@ -87,14 +91,23 @@ class Partition:
     values: PartitionValues
     files: tuple[DataFile, ...]
     span: Span | None = None
-    rewritten: str = ""
     replaces: bool = False
     expires_ms: int | None = None
 
     @property
+    def has_deleted_rows(self) -> bool:
+        """Whether deletion vectors hide rows of its files."""
+        return any(file.deletion_vector is not None for file in self.files)
+
+    @property
     def text(self) -> str:
-        """The partition, for example `event_date=2026-01-31/event_hour=5`."""
-        return "/".join(f"{name}={'null' if text is None else text}" for name, text in self.values)
+        """The partition in words."""
+        return partition_text(self.values)
+
+    def is_among(self, chosen: Sequence[Mapping[str, str]]) -> bool:
+        """Whether it has one of these combinations of values."""
+        values = dict(self.values).items()
+        return any(each.items() <= values for each in chosen)
 
     def as_json(self) -> dict[str, Any]:
         """The documented JSON shape."""
@@ -103,9 +116,13 @@ class Partition:
             "files": len(self.files),
             "rows": rows_of([self]),
             "bytes": bytes_of([self]),
-            "rewritten": self.rewritten or None,
             "expires_ms": self.expires_ms,
         }
+
+
+def partition_text(values: Iterable[tuple[str, str | None]]) -> str:
+    """A partition, for example `event_date=2026-01-31/event_hour=5`."""
+    return "/".join(f"{name}={'null' if text is None else text}" for name, text in values)
 
 
 def rows_of(partitions: Iterable[Partition]) -> int | None:
@@ -209,17 +226,9 @@ def plan_archive(
         span = spans.of[typed]
         if span is not None and span.end_ms > cutoff_ms:
             continue
-        values = files[0].partition
-        replaces = typed in archived and any(
-            each.items() <= dict(values).items() for each in replace
-        )
-        partition = Partition(
-            values=values,
-            files=files,
-            span=span,
-            rewritten=_why_rewritten(files, facts),
-            replaces=replaces,
-        )
+        partition = Partition(values=files[0].partition, files=files, span=span)
+        if typed in archived and partition.is_among(replace):
+            partition = dataclasses.replace(partition, replaces=True)
         why = _why_it_stays(partition, typed, facts, archive, now_ms)
         if why:
             stays.setdefault(why, []).append(partition.text)
@@ -235,9 +244,7 @@ def plan_archive(
     count = max(1, sum(total <= MOST_FILES for total in totals))
     leaving = candidates[:count]
     expiring = [each for each in kept if (each.expires_ms or now_ms) <= now_ms]
-    seconds = _SECONDS_PER_FILE * files_of(leaving) + (
-        bytes_of(each for each in leaving if each.rewritten) / _REWRITTEN_BYTES_PER_SECOND
-    )
+    seconds = _SECONDS_PER_FILE * files_of(leaving)
     usd = run_price(table.prices, seconds=seconds)
     if snapshot.on_s3:
         usd += files_of(leaving) * table.prices.usd_per_1000_puts / 1_000
@@ -308,33 +315,16 @@ def typed_in(snapshot: Snapshot, values: PartitionValues) -> Typed:
     return typed_partition(values, by_name(snapshot.columns))
 
 
-def _why_rewritten(files: Iterable[DataFile], facts: ArchiveFacts) -> str:
-    snapshot = facts.snapshot
-    if facts.is_elsewhere:
-        return "the table lies outside the lake"
-    if snapshot.properties.get("delta.columnMapping.mode", "none").lower() != "none":
-        return "its columns have other names in the files (column mapping)"
-    if any(feature.startswith("typeWidening") for feature in snapshot.features):
-        return "its column types may have been widened"
-    for file in files:
-        if file.deletion_vector is not None:
-            return "some rows in its files are deleted (deletion vectors)"
-        if name_in_table(file.path) is None:
-            return "some of its files lie outside the table"
-        if snapshot.on_s3 and file.size_bytes > _MOST_COPIED_BYTES:
-            return "S3 copies no file above 5 GiB"
-    return ""
-
-
 def _why_it_stays(
     partition: Partition, typed: Typed, facts: ArchiveFacts, archive: Archive, now_ms: int
 ) -> str:
     """Why an old partition stays in the table; empty if it leaves."""
     if partition.span is None:
         return "partitions without a time stay in the table"
-    # In files that Spark writes again, an empty string would become null.
-    if is_changed_by_rewrite(partition.values, by_name(facts.snapshot.columns)):
-        return "partitions with an empty string stay in the table"
+    if any(name_in_table(file.path) is None for file in partition.files):
+        return "partitions with files outside the table stay in the table"
+    if facts.snapshot.on_s3 and any(f.size_bytes > _MOST_COPIED_BYTES for f in partition.files):
+        return "partitions with a file above 5 GiB, which S3 cannot copy, stay in the table"
     restored_ms = facts.restored_ms.get(typed)
     if restored_ms is not None and restored_ms + archive.older_than_days * DAY_MS > now_ms:
         return f"restored partitions stay in the table for {archive.older_than_days} days"
@@ -349,6 +339,14 @@ def _why_it_stays(
     return ""
 
 
+def _sizes(partitions: Sequence[Partition]) -> str:
+    row_count = rows_of(partitions)
+    rows = "" if row_count is None else f"{row_count:,} rows in "
+    files = count_of(files_of(partitions), "file")
+    count = count_of(len(partitions), "partition")
+    return f"{count} ({rows}{files}, {size_text(bytes_of(partitions))})"
+
+
 def _explanation(
     leaving: Sequence[Partition], expiring: Sequence[Partition], cutoff_ms: int
 ) -> Explanation:
@@ -359,12 +357,7 @@ def _explanation(
     )
     for partitions, one, many in sides:
         if partitions:
-            row_count = rows_of(partitions)
-            rows = "" if row_count is None else f"{row_count:,} rows in "
-            files = count_of(files_of(partitions), "file")
-            what = f"{rows}{files}, {size_text(bytes_of(partitions))}"
-            verb = one if len(partitions) == 1 else many
-            parts.append(f"{count_of(len(partitions), 'partition')} ({what}) {verb}")
+            parts.append(f"{_sizes(partitions)} {one if len(partitions) == 1 else many}")
     if not parts:
         what = "partition to archive"
         return Reason.NOTHING_PAST_THE_CUTOFF.explain(what=what, cutoff=cutoff_ms)
@@ -376,105 +369,66 @@ def _notes(
 ) -> Iterable[str]:
     for why, names in stays.items():
         yield f"{why}: {first_names(sorted(names))}" if names else why
-    rewritten = {each.rewritten for each in leaving if each.rewritten}
-    for why in sorted(rewritten):
-        names = [each.text for each in leaving if each.rewritten == why]
-        yield f"Spark writes the rows of {first_names(names)} again: {why}"
+    purged = [each.text for each in leaving if each.has_deleted_rows]
+    if purged:
+        yield f"Spark first purges the deleted rows (deletion vectors) of {first_names(purged)}"
     if facts.read_whole_by and leaving:
         names = first_names(facts.read_whole_by)
         yield f"tables that read all rows of this table no longer read these rows: {names}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreRequest:
-    """Selects archived partitions, and the table that gets their rows.
-
-    - `target`: the address of a new table; empty for the table itself.
-    - `values`: selects partitions with any of these combinations of values; empty selects all.
-    - `since_ms`, `until_ms`: selects partitions whose whole span lies between these times.
-    """
-
-    target: str = ""
-    values: Sequence[Mapping[str, str]] = ()
-    since_ms: int | None = None
-    until_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlan:
-    """A planned restore: the archived partitions whose rows are copied or come back."""
+    """A planned restore: the archived partitions that return to their table."""
 
     table: str
     version: int
-    target: str
     partitions: tuple[Partition, ...]
 
     @property
     def sentence(self) -> str:
         """The plan in words."""
         if not self.partitions:
-            return (
-                "nothing to restore: the archive has no such partition. Use"
-                f" lakehouse archive {self.table} --list"
-            )
-        rows = rows_of(self.partitions)
-        what = (
-            f"{count_of(len(self.partitions), 'partition')} of the archive"
-            f" ({'an unknown number of' if rows is None else f'{rows:,}'} rows in"
-            f" {count_of(files_of(self.partitions), 'file')},"
-            f" {size_text(bytes_of(self.partitions))})"
+            return "nothing to restore: the archive has no such partition"
+        return (
+            f"moves {_sizes(self.partitions)} back into the table; tables downstream do not read"
+            " them again"
         )
-        if self.target:
-            return f"copies {what} into a new table at {self.target}; the archive does not change"
-        return f"moves {what} back into the table; tables downstream do not read them again"
 
     def as_json(self) -> dict[str, Any]:
         """The documented JSON shape."""
         return {
             "table": self.table,
             "version": self.version,
-            "target": self.target or None,
             "partitions": [each.as_json() for each in self.partitions],
             "rows": rows_of(self.partitions),
             "sentence": self.sentence,
         }
 
 
-def plan_restore(table: Table, facts: ArchiveFacts, request: RestoreRequest) -> RestorePlan:
-    """The plan of a restore. Raises `Refused` for a column that does not partition the table."""
+def plan_restore(
+    table: Table, facts: ArchiveFacts, chosen: Sequence[Mapping[str, str]]
+) -> RestorePlan:
+    """The plan of a restore of the partitions with any of the `chosen` values; empty selects all.
+
+    Raises:
+        Refused: the table is not partitioned by a chosen column.
+    """
     names = facts.snapshot.partition_columns
-    unknown = sorted({name for each in request.values for name in each}.difference(names))
+    unknown = sorted({name for each in chosen for name in each}.difference(names))
     if unknown:
         raise Refused(
             f"restore of {table.key}: the table is not partitioned by {unknown[0]!r}. Use"
             f" {' or '.join(names)}"
         )
-    partitions = archived_partitions(facts, table.archive)
-    spans = dict[Typed, Span | None]()
-    if request.since_ms is not None or request.until_ms is not None:
-        declared = None if table.archive is None else table.archive.span
-        every = [each.values for each in partitions]
-        spans = dict(partition_spans(table.key, facts.snapshot.columns, every, declared).of)
-    chosen = [
+    partitions = [
         each
-        for each in partitions
-        if _is_chosen(each, request, spans.get(typed_in(facts.snapshot, each.values)))
+        for each in archived_partitions(facts, table.archive)
+        if not chosen or each.is_among(chosen)
     ]
     return RestorePlan(
-        table=table.key,
-        version=facts.snapshot.version,
-        target=request.target,
-        partitions=tuple(chosen),
+        table=table.key, version=facts.snapshot.version, partitions=tuple(partitions)
     )
-
-
-def _is_chosen(partition: Partition, request: RestoreRequest, span: Span | None) -> bool:
-    values = dict(partition.values).items()
-    if request.values and not any(each.items() <= values for each in request.values):
-        return False
-    if request.since_ms is not None and (span is None or span.start_ms < request.since_ms):
-        return False
-    return request.until_ms is None or (span is not None and span.end_ms <= request.until_ms)
 
 
 def parsed_values(text: str) -> dict[str, str]:
@@ -483,3 +437,119 @@ def parsed_values(text: str) -> dict[str, str]:
     if any(not name or not equals for name, equals, _ in pairs):
         raise Refused(f"partition {text!r} is not one. Use COLUMN=VALUE")
     return {name: value for name, _, value in pairs}
+
+
+def names_in_archive(snapshot: Snapshot, archived: Snapshot) -> dict[str, str]:
+    """Column of the table -> its name in this version of the archive; others are not there.
+
+    A column is identified by its physical name, which a rename does not change. So a column that
+    was dropped and added again never gets the values of the dropped one.
+
+    Raises:
+        Refused: a field inside a struct was renamed, or dropped and added again.
+    """
+    for path, source in snapshot.physical_fields.items():
+        if len(path) > 1 and archived.physical_fields.get(path, path) != source:
+            raise out_of_date(snapshot, f"the field {'.'.join(path)} has other values")
+    stored = _columns(archived)
+    return {
+        column.name: stored[source].name
+        for source, column in _columns(snapshot).items()
+        if source in stored
+    }
+
+
+def out_of_date(snapshot: Snapshot, what: str) -> Refused:
+    """The error for an archive whose columns are those of an older version of the table."""
+    return Refused(
+        f"archive of {snapshot.table}: {what} than in the archive. Use lakehouse archive"
+        f" {snapshot.table}, which brings the archive up to date or says what to do"
+    )
+
+
+def archive_metadata(
+    snapshot: Snapshot, archived: Snapshot | None, metadata: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The `metaData` of the archive of a table with this `metaData`: its columns, all nullable.
+
+    `archived` is the archive at its newest version; `None` if there is none.
+
+    Raises:
+        Refused: a column changed its type, or the table is partitioned by other columns.
+    """
+    if archived is not None:
+        _refuse_other_columns(snapshot, archived)
+    schema = _without_requirements(json.loads(metadata["schemaString"]))
+    properties = {
+        name: value
+        for name, value in metadata["configuration"].items()
+        if name.startswith("delta.columnMapping.")
+    }
+    return {
+        "id": f"{metadata['id']}-archive",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps(schema, separators=(",", ":")),
+        "partitionColumns": metadata["partitionColumns"],
+        "configuration": {**properties, **dict.fromkeys(_RETENTIONS, _KEPT)},
+        "createdTime": metadata.get("createdTime", 0),
+    }
+
+
+def archive_protocol(snapshot: Snapshot) -> dict[str, Any]:
+    """The `protocol` of an archive: the least one that can read the table's columns."""
+    needed = snapshot.features & _COLUMN_FEATURES
+    if snapshot.physical_names:
+        needed |= {"columnMapping"}
+    if not needed:
+        return {"minReaderVersion": 1, "minWriterVersion": 2}
+    names = sorted(needed)
+    return {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": names,
+        "writerFeatures": names,
+    }
+
+
+def _refuse_other_columns(snapshot: Snapshot, archived: Snapshot) -> None:
+    is_widening = any(feature.startswith("typeWidening") for feature in snapshot.features)
+    present = _columns(archived)
+    for source, column in _columns(snapshot).items():
+        old = present.get(source, column)
+        are_nested = "<" in old.type and "<" in column.type  # fields that were added are null
+        if old.type != column.type and not are_nested and not is_widening:
+            raise Refused(
+                f"archive of {snapshot.table}: column {column.name} is {column.type} now, and"
+                f" {old.type} in the archive. Use lakehouse restore {snapshot.table}, so that the"
+                " archive begins again"
+            )
+    if _partitioning(snapshot) != _partitioning(archived):
+        raise Refused(
+            f"archive of {snapshot.table}: the table is partitioned by"
+            f" {', '.join(snapshot.partition_columns)}, and its archive by"
+            f" {', '.join(archived.partition_columns)}. Use lakehouse restore {snapshot.table}"
+        )
+
+
+def _partitioning(snapshot: Snapshot) -> list[str]:
+    return [snapshot.physical_names.get(name, name) for name in snapshot.partition_columns]
+
+
+def _columns(snapshot: Snapshot) -> dict[str, Column]:
+    """The columns by their physical names."""
+    return {snapshot.physical_names.get(each.name, each.name): each for each in snapshot.columns}
+
+
+def _without_requirements(part: Any) -> Any:
+    """A part of a schema in which everything may be null, without defaults and constraints."""
+    if isinstance(part, list):
+        return [_without_requirements(each) for each in cast("list[Any]", part)]
+    if not isinstance(part, dict):
+        return part
+    plain = dict[str, Any]()
+    for name, value in cast("dict[str, Any]", part).items():
+        if name == "metadata":
+            plain[name] = {key: each for key, each in value.items() if key.startswith(_MAPPING)}
+        else:
+            plain[name] = name in _NULLABLE or _without_requirements(value)
+    return plain

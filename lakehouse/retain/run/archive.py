@@ -1,13 +1,16 @@
 """Moves old partitions of a table into its archive, and lets archived partitions expire.
 
-The archive is a Delta table, `archive/<layer>/<name>`, of plain Parquet files in the table's
-partition folders. The table's log names one of its versions by the transaction id
+The archive is a Delta table, `archive/<layer>/<name>`, of copies of the table's files in the same
+partition folders, with the table's columns. A file of it has the name `<milliseconds>-<number>-<its
+name>`: its age is known even if no commit names it, on a disk too, where a copy has the time of its
+original. The table's log names one of its versions by the transaction id
 `lakehouse-archive`. That version, and no other one, is what the archive has.
 
 1. Versions of the archive that the table's log does not name are taken back: one commit gives the
    archive its earlier content, and one commit to the table names that version.
 2. The plan is made from the newest version of the table.
-3. Files are copied, or Spark writes their rows again, and the copies are compared (`copies.py`).
+3. Files are copied, and each copy is compared. If deletion vectors hide rows of them, Spark first
+   purges these rows from the table, and step 2 is repeated.
 4. One commit adds the copies to the archive, and removes expired partitions from it.
 5. One commit removes the files from the table, and names the archive's new version.
 6. Files that no version within the retention needs are deleted from the archive's folder.
@@ -23,12 +26,16 @@ partition folders. The table's log names one of its versions by the transaction 
 - Step 6 deletes no file of the newest version, nor of the version that the table names.
 """
 
+import json
+import posixpath
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 from uuid import uuid4
 
 from lakehouse.core.costs.predicted_and_actual import Figure, figures_as_json
@@ -49,23 +56,26 @@ from lakehouse.engine.commit_actions import (
     table_location,
 )
 from lakehouse.engine.delta_log import history_since
-from lakehouse.engine.delta_log.raw_actions import Action, read_raw_actions
+from lakehouse.engine.delta_log.raw_metadata import read_raw_metadata
 from lakehouse.engine.deltalake_tables import with_due_checkpoint
-from lakehouse.engine.lake import Lake, TableSession
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.errors import translated
+from lakehouse.engine.store import LOCAL, Store, StoredFile
 from lakehouse.engine.table_lock import hold
 from lakehouse.retain.plan.archive import (
     ArchiveFacts,
     ArchivePlan,
     Partition,
     Typed,
+    archive_metadata,
+    archive_protocol,
     by_typed_partition,
     files_of,
     plan_archive,
     rows_of,
     typed_in,
 )
-from lakehouse.retain.plan.columns import archive_metadata, names_in_archive
-from lakehouse.retain.run.copies import ArchivedFile, copy_files, created_ms, rewrite_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,6 +83,9 @@ if TYPE_CHECKING:
 # In the userMetadata of the archive's commits: what the commit is, and the table that it is for.
 _RECORD = "archive"
 _TRIES = 3
+_REQUESTS_AT_ONCE = 16
+_FOOTER_BYTES = 64 * 1024
+_CREATED = re.compile(r"(?:.*/)?(\d{13})-\d+-[^/]*")
 
 
 class FilesChangedError(Exception):
@@ -244,7 +257,6 @@ def archive_facts(
         written_by=_written_by(lake, state),
         restored_ms=_restored_ms(state),
         read_whole_by=read_whole_by,
-        is_elsewhere=snapshot.table in lake.elsewhere,
     )
 
 
@@ -307,7 +319,7 @@ def run_archive(
 ) -> ArchiveOutcome:
     """Moves old partitions, and lets archived ones expire. Moving nothing is not an error.
 
-    Spark is opened only if rows have to be written again.
+    Spark is opened only if deleted rows have to be purged first.
 
     Raises:
         Refused: the table does not exist or cannot be archived, or this machine's clock is wrong.
@@ -322,8 +334,11 @@ def run_archive(
             state = settled_state(lake, table.key)
             planned = _planned(lake, table, state, request)
             request.tell(f"{table.key}: {planned.sentence}")
+            if any(each.has_deleted_rows for each in planned.leaving):
+                _purge(open_spark(), state.facts.snapshot, planned)
+                continue
             try:
-                version = _move(lake, table, state, planned, open_spark)
+                version = _move(lake, table, state, planned)
             except FilesChangedError:
                 continue
             deleted = delete_dead_files(lake, table.key)
@@ -343,6 +358,13 @@ def run_archive(
     )
 
 
+def _purge(spark: "SparkSession", snapshot: Snapshot, planned: ArchivePlan) -> None:
+    partitions = [each.values for each in planned.leaving if each.has_deleted_rows]
+    predicate = statements.partition_predicate(snapshot.columns, partitions)
+    with translated(snapshot.table, operation="archive"):
+        spark.sql(statements.purge(snapshot.uri, predicate))
+
+
 def settled_state(lake: Lake, table_key: str) -> ArchiveState:
     """The state after step 1: the table names the newest version of its archive."""
     state = read_state(lake, table_key)
@@ -359,9 +381,11 @@ def settled_state(lake: Lake, table_key: str) -> ArchiveState:
     record["takes_back"] = [each.version for each in state.unapplied]
     content = {file.path: file for file in applied.files}
     present = {file.path for file in newest.snapshot.files}
-    raw = read_raw_actions(lake.store, archive_key(table_key), applied.version, {*content})
     actions: Actions = [_removed(path) for path in sorted(present - content.keys())]
-    actions += [{"add": dict(raw.adds[path])} for path in sorted(content.keys() - present)]
+    actions += [
+        _added(applied, content[path], content[path].modified_ms)
+        for path in sorted(content.keys() - present)
+    ]
     number = newest.snapshot.version + 1
     _commit_to_archive(lake, state, number, record, actions)
     _commit_to_table(lake, state, number, [], {ROWS_MOVED: "archive", "number": number})
@@ -420,52 +444,37 @@ def _record(lake: Lake, state: ArchiveState, *, kind: str) -> dict[str, Any]:
     }
 
 
-def _move(
-    lake: Lake,
-    table: Table,
-    state: ArchiveState,
-    planned: ArchivePlan,
-    open_spark: "Callable[[], SparkSession]",
-) -> int | None:
+def _move(lake: Lake, table: Table, state: ArchiveState, planned: ArchivePlan) -> int | None:
     """Steps 3 to 5; returns the table's version, or `None` if there was nothing to do."""
-    if planned.is_idle and state.newest is None:
-        return None
-    archive = _archive_of(table)
     snapshot = state.facts.snapshot
-    paths = {file.path for each in planned.leaving for file in each.files}
-    raw = read_raw_actions(lake.store, table.key, snapshot.version, paths)
-    metadata, protocol, is_changed = _metadata(lake, state, raw.metadata, raw.protocol)
-    if planned.is_idle and not is_changed:
+    newest = None if state.newest is None else state.newest.snapshot
+    if planned.is_idle and newest is None:
         return None
-    if state.newest is None:
+    raw = read_raw_metadata(lake.store, table.key, snapshot.version)
+    metadata = archive_metadata(snapshot, newest, raw)
+    shape: Actions = [{"protocol": archive_protocol(snapshot)}, {"metaData": metadata}]
+    if newest is None:
         info = commit_info("CREATE TABLE", -1, {_RECORD: _record(lake, state, kind="create")})
         with table_location(lake, archive_key(table.key)) as location:
-            create_version(location, 0, [info, {"protocol": protocol}, {"metaData": metadata}])
+            create_version(location, 0, [info, *shape])
         state = settled_state(lake, table.key)
+    elif metadata == read_raw_metadata(lake.store, newest.table, newest.version):
+        shape = []
+        if planned.is_idle:
+            return None
     started_ms = now_ms()
-    copied = [each for each in planned.leaving if not each.rewritten]
-    added = copy_files(lake, table.key, copied, archive.storage_class, raw.adds)
-    rewritten = [each for each in planned.leaving if each.rewritten]
-    if rewritten:
-        session = TableSession(lake=lake, spark=open_spark(), table=table)
-        columns = names_in_archive(snapshot, metadata["configuration"])
-        added += rewrite_partitions(session, snapshot, rewritten, columns, archive.storage_class)
+    files = [file for each in planned.leaving for file in each.files]
+    copies = _copies(lake, table.key, files, _archive_of(table).storage_class)
     record = _record(lake, state, kind="archive")
-    actions: Actions = []
-    if is_changed:
-        actions += [{"protocol": protocol}, {"metaData": metadata}]
-    names = metadata["partitionColumns"]
-    actions += [_added(file, names, started_ms) for file in added]
+    actions = shape + [_added(snapshot, file, started_ms) for file in copies]
     stale = [each for each in planned.leaving if each.replaces]
     actions += [_removed(path) for path in _archived_paths(state, (*planned.expiring, *stale))]
     current = lake.facts(table.key)
+    paths = {file.path for file in files}
     if current is None or not are_unchanged(paths, snapshot, current.snapshot):
         raise FilesChangedError
     number = state.number + 1
     _commit_to_archive(lake, state, number, record, actions)
-    removes = [
-        _leaving(file, raw.adds, snapshot) for each in planned.leaving for file in each.files
-    ]
     figures = {
         ROWS_MOVED: "archive",
         "number": number,
@@ -474,23 +483,63 @@ def _move(
         "rows": rows_of(planned.leaving),
         "plan": planned.figures,
     }
-    return _commit_to_table(lake, state, number, removes, figures)
-
-
-def _metadata(
-    lake: Lake, state: ArchiveState, metadata: Action, protocol: Action
-) -> tuple[dict[str, Any], dict[str, Any], bool]:
-    """The archive's metaData and protocol, and whether they differ from the present ones."""
-    known = None
-    if state.newest is not None:
-        snapshot = state.newest.snapshot
-        known = read_raw_actions(lake.store, snapshot.table, snapshot.version, set())
-    present = None if known is None else dict(known.metadata)
-    wanted, wanted_protocol = archive_metadata(
-        state.facts.snapshot, metadata, protocol, None if present is None else dict(present)
+    return _commit_to_table(
+        lake, state, number, [_leaving(snapshot, each) for each in files], figures
     )
-    is_changed = known is not None and (wanted != present or wanted_protocol != known.protocol)
-    return wanted, wanted_protocol, is_changed
+
+
+def _copies(
+    lake: Lake, table_key: str, files: Sequence[DataFile], storage_class: str
+) -> list[DataFile]:
+    """Copies files into the archive, compares each copy, and returns them as they are there.
+
+    Raises:
+        Broken: a file is missing or has another size than in the log, or a copy differs.
+    """
+    run_ms = now_ms()
+
+    def copy(item: tuple[int, DataFile]) -> DataFile:
+        number, file = item
+        inside = name_in_table(file.path)
+        assert inside is not None  # else its partition stays
+        original = lake.store.stat(f"{table_key}/{inside}")
+        if original is None or original.size_bytes != file.size_bytes:
+            raise Broken(
+                f"archive of {table_key}: {inside} is missing, or has another size than the log"
+                " says. The table is unchanged. Check the table"
+            )
+        folder, base_name = posixpath.split(inside)
+        name = posixpath.join(folder, f"{run_ms}-{number}-{base_name}")
+        _copy(lake.store, original, f"{archive_key(table_key)}/{name}", storage_class)
+        return replace(file, path=quote(name, safe="/=-_.~"))
+
+    with ThreadPoolExecutor(max_workers=_REQUESTS_AT_ONCE) as pool:
+        return [*pool.map(copy, enumerate(files))]
+
+
+def _copy(store: Store, original: StoredFile, name: str, storage_class: str) -> None:
+    # A lifecycle rule that selects the table's files by a tag must not apply to their copies.
+    source = original if store.bucket == LOCAL else replace(original, storage_class=storage_class)
+    store.copy(source, name)
+    copied = store.stat(name)
+    if copied is None or not _is_same(store, original, copied):
+        raise Broken(
+            f"archive: {name} differs from {original.name}, from which it was copied. The table is"
+            " unchanged. Check the storage, then run the archive again"
+        )
+
+
+def _is_same(store: Store, original: StoredFile, copied: StoredFile) -> bool:
+    """Whether size and content are equal; on S3 the ETag or, if it differs, the footers."""
+    if original.size_bytes != copied.size_bytes:
+        return False
+    if store.checksum(original) == store.checksum(copied):
+        return True
+    if store.bucket == LOCAL:
+        return False
+    # The copy of an object gets another ETag if it is encrypted or was uploaded in parts.
+    ends = [store.read_end(each.name, _FOOTER_BYTES) for each in (original, copied)]
+    return ends[0] == ends[1]
 
 
 def _archived_paths(state: ArchiveState, partitions: Iterable[Partition]) -> list[str]:
@@ -515,44 +564,40 @@ def are_unchanged(paths: Set[str], before: Snapshot, newest: Snapshot) -> bool:
     )
 
 
-def _added(file: ArchivedFile, names: Sequence[str], archived_ms: int) -> dict[str, Any]:
+def _added(snapshot: Snapshot, file: DataFile, archived_ms: int) -> dict[str, Any]:
+    statistics = {} if file.row_count is None else {"numRecords": file.row_count}
     return {
         "add": {
             "path": file.path,
-            "partitionValues": dict(zip(names, (text for _, text in file.values), strict=True)),
+            "partitionValues": _partition_values(snapshot, file),
             "size": file.size_bytes,
             "modificationTime": archived_ms,
             "dataChange": True,
-            "stats": file.statistics,
+            "stats": json.dumps(statistics),
         }
     }
+
+
+def _partition_values(snapshot: Snapshot, file: DataFile) -> dict[str, str | None]:
+    return {snapshot.physical_names.get(name, name): text for name, text in file.partition}
 
 
 def _removed(path: str) -> dict[str, Any]:
     return {"remove": {"path": path, "deletionTimestamp": now_ms(), "dataChange": True}}
 
 
-def _leaving(file: DataFile, adds: Mapping[str, Action], snapshot: Snapshot) -> dict[str, Any]:
-    """The `remove` action of a file of the table, with its deletion vector."""
-    add = adds.get(file.path)
-    if add is None and file.deletion_vector is not None:
-        raise Refused(
-            f"archive of {snapshot.table}: the deletion vector of {file.path} is only named in a"
-            " sidecar of a V2 checkpoint. Use delta.checkpointPolicy=classic, or REORG … APPLY"
-            " (PURGE)"
-        )
-    values = {snapshot.physical_names.get(name, name): text for name, text in file.partition}
-    remove: dict[str, Any] = {
-        "path": file.path,
-        "deletionTimestamp": now_ms(),
-        "dataChange": True,
-        "extendedFileMetadata": True,
-        "partitionValues": dict(add["partitionValues"]) if add else values,
-        "size": file.size_bytes,
+def _leaving(snapshot: Snapshot, file: DataFile) -> dict[str, Any]:
+    """The `remove` action of a file of the table."""
+    return {
+        "remove": {
+            "path": file.path,
+            "deletionTimestamp": now_ms(),
+            "dataChange": True,
+            "extendedFileMetadata": True,
+            "partitionValues": _partition_values(snapshot, file),
+            "size": file.size_bytes,
+        }
     }
-    if add and add.get("deletionVector"):
-        remove["deletionVector"] = add["deletionVector"]
-    return {"remove": remove}
 
 
 def _commit_to_archive(
@@ -631,8 +676,8 @@ def delete_dead_files(lake: Lake, table_key: str) -> int:
     dead = list[str]()
     for file in lake.store.list(folder):
         name = file.name.removeprefix(f"{folder}/")
-        written_ms = created_ms(name)
-        if name not in needed and written_ms is not None and written_ms < horizon_ms:
+        written = _CREATED.fullmatch(name)
+        if name not in needed and written is not None and int(written[1]) < horizon_ms:
             dead.append(file.name)
     if dead:
         lake.store.delete(dead)

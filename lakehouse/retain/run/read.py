@@ -1,6 +1,4 @@
-"""Reads a table with its archive, and brings archived partitions back.
-
-Restoring into the table itself:
+"""Reads a table with its archive, and brings archived partitions back to the table.
 
 1. Versions of the archive that the table does not name are taken back (`archive.py`, step 1).
 2. One commit removes the partitions from the archive. The table does not name its version yet.
@@ -17,12 +15,12 @@ Restoring into the table itself:
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import ARCHIVE_APP_ID, ROWS_MOVED
-from lakehouse.core.delta.snapshot import Snapshot, TableFacts
+from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.declared_tables import declared_tables
@@ -35,17 +33,16 @@ from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.frames import table_at
 from lakehouse.engine.spark.open_session import connect
 from lakehouse.engine.spark.temporary_confs import READ_WHOLE, SHUFFLED_BEFORE_WRITE, session_confs
-from lakehouse.engine.store import store_at
 from lakehouse.engine.table_lock import hold
 from lakehouse.retain.plan.archive import (
     Partition,
     RestorePlan,
-    RestoreRequest,
+    names_in_archive,
+    out_of_date,
     plan_restore,
     refuse_table,
     rows_of,
 )
-from lakehouse.retain.plan.columns import names_in_archive
 from lakehouse.retain.run.archive import (
     ArchiveState,
     archive_facts,
@@ -60,7 +57,6 @@ if TYPE_CHECKING:
 
 # The shuffle leads to few large files in each partition.
 _CONFS = {**READ_WHOLE, SHUFFLED_BEFORE_WRITE: "true"}
-_MAPPING = "delta.columnMapping.mode"
 
 
 def read(
@@ -102,12 +98,34 @@ def archived_rows(
     """The rows of a table's archive at a version of the table; `None` if the archive is empty.
 
     They have the table's columns. `partitions` selects partitions of the archive.
+
+    Raises:
+        Refused: a column changed since the last run of the archive.
     """
     state = read_state(session.lake, session.key, facts)
     if state is None or state.applied is None or not state.applied.files:
         return None
-    refuse_table(facts.snapshot)
-    return _rows(session, facts.snapshot, state.applied, partitions)
+    snapshot, archived = facts.snapshot, state.applied
+    refuse_table(snapshot)
+    names = names_in_archive(snapshot, archived)
+    within = list[str]()
+    if partitions is not None:
+        values = [
+            tuple(zip(archived.partition_columns, (text for _, text in each.values), strict=True))
+            for each in partitions
+        ]
+        within = [statements.partition_predicate(archived.columns, values)]
+    rows = table_at(session.spark, archived, within=within)
+    columns = list["Column"]()
+    for field in table_at(session.spark, snapshot).schema.fields:
+        value = F.lit(None).cast(field.dataType)
+        if field.name in names:
+            value = F.col(statements.quote(names[field.name]))
+            stored = rows.schema[names[field.name]].dataType.simpleString()
+            if stored != field.dataType.simpleString():
+                raise out_of_date(snapshot, f"column {field.name} has another type")
+        columns.append(value.alias(field.name))
+    return rows.select(*columns)
 
 
 def archived_size(lake: Lake, facts: TableFacts) -> tuple[int | None, int]:
@@ -118,63 +136,20 @@ def archived_size(lake: Lake, facts: TableFacts) -> tuple[int | None, int]:
     return state.applied.row_count, state.applied.size_bytes
 
 
-def _rows(
-    session: TableSession,
-    snapshot: Snapshot,
-    archived: Snapshot,
-    partitions: Sequence[Partition] | None,
-) -> "DataFrame":
-    names = names_in_archive(snapshot, archived.properties)
-    schema = table_at(session.spark, snapshot).schema
-    within = list[str]()
-    if partitions is not None:
-        values = [
-            tuple(zip(archived.partition_columns, (text for _, text in each.values), strict=True))
-            for each in partitions
-        ]
-        within = [statements.partition_predicate(archived.columns, values)]
-    rows = table_at(session.spark, archived, within=within)
-    columns = list["Column"]()
-    for field in schema.fields:
-        kind = field.dataType
-        if field.name not in names:
-            columns.append(F.lit(None).cast(kind).alias(field.name))
-            continue
-        value = F.col(statements.quote(names[field.name]))
-        stored = rows.schema[names[field.name]].dataType
-        if stored.simpleString() != kind.simpleString():
-            raise Refused(
-                f"archive of {snapshot.table}: column {field.name} is {kind.simpleString()} in the"
-                f" table, and {stored.simpleString()} in the archive. Use lakehouse archive"
-                f" {snapshot.table}, which brings the archive up to date or says what to do"
-            )
-        columns.append(value.alias(field.name))
-    return rows.select(*columns)
-
-
-def restore_plan(lake: Lake, table: Table, request: RestoreRequest) -> RestorePlan:
+def restore_plan(lake: Lake, table: Table, chosen: Sequence[Mapping[str, str]] = ()) -> RestorePlan:
     """Plans a restore. Nothing is written, and Spark is not needed.
 
     Raises:
-        Refused: there is no table, it is not partitioned by a requested column, or the address of
-            the new table already contains files.
+        Refused: there is no table, or as `plan_restore`.
     """
-    first_file = next(iter(store_at(request.target).walk("")), None) if request.target else None
-    if first_file is not None:
-        raise Refused(
-            f"restore of {table.key}: {request.target} already contains files. Use an empty folder"
-        )
     state = read_state(lake, table.key)
     if state is None:
         raise Refused(f"restore of {table.key}: the table does not exist")
-    return plan_restore(table, archive_facts(lake, state), request)
+    return plan_restore(table, archive_facts(lake, state), chosen)
 
 
 def run_restore(
-    session: TableSession,
-    request: RestoreRequest,
-    *,
-    tell: Callable[[str], None] = lambda _: None,
+    session: TableSession, chosen: Sequence[Mapping[str, str]] = ()
 ) -> tuple[RestorePlan, int | None, float]:
     """Restores partitions; returns the plan, the version that has their rows, and the seconds.
 
@@ -185,48 +160,21 @@ def run_restore(
     """
     lake, table = session.lake, session.table
     started = time.monotonic()
-    with translated(table.key, operation="restore"), session_confs(session.spark, _CONFS):
-        if request.target:
-            plan = restore_plan(lake, table, request)
-            version = _into_new_table(session, plan, tell)
-        else:
-            with hold(lake, None, table.key, owner=f"restore of {table.key}"):
-                state = settled_state(lake, table.key)
-                plan = plan_restore(table, archive_facts(lake, state), request)
-                version = _into_source(session, state, plan, tell)
+    with (
+        translated(table.key, operation="restore"),
+        session_confs(session.spark, _CONFS),
+        hold(lake, None, table.key, owner=f"restore of {table.key}"),
+    ):
+        state = settled_state(lake, table.key)
+        plan = plan_restore(table, archive_facts(lake, state), chosen)
+        version = _restore(session, state, plan)
     return plan, version, time.monotonic() - started
 
 
-def _into_new_table(
-    session: TableSession, plan: RestorePlan, tell: Callable[[str], None]
-) -> int | None:
-    facts = session.lake.facts(session.key, version=plan.version)
-    assert facts is not None
-    rows = _counted(session, facts, plan) if plan.partitions else None
-    if rows is None:
-        return None
-    tell(f"{plan.table}: writing the rows to {plan.target}")
-    properties = facts.snapshot.properties
-    write = FrameWrite(
-        mode="error",
-        partition_by=facts.snapshot.partition_columns,
-        properties={_MAPPING: properties[_MAPPING]} if _MAPPING in properties else {},
-        user_metadata=json.dumps({"restored_from": plan.table}),
-    )
-    write_frame(rows, plan.target.replace("s3://", "s3a://", 1), write)
-    return 0
-
-
-def _into_source(
-    session: TableSession,
-    state: ArchiveState,
-    plan: RestorePlan,
-    tell: Callable[[str], None],
-) -> int | None:
+def _restore(session: TableSession, state: ArchiveState, plan: RestorePlan) -> int | None:
     rows = _counted(session, state.facts, plan) if plan.partitions else None
     if rows is None:
         return None
-    tell(f"{plan.table}: {plan.sentence}")
     number = commit_restore(session.lake, state, plan.partitions)
     write = FrameWrite(
         mode="append",

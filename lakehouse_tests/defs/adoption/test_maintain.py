@@ -334,7 +334,7 @@ def test_each_word_reaches_its_tables(project: Path) -> None:
     assert "archive/bronze/sales_orders" in assets_of(made)
     with pytest.raises(
         Refused,
-        match=r"the archive of silver/sales_orders, a table on S3, would be on this machine's",
+        match="silver/sales_orders is at s3://warehouse/orders, and its archive would be in",
     ):
         maintain({"sales/orders": "s3://warehouse/orders"}, archive=Archive(), base=project)
     assert sensors_of(made) == {"nightly_observation", "nightly_compaction", "nightly_vacuum"}

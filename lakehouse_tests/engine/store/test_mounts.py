@@ -56,11 +56,15 @@ def test_the_lakes_own_listing_holds_nothing_of_it(mounted: MountedStore) -> Non
     assert [each.key for each in mounted.walk("")] == ["silver/customers/a"]
 
 
+def test_its_files_are_copied_into_the_lake(mounted: MountedStore) -> None:
+    mounted.copy(mounted.list(KEY)[1], "archive/a")
+    assert mounted.read("archive/a") == b"far/t/d=1/a"
+
+
 WRITES: dict[str, Callable[[MountedStore], object]] = {
     "put": lambda store: store.put(f"{KEY}/a", b""),
     "put_if_absent": lambda store: store.put_if_absent(f"{KEY}/_delta_log/1", b""),
     "copy into it": lambda store: store.copy(store.list("")[0], f"{KEY}/a"),
-    "copy out of it": lambda store: store.copy(store.list(KEY)[0], "silver/a"),
     "delete": lambda store: store.delete([f"{KEY}/d=1/a"]),
     "delete_each of two places": lambda store: store.delete_each(
         [f"{KEY}/d=1/a", "silver/customers/a"]

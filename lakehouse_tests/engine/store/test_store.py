@@ -187,6 +187,18 @@ def test_an_object_that_was_written_again_is_not_copied_and_its_class_stays(buck
         store.copy(source, "c")
 
 
+def test_a_file_of_another_store_is_copied(bucket: str, tmp_path: Path) -> None:
+    pairs = (
+        (DiskStore(tmp_path / "a"), DiskStore(tmp_path / "b")),
+        (S3Store(bucket, "a"), S3Store(bucket, "b")),
+    )
+    for store, other in pairs:
+        other.put("x/y", b"12345")
+        [source] = other.list("x")
+        store.copy(source, "z", of=other)
+        assert (store.read("z"), names(store)) == (b"12345", ["z"])
+
+
 def test_put_if_absent_writes_once(store: Store) -> None:
     assert store.put_if_absent("m/1", b"first") is True
     assert store.put_if_absent("m/1", b"second") is False
