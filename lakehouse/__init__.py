@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lakehouse.core.declaration.windows_and_cron import Window
     from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite
     from lakehouse.defs.adoption.component import MaintainedTables
-    from lakehouse.defs.adoption.maintain import maintain, maintained_metrics
+    from lakehouse.defs.adoption.maintain import maintain
     from lakehouse.retain.run.read import read
 
 # The module of each public name, below `lakehouse`.
@@ -57,7 +57,7 @@ _HOMES = {
     "read": "retain.run.read",
     # For other Dagster projects. Using one of these names loads Dagster.
     "MaintainedTables": "defs.adoption.component",
-    **dict.fromkeys(("maintain", "maintained_metrics"), "defs.adoption.maintain"),
+    "maintain": "defs.adoption.maintain",
 }
 __all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 

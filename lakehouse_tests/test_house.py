@@ -522,7 +522,7 @@ def test_the_public_door_has_these_names_and_loads_nothing_until_it_is_asked() -
         Append Archive BinPacking BySensor Compaction Csv Debezium Dms History Landing
         LiquidClustering MaintainedTables Merge
         Overwrite Prices Scheduled Table Ttl Vacuum Window ZOrder maintain
-        maintained_metrics read table"""
+        read table"""
     assert {*lakehouse.__all__} == {*names.split()} and all(
         hasattr(lakehouse, name) for name in lakehouse.__all__
     )

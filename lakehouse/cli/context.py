@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,11 +16,9 @@ from lakehouse.core.adoption.adopted_file import adopted_table
 from lakehouse.core.adoption.maintained import with_project_defaults
 from lakehouse.core.declaration.adopted import Adopted, is_address, key_of, parse_address
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.declaration.undeclared_tables import undeclared_sentence
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.settings import NO_TABLES, Settings, parse_settings
-from lakehouse.core.text import count_of, first_names, nearest_words
-from lakehouse.engine.adoption.find_tables import undeclared_tables
+from lakehouse.core.text import count_of, nearest_words
 from lakehouse.engine.adoption.maintained import MAINTAINED, maintained_tables
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.declared_tables import address_of, declared_tables, with_maintained
@@ -190,24 +188,6 @@ def resolve_address(address: str) -> str:
     return real_address(parse_address(address, base=os.getcwd()))
 
 
-def find_undeclared(context: LakeContext, readings: Sequence[Found[Any]]) -> tuple[Table, ...]:
-    """The undeclared tables in the lake, each as if it were adopted.
-
-    The result is empty if a reading failed with `Transient`, because storage may not answer.
-    """
-    if any(isinstance(each.error, Transient) for each in readings):
-        return ()
-    root = context.lake.settings.root
-    keys = undeclared_tables(context.lake, context.tables.values())
-    return tuple(adopted_table(key, f"{root}/{key}") for key in keys)
-
-
-def show_undeclared(undeclared: Sequence[Table]) -> None:
-    """Prints one line that names these tables, and what to do about them."""
-    if undeclared:
-        show(undeclared_sentence([table.key for table in undeclared]), style="yellow")
-
-
 def print_errors(readings: Sequence[Found[Any]]) -> int:
     """Prints each distinct error once; returns the exit code of the most severe one, or 0."""
     tell_once(
@@ -225,20 +205,6 @@ def keys_by_address(tables: Mapping[str, Table], settings: Settings) -> dict[str
 
 def tell_once(sentences: Iterable[tuple[str, str]]) -> None:
     """Prints a message for each table key; messages that differ only in the key are combined."""
-    for sentence in _combined(sentences, ", ".join):
-        tell(sentence)
-
-
-def show_once(sentences: Iterable[tuple[str, str]]) -> None:
-    """Like `tell_once`, but on standard output, and with at most three other tables by name."""
-    for sentence in _combined(sentences, first_names):
-        show(sentence)
-
-
-def _combined(
-    sentences: Iterable[tuple[str, str]], join: Callable[[Sequence[str]], str]
-) -> Iterable[str]:
-    """Each distinct message, with the other tables to which it applies. `join` joins their keys."""
     first_sentences = dict[str, str]()
     tables = dict[str, list[str]]()
     for table, sentence in sentences:
@@ -248,8 +214,8 @@ def _combined(
         tables.setdefault(without_key, []).append(table)
     for without_key, first in first_sentences.items():
         others = tables[without_key][1:]
-        note = f" (the same for {count_of(len(others), 'other table')}: {join(others)})"
-        yield first + note if others else first
+        count = count_of(len(others), "other table")
+        tell(f"{first} (the same for {count}: {', '.join(others)})" if others else first)
 
 
 def worst_code(codes: Iterable[int]) -> int:

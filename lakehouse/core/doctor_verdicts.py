@@ -3,7 +3,7 @@
 Each verdict is a sentence, or a `Doubt` for a warning. If the check fails, `Refused` is raised.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,11 +11,6 @@ from lakehouse.core.errors import Refused
 
 State = Literal["ok", "warning", "failed", "skipped"]
 
-_GIB = 1024**3
-# With less free space than the first limit, the check warns; with less than the second, it fails.
-# Spark spills shuffles to this disk, and the Spark server writes its log there.
-_ENOUGH_BYTES = 5 * _GIB
-_LEAST_BYTES = _GIB // 2
 # If the clocks differ by more than the first limit, the check warns; by more than the second, it
 # fails. The second is the limit of `engine.clock`, above which no file is deleted.
 _CLOCK_WARNED_MS = 30_000
@@ -39,16 +34,6 @@ class Doubt:
 
 
 Verdict = str | Doubt
-
-
-def space_verdict(free_bytes: int, place: str) -> Verdict:
-    """Judges the free space of a disk that Spark and Dagster write to."""
-    free = f"{free_bytes / _GIB:.1f} GiB are free at {place}"
-    if free_bytes < _LEAST_BYTES:
-        raise Refused(f"{free}. Free some space, or set LAKEHOUSE_HOME to a folder on another disk")
-    if free_bytes < _ENOUGH_BYTES:
-        return Doubt(sentence=f"{free}; a large shuffle needs more")
-    return free
 
 
 def clock_verdict(off_ms: int) -> Verdict:
@@ -130,16 +115,6 @@ def log_store_verdict(log_store: str, *, is_conditional: bool) -> Verdict:
         "(docs/clusters.md). If the platform that runs the server makes commits safe by itself, "
         "use LAKEHOUSE_LOG_STORE=platform"
     )
-
-
-def ports_verdict(taken: Collection[str]) -> Verdict:
-    """Judges the ports of this lake. `taken` names the settings whose port another program uses."""
-    if taken:
-        raise Refused(
-            f"another program uses the port of {' and of '.join(taken)}. Use other ports, or end "
-            "that program"
-        )
-    return "the ports of Dagster's page, the Spark server and the metrics are free or used by us"
 
 
 def _minor(version: str) -> str:

@@ -18,7 +18,7 @@
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -86,12 +86,11 @@ def play(
     until: datetime | None = None,
     hours: int | None = None,
     changes: str = "on",
-    on_progress: Callable[[Played], None] | None = None,
 ) -> Played:
     """Lands the next hours: until `until` (exclusive), at most `hours`, or to the end of the year.
 
     `start` is the first hour of a new replay. `changes` is `on`, or the shape of change data in
-    which flights land: `dms` or `debezium`. `on_progress` is called after each hour.
+    which flights land: `dms` or `debezium`.
 
     Raises:
         Transient: another replay is running in this home.
@@ -124,15 +123,7 @@ def play(
                 share=_share(position, hour + HOUR, year),
             )
             _record(store, ReplayPosition(start=position.start, next=hour + HOUR))
-            if on_progress:
-                on_progress(played)
     return played
-
-
-def next_hour(store: Store) -> datetime | None:
-    """The hour that the lake's replay lands next, or `None` before it has begun."""
-    position = _read_position(store)
-    return position.next if position else None
 
 
 def _share(position: ReplayPosition, hour: datetime, year: PreparedYear) -> float:

@@ -113,7 +113,6 @@ def example_documents(folder: Path) -> dict[str, Any]:
         "report": terminal.json("report"),
         "inventory_report": terminal.json("inventory", "report", exit_code=1),
         "costs": terminal.json("costs", "--since", "2026-11-01"),
-        "schema": terminal.json("schema", "bronze/orders"),
         "inventory_load": _INVENTORY_LOAD,
         "quarantine_show": _QUARANTINE_SHOW,
         "quarantine_review": _quarantine_review(),

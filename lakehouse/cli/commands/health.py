@@ -1,22 +1,18 @@
 """`lakehouse health`: file counts and health scores of tables."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import click
 
 from lakehouse.cli.context import (
     cell_of,
     complete_table,
-    find_undeclared,
     open_tables,
     print_errors,
     show_addresses,
-    show_undeclared,
 )
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, write_json
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.declaration.undeclared_tables import undeclared_sentence
 from lakehouse.core.ingest.outcome import quarantine_sentence
 from lakehouse.core.scheduling.health import Health
 from lakehouse.engine.adoption.find_tables import facts_of
@@ -53,23 +49,22 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
     landed = [each.table for each in readings if each.table.source and not each.error]
     quarantines = for_each_table(landed, lambda table: quarantined_count(context.lake, table.key))
     quarantine_rows = _quarantine_rows(readings, quarantines)
-    undeclared = () if tables else find_undeclared(context, readings)
     if as_json:
-        documents = [
-            {
-                **health_document(each),
-                "declared": each.table.key not in context.by_address,
-                "quarantine_rows": quarantine_rows[each.table.key],
-            }
-            for each in readings
-        ]
-        write_json([*documents, *map(_undeclared_document, undeclared)])
+        write_json(
+            [
+                {
+                    **health_document(each),
+                    "declared": each.table.key not in context.by_address,
+                    "quarantine_rows": quarantine_rows[each.table.key],
+                }
+                for each in readings
+            ]
+        )
     else:
         _print(readings, verbose=verbose)
         for key, rows in quarantine_rows.items():
             if rows:
                 show(f"{key}: {quarantine_sentence(key, lines=rows)}")
-        show_undeclared(undeclared)
     return print_errors([*readings, *quarantines])
 
 
@@ -87,15 +82,6 @@ def _quarantine_rows(
     for quarantine in quarantines:
         rows[quarantine.table.key] = quarantine.value
     return rows
-
-
-def _undeclared_document(table: Table) -> dict[str, Any]:
-    return {
-        **health_document(Found(table=table)),
-        "sentence": undeclared_sentence([table.key]),
-        "declared": False,
-        "quarantine_rows": None,
-    }
 
 
 def _print(readings: Sequence[Found[Health]], *, verbose: bool) -> None:

@@ -34,13 +34,8 @@ _FIGURES = ("rows_written", "rows_quarantined", "files_read", "files_set_aside",
     epilog="Examples: lakehouse materialize; lakehouse materialize bronze/weather silver/flights",
 )
 @click.argument("selections", metavar="[SELECTION]...", nargs=-1, shell_complete=complete_table)
-@click.option(
-    "--full-refresh",
-    is_flag=True,
-    help="Compute all rows of the named tables again, like `lakehouse rebuild --from inputs`.",
-)
 @json_option
-def materialize_command(selections: tuple[str, ...], full_refresh: bool, as_json: bool) -> int:
+def materialize_command(selections: tuple[str, ...], as_json: bool) -> int:
     """Write tables and run their checks, inputs first, through Dagster.
 
     Each SELECTION is a table (silver/flights), a layer (bronze), or a Dagster asset selection. By
@@ -52,8 +47,6 @@ def materialize_command(selections: tuple[str, ...], full_refresh: bool, as_json
     context = open_declared()
     with open_recorder(context.lake.settings) as recorder:
         tables = _select(selections, context, recorder)
-        if full_refresh:
-            return _rebuild(context, tables if selections else [], as_json=as_json)
         with driver_for_command(context.lake.settings):
             results = recorder.materialize([table.asset_key for table in tables])
             runs = {table.key: run for table, run in zip(tables, results, strict=True)}
@@ -65,25 +58,6 @@ def materialize_command(selections: tuple[str, ...], full_refresh: bool, as_json
     return print_errors(
         [Found(table=table, value=runs[table.key], error=runs[table.key].error) for table in tables]
     )
-
-
-def _rebuild(context: LakeContext, tables: Sequence[Table], *, as_json: bool) -> int:
-    """Rebuilds tables from their inputs, in the order of `tables`."""
-    from lakehouse.cli.commands.rebuild import print_outcome, rebuild_tables
-
-    if not tables:
-        raise Refused(
-            "materialize --full-refresh: name the tables to rebuild. Use `lakehouse tables` to "
-            "list all tables"
-        )
-    with driver_for_command(context.lake.settings):
-        outcomes = rebuild_tables(context, tables, "inputs")
-    if as_json:
-        write_json([outcome.as_json() for outcome in outcomes])
-        return 0
-    for outcome in outcomes:
-        print_outcome(outcome)
-    return 0
 
 
 def _select(selections: Sequence[str], context: LakeContext, recorder: "Recorder") -> list[Table]:

@@ -1,8 +1,7 @@
-"""`lakehouse metrics`: the metrics of the lake for Prometheus, as text, as a file or over HTTP."""
+"""`lakehouse metrics`: the metrics of the lake for Prometheus, as text or over HTTP."""
 
 import signal
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -21,43 +20,30 @@ _MAX_AGE_SECONDS = 30
 _MAX_AGE_SECONDS_ON_S3 = 300
 
 
-@click.command("metrics", epilog="Example: lakehouse metrics --out /var/lib/node/lakehouse.prom")
+@click.command("metrics", epilog="Example: lakehouse metrics bronze/weather")
 @click.argument("tables", metavar="[TABLE|ADDRESS]...", nargs=-1, shell_complete=complete_table)
-@click.option(
-    "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the metrics to this file instead of printing them. An existing file is replaced in "
-    "one step, as the textfile collector of node_exporter requires.",
-)
 @click.option(
     "--serve",
     is_flag=True,
     help="Serve the metrics at LAKEHOUSE_METRICS_PORT on loopback, until Ctrl-C.",
 )
-def metrics_command(tables: tuple[str, ...], out: Path | None, serve: bool) -> None:
+def metrics_command(tables: tuple[str, ...], serve: bool) -> None:
     """Print the lake's metrics in Prometheus' text format. Does not start a JVM.
 
     The metrics cover health, size, upkeep and checks of each TABLE (default: all). `lakehouse up`
     serves the same metrics, and counters of the operations since it started. TABLE may also be the
     ADDRESS of a Delta table that is not declared.
     """
-    from lakehouse.engine.metrics.exposition import metrics_text, write_metrics
+    from lakehouse.engine.metrics.exposition import metrics_text
 
     context, chosen = open_tables(tables)
     selection = LakeContext(lake=context.lake, tables={table.key: table for table in chosen})
     if serve:
         _serve(selection)
-    elif out is None:
-        text = metrics_text(_read(selection)).decode()
-        for line in text.rstrip("\n").split("\n"):
-            show(line)
-    else:
-        try:
-            write_metrics(out, metrics_text(_read(selection)))
-        except OSError as error:
-            raise Refused(
-                f"metrics: {out} cannot be written ({error}). Use another file"
-            ) from error
+        return
+    text = metrics_text(_read(selection)).decode()
+    for line in text.rstrip("\n").split("\n"):
+        show(line)
 
 
 def _read(context: LakeContext, counters: "Counters | None" = None) -> "list[Sample]":

@@ -1,18 +1,15 @@
 """`lakehouse plan`: what each compaction would do, and why, without doing it."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import click
 
 from lakehouse.cli.context import (
     cell_of,
     complete_table,
-    find_undeclared,
     open_tables,
     print_errors,
     show_addresses,
-    show_undeclared,
 )
 from lakehouse.cli.output import (
     bytes_text,
@@ -23,8 +20,6 @@ from lakehouse.cli.output import (
     write_json,
 )
 from lakehouse.core.compaction.plan import CompactionPlan
-from lakehouse.core.declaration.table import Table
-from lakehouse.core.declaration.undeclared_tables import undeclared_sentence
 from lakehouse.core.scheduling.table_decision import Decision
 from lakehouse.core.scheduling.table_state import net_benefit_cells
 from lakehouse.engine.fleet_from_logs import read_fleet
@@ -55,7 +50,6 @@ def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
     reading = read_fleet(context.lake, context.tables, chosen)
     plans = reading.plans
     decisions = reading.decisions
-    undeclared = () if tables else find_undeclared(context, plans)
     if as_json:
         fleet = {
             decision.table: fleet_document(decision, rank=rank)
@@ -69,23 +63,10 @@ def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
             }
             for each in plans
         ]
-        write_json([*documents, *map(_undeclared_document, undeclared)])
+        write_json(documents)
     else:
         print_plans(plans, verbose=verbose, decisions=decisions)
-        show_undeclared(undeclared)
     return print_errors(plans)
-
-
-def _undeclared_document(table: Table) -> dict[str, Any]:
-    """The document of an undeclared table, which has no plan and no rank."""
-    explanation = {"reason": "NOT_DECLARED", "sentence": undeclared_sentence([table.key])}
-    no_rank = dict.fromkeys(("rank", "benefit_usd_per_day", "cost_usd", "ratio"))
-    return {
-        **plan_document(Found(table=table)),
-        **explanation,
-        "declared": False,
-        "fleet": {**no_rank, **explanation, "request": False},
-    }
 
 
 def print_plans(

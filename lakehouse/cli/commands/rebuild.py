@@ -1,6 +1,5 @@
 """`lakehouse rebuild`: writes all rows of a table again, in one commit."""
 
-from collections.abc import Iterable
 from typing import cast
 
 import click
@@ -46,40 +45,31 @@ def rebuild_command(table: str, dry_run: bool, source: str | None, as_json: bool
             if as_json:
                 write_json({"table": table, "plan": plan.as_json()})
             else:
-                _print_plan(plan)
+                _print(plan.sentence, plan)
             return
-        [outcome] = rebuild_tables(context, [declared_table], cast("RebuildSource | None", source))
+        outcome = rebuild_table(context, declared_table, cast("RebuildSource | None", source))
     if as_json:
         write_json(outcome.as_json())
         return
-    print_outcome(outcome)
+    _print(outcome.sentence, outcome.plan)
 
 
-def rebuild_tables(
-    context: LakeContext, tables: Iterable[Table], source: "RebuildSource | None"
-) -> list[RebuildOutcome]:
-    """Rebuilds tables one after the other, and reports each on its page in Dagster."""
-    outcomes = list[RebuildOutcome]()
-    for table in tables:
-        spark = connect(context.lake.settings)
-        session = TableSession(lake=context.lake, spark=spark, table=table)
-        request = declared_request(session, source)
-        outcomes.append(run_rebuild(session, request, context.tables.values(), tell=tell))
-        report_to_dagster(context, table, outcomes[-1])
-    return outcomes
+def rebuild_table(
+    context: LakeContext, table: Table, source: "RebuildSource | None"
+) -> RebuildOutcome:
+    """Rebuilds a table, and reports it on the table's page in Dagster."""
+    session = TableSession(lake=context.lake, spark=connect(context.lake.settings), table=table)
+    request = declared_request(session, source)
+    outcome = run_rebuild(session, request, context.tables.values(), tell=tell)
+    report_to_dagster(context, table, outcome)
+    return outcome
 
 
-def print_outcome(outcome: RebuildOutcome) -> None:
-    """Prints the outcome, and its effect on each downstream table."""
-    show(f"{outcome.plan.table}: {outcome.sentence}")
-    for sentence in outcome.plan.readers:
-        show(sentence)
-
-
-def _print_plan(plan: RebuildPlan) -> None:
-    show(f"{plan.table}: {plan.sentence}")
-    for sentence in plan.readers:
-        show(sentence)
+def _print(sentence: str, plan: RebuildPlan) -> None:
+    """Prints what is or would be done, and its effect on each downstream table."""
+    show(f"{plan.table}: {sentence}")
+    for effect in plan.readers:
+        show(effect)
 
 
 def report_to_dagster(context: LakeContext, table: Table, outcome: RebuildOutcome) -> None:

@@ -1,16 +1,15 @@
 """`lakehouse replay`: lands the next hours of a real year of flights."""
 
-import sys
-from datetime import datetime, timedelta
+from datetime import datetime
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from lakehouse.cli.context import settings_in_force
-from lakehouse.cli.output import attributes, console, json_option, show, write_json
+from lakehouse.cli.output import attributes, json_option, show, write_json
 from lakehouse.core.errors import Refused
-from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.lake import open_lake
 
 if TYPE_CHECKING:
     from lakehouse.replay.play import Played
@@ -52,7 +51,9 @@ def replay_command(until: datetime | None, hours: int | None, as_json: bool) -> 
         )
     if until is None and hours is None:
         hours = settings.replay_hours
-    played = _play(open_lake(settings), until, hours)
+    store = open_lake(settings).store
+    home = settings.home
+    played = _player().play(store, home, until=until, hours=hours, changes=settings.replay)
     if as_json:
         write_json(replay_document(played))
         return
@@ -69,47 +70,6 @@ def replay_document(played: "Played") -> dict[str, Any]:
         "share": round(played.share, 4),
         **attributes(played, "files", "events", "finished", "sentence"),
     }
-
-
-def _play(lake: Lake, until: datetime | None, hours: int | None) -> "Played":
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    play = _player()
-    start = play.next_hour(lake.store) or play.FIRST
-    ends = [] if until is None else [until]
-    if hours is not None:
-        ends.append(start + timedelta(hours=hours))
-    expected_hours = (min(ends) - start) / timedelta(hours=1)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(
-        *columns, console=console(sys.stderr), transient=True, disable=not sys.stderr.isatty()
-    ) as progress:
-        task = progress.add_task(f"{start:%Y-%m-%d}", total=max(1.0, expected_hours))
-
-        def show_progress(played: "Played") -> None:
-            progress.update(
-                task,
-                completed=(played.until - start) / timedelta(hours=1),
-                description=f"{played.until:%Y-%m-%d %H:00}",
-            )
-
-        options = {
-            "until": until,
-            "hours": hours,
-            "changes": lake.settings.replay,
-        }
-        return play.play(lake.store, lake.settings.home, **options, on_progress=show_progress)
 
 
 def _player() -> ModuleType:

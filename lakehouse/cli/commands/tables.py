@@ -1,88 +1,75 @@
 """`lakehouse tables`: the declared tables, and the state of each."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from lakehouse.cli.context import (
-    find_undeclared,
-    open_declared,
-    print_errors,
-    show_once,
-    show_undeclared,
-)
+from lakehouse.cli.context import LakeContext, open_declared, print_errors
 from lakehouse.cli.output import (
     bytes_text,
     count_text,
     json_option,
     print_grid,
+    show,
     time_text,
     write_json,
 )
+from lakehouse.core.adoption.adopted_file import adopted_table
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.undeclared_tables import undeclared_sentence
 from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite, WriteMode
 from lakehouse.core.delta.snapshot import Snapshot
-from lakehouse.core.reasons import Explanation
-from lakehouse.engine.compaction.current_skip_reasons import hold_now
+from lakehouse.core.errors import Transient
+from lakehouse.engine.adoption.find_tables import undeclared_tables
 from lakehouse.engine.read_each_table import Found, for_each_table
-
-# A table's snapshot (`None` if the table does not exist yet), and the reason why the compaction
-# sensor must not compact the table now (`None` if it may).
-ListedTable = tuple[Snapshot | None, Explanation | None]
 
 
 @click.command("tables", epilog="Example: lakehouse tables")
 @json_option
 def tables_command(as_json: bool) -> int:
-    """List the declared tables, and the state of each.
+    """List the declared tables, where their rows come from, and the state of each.
 
-    Shows where rows come from, and which tables the compaction sensor skips and why. Undeclared
-    tables in the lake's layers (bronze/, silver/, gold/) come last.
+    Undeclared tables in the lake's layers (bronze/, silver/, gold/) come last.
     """
     context = open_declared()
 
-    def read(table: Table) -> ListedTable:
+    def read(table: Table) -> Snapshot | None:
         facts = context.lake.facts(table.key)
-        if facts is None:
-            return None, hold_now(context.lake, table, None)
-        return facts.snapshot, hold_now(context.lake, table, facts.history)
+        return None if facts is None else facts.snapshot
 
-    def read_undeclared(table: Table) -> ListedTable:
-        facts = context.lake.facts(table.key)
-        return None if facts is None else facts.snapshot, None
-
-    readings = for_each_table(context.choose(()), read)
-    undeclared = find_undeclared(context, readings)
-    undeclared_readings = for_each_table(undeclared, read_undeclared)
+    declared = for_each_table(context.choose(()), read)
+    undeclared = _find_undeclared(context, declared)
+    readings = [*declared, *for_each_table(undeclared, read)]
     if as_json:
-        documents = [_document(each, is_declared=True) for each in readings]
-        documents += [_document(each, is_declared=False) for each in undeclared_readings]
-        write_json(documents)
+        write_json([_document(each, context) for each in readings])
     else:
         heads = ("table", "from", "write", "version", "files", "bytes", "rows", "last commit")
-        rows = [_row(each, _write_text(each.table.write)) for each in readings]
-        rows += [_row(each, "not declared") for each in undeclared_readings]
-        print_grid(heads, rows, numbers=heads[3:7])
-        show_once(_skip_sentences(readings))
-        show_undeclared(undeclared)
-    return print_errors([*readings, *undeclared_readings])
+        print_grid(heads, [_row(each, context) for each in readings], numbers=heads[3:7])
+        if undeclared:
+            show(undeclared_sentence([table.key for table in undeclared]), style="yellow")
+    return print_errors(readings)
 
 
-def _skip_sentences(readings: Iterable[Found[ListedTable]]) -> Iterator[tuple[str, str]]:
-    """The key of each table that the compaction sensor skips, and a sentence that says why."""
-    for each in readings:
-        key = each.table.key
-        _, hold = each.value or (None, None)
-        if hold:
-            yield key, f"the sensor skips {key}, {hold.reason.name}: {hold.sentence}"
+def _find_undeclared(
+    context: LakeContext, readings: Sequence[Found[Snapshot]]
+) -> tuple[Table, ...]:
+    """The undeclared tables in the lake, each as if it were adopted.
+
+    The result is empty if a reading failed with `Transient`, because storage may not answer.
+    """
+    if any(isinstance(each.error, Transient) for each in readings):
+        return ()
+    root = context.lake.settings.root
+    keys = undeclared_tables(context.lake, context.tables.values())
+    return tuple(adopted_table(key, f"{root}/{key}") for key in keys)
 
 
-def _document(reading: Found[ListedTable], *, is_declared: bool) -> dict[str, Any]:
+def _document(reading: Found[Snapshot], context: LakeContext) -> dict[str, Any]:
     table = reading.table
-    snapshot, hold = reading.value or (None, None)
+    is_declared = table.key in context.tables
+    snapshot = reading.value
     return {
         "table": table.key,
         "declared": is_declared,
@@ -97,25 +84,27 @@ def _document(reading: Found[ListedTable], *, is_declared: bool) -> dict[str, An
         "version": snapshot.version if snapshot else None,
         "row_count": snapshot.row_count if snapshot else None,
         "committed_ms": snapshot.committed_ms if snapshot else None,
-        "hands_off": {"reason": hold.reason.name, "sentence": hold.sentence} if hold else None,
     }
 
 
-def _row(reading: Found[ListedTable], write: str) -> tuple[str, ...]:
+def _row(reading: Found[Snapshot], context: LakeContext) -> tuple[str, ...]:
     table = reading.table
-    snapshot, _ = reading.value or (None, None)
+    snapshot = reading.value
     source = table.source.prefix if table.source else ", ".join(each.key for each in table.inputs)
-    declaration = (table.key, source, write)
+    write = _write_text(table.write) if table.key in context.tables else "not declared"
     if snapshot is None:
         state = type(reading.error).__name__ if reading.error else "not written yet"
-        return (*declaration, "-", "-", "-", "-", state)
-    counts = (
+        return (table.key, source, write, "-", "-", "-", "-", state)
+    return (
+        table.key,
+        source,
+        write,
         str(snapshot.version),
         count_text(snapshot.file_count),
         bytes_text(snapshot.size_bytes),
         count_text(snapshot.row_count),
+        time_text(snapshot.committed_ms),
     )
-    return (*declaration, *counts, time_text(snapshot.committed_ms))
 
 
 def _write_text(write: WriteMode) -> str:

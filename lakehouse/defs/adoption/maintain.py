@@ -5,7 +5,7 @@ The project's own code still writes its assets, and is not changed. State is kep
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,6 @@ from lakehouse.core.declaration.gone import refuses_gone
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import Vacuum
 from lakehouse.core.errors import Refused
-from lakehouse.core.metrics.families import Counters, Sample
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.defs.adoption.observed import observation_sensor
 from lakehouse.defs.compaction import compaction_asset
@@ -40,7 +39,6 @@ from lakehouse.defs.table_assets import automation_sensor
 from lakehouse.defs.tiers import tiers_asset
 from lakehouse.defs.upkeep_times import NIGHTLY_CRON
 from lakehouse.defs.vacuum import vacuum_asset
-from lakehouse.engine.clock import now_ms
 from lakehouse.engine.declared_tables import checked, other_adopted
 from lakehouse.engine.lake import Lake
 from lakehouse.retain.asset import archive_asset, ttl_asset
@@ -55,10 +53,6 @@ _spark = cache(spark_resource)
 # The tables of all calls, by the root of their lake. A vacuum keeps each file that any of these
 # tables reads, even if the file is in another table's folder.
 _TABLES: dict[str, dict[str, Table]] = {}
-# For each root, a function that returns the lake and all its tables, for the metrics.
-_LAKE_LOADERS: dict[str, Callable[[], tuple[Lake, Sequence[Table]]]] = {}
-# For each root, the operations that this process has counted for the metrics.
-_COUNTERS: dict[str, Counters] = {}
 
 
 @refuses_gone
@@ -115,24 +109,6 @@ def maintain(
     )
 
 
-def maintained_metrics() -> str:
-    """The metrics of the lakes that `maintain` has defined in this process, as Prometheus' text.
-
-    Serve this text from your own server, or write it to a file for node_exporter (docs/metrics.md).
-    """
-    from lakehouse.engine.metrics.exposition import metrics_text
-    from lakehouse.engine.metrics.read import read_samples
-
-    home = os.environ.get("DAGSTER_HOME")
-    dagster_home = Path(home) if home else None
-    samples = list[Sample]()
-    for load_lake in _LAKE_LOADERS.values():
-        lake, tables = load_lake()
-        counters = _COUNTERS.setdefault(lake.settings.root, Counters(since_ms=now_ms()))
-        samples += read_samples(lake, tables, dagster_home=dagster_home, counters=counters)
-    return metrics_text(samples).decode()
-
-
 def _definitions(
     tables: Sequence[Table],
     settings: Settings,
@@ -149,7 +125,6 @@ def _definitions(
         lake_tables += other_adopted(lake_tables, settings)
         return lake_of(settings, resources, lake_tables), lake_tables
 
-    _LAKE_LOADERS[settings.root] = load_lake
     vacuums = [vacuum_key(table) for table in tables]
     archived = [table for table in tables if table.archive is not None]
     expiring = [table for table in tables if table.ttl is not None]

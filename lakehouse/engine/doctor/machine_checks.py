@@ -1,9 +1,7 @@
 """Runs checks one after the other, and those of this machine: home, disk, ports, Java and jars."""
 
 import os
-import shutil
 import stat
-import sys
 import threading
 from collections.abc import Callable
 from importlib.metadata import version
@@ -15,16 +13,12 @@ from lakehouse.core.doctor_verdicts import (
     Finding,
     State,
     Verdict,
-    ports_verdict,
-    space_verdict,
 )
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.settings import Settings
 from lakehouse.core.text import count_of
 from lakehouse.runtime.jars import FOLDER, pinned, wrong_jars
 from lakehouse.runtime.java import find_java
-from lakehouse.runtime.processes import port_is_free
-from lakehouse.runtime.server_state import status
 
 # The time limit of a check with `limited`. It must exceed the 60 s (three attempts of 20 s) after
 # which Spark gives up on a master. Source: Spark 4.2.0, StandaloneAppClient.scala
@@ -103,9 +97,6 @@ def _within(seconds: float, run_check: Callable[[], Verdict]) -> Verdict:
 def check_machine(examination: Examination, settings: Settings) -> None:
     """Checks what every run needs on this machine, without requests to other machines."""
     examination.check("home", lambda: _home(settings.home))
-    examination.check("disk space", lambda: _space(settings.home), after="home")
-    examination.check("ports", lambda: _ports(settings))
-    examination.check("packages", client_versions_text)
     if settings.spark.startswith("sc://"):
         examination.note("java", "skipped", "Java is not needed: Spark's driver is on the server")
         return
@@ -116,12 +107,6 @@ def check_machine(examination: Examination, settings: Settings) -> None:
 def client_versions() -> dict[str, str]:
     """The versions of Spark's and Delta's Python packages in this environment."""
     return {"Spark": version("pyspark"), "Delta": version("delta-spark")}
-
-
-def client_versions_text() -> Verdict:
-    """A sentence with the versions of Python and of the packages that must match the server's."""
-    packages = ", ".join(f"{name} {number}" for name, number in client_versions().items())
-    return f"Python {sys.version.split()[0]}, {packages}"
 
 
 def nearest_folder(path: Path) -> Path:
@@ -150,24 +135,6 @@ def _home(home: Path) -> Verdict:
             f"chmod go-w {home}"
         )
     return f"{home} can be written"
-
-
-def _space(home: Path) -> Verdict:
-    folder = nearest_folder(home)
-    return space_verdict(shutil.disk_usage(folder).free, str(folder))
-
-
-def _ports(settings: Settings) -> Verdict:
-    state = status(settings)
-    ports = dict[str, int]()
-    # If the lake is running, it uses its own ports.
-    if state.supervisor is None:
-        ports["LAKEHOUSE_PORT"] = settings.port
-        ports["LAKEHOUSE_METRICS_PORT"] = settings.metrics_port
-    if settings.spark == "server" and state.pid is None:
-        ports["LAKEHOUSE_SPARK_PORT"] = settings.spark_port
-    taken = [f"{name} ({port})" for name, port in ports.items() if port and not port_is_free(port)]
-    return ports_verdict(taken)
 
 
 def _java() -> Verdict:

@@ -7,11 +7,9 @@
 """
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 from prometheus_client.core import (
@@ -104,13 +102,6 @@ def metrics_text(samples: Iterable[Sample]) -> bytes:
     """
     unique = {(sample.metric, sample.labels): sample for sample in samples}
     return generate_latest(_registry(_FixedSamples(unique.values())))
-
-
-def write_metrics(path: Path, text: bytes) -> None:
-    """Replaces the file that node_exporter's textfile collector reads, in one step."""
-    temporary_path = path.with_name(f"{path.name}.{os.getpid()}")
-    temporary_path.write_bytes(text)
-    temporary_path.replace(path)
 
 
 def serve(collector: LakeCollector, *, port: int) -> Callable[[], None]:

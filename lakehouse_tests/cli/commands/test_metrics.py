@@ -153,20 +153,6 @@ def test_no_label_names_a_run_a_file_or_a_partition_and_every_name_has_one_prefi
     assert {each.name for each in METRICS if not each.name.startswith("lakehouse_")} == set()
 
 
-def test_a_file_for_the_textfile_collector_is_replaced_at_once(
-    told: Terminal, tmp_path: Path
-) -> None:
-    out = tmp_path / "lakehouse.prom"
-    out.write_text("older")
-    result = told.run("metrics", "silver/orders", "--out", str(out))
-    assert (result.exit_code, result.stdout) == (0, "")
-    found = parsed(out.read_text())
-    assert found["lakehouse_table_files", "silver/orders"] == 1
-    assert ("lakehouse_table_files", "bronze/orders") not in found
-    assert list(tmp_path.glob("lakehouse.prom*")) == [out]
-    assert "cannot be written" in told.refused("metrics", "--out", str(tmp_path / "no" / "x.prom"))
-
-
 def test_a_table_by_its_address_has_metrics_too(terminal: Terminal, warehouse: Path) -> None:
     found = parsed(terminal.run("metrics", str(warehouse / "events")).stdout)
     assert [value for (name, _), value in found.items() if name == "lakehouse_table_files"] == [12]

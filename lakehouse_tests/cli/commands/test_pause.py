@@ -10,11 +10,8 @@ HOUR_MS = 3_600_000
 
 def held(terminal: Terminal) -> dict[str, str]:
     """The reasons of the tables that are left alone."""
-    return {
-        each["table"]: each["hands_off"]["reason"]
-        for each in terminal.json("tables")
-        if each["hands_off"]
-    }
+    reasons = {each["table"]: each["fleet"]["reason"] for each in terminal.json("plan")}
+    return {table: reason for table, reason in reasons.items() if reason == "PAUSED"}
 
 
 def test_a_table_is_paused_until_it_is_resumed(told: Terminal) -> None:
@@ -33,7 +30,7 @@ def test_a_table_is_paused_until_it_is_resumed(told: Terminal) -> None:
     assert held(told) == {"silver/orders": "PAUSED"}
     assert (
         "until you run lakehouse resume silver/orders: a backfill is under way"
-        in told.run("tables").stdout
+        in told.run("plan", "--verbose").stdout
     )
     assert told.json("resume", "silver/orders") == {**paused, "paused": False}
     assert held(told) == {}
@@ -55,7 +52,7 @@ def test_a_pause_may_last_until_a_moment_utc_where_no_zone_is_named(
     told: Terminal, until: str
 ) -> None:
     assert told.json("pause", "bronze/orders", "--until", until)["until_ms"] == 32_501_023_200_000
-    assert ", until 2999-12-01 06:00 UTC" in told.run("tables").stdout
+    assert ", until 2999-12-01 06:00 UTC" in told.run("plan", "--verbose").stdout
 
 
 @pytest.mark.parametrize("until", ["0h", "1999-01-01", "soon", "3w", "", "-3h"])

@@ -95,13 +95,6 @@ def test_assets_with_an_address_get_upkeep_and_stay_their_project_s_own() -> Non
     )
 
 
-def test_prometheus_gets_the_metrics_of_maintained_tables(project: Path) -> None:
-    LogBuilder(DiskStore(project), "w/orders").create().append([("a", 10, 1), ("b", 10, 1)])
-    maintain([orders])
-    lines = lakehouse.maintained_metrics().splitlines()
-    assert 'lakehouse_table_files{layer="silver",table="silver/sales_orders"} 2.0' in lines
-
-
 def test_the_compaction_waits_for_its_writer_in_the_writer_s_pool() -> None:
     definitions = maintain([orders])
     [compaction] = [each for each in definitions.assets or () if each.key.path[0] == "compaction"]  # type: ignore[union-attr]

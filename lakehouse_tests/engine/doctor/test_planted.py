@@ -171,7 +171,6 @@ def test_a_home_that_is_a_file(on_disk: Terminal, tmp_path: Path) -> None:
         "failed",
         f"{tmp_path}/file is a file. Use a folder for LAKEHOUSE_HOME",
     )
-    assert checks["disk space"] == ("skipped", "needs home, which did not pass")
 
 
 def test_a_home_that_others_may_write(on_disk: Terminal) -> None:
@@ -179,17 +178,6 @@ def test_a_home_that_others_may_write(on_disk: Terminal) -> None:
     on_disk.home.chmod(0o777)
     state, sentence = examine(on_disk, "--no-spark")["home"]
     assert state == "warning" and sentence.endswith(f"Use: chmod go-w {on_disk.home}")
-
-
-def test_a_port_in_use(on_disk: Terminal, s3: tuple[PlantedS3, str]) -> None:
-    port = s3[1].rpartition(":")[2]
-    assert only_failure(on_disk, LAKEHOUSE_SPARK_PORT=port) == (
-        "ports",
-        (
-            f"another program uses the port of LAKEHOUSE_SPARK_PORT ({port}). Use other ports, or end "
-            "that program"
-        ),
-    )
 
 
 def test_a_jar_with_other_bytes(
