@@ -63,7 +63,6 @@ class Case:
     asks: bool = False
     # Part of the refusal of a change that cannot be applied.
     impossible: str = ""
-    in_place: bool = False
     drop: tuple[str, ...] = ()
 
 
@@ -122,10 +121,6 @@ CASES: dict[str, Case] = {
     "a column less": Case(columns=_without("city")),
     "two columns less and one more": Case(columns={**_without("city", "n"), "note": "STRING"}),
     "a column dropped": Case(columns=_without("city"), drop=("city",)),
-    "a new name in place": Case(
-        columns=_renamed(city="town"), renamed={"city": "town"}, asks=True, in_place=True
-    ),
-    "a wider type in place": Case(columns=_with(n="BIGINT"), asks=True, in_place=True),
 }
 
 

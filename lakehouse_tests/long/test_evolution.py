@@ -37,7 +37,7 @@ def follow(lake: Lake, spark: "SparkSession", way: Way, case: Case) -> bool:
             write_all(lake, spark, tables)
     elif not (case.drop and way.mode != "overwrite"):
         return True
-    request = ApplyRequest(in_place=case.in_place, drop=case.drop, tables=tuple(tables))
+    request = ApplyRequest(drop=case.drop, tables=tuple(tables))
     if case.impossible:
         assert case.impossible in propose(session, tables).why_no_rebuild
         with pytest.raises(Refused, match=case.impossible):
@@ -72,7 +72,7 @@ def check_case(lake: Lake, spark: "SparkSession", way: Way, case: Case) -> None:
     names = [*expected[0]]
     wanted = sorted((tuple(row.values()) for row in expected), key=str)
     assert rows_of(spark, lake, way.key, *names) == wanted
-    if not case.in_place and not lake.on_s3(way.key):
+    if not lake.on_s3(way.key):
         assert rows_in(lake, way.key, *names) == wanted
     assert lake.facts("quarantine/bronze/rows") is None
 

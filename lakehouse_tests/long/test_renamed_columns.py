@@ -318,15 +318,14 @@ def test_changes_with_earlier_and_present_names_are_those_of_one_row(
     assert reasons == [("required field town is missing",)]
 
 
-@pytest.mark.parametrize("in_place", [False, True])
 def test_changes_go_on_after_the_columns_and_the_key_were_renamed(
-    lake: Lake, spark: "SparkSession", in_place: bool
+    lake: Lake, spark: "SparkSession"
 ) -> None:
     load_before(lake, spark)
     with pytest.raises(Refused, match="doc is renamed to text in the declaration"):
         load_after(lake, spark)
     session = TableSession(lake=lake, spark=spark, table=AFTER)
-    apply_changes(session, ApplyRequest(in_place=in_place), lambda _: None)
+    apply_changes(session, ApplyRequest(), lambda _: None)
     load_after(lake, spark)
 
 

@@ -52,16 +52,8 @@ def plan_command(tables: tuple[str, ...], as_json: bool) -> int:
     return print_errors(readings)
 
 
-@evolve_command.command(
-    "apply",
-    epilog="Examples: lakehouse evolve apply; lakehouse evolve apply bronze/orders --in-place",
-)
+@evolve_command.command("apply", epilog="Example: lakehouse evolve apply bronze/orders")
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
-@click.option(
-    "--in-place",
-    is_flag=True,
-    help="Rename and widen columns by metadata alone. Older Delta readers cannot read the result.",
-)
 @click.option(
     "--drop",
     multiple=True,
@@ -69,9 +61,7 @@ def plan_command(tables: tuple[str, ...], as_json: bool) -> int:
     help="Also drop this column of TABLE, which must not be declared. May be given several times.",
 )
 @json_option
-def apply_command(
-    tables: tuple[str, ...], in_place: bool, drop: tuple[str, ...], as_json: bool
-) -> int:
+def apply_command(tables: tuple[str, ...], drop: tuple[str, ...], as_json: bool) -> int:
     """Apply the changes of each TABLE that `lakehouse evolve plan` shows.
 
     Without TABLE: of all tables, inputs first. A table whose change is refused waits, and the
@@ -86,7 +76,7 @@ def apply_command(
         raise Refused("evolve apply --drop: name one table")
     if not tables:
         chosen = [each for each in chosen if not _is_adopted(each) and context.lake.facts(each.key)]
-    request = ApplyRequest(in_place=in_place, drop=drop, tables=tuple(context.tables.values()))
+    request = ApplyRequest(drop=drop, tables=tuple(context.tables.values()))
     with driver_for_command(context.lake.settings):
         readings = [_apply(context, table, request) for table in chosen]
     outcomes = [each.value for each in readings if each.value is not None]

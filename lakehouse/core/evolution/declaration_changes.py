@@ -17,7 +17,6 @@ from lakehouse.core.declaration.write_modes import Append, History, Merge, Overw
 from lakehouse.core.delta.snapshot import Column, Snapshot
 from lakehouse.core.evolution.column_types import type_change
 from lakehouse.core.evolution.plan import Change, EvolutionPlan, Kind, NewColumn, WrittenRows
-from lakehouse.core.text import count_of
 
 _UNKNOWN = WrittenRows()
 # The table property that records the keys by which landed change data was merged.
@@ -56,11 +55,6 @@ def compare(
             " by the earlier code"
         )
         changes.append(Change(kind=Kind.CODE_CHANGED, sentence=sentence))
-    for name, count in written.missing.items():
-        if count != 0:
-            rows = "an unknown number of rows" if count is None else count_of(count, "row")
-            sentence = f"{name} is now required, but has no value in {rows}; existing rows stay"
-            changes.append(Change(kind=Kind.REQUIRED_ADDED, sentence=sentence))
     return EvolutionPlan(
         table=table.key,
         version=snapshot.version,

@@ -7,8 +7,7 @@ changes. Some changes stop nothing, because new rows can be written as declared 
 example a column that is no longer declared.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -51,7 +50,6 @@ class Kind(Enum):
     WRITE_CHANGED = ("keys or write mode changed", Way.INPUTS, Consent.ON_REQUEST)
     LANDED_WRITE_CHANGED = ("keys or write mode changed", Way.IMPOSSIBLE, Consent.ON_REQUEST)
     CODE_CHANGED = ("code changed", Way.INPUTS, Consent.ON_REQUEST)
-    REQUIRED_ADDED = ("required values missing", Way.STAYS, Consent.ON_REQUEST)
     SPELLING_CHANGED = ("spelling changed", Way.OWN_ROWS, Consent.ON_REQUEST)
     REPLACED = ("columns or partitioning changed", Way.NEXT_WRITE, Consent.BY_ITSELF)
 
@@ -62,7 +60,7 @@ class Kind(Enum):
 
 
 # While these changes wait, new rows can still be written as declared, so they do not stop writes.
-_STOP_NOTHING = (Kind.COLUMN_LEFT, Kind.CODE_CHANGED, Kind.REQUIRED_ADDED)
+_STOP_NOTHING = (Kind.COLUMN_LEFT, Kind.CODE_CHANGED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,13 +102,11 @@ class WrittenRows:
     - `way`: how the rows were written; `None` unless it is known to differ from `declared_way`.
     - `declared_way`: how rows are written according to the declaration.
     - `code_since`: the newest version with rows that earlier code computed; `None` without any.
-    - `missing`: the number of rows without a value in a required column, by column name.
     """
 
     way: str | None = None
     declared_way: str | None = None
     code_since: int | None = None
-    missing: Mapping[str, int | None] = field(default_factory=dict[str, int | None])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

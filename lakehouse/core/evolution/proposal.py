@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-from lakehouse.core.evolution.in_place import InPlace
 from lakehouse.core.evolution.plan import EvolutionPlan, Kind
 from lakehouse.core.evolution.rebuild import RebuildOutcome, RebuildPlan
 
@@ -17,7 +16,6 @@ class Proposal:
     - `plan`: the changes; `None` if there is no table yet.
     - `rebuild`: the rebuild that the changes need; `None` if they need none, or if it is refused.
     - `why_no_rebuild`: why the rebuild that the changes need is refused.
-    - `in_place`: the changes that `lakehouse evolve apply --in-place` makes by metadata alone.
     - `to_fill`: columns that the next write adds with null, and that a rebuild would compute.
     """
 
@@ -25,7 +23,6 @@ class Proposal:
     plan: EvolutionPlan | None = None
     rebuild: RebuildPlan | None = None
     why_no_rebuild: str = ""
-    in_place: InPlace | None = None
     to_fill: tuple[str, ...] = ()
 
     @property
@@ -44,9 +41,6 @@ class Proposal:
             sentences += self.rebuild.readers
         if self.why_no_rebuild:
             sentences.append(f"the table cannot be rebuilt: {self.why_no_rebuild}")
-        if self.in_place is not None and not self.in_place.is_empty:
-            parts = ("with --in-place, columns change by metadata alone", *self.in_place.loses)
-            sentences.append("; ".join(parts))
         if self.to_fill and self.rebuild is None:
             names = ", ".join(self.to_fill)
             sentences.append(

@@ -100,7 +100,7 @@ class RebuildEffect:
         )
 
 
-def refuse_waiting_readers(table: Table, readers: Sequence[DownstreamReader]) -> None:
+def _refuse_waiting_readers(table: Table, readers: Sequence[DownstreamReader]) -> None:
     """Refuses a change of columns while an `Append` that follows the table has unread changes.
 
     After the change, the `Append` could not read the change data feed of earlier versions.
@@ -318,7 +318,7 @@ def rebuild_plan(request: RebuildRequest, facts: RebuildFacts) -> RebuildPlan:
         changes.append(f"partitioned by {', '.join(partition_by) or 'nothing'}")
     has_other_columns = request.source == "rows" and breaks_change_feed(columns, snapshot)
     if has_other_columns:
-        refuse_waiting_readers(table, facts.readers)
+        _refuse_waiting_readers(table, facts.readers)
     work = _work(facts)
     figures = _estimate(facts, work, table)
     effect = RebuildEffect(

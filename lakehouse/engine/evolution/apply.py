@@ -3,11 +3,9 @@
 `propose` makes the plan. `apply_changes` has these steps:
 
 1. Compare the declaration with the table.
-2. Under the table's lock, rename, widen and drop columns by metadata alone, if the table has the
-   necessary Delta feature or the command has `--in-place`.
-3. Rebuild the table for the remaining changes (`engine.evolution.rebuild`). If no rebuild is
-   needed, add columns and set descriptions, as a write would.
-4. Compare again. If a difference remains that stops writes, raise `Broken`.
+2. Rebuild the table (`engine.evolution.rebuild`). If no rebuild is needed, add columns and set
+   descriptions under the table's lock, as a write would.
+3. Compare again. If a difference remains that stops writes, raise `Broken`.
 
 **Safety properties** (tests in `test_apply.py`)
 - A change that no command can apply is refused before anything is changed.
@@ -17,15 +15,13 @@
   the table's existing columns again.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Overwrite
-from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.evolution.column_sources import declared_sources
-from lakehouse.core.evolution.in_place import InPlace, in_place_changes
 from lakehouse.core.evolution.plan import EvolutionPlan, Kind, Way
 from lakehouse.core.evolution.proposal import EvolutionOutcome, Proposal
 from lakehouse.core.evolution.rebuild import RebuildRequest
@@ -34,11 +30,9 @@ from lakehouse.engine.evolution.compare import (
     compare_with_spark,
     refuse_adopted,
 )
-from lakehouse.engine.evolution.planned_rebuild import refuse_readers_behind
 from lakehouse.engine.evolution.rebuild import plan_rebuild, run_rebuild
 from lakehouse.engine.ingest.commit_rows import columns_of, safe_statements
 from lakehouse.engine.lake import TableSession
-from lakehouse.engine.spark import alter_columns, statements
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.table_lock import hold
 
@@ -55,7 +49,6 @@ def propose(session: TableSession, tables: Sequence[Table]) -> Proposal:
     if declared is None:
         return Proposal(table=session.key)
     plan = declared.plan
-    snapshot = declared.facts.snapshot
     rebuild = None
     why_no_rebuild = ""
     request = None if plan.impossible else rebuild_request(session.table, declared)
@@ -69,7 +62,6 @@ def propose(session: TableSession, tables: Sequence[Table]) -> Proposal:
         plan=plan,
         rebuild=rebuild,
         why_no_rebuild=why_no_rebuild,
-        in_place=in_place_changes(plan, snapshot, is_asked=True),
         to_fill=_to_fill(session.table, plan),
     )
 
@@ -105,14 +97,8 @@ def rebuild_request(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyRequest:
-    """The options of the command.
+    """The columns to drop, and all declared tables, some of which may read this table."""
 
-    - `in_place`: change columns by metadata alone where Delta can.
-    - `drop`: the columns to drop.
-    - `tables`: all declared tables; some of them may read this table.
-    """
-
-    in_place: bool = False
     drop: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
 
@@ -139,20 +125,15 @@ def apply_changes(
     if declared.plan.impossible:
         raise Refused(f"evolve {key}: {declared.plan.sentence}. {declared.plan.advice}")
     _check_drops(declared, request.drop)
-    sentences = list[str]()
-    in_place = _change_in_place(session, declared, request, tell)
-    if not in_place.is_empty:
-        sentences += in_place.sentences
-        declared = _compare_again(session)
     outcome = None
-    drop = [name for name in request.drop if name not in in_place.dropped]
-    rebuild = rebuild_request(session.table, declared, drop=drop)
+    rebuild = rebuild_request(session.table, declared, drop=request.drop)
     if rebuild is not None:
         outcome = run_rebuild(session, rebuild, request.tables, tell=tell)
-        sentences.append(outcome.sentence)
+        sentences = [outcome.sentence]
     else:
-        sentences += _change_safely(session, declared)
-    declared = _compare_again(session)
+        sentences = _change_safely(session, declared)
+    declared = _compare(session)
+    assert declared is not None, f"{key} is gone"
     if declared.plan.blocking:
         raise Broken(
             f"evolve {key}: all changes were applied, but the table still differs from its "
@@ -174,12 +155,6 @@ def apply_changes(
 def _compare(session: TableSession) -> DeclaredTable | None:
     with translated():
         return compare_with_spark(session)
-
-
-def _compare_again(session: TableSession) -> DeclaredTable:
-    declared = _compare(session)
-    assert declared is not None, f"{session.key} is gone"
-    return declared
 
 
 def _check_drops(declared: DeclaredTable, drop: Sequence[str]) -> None:
@@ -206,57 +181,19 @@ def _check_drops(declared: DeclaredTable, drop: Sequence[str]) -> None:
         raise Refused(f"evolve {plan.table}: --drop {name}: {reason}")
 
 
-def _change_in_place(
-    session: TableSession,
-    declared: DeclaredTable,
-    request: ApplyRequest,
-    tell: Callable[[str], None],
-) -> InPlace:
-    """Renames, widens and drops columns by metadata alone. Returns the changes that were made."""
-    plan = declared.plan
-    snapshot = declared.facts.snapshot
-    in_place = in_place_changes(plan, snapshot, drop=request.drop, is_asked=request.in_place)
-    if in_place.is_empty:
-        return in_place
-    refuse_readers_behind(session, declared.facts, request.tables)
-    for sentence in in_place.loses:
-        tell(f"{session.key}: {sentence}")
-    _send(session, _in_place_statements(in_place, snapshot))
-    return in_place
-
-
 def _change_safely(session: TableSession, declared: DeclaredTable) -> list[str]:
     """Adds columns and sets descriptions, as a write would. Returns sentences about the changes."""
     plan = declared.plan
-    _send(session, safe_statements(plan, declared.facts.snapshot, declared.rows))
+    owner = f"evolve of {session.key}"
+    with hold(session.lake, session.spark, session.key, owner=owner), translated():
+        for statement in safe_statements(plan, declared.facts.snapshot, declared.rows):
+            session.spark.sql(statement)
     sentences = list[str]()
     if plan.added:
         sentences.append(f"added {', '.join(each.name for each in plan.added)}")
     if plan.of(Kind.COMMENT_CHANGED):
         sentences.append("set descriptions of columns")
     return sentences
-
-
-def _send(session: TableSession, sql_statements: Iterator[str]) -> None:
-    owner = f"evolve of {session.key}"
-    with hold(session.lake, session.spark, session.key, owner=owner), translated():
-        for statement in sql_statements:
-            session.spark.sql(statement)
-
-
-def _in_place_statements(in_place: InPlace, snapshot: Snapshot) -> Iterator[str]:
-    uri = snapshot.uri
-    if in_place.properties:
-        yield statements.set_properties(uri, dict(in_place.properties))
-    for old_name, new_name in in_place.renamed:
-        yield alter_columns.rename_column(uri, old_name, new_name)
-    new_names = dict(in_place.renamed)  # a widened column may have been renamed just before
-    for change in in_place.widened:
-        assert change.column is not None and change.before is not None
-        name = new_names.get(change.before, change.before)
-        yield alter_columns.widen_column(uri, name, change.column.type)
-    for name in in_place.dropped:
-        yield alter_columns.drop_column(uri, name)
 
 
 def apply_policy(

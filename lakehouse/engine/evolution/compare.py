@@ -1,14 +1,8 @@
-"""Compares a table with its declaration, either with Spark or, less exactly, without Spark.
+"""Compares a table with its declaration, either with Spark or, less exactly, without Spark."""
 
-The comparison with Spark also counts the rows without a value in a required column, from the
-statistics in the log.
-"""
-
-import json
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
@@ -19,15 +13,12 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.evolution.column_sources import columns_without_spark, declared_sources
 from lakehouse.core.evolution.declaration_changes import compare
 from lakehouse.core.evolution.plan import EvolutionPlan, WrittenRows
-from lakehouse.core.evolution.required_values import needs_statistics, required_missing
 from lakehouse.core.ingest import derived_increments
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.ingest.records import with_renamed_fields
 from lakehouse.core.ingest.undeclared import columns_in_force
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.delta_log import TableFacts, newest_first
-from lakehouse.engine.delta_log.log_segment import LogChanged
-from lakehouse.engine.delta_log.statistics import read_statistics
 from lakehouse.engine.ingest.transform_code import transform_code
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import Lake, TableSession
@@ -105,17 +96,12 @@ def compare_with_spark(
     if facts is None:
         return None
     rows, columns = _declared_columns(session, facts, after_inputs=after_inputs)
-    written = written_rows(lake, table, facts)
-    written = replace(written, missing=count_missing(lake, table, facts))
-    plan = compare(table, columns, facts.snapshot, written)
+    plan = compare(table, columns, facts.snapshot, written_rows(lake, table, facts))
     return DeclaredTable(facts=facts, rows=rows, plan=plan)
 
 
 def written_rows(lake: Lake, table: Table, facts: TableFacts) -> WrittenRows:
-    """What a derived table's log records about its rows; `missing` stays empty.
-
-    For a landed table, nothing is known.
-    """
+    """What a derived table's log records about its rows. For a landed table, nothing is known."""
     if table.source is not None:
         return WrittenRows()
     history = facts.history
@@ -204,46 +190,3 @@ def _as_declared(session: TableSession) -> "DataFrame":
         return declared
     sources = declared_sources(table, columns_of(declared), facts.snapshot)
     return rebuilt_rows(rows, sources, facts.snapshot)
-
-
-def count_missing(lake: Lake, table: Table, facts: TableFacts) -> Mapping[str, int | None]:
-    """The number of rows without a value in each required column, by name; `None` if unknown.
-
-    This reads the statistics of all files from the log, unless the table has column mapping or only
-    partition columns are required. If the table still has the earlier name of a renamed column,
-    that column is counted.
-    """
-    required = () if table.source is None else table.source.required
-    snapshot = facts.snapshot
-    existing = {column.name for column in snapshot.columns}
-    earlier_names = dict[str, str]()
-    for old, new in table.renamed.items():
-        if old in existing and new not in existing:
-            earlier_names[new] = old
-    columns = {name: earlier_names.get(name, name) for name in required}
-    null_counts = dict[str, Mapping[str, int]]()
-    if needs_statistics(snapshot, columns.values()):
-        null_counts = _null_counts(lake, facts)
-    counts = required_missing(snapshot, columns.values(), null_counts)
-    return {name: counts[column] for name, column in columns.items()}
-
-
-def _null_counts(lake: Lake, facts: TableFacts) -> dict[str, Mapping[str, int]]:
-    """The nulls of each column, by file path; empty if the log was cleaned up meanwhile."""
-    snapshot = facts.snapshot
-    paths = {file.path for file in snapshot.files}
-    try:
-        statistics_of = read_statistics(lake.store, snapshot.table, [snapshot.version], paths)
-    except (FileNotFoundError, LogChanged):
-        return {}
-    return {path: _nulls(statistics) for (_, path), statistics in statistics_of.items()}
-
-
-def _nulls(statistics: str | None) -> Mapping[str, int]:
-    """The null counts of the top-level columns in a file's statistics."""
-    try:
-        recorded: Any = json.loads(statistics or "{}")
-        counts = recorded.get("nullCount", {}).items()
-    except (ValueError, AttributeError):
-        return {}
-    return {name: count for name, count in counts if type(count) is int}

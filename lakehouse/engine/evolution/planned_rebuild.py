@@ -16,7 +16,6 @@ from lakehouse.core.evolution.rebuild import (
     RebuildSource,
     rebuild_plan,
     refuse_impossible,
-    refuse_waiting_readers,
 )
 from lakehouse.core.ingest import derived_increments
 from lakehouse.core.ingest.derived_increments import ReadAll
@@ -134,14 +133,6 @@ def _first_input(lake: Lake, table: Table, inputs: Mapping[str, TableFacts]) -> 
         table=first.snapshot.table, version=version, why=f"{table.key} is rebuilt"
     )
     return with_archive(lake, first, ReadAll(upto=version, explanation=explanation))
-
-
-def refuse_readers_behind(
-    session: TableSession, facts: TableFacts, tables: Iterable[Table]
-) -> None:
-    """Refuses a change of columns while an `Append` downstream has not read all rows."""
-    readers = tuple(_readers(session.lake, session.table, facts, tables))
-    refuse_waiting_readers(session.table, readers)
 
 
 def _readers(

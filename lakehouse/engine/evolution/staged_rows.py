@@ -15,7 +15,6 @@ from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.evolution.column_sources import ColumnSource, is_cast
 from lakehouse.core.evolution.column_types import converted
-from lakehouse.core.evolution.in_place import COLUMN_MAPPING
 from lakehouse.core.text import count_of
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark import delta_writes
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _FOLDER = "_lakehouse/rebuilds"
+_COLUMN_MAPPING = "delta.columnMapping.mode"
 _COUNT = "row_count"
 _HIGH = "high"
 _LOW = "low"
@@ -110,9 +110,9 @@ def rebuilt_rows(
 def stage_rows(lake: Lake, rows: "DataFrame", table: Table, snapshot: Snapshot) -> str:
     """Writes rows next to the table. Returns the address of the staged rows."""
     uri = lake.settings.table_uri(f"{_folder(table.key)}/{uuid4().hex}")
-    mapping = snapshot.properties.get(COLUMN_MAPPING, "none")
+    mapping = snapshot.properties.get(_COLUMN_MAPPING, "none")
     # Column names with spaces need column mapping.
-    properties = {} if mapping == "none" else {COLUMN_MAPPING: mapping}
+    properties = {} if mapping == "none" else {_COLUMN_MAPPING: mapping}
     delta_writes.write_frame(rows, uri, FrameWrite(mode="error", properties=properties))
     return uri
 

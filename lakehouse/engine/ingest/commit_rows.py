@@ -140,18 +140,15 @@ def follow_declaration(
 
 def safe_statements(plan: EvolutionPlan, snapshot: Snapshot, rows: "DataFrame") -> Iterator[str]:
     """The statements that apply the safe changes. `rows` have the declared columns."""
-    # Imported here, because only a changed declaration needs it.
-    from lakehouse.engine.spark import alter_columns
-
     features = needed_features(columns_of(rows), snapshot)
     if features:
         yield statements.set_properties(snapshot.uri, features)
     if plan.added:
         types = {each.name: _ddl(_type_at(rows.schema, each)) for each in plan.added}
-        yield alter_columns.add_columns(snapshot.uri, plan.added, types)
+        yield statements.add_columns(snapshot.uri, plan.added, types)
     for change in plan.of(Kind.COMMENT_CHANGED):
         assert change.column is not None and change.before is not None
-        yield alter_columns.comment_on_column(snapshot.uri, change.before, change.column.comment)
+        yield statements.comment_on_column(snapshot.uri, change.before, change.column.comment)
 
 
 def needed_features(columns: Sequence[Column], snapshot: Snapshot) -> dict[str, str]:

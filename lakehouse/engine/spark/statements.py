@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from lakehouse.core.delta.partition_values import is_read_as_null
 from lakehouse.core.delta.snapshot import Column, PartitionValues
 from lakehouse.core.errors import Refused
+from lakehouse.core.evolution.plan import NewColumn
 
 _TYPE = re.compile(r"[a-z_]+(\(\d+(,\s*\d+)?\))?")
 # Includes the dollar, because Spark replaces ${name} by a setting before it parses a statement.
@@ -200,6 +201,25 @@ def mark_lines(uri: str, lines: str, mark: str) -> str:
         f"{_merge_lines(uri, lines)} WHEN MATCHED AND target.{quote(mark)} IS NULL "
         f"THEN UPDATE SET {quote(mark)} = source.{quote(mark)}"
     )
+
+
+def add_columns(uri: str, columns: Sequence[NewColumn], types: Mapping[str, str]) -> str:
+    """Adds columns at their positions, with their comments; `types` maps names to DDL types."""
+    listed = ", ".join(_definition(each, types[each.name]) for each in columns)
+    return f"ALTER TABLE {path_table(uri)} ADD COLUMNS ({listed})"
+
+
+def _definition(new: NewColumn, type_: str) -> str:
+    comment = f" COMMENT {literal(new.column.comment)}" if new.column.comment else ""
+    position = "FIRST" if new.after is None else f"AFTER {quote(new.after)}"
+    name = ".".join(map(quote, (*new.parent, new.column.name)))
+    return f"{name} {type_}{comment} {position}"
+
+
+def comment_on_column(uri: str, name: str, comment: str) -> str:
+    """Sets the description of a column."""
+    column = f"ALTER COLUMN {quote(name)} COMMENT {literal(comment)}"
+    return f"ALTER TABLE {path_table(uri)} {column}"
 
 
 def restore(uri: str, version: int) -> str:

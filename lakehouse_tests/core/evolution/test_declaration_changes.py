@@ -270,17 +270,10 @@ def test_a_key_of_changes_may_be_renamed() -> None:
         assert compare(people, None, recorded).changes == ()
 
 
-def test_changed_code_and_missing_required_values_are_said_and_stop_nothing() -> None:
-    written = WrittenRows(code_since=2, missing={"n": 3, "price": None, "id": 0})
-    plan = checked(compare(LANDED, columns(SAME), TABLE, written))
-    assert [change.kind for change in plan.changes] == [
-        Kind.CODE_CHANGED,
-        Kind.REQUIRED_ADDED,
-        Kind.REQUIRED_ADDED,
-    ]
+def test_changed_code_is_said_and_stops_nothing() -> None:
+    plan = checked(compare(LANDED, columns(SAME), TABLE, WrittenRows(code_since=2)))
+    assert [change.kind for change in plan.changes] == [Kind.CODE_CHANGED]
     assert "its code has changed since version 2, and existing rows were made" in plan.sentence
-    assert "n is now required, but has no value in 3 rows" in plan.sentence
-    assert "price is now required, but has no value in an unknown number of rows" in plan.sentence
 
 
 def test_unknown_columns_are_not_compared_and_the_plan_says_so() -> None:

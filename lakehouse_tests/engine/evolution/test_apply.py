@@ -10,7 +10,7 @@ from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.errors import Refused
 from lakehouse.core.evolution.plan import Kind
 from lakehouse.defs.keys import table_key
-from lakehouse.engine.evolution import apply
+from lakehouse.engine.evolution import rebuild
 from lakehouse.engine.evolution.apply import ApplyRequest, apply_changes, propose
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, TableSession
@@ -35,7 +35,7 @@ def quiet(_: str) -> None:
     """No one looks on."""
 
 
-def test_a_killed_change_in_place_goes_on_and_a_declared_column_is_never_dropped(
+def test_a_killed_change_goes_on_and_a_declared_column_is_never_dropped(
     lake: Lake, spark: "SparkSession"
 ) -> None:
     land(lake, "1.json", [{"id": 1, "city": "Rome", "n": 5}], prefix=PREFIX)
@@ -44,7 +44,7 @@ def test_a_killed_change_in_place_goes_on_and_a_declared_column_is_never_dropped
     session = TableSession(lake=lake, spark=spark, table=table)
 
     def applied(*drop: str) -> tuple[str, ...]:
-        request = ApplyRequest(in_place=True, drop=drop, tables=(table,))
+        request = ApplyRequest(drop=drop, tables=(table,))
         return apply_changes(session, request, quiet).sentences
 
     for name, why in (
@@ -53,18 +53,15 @@ def test_a_killed_change_in_place_goes_on_and_a_declared_column_is_never_dropped
     ):
         with pytest.raises(Refused, match=f"--drop {name}: {why}"):
             applied(name)
-    [note] = [each for each in propose(session, [table]).notes if "--in-place" in each]
-    assert "column mapping needs readers of protocol version 2" in note
-    with killed_at(apply.alter_columns, "drop_column", "before"):
+    with killed_at(rebuild, "_replace_rows", "before"):
         applied("n")
     names = [column.name for column in facts_of(lake, table.key).snapshot.columns]
-    assert names[:3] == ["id", "town", "n"]
-    assert applied("n") == ("dropped n",)
+    assert names[:3] == ["id", "city", "n"]
+    assert "1 row from its own rows" in applied("n")[0]
     assert applied() == ("nothing to apply: the declaration and the table agree",)
     land(lake, "2.json", [{"id": 2, "city": "Oslo"}], prefix=PREFIX)
     write_table(lake, spark, table)
     assert rows_of(spark, lake, table.key, "id", "town") == [(1, "Rome"), (2, "Oslo")]
-    assert "columnMapping" in facts_of(lake, table.key).snapshot.features
 
 
 def test_a_table_that_others_write_is_refused(lake: Lake) -> None:
