@@ -5,7 +5,6 @@ in `core/inventory/classify.py`. Files that a kept version reads are kept here.
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -60,17 +59,13 @@ class Selection:
         self._owners = Owners({facts.table, *facts.tables})
         self._removed_since = RemovedSince(facts, classifier.horizon_ms)
         self._added = AddedByLog(facts)
-        self._kept_for_versions = facts.kept_for_versions
         self._collected: dict[str, Candidate] = {}
-        self._unsupported: set[str] = set()
         self._checksums: dict[str, StoredObject] = {}
         self._nested: set[str] = set()  # the folders of tables that the listing itself shows
         self._lead_ms: int | None = None  # see `_compare_times`
-        self.false_table_counts: Counter[str] = Counter()
-        self.landed_counts: Counter[str] = Counter()
         self.over_limit_count = 0
         self.borrowed: set[str] = set()
-        self.kept_bytes: dict[str, int] = {}  # the sizes of files that only a kept version needs
+        self.kept: set[str] = set()  # the files that only a kept version needs
         # The files of the newest version that no listed object has shown so far.
         self.unseen: set[str] = {*facts.table_files.live, *facts.table_files.vectors}
 
@@ -78,11 +73,9 @@ class Selection:
         """Examines listed objects, and collects the objects that may be deleted.
 
         Live files of this table count as seen, even in another table's folder. All other files in
-        another table's folder are kept. If that folder only looks like a table, the files that
-        could otherwise be deleted are counted.
+        another table's folder are kept.
         """
         lake_prefix = self._facts.lake_prefix
-        false_tables = self._facts.false_tables
         folder = f"{lake_prefix}{self._facts.table}/"
         for stored in objects:
             if not stored.key.startswith(folder):
@@ -94,30 +87,20 @@ class Selection:
                 self._compare_times(name, stored)
                 continue
             owner = self._owners.table_of(stored.key.removeprefix(lake_prefix))
-            if owner is None:
-                continue
             if owner == self._facts.table:
                 self._nested |= table_roots([name])
                 self._take_own(name, stored, part)
-            elif owner in false_tables and self._may_be_deleted(name, stored, part):
-                self.false_table_counts[owner] += 1
 
     def _take_own(self, name: str, stored: StoredObject, part: Part) -> None:
-        """Collects an object of the table if it may be deleted; counts some of the others."""
-        if part is Part.LANDED:
-            lake_name = self._facts.table_files.name_in_lake(name)
-            prefix = next(prefix for prefix in self._facts.landed if lake_name.startswith(prefix))
-            self.landed_counts[prefix] += 1
-        elif part is Part.LENT and self._facts.log_only:
+        """Collects an object of the table if it may be deleted; notes some of the others."""
+        if part is Part.LENT and self._facts.log_only:
             self.borrowed.add(name)
         elif part is Part.HIDDEN and name.endswith(".crc"):
             self._checksums[name] = stored
         elif not self._may_be_deleted(name, stored, part):
             return
-        elif name in self._kept_for_versions:
-            self.kept_bytes[name] = stored.size_bytes
-        elif _UNSUPPORTED_NAME.match(name):
-            self._unsupported.add(name)
+        elif name in self._facts.kept_for_versions:
+            self.kept.add(name)
         elif name not in self._collected and len(self._collected) >= MOST_FILES:
             self.over_limit_count += 1
         else:
@@ -150,10 +133,6 @@ class Selection:
                     )
                 )
         return tuple(candidates)
-
-    def unsupported_names(self) -> tuple[str, ...]:
-        """The files that are kept only because Delta or S3 rejects their names."""
-        return tuple(self._without_nested(self._unsupported))
 
     def _without_nested(self, names: Iterable[str]) -> Iterable[str]:
         nested = Owners(self._nested)
@@ -193,7 +172,8 @@ class Selection:
             return False
         if self._removed_since.holds(name):
             return False
-        is_valid_name = {"", ".", ".."}.isdisjoint(name.split("/"))
+        has_plain_parts = {"", ".", ".."}.isdisjoint(name.split("/"))
+        is_valid_name = has_plain_parts and not _UNSUPPORTED_NAME.match(name)
         return is_valid_name and not self._added.must_stay(name)
 
 

@@ -1,17 +1,16 @@
 """The facts for planning a vacuum: a table's files, its log, the inventory, earlier vacuums."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
-from lakehouse.core.declaration.vacuum_policy import LOG_RETENTION, VacuumMode
+from lakehouse.core.declaration.vacuum_policy import VacuumMode
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.inventory.classify import OtherUses
 from lakehouse.core.inventory.objects import Inventory
 from lakehouse.core.inventory.table_files import TableFiles
 from lakehouse.core.journal_records import VacuumRecord
-from lakehouse.core.text import count_of, size_text, utc_text
 
 # Assumed duration of one page of a listing on S3.
 SECONDS_PER_PAGE = 0.15
@@ -29,36 +28,6 @@ _WRITTEN_ONCE = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptVersion:
-    """A version that `Vacuum.keep_versions` names, and the files that a read of it needs.
-
-    - `files`: data files and deletion vectors, relative to the table.
-    - `log_until_ms`: the time after which Delta may delete log files that the version needs; `None`
-      if never.
-    """
-
-    version: int
-    files: frozenset[str]
-    log_until_ms: int | None = None
-
-    def note(self, kept_bytes: Mapping[str, int]) -> str:
-        """How many unneeded files stay for this version, and when its log files may be deleted.
-
-        `kept_bytes` are the sizes of all files that stay only for kept versions.
-        """
-        sizes = [size for name, size in kept_bytes.items() if name in self.files]
-        kept = f"{count_of(len(sizes), 'unneeded file')} ({size_text(sum(sizes))})"
-        sentence = f"{kept} will stay for version {self.version}, named in Vacuum.keep_versions"
-        if self.log_until_ms is None:
-            return sentence
-        return (
-            f"{sentence}. Delta may delete the log files that describe version {self.version} "
-            f"after {utc_text(self.log_until_ms)}. To keep the version longer, raise "
-            f"{LOG_RETENTION}"
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumFacts:
     """The facts that are known before storage is listed.
 
@@ -69,19 +38,17 @@ class VacuumFacts:
       lake.
     - `landed`: prefixes that declared tables load from.
     - `tables`: all tables of the lake, which is at `lake_prefix` in its bucket.
-    - `false_tables`: folders that only look like tables, each with the key below its `_delta_log`
-      that makes it look like one.
     - `records`: past vacuums, oldest first.
     - `inventory_problem`: why there is no usable `inventory`.
     - `needed_since_ms`: files that were removed at this time or later are still needed.
       `needed_because` is the sentence that explains this.
     - `older_commits`: a function that returns the commits of a history, and then all older ones,
       newest first. `None` if the history in `log` has all commits.
-    - `versioned`: whether the bucket keeps old versions of objects; `None` if unknown.
     - `adopted`: other programs write the table, which may be outside the lake.
     - `log_only`: only files that the log names may be deleted, because others may belong to other
       programs.
-    - `kept_versions`: versions that the declaration names.
+    - `kept_for_versions`: files that a version in `Vacuum.keep_versions` needs, relative to the
+      table.
     """
 
     table_files: TableFiles
@@ -89,7 +56,6 @@ class VacuumFacts:
     borrowed: frozenset[str] = frozenset()
     unplaced: frozenset[str] = frozenset()
     landed: tuple[str, ...] = ()
-    false_tables: Mapping[str, str] = field(default_factory=dict[str, str])
     inventory: Inventory | None = None
     inventory_problem: str = ""
     records: tuple[VacuumRecord, ...] = ()
@@ -98,11 +64,10 @@ class VacuumFacts:
     on_s3: bool = False
     tables: frozenset[str] = frozenset()
     lake_prefix: str = ""
-    versioned: bool | None = False
     older_commits: Callable[[Commits], Iterable[Commit]] | None = None
     adopted: bool = False
     log_only: bool = False
-    kept_versions: tuple[KeptVersion, ...] = ()
+    kept_for_versions: frozenset[str] = frozenset()
 
     @property
     def table(self) -> str:
@@ -113,11 +78,6 @@ class VacuumFacts:
     def other_uses(self) -> OtherUses:
         """What other tables use in this table's folder."""
         return OtherUses(borrowed=self.borrowed, unplaced=self.unplaced, landed=self.landed)
-
-    @property
-    def kept_for_versions(self) -> frozenset[str]:
-        """The files that a kept version needs, relative to the table."""
-        return frozenset[str]().union(*(each.files for each in self.kept_versions))
 
     @property
     def last(self) -> VacuumRecord | None:

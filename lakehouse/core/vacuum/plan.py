@@ -140,11 +140,11 @@ def plan_vacuum(
     candidates = selection.candidates()
     horizon_ms = classifier.horizon_ms
     explanation = _explanation(facts, candidates, mode, horizon_ms)
-    if not candidates and selection.kept_bytes:
-        count = count_of(len(selection.kept_bytes), "file")
+    if selection.kept:
+        count = count_of(len(selection.kept), "file")
         more = f"{explanation.more}; {count} past the retention will stay for kept versions"
         explanation = replace(explanation, more=more)
-    kept_for_versions = frozenset(selection.kept_bytes) if mode == "LITE" else frozenset[str]()
+    kept_for_versions = frozenset(selection.kept) if mode == "LITE" else frozenset[str]()
     return VacuumPlan(
         table=facts.table,
         version=facts.table_files.version,
@@ -263,37 +263,13 @@ def _explanation(
 def _notes(
     facts: VacuumFacts, selection: Selection, candidates: Sequence[Candidate], mode: VacuumMode
 ) -> Iterable[str]:
-    """Notes on a damaged log, on unneeded files that are kept, and on what deletion leaves."""
+    """Notes on a damaged log, on files that must wait, and on unknown sizes."""
     if facts.log.snapshot.log.note:
         yield facts.log.snapshot.log.note
-    for root, count in sorted(selection.false_table_counts.items()):
-        yield (
-            f"{count_of(count, 'unneeded file')} below {root}/ will stay, because the folder looks "
-            f"like another table. If it is not a table, delete {facts.false_tables[root]}"
-        )
-    for kept in facts.kept_versions:
-        yield kept.note(selection.kept_bytes)
-    for prefix, count in sorted(selection.landed_counts.items()):
-        files = count_of(count, "file")
-        yield f"{files} below {prefix} will stay, because a declared table loads from there"
     if selection.over_limit_count:
         yield (
             f"{count_of(selection.over_limit_count, 'more file')} must wait for the next vacuum: "
             f"to bound memory, one vacuum deletes at most {MOST_FILES:,} files"
-        )
-    if names := selection.unsupported_names():
-        yield (
-            f"{count_of(len(names), 'unneeded file')} with unsupported names will stay, for "
-            f"example {names[0]!r}. Delta reads a colon in the first part of a name as the end of "
-            "a scheme, and a request to S3 cannot contain control characters. Rename or delete "
-            "such files by hand"
-        )
-    if candidates and facts.versioned is not False:
-        keeps = "keeps" if facts.versioned else "may keep"
-        yield (
-            f"the bucket {keeps} versions, so a deletion frees no space by itself: it adds a "
-            "delete marker, and the object stays as a noncurrent version. Use a lifecycle rule "
-            "with NoncurrentVersionExpiration and ExpiredObjectDeleteMarker to remove both"
         )
     if mode == "LITE" and any(not each.size_bytes for each in candidates):
         yield "more bytes may be deleted than shown: the log lacks the sizes of some removed files"

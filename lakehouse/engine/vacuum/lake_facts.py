@@ -89,16 +89,6 @@ class LakeFacts:
         self._current_ms: int | None = None
         self._was_asked = False
 
-    def versioned_of(self, table: str) -> bool | None:
-        """Whether the bucket of a table keeps old versions of objects; `None` if unknown."""
-        if table in self.lake.elsewhere:
-            return None if self.lake.on_s3(table) else False
-        return self._versioned
-
-    @cached_property
-    def _versioned(self) -> bool | None:
-        return self.lake.store.keeps_versions()
-
     def log(self, table: str) -> KnownLog | None:
         """A table's log; `None` if there is no table. Read if not in memory, or if changed."""
         known = self._kept.pop(table, None)

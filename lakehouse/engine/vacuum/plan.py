@@ -1,4 +1,8 @@
-"""Reads the facts about one table, and plans its vacuum."""
+"""Reads the facts about one table, and plans its vacuum.
+
+**Safety property** (tests in `test_kept_versions.py`): if a version in `Vacuum.keep_versions`
+cannot be read, the vacuum is refused, because the files to keep are unknown.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -10,9 +14,11 @@ from lakehouse.core.declaration.vacuum_policy import VacuumMode
 from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.delta.commits import Commits, is_news
 from lakehouse.core.delta.protocol import retention_ms_of
-from lakehouse.core.errors import Broken
+from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.derived_increments import consumed_of
 from lakehouse.core.inventory.objects import SETTLED_MS, KnownObjects, StoredObject
+from lakehouse.core.inventory.table_files import fold_table_files
 from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.text import utc_text
 from lakehouse.core.vacuum.candidates import checksum_name
@@ -27,7 +33,6 @@ from lakehouse.engine.inventory.table import InventoryRows
 from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.path_resolver import PathResolver
-from lakehouse.engine.vacuum.kept_versions import kept_versions
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.log_state import KnownLog, OlderCommits, has_newer_version
 
@@ -104,7 +109,6 @@ def gather(lake_facts: LakeFacts, table: Table) -> VacuumInputs | None:
         borrowed=lake_facts.borrowed,
         unplaced=lake_facts.unplaced,
         landed=lake_facts.landed,
-        false_tables=_false_tables(lake_facts, table.key),
         inventory=rows.inventory if rows else None,
         inventory_problem=problem,
         records=records,
@@ -113,12 +117,44 @@ def gather(lake_facts: LakeFacts, table: Table) -> VacuumInputs | None:
         on_s3=lake_facts.lake.on_s3(table.key),
         tables=frozenset(lake_facts.tables),
         lake_prefix=store.prefix,
-        versioned=lake_facts.versioned_of(table.key),
         adopted=is_adopted,
         log_only=isinstance(table.write, Adopted) and table.write.orphans == "keep",
-        kept_versions=kept_versions(lake_facts.lake, table, log.facts.snapshot),
+        kept_for_versions=kept_for_versions(lake_facts.lake, table, log.facts.snapshot),
     )
     return VacuumInputs(facts=facts, rows=rows)
+
+
+def kept_for_versions(lake: Lake, table: Table, snapshot: Snapshot) -> frozenset[str]:
+    """The data files and deletion vectors that the versions in `Vacuum.keep_versions` need.
+
+    Names are relative to the table, whose newest version is `snapshot`. A version that does not
+    exist yet is omitted.
+
+    Raises:
+        Refused: a version cannot be read, or reads files outside the table's folder.
+    """
+    kept = set[str]()
+    for version in sorted({*table.vacuum.keep_versions}):
+        if version > snapshot.version:
+            continue
+        try:
+            facts = lake.facts(snapshot.table, version=version)
+            if facts is None:
+                raise Refused("the version's log files are gone")
+            files = fold_table_files(facts.snapshot, resolve=PathResolver(lake))
+            if elsewhere := [*files.elsewhere, *files.outside]:
+                raise Refused(
+                    "the version reads files outside the table's folder, for example "
+                    f"{min(elsewhere)}, which a vacuum of another table may delete"
+                )
+        except (Refused, Broken) as error:
+            raise Refused(
+                f"vacuum of {snapshot.table}: version {version} is named in Vacuum.keep_versions, "
+                f"but cannot be kept: {error}. Either repair this, or remove {version} from "
+                "Vacuum.keep_versions"
+            ) from error
+        kept.update(files.live, files.vectors)
+    return frozenset(kept)
 
 
 def _refuse_older_copy(lake: Lake, log: KnownLog, last: VacuumRecord) -> None:
@@ -143,21 +179,6 @@ def _refuse_older_copy(lake: Lake, log: KnownLog, last: VacuumRecord) -> None:
 def _ends_before(lake: Lake, log: KnownLog, version: int) -> bool:
     """Whether the log ended before `version` when it was read, and still does."""
     return version > log.facts.snapshot.version and not has_newer_version(lake, log.facts)
-
-
-def _false_tables(lake_facts: LakeFacts, table: str) -> dict[str, str]:
-    """Folders in `table` that only look like tables, each with a file in its `_delta_log`.
-
-    The file is why the folder looks like a table. If there is none now, `_delta_log` is named.
-    """
-    folders = [
-        name for name in lake_facts.tables - lake_facts.real_tables if name.startswith(f"{table}/")
-    ]
-    logs = {folder: lake_facts.lake.store.list(f"{folder}/_delta_log") for folder in folders}
-    return {
-        folder: files[0].name if files else f"{folder}/_delta_log/"
-        for folder, files in logs.items()
-    }
 
 
 def _objects(lake: Lake, inputs: VacuumInputs, mode: VacuumMode) -> Iterable[StoredObject]:

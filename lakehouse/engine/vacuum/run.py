@@ -30,10 +30,9 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
-from math import inf
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -63,10 +62,6 @@ if TYPE_CHECKING:
 
 # The last check is repeated after this many seconds of deleting.
 _CHECK_AGAIN_SECONDS = 60.0
-# S3 answers 3,500 deletions per second below one prefix. A burst may be throttled; throttled
-# requests are repeated.
-_DELETES_PER_SECOND = 3_000
-_BURST_SECONDS = 5
 _PAUSES_SECONDS = (0.5, 2.0, 8.0)
 
 
@@ -262,13 +257,13 @@ def _carry_out(
     lake = lake_facts.lake
     confirmed = _confirmed(lake, open_spark, inputs, planned, progress.spared)
     recheck = Recheck(lake_facts, inputs, planned, progress.spared)
-    per_second = _DELETES_PER_SECOND if lake.on_s3(planned.table) else 0
     remaining: Sequence[Candidate] = confirmed
     while remaining:
         remaining = _checked(remaining, recheck, progress)
         checked_seconds = time.monotonic()
         deleted_count = 0
-        for batch in _batches(remaining, per_second=per_second):
+        for start in range(0, len(remaining), DELETE_KEYS):
+            batch = remaining[start : start + DELETE_KEYS]
             _delete(lake, planned.table, batch, recheck, progress)
             deleted_count += len(batch)
             if time.monotonic() - checked_seconds >= _CHECK_AGAIN_SECONDS:
@@ -290,21 +285,6 @@ def _checked(
     except Transient as error:
         progress.failed |= {each.name: str(error) for each in candidates}
         raise
-
-
-def _batches(candidates: Sequence[Candidate], *, per_second: int) -> Iterator[Sequence[Candidate]]:
-    """Batches of at most a thousand files, at a rate of `per_second` files (0: no limit).
-
-    The first batches come without delay, up to the number of files that the rate allows in
-    `_BURST_SECONDS`. Such a burst becomes possible again while deletion is slower than the rate.
-    """
-    batch_seconds = DELETE_KEYS / per_second if per_second else 0.0
-    due = -inf
-    for start in range(0, len(candidates), DELETE_KEYS):
-        earliest = time.monotonic() - _BURST_SECONDS
-        due = max(due, earliest) + batch_seconds
-        time.sleep(max(0.0, due - time.monotonic()))  # the pace that the storage can bear
-        yield candidates[start : start + DELETE_KEYS]
 
 
 def _delete(

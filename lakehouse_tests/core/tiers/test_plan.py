@@ -12,7 +12,7 @@ from lakehouse.core.inventory.table_files import fold_table_files
 from lakehouse.core.reasons import Reason
 from lakehouse.core.tiers import plan as module
 from lakehouse.core.tiers.plan import TierPlan, plan_tiers
-from lakehouse.core.vacuum.facts import KeptVersion, VacuumFacts
+from lakehouse.core.vacuum.facts import VacuumFacts
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder, add_of
 
 DAY = 86_400_000
@@ -89,8 +89,8 @@ def test_a_small_file_stays(story: LogBuilder) -> None:
 
 def test_a_file_that_a_kept_version_reads_stays(story: LogBuilder) -> None:
     """Its reader may be reading it now, and no vacuum deletes it when the retention has passed."""
-    kept = KeptVersion(version=1, files=frozenset({"a", "b", "old"}))
-    assert planned(story, kept_versions=(kept,)).tag == ()
+    kept = frozenset({"a", "b", "old"})
+    assert planned(story, kept_for_versions=kept).tag == ()
 
 
 def test_an_unknown_retention_is_refused(story: LogBuilder) -> None:

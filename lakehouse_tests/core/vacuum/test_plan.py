@@ -344,25 +344,15 @@ def test_what_readers_have_not_read_stays_and_they_are_named() -> None:
     ["backup-12:30.parquet", "a:b/c", "d=1/x\x01y", "d=1/x\0y", "d=1/x\x1by", "d=1/x\uffffy", ":"],
     ids=ascii,
 )
-def test_a_name_that_cannot_be_told_stays_alone_and_is_told_of(name: str) -> None:
+def test_a_name_that_cannot_be_told_stays_alone(name: str) -> None:
     """One of these made Delta's answer, or the request to delete a thousand, fail for ever."""
     found = plan([*ALL, stored(name)])
     assert [each.name for each in found.candidates] == ["orphan", "past"]
-    assert len(found.notes) == 1 and found.notes[0].startswith(
-        f"1 unneeded file with unsupported names will stay, for example {name!r}. "
-    )
-    alone = plan([stored("live", 5), stored(name)])
-    assert alone.candidates == () and alone.notes == found.notes
 
 
 @pytest.mark.parametrize("name", ["d=1/12:30.parquet", "a\tb", "a\r\nb", "\U0001f600"], ids=ascii)
 def test_a_name_that_is_only_strange_goes(name: str) -> None:
     assert name in [each.name for each in plan([*ALL, stored(name)]).candidates]
-
-
-@pytest.mark.parametrize(("versioned", "notes"), [(True, 1), (None, 1), (False, 0)])
-def test_a_bucket_with_versions_is_told_of(versioned: bool | None, notes: int) -> None:
-    assert len(plan(ALL, replace(FACTS, versioned=versioned)).notes) == notes
 
 
 @pytest.mark.parametrize(
@@ -606,7 +596,7 @@ def test_only_names_of_a_writer_s_own_are_written_once(name: str, once: bool) ->
     assert written_once(name) is once
 
 
-def test_landed_files_below_a_table_stay_and_are_told_of() -> None:
+def test_landed_files_below_a_table_stay() -> None:
     """The declaration refuses such a prefix; a lake may have been declared before that."""
     objects = [
         *ALL,
@@ -616,9 +606,6 @@ def test_landed_files_below_a_table_stay_and_are_told_of() -> None:
     ]
     found = plan(objects, replace(FACTS, landed=("a/t/incoming/", "landing/t/")))
     assert [each.name for each in found.candidates] == ["incomings/z", "orphan", "past"]
-    assert found.notes == (
-        "2 files below a/t/incoming/ will stay, because a declared table loads from there",
-    )
     assert later(plan(objects), replace(FACTS, landed=("a/t/",))) == []
 
 
@@ -642,10 +629,6 @@ def test_a_live_file_in_the_folder_of_another_table_is_not_missing_and_nothing_e
         [each.name for each in plan(objects, facts).candidates],
         plan(objects, facts).notes,
     ) == (["orphan", "past"], ())
-    [note] = plan(objects, replace(facts, false_tables={"a/t/inner": "KEY"})).notes
-    assert note.startswith(
-        "2 unneeded files below a/t/inner/ will stay, because the folder looks like another table. "
-    )
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -489,27 +488,6 @@ def test_the_neighbours_are_asked_again_after_a_minute_of_deleting(
     monkeypatch.setattr(run, "_delete", then_cloned)
     gone, work = carried_out(lake, planned(lake))
     assert (gone, work.spared) == ({"d=1/gone"}, {"d=1/orphan": "another table reads it"})
-
-
-def test_the_files_of_five_seconds_go_at_once_and_the_others_keep_the_pace(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock_seconds = [100.0]
-
-    def sleep(seconds: float) -> None:
-        clock_seconds[0] += seconds
-
-    monkeypatch.setattr(
-        run, "time", SimpleNamespace(monotonic=lambda: clock_seconds[0], sleep=sleep)
-    )
-    monkeypatch.setattr(run, "DELETE_KEYS", 1)
-    begun = list[float]()
-    for file in run._batches(range(12), per_second=2):  # type: ignore[arg-type]
-        begun.append(clock_seconds[0] - 100)
-        if file[0] == 10:
-            sleep(3)  # a slow batch: what it left of the pace may be used again
-    assert begun == [*[0] * 10, 0.5, 3.5]
-    assert len([*run._batches(range(9), per_second=0)]) == 9  # type: ignore[arg-type]
 
 
 @pytest.fixture
