@@ -19,7 +19,7 @@ from benchmarks.own_lake import own_lake
 from benchmarks.random_recipes import Recipe, draw
 from lakehouse.core.compaction.bins import unmergeable_files
 from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
-from lakehouse.core.costs.compaction_speed import DEFAULT_RATES
+from lakehouse.core.costs.compaction_estimate import DEFAULT_RATES
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.partition_values import by_name, typed_partition
 from lakehouse.core.delta.snapshot import DataFile, Snapshot

@@ -17,7 +17,7 @@ from statistics import fmean
 
 from lakehouse.core.compaction.bins import Bin, files_added
 from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
-from lakehouse.core.costs.compaction_speed import DEFAULT_RATES
+from lakehouse.core.costs.compaction_estimate import DEFAULT_RATES
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import AfterWrite, Scheduled
 from lakehouse.core.declaration.windows_and_cron import cron_times

@@ -132,5 +132,4 @@ def _compaction(entry: Entry) -> dict[str, Any]:
         },
         "actual_usd": None if entry.usd is None else round(entry.usd, 9),
         "errors": errors_as_json(entry.errors),
-        "mean_errors": errors_as_json(entry.mean_errors),
     }

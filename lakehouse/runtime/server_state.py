@@ -101,34 +101,3 @@ def remember(settings: Settings, process: Process, supervisor: Process | None) -
         "storage": storage_of(settings),
     }
     write_private(folder(settings) / "pid", json.dumps(record))
-
-
-def note_compaction(settings: Settings) -> None:
-    """Records that the home's Spark Connect server, if used, has compacted a table (`is_cold`)."""
-    process = _process_of(settings)
-    if process is not None:
-        write_private(folder(settings) / "compacted", json.dumps(process))
-
-
-def is_cold(settings: Settings) -> bool:
-    """Whether the next compaction is the first on the home's server, and takes seconds longer.
-
-    False if the settings do not name the home's server.
-    """
-    if settings.spark != "server":
-        return False
-    process = _process_of(settings)
-    try:
-        compacted = json.loads((folder(settings) / "compacted").read_text())
-    except (FileNotFoundError, ValueError):
-        return True
-    return process is None or compacted != process
-
-
-def _process_of(settings: Settings) -> object:
-    """The recorded process of the last launched server, or `None`."""
-    try:
-        record = json.loads((folder(settings) / "pid").read_text())
-    except (FileNotFoundError, ValueError):
-        return None
-    return record["process"] if settings.spark == "server" else None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
-from lakehouse.core.costs.compaction_speed import DEFAULT_RATES
+from lakehouse.core.costs.compaction_estimate import DEFAULT_RATES
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import (

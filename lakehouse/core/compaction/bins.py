@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import ClassVar, assert_never
 
 from lakehouse.core.compaction.target_size import WriteHistory
-from lakehouse.core.costs.compaction_speed import Rates
+from lakehouse.core.costs.compaction_estimate import Rates
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.delta.partition_values import (
     TypedPartition,

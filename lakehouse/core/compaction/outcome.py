@@ -125,9 +125,8 @@ class CompactionOutcome:
 
     def as_json(self) -> dict[str, Any]:
         """The JSON shape of the plan, plus the actual figures with the prefix `actual_`."""
-        entry = self.entry
         account = self.account
-        means = errors_as_json(entry.mean_errors if entry else NO_ERRORS)
+        means = errors_as_json(account.mean_errors if account else NO_ERRORS)
         return {
             **self.plan.as_json(),
             "version_after": self.version_after,

@@ -25,12 +25,12 @@ from lakehouse.core.compaction.optimize_bins import plain_statement, plan_packin
 from lakehouse.core.compaction.purge import plan_purge
 from lakehouse.core.compaction.target_size import target_in_force, write_history_of
 from lakehouse.core.compaction.zorder_and_clustering import plan_clustering, plan_zordering
-from lakehouse.core.costs.compaction_estimate import Estimate, estimate
-from lakehouse.core.costs.compaction_speed import (
-    COLD_START_SECONDS,
+from lakehouse.core.costs.compaction_estimate import (
     DEFAULT_RATES,
+    Estimate,
     MergeWork,
     Rates,
+    estimate,
     fit_rates,
 )
 from lakehouse.core.declaration.compaction_policy import (
@@ -48,7 +48,7 @@ from lakehouse.core.delta.snapshot import PartitionValues, Snapshot, file_sizes
 from lakehouse.core.errors import Refused
 from lakehouse.core.journal_records import CompactionTry
 from lakehouse.core.reasons import Explained, Explanation, Reason
-from lakehouse.core.text import count_of, size_text, usd_text
+from lakehouse.core.text import count_of, size_text
 from lakehouse.core.units import HOUR_MS
 
 
@@ -93,20 +93,10 @@ class CompactionPlan(Explained):
 
     @property
     def verify_sentence(self) -> str:
-        """How rows are verified after the commit, and the cost of comparing every row."""
-        if self.engine.engine == "deltalake":
-            return (
-                "this process compares row counts and column statistics in the log; "
-                'with verify="content", Spark would compact, and compare every row'
-            )
-        price = self.estimate
-        cost = f"{price.comparison_seconds:.1f} s and {usd_text(price.comparison_usd)} USD"
-        if self.policy.verify == "content":
-            return f"Spark compares every row after the commit, which takes about {cost}"
-        return (
-            "this process compares row counts and column statistics in the log; comparing every "
-            f'row by Spark takes about {cost} (verify="content")'
-        )
+        """How rows are verified after the commit."""
+        if self.engine.engine == "spark" and self.policy.verify == "content":
+            return "Spark compares every row after the commit"
+        return "this process compares row counts and column statistics in the log"
 
     @property
     def predicted(self) -> dict[str, Any]:
@@ -148,12 +138,10 @@ def plan_table(
     history: Commits,
     *,
     now_ms: int,
-    cold_start: bool = False,
     lake_factor: float | None = None,
 ) -> CompactionPlan:
     """The compaction of a declared table, priced by its history; it may be `Refused`.
 
-    `cold_start`: the lake's Spark server has not compacted yet, so this compaction takes longer.
     `lake_factor` is the speed of the lake's newest compactions (see `fit_rates`).
     """
     choice = choose_engine(table, snapshot)
@@ -161,8 +149,6 @@ def plan_table(
     rates = fit_rates(
         history, snapshot, prices=table.prices, engine=choice.engine, lake_factor=lake_factor
     )
-    if cold_start and choice.engine == "spark":
-        rates = replace(rates, cold_start_seconds=COLD_START_SECONDS)
     plan = plan_compaction(snapshot, policy, rates=rates, now_ms=now_ms, history=history)
     disk_bytes = plan.bytes_removed + plan.estimate.bytes_written if snapshot.on_s3 else 0
     more = plan.explanation.more + (choice.clause(disk_bytes) if plan.bins else "")
@@ -279,7 +265,6 @@ def _priced(facts: PlanningFacts, rewrite: Rewrite) -> CompactionPlan:
         files_added=files_added(rewrite.statement, rewrite.bins),
         live_share=live_share(rewrite.bins),
     )
-    compared = facts.policy.verify == "content"
     columns = by_name(facts.snapshot.columns)
     partitions = {typed_partition(bin_.partition, columns): bin_.partition for bin_ in rewrite.bins}
     is_limited = bool(facts.snapshot.partition_columns and rewrite.bins)
@@ -302,7 +287,7 @@ def _priced(facts: PlanningFacts, rewrite: Rewrite) -> CompactionPlan:
         bins=rewrite.bins,
         partitions=tuple(partitions.values()) if is_limited else None,
         policy=facts.policy,
-        estimate=estimate(facts.rates, work, on_s3=facts.snapshot.on_s3, compared=compared),
+        estimate=estimate(facts.rates, work, on_s3=facts.snapshot.on_s3),
         files_left=rewrite.files_left,
     )
 
@@ -380,10 +365,9 @@ def without_partitions(
         bytes_removed=smaller.bytes_removed,
         files_added=smaller.files_added,
     )
-    compared = plan.policy.verify == "content"
     return replace(
         smaller,
         explanation=replace(plan.explanation, more=f"{plan.explanation.more}{clause}"),
         files_left=plan.files_left + omitted,
-        estimate=estimate(rates, work, on_s3=snapshot.on_s3, compared=compared),
+        estimate=estimate(rates, work, on_s3=snapshot.on_s3),
     )

@@ -26,15 +26,10 @@ NO_ERRORS: PredictionErrors = dict.fromkeys(("files", "bytes", "seconds"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One compaction, with its prediction errors and price.
-
-    `mean_errors` are the means over this compaction and up to nine compactions before it. `None`
-    means unknown.
-    """
+    """One compaction, with its prediction errors and price; `None` means unknown."""
 
     compaction: LoggedCompaction
     errors: PredictionErrors
-    mean_errors: PredictionErrors
     usd: float | None
 
 
@@ -65,7 +60,7 @@ class Account:
     @property
     def mean_errors(self) -> PredictionErrors:
         """The mean errors of the newest ten runs."""
-        return self.entries[-1].mean_errors if self.entries else NO_ERRORS
+        return _means([each.errors for each in self.entries[-_MEAN_OF:]])
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -117,25 +112,20 @@ def account_for(
 
     Requests are priced only if `on_s3`.
     """
-    all_errors = list[PredictionErrors]()
-    entries = list[Entry]()
-    for compaction in history.compactions():
-        errors = _errors(compaction)
-        all_errors.append(errors)
-        entries.append(
-            Entry(
-                compaction=compaction,
-                errors=errors,
-                mean_errors=_means(all_errors[-_MEAN_OF:]),
-                usd=_usd(compaction, prices, on_s3=on_s3),
-            )
+    entries = tuple(
+        Entry(
+            compaction=compaction,
+            errors=_errors(compaction),
+            usd=_usd(compaction, prices, on_s3=on_s3),
         )
+        for compaction in history.compactions()
+    )
     # A commit that only adds existing files again (a backfill of row ids) rewrites nothing.
     rewrites = [each for each in history.commits if not each.changed_data and each.removed_paths]
     return Account(
         table=history.table,
         first_version=history.commits[0].version if history.commits else 0,
-        entries=tuple(entries),
+        entries=entries,
         bytes_ingested=sum(commit.added_bytes for commit in history.commits if is_news(commit)),
         bytes_rewritten=sum(commit.added_bytes for commit in rewrites),
         wasted_runs=len(wasted),
@@ -155,8 +145,7 @@ def _usd(run: LoggedCompaction, prices: Prices, *, on_s3: bool) -> float | None:
     if not on_s3:
         return run_price(prices, seconds=run.seconds)
     sizes = (run.files_removed, run.files_added, run.bytes_removed, run.bytes_added)
-    compared = run.predicted is None or run.predicted.verify == "content"
-    gets, puts = requests(*sizes, compared=compared)
+    gets, puts = requests(*sizes)
     return run_price(prices, seconds=run.seconds, get_requests=gets, put_requests=puts)
 
 

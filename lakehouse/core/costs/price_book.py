@@ -1,5 +1,6 @@
 """The price book: prices of compute, requests and stored bytes in one region."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -7,16 +8,17 @@ from typing import Any, cast
 from lakehouse.core.declaration.gone import GONE
 from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.errors import Refused
-from lakehouse.core.text import nearest_words
 
 # The storage class of files on a disk, and of objects whose report names no class.
 DEFAULT_CLASS = "STANDARD"
-# Section -> the names of its prices, which are all required.
-_SECTIONS: Mapping[str, tuple[str, ...]] = {
-    "compute": ("usd_per_vcpu_hour",),
-    "requests": ("usd_per_1000_puts", "usd_per_1000_gets", "usd_per_1000_deletes"),
-}
-_STORED = "usd_per_gb_month"
+# The entries of a region, by their dotted names: of all, and of one storage class.
+_SINGLE = (
+    "compute.usd_per_vcpu_hour",
+    "requests.usd_per_1000_puts",
+    "requests.usd_per_1000_gets",
+    "requests.usd_per_1000_deletes",
+)
+_STORED = re.compile(r"storage\.([^.]+)\.usd_per_gb_month")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,7 @@ def parse_price_book(
     from the package's default region. `name` is the user's file, for messages.
 
     Raises:
-        Refused: a name is unknown, or a price is missing or not a number of 0 or more.
+        Refused: a name is unknown, or a price is not a number of 0 or more.
     """
     own = {} if own is None else own
     region = str(own.get("region", packaged["region"]))
@@ -62,58 +64,39 @@ def parse_price_book(
             f"{name}: {unknown[0]!r} is unknown. Use as_of, region, and a table for the region"
             f" {region}, for example [{region}.requests]."
         )
-    base = packaged.get(region) or packaged[str(packaged["region"])]
-    prices = _merged(base, own.get(region, {}), f"{name}: {region}")
-    numbers = dict[str, float]()
-    for section, names in _SECTIONS.items():
-        numbers |= _numbers(prices.pop(section, {}), names, f"{name}: {region}.{section}")
-    stored = {
-        storage_class: _numbers(table, (_STORED,), f"{name}: {region}.storage.{storage_class}")
-        for storage_class, table in prices.pop("storage", {}).items()
-    }
-    unknown = [*prices]
-    if unknown:
-        raise Refused(f"{name}: {region}.{unknown[0]} is unknown. Use compute, requests, storage.")
-    if DEFAULT_CLASS not in stored:
-        raise Refused(f"{name}: {region}.storage.{DEFAULT_CLASS} is missing. Add its prices.")
+    own_entries = _entries(own.get(region, {}))
+    for entry, value in own_entries.items():
+        _check(entry, value, where=f"{name}: {region}")
+    entries = _entries(packaged.get(region) or packaged[str(packaged["region"])]) | own_entries
+    stored = dict[str, float]()
+    for entry, value in entries.items():
+        if match := _STORED.fullmatch(entry):
+            stored[match[1]] = float(value)
+    single = {entry.partition(".")[2]: float(entries[entry]) for entry in _SINGLE}
     return PriceBook(
         region=region,
         as_of=str(own.get("as_of", packaged["as_of"])),
-        usd_per_gb_month={each: table[_STORED] for each, table in stored.items()},
-        **cast("dict[str, Any]", numbers),
+        usd_per_gb_month=stored,
+        **cast("dict[str, Any]", single),
     )
 
 
-def _merged(packaged: Any, own: Any, where: str) -> dict[str, Any]:
-    """The packaged table, with its entries replaced by the user's `own` entries."""
-    if not isinstance(own, Mapping):
-        raise Refused(f"{where} is {own!r}. Use a table.")
-    merged = dict[str, Any](packaged)
-    for key, value in cast("Mapping[str, Any]", own).items():
-        packaged_value: Any = merged.get(key, {})
-        if isinstance(value, Mapping) and isinstance(packaged_value, Mapping):
-            value = _merged(packaged_value, value, f"{where}.{key}")
-        merged[key] = value
-    return merged
-
-
-def _numbers(table: Any, names: tuple[str, ...], where: str) -> dict[str, float]:
-    """The prices with these names, which a table of the book must have."""
+def _entries(table: Any, prefix: str = "") -> dict[str, Any]:
+    """The values in a table and the tables inside it, by dotted names; without sources."""
     if not isinstance(table, Mapping):
-        raise Refused(f"{where} is {table!r}. Use a table.")
-    values = cast("Mapping[str, Any]", table)
-    for each in values:
-        if gone := GONE.get(f"prices.toml.{each}"):
-            raise Refused(f"{where}.{each} is gone. {gone}")
-        if each not in (*names, "source"):
-            near = nearest_words(each, names) or names
-            raise Refused(f"{where}.{each} is unknown. Use {' or '.join(near)}.")
-    numbers = dict[str, float]()
-    for name in names:
-        value = values.get(name)
-        if value is None:
-            raise Refused(f"{where}.{name} is missing. Add it, in USD.")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
-            raise Refused(f"{where}.{name} is {value!r}. Use a number, 0 or more.")
-        numbers[name] = float(value)
-    return numbers
+        return {prefix: table}
+    entries = dict[str, Any]()
+    for key, value in cast("Mapping[str, Any]", table).items():
+        if key != "source":
+            entries |= _entries(value, f"{prefix}.{key}" if prefix else key)
+    return entries
+
+
+def _check(entry: str, value: Any, *, where: str) -> None:
+    if gone := GONE.get(f"prices.toml.{entry.rpartition('.')[2]}"):
+        raise Refused(f"{where}.{entry} is gone. {gone}")
+    if entry not in _SINGLE and not _STORED.fullmatch(entry):
+        names = (*_SINGLE, "storage.CLASS.usd_per_gb_month")
+        raise Refused(f"{where}.{entry} is unknown. Use {', '.join(names)}.")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
+        raise Refused(f"{where}.{entry} is {value!r}. Use a number, 0 or more.")

@@ -6,7 +6,7 @@
   them, for example with a string that is not UTF-8. The schema does not show this, so a compaction
   fails and makes the note. While the file is live, Spark compacts the table.
 - `_lakehouse/speed/<engine>.json`: how long the lake's newest ten compactions took, as factors of
-  the default rates. They price the first compaction of a table (`core.costs.compaction_speed`).
+  the default rates. They price the first compaction of a table (`core.costs.compaction_estimate`).
 
 A note that is missing, damaged or cannot be read counts as empty.
 """
@@ -20,7 +20,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.core.compaction.plan import CompactionPlan
-from lakehouse.core.costs.compaction_speed import RUNS_COUNTED
+from lakehouse.core.costs.compaction_estimate import RUNS_COUNTED
 from lakehouse.core.delta.snapshot import Snapshot, TableFacts, file_paths
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.engine.journal.records import encoded

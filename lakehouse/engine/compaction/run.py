@@ -39,7 +39,7 @@ from lakehouse.core.compaction.plan import (
     plan_table,
     without_partitions,
 )
-from lakehouse.core.costs.compaction_speed import fit_rates, speed_factors
+from lakehouse.core.costs.compaction_estimate import fit_rates, speed_factors
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.partition_values import TypedPartition
@@ -63,7 +63,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.retry_conflicts import retry_conflicts
 from lakehouse.engine.spark.errors import first_line, is_conflict, is_lost, translated
 from lakehouse.engine.table_lock import hold
-from lakehouse.runtime.server_state import is_cold, note_compaction, status
+from lakehouse.runtime.server_state import status
 from lakehouse.runtime.spark_conf import cores_of
 
 if TYPE_CHECKING:
@@ -305,7 +305,6 @@ def _run(work: _Work, snapshot: Snapshot, planned: CompactionPlan, user_metadata
             f"{planned.engine.why_not_deltalake}. Try again; the next run uses Spark"
         )
     run_statement(work.spark, snapshot, planned, user_metadata, cores=cores_of(lake.settings))
-    note_compaction(lake.settings)
 
 
 def _metadata(planned: CompactionPlan, mark: str) -> str:
@@ -331,7 +330,7 @@ def _plan(
 
     If there is nothing to compact in any other partition, the plan includes them again.
     """
-    whole_plan = _whole_plan(lake, table, facts, cold_start=is_cold(lake.settings))
+    whole_plan = _whole_plan(lake, table, facts)
     contested = frozenset[TypedPartition]().union(*(loss.partitions for loss in losses))
     if not contested:
         return whole_plan
@@ -341,16 +340,13 @@ def _plan(
     return reduced_plan if reduced_plan.bins else whole_plan
 
 
-def _whole_plan(
-    lake: Lake, table: Table, facts: TableFacts, *, cold_start: bool = False
-) -> CompactionPlan:
+def _whole_plan(lake: Lake, table: Table, facts: TableFacts) -> CompactionPlan:
     def plan_of(snapshot: Snapshot, factor: float | None) -> CompactionPlan:
         return plan_table(
             table,
             snapshot,
             facts.history,
             now_ms=now_ms(),
-            cold_start=cold_start,
             lake_factor=factor,
         )
 

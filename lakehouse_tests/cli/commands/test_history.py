@@ -46,7 +46,6 @@ def test_commits_come_newest_first_and_a_compaction_with_its_account(told: Termi
         ),
         "actual_bytes_added": 280,
         "errors": errors,
-        "mean_errors": errors,
     }
     commit = {
         "version": 3,

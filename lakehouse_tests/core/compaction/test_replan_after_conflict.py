@@ -7,7 +7,7 @@ from lakehouse.core.compaction.plan import (
     plan_table,
     without_partitions,
 )
-from lakehouse.core.costs.compaction_speed import DEFAULT_RATES
+from lakehouse.core.costs.compaction_estimate import DEFAULT_RATES
 from lakehouse.core.declaration.table import Landing, Table
 from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.delta.commits import Commit

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from lakehouse.core.compaction.plan import plan_table
-from lakehouse.core.costs.compaction_estimate import estimate, run_price
-from lakehouse.core.costs.compaction_speed import (
-    COLD_START_SECONDS,
+from lakehouse.core.costs.compaction_estimate import (
     DEFAULT_RATES,
     MergeWork,
+    estimate,
     fit_rates,
+    run_price,
 )
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.declaration.table import Landing, Table
@@ -185,16 +185,6 @@ def test_large_files_hardly_shrink_and_no_file_grows_smaller_than_the_mean_of_th
     )
 
 
-def test_the_first_compaction_of_a_server_takes_the_seconds_of_a_cold_start() -> None:
-    tables = Table(key="bronze/t", source=Landing(prefix="landing/t/", format="json", schema="id BIGINT"), write=Append())  # fmt: skip
-    cold, warm = (
-        plan_table(tables, snapshot([1_000, 2_000]), past([]), now_ms=0, cold_start=is_cold)
-        for is_cold in (True, False)
-    )
-    assert cold.estimate.seconds - warm.estimate.seconds == pytest.approx(COLD_START_SECONDS)
-    assert estimate(replace(DEFAULT_RATES, cold_start_seconds=4.0), MergeWork(files_removed=0, bytes_removed=0)).seconds == 0  # fmt: skip
-
-
 def test_nothing_costs_nothing() -> None:
     found = estimate(DEFAULT_RATES, MergeWork(files_removed=0, bytes_removed=0), on_s3=True)
     assert (found.seconds, found.usd, found.get_requests, found.put_requests) == (0, 0, 0, 0)
@@ -210,8 +200,8 @@ def test_money_is_the_driver_s_time_and_on_s3_its_requests() -> None:
     assert disk.vcpu_hours == pytest.approx(disk.seconds * 4 / 3600) and disk.usd == pytest.approx(
         disk.vcpu_hours * 0.5
     )
-    assert (disk.get_requests, s3.get_requests, s3.put_requests) == (0, 70, 4)
-    assert s3.usd - disk.usd == pytest.approx(0.0070 + 0.0040)
+    assert (disk.get_requests, s3.get_requests, s3.put_requests) == (0, 35, 4)
+    assert s3.usd - disk.usd == pytest.approx(0.0035 + 0.0040)
     assert run_price(rates.prices, seconds=3600) == pytest.approx(2.0)
 
 

@@ -28,9 +28,7 @@ def test_predicted_beside_actual_with_the_error_of_each_and_the_mean_so_far() ->
     ]
     account = account_for(past(commits))
     assert [entry.errors["seconds"] for entry in account.entries] == pytest.approx([0.5, 0.1, 0.0])
-    assert [entry.mean_errors["seconds"] for entry in account.entries] == pytest.approx(
-        [0.5, 0.3, 0.2]
-    )
+    assert account.mean_errors["seconds"] == pytest.approx(0.2)
     assert (account.mean_errors["files"], account.mean_errors["bytes"]) == (0, pytest.approx(0.25))
     first = account.entries[0].compaction
     assert first.predicted is not None
@@ -51,8 +49,8 @@ def test_the_mean_forgets_all_but_the_newest_ten() -> None:
         compaction(version, seconds=1.0, predicted_seconds=100.0 if version == 1 else 1.1)
         for version in range(1, 12)
     ]
-    means = [entry.mean_errors["seconds"] for entry in account_for(past(commits)).entries]
-    assert means[9] == pytest.approx((99 + 0.9) / 10) and means[10] == pytest.approx(0.1)
+    means = [account_for(past(commits[:count])).mean_errors["seconds"] for count in (10, 11)]
+    assert means == [pytest.approx((99 + 0.9) / 10), pytest.approx(0.1)]
 
 
 def test_what_nobody_predicted_or_measured_has_no_error() -> None:

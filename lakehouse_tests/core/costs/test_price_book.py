@@ -51,16 +51,15 @@ def test_what_another_region_lacks_costs_as_in_the_packaged_one() -> None:
     ("own", "message"),
     [
         ({"eu-west-1": {}}, "own: 'eu-west-1' is unknown"),
-        ({"us-east-1": 3}, "own: us-east-1 is 3. Use a table"),
-        ({"us-east-1": {"disk": {}}}, "us-east-1.disk is unknown"),
-        ({"us-east-1": {"compute": {"usd_per_hour": 1}}}, "usd_per_hour is unknown. Use usd_per_v"),
+        ({"us-east-1": 3}, "own: us-east-1. is unknown. Use compute.usd_per_vcpu_hour, "),
+        ({"us-east-1": {"disk": {"price": 1}}}, "us-east-1.disk.price is unknown"),
+        ({"us-east-1": {"compute": {"usd_per_hour": 1}}}, "usd_per_hour is unknown. Use compute"),
         ({"us-east-1": {"compute": {"usd_per_vcpu_hour": -1}}}, "is -1. Use a number, 0 or more"),
-        ({"us-east-1": {"storage": {"NEW": {}}}}, "NEW.usd_per_gb_month is missing"),
         (
             {"us-east-1": {"storage": {"STANDARD_IA": {"minimum_days": 1}}}},
             "minimum_days is gone. Remove it",
         ),
-        ({"us-east-1": {"storage": {"NEW": 1}}}, "storage.NEW is 1. Use a table"),
+        ({"us-east-1": {"storage": {"NEW": 1}}}, "storage.NEW is unknown"),
     ],
 )
 def test_a_faulty_book_is_refused_by_name(own: dict[str, Any], message: str) -> None:
