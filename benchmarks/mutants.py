@@ -145,7 +145,7 @@ MUTANTS = [
     # Undo: verification of a compaction, and the way back
     *_of("engine.compaction.unverified_commits", "engine/compaction/test_unverified_commits.py",
         ("_forget", reads("mark", "True"))),
-    *_of("engine.compaction.log_comparison", "engine/compaction/test_log_comparison.py",
+    *_of("engine.compaction.verify", "engine/compaction/test_log_comparison.py",
         ("equal_by_log", reads("other_count", "False"))),
     *_of("engine.compaction.verify", "engine/compaction/test_undo.py",
         ("undo", gives("missing_after", "()"))),

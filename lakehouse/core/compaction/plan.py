@@ -22,9 +22,8 @@ from lakehouse.core.compaction.bins import (
 from lakehouse.core.compaction.choose_partitions import last_write_ms
 from lakehouse.core.compaction.engine_choice import SPARK, EngineChoice, choose_engine
 from lakehouse.core.compaction.optimize_bins import plain_statement, plan_packing
-from lakehouse.core.compaction.purge import plan_purge
+from lakehouse.core.compaction.purge_and_ordering import plan_clustering, plan_purge, plan_zordering
 from lakehouse.core.compaction.target_size import target_in_force, write_history_of
-from lakehouse.core.compaction.zorder_and_clustering import plan_clustering, plan_zordering
 from lakehouse.core.costs.compaction_estimate import (
     DEFAULT_RATES,
     Estimate,

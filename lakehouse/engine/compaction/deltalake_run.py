@@ -12,7 +12,8 @@ commits the result to the table.
 2. deltalake compacts the workshop. Its commit there names the files that it wrote. If deltalake
    cannot read a planned file, or reads it differently from Spark, the file is named, and Spark has
    to compact the table. Statistics that may be wrong are omitted.
-3. The written files are copied into the table's folder (`deltalake_delivery`).
+3. The written files are copied into the table's folder. If it is certain that nothing was
+   committed, the copies are deleted again. A killed run leaves them, as any killed writer does.
 4. The commit, with the plan's figures, creates the table's next version if that does not exist.
    Otherwise the log is read again. If all planned files are still live and the table's metadata is
    the same, the version after the newest one is tried.
@@ -23,6 +24,7 @@ commits the result to the table.
   files would stay live, and their rows would be doubled.
 - If the log names one of the copied files, none of them is deleted, even if the storage reported
   that another writer created the version first.
+- If it is unknown whether the commit was created, the copied files stay.
 - The table's next compaction by deltalake deletes a workshop that a killed run left. It deletes the
   links, not the files that they point to.
 - No value changes for Spark: files that deltalake would misread are left to Spark
@@ -34,10 +36,11 @@ commits the result to the table.
 """
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +50,7 @@ import pyarrow.parquet as pq
 
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
+from lakehouse.core.errors import LakehouseError
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.commit_actions import (
     VERSIONS_TRIED,
@@ -55,11 +59,6 @@ from lakehouse.engine.commit_actions import (
     encoded,
     table_location,
 )
-from lakehouse.engine.compaction.deltalake_delivery import (
-    CommitFailedError,
-    delivered,
-    workshop_of,
-)
 from lakehouse.engine.compaction.noted_files import UnreadableFileError, unreadable_column
 from lakehouse.engine.deltalake_tables import (
     open_same_table,
@@ -67,8 +66,9 @@ from lakehouse.engine.deltalake_tables import (
     protocol_and_metadata,
 )
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import S3Store, Store
-from lakehouse.engine.store.s3_objects import download
+from lakehouse.engine.store import DiskStore, S3Store, Store
+from lakehouse.engine.store.disk import flush_folder, translated
+from lakehouse.engine.store.s3_objects import download, upload
 
 if TYPE_CHECKING:
     from deltalake import WriterProperties
@@ -78,7 +78,15 @@ Inputs = Mapping[str, DataFile]
 # A link in the workshop to the table's folder. Files at paths that deltalake does not respell are
 # read through this one link, because a link per file takes longer than the rest of a compaction.
 _LINK = "table"
+_COPIED_AT_ONCE_BYTES = 8 * 1024 * 1024
 _PLAIN_PATH = re.compile(r"([A-Za-z0-9_=-][A-Za-z0-9_.=-]*/)*[A-Za-z0-9_=-][A-Za-z0-9_.=-]*")
+
+
+class CommitFailedError(Exception):
+    """Other writers changed planned files or the table itself, or always committed first.
+
+    deltalake's own error has the same name.
+    """
 
 
 def compact_by_deltalake(
@@ -109,7 +117,7 @@ def compact_by_deltalake(
         misread = find_misread(paths_in_log, [folder / file for file in written])
         if misread is not None:
             raise UnreadableFileError(snapshot.table, *misread)
-        with delivered(lake, snapshot, written, location):
+        with _delivered(folder, written, location):
             _commit(lake, snapshot, planned, actions, location)
 
 
@@ -126,7 +134,7 @@ def restore_after(lake: Lake, before: Snapshot, newest: int, user_metadata: str)
 @contextmanager
 def _workshop(lake: Lake, key: str) -> Iterator[Path]:
     """An empty folder, removed after the block. The caller holds the table's lock."""
-    folder = workshop_of(lake, key)
+    folder = lake.settings.home / "workshops" / key.replace("/", ".")
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "_delta_log").mkdir(parents=True)
     try:
@@ -209,6 +217,39 @@ def _rewrite(inputs: Inputs, folder: Path, planned: CompactionPlan, user_metadat
             content["stats"] = json.dumps(sound_statistics(json.loads(content["stats"]), fields))
         actions.append({kind: content})
     return actions
+
+
+@contextmanager
+def _delivered(folder: Path, files: Sequence[Path], location: Location) -> Iterator[None]:
+    """Copies files from the workshop `folder` into the table (step 3). The block commits them."""
+    store, prefix = location
+    is_delivered = False
+    try:
+        for file in files:
+            _copy_file(folder / file, file.as_posix(), location)
+        is_delivered = True
+        yield
+    except BaseException as error:
+        if not is_delivered or isinstance(error, CommitFailedError):
+            with suppress(LakehouseError, OSError):
+                store.delete([f"{prefix}{file.as_posix()}" for file in files])
+        raise
+
+
+def _copy_file(file: Path, name: str, location: Location) -> None:
+    store, prefix = location
+    if isinstance(store, S3Store):
+        upload(file, store, f"{prefix}{name}")
+        return
+    assert isinstance(store, DiskStore)
+    path = store.root / f"{prefix}{name}"
+    with translated(path, "write"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("rb") as original, path.open("xb") as copy:
+            shutil.copyfileobj(original, copy, _COPIED_AT_ONCE_BYTES)
+            copy.flush()
+            os.fsync(copy.fileno())
+        flush_folder(path.parent)
 
 
 def _name_unreadable(

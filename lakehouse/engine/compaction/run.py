@@ -27,9 +27,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 from uuid import uuid4
 
+from lakehouse.core.compaction.bins import (
+    Clustering,
+    Packing,
+    PackingInLogOrder,
+    Purge,
+    ZOrdering,
+)
 from lakehouse.core.compaction.engine_choice import choose_engine, may_need_no_spark
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import (
@@ -54,14 +61,15 @@ from lakehouse.engine.compaction.noted_files import (
     plan_with_notes,
     with_unreadable_files,
 )
-from lakehouse.engine.compaction.spark_run import run_statement
 from lakehouse.engine.compaction.unverified_commits import expect_verification, settled
 from lakehouse.engine.compaction.verify import verify, verify_left
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.retry_conflicts import retry_conflicts
+from lakehouse.engine.spark import statements, temporary_confs
 from lakehouse.engine.spark.errors import first_line, is_conflict, is_lost, translated
+from lakehouse.engine.spark.prepare_session import task_slots
 from lakehouse.engine.table_lock import hold
 from lakehouse.runtime.server_state import status
 from lakehouse.runtime.spark_conf import cores_of
@@ -407,3 +415,59 @@ def _blames_table(lake: Lake, error: Exception, attempt: Attempt) -> bool:
         was_stopped = uses_server and status(lake.settings).condition == "stopped"
         return attempt.lost_server and not was_stopped
     return not (isinstance(error, Refused | Transient) or is_conflict(error))
+
+
+def run_statement(
+    spark: "SparkSession",
+    snapshot: Snapshot,
+    planned: CompactionPlan,
+    user_metadata: str,
+    *,
+    cores: int | None,
+) -> None:
+    """Runs the plan's statement. Its commits contain `user_metadata`.
+
+    `cores` is the number of cores if Spark runs on this machine. With `None`, the cluster is asked
+    for its number of task slots.
+    """
+    predicate = None
+    if planned.partitions is not None:
+        predicate = statements.partition_predicate(snapshot.columns, planned.partitions)
+    confs = {
+        temporary_confs.UP_TO: str(planned.statement.up_to_bytes),
+        temporary_confs.RECORDS_PER_FILE: "0",  # no limit, so that a bin becomes one file
+        temporary_confs.USER_METADATA: user_metadata,
+        **temporary_confs.READ_WHOLE,
+    }
+    if snapshot.partition_columns:
+        # A partition value that cannot be cast to its column's type becomes null, not an error. On
+        # other tables, this setting would only make the rewrite slower, by 3 %.
+        confs[temporary_confs.ANSI] = "false"
+    match planned.statement:
+        case Packing(smaller_than_bytes=smaller_than_bytes, max_deleted_rows_ratio=ratio):
+            confs |= {
+                temporary_confs.SMALLER_THAN: str(smaller_than_bytes),
+                temporary_confs.DELETED_ROWS: str(ratio),
+            }
+            open_bytes = temporary_confs.OPEN_BYTES * planned.files_removed
+            has_small_files = planned.bytes_removed < open_bytes
+            # Without these settings, one core reads each bin, and other cores are idle. Opening
+            # small files takes longer than the shuffle that several readers of a bin need.
+            if has_small_files and len(planned.bins) < (cores or task_slots(spark)):
+                confs |= {
+                    temporary_confs.READ_BIN_IN_PARALLEL: "true",
+                    temporary_confs.OPEN_COST: str(temporary_confs.OPEN_BYTES),
+                }
+            statement = statements.optimize(snapshot.uri, predicate)
+        case ZOrdering(columns=columns):
+            statement = statements.optimize(snapshot.uri, predicate, zorder_by=columns)
+        case Clustering():
+            statement = statements.optimize(snapshot.uri, None)
+        case Purge():
+            statement = statements.purge(snapshot.uri, predicate)
+        case PackingInLogOrder():
+            raise AssertionError("deltalake runs this plan")
+        case _:
+            assert_never(planned.statement)
+    with temporary_confs.session_confs(spark, confs):
+        spark.sql(statement)

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.compaction.purge import may_hold_other_columns
+from lakehouse.core.compaction.purge_and_ordering import may_hold_other_columns
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import Column, Snapshot
 from lakehouse.core.reasons import Reason
-from lakehouse_tests.core.compaction.test_optimize_bins import in_day, paths, planned, stories
+from lakehouse_tests.core.compaction.test_optimize_bins import paths, planned, stories
 from lakehouse_tests.core.example_snapshots import data_file, plan_of, snapshot
 from lakehouse_tests.core.optimize_oracle import after, delta_bins
 
@@ -64,7 +64,7 @@ def test_rows_that_the_log_does_not_count_make_nothing_due_but_are_purged_with_t
     ) == [["unknown", "half"]]
 
 
-def test_a_purge_is_bounded_by_partitions_and_says_what_packing_will_find() -> None:
+def test_a_purge_is_bounded_by_partitions() -> None:
     files = [
         data_file(500, f"{day}-{place}", partition=(("day", str(day)),), deleted=50)
         for day in (1, 2)
@@ -72,8 +72,6 @@ def test_a_purge_is_bounded_by_partitions_and_says_what_packing_will_find() -> N
     ]
     bounded = planned(snapshot(files), purge_deleted_rows_share=0.2, max_bytes_per_run=1_000)
     assert (len(bounded.partitions or ()), bounded.files_removed, bounded.files_left) == (1, 2, 2)
-    beside = planned(snapshot([*files, *in_day(3, 100, 100)]), purge_deleted_rows_share=0.2)
-    assert (beside.files_removed, beside.files_left) == (4, 2)
 
 
 @pytest.mark.parametrize(("highest", "dropped"), [("", False), ("3", False), ("4", True)])
@@ -114,7 +112,8 @@ def test_a_purge_is_what_delta_does_and_then_packing_goes_on_to_an_end(
         assert left != 0 or not plan.bins
         if not plan.bins:
             return
-        left = plan.files_left
+        # What packing finds after a purge depends on the files that the purge writes.
+        left = None if plan.reason is Reason.DELETED_ROWS else plan.files_left
         table, past = after(
             table,
             past,

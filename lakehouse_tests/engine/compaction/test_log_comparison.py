@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from lakehouse.engine.compaction.log_comparison import equal_by_log
 from lakehouse.engine.compaction.row_hashes_spark import Side
+from lakehouse.engine.compaction.verify import equal_by_log
 from lakehouse_tests.log_builder import LogBuilder
 
 

@@ -1,7 +1,13 @@
-"""Plans Z-order and liquid clustering: which files are out of order, and when a rewrite pays off.
+"""Plans the rewrites that are no packing: the purge of deleted rows, Z-order, liquid clustering.
 
-A rewrite also covers files that are in order. Therefore, it waits until enough files are out of
-order: at least two, which have a quarter of the partition's bytes or are at least
+**Purge.** REORG rewrites every file with deleted rows, or with a deletion vector and no statistics,
+whatever the file's size. Its bins may have a single file. REORG also rewrites files with columns
+that the table does not have: dropped columns, and columns that UPDATE or MERGE add in tables with a
+change data feed. The log does not show which files have such columns, so the figures of such tables
+are lower bounds.
+
+**Order.** A rewrite also covers files that are in order. Therefore, it waits until enough files are
+out of order: at least two, which have a quarter of the partition's bytes or are at least
 `min_small_files`. At a quarter, a rewrite covers at most four times the bytes that are out of
 order. After each small batch, it would cover many times the batch's bytes.
 
@@ -13,8 +19,9 @@ run, and no later commit ordered rows by other columns.
 A Z-cube (below: a cube) is the set of files that one OPTIMIZE of a clustered table wrote. OPTIMIZE
 does not rewrite a cube of 100 GiB or more: it is full.
 
-Source: delta-io/delta v4.4.0, `OptimizeTableStrategy.scala` (ZOrderStrategy, ClusteringStrategy),
-`OptimizeTableCommand.scala` (validateZorderByColumns), `ZCube.scala`.
+Source: delta-io/delta v4.4.0, `DeltaReorgTableCommand.scala` (DeltaPurgeOperation),
+`OptimizeTableStrategy.scala` (ZOrderStrategy, ClusteringStrategy), `OptimizeTableCommand.scala`
+(groupFilesIntoBins, validateZorderByColumns), `ZCube.scala`.
 """
 
 from collections import Counter
@@ -28,6 +35,7 @@ from lakehouse.core.compaction.bins import (
     Clustering,
     PartitionPlan,
     PlanningFacts,
+    Purge,
     Rewrite,
     ZOrdering,
     files_added,
@@ -42,7 +50,7 @@ from lakehouse.core.compaction.choose_partitions import (
 )
 from lakehouse.core.compaction.target_size import comparable_names
 from lakehouse.core.declaration.compaction_policy import LiquidClustering, ZOrder
-from lakehouse.core.delta.snapshot import DataFile, Snapshot
+from lakehouse.core.delta.snapshot import DataFile, Snapshot, files_with_vectors, row_total
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
 
@@ -50,16 +58,13 @@ from lakehouse.core.reasons import Reason
 # and `.targetCubeSize`.
 _FULL_CUBE_BYTES = 100 * 1024**3
 _BIN_BYTES = 150 * 1024**3
-# Delta's default of `delta.dataSkippingNumIndexedCols`. Source: DataSkippingReader.
-_INDEXED_COLUMNS = 32
 
 
 def plan_zordering(facts: PlanningFacts, layout: ZOrder) -> Rewrite:
     """The partitions to order along the columns, or the reason for doing nothing.
 
     Raises:
-        Refused: Delta cannot order by a column: it is not in the table, is a partition column, has
-            no statistics, or has a backtick in its name.
+        Refused: a column is not in the table, or is a partition column.
     """
     _check_columns(facts.snapshot, layout.columns)
     columns = comparable_names(layout.columns)
@@ -131,60 +136,19 @@ def plan_clustering(facts: PlanningFacts, layout: LiquidClustering) -> Rewrite:
 
 
 def _check_columns(snapshot: Snapshot, columns: Sequence[str]) -> None:
-    """Refuses columns by which Delta cannot order. The message names the possible columns."""
-    names = {column.name.lower(): column for column in snapshot.columns}
+    """Refuses columns that the table does not have, or that are partition columns."""
     partitions = {name.lower() for name in snapshot.partition_columns}
-    indexed = {name.lower() for name in _columns_with_statistics(snapshot)}
+    names = {column.name.lower(): column.name for column in snapshot.columns}
+    accepted = [name for lower_name, name in names.items() if lower_name not in partitions]
     for name in columns:
-        lower_name = name.lower()
-        if lower_name not in names:
+        if name.lower() not in {each.lower() for each in accepted}:
             why = "is not a column of the table"
-        elif "`" in name:
-            why = "has a backtick, and Delta cannot order by such a name"
-        elif lower_name in partitions:
-            why = "is a partition column, so each file has a single value of it"
-        elif lower_name not in indexed:
-            why = "has no statistics, so no order could ever skip a file"
-        else:
-            continue
-        accepted = ", ".join(
-            column.name
-            for column in snapshot.columns
-            if column.name.lower() in indexed and "`" not in column.name
-        )
-        raise Refused(
-            f"plan of {snapshot.table}: ZOrder.columns holds {name!r}, which {why}. "
-            f"Use any of: {accepted}"
-        )
-
-
-def _columns_with_statistics(snapshot: Snapshot) -> list[str]:
-    """The columns with statistics: the columns that a property lists, or else the first columns.
-
-    The limit of `delta.dataSkippingNumIndexedCols` counts the fields of a STRUCT one by one.
-
-    Source: delta-io/delta v4.4.0, `StatisticsCollection.scala`, getIndexedColumns.
-    """
-    data = [column for column in snapshot.columns if column.name not in snapshot.partition_columns]
-    listed = snapshot.properties.get("delta.dataSkippingStatsColumns")
-    if listed:
-        named = {name.strip().strip("`").lower() for name in listed.split(",")}
-        return [column.name for column in data if column.name.lower() in named]
-    limit = int(snapshot.properties.get("delta.dataSkippingNumIndexedCols", _INDEXED_COLUMNS))
-    indexed = list[str]()
-    leaf_count = 0
-    for column in data:
-        if limit < 0 or leaf_count < limit:
-            indexed.append(column.name)
-        leaf_count += _leaf_count(column.type)
-    return indexed
-
-
-def _leaf_count(type_: str) -> int:
-    """The number of fields of a STRUCT that are not structs themselves; 1 for any other type."""
-    if not type_.startswith("struct<"):
-        return 1
-    return max(1, type_.count(":") - type_.count(":struct<"))
+            if name.lower() in partitions:
+                why = "is a partition column, so each file has a single value of it"
+            raise Refused(
+                f"plan of {snapshot.table}: ZOrder.columns holds {name!r}, which {why}. "
+                f"Use any of: {', '.join(accepted)}"
+            )
 
 
 def _pays_off(
@@ -257,3 +221,70 @@ def _numbers(
 
 def _bytes(files: Sequence[DataFile]) -> int:
     return sum(file.size_bytes for file in files)
+
+
+def plan_purge(facts: PlanningFacts) -> Rewrite | None:
+    """The rewrite of all files with deleted rows.
+
+    `None` if it is not due, or if all partitions with such files changed too recently.
+    """
+    # Files without row counts in the log cannot make a purge due.
+    files = facts.snapshot.files
+    deleted = sum(file.deleted_row_count for file in files_with_vectors(files) if file.row_count)
+    rows = row_total(files) if deleted else 0
+    if rows is None:
+        rows = sum(file.row_count or 0 for file in files)
+    due_share = facts.policy.purge_deleted_rows_share
+    if not due_share or not deleted or deleted / rows < due_share:
+        return None
+    # The bins shrink until the table keeps enough files for all cores, or each bin has one file.
+    target = facts.policy.target_file_bytes
+    plans, _ = partition_plans(facts, partial(_purge_bins, facts, target))
+    while _merges_files(plans) and not keeps_cores_busy(facts, plans):
+        target //= 2
+        plans, _ = partition_plans(facts, partial(_purge_bins, facts, target))
+    if not plans:
+        return None
+    bins, files_left = one_run(facts, plans)
+    return Rewrite(
+        statement=Purge(up_to_bytes=target),
+        reason=Reason.DELETED_ROWS,
+        bins=bins,
+        files_left=files_left,
+        numbers={
+            "deleted": deleted,
+            "rows": rows,
+            "share": f"{deleted / rows:.0%}",
+            "at_least": "at least " if may_hold_other_columns(facts.snapshot) else "",
+        },
+    )
+
+
+def may_hold_other_columns(snapshot: Snapshot) -> bool:
+    """Whether files may have columns that the table does not have.
+
+    This is the case if the table has a change data feed, or if more column ids were assigned than
+    the table has columns and nested fields.
+    Sources: PROTOCOL.md, "Column Mapping", maxColumnId; files that an UPDATE by Delta 4.4.0 writes
+    have the columns `_change_type` and `__is_cdc`.
+    """
+    if "changeDataFeed" in snapshot.features:
+        return True
+    max_id = snapshot.properties.get("delta.columnMapping.maxColumnId", "")
+    field_count = sum(1 + column.type.count(":") for column in snapshot.columns)
+    return max_id.isdigit() and int(max_id) > field_count
+
+
+def _merges_files(plans: Sequence[PartitionPlan]) -> bool:
+    return any(len(bin_.files) > 1 for plan in plans for bin_ in plan.bins)
+
+
+def _purge_bins(facts: PlanningFacts, target: int, files: Sequence[DataFile]) -> tuple[Bin, ...]:
+    purged = filter(_is_purged, files)
+    return pack(purged, facts.snapshot.columns, up_to_bytes=target, least_files=1)
+
+
+def _is_purged(file: DataFile) -> bool:
+    if file.deletion_vector is None:
+        return False
+    return file.row_count is None or file.deleted_row_count > 0
