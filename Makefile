@@ -27,7 +27,9 @@ run: $(READY) ## set up, start the lake, print the page's address; Ctrl-C stops 
 # Each JVM of the suite lives for minutes, on tables of a few rows: to compile code for a plan, or to optimize it, takes longer than to run it.
 # Without the last step of compilation the JVM keeps 48 MiB for compiled code. They are full after four minutes of the suite; from then on
 # nothing is compiled, and a call that needs code of its own fails (NoSuchMethodException, linkToStatic). 240 MiB is the usual default.
-SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN
+# Nor are 30,000 classes verified that no one changed, and no full collection makes room for them.
+SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN \
+	-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote -XX:MetaspaceSize=256m -XX:NewSize=400m
 test: $(READY) ## the suite, four files at once; long proofs (the mark and the folder long) are part of bench
 	@JAVA_TOOL_OPTIONS='$(SHORT_LIVED)' $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=15 -m 'not long' --ignore=lakehouse_tests/long
 

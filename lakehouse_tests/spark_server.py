@@ -1,10 +1,12 @@
 """The Spark Connect server that all workers of a test run share."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +24,9 @@ _ROOMY = {
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "1",
 }
+# Spark sends all settings of Hadoop with each job, and zips them one by one. Two thirds of them are
+# YARN's and MapReduce's, which run nothing here.
+_UNUSED_SETTINGS = ("yarn-default.xml", "mapred-default.xml")
 
 
 @contextmanager
@@ -57,9 +62,21 @@ def lend_server(shared: Settings, home: Path) -> None:
 @contextmanager
 def _roomy_server(settings: Settings) -> Iterator[None]:
     """A server that ends with this process, however that ends."""
+    hadoop = settings.home / "hadoop"
+    hadoop.mkdir(parents=True)
+    for name in _UNUSED_SETTINGS:
+        (hadoop / name).write_text("<configuration/>")
+
+    def conf(*arguments: Any) -> dict[str, str]:
+        usual = server_conf(*arguments)
+        jars = usual["spark.driver.extraClassPath"]
+        return {
+            **usual,
+            **_ROOMY,
+            "spark.driver.extraClassPath": f"{hadoop}{os.pathsep}{jars}",
+        }
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            server, "server_conf", lambda *arguments: {**server_conf(*arguments), **_ROOMY}
-        )
+        patch.setattr(server, "server_conf", conf)
         with server.supervised(settings):
             yield

@@ -121,6 +121,7 @@ def test_a_file_with_a_line_break_in_a_field_is_read_whole_if_it_is_small_enough
     ]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("all_by_spark")
 def test_a_killed_load_is_repeated_once_and_a_file_that_changed_meanwhile_stops_it(
     lake: Lake, spark: "SparkSession"

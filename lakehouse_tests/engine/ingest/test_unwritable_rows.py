@@ -64,16 +64,31 @@ DEATHS = (
 )
 
 
-@pytest.mark.parametrize("deaths", [(), pytest.param(DEATHS, marks=pytest.mark.long)])
+def test_a_file_with_a_row_that_cannot_be_written_is_alone_in_quarantine(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    halved = replace(PARTS, source=replace(SOURCE, derived=HALVED))
+    put(lake, "a.json", part(1, 2), "nope")
+    put(lake, "b.json", part(2, 2), "nope", part(3, 3))
+    put(lake, "c.json", part(4, 4))
+    write_table(lake, spark, halved)
+    assert rows_in(lake, PARTS.key, "id", "half") == [(1, 1.0), (4, 2.0)]
+    assert quarantined(lake) == [("a.json", 2), ("b.json", None)]
+    why = "its rows cannot be written: [USER_RAISED_EXCEPTION] an odd size"
+    assert (f"{SOURCE.prefix}b.json", why) in rows_in(lake, QUARANTINE, "source_file", "reason")
+    assert write_table(lake, spark, halved).reason is Reason.NOTHING_LANDED
+
+
+@pytest.mark.long
 def test_a_file_with_a_row_that_cannot_be_written_is_alone_in_quarantine_whatever_dies(
-    lake: Lake, spark: "SparkSession", deaths: tuple[Any, ...]
+    lake: Lake, spark: "SparkSession"
 ) -> None:
     halved = replace(PARTS, source=replace(SOURCE, derived=HALVED))
     put(lake, "a.json", part(1, 2), "nope")
     put(lake, "b.json", part(2, 2), "nope", part(3, 3))
     put(lake, "c.json", part(4, 4))
     put(lake, "d.json", part(5, 6), "nope")
-    for owner, step, when in deaths:
+    for owner, step, when in DEATHS:
         with killed_at(owner, step, when):
             write_table(lake, spark, halved)
     put(lake, "e.json", part(6, 8))
