@@ -9,6 +9,7 @@ import logging
 import os
 import random
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -45,8 +46,23 @@ hypothesis.settings.load_profile("suite")
 
 # After so long a test of this folder, or with this mark, counts as hung; pyproject.toml says it for all others.
 _LONG_SECONDS = {"journeys": 1_800, "long": 7_200}
-# Where a folder stands in the run: journeys and what starts and kills servers mostly wait, the core's files take less than a second each.
-_PLACES = {"journeys": -2, "runtime": -1, "core": 1}
+# The files that take longest, by their measured seconds. What follows: other files that need Spark, or start servers; the rest; and the core's,
+# which take less than a second each.
+_LONGEST = (
+    "journeys/test_itself.py",
+    "cli/test_through_dagster.py",
+    "engine/ingest/test_load.py",
+    "defs/test_lakehouse_runs.py",
+    "engine/ingest/test_write.py",
+    "engine/evolution/test_rebuild.py",
+    "engine/ingest/changes/test_apply.py",
+    "engine/ingest/test_peoples_files.py",
+    "engine/ingest/test_spark_text.py",
+    "engine/compaction/test_run.py",
+    "engine/compaction/test_verify.py",
+    "runtime/test_server.py",
+)
+_PLACES = {"runtime": 1, "core": 3}
 # The folder that each worker collects first, see `pytest_configure`.
 _COLLECTED_FIRST = ("engine", "core", "defs", "cli")
 # Below those that the kernel gives to outgoing connections. Source: Linux, ip-sysctl, ip_local_port_range (32768 to 60999)
@@ -141,6 +157,24 @@ def the_shared_session_is_active(request: pytest.FixtureRequest) -> None:
             # Without this mark, which a test of another driver may have removed, PySpark's functions
             # do not build columns of Connect.
             os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_flushed() -> Iterator[None]:
+    """No test cuts the power, so neither files nor Dagster's records wait for the disk."""
+
+    def unflushed(connection: Any, _: object) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            connection.execute("PRAGMA synchronous = OFF")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        if "sqlalchemy" in sys.modules:  # not where only the core is tested
+            from sqlalchemy import event
+            from sqlalchemy.engine import Engine
+
+            event.listen(Engine, "connect", unflushed)
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -282,9 +316,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     The order is the same in each worker. Whatever asks for the shared server is marked, so that
     `-m "not spark"` needs no Java.
     """
+    with_spark = {
+        item.path for item in items if "shared_settings" in getattr(item, "fixturenames", ())
+    }
 
-    def place(item: pytest.Item) -> tuple[int, Path]:
-        return next((_PLACES[each] for each in item.path.parts if each in _PLACES), 0), item.path
+    def place(item: pytest.Item) -> tuple[int, int, Path]:
+        file = item.path.relative_to(Path(__file__).parent)
+        if file.as_posix() in _LONGEST:
+            return 0, _LONGEST.index(file.as_posix()), file
+        default = 1 if item.path in with_spark else 2
+        return _PLACES.get(file.parts[0], default), 0, file
 
     items.sort(key=place)
     for item in items:

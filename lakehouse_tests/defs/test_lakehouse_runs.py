@@ -121,7 +121,7 @@ def test_files_that_are_not_read_are_named_in_the_log_also_where_there_is_no_tab
     )
 
 
-def test_landed_files_become_rows_and_checked_events(runs: Runs) -> None:
+def test_landed_files_become_rows_and_checked_events_without_a_secret(runs: Runs) -> None:
     runs.land("1.json", "a", "bb")
     result = runs.all_tables()
     [event] = [
@@ -140,10 +140,11 @@ def test_landed_files_become_rows_and_checked_events(runs: Runs) -> None:
         "quarantine": True,
     }
     assert all(map(runs.file_count, TABLES))
-
-
-def test_a_line_that_does_not_parse_turns_the_quarantine_check(runs: Runs) -> None:
-    runs.land("1.json", "a")
+    # No secret is in the events.
+    token = (runs.lake.settings.home / "server" / "token").read_text().strip()
+    events = "\n".join(entry.to_json() for entry in runs.instance.all_logs(result.run_id))
+    assert token not in events and TOKEN_VARIABLE not in events
+    # A line that does not parse turns the check of the quarantine.
     runs.lake.store.put("landing/orders/2.json", b'{"id": "b", "amount": 1}\nnot json\n')
     assert passed(runs.of(table_key(orders)))["quarantine"] is False
 
@@ -236,11 +237,3 @@ def test_what_was_loaded_is_not_asked_for_again(runs: Runs) -> None:
     assert not ask(sensor, runs.instance)
     runs.land("2.json", "b")
     assert ask(sensor, runs.instance)
-
-
-def test_no_secret_is_in_the_events_of_a_run(runs: Runs) -> None:
-    runs.land("1.json", "a")
-    run = runs.instance.get_run_by_id(runs.of(table_key(orders)).run_id)
-    token = (runs.lake.settings.home / "server" / "token").read_text().strip()
-    events = "\n".join(entry.to_json() for entry in runs.instance.all_logs(run.run_id))
-    assert token not in events and TOKEN_VARIABLE not in events

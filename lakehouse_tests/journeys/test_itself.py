@@ -64,7 +64,7 @@ def test_files_land_tables_follow_and_the_sensor_compacts_one_of_them(world: Wor
 
 
 def test_gold_is_there_and_nothing_failed(world: World) -> None:
-    wanted = {"gold/carrier_daily", "gold/route_delays", "inventory/local"}
+    wanted = {"gold/carrier_daily", "inventory/local"}
     wait_for("gold is materialized, and the storage is listed", lambda: wanted <= succeeded(world))
     assert [run for run in world.page.runs() if run["status"] in ("FAILURE", "CANCELED")] == []
     assert [

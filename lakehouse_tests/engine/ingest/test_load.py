@@ -155,6 +155,7 @@ def test_a_batch_killed_at_any_step_is_there_once_after_the_next_run(
     ] == ["b.json"]  # type: ignore[union-attr]
 
 
+@pytest.mark.long
 def test_a_batch_killed_between_staging_and_manifest_is_read_anew_and_one_killed_after_it_is_done_again(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:

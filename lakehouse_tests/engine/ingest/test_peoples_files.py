@@ -72,7 +72,9 @@ def by_struct() -> pa.Array:
     return pa.array([[({"a": 1}, "x")], [({"a": 2}, "y")]], kind)
 
 
-@pytest.mark.parametrize("schema", ["id BIGINT, region STRING", "id BIGINT"])
+@pytest.mark.parametrize(
+    "schema", ["id BIGINT, region STRING", pytest.param("id BIGINT", marks=pytest.mark.long)]
+)
 def test_a_parquet_text_that_is_not_utf_8_stops_neither_its_file_nor_the_next(
     lake: Lake, spark: "SparkSession", schema: str
 ) -> None:
@@ -94,11 +96,14 @@ def test_a_parquet_text_that_is_not_utf_8_stops_neither_its_file_nor_the_next(
 @pytest.mark.parametrize(
     ("column", "type_"),
     [
-        (tags([("a", "1"), ("a", "2")], [("b", "1"), ("b", "2")]), "MAP<STRING, STRING>"),
-        (pairs(), "STRUCT<a: BIGINT>"),
-        (by_struct(), "STRING"),
+        pytest.param(
+            tags([("a", "1"), ("a", "2")], [("b", "1"), ("b", "2")]),
+            "MAP<STRING, STRING>",
+            id="a key twice",
+        ),
+        pytest.param(pairs(), "STRUCT<a: BIGINT>", id="a member twice", marks=pytest.mark.long),
+        pytest.param(by_struct(), "STRING", id="a key that is a struct", marks=pytest.mark.long),
     ],
-    ids=["a key twice", "a member twice", "a key that is a struct"],
 )
 def test_a_nested_value_that_no_row_holds_stands_alone(
     lake: Lake, spark: "SparkSession", column: pa.Array, type_: str
@@ -133,7 +138,7 @@ ZONES = {
 }
 
 
-@pytest.mark.parametrize("format", ["json", "csv"])
+@pytest.mark.parametrize("format", ["json", pytest.param("csv", marks=pytest.mark.long)])
 def test_a_time_with_the_letters_of_a_zone_is_no_time(
     lake: Lake, spark: "SparkSession", format: str
 ) -> None:

@@ -100,6 +100,7 @@ def test_a_large_file_gives_the_same_rows_and_the_same_quarantine_as_small_ones(
     assert sorted(lines) == [(line,) for line in range(7, 17)]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("all_by_spark")
 def test_a_file_with_a_line_break_in_a_field_is_read_whole_if_it_is_small_enough(
     lake: Lake, spark: "SparkSession"
@@ -150,6 +151,7 @@ def test_a_killed_load_is_repeated_once_and_a_file_that_changed_meanwhile_stops_
     assert len(rows_in(lake, table.key, "id")) == 24
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("all_by_spark")
 def test_a_full_load_and_changes_of_dms_without_a_header_are_applied_in_their_order(
     lake: Lake, spark: "SparkSession"

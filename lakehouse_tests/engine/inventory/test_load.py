@@ -287,7 +287,7 @@ def test_a_scan_holds_little_of_what_it_lists(tmp_path: Path) -> None:
         return most
 
     peak(1)
-    assert peak(60_000) < 1.3 * peak(30_000)
+    assert peak(40_000) < 1.3 * peak(20_000)
 
 
 def test_a_lake_is_reconciled_with_tables_inside_tables_declared_or_not(

@@ -116,7 +116,7 @@ def test_deletion_vectors_and_change_data_go_with_their_versions(
     assert rows(spark, uri) == before
 
 
-@pytest.mark.parametrize("reader", ["deltalake", "Spark"])
+@pytest.mark.parametrize("reader", ["deltalake", pytest.param("Spark", marks=pytest.mark.long)])
 def test_a_file_that_delta_would_keep_stays(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, reader: str
 ) -> None:

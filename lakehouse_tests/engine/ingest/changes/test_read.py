@@ -159,6 +159,7 @@ ENVELOPED: Sequence[tuple[object, str | None]] = [
 ]
 
 
+@pytest.mark.long
 def test_enveloped_events_of_mysql_are_ordered_by_file_number_and_position_and_all_that_is_none_is_told(
     lake: Lake, spark: "SparkSession"
 ) -> None:

@@ -260,6 +260,7 @@ def test_nothing_is_retried_while_a_batch_is_unfinished(lake: Lake, spark: "Spar
     assert retry(of(lake, spark), [GONE], dry_run=False).files == 1
 
 
+@pytest.mark.long
 def test_two_repeats_of_a_batch_at_once_add_an_entry_once(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
