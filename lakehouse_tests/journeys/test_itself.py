@@ -1,4 +1,4 @@
-"""The lake by itself: a real page, a real server, real flights, and nobody touching it. Bronze was loaded by hand once before.
+"""The lake by itself: a real page, a real server, real flights, and nobody touching it. Weather was loaded by hand once before.
 
 The replay lands once: work that ends costs the same on each machine, and a delivery a minute makes more of it on a slow one.
 
@@ -35,7 +35,7 @@ def world(
     world.ask("server", "start")
     world.ask("replay", "--hours", "8")
     # Weather, which begins at six, has the first of the two files that make its compaction due.
-    world.ask("materialize", "key:bronze/*")
+    world.ask("materialize", "bronze/weather")
     with world:
         yield world
     assert world.ask("server")["condition"] == "running"

@@ -16,5 +16,5 @@ def test_every_record_of_the_corpus_and_of_drawn_files_is_a_row_or_in_quarantine
     lake: Lake, spark: "SparkSession"
 ) -> None:
     random = Random(2026)
-    files = [*corpus(), *(draw(random, number) for number in range(300))]
+    files = [*corpus(), *(draw(random, number) for number in range(150))]
     assert differences(lake, spark, files) == []

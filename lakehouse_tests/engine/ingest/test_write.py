@@ -122,10 +122,15 @@ def test_a_compaction_upstream_changes_nothing_downstream(
     ]
 
 
-def test_a_run_killed_at_its_commit_leaves_each_row_once(lake: Lake, spark: "SparkSession") -> None:
+@pytest.mark.parametrize(
+    "moments", [("after",), pytest.param(("before", "after"), marks=pytest.mark.long)]
+)
+def test_a_run_killed_at_its_commit_leaves_each_row_once(
+    lake: Lake, spark: "SparkSession", moments: Sequence[str]
+) -> None:
     add_events(lake, event(1, 5, "planned"))
     _run(lake, spark, (states, copies))
-    for version, when in ((1, "before"), (2, "after")):
+    for version, when in enumerate(moments, start=1):
         add_events(lake, event(1, 5 + version, when), event(1 + version, 6, "planned"))
         steps = ((merge_rows, "merge_rows", states), (delta_writes, "write_frame", copies))
         for owner, name, table in steps:
@@ -141,12 +146,9 @@ def test_a_run_killed_at_its_commit_leaves_each_row_once(lake: Lake, spark: "Spa
                 == read.snapshot.version
                 == version
             )
-    assert rows_in(lake, states.key, "id", "state") == [
-        (1, "after"),
-        (2, "planned"),
-        (3, "planned"),
-    ]
-    every = [(1, "after"), (1, "before"), (1, "planned"), (2, "planned"), (3, "planned")]
+    others = [(1 + version, "planned") for version in range(1, len(moments) + 1)]
+    assert rows_in(lake, states.key, "id", "state") == [(1, "after"), *others]
+    every = [*((1, state) for state in sorted((*moments, "planned"))), *others]
     assert rows_in(lake, copies.key, "id", "state") == every
 
 
