@@ -68,7 +68,7 @@ AS_CSV = {
 @pytest.mark.parametrize(
     ("suffix", "as_file", "declared"),
     [
-        (".csv", as_csv, AS_CSV),
+        pytest.param(".csv", as_csv, AS_CSV, marks=pytest.mark.long),
         (".parquet", as_parquet, {"format": "parquet"}),
     ],
 )

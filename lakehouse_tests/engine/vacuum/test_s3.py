@@ -204,7 +204,8 @@ def test_a_fault_of_s3_is_tried_again_or_told_by_key_and_the_next_run_heals(
 
 
 @pytest.mark.parametrize(
-    ("mode", "is_at_most"), [("LITE", True), ("INVENTORY", True), ("FULL", False)]
+    ("mode", "is_at_most"),
+    [pytest.param("LITE", True, marks=pytest.mark.long), ("INVENTORY", True), ("FULL", False)],
 )
 def test_files_that_were_gone_before_make_the_count_an_upper_bound_where_nobody_listed_them(
     in_bucket: Lake, mode: str, is_at_most: bool
