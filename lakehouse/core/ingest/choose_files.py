@@ -35,9 +35,11 @@ from lakehouse.core.units import MINUTE_MS
 # The maximum number of files that a batch loads; files that are set aside do not count. A manifest
 # names each file, and every load reads the newest manifests, so they should be small.
 MAX_BATCH_FILES = 2_000
-# Spark itself reads a Parquet or CSV file of this size or more. A smaller one costs less if it is
-# read together with others.
+# Spark itself reads a Parquet, CSV or JSON file of this size or more. A smaller one costs less if
+# it is read together with others.
 SPARK_READS_FROM_BYTES = 1024 * 1024
+# The endings of text files that are not compressed.
+_PLAIN_TEXTS = (".csv", ".json", ".jsonl", ".ndjson")
 # The most bytes and files that Spark reads itself in one batch.
 _MAX_SPARK_BYTES = 16 * 1024**3
 _MAX_SPARK_FILES = 200
@@ -132,8 +134,9 @@ def may_be_loaded(name: str, table_key: str) -> bool:
 
 def may_be_by_spark(file: LandedFile, landing: Landing) -> bool:
     """Whether Spark reads the file itself, if its content allows it."""
-    is_plain = landing.encoding.lower() in UTF_8 and file.name.lower().endswith(".csv")
-    is_readable = landing.format == "parquet" or (landing.format == "csv" and is_plain)
+    is_plain = landing.encoding.lower() in UTF_8 and file.name.lower().endswith(_PLAIN_TEXTS)
+    is_text = landing.format == "csv" or (landing.format == "json" and landing.changes is None)
+    is_readable = landing.format == "parquet" or (is_text and is_plain)
     return is_readable and file.size_bytes >= SPARK_READS_FROM_BYTES
 
 

@@ -32,10 +32,10 @@ from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
 
 # Seconds of the years 1 to 9999.
-_FIRST_SECOND = -62_135_596_800
-_LAST_SECOND = 253_402_300_799
+FIRST_SECOND = -62_135_596_800
+LAST_SECOND = 253_402_300_799
 _LARGEST_DOUBLE = 1.7976931348623157e308
-_LARGEST_FLOAT = 3.4028234663852886e38
+LARGEST_FLOAT = 3.4028234663852886e38
 # A number whose exponent has four digits or more.
 _HUGE = re.compile(r"\s*[-+]?[\d.]+[eE][-+]?\d{4,}\s*")
 # Matches a line that may have a number with a huge exponent, perhaps written with an escape.
@@ -96,6 +96,16 @@ def has_misread_value(document: Mapping[str, Any], text: str, landing: Landing) 
     return _is_misread(checks.decimals, as_written, landing)
 
 
+def has_decimals(type_: str) -> bool:
+    """Whether a type contains a DECIMAL."""
+    return _DECIMAL_WORDS.search(type_) is not None
+
+
+def has_times(type_: str) -> bool:
+    """Whether a type contains a TIMESTAMP."""
+    return _TIME_WORDS.search(type_) is not None
+
+
 def _is_misread(checks: _ChecksByName, document: Mapping[str, Any], landing: Landing) -> bool:
     for row in _rows_of(document, landing):
         for name, is_exact in checks.items():
@@ -123,9 +133,9 @@ def _checks(schema: str | None) -> _Checks:
         kind = word[0].upper() if word else ""
         if kind in ("DECIMAL", "DEC", "NUMERIC"):
             decimals[name] = _is_exact_decimal
-        elif kind in ("STRUCT", "ARRAY", "MAP") and _DECIMAL_WORDS.search(type_):
+        elif kind in ("STRUCT", "ARRAY", "MAP") and has_decimals(type_):
             decimals[name] = _has_no_huge_number
-        if kind in ("STRUCT", "ARRAY", "MAP") and _TIME_WORDS.search(type_):
+        if kind in ("STRUCT", "ARRAY", "MAP") and has_times(type_):
             others[name] = _has_no_other_zone
         elif kind in _CHECK_OF:
             others[name] = _CHECK_OF[kind]
@@ -135,7 +145,7 @@ def _checks(schema: str | None) -> _Checks:
 def _is_exact_timestamp(value: Any) -> bool:
     if isinstance(value, str):
         return not (_NO_TIMESTAMP.match(value) or _OTHER_ZONE.match(value))
-    return not isinstance(value, int) or _FIRST_SECOND <= value <= _LAST_SECOND
+    return not isinstance(value, int) or FIRST_SECOND <= value <= LAST_SECOND
 
 
 def _is_exact_date(value: Any) -> bool:
@@ -183,7 +193,7 @@ def _is_exact_double(value: Any) -> bool:
 
 
 def _is_exact_float(value: Any) -> bool:
-    return not isinstance(value, int | float) or abs(value) <= _LARGEST_FLOAT
+    return not isinstance(value, int | float) or abs(value) <= LARGEST_FLOAT
 
 
 _CHECK_OF: dict[str, Callable[[Any], bool]] = {

@@ -41,14 +41,14 @@ _EVENT_FIELDS = (
 )
 _EVENT_FIELD_NAMES = frozenset(_EVENT_FIELDS.split())
 # Kinds of JSON numbers. A "large" number is a whole number that a DOUBLE may not hold exactly.
-_WHOLE = "whole"
+WHOLE = "whole"
 LARGE = "large"
 FRACTION = "fraction"
 _EXACT_IN_DOUBLE = 2**53
-_TYPES: dict[str, str] = {_WHOLE: "BIGINT", LARGE: "BIGINT", FRACTION: "DOUBLE"}
+_TYPES: dict[str, str] = {WHOLE: "BIGINT", LARGE: "BIGINT", FRACTION: "DOUBLE"}
 _WIDER: dict[frozenset[str], str] = {
-    frozenset((_WHOLE, LARGE)): LARGE,
-    frozenset((_WHOLE, FRACTION)): FRACTION,
+    frozenset((WHOLE, LARGE)): LARGE,
+    frozenset((WHOLE, FRACTION)): FRACTION,
 }
 
 
@@ -293,7 +293,7 @@ def _kind_of(value: object) -> str:
         case bool():
             return "BOOLEAN"
         case int() if -(2**63) <= value < 2**63:
-            return _WHOLE if abs(value) <= _EXACT_IN_DOUBLE else LARGE
+            return WHOLE if abs(value) <= _EXACT_IN_DOUBLE else LARGE
         case float() if isfinite(value):
             return FRACTION
         case _:

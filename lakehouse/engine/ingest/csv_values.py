@@ -26,12 +26,12 @@ _DOUBLE = rf"^\s*(?:{_NUMBER}(?:[eE][-+]?[0-9]+)?|[-+]?Inf(?:inity)?|NaN)\s*$"
 _DAY = r"[-+]?[0-9]{4,7}-[0-9]{1,2}-[0-9]{1,2}"
 _DECIMAL = rf"^{_NUMBER}(?:[eE][-+]?[0-9]{{1,3}})?$"
 # Digits grouped as in English. `1,234` without a point may be a fraction.
-_GROUPED = r"^[-+]?[0-9]{1,3}(?:,[0-9]{3})+\.[0-9]+$"
+GROUPED = r"^[-+]?[0-9]{1,3}(?:,[0-9]{3})+\.[0-9]+$"
 _CLOCK = r"[0-9]{1,2}(?::[0-9]{1,2}(?::[0-9]{1,2}(?:\.[0-9]*)?)?)?"
 # Swaps the decimal point and the commas between groups of digits.
 _SWAPPED = (",.", ".,")
 # The form of a text, by Spark's name of the type. For other types, only Spark's cast decides.
-_FORMS = {
+FORMS = {
     "byte": _WHOLE,
     "short": _WHOLE,
     "integer": _WHOLE,
@@ -98,9 +98,9 @@ def cast_text(text: "Column", field: "StructField") -> "Column":
     castable = text
     if kind == "decimal":
         without_commas = F.replace(text, F.lit(","))
-        is_grouped = F.contains(text, F.lit(",")) & text.rlike(_GROUPED)
+        is_grouped = F.contains(text, F.lit(",")) & text.rlike(GROUPED)
         castable = F.when(is_grouped, without_commas).otherwise(text)
-    form = _FORMS.get(kind)
+    form = FORMS.get(kind)
     if form is not None:
         castable = F.when(castable.rlike(form), castable)
     return castable.try_cast(field.dataType)

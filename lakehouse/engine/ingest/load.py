@@ -34,6 +34,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
+from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.ingest.batches import (
@@ -232,7 +233,7 @@ class LandingLoad:
     ) -> tuple[Batch, ParsedBatch]:
         """Parses a planned batch. Files that Spark cannot read are set aside in its manifest."""
         smaller, parsed, damaged = _parse_undamaged(session, batch, ledger, facts)
-        if not damaged:
+        if smaller == batch:
             return batch, parsed
         aside = [
             set_aside(file, damaged[file.name].problem or "", is_quarantined=True)
@@ -280,12 +281,10 @@ class LandingLoad:
         for name, entry in entries.items():
             if entry is not None and entry.is_taken:
                 loaded[name] = entry.as_loaded
-        # An `Overwrite` replaces columns as well as rows.
-        kept_columns = () if facts is None or is_overwrite else facts.snapshot.columns
         known_files = KnownFiles(
             loaded=loaded,
             columns=ledger.columns,
-            table_types={column.name: column.type for column in kept_columns},
+            table_types=_columns_of(table, facts),
             reads_whole=is_overwrite,
         )
         by_spark = _reads_of_spark(session, planned, known_files)
@@ -329,11 +328,23 @@ def _reads_of_spark(
     return reads_of_spark(session, batch, known)
 
 
+def _columns_of(table: Table, facts: TableFacts | None) -> dict[str, str]:
+    """The columns that a batch must fit, with their types. An `Overwrite` replaces all columns."""
+    if facts is None or isinstance(table.write, Overwrite):
+        return {}
+    return {column.name: column.type for column in facts.snapshot.columns}
+
+
 def _parse(
     session: TableSession, batch: Batch, ledger: Ledger, facts: TableFacts | None
-) -> ParsedBatch:
+) -> tuple[Batch, ParsedBatch]:
+    if files_of_spark(batch):
+        from lakehouse.engine.ingest.spark_files import with_new_columns
+
+        types = _columns_of(session.table, facts)
+        batch = with_new_columns(session, batch, ledger.columns, types)
     added = columns_in_force([*ledger.columns, *batch.columns], session.table.landing)
-    return parse_batch(session, batch, added, facts)
+    return batch, parse_batch(session, batch, added, facts)
 
 
 def _parse_undamaged(
@@ -346,7 +357,8 @@ def _parse_undamaged(
     damaged = dict[str, FileRead]()
     while True:
         try:
-            return batch, _parse(session, batch, ledger, facts), damaged
+            batch, parsed = _parse(session, batch, ledger, facts)
+            return batch, parsed, damaged
         except Exception as error:
             if not files_of_spark(batch):
                 raise

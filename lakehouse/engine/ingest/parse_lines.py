@@ -84,8 +84,8 @@ def parse_records(
 ) -> "DataFrame":
     """One row per record of `staged_lines`: its columns, origin and text, and why it is bad.
 
-    `lines` may also have the values of the records as the struct `PARSED` (`spark_parquet`), and
-    lack the column of undeclared fields if there are none.
+    `lines` may also have the values of the records as the struct `PARSED` (`spark_parquet`,
+    `spark_csv`), and lack the column of undeclared fields if there are none.
     The reason of a good record is null. A record is also bad if a column of `partition_by` has an
     empty string or Hive's word for null, because Delta stores both as null.
     Source: Delta protocol, "Partition Value Serialization"; delta-io/delta v4.4.0,
@@ -132,6 +132,18 @@ def no_lines(spark: "SparkSession") -> "DataFrame":
     return spark.createDataFrame([], STAGED_SCHEMA).withColumnsRenamed(_STAGED_NAMES)
 
 
+class JudgedLines(NamedTuple):
+    """Lines of a file that Spark reads itself (`spark_text`).
+
+    `columns` are selected from the `frame`. A line has a reason if one of the `problems`, each a
+    condition with a reason, is true.
+    """
+
+    frame: "DataFrame"
+    problems: "Sequence[tuple[Column, Column]]"
+    columns: "Sequence[Column]"
+
+
 class LineCounts(NamedTuple):
     """The number of rows, of bad records, and of rows with a value in the column `RESCUED`."""
 
@@ -157,8 +169,8 @@ def table_rows(lines: "DataFrame") -> "DataFrame":
 
 
 def failing_at_bad_records(lines: "DataFrame") -> "DataFrame":
-    """The parsed records; a statement that reads one with a reason fails."""
-    reason = F.col(REASON)
+    """The parsed records; a statement fails if one has a reason, or fields without a column."""
+    reason = F.coalesce(REASON, F.when(F.col(RESCUED).isNotNull(), "it has undeclared fields"))
     message = F.concat(F.lit("bad record: "), reason)
     failing = F.when(reason.isNotNull(), F.raise_error(message).cast("string"))
     return lines.withColumn(REASON, failing)

@@ -1,7 +1,7 @@
-"""Landed files that Spark reads itself, in place of this process: large Parquet and CSV files."""
+"""Large landed files that Spark reads itself, in place of this process."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import ModuleType
@@ -13,14 +13,20 @@ from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.batches import Batch, KnownFiles, LandedFile, files_of_spark
 from lakehouse.core.ingest.choose_files import may_be_by_spark
 from lakehouse.core.ingest.judge_read_file import FileRead
-from lakehouse.engine.ingest import spark_parquet, spark_text
+from lakehouse.core.ingest.undeclared import MOST_COLUMNS, RESCUED, AddedColumn, NewColumns
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.ingest import spark_json, spark_parquet, spark_text
+from lakehouse.engine.ingest.parse_lines import ORIGIN
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark.errors import causes_of, innermost_cause
+from lakehouse.engine.spark.temporary_confs import session_confs
 from lakehouse.engine.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+# With more undeclared fields in a batch, all of them are rescued: their names are data.
+_MOST_FIELDS = 5 * MOST_COLUMNS
 # Source: Spark 4.2.0, error-conditions.json, FAILED_READ_FILE
 _FAILED = re.compile(r"\[FAILED_READ_FILE\.(?!FILE_NOT_EXIST)\w+\][^\n]*? file (\S+)\.(?:\s|$)")
 
@@ -88,6 +94,29 @@ def spark_lines(session: TableSession, batch: Batch) -> "list[DataFrame]":
     if session.table.landing.format == "parquet":
         return spark_parquet.parquet_lines(session, batch)
     return spark_text.text_lines(session, batch)
+
+
+def with_new_columns(
+    session: TableSession,
+    batch: Batch,
+    known: Sequence[AddedColumn],
+    table_types: Mapping[str, str],
+) -> Batch:
+    """The batch with columns for undeclared fields of the JSON files that Spark reads.
+
+    `known` are the columns that earlier batches added; `table_types` as in `KnownFiles`.
+    """
+    landing = session.table.landing
+    if landing.format != "json" or landing.new_columns == "refuse" or not files_of_spark(batch):
+        return batch
+    columns = NewColumns(landing=landing, known=(*known, *batch.columns), table_types=table_types)
+    with session_confs(session.spark, spark_text.text_confs(landing)):
+        for lines in spark_lines(session, batch):
+            found = spark_json.kinds_of_others(lines, ORIGIN[0], _MOST_FIELDS)
+            are_rescued = landing.new_columns == "rescue" or len(found) == _MOST_FIELDS
+            for name, kind, file in found:
+                columns.see_types({RESCUED: "STRING"} if are_rescued else {name: kind}, file)
+    return replace(batch, columns=(*batch.columns, *columns.columns(now_ms())))
 
 
 def check_frozen(session: TableSession, batch: Batch) -> None:

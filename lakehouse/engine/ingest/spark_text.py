@@ -1,12 +1,12 @@
-"""Landed CSV files that Spark reads itself: their records never pass through this process.
+"""Landed CSV and JSON files that Spark reads itself: their records never pass through this process.
 
 1. This process reads the first bytes of a file: its header, if it has one.
 2. Spark counts the lines of each block of the file. If a line is not a whole record, because a
    quoted field has a line break or a quote is not closed, the file is staged like a small one, or
    it is set aside if it is too large for that.
-3. Executors read the blocks as lines. One expression per field casts its text, and one per line
-   gives the reason why the line cannot be loaded.
-4. `parse_lines` and the steps after it treat these rows like parsed staged records.
+3. Executors read the blocks as lines. Expressions give the values of each line, and the reason why
+   it cannot be loaded (`spark_csv`, `spark_json`).
+4. `parse_lines` and the steps after it treat these rows like staged records.
 
 **Safety properties** (tests in `test_spark_text.py`)
 - The number of lines is compared with the rows and rejected rows that Spark counts, before anything
@@ -25,37 +25,16 @@ from lakehouse.core.declaration.column_names import field_names
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, LandedFile, files_of_spark
-from lakehouse.core.ingest.csv_records import (
-    CsvFields,
-    csv_fields,
-    line_pattern,
-    records_with_header,
-)
+from lakehouse.core.ingest.csv_records import CsvFields
 from lakehouse.core.ingest.file_text import BYTE_ORDER_MARK, begins_with_other_mark, detect_format
 from lakehouse.core.ingest.judge_read_file import FileRead
-from lakehouse.core.ingest.records import MAX_RECORD_BYTES, MIB, NOT_UTF_8, UNFIT, Unreadable
-from lakehouse.engine.ingest.csv_values import (
-    cast_text,
-    castable_text,
-    csv_texts,
-    csv_types,
-    is_unfit,
-)
+from lakehouse.core.ingest.records import MAX_RECORD_BYTES, MIB, NOT_UTF_8, Unreadable
+from lakehouse.engine.ingest import spark_csv, spark_json
 from lakehouse.engine.ingest.frozen_files import KNOWN, METADATA, FrozenFiles, spark_path
-from lakehouse.engine.ingest.parse_lines import (
-    CORRUPT,
-    DIGEST,
-    FIELD_COUNT,
-    ORIGIN,
-    PARSED,
-    RAW,
-    REASON,
-)
-from lakehouse.engine.ingest.undeclared_columns import UNDECLARED
+from lakehouse.engine.ingest.parse_lines import DIGEST, ORIGIN, REASON
 from lakehouse.engine.lake import TableSession
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.frames import evaluated_once, literal_path, struct_once
-from lakehouse.engine.spark.statements import quote
 from lakehouse.engine.spark.temporary_confs import session_confs
 from lakehouse.engine.store import Store, StoredFile
 
@@ -66,19 +45,23 @@ if TYPE_CHECKING:
 _START_BYTES = 64 * 1024
 BLOCK_BYTES = 32 * MIB
 _ROW_OF_TASK = (1 << 33) - 1  # the bits of `monotonically_increasing_id` without the task
+_MARK = BYTE_ORDER_MARK.decode()
 _FILE = "_lakehouse_file"
 _ROW = "_lakehouse_row"
-_TEXTS = "_lakehouse_texts"
-_CASTABLE = "_lakehouse_castable"
+# As in Python, the last of several members with one name counts.
+_JSON_CONFS = {
+    "spark.sql.variant.allowDuplicateKeys": "true",
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+}
 
 
-def block_confs() -> dict[str, str]:
+def text_confs(landing: Landing) -> dict[str, str]:
     """Settings with which each task reads one block, which begins at a multiple of its size.
 
     Source: Spark 4.2.0, FilePartition.maxSplitBytes and getFilePartitions
     """
     names = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes")
-    return dict.fromkeys(names, str(BLOCK_BYTES))
+    return dict.fromkeys(names, str(BLOCK_BYTES)) | ({} if landing.records_are_csv else _JSON_CONFS)
 
 
 def read_by_spark(store: Store, path: str, file: LandedFile, landing: Landing) -> FileRead | None:
@@ -95,7 +78,8 @@ def read_by_spark(store: Store, path: str, file: LandedFile, landing: Landing) -
     except Unreadable as error:
         return FileRead(size_bytes=stored.size_bytes, digest="", problem=str(error))
     if fields is None:
-        return _left(file, landing, "it does not begin with a UTF-8 header on one line")
+        expected = "a UTF-8 header on one line" if landing.records_are_csv else "an object in UTF-8"
+        return _left(file, landing, f"it does not begin with {expected}")
     names = [name for name in fields.names if name not in field_names(landing.schema)]
     return FileRead(
         size_bytes=stored.size_bytes,
@@ -113,15 +97,16 @@ def counted(
 
     `None` if this process has to read a file, because a line is not a whole record.
     """
-    csv = session.table.landing.csv
+    landing = session.table.landing
     root = session.lake.settings.spark_root
     lines = session.spark.read.text([literal_path(f"{root}/{prefix}{file.name}") for file in files])
-    is_whole = ~F.contains("value", F.lit(csv.quote)) | F.rlike("value", F.lit(line_pattern(csv)))
-    is_whole &= F.octet_length("value") <= MAX_RECORD_BYTES
+    is_whole = F.octet_length("value") <= MAX_RECORD_BYTES
+    if landing.records_are_csv:
+        is_whole &= spark_csv.is_whole_record(landing.csv)
     counts = lines.groupBy("_metadata.file_path", "_metadata.file_block_start").agg(
-        F.count("*"), F.count_if(_is_record(session.table.landing)), F.count_if(~is_whole)
+        F.count("*"), F.count_if(_is_record(landing)), F.count_if(~is_whole)
     )
-    with session_confs(session.spark, block_confs()):
+    with session_confs(session.spark, text_confs(landing)):
         counts_by_path = defaultdict[str, dict[int, tuple[int, int, int]]](dict)
         for path, start, *numbers in counts.collect():
             counts_by_path[path][start // BLOCK_BYTES] = tuple(numbers)
@@ -130,7 +115,7 @@ def counted(
         blocks = counts_by_path[spark_path(f"{root}/{prefix}{file.name}")]
         if any(parts for _, _, parts in blocks.values()):
             why = "it has line breaks inside quotes, a quote that is not closed, or a huge record"
-            results[file.name] = _left(file, session.table.landing, why)
+            results[file.name] = _left(file, landing, why)
             continue
         read = reads[file.name]
         numbers = [blocks.get(place, (0, 0, 0))[:2] for place in range(max(blocks, default=-1) + 1)]
@@ -171,22 +156,18 @@ def text_lines(session: TableSession, batch: Batch) -> "list[DataFrame]":
 def _fields(start: bytes, landing: Landing) -> CsvFields | None:
     """The fields of a file that begins with `start`; `None` if Spark cannot read the file.
 
+    A JSON file counts as one without fields.
+
     Raises:
         Unreadable: the header is not accepted.
     """
     if detect_format(start) is not None or begins_with_other_mark(start):
         return None
     text = start.removeprefix(BYTE_ORDER_MARK)
-    try:
-        first = next(records_with_header(iter([text]), landing), None)
-    except Unreadable:
-        return None  # the record does not end in these bytes
-    if first is None or first.line != 1 or b"\n" in first.content or b"\r" in first.content:
-        return None
-    fields = csv_fields(first, landing)
-    has_mark = len(text) < len(start)
-    is_clear = len({name.lower() for name in fields.names}) == len(fields.names)
-    return fields if is_clear and (fields.has_header or not has_mark) else None
+    if landing.records_are_csv:
+        return spark_csv.fields_of_start(text, landing, has_mark=len(text) < len(start))
+    is_array = text.lstrip().startswith(b"[")
+    return None if is_array else CsvFields((), has_header=False)
 
 
 def _left(file: LandedFile, landing: Landing, why: str) -> FileRead | None:
@@ -247,104 +228,30 @@ def _lines(
     metadata = [F.col(f"_metadata.{name}").alias(name) for name in METADATA]
     file = struct_once([*metadata, frozen.known.alias(KNOWN)])
     landed = session.spark.read.text(paths).select("value", file.alias(_FILE), row.alias(_ROW))
-    start = F.col(f"{_FILE}.file_block_start")
     landed = landed.where(_is_record(landing))
+    start = F.col(f"{_FILE}.file_block_start")
     if fields.has_header:
         landed = landed.where((start > 0) | (F.col(_ROW) > 0))
-    # The corrupt record is the last field.
-    texts = csv_texts(F.col("value"), landing, [*fields.names], CORRUPT)
-    landed = landed.withColumn(_TEXTS, evaluated_once(texts))
-    landed, unfit = _with_values(landed, fields, landing)
+    if landing.records_are_csv:
+        judged = spark_csv.judged_lines(landed, fields, landing)
+    else:
+        is_marked = (start == 0) & (F.col(_ROW) == 0) & F.startswith("value", F.lit(_MARK))
+        text = F.when(is_marked, F.substr("value", F.lit(2))).otherwise(F.col("value"))
+        judged = spark_json.judged_lines(landed.withColumn("value", text), landing)
     frozen = frozen.within(_FILE)
     block = F.try_element_at(frozen.blocks, (start / F.lit(BLOCK_BYTES)).cast("int") + 1)
     other_block = F.raise_error(F.lit("a block has other lines than were counted")).cast("string")
-    is_corrupt = F.col(_TEXTS).isNull() | _text(CORRUPT).isNotNull()
-    reason = (
-        frozen.reason.when(~F.coalesce(F.col(_ROW) < block["count"], F.lit(False)), other_block)
-        .when(~F.is_valid_utf8("value"), NOT_UTF_8)
-        .when(is_corrupt, _why_corrupt(fields, landing))
+    reason = frozen.reason.when(
+        ~F.coalesce(F.col(_ROW) < block["count"], F.lit(False)), other_block
     )
-    for is_unfit_value in unfit:
-        reason = reason.when(is_unfit_value, UNFIT)
-    return landed.select(
-        PARSED,
+    reason = reason.when(~F.is_valid_utf8("value"), NOT_UTF_8)
+    for is_bad, why in judged.problems:
+        reason = reason.when(is_bad, why)
+    return judged.frame.select(
         frozen.path.alias(ORIGIN[0]),
         (block["first"] + F.col(_ROW)).alias(ORIGIN[1]),
         F.col(f"{_FILE}.file_modification_time").alias(ORIGIN[2]),
-        _raw(fields, landing, is_corrupt).alias(RAW),
-        *_undeclared(fields, landing),
         frozen.digest.alias(DIGEST),
         evaluated_once(reason).alias(REASON),
+        *judged.columns,
     )
-
-
-def _with_values(
-    landed: "DataFrame", fields: CsvFields, landing: Landing
-) -> "tuple[DataFrame, list[Column]]":
-    """Adds the values of the declared fields as `PARSED`; returns also whether each is unfit.
-
-    Each step is evaluated once, because the next one refers to it several times.
-    """
-    declared = csv_types(landed, landing)
-    given = [field for field in declared if field.name in fields.names]
-    castable = [castable_text(_text(each.name), each, landing).alias(each.name) for each in given]
-    landed = landed.withColumn(_CASTABLE, struct_once(castable))
-    values = list["Column"]()
-    unfit = list["Column"]()
-    for field in declared:
-        value = F.lit(None).cast(field.dataType.simpleString())
-        if field in given:
-            text = F.col(f"{_CASTABLE}.{quote(field.name)}")
-            value = cast_text(text, field)
-            parsed_value = F.col(f"{PARSED}.{quote(field.name)}")
-            unfit.append(is_unfit(text, parsed_value, field))
-        values.append(value.alias(field.name, metadata=field.metadata or None))
-    return landed.withColumn(PARSED, struct_once(values)), unfit
-
-
-def _undeclared(fields: CsvFields, landing: Landing) -> "list[Column]":
-    """The column of undeclared fields, if there are any."""
-    texts = [
-        F.nullif(_text(name), F.lit(landing.null_value or "")).alias(name)
-        for name in fields.names
-        if name not in field_names(landing.schema)
-    ]
-    others = F.nullif(F.to_json(F.struct(*texts)), F.lit("{}"))
-    return [others.alias(UNDECLARED)] if texts else []
-
-
-def _text(name: str) -> "Column":
-    return F.col(f"{_TEXTS}.{quote(name)}")
-
-
-def _why_corrupt(fields: CsvFields, landing: Landing) -> "Column":
-    """The reason for a line with more or fewer fields than its file."""
-    if not fields.has_header or fields.names == field_names(landing.schema):
-        return F.lit(f"{FIELD_COUNT}{len(fields.names)} declared")
-    mark = landing.csv.quote
-    outside_quotes = F.regexp_replace("value", F.lit(f"{mark}[^{mark}]*{mark}"), F.lit(""))
-    separators = F.regexp_count(outside_quotes, F.lit(f"[{landing.csv.delimiter}]"))
-    count = separators + F.lit(1)
-    number = F.when(count == 1, F.lit("1 field")).otherwise(F.concat(count, F.lit(" fields")))
-    header = f", but the header of its file has {len(fields.names)}"
-    return F.concat(F.lit("it has "), number, F.lit(header))
-
-
-def _raw(fields: CsvFields, landing: Landing, is_corrupt: "Column") -> "Column":
-    """The line, reduced to the declared fields in their order."""
-    line = F.make_valid_utf8("value")
-    declared = field_names(landing.schema)
-    if fields.names == declared:
-        return line
-    options = {
-        "sep": landing.csv.delimiter,
-        "quote": landing.csv.quote,
-        "escape": landing.csv.quote,
-        "nullValue": "",
-        "emptyValue": landing.csv.quote * 2,
-        "ignoreLeadingWhiteSpace": "false",
-        "ignoreTrailingWhiteSpace": "false",
-    }
-    null = F.lit(None).cast("string")
-    kept = [(_text(each) if each in fields.names else null).alias(each) for each in declared]
-    return F.when(is_corrupt, line).otherwise(F.to_csv(F.struct(*kept), options))

@@ -33,10 +33,10 @@ def confs_to_load(table: Table, batch: Batch, facts: TableFacts | None) -> Mappi
     confs = dict[str, str]()
     if files_of_spark(batch):
         # Imported here, because most batches have only small files.
-        from lakehouse.engine.ingest.spark_text import block_confs
+        from lakehouse.engine.ingest.spark_text import text_confs
 
         confs |= _HUGE_METHODS
-        confs |= block_confs() if table.landing.format == "csv" else {}
+        confs |= text_confs(table.landing) if table.landing.format != "parquet" else {}
     # No rows for the files, because their records are counted in `records`.
     read: list[Size] = [(0, sum(file.size_bytes for file in batch.files))]
     if facts is not None and table.landing.changes is not None:

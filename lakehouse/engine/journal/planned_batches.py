@@ -171,9 +171,10 @@ class PlannedBatches:
         self._manifests[batch.number] = batch
 
     def replace(self, batch: Batch) -> None:
-        """Rewrites the manifest of the newest batch, which was not loaded, with fewer files.
+        """Rewrites the manifest of the newest batch, which was not loaded.
 
-        The caller holds the table's lock. Files that are not named any more wait for later batches.
+        The batch has fewer files, or the same files and more columns. Files that are not named any
+        more wait for later batches. The caller holds the table's lock.
 
         Raises:
             Broken: the manifest is folded or not the newest; or the batch does not consist of some
@@ -193,7 +194,7 @@ class PlannedBatches:
         earlier_names = {file.name for file in earlier.files}
         set_aside = {each.name for each in batch.quarantined}
         is_explained = bool(names) or earlier_names <= set_aside
-        if not names < earlier_names or not is_explained:
+        if not names <= earlier_names or not is_explained:
             files = f"{len(names)} of its {count_of(len(earlier_names), 'file')}"
             raise Broken(f"{subject} again with {files}. The manifest was not changed")
         self._store.put(self._name(batch.number), encode_manifest(batch))

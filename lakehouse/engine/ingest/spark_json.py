@@ -1,0 +1,275 @@
+"""Judges lines of large JSON files in Spark.
+
+Each line is parsed into its top-level members. They show whether the line is one object, which
+fields are undeclared, and which values Spark would misread when it parses the line into columns
+(`core.ingest.json_values`).
+
+A number, object or array in a STRING field is stored as Spark spells a variant: without blanks,
+and without zeros at the end of a fraction.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Set
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from lakehouse.core.changes.json_members import TWO_NAMES
+from lakehouse.core.declaration.column_names import field_types, struct_types
+from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.ingest.json_values import (
+    FIRST_SECOND,
+    LARGEST_FLOAT,
+    LAST_SECOND,
+    ZONE,
+    has_decimals,
+    has_times,
+)
+from lakehouse.core.ingest.records import NOT_JSON, UNFIT, earlier_names
+from lakehouse.core.ingest.undeclared import FRACTION, LARGE, WHOLE
+from lakehouse.engine.ingest.csv_values import FORMS, GROUPED
+from lakehouse.engine.ingest.parse_lines import EVENT, RAW, JudgedLines
+from lakehouse.engine.ingest.undeclared_columns import UNDECLARED
+from lakehouse.engine.spark import functions as F  # noqa: N812
+from lakehouse.engine.spark.frames import evaluated_once
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_PARTS = "_lakehouse_parts"
+_MEMBERS = "_lakehouse_members"
+_PRESENT = "_lakehouse_present"
+_OTHERS = "_lakehouse_others"
+_STRICT = {
+    "mode": "PERMISSIVE",
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+}
+_MAP = "map<string,variant>"
+# A number whose exponent has four digits or more, as a whole text, and in a JSON text.
+_HUGE = r"[-+]?[0-9.]+[eE][-+]?[0-9]{4,}"
+_HUGE_TEXT = rf"^\s*{_HUGE}\s*$"
+_HUGE_NUMBER = rf"[:,\[]\s*{_HUGE}"
+_HUGE_IN_TEXT = rf'"\s*{_HUGE}\s*"'
+_OTHER_ZONE_IN_TEXT = (
+    r'"\s*[-+]?[0-9]{4,7}-[0-9]{1,2}-[0-9]{1,2}[T ][0-9:.\s]*'
+    rf'(?!{ZONE}\s*")[^0-9:.\s"]'
+)
+# A number that a variant may round, since it has an exponent or more than 38 digits.
+_ROUNDED_NUMBER = r"[:,\[]\s*-?(?:[0-9.]{18,}[eE]|[0-9.]{39,})"
+_EXACT_IN_DOUBLE = 2**53
+_LONGEST_DECIMAL = 1e38
+_NESTED = ("STRUCT", "ARRAY", "MAP")
+
+
+def judged_lines(lines: "DataFrame", landing: Landing) -> JudgedLines:
+    """Parses each line (`value`) into its members, and finds its problems."""
+    lines = _with_members(lines)
+    members = F.col(_MEMBERS)
+    problems = [(members.isNull(), F.lit(NOT_JSON))]
+    is_other_text = F.lit(False)
+    present_names = earlier_names(landing)
+    if present_names:
+        problems += _two_names(present_names)
+        lines = lines.withColumn(_PRESENT, evaluated_once(_renamed(present_names)))
+        members = F.col(_PRESENT)
+        is_other_text = _has_earlier_name(present_names)
+    types = dict(field_types(landing.schema))
+    problems += _misread(types, members)
+    is_text = {name for name, type_ in types.items() if type_.strip().upper().startswith("STRING")}
+    for name in sorted(is_text):
+        is_spelled = _is_spelled(F.try_element_at(members, F.lit(name)))
+        is_other_text |= is_spelled
+        problems.append((is_spelled & F.rlike("value", F.lit(_ROUNDED_NUMBER)), F.lit(UNFIT)))
+    others = _others(members, types, by_path=landing.new_columns == "refuse")
+    lines = lines.withColumn(_OTHERS, evaluated_once(others))
+    columns = [
+        F.make_valid_utf8("value").alias(RAW),
+        F.when(F.size(_OTHERS) > 0, F.to_json(_OTHERS)).alias(UNDECLARED),
+        F.when(is_other_text, _with_texts(members, is_text)).alias(EVENT),
+        F.col(_OTHERS),
+    ]
+    return JudgedLines(lines, problems, columns)
+
+
+def kinds_of_others(lines: "DataFrame", path: str, most: int) -> list[tuple[str, str, str]]:
+    """The undeclared fields of judged lines: name, kind (`NewColumns`), and the first file.
+
+    `path` is the column of the file. At most `most` of them, in the order of their files.
+    """
+    each = lines.select(path, F.explode(_OTHERS).alias("name", "value"))
+    value = F.col("value")
+    type_ = F.schema_of_variant(value)
+    number = F.abs(F.try_variant_get(value, "$", "double"))
+    is_exact = number <= _EXACT_IN_DOUBLE
+    is_whole_decimal = type_.rlike(r"^DECIMAL\((19|[23][0-9]),0\)")
+    kind = (
+        F.when(type_ == "BOOLEAN", "BOOLEAN")
+        .when(type_ == "BIGINT", F.when(is_exact, WHOLE).otherwise(LARGE))
+        .when(type_.startswith("DECIMAL") & ~is_whole_decimal, FRACTION)
+        .when((type_ == "DOUBLE") & (number < _LONGEST_DECIMAL), FRACTION)
+        .otherwise("STRING")
+    )
+    found = each.groupBy("name", kind.alias("kind")).agg(F.min(path).alias("file"))
+    return [tuple(row) for row in found.orderBy("file", "name", "kind").limit(most).collect()]
+
+
+def _with_members(lines: "DataFrame") -> "DataFrame":
+    """Adds the members of each line as a map; null if the line is not one object.
+
+    The line is parsed as the first of two elements of an array. The second one has a random name,
+    so no text after an object can stand for it.
+    """
+    mark = uuid4().hex
+    array = F.concat(F.lit("["), F.col("value"), F.lit(f',{{"{mark}":0}}]'))
+    parts = F.from_json(array, f"array<{_MAP}>", _STRICT)
+    lines = lines.withColumn(_PARTS, evaluated_once(F.when(F.is_valid_utf8("value"), parts)))
+    has_mark = F.map_contains_key(F.try_element_at(_PARTS, F.lit(2)), mark)
+    is_object = (F.size(_PARTS) == 2) & has_mark
+    # Of members with the same name, this keeps the last.
+    members = F.map_from_entries(F.map_entries(F.try_element_at(_PARTS, F.lit(1))))
+    return lines.withColumn(_MEMBERS, evaluated_once(F.when(is_object, members)))
+
+
+def _given(name: str) -> "Column":
+    """A member as it was sent; null if it is missing or null."""
+    value = F.try_element_at(_MEMBERS, F.lit(name))
+    return F.when(~F.is_variant_null(value), value)
+
+
+def _two_names(present_names: Mapping[str, str]) -> "list[tuple[Column, Column]]":
+    """Whether two names of a column have different values, with the reason."""
+    return [
+        (F.to_json(_given(old)) != F.to_json(_given(new)), F.lit(f"{TWO_NAMES}{old} and {new}"))
+        for old, new in present_names.items()
+    ]
+
+
+def _has_earlier_name(present_names: Mapping[str, str]) -> "Column":
+    names = F.array(*map(F.lit, present_names))
+    return F.arrays_overlap(F.map_keys(_MEMBERS), names)
+
+
+def _renamed(present_names: Mapping[str, str]) -> "Column":
+    """The members under their present names."""
+    values = dict[str, "Column"]()
+    for old, new in present_names.items():
+        values[new] = F.coalesce(values.get(new, _given(new)), _given(old))
+    names = [*present_names, *values]
+    kept = F.map_filter(_MEMBERS, lambda name, _: ~name.isin(*names))
+    given = F.map_from_arrays(F.array(*map(F.lit, values)), F.array(*values.values()))
+    renamed = F.map_concat(kept, given)
+    return F.when(_has_earlier_name(present_names), renamed).otherwise(F.col(_MEMBERS))
+
+
+def _text_of(value: "Column") -> "Column":
+    """The text of a string, or the JSON text of another value; null for null."""
+    return F.try_variant_get(value, "$", "string")
+
+
+def _is_string(value: "Column") -> "Column":
+    return F.schema_of_variant(value) == "STRING"
+
+
+def _is_spelled(value: "Column") -> "Column":
+    """Whether a value of a STRING field has several spellings: a fraction, object or array."""
+    may_be_other = _text_of(value).rlike(r"^[-0-9{\[IN]")
+    is_other = may_be_other & ~F.schema_of_variant(value).isin("STRING", "BIGINT")
+    return F.coalesce(is_other, F.lit(False))
+
+
+def _with_texts(members: "Column", names: Set[str]) -> "Column":
+    """The members as JSON, with the named ones as strings."""
+
+    def as_text(name: "Column", value: "Column") -> "Column":
+        return F.when(name.isin(*names), _text_of(value).cast("variant")).otherwise(value)
+
+    return F.to_json(F.transform_values(members, as_text) if names else members)
+
+
+def _others(members: "Column", types: Mapping[str, str], *, by_path: bool) -> "Column":
+    """The undeclared members that are not null, as a map.
+
+    Those of a declared STRUCT are below its name; with `by_path`, each has a name like `a.b`.
+    """
+    undeclared = F.map_filter(
+        members, lambda name, value: ~name.isin(*types) & ~F.is_variant_null(value)
+    )
+    parts = [undeclared]
+    for name, type_ in types.items():
+        inner_types = struct_types(type_)
+        if not inner_types:
+            continue
+        struct = F.try_variant_get(F.try_element_at(members, F.lit(name)), "$", _MAP)
+        inner = _others(struct, inner_types, by_path=by_path)
+        found = F.create_map(F.lit(name), F.to_variant_object(inner))
+        if by_path:
+            found = _with_path(inner, f"{name}.")
+        none = F.map_filter(members, lambda _name, _value: F.lit(False))
+        parts.append(F.when(F.size(inner) > 0, found).otherwise(none))
+    return F.map_concat(*parts) if len(parts) > 1 else undeclared
+
+
+def _with_path(members: "Column", path: str) -> "Column":
+    """The members with names that begin with a path."""
+    return F.transform_keys(members, lambda name, _value: F.concat(F.lit(path), name))
+
+
+def _misread(types: Mapping[str, str], members: "Column") -> "list[tuple[Column, Column]]":
+    """Whether Spark would load a value as a different value, or parse it for hours."""
+    problems = list["Column"]()
+    if any(map(has_decimals, types.values())):
+        problems.append(F.rlike("value", F.lit(_HUGE_NUMBER)))
+    for name, type_ in types.items():
+        value = F.try_element_at(members, F.lit(name))
+        word = re.match(r"\w*", type_.strip())
+        kind = word[0].upper() if word else ""
+        if kind in _NESTED:
+            if has_decimals(type_):
+                problems.append(_text_of(value).rlike(_HUGE_IN_TEXT))
+            if has_times(type_):
+                problems.append(_text_of(value).rlike(_OTHER_ZONE_IN_TEXT))
+        elif kind in _IS_MISREAD:
+            problems.append(_IS_MISREAD[kind](value))
+    return [(problem, F.lit(UNFIT)) for problem in problems]
+
+
+def _is_misread_decimal(value: "Column") -> "Column":
+    text = _text_of(value)
+    return (F.contains(text, F.lit(",")) & ~text.rlike(GROUPED)) | text.rlike(_HUGE_TEXT)
+
+
+def _is_misread_time(value: "Column") -> "Column":
+    text = _text_of(value)
+    # A number of seconds, unless it is a text.
+    is_second = text.try_cast("bigint").between(FIRST_SECOND, LAST_SECOND) & ~_is_string(value)
+    is_digits = text.rlike("^-?[0-9]+$")
+    return F.when(is_digits, ~F.coalesce(is_second, F.lit(False))).otherwise(
+        ~text.rlike(FORMS["timestamp"])
+    )
+
+
+def _is_misread_date(value: "Column") -> "Column":
+    return ~_text_of(value).rlike(FORMS["date"])
+
+
+def _is_misread_byte(value: "Column") -> "Column":
+    return ~_text_of(value).try_cast("bigint").between(-128, 127)
+
+
+def _is_misread_double(value: "Column") -> "Column":
+    return _text_of(value).isin("Infinity", "-Infinity") & ~_is_string(value)
+
+
+def _is_misread_float(value: "Column") -> "Column":
+    is_large = F.abs(_text_of(value).try_cast("double")) > LARGEST_FLOAT
+    return is_large & ~_is_string(value)
+
+
+_IS_MISREAD: "Mapping[str, Callable[[Column], Column]]" = {
+    **dict.fromkeys(("DECIMAL", "DEC", "NUMERIC"), _is_misread_decimal),
+    **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ"), _is_misread_time),
+    "DATE": _is_misread_date,
+    **dict.fromkeys(("TINYINT", "BYTE"), _is_misread_byte),
+    "DOUBLE": _is_misread_double,
+    **dict.fromkeys(("FLOAT", "REAL"), _is_misread_float),
+}
