@@ -6,6 +6,7 @@ Which files a batch takes is decided before, in `choose_files.py`.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.batches import Batch, KnownFile, LandedFile, SetAside, set_aside
 from lakehouse.core.ingest.choose_files import BatchPlan, describe_change
 
@@ -33,6 +34,21 @@ class FileRead:
     has_header: bool = False
     undeclared: Mapping[str, str] = field(default_factory=dict[str, str])
     blocks: tuple[tuple[int, int], ...] = ()
+
+
+def read_by_this_process(file: LandedFile, landing: Landing, why: str) -> FileRead | None:
+    """`None`: this process reads the file, or a problem if it is too large for that.
+
+    `why` is the reason why Spark cannot read it.
+    """
+    limit = landing.max_file_bytes
+    if file.size_bytes <= limit:
+        return None
+    problem = (
+        f"it has more than {limit} bytes (Landing.max_file_bytes), so only Spark may read it, and "
+        f"{why}"
+    )
+    return FileRead(size_bytes=file.size_bytes, digest="", problem=problem)
 
 
 def judge_file(

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -12,13 +11,14 @@ from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.batches import Batch, KnownFiles, LandedFile, files_of_spark
 from lakehouse.core.ingest.choose_files import may_be_by_spark
-from lakehouse.core.ingest.judge_read_file import FileRead
+from lakehouse.core.ingest.judge_read_file import FileRead, read_by_this_process
 from lakehouse.core.ingest.undeclared import MOST_COLUMNS, RESCUED, AddedColumn, NewColumns
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.ingest import spark_json, spark_parquet, spark_text
 from lakehouse.engine.ingest.parse_lines import ORIGIN
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark.errors import causes_of, innermost_cause
+from lakehouse.engine.spark.frames import literal_path
 from lakehouse.engine.spark.temporary_confs import session_confs
 from lakehouse.engine.store import Store
 
@@ -43,7 +43,12 @@ def reads_of_spark(
             session, batch, files_of_spark(batch), _module(session.table.landing).planned_read
         )
     landing = session.table.landing
-    read_by_spark = partial(_module(landing).read_by_spark, landing=landing)
+
+    def read_by_spark(store: Store, path: str, file: LandedFile) -> FileRead | None:
+        if _is_refused_by_hadoop(f"{session.lake.settings.spark_root}/{path}"):
+            return read_by_this_process(file, landing, "Hadoop cannot read a name with a colon")
+        return _module(landing).read_by_spark(store, path, file, landing)
+
     candidates = [file for file in batch.files if may_be_by_spark(file, landing)]
     reads = _each(session, batch, candidates, read_by_spark)
     found = {name: read for name, read in reads.items() if read is not None}
@@ -57,6 +62,12 @@ def reads_of_spark(
         elif loaded.digest == read.digest or read.size_bytes > landing.max_file_bytes:
             judged[name] = replace(read, record_count=0, by_spark=False)
     return {**gone, **judged}
+
+
+def _is_refused_by_hadoop(path: str) -> bool:
+    """Whether Hadoop refuses a colon in the path: on disk, or if Spark takes it for a pattern."""
+    name = path.partition("://")[2] or path
+    return ":" in name and (path.startswith("/") or literal_path(path) != path)
 
 
 def _each(

@@ -30,7 +30,7 @@ from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, LandedFile, files_of_spark
 from lakehouse.core.ingest.file_text import content_digest
-from lakehouse.core.ingest.judge_read_file import FileRead
+from lakehouse.core.ingest.judge_read_file import FileRead, read_by_this_process
 from lakehouse.core.ingest.records import NOT_UTF_8, UNFIT, earlier_names
 from lakehouse.core.ingest.undeclared import FRACTION, LARGE
 from lakehouse.engine.ingest.csv_values import cast_text, csv_types, is_unfit
@@ -190,13 +190,7 @@ def read_by_spark(store: Store, path: str, file: LandedFile, landing: Landing) -
                 by_spark=True,
                 undeclared=_undeclared_kinds(footer, landing),
             )
-    if file.size_bytes <= landing.max_file_bytes:
-        return None
-    why = (
-        f"it has more than {landing.max_file_bytes} bytes (Landing.max_file_bytes), so only Spark "
-        f"may read it, and {problem}"
-    )
-    return FileRead(size_bytes=file.size_bytes, digest="", problem=why)
+    return read_by_this_process(file, landing, problem)
 
 
 def planned_read(store: Store, path: str, file: LandedFile) -> FileRead:

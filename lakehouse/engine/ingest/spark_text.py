@@ -27,7 +27,7 @@ from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, LandedFile, files_of_spark
 from lakehouse.core.ingest.csv_records import CsvFields
 from lakehouse.core.ingest.file_text import BYTE_ORDER_MARK, begins_with_other_mark, detect_format
-from lakehouse.core.ingest.judge_read_file import FileRead
+from lakehouse.core.ingest.judge_read_file import FileRead, read_by_this_process
 from lakehouse.core.ingest.records import MAX_RECORD_BYTES, MIB, NOT_UTF_8, Unreadable
 from lakehouse.engine.ingest import spark_csv, spark_json
 from lakehouse.engine.ingest.frozen_files import KNOWN, METADATA, FrozenFiles, spark_path
@@ -79,7 +79,7 @@ def read_by_spark(store: Store, path: str, file: LandedFile, landing: Landing) -
         return FileRead(size_bytes=stored.size_bytes, digest="", problem=str(error))
     if fields is None:
         expected = "a UTF-8 header on one line" if landing.records_are_csv else "an object in UTF-8"
-        return _left(file, landing, f"it does not begin with {expected}")
+        return read_by_this_process(file, landing, f"it does not begin with {expected}")
     names = [name for name in fields.names if name not in field_names(landing.schema)]
     return FileRead(
         size_bytes=stored.size_bytes,
@@ -115,7 +115,7 @@ def counted(
         blocks = counts_by_path[spark_path(f"{root}/{prefix}{file.name}")]
         if any(parts for _, _, parts in blocks.values()):
             why = "it has line breaks inside quotes, a quote that is not closed, or a huge record"
-            results[file.name] = _left(file, landing, why)
+            results[file.name] = read_by_this_process(file, landing, why)
             continue
         read = reads[file.name]
         numbers = [blocks.get(place, (0, 0, 0))[:2] for place in range(max(blocks, default=-1) + 1)]
@@ -168,17 +168,6 @@ def _fields(start: bytes, landing: Landing) -> CsvFields | None:
         return spark_csv.fields_of_start(text, landing, has_mark=len(text) < len(start))
     is_array = text.lstrip().startswith(b"[")
     return None if is_array else CsvFields((), has_header=False)
-
-
-def _left(file: LandedFile, landing: Landing, why: str) -> FileRead | None:
-    """The result for a file that only this process may read: a problem if the file is too large."""
-    if file.size_bytes <= landing.max_file_bytes:
-        return None
-    problem = (
-        f"it has more than {landing.max_file_bytes} bytes (Landing.max_file_bytes), so only Spark "
-        f"may read it, and {why}"
-    )
-    return FileRead(size_bytes=file.size_bytes, digest="", problem=problem)
 
 
 def _is_record(landing: Landing) -> "Column":
