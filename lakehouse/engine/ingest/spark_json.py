@@ -9,8 +9,8 @@ and without zeros at the end of a fraction.
 """
 
 import re
-from collections.abc import Callable, Mapping, Set
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from lakehouse.core.changes.json_members import TWO_NAMES
@@ -30,7 +30,8 @@ from lakehouse.engine.ingest.csv_values import FORMS, GROUPED
 from lakehouse.engine.ingest.parse_lines import EVENT, RAW, JudgedLines
 from lakehouse.engine.ingest.undeclared_columns import UNDECLARED
 from lakehouse.engine.spark import functions as F  # noqa: N812
-from lakehouse.engine.spark.frames import evaluated_once
+from lakehouse.engine.spark.frames import evaluated_once, struct_once
+from lakehouse.engine.spark.statements import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 _PARTS = "_lakehouse_parts"
 _MEMBERS = "_lakehouse_members"
 _PRESENT = "_lakehouse_present"
+_TEXTS = "_lakehouse_texts"
+_IS_OTHER_TEXT = "_lakehouse_is_other_text"
 _OTHERS = "_lakehouse_others"
 _STRICT = {
     "mode": "PERMISSIVE",
@@ -59,6 +62,20 @@ _ROUNDED_NUMBER = r"[:,\[]\s*-?(?:[0-9.]{18,}[eE]|[0-9.]{39,})"
 _EXACT_IN_DOUBLE = 2**53
 _LONGEST_DECIMAL = 1e38
 _NESTED = ("STRUCT", "ARRAY", "MAP")
+# Spark refuses each value of another type.
+_UNCHECKED = ("BOOLEAN", "SMALLINT", "SHORT", "INT", "INTEGER", "BIGINT", "LONG")
+
+
+class _Field(NamedTuple):
+    """A declared field: its value, null if it is missing, and the value as a text."""
+
+    value: "Column"
+    text: "Column"
+
+    @property
+    def is_string(self) -> "Column":
+        """Whether the value is a JSON string."""
+        return F.schema_of_variant(self.value) == "STRING"
 
 
 def judged_lines(lines: "DataFrame", landing: Landing) -> JudgedLines:
@@ -74,18 +91,20 @@ def judged_lines(lines: "DataFrame", landing: Landing) -> JudgedLines:
         members = F.col(_PRESENT)
         is_other_text = _has_earlier_name(present_names)
     types = dict(field_types(landing.schema))
-    problems += _misread(types, members)
-    is_text = {name for name, type_ in types.items() if type_.strip().upper().startswith("STRING")}
-    for name in sorted(is_text):
-        is_spelled = _is_spelled(F.try_element_at(members, F.lit(name)))
-        is_other_text |= is_spelled
-        problems.append((is_spelled & F.rlike("value", F.lit(_ROUNDED_NUMBER)), F.lit(UNFIT)))
+    lines, fields = _with_fields(lines, members, types)
+    problems += _misread(types, fields)
+    is_text = [name for name, type_ in types.items() if _kind(type_) == "STRING"]
+    for name in is_text:
+        is_other_text |= _is_spelled(fields[name])
     others = _others(members, types, by_path=landing.new_columns == "refuse")
+    lines = lines.withColumn(_IS_OTHER_TEXT, evaluated_once(is_other_text))
     lines = lines.withColumn(_OTHERS, evaluated_once(others))
+    is_rounded = F.col(_IS_OTHER_TEXT) & F.rlike("value", F.lit(_ROUNDED_NUMBER))
+    problems.append((is_rounded, F.lit(UNFIT)))
     columns = [
         F.make_valid_utf8("value").alias(RAW),
-        F.when(F.size(_OTHERS) > 0, F.to_json(_OTHERS)).alias(UNDECLARED),
-        F.when(is_other_text, _with_texts(members, is_text)).alias(EVENT),
+        F.to_json(_OTHERS).alias(UNDECLARED),
+        F.when(F.col(_IS_OTHER_TEXT), _with_texts(members, is_text)).alias(EVENT),
         F.col(_OTHERS),
     ]
     return JudgedLines(lines, problems, columns)
@@ -161,23 +180,39 @@ def _renamed(present_names: Mapping[str, str]) -> "Column":
     return F.when(_has_earlier_name(present_names), renamed).otherwise(F.col(_MEMBERS))
 
 
+def _with_fields(
+    lines: "DataFrame", members: "Column", types: Mapping[str, str]
+) -> "tuple[DataFrame, dict[str, _Field]]":
+    """Adds the texts of the checked members, each evaluated once, because checks repeat them."""
+    fields = dict[str, _Field]()
+    texts = list["Column"]()
+    for name, type_ in types.items():
+        if _kind(type_) not in _UNCHECKED:
+            value = F.try_element_at(members, F.lit(name))
+            texts.append(_text_of(value).alias(name))
+            fields[name] = _Field(value, F.col(f"{_TEXTS}.{quote(name)}"))
+    return lines.withColumn(_TEXTS, struct_once(texts)), fields
+
+
+def _kind(type_: str) -> str:
+    """The first word of a type, in upper case."""
+    word = re.match(r"\w*", type_.strip())
+    return word[0].upper() if word else ""
+
+
 def _text_of(value: "Column") -> "Column":
     """The text of a string, or the JSON text of another value; null for null."""
     return F.try_variant_get(value, "$", "string")
 
 
-def _is_string(value: "Column") -> "Column":
-    return F.schema_of_variant(value) == "STRING"
-
-
-def _is_spelled(value: "Column") -> "Column":
+def _is_spelled(field: _Field) -> "Column":
     """Whether a value of a STRING field has several spellings: a fraction, object or array."""
-    may_be_other = _text_of(value).rlike(r"^[-0-9{\[IN]")
-    is_other = may_be_other & ~F.schema_of_variant(value).isin("STRING", "BIGINT")
+    may_be_other = field.text.rlike(r"^[-0-9{\[IN]")
+    is_other = may_be_other & ~F.schema_of_variant(field.value).isin("STRING", "BIGINT")
     return F.coalesce(is_other, F.lit(False))
 
 
-def _with_texts(members: "Column", names: Set[str]) -> "Column":
+def _with_texts(members: "Column", names: Sequence[str]) -> "Column":
     """The members as JSON, with the named ones as strings."""
 
     def as_text(name: "Column", value: "Column") -> "Column":
@@ -187,14 +222,16 @@ def _with_texts(members: "Column", names: Set[str]) -> "Column":
 
 
 def _others(members: "Column", types: Mapping[str, str], *, by_path: bool) -> "Column":
-    """The undeclared members that are not null, as a map.
+    """The undeclared members that are not null, as a map; null if there are none.
 
     Those of a declared STRUCT are below its name; with `by_path`, each has a name like `a.b`.
     """
+    names = F.array(*map(F.lit, types))
+    may_be_others = F.size(F.array_except(F.map_keys(members), names)) > 0
     undeclared = F.map_filter(
         members, lambda name, value: ~name.isin(*types) & ~F.is_variant_null(value)
     )
-    parts = [undeclared]
+    parts = [F.when(may_be_others, undeclared)]
     for name, type_ in types.items():
         inner_types = struct_types(type_)
         if not inner_types:
@@ -204,9 +241,10 @@ def _others(members: "Column", types: Mapping[str, str], *, by_path: bool) -> "C
         found = F.create_map(F.lit(name), F.to_variant_object(inner))
         if by_path:
             found = _with_path(inner, f"{name}.")
-        none = F.map_filter(members, lambda _name, _value: F.lit(False))
-        parts.append(F.when(F.size(inner) > 0, found).otherwise(none))
-    return F.map_concat(*parts) if len(parts) > 1 else undeclared
+        parts.append(F.when(inner.isNotNull(), found))
+    entries = [F.coalesce(F.map_entries(part), F.array()) for part in parts]
+    joined = F.map_from_entries(F.concat(*entries)) if len(parts) > 1 else parts[0]
+    return F.when(F.size(joined) > 0, joined)
 
 
 def _with_path(members: "Column", path: str) -> "Column":
@@ -214,58 +252,56 @@ def _with_path(members: "Column", path: str) -> "Column":
     return F.transform_keys(members, lambda name, _value: F.concat(F.lit(path), name))
 
 
-def _misread(types: Mapping[str, str], members: "Column") -> "list[tuple[Column, Column]]":
+def _misread(
+    types: Mapping[str, str], fields: Mapping[str, _Field]
+) -> "list[tuple[Column, Column]]":
     """Whether Spark would load a value as a different value, or parse it for hours."""
     problems = list["Column"]()
     if any(map(has_decimals, types.values())):
         problems.append(F.rlike("value", F.lit(_HUGE_NUMBER)))
-    for name, type_ in types.items():
-        value = F.try_element_at(members, F.lit(name))
-        word = re.match(r"\w*", type_.strip())
-        kind = word[0].upper() if word else ""
+    for name, field in fields.items():
+        type_ = types[name]
+        kind = _kind(type_)
         if kind in _NESTED:
             if has_decimals(type_):
-                problems.append(_text_of(value).rlike(_HUGE_IN_TEXT))
+                problems.append(field.text.rlike(_HUGE_IN_TEXT))
             if has_times(type_):
-                problems.append(_text_of(value).rlike(_OTHER_ZONE_IN_TEXT))
+                problems.append(field.text.rlike(_OTHER_ZONE_IN_TEXT))
         elif kind in _IS_MISREAD:
-            problems.append(_IS_MISREAD[kind](value))
+            problems.append(_IS_MISREAD[kind](field))
     return [(problem, F.lit(UNFIT)) for problem in problems]
 
 
-def _is_misread_decimal(value: "Column") -> "Column":
-    text = _text_of(value)
-    return (F.contains(text, F.lit(",")) & ~text.rlike(GROUPED)) | text.rlike(_HUGE_TEXT)
+def _is_misread_decimal(field: _Field) -> "Column":
+    is_grouped = F.contains(field.text, F.lit(",")) & ~field.text.rlike(GROUPED)
+    is_huge = F.contains(F.lower(field.text), F.lit("e")) & field.text.rlike(_HUGE_TEXT)
+    return is_grouped | is_huge
 
 
-def _is_misread_time(value: "Column") -> "Column":
-    text = _text_of(value)
+def _is_misread_time(field: _Field) -> "Column":
     # A number of seconds, unless it is a text.
-    is_second = text.try_cast("bigint").between(FIRST_SECOND, LAST_SECOND) & ~_is_string(value)
-    is_digits = text.rlike("^-?[0-9]+$")
-    return F.when(is_digits, ~F.coalesce(is_second, F.lit(False))).otherwise(
-        ~text.rlike(FORMS["timestamp"])
-    )
+    is_second = field.text.try_cast("bigint").between(FIRST_SECOND, LAST_SECOND) & ~field.is_string
+    is_number = F.coalesce(is_second, F.lit(False))
+    return ~field.text.rlike(FORMS["timestamp"]) & ~(field.text.rlike("^-?[0-9]+$") & is_number)
 
 
-def _is_misread_date(value: "Column") -> "Column":
-    return ~_text_of(value).rlike(FORMS["date"])
+def _is_misread_date(field: _Field) -> "Column":
+    return ~field.text.rlike(FORMS["date"])
 
 
-def _is_misread_byte(value: "Column") -> "Column":
-    return ~_text_of(value).try_cast("bigint").between(-128, 127)
+def _is_misread_byte(field: _Field) -> "Column":
+    return ~field.text.try_cast("bigint").between(-128, 127)
 
 
-def _is_misread_double(value: "Column") -> "Column":
-    return _text_of(value).isin("Infinity", "-Infinity") & ~_is_string(value)
+def _is_misread_double(field: _Field) -> "Column":
+    return field.text.isin("Infinity", "-Infinity") & ~field.is_string
 
 
-def _is_misread_float(value: "Column") -> "Column":
-    is_large = F.abs(_text_of(value).try_cast("double")) > LARGEST_FLOAT
-    return is_large & ~_is_string(value)
+def _is_misread_float(field: _Field) -> "Column":
+    return (F.abs(field.text.try_cast("double")) > LARGEST_FLOAT) & ~field.is_string
 
 
-_IS_MISREAD: "Mapping[str, Callable[[Column], Column]]" = {
+_IS_MISREAD: Mapping[str, "Callable[[_Field], Column]"] = {
     **dict.fromkeys(("DECIMAL", "DEC", "NUMERIC"), _is_misread_decimal),
     **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ"), _is_misread_time),
     "DATE": _is_misread_date,
