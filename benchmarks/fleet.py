@@ -30,7 +30,7 @@ from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.core.settings import parse_settings
 from lakehouse.defs.compaction_sensor import SWEEP_MS, TICK_SECONDS_ON_S3, compaction_sensor
 from lakehouse.defs.keys import table_key
-from lakehouse.defs.metadata.table import state_metadata
+from lakehouse.defs.metadata import state_metadata
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake

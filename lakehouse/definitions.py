@@ -78,7 +78,7 @@ def define(settings: Settings, selection: Sequence[Table] | None = None) -> dg.D
             records_asset(settings),
             inventory_asset(tables, lake),
             chargeback_asset(tables, lake),
-            report_asset(lambda: (lake, tables), after=[inventory_key(lake)]),
+            report_asset(lambda: (lake, tables)),
         ]
     return dg.Definitions(
         assets=assets,

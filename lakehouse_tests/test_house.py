@@ -68,7 +68,7 @@ DOORS: dict[str, tuple[str, ...] | None] = {
             ".retain",
             ".defs.run_ownership",
             ".defs.failures",
-            ".defs.rebuild",
+            ".defs.table_assets",
             ".cli",
         ),
         *("click", "rich", "dagster"),
@@ -112,9 +112,9 @@ PRINTERS = {
     "secho": (),
     "stdout.write": (),
     "stderr.write": (),
-    "MetadataValue.md": ("defs/metadata/markdown.py",),
+    "MetadataValue.md": ("defs/markdown.py",),
     "MarkdownMetadataValue": (),
-    "Markdown": ("defs/metadata/markdown.py",),
+    "Markdown": ("defs/markdown.py",),
 }
 # The brackets keep this file from breaking its own rule.
 PLACES = re.compile(r"(?<![\w.-])/(?:[r]oot|[U]sers|[w]ork)/|--(?:extra-)?[i]ndex-url")

@@ -7,7 +7,7 @@
 
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -23,7 +23,6 @@ from dagster._core.execution.plan.objects import ErrorSource
 from lakehouse.cli.output import console, tell
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
-from lakehouse.core.evolution.rebuild import RebuildOutcome
 from lakehouse.core.settings import Settings
 from lakehouse.core.text import printable
 from lakehouse.defs.failures import ONCE_TAG
@@ -73,20 +72,13 @@ class Recorder:
         self._instance = instance
         self._defs = defs
 
-    def report_rebuild(self, table: Table, lake: Lake, outcome: RebuildOutcome) -> None:
-        """Records a rebuild, which is not a Dagster run, on the page of its table."""
-        from lakehouse.defs.rebuild import rebuild_event
+    def report_change(self, table: Table, lake: Lake, sentence: str, *, has_new_rows: bool) -> None:
+        """Records a rebuild or a restore, which is not a Dagster run, on its table's page."""
+        from lakehouse.defs.table_assets import change_event
 
         with _no_warnings():
-            self._instance.report_runless_asset_event(rebuild_event(table, lake, outcome))
-
-    def report_restore(self, table: Table, lake: Lake, sentence: str) -> None:
-        """Records a restore from the archive, which is not a Dagster run, on its table's page."""
-        from lakehouse.defs.rebuild import restore_event
-
-        with _no_warnings():
-            if event := restore_event(table, lake, sentence):
-                self._instance.report_runless_asset_event(event)
+            event = change_event(table, lake, sentence, has_new_rows=has_new_rows)
+            self._instance.report_runless_asset_event(event)
 
     def select(self, text: str) -> set[str]:
         """The keys (`layer/name`) in a Dagster asset selection; empty if `text` is not valid."""
@@ -152,15 +144,17 @@ def open_recorder(settings: Settings, tables: Iterable[Table] | None = None) -> 
         yield Recorder(instance, defs)
 
 
-def report_change(settings: Settings, change: str, report: Callable[[Recorder], None]) -> None:
+def report_change(
+    lake: Lake, table: Table, change: str, sentence: str, *, has_new_rows: bool = False
+) -> None:
     """Reports a change that was already made. A failure to report it is printed, not raised."""
     try:
-        with open_recorder(settings) as recorder:
-            report(recorder)
+        with open_recorder(lake.settings) as recorder:
+            recorder.report_change(table, lake, sentence, has_new_rows=has_new_rows)
     except Exception as error:
         tell(
-            f"{change}, but Dagster did not record it ({type(error).__name__}: {error}). The next "
-            "run of the table records its state"
+            f"{table.key} is {change}, but Dagster did not record it ({type(error).__name__}:"
+            f" {error}). The next run of the table records its state"
         )
 
 
@@ -222,7 +216,7 @@ def _step(key: str) -> str:
 
 def _outcome_sentence(metadata: Mapping[str, Any]) -> str:
     if "lakehouse/rows_written" not in metadata:
-        return str(metadata.get("lakehouse/outcome", metadata.get("lakehouse/plan", "done")))
+        return str(metadata.get("lakehouse/outcome", "done"))
     rows = metadata["lakehouse/rows_written"]
     seconds = metadata["lakehouse/seconds"]
     return f"{rows:,} rows in {seconds:.1f} s; {metadata['lakehouse/outcome']}"

@@ -3,14 +3,11 @@
 A compaction changes no row. If a compaction materialized its table, Dagster would consider the rows
 changed, and would update all downstream tables. So each compaction has its own asset. It reports
 the table's new counts as an observation of the table, and the results of the table's checks.
-
-A compaction asset depends on no other asset. Otherwise, Dagster would show "Unsynced" after each
-write, although there may be nothing to merge. Its metadata names the table instead.
 """
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import dagster as dg
 
@@ -26,15 +23,15 @@ from lakehouse.core.scheduling.skip_reasons import closed_window
 from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.fleet_from_events import REFUSED
 from lakehouse.defs.health import report_checks
-from lakehouse.defs.keys import compaction_key, pool_of, table_key
-from lakehouse.defs.metadata.runs import compaction_metadata
-from lakehouse.defs.metadata.table import table_metadata
+from lakehouse.defs.keys import compaction_key, table_key
+from lakehouse.defs.metadata import compaction_metadata, table_metadata
 from lakehouse.defs.resources import LazyPySparkResource, open_session
 from lakehouse.defs.run_ownership import (
     asked_by_person,
     machine_tag,
     process_tag,
 )
+from lakehouse.defs.upkeep import upkeep_options
 from lakehouse.engine.adoption.find_tables import is_table
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.current_skip_reasons import hold_now, refuse_held
@@ -58,14 +55,7 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
     """
 
     @dg.asset(
-        key=compaction_key(table),
-        metadata={"lakehouse/table": dg.MetadataValue.asset(table_key(table))},
-        op_tags={"dagster/priority": "-1"},  # after the writes of the same run
-        output_required=False,
-        group_name="compaction",
-        kinds={"deltalake", "pyspark"},
-        pool=pool_of(table),
-        required_resource_keys={resource},
+        **upkeep_options("compaction", table, resource=resource),
         description=f"Merges the small files of {table.key}. Changes no row, so downstream tables"
         " are not updated.",
     )
@@ -107,7 +97,7 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
                 context.log.warning(f"{table.key}: {sentence}")
         yield dg.MaterializeResult(metadata=compaction_metadata(outcome))
 
-    return compaction
+    return cast("dg.AssetsDefinition", compaction)
 
 
 def refuse_closed_window(table: Table, tags: Mapping[str, str], *, now_ms: int) -> None:

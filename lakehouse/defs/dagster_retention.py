@@ -30,7 +30,7 @@ from sqlalchemy import delete, func, select
 from lakehouse.core.settings import Settings
 from lakehouse.core.units import DAY_MS, HOUR_MS
 from lakehouse.defs.failures import errors_for_dagster
-from lakehouse.defs.upkeep_times import RECORDS_CRON
+from lakehouse.defs.upkeep import RECORDS_CRON
 from lakehouse.engine.clock import now_ms
 
 RECORDS_KEY = dg.AssetKey(["maintenance", "records"])

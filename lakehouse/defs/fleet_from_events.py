@@ -33,8 +33,8 @@ from lakehouse.defs.dagster_records import (
     recent_runs,
     runs_in_flight,
 )
-from lakehouse.defs.metadata.markdown import markdown_table, markdown_value
-from lakehouse.defs.metadata.table import Metadata, sensed_state
+from lakehouse.defs.markdown import markdown_table, markdown_value
+from lakehouse.defs.metadata import Metadata, sensed_state
 from lakehouse.defs.run_ownership import read_tag, repeated_by_person
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.current_skip_reasons import without_spark

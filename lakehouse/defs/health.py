@@ -1,6 +1,6 @@
 """The checks of a table. They run after a write, after upkeep that changed it, and on request.
 
-The result of `health` is made in `defs.metadata.table`, next to the metadata with the same facts.
+The result of `health` is made in `defs.metadata`, next to the metadata with the same facts.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ from lakehouse.core.text import count_of
 from lakehouse.defs.dagster_records import runs_in_flight
 from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.keys import table_key
-from lakehouse.defs.metadata.table import health_result
+from lakehouse.defs.metadata import health_result
 from lakehouse.engine.compaction.current_skip_reasons import breaker_of
 from lakehouse.engine.delta_log.missing_data_files import UnreadableFiles, unreadable_files
 from lakehouse.engine.evolution.compare import compare_without_spark
@@ -110,7 +110,7 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
         return tuple(CheckResult(name=name, ok=True, sentence=sentence) for name in names)
     known = assessed
     judges: dict[str, Callable[[], CheckResult]] = {
-        "health": lambda: health_result(table, lake, known),
+        "health": lambda: health_result(table, known),
         "readable": lambda: _readable(lake, known.facts.snapshot, unreadable),
         "small_files": lambda: _small_files(known.health),
         "log_debt": lambda: _log_debt(known.health),

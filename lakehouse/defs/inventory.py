@@ -5,12 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from lakehouse.core.check_result import CheckResult
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.undeclared_tables import undeclared_among, undeclared_sentence
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.inventory.checks import CHECKS
 from lakehouse.core.inventory.objects import MAX_AGE_HOURS
@@ -18,11 +19,13 @@ from lakehouse.defs.dagster_records import run_ids_in_flight
 from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.health import check_fields
 from lakehouse.defs.keys import inventory_key, table_key
-from lakehouse.defs.metadata.inventory import inventory_metadata
-from lakehouse.defs.upkeep_times import NIGHTLY_CRON
+from lakehouse.defs.upkeep import NIGHTLY_CRON
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import TimeBudget
+
+if TYPE_CHECKING:
+    from lakehouse.engine.inventory.load import InventoryOutcome
 
 # Seconds between two ticks. AWS delivers one report a day. On S3, a tick costs two or three
 # listings; on a disk, nothing.
@@ -81,15 +84,31 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
                 yield dg.AssetCheckResult(asset_key=key, **check_fields(refused))
                 raise
         results = judge(lake, outcome, now_ms=now_ms())
-        yield dg.MaterializeResult(
-            asset_key=key, metadata=inventory_metadata(outcome, tables, now_ms=now_ms())
-        )
+        yield dg.MaterializeResult(asset_key=key, metadata=_metadata(outcome, tables))
         for result in results:
             if not result.ok:
                 context.log.warning(f"{result.name}: {result.sentence}")
             yield dg.AssetCheckResult(asset_key=key, **check_fields(result))
 
     return inventory
+
+
+def _metadata(outcome: "InventoryOutcome", declared: Sequence[Table]) -> dict[str, Any]:
+    """The totals of an inventory, and undeclared tables with what to do about them."""
+    found = outcome.reconciliation.tables
+    undeclared = undeclared_among([table.table for table in found], declared)
+    metadata: dict[str, Any] = {
+        "lakehouse/report": outcome.inventory.name,
+        "lakehouse/objects": outcome.inventory.object_count,
+        "lakehouse/size_bytes": outcome.inventory.size_bytes,
+        "lakehouse/rows_loaded": outcome.newly_loaded,
+        "lakehouse/seconds": round(outcome.seconds, 3),
+        "lakehouse/version": outcome.version,
+        "lakehouse/missing_files": sum(len(table.missing) for table in found),
+    }
+    if undeclared:
+        metadata["lakehouse/not_declared"] = undeclared_sentence(undeclared)
+    return metadata
 
 
 def daily_and_once_soon(tables: Sequence[Table]) -> dg.AutomationCondition[Any]:

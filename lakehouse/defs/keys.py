@@ -1,5 +1,7 @@
 """Dagster's names for a table, its upkeep and its inputs: asset keys and pools."""
 
+from functools import partial
+
 import dagster as dg
 
 from lakehouse.core.declaration.adopted import Adopted
@@ -15,29 +17,16 @@ def table_key(table: Table) -> dg.AssetKey:
     return dg.AssetKey(table.asset_key.split("/"))
 
 
-def compaction_key(table: Table) -> dg.AssetKey:
-    """The asset key of a table's compaction: compaction, layer, name."""
-    return dg.AssetKey(["compaction", *table.key.split("/")])
+def upkeep_key(operation: str, table: Table) -> dg.AssetKey:
+    """The asset key of an upkeep operation on a table: operation, layer, name."""
+    return dg.AssetKey([operation, *table.key.split("/")])
 
 
-def vacuum_key(table: Table) -> dg.AssetKey:
-    """The asset key of a table's vacuum: vacuum, layer, name."""
-    return dg.AssetKey(["vacuum", *table.key.split("/")])
-
-
-def tiers_key(table: Table) -> dg.AssetKey:
-    """The asset key of the tags of a table's removed files: tiers, layer, name."""
-    return dg.AssetKey(["tiers", *table.key.split("/")])
-
-
-def archive_key(table: Table) -> dg.AssetKey:
-    """The asset key of a table's archive: archive, layer, name."""
-    return dg.AssetKey(["archive", *table.key.split("/")])
-
-
-def ttl_key(table: Table) -> dg.AssetKey:
-    """The asset key of a table's TTL: ttl, layer, name."""
-    return dg.AssetKey(["ttl", *table.key.split("/")])
+compaction_key = partial(upkeep_key, "compaction")
+vacuum_key = partial(upkeep_key, "vacuum")
+tiers_key = partial(upkeep_key, "tiers")
+archive_key = partial(upkeep_key, "archive")
+ttl_key = partial(upkeep_key, "ttl")
 
 
 def landing_key(landing: Landing) -> dg.AssetKey:

@@ -14,7 +14,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.text import count_of
 from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.keys import report_key
-from lakehouse.defs.upkeep_times import REPORT_CRON
+from lakehouse.defs.upkeep import REPORT_CRON, by_clock
 from lakehouse.engine.lake import Lake
 
 
@@ -22,23 +22,20 @@ def report_asset(
     load_lake: Callable[[], tuple[Lake, Sequence[Table]]],
     *,
     name: str = "daily",
-    after: Sequence[dg.AssetKey] = (),
 ) -> dg.AssetsDefinition:
     """The asset that writes the page of a lake.
 
-    The asset runs every morning. The first run starts earlier, as soon as all assets in `after`
-    exist. `load_lake` returns the lake and its tables. It is called in a run, never while
-    definitions are loaded.
+    The asset runs every morning. `load_lake` returns the lake and its tables. It is called in a
+    run, never while definitions are loaded.
     """
     key = report_key(name)
 
     @dg.asset(
         key=key,
-        deps=after,
         group_name="report",
         kinds={"html"},
         pool="_".join(key.path),
-        automation_condition=_every_morning(after),
+        automation_condition=by_clock(REPORT_CRON),
         description="Writes one HTML page, as `lakehouse report` does: what needs attention, the "
         "state of all tables, which compactions ran and why, and what the tables cost.",
     )
@@ -83,14 +80,3 @@ def _failed_checks(context: dg.AssetExecutionContext) -> list[tuple[str, str]]:
             if record.evaluation is not None and not record.evaluation.passed
         ]
     return []
-
-
-def _every_morning(after: Sequence[dg.AssetKey]) -> dg.AutomationCondition[Any]:
-    """Requests a run every morning, and the first run as soon as all assets in `after` exist."""
-    condition = dg.AutomationCondition
-    morning = condition.cron_tick_passed(REPORT_CRON)
-    if not after:
-        return morning & ~condition.in_progress()
-    handled = condition.newly_requested() | condition.newly_updated()
-    first = (condition.missing() & ~condition.any_deps_missing()).newly_true().since(handled)
-    return (morning | first) & ~condition.in_progress()

@@ -18,8 +18,7 @@ from lakehouse.defs.dagster_records import tag_as_read_nothing
 from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.health import hand_on
 from lakehouse.defs.keys import landing_key, pool_of, table_key
-from lakehouse.defs.metadata.runs import write_metadata
-from lakehouse.defs.metadata.table import declared_metadata, table_metadata
+from lakehouse.defs.metadata import declared_metadata, table_metadata, write_metadata
 from lakehouse.defs.resources import LazyPySparkResource, open_session
 from lakehouse.engine.ingest.transform_code import transform_code
 from lakehouse.engine.lake import Lake, TableSession
@@ -29,6 +28,7 @@ from lakehouse.engine.table_health import assess
 _NAMED = 100
 # Source: dagster 1.13, dagster/_core/definitions/data_version.py
 _CODE_VERSION = "dagster/code_version"
+DATA_VERSION = "dagster/data_version"
 # The times at which an asset whose run failed is requested again.
 _RETRY_CRON = "*/30 * * * *"
 
@@ -183,6 +183,22 @@ def data_version(facts: TableFacts) -> str:
     if not changes:
         return facts.snapshot.table_id
     return f"{changes[-1].version}@{changes[-1].committed_ms}"
+
+
+def change_event(
+    table: Table, lake: Lake, sentence: str, *, has_new_rows: bool
+) -> dg.AssetMaterialization | dg.AssetObservation:
+    """A materialization, which updates downstream tables; without new rows, an observation."""
+    facts = lake.facts(table.key)
+    assert facts is not None
+    metadata = {
+        **table_metadata(table, assess(lake, table, facts)),
+        "lakehouse/outcome": sentence,
+    }
+    if not has_new_rows:
+        return dg.AssetObservation(table_key(table), metadata=metadata)
+    tags = {DATA_VERSION: data_version(facts)}
+    return dg.AssetMaterialization(table_key(table), metadata=metadata, tags=tags)
 
 
 def code_tags(outcome: WriteOutcome) -> dict[str, str]:

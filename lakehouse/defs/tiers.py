@@ -1,14 +1,13 @@
 """One asset per table on S3 with `Vacuum(tiers=True)`: tags removed files once a day."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import dagster as dg
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.defs.failures import errors_for_dagster
-from lakehouse.defs.keys import pool_of, table_key, tiers_key
-from lakehouse.defs.upkeep_times import NIGHTLY_CRON
+from lakehouse.defs.upkeep import NIGHTLY_CRON, by_clock, upkeep_options
 from lakehouse.engine.lake import Lake
 
 
@@ -18,14 +17,8 @@ def tiers_asset(
     """The daily asset that tags a table's removed files. `load_lake` is called in a run."""
 
     @dg.asset(
-        key=tiers_key(table),
-        metadata={"lakehouse/table": dg.MetadataValue.asset(table_key(table))},
-        group_name="vacuum",
-        kinds={"deltalake", "s3"},
-        pool=pool_of(table),
-        output_required=False,
-        automation_condition=dg.AutomationCondition.cron_tick_passed(NIGHTLY_CRON)
-        & ~dg.AutomationCondition.in_progress(),
+        **{**upkeep_options("tiers", table), "required_resource_keys": set()},
+        automation_condition=by_clock(NIGHTLY_CRON),
         description=f"Tags the removed files that {table.key} keeps for more than a month. A "
         "lifecycle rule of the bucket moves them to cheaper storage classes.",
     )
@@ -47,4 +40,4 @@ def tiers_asset(
         }
         return dg.MaterializeResult(metadata=metadata)
 
-    return tiers
+    return cast("dg.AssetsDefinition", tiers)

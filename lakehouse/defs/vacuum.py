@@ -4,12 +4,12 @@ A new inventory requests the vacuums of all tables in one run, except those that
 `Vacuum(after_compaction=True)`, a compaction also requests the vacuum of its table. A vacuum asset
 depends only on the inventory (`maintain` has none, and uses a cron) and, with `after_compaction`,
 on the compaction. A dependency on the table would make Dagster show "Unsynced" after each write
-(see `compaction.py`).
+(see `upkeep.py`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import dagster as dg
 
@@ -18,9 +18,10 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.journal_records import FAILED_NAMED, VacuumRecord
 from lakehouse.core.text import count_of
 from lakehouse.defs.failures import errors_for_dagster
-from lakehouse.defs.keys import compaction_key, inventory_key, pool_of, table_key, vacuum_key
-from lakehouse.defs.metadata.runs import vacuum_metadata
+from lakehouse.defs.keys import compaction_key, inventory_key, vacuum_key
+from lakehouse.defs.metadata import operation_metadata
 from lakehouse.defs.resources import open_session
+from lakehouse.defs.upkeep import by_clock, upkeep_options
 from lakehouse.engine.compaction.current_skip_reasons import refuse_upkeep
 from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake
@@ -68,15 +69,11 @@ def vacuum_asset(
         triggers.append(compaction_key(table))
 
     @dg.asset(
-        key=vacuum_key(table),
+        **{
+            **upkeep_options("vacuum", table, resource=resource),
+            "op_tags": {"dagster/priority": "-2"},  # after the compactions of the same run
+        },
         deps=triggers,
-        metadata={"lakehouse/table": dg.MetadataValue.asset(table_key(table))},
-        op_tags={"dagster/priority": "-2"},  # after the writes and compactions of the same run
-        group_name="vacuum",
-        kinds={"deltalake", "pyspark"},
-        pool=pool_of(table),
-        output_required=False,
-        required_resource_keys={resource},
         automation_condition=_when(triggers, cron) if table.vacuum.mode == "automatic" else None,
         description=f"Deletes the files that no version of {table.key} within its retention needs. "
         "Does not change any rows.",
@@ -93,10 +90,10 @@ def vacuum_asset(
             yield _deleted(table, _last_vacuum(lake, table))
             return
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
-        yield dg.MaterializeResult(metadata=vacuum_metadata(outcome, table.prices))
+        yield dg.MaterializeResult(metadata=operation_metadata("vacuum", outcome))
         yield _deleted(table, outcome.record)
 
-    return vacuum
+    return cast("dg.AssetsDefinition", vacuum)
 
 
 def _vacuumed(
@@ -185,10 +182,7 @@ def _when(triggers: Sequence[dg.AssetKey], cron: str) -> dg.AutomationCondition[
     follows = eager.allow(dg.AssetSelection.assets(*triggers)).with_label("follows_triggers")
     if not cron:
         return follows
-    tick = dg.AutomationCondition.cron_tick_passed(cron) & ~dg.AutomationCondition.in_progress()
-    if not triggers:
-        return tick
-    return tick | follows
+    return by_clock(cron) | follows if triggers else by_clock(cron)
 
 
 def _check_spec(table: Table) -> dg.AssetCheckSpec:

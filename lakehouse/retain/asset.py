@@ -13,11 +13,9 @@ import dagster as dg
 from lakehouse.core.declaration.table import Table
 from lakehouse.defs.compaction import report_table
 from lakehouse.defs.failures import errors_for_dagster
-from lakehouse.defs.keys import archive_key, pool_of, table_key, ttl_key
-from lakehouse.defs.metadata.runs import figures_table
-from lakehouse.defs.metadata.table import Metadata
+from lakehouse.defs.metadata import operation_metadata
 from lakehouse.defs.resources import open_session
-from lakehouse.defs.upkeep_times import ARCHIVE_CRON, TTL_CRON
+from lakehouse.defs.upkeep import ARCHIVE_CRON, TTL_CRON, by_clock, upkeep_options
 from lakehouse.defs.vacuum import skip_reason
 from lakehouse.engine.lake import Lake
 
@@ -58,10 +56,9 @@ def archive_asset(
     )
 
     @dg.asset(
-        key=archive_key(table),
         description=description,
-        automation_condition=_daily(ARCHIVE_CRON),
-        **_options(table, resource, group="archive"),
+        automation_condition=by_clock(ARCHIVE_CRON),
+        **upkeep_options("archive", table, resource=resource),
     )
     def archive(
         context: dg.AssetExecutionContext, config: ArchiveConfig
@@ -86,10 +83,9 @@ def ttl_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.Assets
     """The asset that deletes a table's expired rows."""
 
     @dg.asset(
-        key=ttl_key(table),
         description=f"Deletes the expired rows of {table.key}. Downstream tables keep their rows.",
-        automation_condition=_daily(TTL_CRON),
-        **_options(table, resource, group="ttl"),
+        automation_condition=by_clock(TTL_CRON),
+        **upkeep_options("ttl", table, resource=resource),
     )
     def ttl(
         context: dg.AssetExecutionContext, config: TtlConfig
@@ -101,23 +97,6 @@ def ttl_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.Assets
         yield from _run(context, lake, table, run, anyway=config.anyway)
 
     return cast("dg.AssetsDefinition", ttl)
-
-
-def _daily(cron: str) -> dg.AutomationCondition[Any]:
-    condition = dg.AutomationCondition
-    return condition.cron_tick_passed(cron) & ~condition.in_progress()
-
-
-def _options(table: Table, resource: str, *, group: str) -> dict[str, Any]:
-    return {
-        "metadata": {"lakehouse/table": dg.MetadataValue.asset(table_key(table))},
-        "op_tags": {"dagster/priority": "-1"},  # after the writes, before the vacuums
-        "group_name": group,
-        "kinds": {"deltalake", "pyspark"},
-        "pool": pool_of(table),
-        "output_required": False,
-        "required_resource_keys": {resource},
-    }
 
 
 def _run(
@@ -145,17 +124,4 @@ def _run(
     if facts is not None:
         report_table(context, table, lake, facts)
     context.log.info(f"{table.key}: {outcome.plan.sentence}")
-    yield dg.MaterializeResult(metadata=_metadata(operation, outcome))
-
-
-def _metadata(operation: str, outcome: "Outcome") -> Metadata:
-    plan = outcome.plan
-    metadata: Metadata = {
-        "lakehouse/outcome": plan.sentence,
-        "lakehouse/reason": plan.reason.name,
-        "lakehouse/account": figures_table(outcome.figures),
-        f"lakehouse/{operation}": dg.MetadataValue.json(outcome.as_json()),
-    }
-    if plan.notes:
-        metadata["lakehouse/notes"] = "\n".join(plan.notes)
-    return metadata
+    yield dg.MaterializeResult(metadata=operation_metadata(operation, outcome))

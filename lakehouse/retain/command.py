@@ -149,6 +149,7 @@ def restore_command(table: str, partitions: tuple[str, ...], dry_run: bool, as_j
     The rows leave the archive. Downstream tables do not read them again. With --dry-run, shows what
     the archive has, and until when.
     """
+    from lakehouse.cli.dagster_runs import report_change
     from lakehouse.engine.spark.open_session import connect
     from lakehouse.retain.run.read import restore_plan, run_restore
 
@@ -162,7 +163,7 @@ def restore_command(table: str, partitions: tuple[str, ...], dry_run: bool, as_j
             session = TableSession(lake=lake, spark=connect(lake.settings), table=declared_table)
             plan, version, seconds = run_restore(session, chosen)
         document = {**plan.as_json(), "version_after": version, "seconds": round(seconds, 3)}
-        _report(context, declared_table.key, plan.sentence)
+        report_change(lake, declared_table, "restored", plan.sentence)
     if as_json:
         write_json(document)
         return
@@ -170,15 +171,3 @@ def restore_command(table: str, partitions: tuple[str, ...], dry_run: bool, as_j
     show(f"{plan.table}: {plan.sentence}")
     if "version_after" in document:
         show(f"{plan.table}: done in version {document['version_after']}")
-
-
-def _report(context: LakeContext, key: str, sentence: str) -> None:
-    """Reports the restore to Dagster, on the table's page."""
-    from lakehouse.cli.dagster_runs import report_change
-
-    table = context.tables[key]
-    report_change(
-        context.lake.settings,
-        f"archived rows of {key} are restored",
-        lambda recorder: recorder.report_restore(table, context.lake, sentence),
-    )

@@ -3,23 +3,18 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import dagster as dg
 import pytest
 
 from lakehouse.cli import dagster_runs
-from lakehouse.cli.commands.rebuild import report_to_dagster
 from lakehouse.cli.context import LakeContext
 from lakehouse.cli.dagster_runs import AssetRun, Recorder
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
-from lakehouse.core.evolution.rebuild import RebuildOutcome
 from lakehouse.core.settings import parse_settings
 from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.engine.lake import open_lake
-from lakehouse.retain.command import _report
 from lakehouse_tests.cli.conftest import Terminal
 from lakehouse_tests.defs.example import orders
 
@@ -123,7 +118,7 @@ def test_what_a_run_tells_of_an_asset_that_was_not_asked_for_is_said_and_is_no_r
 ) -> None:
     @dg.asset(key=["bronze", "written"])
     def written(context: dg.AssetExecutionContext) -> None:
-        told = {"lakehouse/plan": "2 files merge"}
+        told = {"lakehouse/outcome": "2 files merge"}
         context.log_event(
             dg.AssetMaterialization(dg.AssetKey(["compaction", "bronze", "written"]), metadata=told)
         )
@@ -142,12 +137,9 @@ def test_a_change_that_is_made_is_no_failure_if_dagster_cannot_be_opened(
 
     monkeypatch.setattr(dagster_runs, "open_recorder", closed)
     opened = LakeContext(lake=open_lake(parse_settings({}, base=tmp_path)), tables={})
-    report_to_dagster(opened, orders, cast("RebuildOutcome", None))
-    _report(replace(opened, tables={orders.key: orders}), orders.key, "3 rows")
+    dagster_runs.report_change(opened.lake, orders, "restored", "3 rows")
     event = "but Dagster did not record it (OSError: the disk is full)"
-    lines = capsys.readouterr().err
-    assert f"bronze/orders was rebuilt, {event}" in lines
-    assert f"archived rows of bronze/orders are restored, {event}" in lines
+    assert f"bronze/orders is restored, {event}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [("materialize",), ("compact", "bronze/orders")])

@@ -15,7 +15,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.journal_records import CompactionTry
 from lakehouse.defs.health import check_names, health_check, judge, report_checks
 from lakehouse.defs.keys import table_key
-from lakehouse.defs.metadata.table import table_metadata
+from lakehouse.defs.metadata import table_metadata
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake

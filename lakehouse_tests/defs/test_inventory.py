@@ -161,11 +161,7 @@ def test_the_asset_scans_and_judges(lake: Lake, instance: dg.DagsterInstance) ->
     all_pass = dict.fromkeys(("complete", "fresh", "plausible", "readable", "missing"), True)
     assert first.success and results(first) == all_pass
     told = metadata(first)
-    assert (
-        told["bytes_live"] == 16
-        and told["bytes_unclaimed"] == 9
-        and told["objects"] == told["rows_loaded"] > 4
-    )
+    assert told["objects"] == told["rows_loaded"] > 4
     assert told["not_declared"].startswith("bronze/orders[x] is in the lake but not declared, so")
 
     lake.store.delete(["bronze/orders/a"])

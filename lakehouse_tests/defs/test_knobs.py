@@ -19,7 +19,7 @@ from lakehouse.core.journal_records import CompactionTry
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.defs.compaction_sensor import compaction_sensor
 from lakehouse.defs.keys import compaction_key, table_key
-from lakehouse.defs.metadata.table import table_metadata
+from lakehouse.defs.metadata import table_metadata
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake

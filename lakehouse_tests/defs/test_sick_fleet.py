@@ -17,7 +17,7 @@ from lakehouse.defs.compaction import compaction_asset
 from lakehouse.defs.compaction_sensor import compaction_sensor
 from lakehouse.defs.health import health_check
 from lakehouse.defs.keys import compaction_key, table_key
-from lakehouse.defs.metadata.table import table_metadata
+from lakehouse.defs.metadata import table_metadata
 from lakehouse.defs.resources import spark_resource
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.current_skip_reasons import hold_now

@@ -238,7 +238,7 @@ def test_after_each_write_the_files_fall_in_the_same_run(
     assert (
         told["predicted_files_removed"],
         told["actual_files_removed"],
-        told["rows_verified"],
+        told["compaction"]["rows_verified"],
     ) == (3, 3, 3)
     assert newest_facts(instance, [orders])[orders.key].values["lakehouse/state"][
         "last_compaction_ms"

@@ -142,12 +142,7 @@ def test_a_vacuum_that_may_not_delete_fails_its_check_and_the_command(
     document = told.metadata["lakehouse/vacuum"].value
     [noted] = vacuum_records(lake.store, orders.key)
     assert check.passed == noted.is_complete == deleted
-    assert (
-        told.metadata["lakehouse/failed"].value
-        == document["failed_files"]
-        == document["spared_files"]
-        == len(failed)
-    )
+    assert document["failed_files"] == document["spared_files"] == len(failed)
     assert (
         len(noted.failed)
         == len(document["failed"])
@@ -201,7 +196,7 @@ def test_nothing_runs_by_itself_unless_the_declaration_says_so(lake: Lake, mode:
 def test_nothing_to_delete_takes_no_spark(lake: Lake, instance: dg.DagsterInstance) -> None:
     [told] = told_by(vacuumed(lake, instance))
     assert (
-        told.metadata["lakehouse/files"].value,
+        told.metadata["lakehouse/predicted_files"].value,
         told.metadata["lakehouse/actual_files"].value,
     ) == (0, 0)
     [past] = vacuum_records(lake.store, orders.key)

@@ -76,8 +76,5 @@ def report_to_dagster(context: LakeContext, table: Table, outcome: RebuildOutcom
     """Reports the rebuild to Dagster, on the table's page."""
     from lakehouse.cli.dagster_runs import report_change
 
-    report_change(
-        context.lake.settings,
-        f"{table.key} was rebuilt",
-        lambda recorder: recorder.report_rebuild(table, context.lake, outcome),
-    )
+    has_new_rows = outcome.plan.rows != "same"
+    report_change(context.lake, table, "rebuilt", outcome.sentence, has_new_rows=has_new_rows)

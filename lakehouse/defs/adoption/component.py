@@ -10,7 +10,7 @@ from lakehouse.core.declaration.gone import GONE
 from lakehouse.core.declaration.knobs import declared_as
 from lakehouse.core.errors import Refused
 from lakehouse.defs.adoption.maintain import maintain
-from lakehouse.defs.upkeep_times import NIGHTLY_CRON
+from lakehouse.defs.upkeep import NIGHTLY_CRON
 
 
 class MaintainedTablesScaffolder(dg.Scaffolder[Any]):

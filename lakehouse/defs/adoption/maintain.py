@@ -37,7 +37,7 @@ from lakehouse.defs.report import report_asset
 from lakehouse.defs.resources import lake_of, lake_resources, spark_resource
 from lakehouse.defs.table_assets import automation_sensor
 from lakehouse.defs.tiers import tiers_asset
-from lakehouse.defs.upkeep_times import NIGHTLY_CRON
+from lakehouse.defs.upkeep import NIGHTLY_CRON
 from lakehouse.defs.vacuum import vacuum_asset
 from lakehouse.engine.declared_tables import checked, other_adopted
 from lakehouse.engine.lake import Lake

@@ -23,8 +23,8 @@ from lakehouse.core.text import count_of
 from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.health import evaluation_of, judge
 from lakehouse.defs.keys import table_key
-from lakehouse.defs.metadata.table import declared_metadata, health_result, table_metadata
-from lakehouse.defs.table_assets import data_version
+from lakehouse.defs.metadata import declared_metadata, health_result, table_metadata
+from lakehouse.defs.table_assets import DATA_VERSION, data_version
 from lakehouse.engine.adoption.find_tables import facts_of, is_table
 from lakehouse.engine.adoption.maintained import MaintainedRecord
 from lakehouse.engine.clock import now_ms
@@ -41,8 +41,6 @@ _FINDING_SHARE = 0.25
 # The check that all files exist takes a listing, so the checks run at most this often. An
 # unreadable log is also read again after this time.
 _CHECK_AGAIN_MS = 3_600_000
-# Source: dagster 1.13, dagster/_core/definitions/data_version.py
-_DATA_VERSION = "dagster/data_version"
 
 _Event = dg.AssetObservation | dg.AssetCheckEvaluation
 
@@ -251,7 +249,7 @@ def _observe(
         return _CursorEntry(checked_ms=now), [evaluation_of(table, unreadable)]
     if assessed is None:
         return _CursorEntry(checked_ms=now, is_made=False), []
-    tags = {_DATA_VERSION: data_version(assessed.facts)}
+    tags = {DATA_VERSION: data_version(assessed.facts)}
     observation = dg.AssetObservation(
         table_key(table), metadata=table_metadata(table, assessed), tags=tags
     )
@@ -260,7 +258,7 @@ def _observe(
         checked_ms = now
         results += judge(table, lake, assessed)
     elif is_maintained(table):  # its page shows checks, but not our observations
-        results.append(health_result(table, lake, assessed))
+        results.append(health_result(table, assessed))
     entry = _CursorEntry(newest=assessed.facts.newest, checked_ms=checked_ms)
     return entry, [observation, *(evaluation_of(table, result) for result in results)]
 

@@ -1,39 +1,38 @@
-"""A table's state, health and plan as Dagster metadata. Only this module defines their keys.
+"""Tables, and what runs did, as Dagster metadata. Only this module defines the keys.
 
 The keys of numbers never change, so that Dagster can plot the numbers over time. Where Dagster
 defines a key, that key is used. No value contains credentials, because every user of Dagster sees
 the metadata.
 """
 
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from typing import Any
+from itertools import islice
+from typing import Any, cast
 
 import dagster as dg
 
 from lakehouse.core.check_result import CheckResult
+from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import plan_once_cold
+from lakehouse.core.costs.predicted_and_actual import FIGURE_HEADS, Figure
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.protocol import retention_ms_of
 from lakehouse.core.delta.snapshot import Snapshot
-from lakehouse.core.errors import LakehouseError
 from lakehouse.core.ingest.batches import ingest_app_id
-from lakehouse.core.journal_records import VacuumRecord
+from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.scheduling.circuit_breaker import Rewrites
 from lakehouse.core.scheduling.table_state import OnceCold, TableState, state_of
-from lakehouse.core.text import count_of, size_text, utc_text
-from lakehouse.defs.dagster_records import NewestFacts
+from lakehouse.defs.dagster_records import COMMITTED, NewestFacts
 from lakehouse.defs.keys import compaction_key, vacuum_key
-from lakehouse.defs.metadata.markdown import markdown_table, markdown_value
+from lakehouse.defs.markdown import markdown_table, markdown_value
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import Assessment, last_compaction_ms
 
 Metadata = dict[str, Any]
 
-# Numbers that Dagster plots: fields of `Health`, and of `TableState`.
+# Numbers that Dagster plots: fields of `Health`.
 _HEALTH_NUMBERS = (
     "file_count",
     "small_file_count",
@@ -43,15 +42,8 @@ _HEALTH_NUMBERS = (
     "tombstone_count",
     "tombstone_bytes",
 )
-_STATE_NUMBERS = (
-    "mergeable_bytes",
-    "files_after",
-    "purged_row_count",
-    "deleted_rows_share",
-    "estimate_seconds",
-    "estimate_usd",
-)
-_STATE_TIMES = ("oldest_small", "last_compaction")
+# At most this many entries of a part of a document are recorded.
+_ENTRIES = 1_000
 # Fields of `TableState` that are not recorded, because the sensor gets them from elsewhere.
 _NOT_RECORDED = ("table", "prices", "on_s3")
 
@@ -95,7 +87,6 @@ def table_metadata(table: Table, assessed: Assessment) -> Metadata:
         "lakehouse/log_commits": health.log.commit_count,
         "lakehouse/log_bytes": health.log.commit_bytes,
         "lakehouse/health_score": health.score,
-        **_known_figures(state),
         "lakehouse/state": state_metadata(state, assessed.rewrites),
         "dagster/uri": snapshot.uri,
         "dagster/column_schema": _column_schema(table, snapshot),
@@ -103,6 +94,8 @@ def table_metadata(table: Table, assessed: Assessment) -> Metadata:
             markdown_table(["part", "weight", "value", "why"], parts)
         ),
     }
+    if compacted_ms is not None:
+        metadata["lakehouse/last_compaction"] = dg.MetadataValue.timestamp(compacted_ms / 1000)
     if health.row_count is not None:
         metadata["dagster/row_count"] = health.row_count
     if table.source:
@@ -112,29 +105,9 @@ def table_metadata(table: Table, assessed: Assessment) -> Metadata:
     return metadata
 
 
-def _known_figures(state: TableState) -> Metadata:
-    """The state's numbers and times that Dagster plots. Unknown figures are omitted."""
-    figures: Metadata = {}
-    for name in _STATE_NUMBERS:
-        number = getattr(state, name)
-        if number is not None:
-            figures[f"lakehouse/{name}"] = number
-    for name in _STATE_TIMES:
-        ms = getattr(state, f"{name}_ms")
-        if ms is not None:
-            figures[f"lakehouse/{name}"] = dg.MetadataValue.timestamp(ms / 1000)
-    return figures
-
-
-def health_result(table: Table, lake: Lake, assessed: Assessment) -> CheckResult:
-    """The table's health, files, and last and next upkeep, as a check that never fails."""
+def health_result(table: Table, assessed: Assessment) -> CheckResult:
+    """The table's health, files and next compaction, as a check that never fails."""
     health = assessed.health
-    snapshot = assessed.facts.snapshot
-    compacted_ms = last_compaction_ms(assessed.facts.history, assessed.failures)
-    vacuums = ()
-    with suppress(LakehouseError):  # an unreadable journal must not hide what the log shows
-        vacuums = vacuum_records(lake.store, table.key)
-    last = vacuums[-1] if vacuums else None
     numbers = {name: getattr(health, name) for name in _HEALTH_NUMBERS}
     return CheckResult(
         name="health",
@@ -142,40 +115,11 @@ def health_result(table: Table, lake: Lake, assessed: Assessment) -> CheckResult
         sentence=health.sentence,
         numbers={"score": health.score, **numbers},
         details={
-            # A check's page shows texts directly, and Markdown only behind a link.
-            "last_compaction": _last_compaction(compacted_ms),
             "next_compaction": health.plan.sentence,
-            "last_vacuum": "none known" if last is None else _vacuum_text(last),
-            "next_vacuum": _next_vacuum(snapshot, 0 if last is None else last.horizon_ms),
             "compaction": dg.MetadataValue.asset(compaction_key(table)),
             "vacuum": dg.MetadataValue.asset(vacuum_key(table)),
         },
     )
-
-
-def _vacuum_text(record: VacuumRecord) -> str:
-    return f"{utc_text(record.ended_ms)}, {count_of(record.deleted_files, 'file')} deleted"
-
-
-def _next_vacuum(snapshot: Snapshot, horizon_ms: int) -> str:
-    """The removed files that are still stored, and when a vacuum can delete the first of them.
-
-    Files that were removed before `horizon_ms` were considered by the last vacuum, and are not
-    counted.
-    """
-    retention_ms = retention_ms_of(snapshot.properties)
-    removal_times = list[int]()
-    size_bytes = 0
-    for tombstone in snapshot.tombstones:
-        if tombstone.deleted_ms is not None and tombstone.deleted_ms >= horizon_ms:
-            removal_times.append(tombstone.deleted_ms)
-            size_bytes += tombstone.size_bytes or 0
-    if not removal_times:
-        return "no removed files"
-    files = f"{count_of(len(removal_times), 'removed file')}, {size_text(size_bytes)}"
-    if retention_ms is None:
-        return f"{files}; the table's retention cannot be read"
-    return f"{files}; the first can be deleted from {utc_text(min(removal_times) + retention_ms)}"
 
 
 def state_metadata(state: TableState, rewrites: Rewrites) -> dg.MetadataValue:
@@ -222,5 +166,63 @@ def _column_schema(table: Table, snapshot: Snapshot) -> dg.TableSchema:
     return dg.TableSchema(columns=columns)
 
 
-def _last_compaction(compacted_ms: int | None) -> str:
-    return "none in the log" if compacted_ms is None else utc_text(compacted_ms)
+def operation_metadata(operation: str, outcome: Any) -> Metadata:
+    """The outcome of an upkeep operation: its plan's sentence, its figures, and its document.
+
+    Parts of the document with more than 1,000 entries are cut, and so many files in bins are
+    omitted. Unknown figures are omitted, because
+    a plot that showed them as zero would mislead.
+    """
+    document: dict[str, Any] = outcome.as_json()
+    if sum(map(len, document.get("bins", ()))) > _ENTRIES:
+        document["bins"] = []
+    for name, value in document.items():
+        if isinstance(value, Mapping):
+            document[name] = dict(islice(cast("Mapping[str, Any]", value).items(), _ENTRIES))
+        elif isinstance(value, list):
+            document[name] = value[:_ENTRIES]
+    sentences = [*document.get("notes", ()), *document.get("sentences", ())]
+    figures: Sequence[Figure] = outcome.figures
+    metadata = {
+        "lakehouse/outcome": outcome.plan.sentence,
+        "lakehouse/notes": "\n".join(sentences) or None,
+        "lakehouse/reason": outcome.plan.reason.name,
+        **{f"lakehouse/predicted_{each.name}": each.predicted for each in figures},
+        **{f"lakehouse/actual_{each.name}": each.actual for each in figures},
+        "lakehouse/account": markdown_value(
+            markdown_table(FIGURE_HEADS, [each.cells for each in figures])
+        ),
+        f"lakehouse/{operation}": dg.MetadataValue.json(document),
+    }
+    return {name: value for name, value in metadata.items() if value is not None}
+
+
+def compaction_metadata(outcome: CompactionOutcome) -> Metadata:
+    """As `operation_metadata`, with the time of the commit, by which the sensor decides."""
+    metadata = operation_metadata("compaction", outcome)
+    if outcome.version_after is None and outcome.sentences:
+        metadata["lakehouse/outcome"] = " ".join(outcome.sentences)  # why nothing was merged
+    if outcome.entry is not None:
+        seconds = outcome.entry.compaction.committed_ms / 1000
+        metadata[COMMITTED] = dg.MetadataValue.timestamp(seconds)
+    return metadata
+
+
+def write_metadata(outcome: WriteOutcome) -> Metadata:
+    """The outcome of one run that writes a table."""
+    if_any = {
+        "lakehouse/rows_superseded": outcome.rows_superseded,
+        "lakehouse/rows_rescued": outcome.rows_rescued,
+        "lakehouse/columns_added": ", ".join(outcome.columns_added),
+    }
+    since = outcome.code_changed_since
+    return {
+        "lakehouse/outcome": outcome.sentence,
+        **({} if since is None else {"lakehouse/code_changed_since_version": since}),
+        "lakehouse/rows_written": outcome.rows_written,
+        "lakehouse/rows_quarantined": outcome.rows_quarantined,
+        **{name: value for name, value in if_any.items() if value},
+        "lakehouse/files_read": outcome.files_read,
+        "lakehouse/seconds": round(outcome.seconds, 3),
+        "lakehouse/files_set_aside": len(outcome.set_aside),
+    }

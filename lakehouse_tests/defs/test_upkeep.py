@@ -8,7 +8,7 @@ from lakehouse.defs.adoption.component import MaintainedTables
 from lakehouse.defs.adoption.maintain import maintain
 from lakehouse.defs.dagster_retention import records_schedule
 from lakehouse.defs.inventory import daily_and_once_soon
-from lakehouse.defs.upkeep_times import NIGHTLY_CRON, RECORDS_CRON, REPORT_CRON
+from lakehouse.defs.upkeep import NIGHTLY_CRON, RECORDS_CRON, REPORT_CRON
 from lakehouse_tests.defs.example import TABLES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -1,19 +1,12 @@
 """What comes from outside is shown on the page and makes nothing there: read back by a parser of the page's kind of Markdown."""
 
-from typing import Any
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from lakehouse.core.ingest.batches import SetAside
-from lakehouse.core.ingest.outcome import WriteOutcome
-from lakehouse.core.reasons import Reason
 from lakehouse.core.text import printable
-from lakehouse.defs.metadata.markdown import markdown_table, markdown_text
-from lakehouse.defs.metadata.runs import write_metadata
+from lakehouse.defs.markdown import markdown_table, markdown_text
 
 NAMES = [
     "`](http://127.0.0.1/) ![x](y)",
@@ -65,21 +58,6 @@ def test_the_cells_of_a_table_show_what_they_were_given_whatever_it_is(
 ) -> None:
     wanted = [[" ".join(printable(cell).split(" ")).strip(" ") for cell in row] for row in rows]
     assert cells(markdown_table(["name", "why"], rows), 2) == [["name", "why"], *wanted]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_landed_file_is_named_whatever_it_is_called(name: str) -> None:
-    outcome = WriteOutcome(
-        table="bronze/orders",
-        explanation=Reason.INPUTS_UNCHANGED.explain(versions="1"),
-        set_aside=(SetAside(name=name, size_bytes=5, why=f"{name} is no JSON"),),
-    )
-    found: Any = write_metadata(outcome)["lakehouse/set_aside"]
-    assert cells(found.value, 3)[1] == [
-        printable(name).strip(),
-        "5",
-        f"{printable(name)} is no JSON".strip(),
-    ]
 
 
 def test_a_text_that_acts_on_nothing_stays_as_it_is() -> None:

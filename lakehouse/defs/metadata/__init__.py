@@ -1,1 +1,0 @@
-"""Metadata on Dagster's pages: of tables, of a run's outcome, and of an inventory."""
