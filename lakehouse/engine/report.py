@@ -6,33 +6,21 @@ are still shown. The newest page is stored as `_lakehouse/reports/report.html`.
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from math import ceil
 from typing import Any
 
-from lakehouse.core.attention import (
-    LATE_HOURS,
-    Attention,
-    attention_to_checks,
-    attention_to_inventory,
-    attention_to_table,
-)
 from lakehouse.core.costs.chargeback import Charge, costs_document, day_of
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.declaration.undeclared_tables import undeclared_sentence
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import TableFacts
-from lakehouse.core.errors import LakehouseError, Transient
-from lakehouse.core.units import DAY_MS, HOUR_MS
-from lakehouse.engine.adoption.find_tables import undeclared_tables
+from lakehouse.core.errors import LakehouseError
+from lakehouse.core.reasons import Reason
+from lakehouse.core.units import DAY_MS
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.costs.chargeback import read_charges
-from lakehouse.engine.fleet_from_logs import FleetReading, TableReading, read_fleet
-from lakehouse.engine.ingest.quarantine.entries import quarantined_count
-from lakehouse.engine.inventory.table import last_inventory_ms
-from lakehouse.engine.journal.journal import recent_vacuums
+from lakehouse.engine.fleet_from_logs import FleetReading, read_fleet
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.read_each_table import Found, for_each_table
+from lakehouse.engine.read_each_table import Found
 from lakehouse.engine.store import Store
 from lakehouse.engine.table_documents import (
     fleet_document,
@@ -49,6 +37,7 @@ _DAYS = 7
 _POINTS = 60
 # The costs cover this many past days.
 _COST_DAYS = 30
+_STOPPED = (Reason.BREAKER_OPEN.name, Reason.REWRITE_LOOP.name)
 
 
 def read_report(
@@ -78,19 +67,13 @@ def read_report(
             histories[table.key] = history_document(table.key, version, recent, account)
 
     fleet = read_fleet(lake, declared, list(declared.values()), on_facts=take)
-    tables = _tables(lake, fleet, points, now=now)
+    tables = _tables(fleet, points)
     charges, cost_problem = _read_costs(lake, now=now)
-    attention = attention_to_checks(failed_checks, declared.values())
-    vacuumed = _late_vacuums(lake, declared, now=now)
-    for table in tables:
-        attention += attention_to_table(table, late_vacuum_ms=vacuumed.get(table["table"]))
-    attention += _of_lake(lake, declared, fleet, cost_problem, now=now)
-    attention.sort(key=lambda each: each.level)  # "bad" comes before "fair"
     since = day_of(now - _COST_DAYS * DAY_MS).isoformat()
     return {
         "lake": lake.settings.root,
         "created_ms": now,
-        "attention": [asdict(each) for each in attention],
+        "attention": _attention(tables, failed_checks, cost_problem),
         "tables": tables,
         "history": [histories[key] for key in declared if key in histories],
         "costs": costs_document(charges, by="table", since=since),
@@ -103,15 +86,10 @@ def store_page(store: Store, html: str) -> None:
     store.put(NEWEST, html.encode("utf-8", "replace"))
 
 
-def _tables(
-    lake: Lake, fleet: FleetReading, points: Mapping[str, list[list[int]]], *, now: int
-) -> list[dict[str, Any]]:
+def _tables(fleet: FleetReading, points: Mapping[str, list[list[int]]]) -> list[dict[str, Any]]:
     """The tables: first those that cannot be read, then by ascending health score."""
     ranks = {each.table: rank for rank, each in enumerate(fleet.decisions, start=1)}
     decisions = {each.table: each for each in fleet.decisions}
-    landed = [each.table for each in fleet.tables if each.table.source and not each.error]
-    counts = for_each_table(landed, lambda table: quarantined_count(lake, table.key))
-    quarantined = {each.table.key: each.value for each in counts}
     tables = list[dict[str, Any]]()
     for found, plan in zip(fleet.tables, fleet.plans, strict=True):
         key = found.table.key
@@ -122,8 +100,7 @@ def _tables(
             "table": key,
             "owner": found.table.owner,
             "problem": str(found.error) if found.error else "",
-            "paused": _pause_sentence(found.value, now=now),
-            "health": {**health_document(health), "quarantine_rows": quarantined.get(key, 0)},
+            "health": health_document(health),
             "plan": {
                 **plan_document(plan),
                 "fleet": fleet_document(decisions[key], rank=ranks[key]),
@@ -138,11 +115,6 @@ def _tables(
 def _health_rank(table: Mapping[str, Any]) -> tuple[bool, float]:
     score = table["health"]["score"]
     return not table["problem"], 101 if score is None else score
-
-
-def _pause_sentence(reading: TableReading | None, *, now: int) -> str:
-    pause = None if reading is None else reading.known.pause
-    return pause.explanation.sentence if pause is not None and pause.holds(now) else ""
 
 
 def _points(history: Commits, file_count: int) -> list[list[int]]:
@@ -161,33 +133,18 @@ def _read_costs(lake: Lake, *, now: int) -> tuple[list[Charge], str]:
         return [], str(error)
 
 
-def _late_vacuums(lake: Lake, declared: Mapping[str, Table], *, now: int) -> dict[str, int]:
-    """When the last vacuum began, for each table whose daily vacuum is late."""
-    vacuums: Mapping[str, tuple[int, object]] = {}
-    with suppress(LakehouseError):
-        vacuums = recent_vacuums(lake.store, since_ms=now)
-    return {
-        key: vacuums[key][0]
-        for key, table in declared.items()
-        if table.vacuum.mode == "automatic"
-        and key in vacuums
-        and now - vacuums[key][0] > LATE_HOURS * HOUR_MS
-    }
-
-
-def _of_lake(
-    lake: Lake, declared: Mapping[str, Table], fleet: FleetReading, cost_problem: str, *, now: int
-) -> list[Attention]:
-    """What needs attention in the lake as a whole."""
-    items = [Attention(level="bad", sentence=cost_problem)] if cost_problem else []
-    if any(key not in lake.elsewhere for key in declared):  # an inventory covers the lake only
-        try:
-            items += attention_to_inventory(last_inventory_ms(lake), now_ms=now)
-        except LakehouseError as error:
-            items.append(Attention(level="bad", sentence=str(error)))
-    if any(isinstance(each.error, Transient) for each in fleet.tables):
-        return items  # storage may not answer
-    with suppress(LakehouseError):
-        if undeclared := undeclared_tables(lake, declared.values()):
-            items.append(Attention(level="fair", sentence=undeclared_sentence(undeclared)))
+def _attention(
+    tables: Iterable[Mapping[str, Any]], failed_checks: Iterable[tuple[str, str]], cost_problem: str
+) -> list[dict[str, str]]:
+    """What needs a person: unreadable tables and costs, stopped compactions, and failed checks."""
+    items = [{"table": "", "sentence": cost_problem}] if cost_problem else []
+    for table in tables:
+        fleet = table["plan"]["fleet"]
+        if table["problem"]:
+            items.append({"table": table["table"], "sentence": table["problem"]})
+        elif fleet["reason"] in _STOPPED:
+            items.append({"table": table["table"], "sentence": fleet["sentence"]})
+    for asset, check in sorted(failed_checks):
+        sentence = f"the check {check} failed; its page in Dagster shows why"
+        items.append({"table": asset, "sentence": sentence})
     return items
