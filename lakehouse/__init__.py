@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     )
     from lakehouse.core.declaration.table import Table, table
     from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, Vacuum
-    from lakehouse.core.declaration.windows_and_cron import Window
     from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite
     from lakehouse.defs.adoption.component import MaintainedTables
     from lakehouse.defs.adoption.maintain import maintain
@@ -52,7 +51,6 @@ _HOMES = {
     **dict.fromkeys(("Archive", "Ttl"), "core.declaration.archive"),
     **dict.fromkeys(("Csv", "Landing"), "core.declaration.landing"),
     "Prices": "core.declaration.prices",
-    "Window": "core.declaration.windows_and_cron",
     # For programs that read tables. Using this name loads PySpark.
     "read": "retain.run.read",
     # For other Dagster projects. Using one of these names loads Dagster.

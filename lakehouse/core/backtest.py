@@ -19,14 +19,14 @@ from lakehouse.core.compaction.bins import Bin, files_added
 from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
 from lakehouse.core.costs.compaction_estimate import DEFAULT_RATES
 from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse.core.declaration.cron import cron_times
 from lakehouse.core.declaration.strategies import AfterWrite, Scheduled
-from lakehouse.core.declaration.windows_and_cron import cron_times
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.file_history import FileCommit, FileHistory
 from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.core.reasons import Explanation
 from lakehouse.core.scheduling.ranking import Bounds, choose_compactions
-from lakehouse.core.scheduling.skip_reasons import closed_window, persons_hold, recommend_only
+from lakehouse.core.scheduling.skip_reasons import persons_hold, recommend_only
 from lakehouse.core.scheduling.table_decision import CompactionCandidate, RunState
 from lakehouse.core.scheduling.table_state import state_of
 
@@ -279,11 +279,7 @@ def _evaluation_times(
 
 
 def _hold(commit: FileCommit, policy: Compaction, now_ms: int) -> Explanation | None:
-    return (
-        persons_hold(policy, None, now_ms)
-        or recommend_only(commit.shape.table, policy)
-        or closed_window(policy, now_ms)
-    )
+    return persons_hold(policy, None, now_ms) or recommend_only(commit.shape.table, policy)
 
 
 def _compaction(

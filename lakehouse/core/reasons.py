@@ -114,9 +114,6 @@ class Reason(Enum):
         "one compaction may run since {retry_at:time}: success closes the breaker, failure opens "
         "it for longer. It opened because {why}"
     )
-    WINDOW_CLOSED = (
-        "no window is open at {now:time} (windows: {windows}); the next opens at {opens:time}"
-    )
 
     # Reasons for the choice of a landed batch.
     BATCH_READY = (

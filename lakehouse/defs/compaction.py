@@ -5,7 +5,7 @@ changed, and would update all downstream tables. So each compaction has its own 
 the table's new counts as an observation of the table, and the results of the table's checks.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, cast
 
@@ -13,13 +13,11 @@ import dagster as dg
 
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.declaration.adopted import Adopted
-from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.strategies import AfterWrite
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.ingest.outcome import WriteOutcome
-from lakehouse.core.scheduling.skip_reasons import closed_window
 from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.fleet_from_events import REFUSED
 from lakehouse.defs.health import report_checks
@@ -33,7 +31,6 @@ from lakehouse.defs.run_ownership import (
 )
 from lakehouse.defs.upkeep import upkeep_options
 from lakehouse.engine.adoption.find_tables import is_table
-from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.current_skip_reasons import hold_now, refuse_held
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import assess, with_account
@@ -42,7 +39,7 @@ from lakehouse.engine.table_health import assess, with_account
 class CompactionConfig(dg.Config):
     """Options of one run.
 
-    `anyway`: compact even if the table is paused or opted out, or if no window is open.
+    `anyway`: compact even if the table is paused or opted out.
     """
 
     anyway: bool = False
@@ -98,24 +95,6 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
         yield dg.MaterializeResult(metadata=compaction_metadata(outcome))
 
     return cast("dg.AssetsDefinition", compaction)
-
-
-def refuse_closed_window(table: Table, tags: Mapping[str, str], *, now_ms: int) -> None:
-    """Refuses a run whose maintenance window closed while the run was queued.
-
-    A run that a person started may always begin.
-
-    Raises:
-        Refused: no window is open.
-    """
-    if asked_by_person(tags):
-        return
-    closed = closed_window(policy_for(table.layer, table.compaction), now_ms)
-    if closed is not None:
-        raise Refused(
-            f"compact {table.key}: {closed.sentence}. Either wait for the next window, or use "
-            f"lakehouse compact {table.key}"
-        )
 
 
 def compact_after_write(
@@ -205,7 +184,6 @@ def _refuse_before_start(
     try:
         if not anyway:
             refuse_held(lake, table)
-            refuse_closed_window(table, context.run.tags, now_ms=now_ms())
     except Refused:
         context.instance.add_run_tags(
             context.run.run_id, {machine_tag(REFUSED): context.run.run_id}

@@ -34,8 +34,8 @@ def test_numbers_are_told_as_a_person_reads_them() -> None:
         Reason.NOTHING_SHARES_A_BIN.explain(candidates=1, files=2, target_bytes=4096).sentence
         == "one small file, nothing to merge"
     )
-    assert Reason.WINDOW_CLOSED.explain(now=0, windows="", opens=60_000).sentence.endswith(
-        "the next opens at 1970-01-01 00:01 UTC"
+    assert Reason.PAUSED.explain(since=60_000, until="", why="").sentence.startswith(
+        "paused since 1970-01-01 00:01 UTC"
     )
 
 

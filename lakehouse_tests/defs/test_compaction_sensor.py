@@ -1,22 +1,20 @@
 """The compaction sensor: what it reads, when it asks, and that it asks once."""
 
 import os
-from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
 import pytest
 from dagster import DagsterEventType, SensorResult
 
-from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.windows_and_cron import DAYS, Window
+from lakehouse.core.journal_records import Pause
 from lakehouse.defs.compaction import compaction_asset
 from lakehouse.defs.compaction_sensor import compaction_sensor
 from lakehouse.defs.fleet_from_events import SensorCursor, read_cursor
 from lakehouse.defs.keys import compaction_key, table_key
 from lakehouse.defs.resources import spark_resource
 from lakehouse.defs.run_ownership import recorded_process
+from lakehouse.engine.journal.journal import Journal
 from lakehouse.runtime.processes import identify
 from lakehouse_tests.defs.dagster_events import (
     begun,
@@ -244,21 +242,18 @@ def test_a_table_that_nobody_writes_is_asked_for_again_hours_after_its_tries_fai
     )
 
 
-def test_runs_that_were_refused_since_their_window_had_closed_never_use_up_the_tries(
+def test_runs_that_were_refused_since_the_table_was_paused_never_use_up_the_tries(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
     materialized(instance, orders, version=7, mergeable_file_count=4)
-    lake, in_two_days = example_lake(tmp_path), DAYS[(datetime.now(tz=UTC).weekday() + 2) % 7]
-    closed = replace(
-        orders,
-        compaction=Compaction(windows=(Window(start="12:00", end="13:00", days=(in_two_days,)),)),
-    )
+    lake = example_lake(tmp_path)
+    Journal(lake.store).pause(Pause(table=orders.key, since_ms=0))
     keys: list[str | None] = []
     for _ in range(8):
         [request] = tick(instance).run_requests or []
         keys.append(request.run_key)
         refused = dg.materialize(
-            [compaction_asset(closed, lake)],
+            [compaction_asset(orders, lake)],
             instance=instance,
             resources={"spark": spark_resource(lake.settings)},
             tags={

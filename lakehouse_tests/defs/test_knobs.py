@@ -6,14 +6,13 @@ Spark makes the table once, and each case has a copy of it. A vacuum's knobs dec
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pytest
 
-from lakehouse import Append, Compaction, Landing, Table, Window
+from lakehouse import Append, Compaction, Landing, Table
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.journal_records import CompactionTry
 from lakehouse.core.settings import Settings, parse_settings
@@ -97,18 +96,8 @@ def check_left_alone(lake: Lake, instance: dg.DagsterInstance, why: str, table: 
     assert not result.run_requests and why in skip_text(result)
 
 
-def window_from(hours: int) -> dict[str, Any]:
-    """A window of two hours that opens so many hours from now."""
-    start = datetime.now(tz=UTC) + timedelta(hours=hours)
-    return {
-        "windows": (Window(start=f"{start:%H:%M}", end=f"{start + timedelta(hours=2):%H:%M}"),),
-        "min_small_files": FILES,
-    }
-
-
 # The knob as it holds back, what the sensor then says, and the knob as it lets through.
 KNOBS = {
-    "windows": (lambda: window_from(2), "no window is open", lambda: window_from(-1)),
     "max_small_file_age_hours": (
         lambda: {"max_small_file_age_hours": 5.0},
         "3 mergeable files, 1000 needed",

@@ -1,24 +1,24 @@
 """Who compacts under each strategy: the clock asks, the writer's own run does, nobody does."""
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pytest
 
-from lakehouse import AfterWrite, BySensor, Compaction, Scheduled, Table, Window
+from lakehouse import AfterWrite, BySensor, Compaction, Scheduled, Table
 from lakehouse.core.declaration.strategies import Strategy
-from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
+from lakehouse.core.errors import Broken, LakehouseError, Transient
 from lakehouse.core.journal_records import CompactionTry
-from lakehouse.defs.compaction import compaction_asset, refuse_closed_window
+from lakehouse.defs.compaction import compaction_asset
 from lakehouse.defs.compaction_sensor import compaction_schedules
 from lakehouse.defs.dagster_records import newest_facts
 from lakehouse.defs.keys import compaction_key, pool_of, table_key
 from lakehouse.defs.resources import spark_resource
+from lakehouse.defs.run_ownership import asked_by_person
 from lakehouse.defs.table_assets import table_asset
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction import run
@@ -151,60 +151,24 @@ def test_a_tick_knows_the_success_after_which_failures_no_longer_count(
 
 
 @pytest.mark.parametrize(
-    ("tags", "hour", "held"),
+    ("tags", "by_person"),
     [
-        ({"dagster/sensor_name": "compaction_sensor"}, 5, True),
-        ({"dagster/schedule_name": "nightly"}, 5, True),
-        ({"dagster/sensor_name": "compaction_sensor"}, 3, False),
-        ({}, 5, False),
-        ({"dagster/sensor_name": "compaction_sensor", "dagster/parent_run_id": "0f"}, 5, False),
+        ({"dagster/sensor_name": "compaction_sensor"}, False),
+        ({"dagster/schedule_name": "nightly"}, False),
+        ({}, True),
+        ({"dagster/sensor_name": "compaction_sensor", "dagster/parent_run_id": "0f"}, True),
         (
             {
                 "dagster/sensor_name": "compaction_sensor",
                 "dagster/parent_run_id": "0f",
                 "dagster/retry_number": "1",
             },
-            5,
-            True,
+            False,
         ),
     ],
 )
-def test_a_run_that_no_person_asked_for_does_not_begin_after_its_window(
-    tags: dict[str, str], hour: int, held: bool
-) -> None:
-    table = under(BySensor(), windows=(Window(start="02:00", end="04:00"),))
-    now = int(datetime(2026, 11, 21, hour, tzinfo=UTC).timestamp() * 1000)
-    with (
-        pytest.raises(Refused, match="no window is open at 2026-11-21 05:00 UTC")
-        if held
-        else nullcontext()
-    ):
-        refuse_closed_window(table, tags, now_ms=now)
-
-
-@pytest.mark.usefixtures("no_java")
-def test_a_queued_run_asks_for_its_window_when_it_begins(
-    tmp_path: Path, instance: dg.DagsterInstance
-) -> None:
-    lake, now = example_lake(tmp_path), datetime.now(tz=UTC)
-    table = under(
-        BySensor(),
-        windows=(
-            Window(
-                start=f"{now + timedelta(hours=2):%H:%M}", end=f"{now + timedelta(hours=3):%H:%M}"
-            ),
-        ),
-    )
-    result = run_of(
-        lake,
-        instance,
-        table,
-        compaction_key(table),
-        tags={"dagster/sensor_name": "compaction_sensor"},
-    )
-    [failed] = result.get_step_failure_events()
-    assert "compact bronze/orders: no window is open" in str(failed.event_specific_data)
-    assert Journal(lake.store).tries(table.key) == ()
+def test_who_asked_for_a_run_is_in_its_tags(tags: dict[str, str], by_person: bool) -> None:
+    assert asked_by_person(tags) is by_person
 
 
 def load(

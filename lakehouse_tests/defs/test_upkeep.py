@@ -3,7 +3,7 @@
 import inspect
 from pathlib import Path
 
-from lakehouse.core.declaration.windows_and_cron import read_cron
+from lakehouse.core.declaration.cron import read_cron
 from lakehouse.defs.adoption.component import MaintainedTables
 from lakehouse.defs.adoption.maintain import maintain
 from lakehouse.defs.dagster_retention import records_schedule

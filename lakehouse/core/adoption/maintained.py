@@ -19,7 +19,6 @@ from lakehouse.core.declaration.compaction_policy import (
 from lakehouse.core.declaration.strategies import BySensor, Scheduled
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import Vacuum
-from lakehouse.core.declaration.windows_and_cron import Window
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import NO_TABLES
 
@@ -32,8 +31,7 @@ _PROJECT_DEFAULTS = {
 }
 # The classes of knob values, by the `kind` that a record gives them.
 _KINDS = {
-    kind.__name__: kind
-    for kind in (BySensor, Scheduled, BinPacking, LiquidClustering, ZOrder, Window)
+    kind.__name__: kind for kind in (BySensor, Scheduled, BinPacking, LiquidClustering, ZOrder)
 }
 
 

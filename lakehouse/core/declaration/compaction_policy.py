@@ -13,11 +13,9 @@ from lakehouse.core.declaration.knobs import (
     instance_of,
     knob,
     one_of,
-    tuple_of,
     whole,
 )
 from lakehouse.core.declaration.strategies import BySensor, Strategy
-from lakehouse.core.declaration.windows_and_cron import Window
 from lakehouse.core.errors import Refused
 
 LAYERS = ("bronze", "silver", "gold")
@@ -111,13 +109,6 @@ class Compaction:
         "compaction fills files up to this size, and usually leaves files of three quarters of"
         " this size or more. 0: chosen by table size: 16 MiB below 4 GiB; above, the largest power"
         " of two (at most 1 GiB) that gives at least 128 files",
-    )
-    windows: tuple[Window, ...] = knob(
-        (),
-        tuple_of(Window),
-        'when an automatic compaction may start (UTC), like `(Window(start="22:00", end="04:00",'
-        ' days=("sat", "sun")),)`. A window past midnight belongs to the day on which it starts.'
-        " Empty: always",
     )
     data_layout: DataLayout = knob(
         BinPacking(),

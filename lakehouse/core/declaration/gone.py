@@ -40,6 +40,8 @@ GONE: dict[str, str] = {
     "Compaction.cold_storage_class": (
         "Use Archive(storage_class=...) to store old partitions in a colder class."
     ),
+    "Compaction.windows": 'Use strategy=Scheduled(cron="0 22 * * *") for a time of the day.',
+    "Window": 'Use strategy=Scheduled(cron="0 22 * * *") for a time of the day.',
     "Vacuum.readers": "Name the versions to keep in Vacuum(keep_versions=…).",
     "Archive.late": "Omit it: appended late rows of an archived partition join the archive.",
     "Table.formerly": "Use location=, the folder of the earlier key: the rows stay there.",

@@ -6,7 +6,7 @@ work next to any strategy: `Table(properties={"delta.autoOptimize.optimizeWrite"
 
 from dataclasses import dataclass
 
-from lakehouse.core.declaration.windows_and_cron import read_cron
+from lakehouse.core.declaration.cron import read_cron
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

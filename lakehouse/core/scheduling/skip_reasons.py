@@ -6,7 +6,6 @@ The table's state may be another reason: a run in flight, a cooldown, failed tri
 
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.declaration.windows_and_cron import is_open, next_opening, windows_text
 from lakehouse.core.journal_records import Pause
 from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.core.scheduling.circuit_breaker import BreakerState
@@ -25,12 +24,7 @@ def find_hold(
     """
     policy = policy_for(table.layer, table.compaction)
     breaker_hold = breaker.explanation if breaker and breaker.position == "open" else None
-    return (
-        persons_hold(policy, pause, now_ms)
-        or recommend_only(table.key, policy)
-        or breaker_hold
-        or closed_window(policy, now_ms)
-    )
+    return persons_hold(policy, pause, now_ms) or recommend_only(table.key, policy) or breaker_hold
 
 
 def persons_hold(policy: Compaction, pause: Pause | None, now_ms: int) -> Explanation | None:
@@ -49,14 +43,4 @@ def recommend_only(table_key: str, policy: Compaction) -> Explanation | None:
         return None
     return Reason.RECOMMEND_ONLY.explain(
         why=f"its declaration says mode {policy.mode}", table=table_key
-    )
-
-
-def closed_window(policy: Compaction, now_ms: int) -> Explanation | None:
-    """The hold of a policy whose windows are all closed, with the next opening, or `None`."""
-    if is_open(policy.windows, now_ms):
-        return None
-    opens = next_opening(policy.windows, now_ms)
-    return Reason.WINDOW_CLOSED.explain(
-        now=now_ms, windows=windows_text(policy.windows), opens=opens
     )

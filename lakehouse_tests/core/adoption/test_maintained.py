@@ -16,7 +16,6 @@ from lakehouse.core.declaration.archive import Archive
 from lakehouse.core.declaration.compaction_policy import Compaction, ZOrder
 from lakehouse.core.declaration.strategies import Scheduled
 from lakehouse.core.declaration.vacuum_policy import Vacuum
-from lakehouse.core.declaration.windows_and_cron import Window
 from lakehouse.core.errors import Refused
 
 PLAIN = maintained_table(
@@ -36,7 +35,6 @@ FULL = maintained_table(
         compaction=Compaction(
             strategy=Scheduled(cron="0 3 * * *"),
             min_small_files=7,
-            windows=(Window(start="22:00", end="04:00", days=("sat", "sun")),),
             data_layout=ZOrder(columns=("id", "day")),
         ),
         vacuum=Vacuum(keep_versions=(3, 4)),

@@ -23,10 +23,9 @@ from lakehouse.core.errors import Refused
 def test_the_defaults_of_a_layer(layer: str, min_small_files: int) -> None:
     policy = policy_for(layer, Compaction())
     assert (policy.min_small_files, policy.target_file_bytes) == (min_small_files, 0)
-    assert (policy.strategy, policy.mode, policy.windows, policy.data_layout) == (
+    assert (policy.strategy, policy.mode, policy.data_layout) == (
         BySensor(),
         "automatic",
-        (),
         BinPacking(),
     )
 
@@ -49,7 +48,6 @@ def test_a_declared_knob_beats_the_default_and_leaves_the_others(knob: str, valu
     [
         ("strategy", "auto"),
         ("mode", "sometimes"),
-        ("windows", ("22:00",)),
         ("data_layout", "zorder"),
         ("max_small_file_age_hours", float("inf")),
         ("purge_deleted_rows_share", -0.1),

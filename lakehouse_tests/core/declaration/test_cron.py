@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from lakehouse.core.declaration.cron import cron_times
 from lakehouse.core.declaration.strategies import Scheduled
-from lakehouse.core.declaration.windows_and_cron import cron_times
 from lakehouse.core.errors import Refused
 
 

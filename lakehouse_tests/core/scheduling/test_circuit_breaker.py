@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.declaration.windows_and_cron import Window
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.journal_records import CompactionTry
 from lakehouse.core.reasons import Reason
@@ -25,7 +24,6 @@ from lakehouse.core.scheduling.circuit_breaker import (
 HOUR = 3_600_000
 NOON = int(datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp() * 1000)
 OURS = json.dumps({"compaction": "0f", "plan": {}})
-WINDOW = Window(start="22:00", end="04:00")
 
 
 def tried(result: str, hours: float, **more: object) -> CompactionTry:

@@ -8,7 +8,6 @@ import pytest
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.declaration.windows_and_cron import Window
 from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.journal_records import CompactionTry, Pause
 from lakehouse.core.reasons import Reason
@@ -17,7 +16,6 @@ from lakehouse.core.scheduling.skip_reasons import find_hold, persons_hold
 
 HOUR = 3_600_000
 NOON = int(datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp() * 1000)
-WINDOW = Window(start="22:00", end="04:00")
 FAILED = [CompactionTry(ended_ms=NOON + number, result="failed") for number in range(3)]
 OPEN = assess_breaker(FAILED, Rewrites(), NOON + HOUR)
 HALF = assess_breaker(FAILED, Rewrites(), NOON + 7 * HOUR)
@@ -28,10 +26,9 @@ PAUSE = Pause(table="bronze/t", since_ms=NOON - HOUR, until_ms=NOON + HOUR, why=
 
 
 # The policy, the pause, the breaker, and the reason; each row has all the reasons of the rows below it, too.
-CLOSED = "no window is open at 2026-11-20 12:00 UTC (windows: 22:00-04:00 UTC daily)"
-EVERYTHING: dict[str, Any] = {"mode": "recommend", "windows": (WINDOW,)}
+EVERYTHING: dict[str, Any] = {"mode": "recommend"}
 ORDER = [
-    (Compaction(mode="off", windows=(WINDOW,)), PAUSE, OPEN, Reason.OPTED_OUT, "mode off"),
+    (Compaction(mode="off"), PAUSE, OPEN, Reason.OPTED_OUT, "mode off"),
     (
         Compaction(**EVERYTHING),
         PAUSE,
@@ -41,18 +38,11 @@ ORDER = [
     ),
     (Compaction(**EVERYTHING), None, OPEN, Reason.RECOMMEND_ONLY, "lakehouse compact bronze/t"),
     (
-        Compaction(windows=(WINDOW,)),
+        Compaction(),
         None,
         OPEN,
         Reason.BREAKER_OPEN,
         "3 compactions in a row failed",
-    ),
-    (
-        Compaction(windows=(WINDOW,)),
-        None,
-        HALF,
-        Reason.WINDOW_CLOSED,
-        f"{CLOSED}; the next opens at 2026-11-20 22:00 UTC",
     ),
 ]
 
@@ -75,8 +65,7 @@ def test_the_first_reason_in_order_is_given(
 @pytest.mark.parametrize("state", [None, HALF, CLOSED_BREAKER])
 def test_a_table_without_a_hold_is_served(state: BreakerState | None) -> None:
     over = Pause(table="bronze/t", since_ms=0, until_ms=NOON)
-    knobs = Compaction(windows=(WINDOW, Window(start="11:00", end="13:00")))
-    assert find_hold(table(knobs), pause=over, breaker=state, now_ms=NOON) is None
+    assert find_hold(table(Compaction()), pause=over, breaker=state, now_ms=NOON) is None
 
 
 @pytest.mark.parametrize(
@@ -84,7 +73,7 @@ def test_a_table_without_a_hold_is_served(state: BreakerState | None) -> None:
     [
         (Compaction(mode="off"), None, Reason.OPTED_OUT),
         (Compaction(mode="recommend"), PAUSE, Reason.PAUSED),
-        (Compaction(mode="recommend", windows=(WINDOW,)), None, None),
+        (Compaction(mode="recommend"), None, None),
     ],
 )
 def test_a_person_is_held_by_an_opt_out_and_a_pause_only(

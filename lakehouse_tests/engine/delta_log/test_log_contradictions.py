@@ -184,8 +184,6 @@ def test_where_the_commits_still_tell_the_table_the_checkpoint_can_be_removed() 
     ("fields", "text"),
     [
         ({"size": 7, "numOfAddFiles": None}, "actions, but size in _last_checkpoint is 7"),
-        ({"sizeInBytes": 7}, "bytes, but sizeInBytes in _last_checkpoint is 7"),
-        ({"parts": 2}, "1 part, but parts in _last_checkpoint is 2"),
         ({"numOfAddFiles": 0}, "4 files, but numOfAddFiles in _last_checkpoint is 0"),
     ],
 )

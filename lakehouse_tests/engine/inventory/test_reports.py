@@ -14,8 +14,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.inventory.report_manifest import Report
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory.report_rows import _parquet
-from lakehouse.engine.inventory.stored_reports import REPORTS, newest_report, read_report
+from lakehouse.engine.inventory.stored_reports import REPORTS, _parquet, newest_report, read_report
 from lakehouse.engine.store import Store
 from lakehouse_tests.engine.reports import data_file, row_of, write_report
 from lakehouse_tests.memory_store import MemoryStore

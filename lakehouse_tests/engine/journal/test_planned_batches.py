@@ -6,8 +6,7 @@ import pytest
 
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.ingest.batches import Batch, KnownFile, LandedFile, Ledger, SetAside, set_aside
-from lakehouse.engine.journal.batch_manifest import encode_manifest
-from lakehouse.engine.journal.planned_batches import FOLD_EVERY, PlannedBatches
+from lakehouse.engine.journal.planned_batches import FOLD_EVERY, PlannedBatches, encode_manifest
 from lakehouse.engine.store import Store
 from lakehouse_tests.counting_store import CountingStore
 from lakehouse_tests.memory_store import MemoryStore, OvertakenStore
