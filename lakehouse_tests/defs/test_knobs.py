@@ -23,7 +23,6 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.table_health import assess
-from lakehouse.engine.vacuum import run
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.plan import plan
 from lakehouse_tests.defs.dagster_events import skip_text, tick_of
@@ -153,42 +152,3 @@ def test_a_report_is_used_for_26_hours_and_then_storage_is_listed(
     assert (found.mode, faults.paths(found)) == (mode, faults.PAST)
     gone, _ = faults.carried_out(aged, found)
     assert gone == {*faults.PAST}
-
-
-class Clock:
-    """Time that passes in sleep alone, and what was told of it: what `look` saw when each second of it had passed."""
-
-    def __init__(self, look: Callable[[], int]) -> None:
-        self.now, self._look, self.seen = 0.0, look, dict[float, int]()
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        self.seen[self.now] = self._look()
-
-
-@pytest.mark.parametrize(
-    ("per_second", "burst_seconds", "left"),
-    [(1, 1.0, {0.0: 4, 1.0: 3}), (2, 0.5, {0.0: 4, 0.5: 3}), (1, 2.0, {0.0: 3})],
-)
-def test_on_s3_the_pace_of_deletions_has_a_bound(
-    aged: Lake,
-    monkeypatch: pytest.MonkeyPatch,
-    per_second: int,
-    burst_seconds: float,
-    left: dict[float, int],
-) -> None:
-    """Batches are of one file here, on a disk that says it is S3. In the last case, both are in the
-    burst that goes at once.
-    """
-    s3 = Lake(settings=replace(aged.settings, root="s3://bucket/lake"), store=aged.store)
-    found = faults.planned(aged, "FULL")
-    clock = Clock(lambda: len(faults.files(aged)))
-    monkeypatch.setattr(run, "time", clock)
-    monkeypatch.setattr(run, "DELETE_KEYS", 1)
-    monkeypatch.setattr(run, "_DELETES_PER_SECOND", per_second)
-    monkeypatch.setattr(run, "_BURST_SECONDS", burst_seconds)
-    assert faults.carried_out(s3, found)[0] == {*faults.PAST}
-    assert clock.seen == left
