@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from lakehouse.core.declaration.table import Table, table
     from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, Vacuum
     from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite
-    from lakehouse.defs.adoption.component import MaintainedTables
-    from lakehouse.defs.adoption.maintain import maintain
+    from lakehouse.defs.adoption.maintain import MaintainedTables, maintain
     from lakehouse.retain.run.read import read
 
 # The module of each public name, below `lakehouse`.
@@ -54,7 +53,7 @@ _HOMES = {
     # For programs that read tables. Using this name loads PySpark.
     "read": "retain.run.read",
     # For other Dagster projects. Using one of these names loads Dagster.
-    "MaintainedTables": "defs.adoption.component",
+    "MaintainedTables": "defs.adoption.maintain",
     "maintain": "defs.adoption.maintain",
 }
 __all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]

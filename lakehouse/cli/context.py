@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import click
 
-from lakehouse.cli.output import show, tell
+from lakehouse.cli.output import tell
 from lakehouse.core.adoption.adopted_file import adopted_table
 from lakehouse.core.adoption.maintained import with_project_defaults
 from lakehouse.core.declaration.adopted import Adopted, is_address, key_of, parse_address
@@ -25,13 +25,10 @@ from lakehouse.engine.declared_tables import address_of, declared_tables, with_m
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.read_each_table import Found
 from lakehouse.engine.store import real_address
-from lakehouse.engine.table_documents import address_field
 from lakehouse.runtime.checkout import ROOT
 
 # Where a Dagster project that calls `maintain` records its tables by default.
 _RECORDS = f".lakehouse/lake/{MAINTAINED}"
-# `show_addresses` prints at most this many addresses.
-_MOST_ADDRESSES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,16 +232,6 @@ def error_cell(kind: str) -> str:
 def cell_of(reading: Found[Any]) -> str:
     """The text of a cell for a table without a value; `print_errors` prints the error itself."""
     return error_cell(type(reading.error).__name__) if reading.error else reading.sentence
-
-
-def show_addresses(tables: Iterable[Table]) -> None:
-    """Prints the addresses of adopted tables; if there are more than four, how to list them."""
-    adopted = [table for table in tables if isinstance(table.write, Adopted)]
-    if len(adopted) > _MOST_ADDRESSES:
-        show("to list the addresses of adopted tables: lakehouse tables")
-        return
-    for table in adopted:
-        show(f"{table.key} is {address_field(table)['uri']}")
 
 
 def nearest(word: str, known: Mapping[str, Any]) -> str:

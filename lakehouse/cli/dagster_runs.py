@@ -80,17 +80,6 @@ class Recorder:
             event = change_event(table, lake, sentence, has_new_rows=has_new_rows)
             self._instance.report_runless_asset_event(event)
 
-    def select(self, text: str) -> set[str]:
-        """The keys (`layer/name`) in a Dagster asset selection; empty if `text` is not valid."""
-        try:
-            with _no_warnings():
-                selected = dg.AssetSelection.from_string(text).resolve(
-                    self._defs.resolve_asset_graph()
-                )
-        except dg.DagsterError:
-            return set()
-        return {"/".join(key.path) for key in selected}
-
     def materialize(
         self, keys: Sequence[str], *, config: Mapping[str, Any] | None = None
     ) -> list[AssetRun]:

@@ -135,7 +135,7 @@ def _log_debt(health: Health) -> CheckResult:
 
 
 def _lifecycle(lake: Lake, snapshot: Snapshot) -> CheckResult:
-    from lakehouse.engine.tiers.run import check_lifecycle
+    from lakehouse.engine.vacuum.tiers import check_lifecycle
 
     return check_lifecycle(lake, snapshot)
 

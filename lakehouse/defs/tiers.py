@@ -23,8 +23,8 @@ def tiers_asset(
         "lifecycle rule of the bucket moves them to cheaper storage classes.",
     )
     def tiers(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any] | None:
-        from lakehouse.engine.tiers.run import run
         from lakehouse.engine.vacuum.lake_facts import LakeFacts
+        from lakehouse.engine.vacuum.tiers import run
 
         with errors_for_dagster(context):
             lake, declared = load_lake()

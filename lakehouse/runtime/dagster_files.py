@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from lakehouse.core.metrics.families import DagsterRecords
+from lakehouse.core.metrics import DagsterRecords
 
 # How long to wait for a locked file. Dagster's writers hold their lock for milliseconds. Longer
 # waits are not worthwhile, because no other work depends on these figures.

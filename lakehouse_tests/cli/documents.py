@@ -33,10 +33,10 @@ from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.inventory.objects import Part
 from lakehouse.core.inventory.table_files import TableFiles
 from lakehouse.core.journal_records import VacuumRecord
-from lakehouse.core.tiers.plan import plan_tiers
 from lakehouse.core.units import DAY_MS
 from lakehouse.core.vacuum.facts import VacuumFacts
 from lakehouse.core.vacuum.plan import VacuumOutcome
+from lakehouse.core.vacuum.tiers import plan_tiers
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store import DiskStore
@@ -92,7 +92,6 @@ def example_documents(folder: Path) -> dict[str, Any]:
         "health": terminal.json("health"),
         "plan": terminal.json("plan"),
         "history": terminal.json("history", "silver/orders"),
-        "quarantine_counts": terminal.json("quarantine", "show"),
         "landing": terminal.json("landing", "bronze/orders"),
         "server": terminal.json("server"),
         "doctor_settings": terminal.json("doctor", "--settings"),

@@ -31,7 +31,6 @@ DOCUMENTS = {
         "lakehouse landing TABLE",
         "`arrived` is the last batch that the table's log records. `next` is what the next load does.",
     ),
-    "quarantine_counts": ("lakehouse quarantine show", "Null: unknown."),
     "quarantine_show": (
         "lakehouse quarantine show TABLE",
         "`line` and `raw` are null for a whole file.",

@@ -4,8 +4,7 @@ import inspect
 from pathlib import Path
 
 from lakehouse.core.declaration.cron import read_cron
-from lakehouse.defs.adoption.component import MaintainedTables
-from lakehouse.defs.adoption.maintain import maintain
+from lakehouse.defs.adoption.maintain import MaintainedTables, maintain
 from lakehouse.defs.dagster_retention import records_schedule
 from lakehouse.defs.inventory import daily_and_once_soon
 from lakehouse.defs.upkeep import NIGHTLY_CRON, RECORDS_CRON, REPORT_CRON

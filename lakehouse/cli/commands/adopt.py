@@ -32,7 +32,7 @@ from lakehouse.core.delta.protocol import notable_features
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.scheduling.health import Health
-from lakehouse.core.text import count_of, size_text, usd_text
+from lakehouse.core.text import count_of, usd_text
 from lakehouse.engine.adoption.adopt import (
     choose_key,
     refuse_adoption,
@@ -136,10 +136,7 @@ def adopt_command(
     if as_json:
         write_json([_document(each) for each in findings])
         return print_errors(findings)
-    if address is not None:
-        _print_single(readable[0])
-    else:
-        _print_fleet(findings)
+    _print(findings)
     if new:
         verb = "would be added" if dry_run else "added"
         show(f"{count_of(len(new), 'table')} {verb} to {context.lake.settings.adopted}")
@@ -237,34 +234,7 @@ def _document(finding: Found[_Finding]) -> dict[str, Any]:
     }
 
 
-def _print_single(finding: _Finding) -> None:
-    snapshot = finding.facts.snapshot
-    health = finding.health
-    plan = health.plan
-    writers = [f"{name} ({count_of(count, 'commit')})" for name, count in finding.writers.items()]
-    features = [*notable_features(snapshot.features)]
-    if snapshot.partition_columns:
-        features.append(f"partitioned by {', '.join(snapshot.partition_columns)}")
-    if snapshot.clustering_columns:
-        features.append(f"clustered by {', '.join(snapshot.clustering_columns)}")
-    files = (
-        f"{count_of(health.file_count, 'file')}, {size_text(health.size_bytes)}; "
-        f"{health.small_file_count:,} small, {plan.mergeable_file_count:,} mergeable"
-    )
-    show(f"{finding.table.key} is {finding.address}", style="bold")
-    for name, sentence in (
-        ("written by", ", ".join(writers) or "unknown"),
-        ("features", ", ".join(features) or "none that affects the upkeep"),
-        ("files", files),
-        ("health", health.sentence),
-        ("compaction", plan.sentence),
-    ):
-        show(f"  {name:<11} {sentence}")
-    for line in adopted_lines(finding.table).splitlines():
-        show(line)
-
-
-def _print_fleet(findings: Sequence[Found[_Finding]]) -> None:
+def _print(findings: Sequence[Found[_Finding]]) -> None:
     # The highest score is 100, so tables without a score come last.
     ordered = sorted(findings, key=lambda each: each.value.health.score if each.value else 101)
     heads = ("score", "table", "files", "small", "into", "bytes", "USD", "")
@@ -272,7 +242,11 @@ def _print_fleet(findings: Sequence[Found[_Finding]]) -> None:
     for each in ordered:
         if each.value:
             note = " (already declared)" if each.value.is_declared else ""
-            show(f"{each.value.table.key} is {each.value.address}{note}")
+            writers = ", ".join(each.value.writers) or "unknown programs"
+            show(f"{each.value.table.key} is {each.value.address}, written by {writers}{note}")
+            features = notable_features(each.value.facts.snapshot.features)
+            if features:
+                show(f"  features: {', '.join(features)}")
 
 
 def _row(finding: Found[_Finding]) -> tuple[str, ...]:

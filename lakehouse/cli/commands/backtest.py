@@ -1,19 +1,12 @@
 """`lakehouse backtest`: replays the log of any Delta table under another policy."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, replace
 from typing import Any
 
 import click
 
-from lakehouse.cli.context import (
-    LakeContext,
-    complete_table,
-    keys_by_address,
-    open_declared,
-    resolve_address,
-)
+from lakehouse.cli.context import complete_table, open_tables
 from lakehouse.cli.output import (
     bytes_text,
     count_text,
@@ -24,25 +17,14 @@ from lakehouse.cli.output import (
     write_json,
 )
 from lakehouse.core.backtest import Replay, bytes_ingested, real_replay, replay
-from lakehouse.core.declaration.adopted import is_address
-from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
+from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.strategies import AfterWrite, Scheduled
 from lakehouse.core.delta.file_history import FileHistory
 from lakehouse.core.errors import Refused
 from lakehouse.engine.delta_log.file_history import read_file_history
-from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.lake import Lake
 
 _MIB = 2**20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Subject:
-    """A table whose log is replayed, with its declared policy."""
-
-    lake: Lake
-    key: str
-    layer: str
-    declared: Compaction
 
 
 @click.command("backtest", epilog="Example: lakehouse backtest bronze/weather --min-small-files 8")
@@ -66,9 +48,9 @@ def backtest_command(
 
     Shows compactions, bytes rewritten and file counts, if TABLE had always had that policy, next to
     the policy in force, no compaction, and the real past. TABLE is a declared table, or the path or
-    s3:// URI of any Delta table. An undeclared table gets the default policy of the bronze layer.
+    s3:// URI of any Delta table. An undeclared table gets a layer's default policy.
     """
-    subject = _subject(open_declared(), table)
+    context, [subject] = open_tables((table,))
     changes: dict[str, Any] = {
         "min_small_files": min_small_files,
         "target_file_bytes": target_mib and target_mib * _MIB,
@@ -76,12 +58,12 @@ def backtest_command(
         "strategy": _strategy(after_write=after_write, schedule=schedule),
     }
     changes = {name: value for name, value in changes.items() if value is not None}
-    in_force = policy_for(subject.layer, subject.declared)
+    in_force = policy_for(subject.layer, subject.compaction)
     policies = {"in_force": in_force, "none": replace(in_force, mode="off")}
     if changes:
-        given = replace(subject.declared, mode="automatic", **changes)
+        given = replace(subject.compaction, mode="automatic", **changes)
         policies = {"given": policy_for(subject.layer, given), **policies}
-    history = _history(subject)
+    history = _history(context.lake, subject.key)
     replays = {name: replay(history, policy) for name, policy in policies.items()}
     replays["really"] = real_replay(history)
     if as_json:
@@ -98,12 +80,12 @@ def _strategy(*, after_write: bool, schedule: str | None) -> AfterWrite | Schedu
     return AfterWrite() if after_write else None
 
 
-def _history(subject: _Subject) -> FileHistory:
-    uri = subject.lake.table_uri(subject.key)
-    history = read_file_history(subject.lake.store, subject.key, uri=uri)
+def _history(lake: Lake, key: str) -> FileHistory:
+    uri = lake.table_uri(key)
+    history = read_file_history(lake.store, key, uri=uri)
     if history is None:
         raise Refused(
-            f"backtest of {subject.key}: there is no Delta table at {uri}. "
+            f"backtest of {key}: there is no Delta table at {uri}. "
             "Use a declared table, a path or a URI"
         )
     return history
@@ -163,28 +145,3 @@ def _print(history: FileHistory, replays: Mapping[str, Replay]) -> None:
         for each in first.compactions
     ]
     print_grid(heads, cells, numbers=("version", "files -", "files +", "bytes -"))
-
-
-def _subject(context: LakeContext, table: str) -> _Subject:
-    """A declared table by its key or address, or any other table by its address or folder."""
-    is_path = is_address(table) or Path(table, "_delta_log").is_dir()
-    is_declared_address = is_address(table) and resolve_address(table) in keys_by_address(
-        context.tables, context.lake.settings
-    )
-    if table in context.tables or is_declared_address or not is_path:
-        [declared_table] = context.choose([table])
-        return _Subject(
-            lake=context.lake,
-            key=declared_table.key,
-            layer=declared_table.layer,
-            declared=declared_table.compaction,
-        )
-    root, _, key = resolve_address(table).rpartition("/")
-    if root == "s3:/":  # a bucket, and no folder in it
-        raise Refused(
-            f"backtest of {table}: not a table. "
-            "Use s3://bucket/path/of/table, a folder, or a declared table"
-        )
-    # The root is empty if the table's folder lies directly below `/`.
-    settings = replace(context.lake.settings, root=root or "/.")
-    return _Subject(lake=open_lake(settings), key=key, layer="bronze", declared=Compaction())

@@ -9,7 +9,6 @@ from lakehouse.cli.context import (
     complete_table,
     open_tables,
     print_errors,
-    show_addresses,
 )
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, write_json
 from lakehouse.core.declaration.table import Table
@@ -20,8 +19,6 @@ from lakehouse.engine.ingest.quarantine.entries import quarantined_count
 from lakehouse.engine.read_each_table import Found, for_each_table
 from lakehouse.engine.table_documents import health_document
 from lakehouse.engine.table_health import health_of
-
-_BAR_WIDTH = 30
 
 
 @click.command("health", epilog="Example: lakehouse health silver/flights --verbose")
@@ -91,7 +88,6 @@ def _print(readings: Sequence[Found[Health]], *, verbose: bool) -> None:
     print_grid(
         heads, [_row(each) for each in ordered], numbers=("score", *heads[2:8]), style=_style
     )
-    show_addresses(each.table for each in ordered)
     for each in ordered:
         if each.value and each.value.log.note:
             show(f"{each.table.key}: {each.value.log.note}", style="yellow")
@@ -134,9 +130,7 @@ def _print_details(health: Health) -> None:
     show(f"{health.plan.table} at version {health.plan.version}: {health.sentence}", style="bold")
     for part in health.parts:
         show(f"  {part.name:<13} {part.value:4.2f} of weight {part.weight:<3} {part.sentence}")
-    most = max(health.histogram.values())
     for label, count in health.histogram.items():
         if count:
-            bar = "█" * max(1, round(count / most * _BAR_WIDTH))
-            show(f"  {label:>12} {bar:<{_BAR_WIDTH}} {count:,}")
+            show(f"  {label:>12} {count:,}")
     show()

@@ -90,17 +90,8 @@ def load_command(configuration: str | None, as_json: bool) -> int:
 @inventory_command.command("report", epilog="Example: lakehouse inventory report bronze/weather")
 @click.argument("table", required=False, shell_complete=complete_table)
 @_configuration_option
-@click.option(
-    "--max-age",
-    "max_age_hours",
-    type=float,
-    metavar="HOURS",
-    help="Refuse the newest inventory if it is older than this.",
-)
 @json_option
-def report_command(
-    table: str | None, configuration: str | None, max_age_hours: float | None, as_json: bool
-) -> int:
+def report_command(table: str | None, configuration: str | None, as_json: bool) -> int:
     """Show where the bytes are, by table and use (part): live files, removed files, the log, ….
 
     Compares the newest inventory with the tables' logs, and shows TABLE (default: all tables,
@@ -109,9 +100,7 @@ def report_command(
     """
     context = open_declared()
     now = now_ms()
-    inventory = newest_inventory(
-        context.lake, now_ms=now, configuration=configuration, max_age_hours=max_age_hours
-    )
+    inventory = newest_inventory(context.lake, now_ms=now, configuration=configuration)
     tables_declared = context.tables.values()
     reconciliation = reconcile_inventory(context.lake, tables_declared, inventory, now_ms=now)
     tables = {each.table: each for each in reconciliation.tables}

@@ -16,7 +16,6 @@ from lakehouse.cli.context import (
 from lakehouse.cli.output import count_text, json_option, print_grid, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.declaration.adopted import Adopted
-from lakehouse.core.declaration.compaction_policy import LAYERS
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.outcome import describe_set_aside
@@ -24,7 +23,7 @@ from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.read_each_table import Found
 
 if TYPE_CHECKING:
-    from lakehouse.cli.dagster_runs import AssetRun, Recorder
+    from lakehouse.cli.dagster_runs import AssetRun
 
 _FIGURES = ("rows_written", "rows_quarantined", "files_read", "files_set_aside", "seconds")
 
@@ -38,15 +37,15 @@ _FIGURES = ("rows_written", "rows_quarantined", "files_read", "files_set_aside",
 def materialize_command(selections: tuple[str, ...], as_json: bool) -> int:
     """Write tables and run their checks, inputs first, through Dagster.
 
-    Each SELECTION is a table (silver/flights), a layer (bronze), or a Dagster asset selection. By
-    default, all tables except adopted tables are written. All landed files are loaded. A table
-    without new input is not changed.
+    Each SELECTION is a table (silver/flights) or a layer (bronze). By default, all tables except
+    adopted tables are written. All landed files are loaded. A table without new input is not
+    changed.
     """
     from lakehouse.cli.dagster_runs import open_recorder
 
     context = open_declared()
     with open_recorder(context.lake.settings) as recorder:
-        tables = _select(selections, context, recorder)
+        tables = _select(selections, context)
         with driver_for_command(context.lake.settings):
             results = recorder.materialize([table.asset_key for table in tables])
             runs = {table.key: run for table, run in zip(tables, results, strict=True)}
@@ -60,43 +59,29 @@ def materialize_command(selections: tuple[str, ...], as_json: bool) -> int:
     )
 
 
-def _select(selections: Sequence[str], context: LakeContext, recorder: "Recorder") -> list[Table]:
-    """The tables to write, each once, inputs first. By default, all except adopted tables."""
-    declared = context.tables.values()
-    written_here = [table for table in declared if not isinstance(table.write, Adopted)]
-    if not selections:
-        return written_here
-    chosen = {
-        table.key
-        for selection in selections
-        for table in _select_one(selection, written_here, context, recorder)
-    }
-    return [table for table in written_here if table.key in chosen]
-
-
-def _select_one(
-    selection: str, written_here: Sequence[Table], context: LakeContext, recorder: "Recorder"
-) -> list[Table]:
-    """The tables of one selection.
+def _select(selections: Sequence[str], context: LakeContext) -> list[Table]:
+    """The tables to write, each once, inputs first. By default, all except adopted tables.
 
     Raises:
-        Refused: the selection names an adopted table, or contains no table that the lake writes.
+        Refused: a selection is an adopted table, or neither a table nor a layer.
     """
-    named = context.tables.get(selection)
-    if named and isinstance(named.write, Adopted):
-        raise Refused(
-            f"materialize {selection}: other programs write this adopted table. Use lakehouse "
-            f"compact {selection} or lakehouse vacuum {selection}"
-        )
-    keys = {selection} if named or selection in LAYERS else recorder.select(selection)
-    chosen = [table for table in written_here if keys & {table.key, table.asset_key, table.layer}]
-    if not chosen:
-        near = nearest(selection, context.tables)
-        raise Refused(
-            f"materialize {selection!r}: not a table, a layer, or a Dagster asset selection that "
-            f"contains tables; {near}"
-        )
-    return chosen
+    declared = context.tables.values()
+    written_here = [table for table in declared if not isinstance(table.write, Adopted)]
+    for selection in selections:
+        named = context.tables.get(selection)
+        if named and isinstance(named.write, Adopted):
+            raise Refused(
+                f"materialize {selection}: other programs write this adopted table. Use lakehouse "
+                f"compact {selection} or lakehouse vacuum {selection}"
+            )
+        if not any(selection in (table.key, table.layer) for table in written_here):
+            near = nearest(selection, context.tables)
+            raise Refused(f"materialize {selection!r}: neither a table nor a layer; {near}")
+    return [
+        table
+        for table in written_here
+        if not selections or table.key in selections or table.layer in selections
+    ]
 
 
 def _document(table: Table, runs: Mapping[str, "AssetRun"], context: LakeContext) -> dict[str, Any]:

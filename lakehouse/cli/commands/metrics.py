@@ -12,7 +12,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.engine.clock import now_ms
 
 if TYPE_CHECKING:
-    from lakehouse.core.metrics.families import Counters, Sample
+    from lakehouse.core.metrics import Counters, Sample
 
 # With --serve, metrics are read again if they are older than this. On S3, each reading costs a few
 # requests per table.
@@ -34,7 +34,7 @@ def metrics_command(tables: tuple[str, ...], serve: bool) -> None:
     serves the same metrics, and counters of the operations since it started. TABLE may also be the
     ADDRESS of a Delta table that is not declared.
     """
-    from lakehouse.engine.metrics.exposition import metrics_text
+    from lakehouse.engine.metrics_server import metrics_text
 
     context, chosen = open_tables(tables)
     selection = LakeContext(lake=context.lake, tables={table.key: table for table in chosen})
@@ -47,15 +47,15 @@ def metrics_command(tables: tuple[str, ...], serve: bool) -> None:
 
 
 def _read(context: LakeContext, counters: "Counters | None" = None) -> "list[Sample]":
-    from lakehouse.engine.metrics.read import read_samples
+    from lakehouse.engine.metrics import read_samples
 
     home = context.lake.settings.dagster_home
     return read_samples(context.lake, context.tables.values(), dagster_home=home, counters=counters)
 
 
 def _serve(context: LakeContext) -> None:
-    from lakehouse.core.metrics.families import Counters
-    from lakehouse.engine.metrics.exposition import LakeCollector, serve
+    from lakehouse.core.metrics import Counters
+    from lakehouse.engine.metrics_server import LakeCollector, serve
 
     settings = context.lake.settings
     if settings.metrics_port == 0:

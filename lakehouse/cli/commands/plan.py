@@ -9,7 +9,6 @@ from lakehouse.cli.context import (
     complete_table,
     open_tables,
     print_errors,
-    show_addresses,
 )
 from lakehouse.cli.output import (
     bytes_text,
@@ -90,7 +89,6 @@ def print_plans(
         [_row(each, decision_of.get(each.table.key)) for each in ordered],
         numbers=number_heads,
     )
-    show_addresses(each.table for each in ordered)
     if not verbose:
         return
     for decision in decisions:

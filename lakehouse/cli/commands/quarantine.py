@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 import click
 
-from lakehouse.cli.context import complete_table, open_declared, open_landed
+from lakehouse.cli.context import complete_table, open_landed
 from lakehouse.cli.output import (
     count_text,
     json_option,
@@ -17,7 +17,6 @@ from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.ingest.outcome import QuarantineReview
 from lakehouse.engine.ingest.quarantine import retry as quarantine
-from lakehouse.engine.ingest.quarantine.entries import quarantined_count
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark.open_session import connect
 
@@ -30,7 +29,7 @@ _files_option = click.option(
 )
 
 
-@click.group("quarantine", epilog="Example: lakehouse quarantine show")
+@click.group("quarantine", epilog="Example: lakehouse quarantine show bronze/orders")
 def quarantine_command() -> None:
     """Show, retry or settle landed lines and files that could not be loaded.
 
@@ -39,7 +38,7 @@ def quarantine_command() -> None:
 
 
 @quarantine_command.command("show", epilog="Example: lakehouse quarantine show bronze/orders")
-@click.argument("table", required=False, shell_complete=complete_table)
+@click.argument("table", shell_complete=complete_table)
 @_files_option
 @click.option(
     "--limit",
@@ -49,15 +48,12 @@ def quarantine_command() -> None:
     help="Show at most this many lines and files.",
 )
 @json_option
-def show_command(table: str | None, files: tuple[str, ...], limit: int, as_json: bool) -> None:
+def show_command(table: str, files: tuple[str, ...], limit: int, as_json: bool) -> None:
     """Show the newest lines and files of TABLE in quarantine, and the most frequent reasons.
 
-    For a whole file, line and text are shown as "-". Without TABLE, show how many lines and files
-    each table has in quarantine.
+    For a whole file, line and text are shown as "-". `lakehouse health` shows how many each table
+    has.
     """
-    if table is None:
-        _show_counts(as_json=as_json)
-        return
     context, declared_table = open_landed(table, command="quarantine")
     with driver_for_command(context.lake.settings):
         session = _session(context.lake, declared_table)
@@ -144,19 +140,6 @@ def drop_command(
             _session(context.lake, declared_table), files, why=why, dry_run=dry_run
         )
     _print_review(outcome, as_json=as_json)
-
-
-def _show_counts(*, as_json: bool) -> None:
-    context = open_declared()
-    documents = [
-        {"table": table.key, "rows": quarantined_count(context.lake, table.key)}
-        for table in context.choose_landed((), command="quarantine")
-    ]
-    if as_json:
-        write_json(documents)
-        return
-    rows = [(document["table"], count_text(document["rows"])) for document in documents]
-    print_grid(("table", "in quarantine"), rows, numbers=("in quarantine",))
 
 
 def _session(lake: Lake, table: Table) -> TableSession:

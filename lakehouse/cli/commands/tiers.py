@@ -7,11 +7,11 @@ import click
 from lakehouse.cli.context import complete_table, open_declared, print_errors
 from lakehouse.cli.output import bytes_text, json_option, print_grid, show, write_json
 from lakehouse.core.errors import LakehouseError
-from lakehouse.core.tiers.lifecycle import tier_rule
-from lakehouse.core.tiers.plan import TierPlan
+from lakehouse.core.vacuum.lifecycle import tier_rule
+from lakehouse.core.vacuum.tiers import TierPlan
 from lakehouse.engine.read_each_table import Found
-from lakehouse.engine.tiers.run import run
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.tiers import run
 
 
 @click.command("tiers", epilog="Example: lakehouse tiers bronze/weather --dry-run")

@@ -1,7 +1,7 @@
 """Delta's table features, and the table properties for retention and checkpoints.
 
 Operations refuse unsupported features where they plan: `compaction/plan.py`, `vacuum/plan.py`,
-`engine/adoption/adopt.py` and `engine/tiers/run.py`.
+`engine/adoption/adopt.py` and `engine/vacuum/tiers.py`.
 """
 
 import re

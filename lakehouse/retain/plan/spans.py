@@ -21,6 +21,15 @@ from lakehouse.core.errors import Refused
 
 _CALENDAR = ("year", "month", "day", "hour")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# No month, quarter or year is longer, so a partition never leaves before its end.
+_LENGTHS = {
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+    "week": timedelta(days=7),
+    "month": timedelta(days=31),
+    "quarter": timedelta(days=92),
+    "year": timedelta(days=366),
+}
 _ISO_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _ISO_MONTH = re.compile(r"\d{4}-\d{2}")
 _TIMES = ("timestamp", "timestamp_ntz")
@@ -171,19 +180,10 @@ def _with_hour(start: datetime | None, value: object) -> datetime | None:
 
 def _span(start: datetime | None, unit: str) -> Span | None:
     """The span of this length; `None` without a start, or if the end is after the year 9999."""
-    if start is None:
-        return None
-    months = {"month": 1, "quarter": 3, "year": 12}.get(unit, 0)
     try:
-        if months:
-            month = start.month - 1 + months
-            end = start.replace(year=start.year + month // 12, month=month % 12 + 1)
-        else:
-            end = start + timedelta(**{f"{unit}s": 1})
-    except (ValueError, OverflowError):
-        # The 31st of a month has no counterpart in each later month: the span is longer then.
-        end = start + timedelta(days=31 * months) if months and start.year < 9998 else None
-    return None if end is None else Span(_ms(start), _ms(end))
+        return None if start is None else Span(_ms(start), _ms(start + _LENGTHS[unit]))
+    except OverflowError:
+        return None
 
 
 def _ms(time: datetime) -> int:

@@ -82,7 +82,6 @@ def test_two_tables_of_one_name_get_two_keys(terminal: Terminal, tmp_path: Path)
         "silver/b_orders",
         "silver/orders",
     ]
-    assert "silver/a_orders is " in terminal.run("health", f"{tmp_path}/a/orders").stdout
 
 
 def test_an_address_without_a_table_names_those_that_are_near(

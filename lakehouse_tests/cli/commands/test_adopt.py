@@ -26,15 +26,9 @@ def test_a_table_is_adopted_by_three_lines_and_is_one_of_the_lake_s_from_then_on
     terminal: Terminal, warehouse: Path
 ) -> None:
     shown = terminal.run("adopt", f"{warehouse}/events").stdout
-    for said in (
-        "delta-rs:py-",
-        "(12 commits)",
-        "partitioned by day",
-        "12 small, 12 mergeable",
-    ):
-        assert said in shown
+    assert f"silver/events is {warehouse}/events, written by delta-rs:py-" in shown
     lines = f'["silver/events"]\nuri = "{warehouse}/events"\n'
-    assert adopted(terminal).endswith(lines) and lines in shown
+    assert adopted(terminal).endswith(lines)
     [health] = terminal.json("health", "silver/events")
     assert (health["file_count"], health["uri"]) == (12, f"{warehouse}/events")
 
@@ -63,7 +57,8 @@ def test_below_a_prefix_the_whole_fleet_is_shown_worst_first_and_adopted(
     terminal.run("adopt", f"{warehouse}/customers", "--key", "gold/customers")
     lines = terminal.run("adopt", "--prefix", str(warehouse)).stdout.splitlines()
     assert [line.split()[1] for line in lines[2:4]] == ["silver/events", "gold/customers"]
-    assert f"gold/customers is {warehouse}/customers (already declared)" in lines
+    [line] = [line for line in lines if line.startswith(f"gold/customers is {warehouse}/customers")]
+    assert line.endswith("(already declared)")
     assert adopted(terminal).count("uri = ") == 2
     before = adopted(terminal)
     again = terminal.json("adopt", "--prefix", str(warehouse))

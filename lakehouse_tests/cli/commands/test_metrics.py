@@ -9,10 +9,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lakehouse.core.journal_records import VacuumRecord
-from lakehouse.core.metrics.families import FILES, METRICS, Sample
+from lakehouse.core.metrics import FILES, METRICS, Sample
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import record_vacuum
-from lakehouse.engine.metrics.exposition import LakeCollector, serve
+from lakehouse.engine.metrics_server import LakeCollector, serve
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.cli.conftest import Terminal, type_of_story
 from lakehouse_tests.conftest import free_port

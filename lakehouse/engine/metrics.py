@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
+from lakehouse.core import metrics as families
 from lakehouse.core.costs.chargeback import day_of
 from lakehouse.core.costs.operations import UpkeepOperation, failed_compactions, vacuums_of
 from lakehouse.core.declaration.compaction_policy import LAYERS
@@ -21,8 +22,7 @@ from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import LakehouseError
 from lakehouse.core.inventory.objects import PART_GROUPS, Part
 from lakehouse.core.journal_records import VacuumRecord
-from lakehouse.core.metrics import families
-from lakehouse.core.metrics.families import Counters, Sample, known, labels_of
+from lakehouse.core.metrics import Counters, Sample, known, labels_of
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.costs.chargeback import read_charges

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from lakehouse import Append, Landing, Table
 from lakehouse.core.costs.chargeback import Charge
-from lakehouse.core.metrics.families import BYTES, OPERATIONS, SOURCE_READABLE, Counters
+from lakehouse.core.metrics import BYTES, OPERATIONS, SOURCE_READABLE, Counters
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import record_vacuum
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.metrics.read import read_samples
+from lakehouse.engine.metrics import read_samples
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.costs.story import record_charges

@@ -1,6 +1,6 @@
 """Plans which removed files of a table get the tag of a lifecycle rule, and which lose it.
 
-**Safety properties** (tests in `core/tiers/test_plan.py`)
+**Safety properties** (tests in `core/vacuum/test_tiers.py`)
 - A file is planned only if no other table, reader or kept version needs it, and if the classifier
   of the vacuums says that it is removed and within the retention. A live file is never planned.
 - A file stays without the tag if its time of removal is unknown.
@@ -14,10 +14,10 @@ from lakehouse.core.delta.paths import name_in_table
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.objects import Part, StoredObject
 from lakehouse.core.reasons import Explained, Reason
-from lakehouse.core.tiers.lifecycle import tier_rule
 from lakehouse.core.units import DAY_MS
 from lakehouse.core.vacuum.candidates import classifier_of
 from lakehouse.core.vacuum.facts import VacuumFacts
+from lakehouse.core.vacuum.lifecycle import tier_rule
 
 # S3 moves no smaller object by default. Source: Amazon S3 user guide, "Transitioning objects"
 MINIMUM_BYTES = 128 * 1024

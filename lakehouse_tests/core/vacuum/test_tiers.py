@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.table_files import fold_table_files
 from lakehouse.core.reasons import Reason
-from lakehouse.core.tiers import plan as module
-from lakehouse.core.tiers.plan import TierPlan, plan_tiers
+from lakehouse.core.vacuum import tiers as module
 from lakehouse.core.vacuum.facts import VacuumFacts
+from lakehouse.core.vacuum.tiers import TierPlan, plan_tiers
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder, add_of
 
 DAY = 86_400_000

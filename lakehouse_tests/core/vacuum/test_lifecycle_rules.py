@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lakehouse.core.lifecycle_rules import LifecycleRule, parse_rules
-from lakehouse.core.tiers.lifecycle import LiveObjects, assess_lifecycle, tier_rule
+from lakehouse.core.vacuum.lifecycle import LiveObjects, assess_lifecycle, tier_rule
 
 KIB = 1024
 LIVE = LiveObjects(

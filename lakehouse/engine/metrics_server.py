@@ -22,7 +22,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from lakehouse.core.metrics.families import METRICS, Sample
+from lakehouse.core.metrics import METRICS, Sample
 
 # Less than the 10 seconds after which Prometheus, by default, gives up a scrape.
 _WAIT_SECONDS = 8.0

@@ -6,7 +6,7 @@
 4. The planned files get the tag.
 5. A new record names all files that may carry the tag, and replaces the records before it.
 
-**Safety properties** (tests in `engine/tiers/test_run.py`)
+**Safety properties** (tests in `engine/vacuum/test_tiers.py`)
 - A file with the tag is in a record. So the check `lifecycle` and the next run find it after a kill
   and after a RESTORE. A name leaves the records only without its tag, or without its file.
 - Our rule moves tagged files only where they are read without a restore. A file that comes back
@@ -25,9 +25,9 @@ from lakehouse.core.delta.commits import ARCHIVE_APP_ID
 from lakehouse.core.delta.protocol import unknown_features
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
-from lakehouse.core.tiers.lifecycle import TIER_TAG, LiveObjects, assess_lifecycle
-from lakehouse.core.tiers.plan import TierPlan, is_needed, plan_tiers
 from lakehouse.core.vacuum.facts import ASKED_AT_ONCE, VacuumFacts
+from lakehouse.core.vacuum.lifecycle import TIER_TAG, LiveObjects, assess_lifecycle
+from lakehouse.core.vacuum.tiers import TierPlan, is_needed, plan_tiers
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log.missing_data_files import live_sizes
 from lakehouse.engine.lake import Lake

@@ -9,13 +9,13 @@ from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import Vacuum
 from lakehouse.core.errors import Refused
-from lakehouse.core.tiers.plan import TierPlan
+from lakehouse.core.vacuum.tiers import TierPlan
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import S3Store
 from lakehouse.engine.store.s3_objects import tags_of
-from lakehouse.engine.tiers import run as module
-from lakehouse.engine.tiers.run import check_lifecycle, run
+from lakehouse.engine.vacuum import tiers as module
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.tiers import check_lifecycle, run
 from lakehouse_tests.cli.conftest import Terminal
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder, add_of

@@ -10,10 +10,10 @@ import yaml
 
 from lakehouse.core.costs.operations import UpkeepOperation
 from lakehouse.core.costs.predicted_and_actual import Figure
-from lakehouse.core.metrics.families import METRICS, Counters, Sample, prediction_samples
+from lakehouse.core.metrics import METRICS, Counters, Sample, prediction_samples
 from lakehouse_tests.test_docs import is_command
 
-FOLDER = Path(__file__).resolve().parents[3] / "deploy" / "observability"
+FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "observability"
 NAMES = {each.name for each in METRICS} | {
     f"{each.name}_{part}" for each in METRICS if each.kind == "summary" for part in ("sum", "count")
 }

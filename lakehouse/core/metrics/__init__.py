@@ -1,1 +1,0 @@
-"""Computes the metrics of a lake."""

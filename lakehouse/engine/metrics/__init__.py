@@ -1,1 +1,0 @@
-"""Reads the metrics of a lake, and serves them to Prometheus."""
