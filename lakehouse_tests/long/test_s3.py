@@ -20,6 +20,7 @@ from lakehouse.retain.run.read import archived_rows
 from lakehouse_tests.change_streams import differences, draw_stream, load_with_kills
 from lakehouse_tests.engine.evolution.test_rebuild import rebuilt, staged_files
 from lakehouse_tests.engine.example import event, events, land, rows_of, states, version_of
+from lakehouse_tests.engine.ingest import test_spark_json, test_spark_text
 from lakehouse_tests.engine.ingest.changes.test_apply import CHOSEN
 from lakehouse_tests.engine.ingest.test_spark_parquet import ROWS, as_parquet, declared
 from lakehouse_tests.engine.test_races import race
@@ -83,6 +84,33 @@ def test_spark_itself_reads_large_parquet_files_in_a_bucket(
     files = rows_of(spark, lake, orders.key, "_source_file", "_source_line")
     assert files[0] == ("landing/parquet/T05:30 100%+ü.parquet", 1)
     assert files[-1] == ("landing/parquet/a [b]*.parquet", 9)
+
+
+def test_spark_itself_reads_large_texts_in_a_bucket(
+    on_s3: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choose_files, "SPARK_READS_FROM_BYTES", 1)
+    lake, spark = open_lake(on_s3), connect(on_s3)
+    for module, format, content in (
+        (
+            test_spark_json,
+            "json",
+            "\n".join([*test_spark_json.GOOD, *test_spark_json.BAD]).encode(),
+        ),
+        (test_spark_text, "csv", test_spark_text.content_of(test_spark_text.LINES)),
+    ):
+        table = module.declared(f"large_{format}")
+        for name in ("T05:30 100%+ü", "a [b]*"):
+            lake.store.put(f"landing/large_{format}/{name}.{format}", content)
+        outcome = write_table(lake, spark, table)
+        assert outcome.files_read == 2 and outcome.set_aside == ()
+        counts = (outcome.rows_written, outcome.rows_quarantined)
+        assert counts == {"json": (26, 38), "csv": (8, 20)}[format]
+        assert write_table(lake, spark, table).files_read == 0
+        files = {file for (file,) in rows_of(spark, lake, table.key, "_source_file")}
+        assert files == {
+            f"landing/large_{format}/{name}.{format}" for name in ("T05:30 100%+ü", "a [b]*")
+        }
 
 
 def test_old_partitions_are_copied_by_s3_itself_into_a_storage_class(on_s3: Settings) -> None:
