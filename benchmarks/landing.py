@@ -7,13 +7,16 @@ requests per file: `python -m benchmarks.requests "landed batch of 100 files, en
 """
 
 import json
+import os
 import resource
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +24,15 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from benchmarks.figures import Figure, alone, middle, ratio, timed
+from benchmarks.fresh import fresh
 from benchmarks.own_lake import own_lake
 from lakehouse import Append, Landing, Table
 from lakehouse.engine.ingest.write import write_table
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.spark.open_session import connect
+from lakehouse.runtime.spark_conf import TOKEN_VARIABLE
+from lakehouse_tests.cluster import ConnectServer, deployed_conf, standalone
+from lakehouse_tests.conftest import own_settings
 
 PREFIX = "landing/events/"
 EVENTS = Table(
@@ -49,24 +58,50 @@ ORDERS = (
 
 def main(files: int = 20_000, events: int = 50, records: int = 2_000_000) -> list[Figure]:
     """Figures of a backlog of small files, and of large files against bare Spark statements."""
-    return [*_small_files(files, events), *_large_files(records)]
+    return [*_small_files(files, events), *_large_files(records), _on_clusters(records)]
+
+
+def _on_clusters(records: int) -> Figure:
+    """The time of two workers over that of one, each with one core, to load large CSV files."""
+    seconds = {1: list[float](), 2: list[float]()}
+    for workers, measured in seconds.items():
+        with TemporaryDirectory() as folder, ExitStack() as stack:
+            cluster = stack.enter_context(standalone(Path(folder), {}, workers=workers))
+            server = ConnectServer(cluster=cluster, conf=deployed_conf({}))
+            environment = stack.enter_context(server.running()).environment
+            os.environ[TOKEN_VARIABLE] = environment[TOKEN_VARIABLE]
+            lake = open_lake(own_settings(Path(folder, "home"), **environment))
+            spark = connect(lake.settings)
+            source = _landed_orders(lake, "csv", records)
+            for number in range(_ROUNDS):
+                table = Table(key=f"bronze/csv{number}", source=source, write=Append())
+                measured.append(timed(partial(write_table, lake, spark, table))[0])
+            spark.stop()
+    name = "large files of csv by two workers over one"
+    return ratio(name, seconds[2], seconds[1], row="P17", at_most=0.6)
+
+
+def _landed_orders(lake: Lake, name: str, records: int) -> Landing:
+    """Lands the large files of a format."""
+    prefix = f"landing/{name}/"
+    folder = Path(lake.settings.root, prefix)
+    folder.mkdir(parents=True)
+    for part in range(_PARTS):
+        fresh(write_orders, f"{folder}/{part}.{name}", part * records, records // _PARTS)
+    return Landing(prefix=prefix, format=name, schema=ORDERS, required=("id",))
 
 
 def _large_files(records: int) -> list[Figure]:
     figures = list[Figure]()
     with own_lake() as (lake, spark):
         for name, goal in _GOALS.items():
-            prefix = f"landing/{name}/"
-            folder = Path(lake.settings.root, prefix)
-            folder.mkdir(parents=True)
-            for part in range(_PARTS):
-                _write_orders(folder / f"{part}.{name}", part * records, records // _PARTS)
-            source = Landing(prefix=prefix, format=name, schema=ORDERS, required=("id",))
+            source = _landed_orders(lake, name, records)
+            folder = f"{lake.settings.root}/{source.prefix}"
             bare, landed = list[float](), list[float]()
             missing = 0
             for number in range(_ROUNDS):
                 reader = spark.read.schema(ORDERS).option("header", name == "csv").format(name)
-                copy = reader.load(str(folder)).write.format("delta")
+                copy = reader.load(folder).write.format("delta")
                 bare.append(
                     timed(partial(copy.save, f"{lake.settings.root}/bare{name}{number}"))[0]
                 )
@@ -92,8 +127,9 @@ def _large_files(records: int) -> list[Figure]:
     return [*figures, memory]
 
 
-def _write_orders(path: Path, first: int, count: int) -> None:
+def write_orders(name: str, first: int, count: int) -> None:
     """A file of `count` orders with ids from `first` on."""
+    path = Path(name)
     ids = np.arange(first, first + count)
     seconds = pa.array(1_760_000_000 + ids, pa.timestamp("s", "UTC"))
     days = pa.array((19_000 + ids % 900).astype("int32")).cast(pa.date32())
