@@ -226,8 +226,7 @@ def _others(members: "Column", types: Mapping[str, str], *, by_path: bool) -> "C
 
     Those of a declared STRUCT are below its name; with `by_path`, each has a name like `a.b`.
     """
-    names = F.array(*map(F.lit, types))
-    may_be_others = F.size(F.array_except(F.map_keys(members), names)) > 0
+    may_be_others = F.exists(F.map_keys(members), lambda name: ~name.isin(*types))
     undeclared = F.map_filter(
         members, lambda name, value: ~name.isin(*types) & ~F.is_variant_null(value)
     )
