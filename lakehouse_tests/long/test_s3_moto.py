@@ -169,8 +169,8 @@ def test_the_bucket_is_listed_into_a_table_and_every_live_file_is_there(world: W
     assert told["rows_loaded"] == told["object_count"] > 100
     report = world.ask("inventory", "report")
     assert (
-        report["report"]["name"] == told["report"]
-        and report["report"]["object_count"] == told["object_count"]
+        report["inventory"]["name"] == told["report"]
+        and report["inventory"]["object_count"] == told["object_count"]
     )
 
 

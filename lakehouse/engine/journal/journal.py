@@ -4,11 +4,9 @@
 - Leases on tables: `_lakehouse/locks/` (module `engine.table_lock`).
 - Vacuums: `_lakehouse/vacuums/<layer>/<name>/<ms>-<id>.json`, written once, when the vacuum ends.
 - Records of `maintain` calls: `_lakehouse/maintained/` (module `engine.adoption.maintained`).
-- Alerts: `_lakehouse/alerts/` (module `engine.metrics.alert_delivery`).
 - Pauses: `_lakehouse/pauses/<layer>/<name>.json`, deleted when the table is resumed.
 - Tries: `_lakehouse/tries/<layer>/<name>/<ms>-<id>.json`, for compactions that failed or conflicted
   with another writer's commit.
-- Metric counters: `_lakehouse/metrics/` (module `engine.metrics.totals`).
 - The newest report page: `_lakehouse/reports/report.html` (module `engine.report`).
 - Change marker: `_lakehouse/changes/<id>`. Each change to a pause or try replaces it with a
   marker under a new id, so that one listing shows whether a cache is stale.
