@@ -173,7 +173,7 @@ def _fields(start: bytes, landing: Landing) -> CsvFields | None:
 def _is_record(landing: Landing) -> "Column":
     """Whether a line is not blank."""
     blanks = " \t\v\f".replace(landing.csv.delimiter, "")
-    return F.btrim("value", F.lit(blanks)) != ""
+    return F.ltrim("value", F.lit(blanks)) != ""
 
 
 def _checked(session: TableSession, batch: Batch, file: LandedFile) -> tuple[StoredFile, CsvFields]:
