@@ -29,6 +29,7 @@ JSON_LINES: dict[str, tuple[bytes, tuple[object, ...] | None]] = {
     "beyond a double": (b'{"id":1,"x":1e999}', None),
     "2,000 digits": (b'{"id":' + b"1" * 2000 + b"}", None),
     "half a character": (rb'{"id":1,"state":"\ud800"}', None),
+    "half a character in a name": (rb'{"id":1,"\ud800":1}', None),
     "both halves": (rb'{"id":1,"state":"\ud83d\ude00"}', (1, None, "\U0001f600", None)),
     "an escaped backslash": (rb'{"id":1,"state":"\\ud800"}', (1, None, "\\ud800", None)),
     "NUL, escaped": (rb'{"id":1,"state":"a\u0000b"}', (1, None, "a\0b", None)),

@@ -7,7 +7,7 @@ become columns of their own, are collected in one column, or make their record b
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lakehouse.core.changes.json_members import TWO_NAMES
 from lakehouse.core.declaration.column_names import field_names, field_types
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 CORRUPT = "_lakehouse_corrupt"
 RAW = "_lakehouse_raw"
 EVENT = "_lakehouse_event"  # the text to parse instead of RAW, if any (`Record.event`)
+SPELLED = "_lakehouse_spelled"  # a struct of texts to load in place of the parsed ones, if any
 DIGEST = "_lakehouse_digest"  # the digest of the record's file
 REASON = "_lakehouse_reason"
 ORIGIN = ("_source_file", "_source_line", "_landed_at")
@@ -94,7 +95,7 @@ def parse_records(
     has_undeclared = UNDECLARED in lines.columns
     parsed_lines = with_undeclared(lines, added) if has_undeclared else lines
     is_text = PARSED not in lines.columns
-    values = _members(landing)
+    values = _members(landing, lines)
     if is_text:
         # A record that staging found bad is not parsed.
         text = F.when(F.col(REASON).isNull(), F.coalesce(EVENT, RAW))
@@ -248,15 +249,30 @@ def _member(name: str) -> "Column":
     return F.col(f"{PARSED}.{quote(name)}")
 
 
-def _members(landing: Landing) -> "dict[str, _Value]":
+def _members(landing: Landing, lines: "DataFrame") -> "dict[str, _Value]":
     """The values of a record that is not CSV. They are members of the parsed struct."""
     values = dict[str, _Value]()
+    has_spelled = SPELLED in lines.columns
+    is_computed = has_spelled or landing.null_value is not None
+    metadata = _metadata(landing, lines) if is_computed else {}
     for name, type_ in field_types(landing.schema):
+        is_text = type_.strip().upper().startswith("STRING")
         value = column = _member(name)
-        if landing.null_value is not None and type_.strip().upper().startswith("STRING"):
+        if is_text and has_spelled:
+            value = column = F.coalesce(F.col(f"{SPELLED}.{quote(name)}"), value)
+        if is_text and landing.null_value is not None:
             column = F.nullif(value, F.lit(landing.null_value))
-        values[name] = _Value(value, column)
+        values[name] = _Value(value, column, metadata=metadata.get(name))
     return values
+
+
+def _metadata(landing: Landing, lines: "DataFrame") -> dict[str, dict[str, str]]:
+    """The metadata of declared fields with a comment. A computed column would lose it."""
+    if "comment" not in landing.schema.lower():
+        return {}
+    empty = F.from_json(F.lit("{}"), landing.schema).alias("row")
+    row_type: Any = lines.select(empty).schema[0].dataType
+    return {field.name: field.metadata for field in row_type.fields if field.metadata}
 
 
 def _parsed_csv(

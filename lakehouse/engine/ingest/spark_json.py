@@ -4,12 +4,18 @@ Each line is parsed into its top-level members. They show whether the line is on
 fields are undeclared, and which values Spark would misread when it parses the line into columns
 (`core.ingest.json_values`).
 
-A number, object or array in a STRING field is stored as Spark spells a variant: without blanks,
-and without zeros at the end of a fraction.
+A fraction, object or array in a STRING field, and an undeclared field, are stored as Spark spells a
+variant: without blanks, and without zeros at the end of a fraction. A line is refused if a variant
+would round such a number.
+
+In a line with an earlier name of a field, all values are parsed from variants. A fraction like
+`1.0` is then a whole number, and fits an INT.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
@@ -27,7 +33,7 @@ from lakehouse.core.ingest.json_values import (
 from lakehouse.core.ingest.records import NOT_JSON, UNFIT, earlier_names
 from lakehouse.core.ingest.undeclared import FRACTION, LARGE, WHOLE
 from lakehouse.engine.ingest.csv_values import FORMS, GROUPED
-from lakehouse.engine.ingest.parse_lines import EVENT, RAW, JudgedLines
+from lakehouse.engine.ingest.parse_lines import EVENT, RAW, SPELLED, JudgedLines
 from lakehouse.engine.ingest.undeclared_columns import UNDECLARED
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.frames import evaluated_once, struct_once
@@ -40,7 +46,6 @@ _PARTS = "_lakehouse_parts"
 _MEMBERS = "_lakehouse_members"
 _PRESENT = "_lakehouse_present"
 _TEXTS = "_lakehouse_texts"
-_IS_OTHER_TEXT = "_lakehouse_is_other_text"
 _OTHERS = "_lakehouse_others"
 _STRICT = {
     "mode": "PERMISSIVE",
@@ -57,10 +62,16 @@ _OTHER_ZONE_IN_TEXT = (
     r'"\s*[-+]?[0-9]{4,7}-[0-9]{1,2}-[0-9]{1,2}[T ][0-9:.\s]*'
     rf'(?!{ZONE}\s*")[^0-9:.\s"]'
 )
-# A number that a variant may round, since it has an exponent or more than 38 digits.
-_ROUNDED_NUMBER = r"[:,\[]\s*-?(?:[0-9.]{18,}[eE]|[0-9.]{39,})"
+# A number that a variant may round: 16 digits or more before an exponent, an exponent beyond those
+# of a double, or more than 38 digits. The group is what a variant shows if it keeps the number.
+_MAY_BE_ROUNDED = (
+    r"[:,\[]\s*-?([0-9.]{16,}(?=[eE])|[0-9.]{39,}"
+    r"|[0-9.]+[eE][-+]?0*(?:30[789]|3[1-9][0-9]|[4-9][0-9]{2}|[0-9]{4,}))"
+)
+# A JSON text that may have a double: Spark spells them with a point, or as a text.
+_HAS_FRACTION = r'[0-9]\.[0-9]|"-?Infinity"'
 _EXACT_IN_DOUBLE = 2**53
-_LONGEST_DECIMAL = 1e38
+_OBJECT_OR_ARRAY = "OBJECT OR ARRAY"
 _NESTED = ("STRUCT", "ARRAY", "MAP")
 # Spark refuses each value of another type.
 _UNCHECKED = ("BOOLEAN", "SMALLINT", "SHORT", "INT", "INTEGER", "BIGINT", "LONG")
@@ -74,8 +85,8 @@ class _Field(NamedTuple):
 
     @property
     def is_string(self) -> "Column":
-        """Whether the value is a JSON string."""
-        return F.schema_of_variant(self.value) == "STRING"
+        """Whether the value is a JSON string that does not begin like an object or array."""
+        return _kind_of(self.value, self.text) == "STRING"
 
 
 def judged_lines(lines: "DataFrame", landing: Landing) -> JudgedLines:
@@ -83,28 +94,26 @@ def judged_lines(lines: "DataFrame", landing: Landing) -> JudgedLines:
     lines = _with_members(lines)
     members = F.col(_MEMBERS)
     problems = [(members.isNull(), F.lit(NOT_JSON))]
-    is_other_text = F.lit(False)
+    event = F.lit(None).cast("string")
     present_names = earlier_names(landing)
     if present_names:
         problems += _two_names(present_names)
         lines = lines.withColumn(_PRESENT, evaluated_once(_renamed(present_names)))
         members = F.col(_PRESENT)
-        is_other_text = _has_earlier_name(present_names)
+        event = F.when(_has_earlier_name(present_names), F.to_json(members))
     types = dict(field_types(landing.schema))
     lines, fields = _with_fields(lines, members, types)
     problems += _misread(types, fields)
-    is_text = [name for name, type_ in types.items() if _kind(type_) == "STRING"]
-    for name in is_text:
-        is_other_text |= _is_spelled(fields[name])
+    texts = [name for name, type_ in types.items() if _kind(type_) == "STRING"]
+    spelled = [_spelled(fields[name]).alias(name) for name in texts]
     others = _others(members, types, by_path=landing.new_columns == "refuse")
-    lines = lines.withColumn(_IS_OTHER_TEXT, evaluated_once(is_other_text))
     lines = lines.withColumn(_OTHERS, evaluated_once(others))
-    is_rounded = F.col(_IS_OTHER_TEXT) & F.rlike("value", F.lit(_ROUNDED_NUMBER))
-    problems.append((is_rounded, F.lit(UNFIT)))
+    problems.append((_is_rounded(members, texts, event), F.lit(UNFIT)))
     columns = [
         F.make_valid_utf8("value").alias(RAW),
         F.to_json(_OTHERS).alias(UNDECLARED),
-        F.when(F.col(_IS_OTHER_TEXT), _with_texts(members, is_text)).alias(EVENT),
+        event.alias(EVENT),
+        F.struct(F.lit(0).alias("_"), *spelled).alias(SPELLED),
         F.col(_OTHERS),
     ]
     return JudgedLines(lines, problems, columns)
@@ -117,7 +126,7 @@ def kinds_of_others(lines: "DataFrame", path: str, most: int) -> list[tuple[str,
     """
     each = lines.select(path, F.explode(_OTHERS).alias("name", "value"))
     value = F.col("value")
-    type_ = F.schema_of_variant(value)
+    type_ = _kind_of(value, _text_of(value))
     number = F.abs(F.try_variant_get(value, "$", "double"))
     is_exact = number <= _EXACT_IN_DOUBLE
     is_whole_decimal = type_.rlike(r"^DECIMAL\((19|[23][0-9]),0\)")
@@ -125,7 +134,7 @@ def kinds_of_others(lines: "DataFrame", path: str, most: int) -> list[tuple[str,
         F.when(type_ == "BOOLEAN", "BOOLEAN")
         .when(type_ == "BIGINT", F.when(is_exact, WHOLE).otherwise(LARGE))
         .when(type_.startswith("DECIMAL") & ~is_whole_decimal, FRACTION)
-        .when((type_ == "DOUBLE") & (number < _LONGEST_DECIMAL), FRACTION)
+        .when((type_ == "DOUBLE") & (number < inf), FRACTION)
         .otherwise("STRING")
     )
     found = each.groupBy("name", kind.alias("kind")).agg(F.min(path).alias("file"))
@@ -143,10 +152,20 @@ def _with_members(lines: "DataFrame") -> "DataFrame":
     parts = F.from_json(array, f"array<{_MAP}>", _STRICT)
     lines = lines.withColumn(_PARTS, evaluated_once(F.when(F.is_valid_utf8("value"), parts)))
     has_mark = F.map_contains_key(F.try_element_at(_PARTS, F.lit(2)), mark)
-    is_object = (F.size(_PARTS) == 2) & has_mark
+    given = F.try_element_at(_PARTS, F.lit(1))
+    is_object = (F.size(_PARTS) == 2) & has_mark & ~_has_half_character(given)
     # Of members with the same name, this keeps the last.
-    members = F.map_from_entries(F.map_entries(F.try_element_at(_PARTS, F.lit(1))))
+    members = F.map_from_entries(F.map_entries(given))
     return lines.withColumn(_MEMBERS, evaluated_once(F.when(is_object, members)))
+
+
+def _has_half_character(members: "Column") -> "Column":
+    """Whether a name may have half a surrogate pair, which Spark replaces with a question mark.
+
+    A value with one is not parsed.
+    """
+    has_escapes = F.rlike("value", F.lit(r"\\u[dD][89a-fA-F]"))
+    return has_escapes & F.exists(F.map_keys(members), lambda name: F.contains(name, F.lit("?")))
 
 
 def _given(name: str) -> "Column":
@@ -157,10 +176,14 @@ def _given(name: str) -> "Column":
 
 def _two_names(present_names: Mapping[str, str]) -> "list[tuple[Column, Column]]":
     """Whether two names of a column have different values, with the reason."""
-    return [
-        (F.to_json(_given(old)) != F.to_json(_given(new)), F.lit(f"{TWO_NAMES}{old} and {new}"))
-        for old, new in present_names.items()
-    ]
+    problems = list[tuple["Column", "Column"]]()
+    names = defaultdict[str, list[str]](list)
+    for old, new in present_names.items():
+        for name in (new, *names[new]):
+            is_other = F.to_json(_given(old)) != F.to_json(_given(name))
+            problems.append((is_other, F.lit(f"{TWO_NAMES}{old} and {name}")))
+        names[new].append(old)
+    return problems
 
 
 def _has_earlier_name(present_names: Mapping[str, str]) -> "Column":
@@ -205,20 +228,51 @@ def _text_of(value: "Column") -> "Column":
     return F.try_variant_get(value, "$", "string")
 
 
-def _is_spelled(field: _Field) -> "Column":
-    """Whether a value of a STRING field has several spellings: a fraction, object or array."""
+def _kind_of(value: "Column", text: "Column") -> "Column":
+    """Spark's type of a variant, or `_OBJECT_OR_ARRAY` if its text begins like one.
+
+    The type of a deep object would overflow the stack of an executor, and stop Spark.
+    """
+    is_nested = text.rlike(r"^[{\[]")
+    return F.when(is_nested, _OBJECT_OR_ARRAY).otherwise(F.schema_of_variant(value))
+
+
+def _spelled(field: _Field) -> "Column":
+    """The text of a value of a STRING field that is a fraction, object or array; otherwise null."""
     may_be_other = field.text.rlike(r"^[-0-9{\[IN]")
-    is_other = may_be_other & ~F.schema_of_variant(field.value).isin("STRING", "BIGINT")
-    return F.coalesce(is_other, F.lit(False))
+    is_other = may_be_other & ~_kind_of(field.value, field.text).isin("STRING", "BIGINT")
+    return F.when(is_other, field.text)
 
 
-def _with_texts(members: "Column", names: Sequence[str]) -> "Column":
-    """The members as JSON, with the named ones as strings."""
+def _may_have_double(value: "Column") -> "Column":
+    text = _text_of(value)
+    kind = _kind_of(value, text)
+    return (kind == "DOUBLE") | ((kind == _OBJECT_OR_ARRAY) & text.rlike(_HAS_FRACTION))
 
-    def as_text(name: "Column", value: "Column") -> "Column":
-        return F.when(name.isin(*names), _text_of(value).cast("variant")).otherwise(value)
 
-    return F.to_json(F.transform_values(members, as_text) if names else members)
+def _is_rounded(members: "Column", texts: Sequence[str], event: "Column") -> "Column":
+    """Whether a variant may have rounded a number that is stored as the variant spells it.
+
+    These are the numbers in the named STRING fields and in undeclared fields, and all numbers of an
+    `event`.
+    """
+    is_event = event.isNotNull()
+    spelled = F.map_filter(members, lambda name, _: is_event | name.isin(*texts))
+    others = F.coalesce(F.map_values(_OTHERS), F.array())
+    stored = F.concat(F.map_values(spelled), others)
+    kept = _without_strings(F.to_json(members))
+    sent = F.regexp_extract_all(_without_strings(F.col("value")), F.lit(_MAY_BE_ROUNDED))
+    return (
+        F.rlike("value", F.lit(_MAY_BE_ROUNDED))
+        & F.exists(stored, _may_have_double)
+        & F.exists(sent, lambda number: ~F.contains(kept, number))
+    )
+
+
+def _without_strings(text: "Column") -> "Column":
+    """A JSON text with empty strings."""
+    without_escapes = F.regexp_replace(text, F.lit(r"\\."), F.lit(""))
+    return F.regexp_replace(without_escapes, F.lit('"[^"]*"'), F.lit('""'))
 
 
 def _others(members: "Column", types: Mapping[str, str], *, by_path: bool) -> "Column":
@@ -257,7 +311,8 @@ def _misread(
     """Whether Spark would load a value as a different value, or parse it for hours."""
     problems = list["Column"]()
     if any(map(has_decimals, types.values())):
-        problems.append(F.rlike("value", F.lit(_HUGE_NUMBER)))
+        is_huge = F.rlike("value", F.lit(_HUGE_NUMBER))
+        problems.append(is_huge & _without_strings(F.col("value")).rlike(_HUGE_NUMBER))
     for name, field in fields.items():
         type_ = types[name]
         kind = _kind(type_)
