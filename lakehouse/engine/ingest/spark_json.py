@@ -1,8 +1,9 @@
 """Judges lines of large JSON files in Spark.
 
-Each line is parsed into its top-level members. They show whether the line is one object, which
-fields are undeclared, and which values Spark would misread when it parses the line into columns
-(`core.ingest.json_values`).
+A plain line (`core.ingest.plain_json`) has no problem that Spark would not find when it parses it
+into columns. Any other line is parsed into its top-level members, too. They show whether the line
+is one object, which fields are undeclared, and which values Spark would misread when it parses the
+line into columns (`core.ingest.json_values`).
 
 A fraction, object or array in a STRING field, and an undeclared field, are stored as Spark spells a
 variant: without blanks, and without zeros at the end of a fraction. A line is refused if a variant
@@ -12,7 +13,6 @@ In a line with an earlier name of a field, all values are parsed from variants. 
 `1.0` is then a whole number, and fits an INT.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
@@ -30,6 +30,7 @@ from lakehouse.core.ingest.json_values import (
     has_decimals,
     has_times,
 )
+from lakehouse.core.ingest.plain_json import plain_line_pattern, type_word
 from lakehouse.core.ingest.records import NOT_JSON, UNFIT, earlier_names
 from lakehouse.core.ingest.undeclared import FRACTION, LARGE, WHOLE
 from lakehouse.engine.ingest.csv_values import FORMS, GROUPED
@@ -42,6 +43,7 @@ from lakehouse.engine.spark.statements import quote
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+_IS_PLAIN = "_lakehouse_is_plain"
 _PARTS = "_lakehouse_parts"
 _MEMBERS = "_lakehouse_members"
 _PRESENT = "_lakehouse_present"
@@ -91,7 +93,8 @@ class _Field(NamedTuple):
 
 def judged_lines(lines: "DataFrame", landing: Landing) -> JudgedLines:
     """Parses each line (`value`) into its members, and finds its problems."""
-    lines = _with_members(lines)
+    types = dict(field_types(landing.schema))
+    lines = _with_members(lines, types)
     members = F.col(_MEMBERS)
     problems = [(members.isNull(), F.lit(NOT_JSON))]
     event = F.lit(None).cast("string")
@@ -101,10 +104,9 @@ def judged_lines(lines: "DataFrame", landing: Landing) -> JudgedLines:
         lines = lines.withColumn(_PRESENT, evaluated_once(_renamed(present_names)))
         members = F.col(_PRESENT)
         event = F.when(_has_earlier_name(present_names), F.to_json(members))
-    types = dict(field_types(landing.schema))
     lines, fields = _with_fields(lines, members, types)
     problems += _misread(types, fields)
-    texts = [name for name, type_ in types.items() if _kind(type_) == "STRING"]
+    texts = [name for name, type_ in types.items() if type_word(type_) == "STRING"]
     spelled = [_spelled(fields[name]).alias(name) for name in texts]
     others = _others(members, types, by_path=landing.new_columns == "refuse")
     lines = lines.withColumn(_OTHERS, evaluated_once(others))
@@ -116,7 +118,8 @@ def judged_lines(lines: "DataFrame", landing: Landing) -> JudgedLines:
         F.struct(F.lit(0).alias("_"), *spelled).alias(SPELLED),
         F.col(_OTHERS),
     ]
-    return JudgedLines(lines, problems, columns)
+    is_plain = F.col(_IS_PLAIN)
+    return JudgedLines(lines, [(~is_plain & is_bad, why) for is_bad, why in problems], columns)
 
 
 def kinds_of_others(lines: "DataFrame", path: str, most: int) -> list[tuple[str, str, str]]:
@@ -141,16 +144,20 @@ def kinds_of_others(lines: "DataFrame", path: str, most: int) -> list[tuple[str,
     return [tuple(row) for row in found.orderBy("file", "name", "kind").limit(most).collect()]
 
 
-def _with_members(lines: "DataFrame") -> "DataFrame":
-    """Adds the members of each line as a map; null if the line is not one object.
+def _with_members(lines: "DataFrame", types: Mapping[str, str]) -> "DataFrame":
+    """Adds whether a line is plain, else its members as a map; null if it is not one object.
 
     The line is parsed as the first of two elements of an array. The second one has a random name,
     so no text after an object can stand for it.
     """
+    pattern = plain_line_pattern(types)
+    is_valid = F.is_valid_utf8("value")
+    is_plain = F.lit(False) if pattern is None else is_valid & F.rlike("value", F.lit(pattern))
+    lines = lines.withColumn(_IS_PLAIN, evaluated_once(is_plain))
     mark = uuid4().hex
     array = F.concat(F.lit("["), F.col("value"), F.lit(f',{{"{mark}":0}}]'))
     parts = F.from_json(array, f"array<{_MAP}>", _STRICT)
-    lines = lines.withColumn(_PARTS, evaluated_once(F.when(F.is_valid_utf8("value"), parts)))
+    lines = lines.withColumn(_PARTS, evaluated_once(F.when(~F.col(_IS_PLAIN) & is_valid, parts)))
     has_mark = F.map_contains_key(F.try_element_at(_PARTS, F.lit(2)), mark)
     given = F.try_element_at(_PARTS, F.lit(1))
     is_object = (F.size(_PARTS) == 2) & has_mark & ~_has_half_character(given)
@@ -210,17 +217,11 @@ def _with_fields(
     fields = dict[str, _Field]()
     texts = list["Column"]()
     for name, type_ in types.items():
-        if _kind(type_) not in _UNCHECKED:
+        if type_word(type_) not in _UNCHECKED:
             value = F.try_element_at(members, F.lit(name))
             texts.append(_text_of(value).alias(name))
             fields[name] = _Field(value, F.col(f"{_TEXTS}.{quote(name)}"))
     return lines.withColumn(_TEXTS, struct_once(texts)), fields
-
-
-def _kind(type_: str) -> str:
-    """The first word of a type, in upper case."""
-    word = re.match(r"\w*", type_.strip())
-    return word[0].upper() if word else ""
 
 
 def _text_of(value: "Column") -> "Column":
@@ -315,7 +316,7 @@ def _misread(
         problems.append(is_huge & _without_strings(F.col("value")).rlike(_HUGE_NUMBER))
     for name, field in fields.items():
         type_ = types[name]
-        kind = _kind(type_)
+        kind = type_word(type_)
         if kind in _NESTED:
             if has_decimals(type_):
                 problems.append(field.text.rlike(_HUGE_IN_TEXT))
