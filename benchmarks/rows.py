@@ -184,7 +184,7 @@ ROWS = (
             "memory": "memory of the client",
         },
         shortfall="CSV and JSON are read twice, since their lines are counted first. Each text of CSV is checked for the form of its type "
-        "before it is cast. JSON is also parsed twice: into columns, and into its members, which show what Spark would misread or drop.",
+        "before it is cast. A pattern tells plain lines of JSON; other lines are parsed twice.",
     ),
     Row(
         name="P17",
