@@ -183,8 +183,8 @@ ROWS = (
             "JSON": "large files of json over the bare statement",
             "memory": "memory of the client",
         },
-        shortfall="CSV and JSON are read twice, since their lines are counted first. Each text of CSV is checked for the form of its type "
-        "before it is cast. A pattern tells plain lines of JSON; other lines are parsed twice.",
+        shortfall="Spark reads CSV and JSON twice, because it counts their lines first. It checks each CSV field against the form of its type "
+        "before the cast. It parses a line of JSON twice unless it is flat and has only declared fields.",
     ),
     Row(
         name="P17",

@@ -67,6 +67,12 @@ def struct_types(type_: str) -> dict[str, str]:
     return {}
 
 
+def type_word(type_: str) -> str:
+    """The first word of a type, in upper case, such as `DECIMAL` of `decimal(8, 2)`."""
+    word = re.match(r"\w*", type_.strip())
+    return word[0].upper() if word else ""
+
+
 def check_columns(what: str, names: Sequence[Any], *, among: Sequence[str] | None = None) -> None:
     """Refuses a lone string, an empty or duplicate name, and a column that is not in `among`.
 

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
-from math import copysign, inf, isinf, isnan, nan
+from math import copysign, inf, isnan, nan
 
 from lakehouse.core.delta.snapshot import Column, PartitionValues
 
@@ -99,33 +99,6 @@ def is_plain(value: str | None, type_: str) -> bool:
 def is_read_as_null(value: str | None, type_: str) -> bool:
     """Whether readers and WHERE clauses treat the value as null, in a column of this type."""
     return _typed(value, type_) is None
-
-
-def as_spark_spells(value: str | None, type_: str) -> str | None:
-    """A partition value as text for a folder name; `None` if the value is read as null.
-
-    Integers, decimals, booleans, NaN and infinities are spelled as by Spark. Other values keep
-    their text.
-
-    Spark parses values in folder names more strictly than values in a log. From a folder name, it
-    takes the scale of a decimal from the text: `1.5` would become 0.15 as a DECIMAL(6,2).
-    Source: apache/spark v4.2.0, `PartitioningUtils.scala`, castPartValueToDesiredType.
-    """
-    match _typed(value, type_):
-        case None:
-            return None
-        case bool() as flag:
-            return str(flag).lower()
-        case int() as number:
-            return str(number)
-        case Decimal() as number:
-            return f"{number:f}"
-        case float() as number if isnan(number):
-            return "NaN"
-        case float() as number if isinf(number):
-            return "Infinity" if number > 0 else "-Infinity"
-        case _:
-            return value
 
 
 def by_name(columns: Sequence[Column]) -> Mapping[str, Column]:

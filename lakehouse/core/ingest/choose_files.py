@@ -39,7 +39,7 @@ MAX_BATCH_FILES = 2_000
 # it is read together with others.
 SPARK_READS_FROM_BYTES = 1024 * 1024
 # The endings of text files that are not compressed.
-_PLAIN_TEXTS = (".csv", ".json", ".jsonl", ".ndjson")
+_PLAIN_TEXTS = (".csv", ".json", ".jsonl")
 # The most bytes and files that Spark reads itself in one batch.
 _MAX_SPARK_BYTES = 16 * 1024**3
 _MAX_SPARK_FILES = 200

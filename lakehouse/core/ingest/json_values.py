@@ -28,9 +28,11 @@ from math import isfinite
 from typing import Any, cast
 
 from lakehouse.core.declaration.change_sources import Debezium
-from lakehouse.core.declaration.column_names import field_types
+from lakehouse.core.declaration.column_names import field_types, type_word
 from lakehouse.core.declaration.landing import Landing
 
+# The first words of nested types.
+NESTED = ("STRUCT", "ARRAY", "MAP")
 # Seconds of the years 1 to 9999.
 FIRST_SECOND = -62_135_596_800
 LAST_SECOND = 253_402_300_799
@@ -129,13 +131,12 @@ def _checks(schema: str | None) -> _Checks:
     others = dict[str, Callable[[Any], bool]]()
     decimals = dict[str, Callable[[Any], bool]]()
     for name, type_ in field_types(schema):
-        word = re.match(r"\w*", type_.strip())
-        kind = word[0].upper() if word else ""
+        kind = type_word(type_)
         if kind in ("DECIMAL", "DEC", "NUMERIC"):
             decimals[name] = _is_exact_decimal
-        elif kind in ("STRUCT", "ARRAY", "MAP") and has_decimals(type_):
+        elif kind in NESTED and has_decimals(type_):
             decimals[name] = _has_no_huge_number
-        if kind in ("STRUCT", "ARRAY", "MAP") and has_times(type_):
+        if kind in NESTED and has_times(type_):
             others[name] = _has_no_other_zone
         elif kind in _CHECK_OF:
             others[name] = _CHECK_OF[kind]

@@ -6,6 +6,8 @@ Spark parses such a line into columns without misreading a value, and finds what
 import re
 from collections.abc import Mapping
 
+from lakehouse.core.declaration.column_names import type_word
+
 _WHOLE = r"-?(?:0|[1-9][0-9]{0,17})"
 _FRACTION = rf"{_WHOLE}(?:\.[0-9]{{1,25}})?"
 _DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
@@ -31,16 +33,11 @@ _FORMS = {
 _MOST_FIELDS = 100
 
 
-def type_word(type_: str) -> str:
-    """The first word of a type, in upper case."""
-    word = re.match(r"\w*", type_.strip())
-    return word[0].upper() if word else ""
-
-
 def plain_line_pattern(types: Mapping[str, str]) -> str | None:
-    """A regular expression of Python and Java that plain lines match; `None` for a wide table.
+    """A regular expression of Python and Java that plain lines match.
 
-    `types` are the declared fields with their types.
+    `types` are the declared fields with their types. `None` if they are many, or if no value of
+    them has a plain form.
     """
     if len(types) > _MOST_FIELDS:
         return None
@@ -49,6 +46,8 @@ def plain_line_pattern(types: Mapping[str, str]) -> str | None:
         for name, type_ in types.items()
         if type_word(type_) in _FORMS and '"' not in name and "\\" not in name
     ]
+    if not members:
+        return None
     member = rf'[ \t]*"(?:{"|".join(members)})[ \t]*'
     # After a comma, another member follows. `$` would also match before a line separator.
     return rf'^[ \t]*\{{(?:{member}(?:,(?=[ \t]*")|(?=\}})))*+\}}[ \t]*(?![\s\S])'

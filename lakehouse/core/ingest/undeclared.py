@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from lakehouse.core.changes.json_members import members_of, object_of
 from lakehouse.core.declaration.change_sources import HISTORY_COLUMNS, Debezium
-from lakehouse.core.declaration.column_names import field_names, struct_types
+from lakehouse.core.declaration.column_names import field_names, struct_types, type_word
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.records import earlier_names
 
@@ -44,7 +44,7 @@ _EVENT_FIELD_NAMES = frozenset(_EVENT_FIELDS.split())
 WHOLE = "whole"
 LARGE = "large"
 FRACTION = "fraction"
-_EXACT_IN_DOUBLE = 2**53
+EXACT_IN_DOUBLE = 2**53
 _TYPES: dict[str, str] = {WHOLE: "BIGINT", LARGE: "BIGINT", FRACTION: "DOUBLE"}
 _WIDER: dict[frozenset[str], str] = {
     frozenset((WHOLE, LARGE)): LARGE,
@@ -126,7 +126,8 @@ def with_texts(
     for path in _paths_to_rows(document, landing, types):
         names = set[str]()
         for name, value in reduce(_object_in, path, document).items():
-            if isinstance(value, float | dict | list) and _is_text(types.get(name, "")):
+            is_text = type_word(types.get(name, "")) == "STRING"
+            if is_text and isinstance(value, float | dict | list):
                 names.add(name)
         if names:
             text = _with_texts_below(text, path, names)
@@ -156,10 +157,6 @@ def _paths_to_rows(
     is_wrapped = isinstance(document.get("payload"), dict) and not is_column
     envelope = ["payload"] if is_wrapped else []
     return [envelope] if changes.unwrapped else [[*envelope, "before"], [*envelope, "after"]]
-
-
-def _is_text(type_: str) -> bool:
-    return type_.strip().upper().startswith("STRING")
 
 
 def others_in_row(
@@ -293,7 +290,7 @@ def _kind_of(value: object) -> str:
         case bool():
             return "BOOLEAN"
         case int() if -(2**63) <= value < 2**63:
-            return WHOLE if abs(value) <= _EXACT_IN_DOUBLE else LARGE
+            return WHOLE if abs(value) <= EXACT_IN_DOUBLE else LARGE
         case float() if isfinite(value):
             return FRACTION
         case _:

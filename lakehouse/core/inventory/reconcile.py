@@ -7,7 +7,6 @@ tables' logs, but not on the number of objects.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from math import ceil
 
 from lakehouse.core.inventory.classify import (
     ObjectClassifier,
@@ -16,7 +15,7 @@ from lakehouse.core.inventory.classify import (
     archived_table,
     is_current,
 )
-from lakehouse.core.inventory.objects import PAGE_KEYS, KnownObjects, Part, StoredObject
+from lakehouse.core.inventory.objects import KnownObjects, Part, StoredObject
 from lakehouse.core.inventory.table_files import Owners, Reference, TableFiles
 
 # Below this size, a data file counts as small if its table's log is not read: three quarters of
@@ -108,15 +107,6 @@ class Reconciliation:
     def size_bytes(self) -> int:
         """The total size of the objects in the inventory."""
         return sum(each.size_bytes for each in (*self.tables, *self.unclaimed))
-
-    @property
-    def list_request_count(self) -> int:
-        """The number of LIST requests that a listing of all tables' folders needs."""
-        request_count = 0
-        for table in self.tables:
-            in_folder = [share for share in table.shares if share.part is not Part.ARCHIVED]
-            request_count += ceil(sum(share.file_count for share in in_folder) / PAGE_KEYS)
-        return request_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

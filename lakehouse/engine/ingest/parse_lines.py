@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lakehouse.core.changes.json_members import TWO_NAMES
-from lakehouse.core.declaration.column_names import field_names, field_types
+from lakehouse.core.declaration.column_names import field_names, field_types, type_word
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.ingest.records import UNFIT
@@ -256,7 +256,7 @@ def _members(landing: Landing, lines: "DataFrame") -> "dict[str, _Value]":
     is_computed = has_spelled or landing.null_value is not None
     metadata = _metadata(landing, lines) if is_computed else {}
     for name, type_ in field_types(landing.schema):
-        is_text = type_.strip().upper().startswith("STRING")
+        is_text = type_word(type_) == "STRING"
         value = column = _member(name)
         if is_text and has_spelled:
             value = column = F.coalesce(F.col(f"{SPELLED}.{quote(name)}"), value)

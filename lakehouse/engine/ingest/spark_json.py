@@ -20,19 +20,20 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from lakehouse.core.changes.json_members import TWO_NAMES
-from lakehouse.core.declaration.column_names import field_types, struct_types
+from lakehouse.core.declaration.column_names import field_types, struct_types, type_word
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.json_values import (
     FIRST_SECOND,
     LARGEST_FLOAT,
     LAST_SECOND,
+    NESTED,
     ZONE,
     has_decimals,
     has_times,
 )
-from lakehouse.core.ingest.plain_json import plain_line_pattern, type_word
+from lakehouse.core.ingest.plain_json import plain_line_pattern
 from lakehouse.core.ingest.records import NOT_JSON, UNFIT, earlier_names
-from lakehouse.core.ingest.undeclared import FRACTION, LARGE, WHOLE
+from lakehouse.core.ingest.undeclared import EXACT_IN_DOUBLE, FRACTION, LARGE, WHOLE
 from lakehouse.engine.ingest.csv_values import FORMS, GROUPED
 from lakehouse.engine.ingest.parse_lines import EVENT, RAW, SPELLED, JudgedLines
 from lakehouse.engine.ingest.undeclared_columns import UNDECLARED
@@ -72,9 +73,7 @@ _MAY_BE_ROUNDED = (
 )
 # A JSON text that may have a double: Spark spells them with a point, or as a text.
 _HAS_FRACTION = r'[0-9]\.[0-9]|"-?Infinity"'
-_EXACT_IN_DOUBLE = 2**53
 _OBJECT_OR_ARRAY = "OBJECT OR ARRAY"
-_NESTED = ("STRUCT", "ARRAY", "MAP")
 # Spark refuses each value of another type.
 _UNCHECKED = ("BOOLEAN", "SMALLINT", "SHORT", "INT", "INTEGER", "BIGINT", "LONG")
 
@@ -131,7 +130,7 @@ def kinds_of_others(lines: "DataFrame", path: str, most: int) -> list[tuple[str,
     value = F.col("value")
     type_ = _kind_of(value, _text_of(value))
     number = F.abs(F.try_variant_get(value, "$", "double"))
-    is_exact = number <= _EXACT_IN_DOUBLE
+    is_exact = number <= EXACT_IN_DOUBLE
     is_whole_decimal = type_.rlike(r"^DECIMAL\((19|[23][0-9]),0\)")
     kind = (
         F.when(type_ == "BOOLEAN", "BOOLEAN")
@@ -317,7 +316,7 @@ def _misread(
     for name, field in fields.items():
         type_ = types[name]
         kind = type_word(type_)
-        if kind in _NESTED:
+        if kind in NESTED:
             if has_decimals(type_):
                 problems.append(field.text.rlike(_HUGE_IN_TEXT))
             if has_times(type_):

@@ -15,7 +15,6 @@
 - A file that Spark cannot read to its end is set aside, and the batch goes on without it.
 """
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakehouse.core.declaration.column_names import field_names, field_types
+from lakehouse.core.declaration.column_names import field_names, field_types, type_word
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, LandedFile, files_of_spark
@@ -259,8 +258,7 @@ def _why_not(footer: Footer, landing: Landing) -> str | None:
         type_ = declared.get(name)
         if type_ is None:
             continue
-        word = re.match(r"\w*", type_.strip())
-        kind = _KINDS.get(word[0].upper() if word else "", "")
+        kind = _KINDS.get(type_word(type_), "")
         if kind not in _FITS[leaf.word]:
             return f"its column {leaf.name} is {leaf.type}, which is not read as {type_}"
     return None

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import pytest
 
 from lakehouse.core.delta.partition_values import (
-    as_spark_spells,
     by_name,
     grouping_key,
     is_changed_by_rewrite,
@@ -91,26 +90,3 @@ def test_texts_that_optimize_would_turn_into_null_are_known(
     columns = by_name([Column(name="n", type="int"), Column(name="p", type="string")])
     partition: PartitionValues = (("n", ""), ("p", value))
     assert is_changed_by_rewrite(partition, columns) is is_changed
-
-
-@pytest.mark.parametrize(
-    ("type_", "value", "spelled"),
-    [
-        ("decimal(6,2)", "1.5", "1.50"),  # Spark would read 1.5 in a folder's name as 0.15
-        ("decimal(12,8)", "1e-8", "0.00000001"),
-        ("boolean", "T", "true"),
-        ("int", "7.0", "7"),
-        ("double", "inf", "Infinity"),
-        ("double", "-inf", "-Infinity"),
-        ("float", "nan", "NaN"),
-        ("double", "0.1", "0.1"),
-        ("int", "abc", None),
-        ("timestamp", "2013-01-01T05:00:00Z", "2013-01-01T05:00:00Z"),
-        ("string", "007", "007"),
-        ("string", None, None),
-    ],
-)
-def test_values_in_folder_names_are_spelled_as_spark_reads_them(
-    type_: str, value: str | None, spelled: str | None
-) -> None:
-    assert as_spark_spells(value, type_) == spelled

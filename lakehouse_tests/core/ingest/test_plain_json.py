@@ -82,5 +82,6 @@ def test_no_drawn_line_is_plain_that_has_a_problem() -> None:
     assert plain > 5_000
 
 
-def test_a_wide_table_has_no_pattern() -> None:
+def test_a_wide_table_and_one_without_a_plain_value_have_no_pattern() -> None:
+    assert plain_line_pattern({"who": "STRUCT<name: STRING>"}) is None
     assert plain_line_pattern({f"c{number}": "INT" for number in range(101)}) is None

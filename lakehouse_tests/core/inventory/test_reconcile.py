@@ -410,7 +410,6 @@ def test_the_files_of_an_archive_are_a_part_of_their_table_and_never_orphans() -
     assert [(share.folder, share.size_bytes) for share in found.unclaimed] == [
         ("archive/a/", 2 + 3),
     ]
-    assert found.list_request_count == 1
 
 
 def test_keys_of_a_bucket_are_taken_relative_to_the_lake() -> None:
@@ -442,11 +441,6 @@ def test_small_files_are_seen_where_no_log_is_read() -> None:
         ("_hidden/", 0),
         ("plain/t/", 1),
     ]
-
-
-def test_a_full_listing_asks_for_each_thousand_objects_of_each_table() -> None:
-    assert held(*ALL).list_request_count == 1
-    assert held(*ALL, *(stored(f"a/t/{number}") for number in range(999))).list_request_count == 2
 
 
 def test_storage_classes_are_kept_apart() -> None:
