@@ -1,6 +1,6 @@
 """One Spark Connect server for all tests that need it, a lake of its own for each, and what keeps results from depending on the machine.
 
-What only tests with Spark need is imported where they ask for it: the core's tests take seconds.
+What only tests with Spark need is imported where they ask for it: tests of plans take seconds.
 """
 
 import fcntl
@@ -32,6 +32,12 @@ if TYPE_CHECKING:
     from lakehouse.engine.lake import Lake
     from lakehouse.engine.store import StoredFile
 
+pytest_plugins = [
+    "lakehouse_tests.engine.conftest",
+    "lakehouse_tests.defs.conftest",
+    "lakehouse_tests.cli.conftest",
+]
+
 type_of_client = Callable[..., "subprocess.Popen[str]"]
 
 # The same few examples everywhere, and as long as they take; `make bench` draws new ones, and many.
@@ -46,25 +52,24 @@ hypothesis.settings.load_profile("suite")
 
 # After so long a test of this folder, or with this mark, counts as hung; pyproject.toml says it for all others.
 _LONG_SECONDS = {"journeys": 1_800, "long": 7_200}
-# The files that take longest, by their measured seconds. What follows: other files that need Spark, or start servers; the rest; and the core's,
-# which take less than a second each.
+# The files that take longest, by their measured seconds. What follows: other files that need Spark, or start servers; the rest; and those of
+# plans, which take less than a second each.
 _LONGEST = (
     "journeys/test_itself.py",
     "cli/test_through_dagster.py",
-    "engine/ingest/test_load.py",
-    "defs/test_lakehouse_runs.py",
-    "engine/ingest/test_write.py",
-    "engine/evolution/test_rebuild.py",
-    "engine/ingest/changes/test_apply.py",
-    "engine/ingest/test_peoples_files.py",
-    "engine/ingest/test_spark_text.py",
-    "engine/compaction/test_run.py",
-    "engine/compaction/test_verify.py",
-    "runtime/test_server.py",
+    "land/test_run.py",
+    "assets/test_lakehouse_runs.py",
+    "materialize/test_run.py",
+    "evolve/test_rebuild.py",
+    "cdc/test_run.py",
+    "land/test_peoples_files.py",
+    "land/spark/test_text.py",
+    "compact/test_run.py",
+    "compact/test_verify.py",
+    "spark/server/test_server.py",
 )
-_PLACES = {"runtime": 1, "core": 3}
 # The folder that each worker collects first, see `pytest_configure`.
-_COLLECTED_FIRST = ("engine", "core", "defs", "cli")
+_COLLECTED_FIRST = ("land", "compact", "vacuum", "cli")
 # Below those that the kernel gives to outgoing connections. Source: Linux, ip-sysctl, ip_local_port_range (32768 to 60999)
 _PORTS = range(15_100, 32_000)
 _reserved: list[IO[str]] = []
@@ -169,7 +174,7 @@ def nothing_is_flushed() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
-        if "sqlalchemy" in sys.modules:  # not where only the core is tested
+        if "sqlalchemy" in sys.modules:  # not where only plans are tested
             from sqlalchemy import event
             from sqlalchemy.engine import Engine
 
@@ -325,7 +330,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if file.as_posix() in _LONGEST:
             return 0, _LONGEST.index(file.as_posix()), file
         default = 1 if item.path in with_spark else 2
-        return _PLACES.get(file.parts[0], default), 0, file
+        if "plan" in file.parts:
+            return 3, 0, file
+        return 1 if "server" in file.parts else default, 0, file
 
     items.sort(key=place)
     for item in items:

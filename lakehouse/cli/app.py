@@ -19,41 +19,36 @@ from lakehouse.cli.output import tell, write_json
 from lakehouse.core.declaration.gone import GONE
 from lakehouse.core.errors import Broken, LakehouseError, Refused
 
-# In the order in which a new user needs them.
-_COMMANDS = [
-    "up",
-    "tables",
-    "materialize",
-    "health",
-    "plan",
-    "adopt",
-    "compact",
-    "landing",
-    "schema",
-    "quarantine",
-    "pause",
-    "resume",
-    "history",
-    "evolve",
-    "rebuild",
-    "backtest",
-    "inventory",
-    "vacuum",
-    "tiers",
-    "archive",
-    "restore",
-    "ttl",
-    "costs",
-    "report",
-    "metrics",
-    "replay",
-    "server",
-    "doctor",
-]
-# The module of every other command has the command's name, in `cli/commands`.
-_MODULE_OF = {
-    "resume": "lakehouse.cli.commands.pause",
-    **dict.fromkeys(("archive", "restore", "ttl"), "lakehouse.retain.command"),
+# The module of each command, below `lakehouse`, in the order in which a new user needs them.
+_COMMANDS = {
+    "up": "cli.up",
+    "tables": "materialize.command",
+    "materialize": "materialize.command",
+    "health": "watch.command",
+    "plan": "compact.command",
+    "adopt": "adopt.command",
+    "compact": "compact.command",
+    "landing": "land.command",
+    "schema": "land.command",
+    "quarantine": "land.quarantine.command",
+    "pause": "compact.command",
+    "resume": "compact.command",
+    "history": "watch.command",
+    "evolve": "evolve.command",
+    "rebuild": "evolve.command",
+    "backtest": "backtest.command",
+    "inventory": "vacuum.inventory.command",
+    "vacuum": "vacuum.command",
+    "tiers": "retain.tiers_command",
+    "archive": "retain.command",
+    "restore": "retain.command",
+    "ttl": "retain.command",
+    "costs": "watch.costs.command",
+    "report": "report.command",
+    "metrics": "watch.metrics.command",
+    "replay": "replay.command",
+    "server": "cli.server_command",
+    "doctor": "doctor.command",
 }
 INTERRUPTED = 130  # 128 plus the number of SIGINT, as in shells
 # Python and Dagster raise different exceptions for an interrupt. The names of exceptions are
@@ -79,7 +74,7 @@ class Terminal(click.Group):
         """The command of this name; `None` for an unknown name."""
         if cmd_name not in _COMMANDS:
             return None
-        module = import_module(_MODULE_OF.get(cmd_name, f"lakehouse.cli.commands.{cmd_name}"))
+        module = import_module(f"lakehouse.{_COMMANDS[cmd_name]}")
         return getattr(module, f"{cmd_name}_command")
 
     def main(

@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,7 +141,7 @@ def hold_lock(
     shared: bool = False,
     seconds: float = math.inf,
     refusal: LakehouseError | None = None,
-) -> Iterator[IO[str]]:
+) -> Generator[IO[str]]:
     """Holds a lock file, exclusively or shared; the kernel frees it when this process dies.
 
     Raises:
@@ -176,7 +176,7 @@ def take_lock(file: IO[str], *, shared: bool = False, seconds: float = math.inf)
 
 
 @contextmanager
-def late_interrupts() -> Iterator[None]:
+def late_interrupts() -> Generator[None]:
     """Delays SIGINT and SIGTERM until the end of the block. Use it for code that drops exceptions.
 
     At the end of the block, only the first signal is raised. In other threads than the main thread,

@@ -6,10 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
-from deltalake import write_deltalake
 
 from lakehouse.cli.app import commands
 from lakehouse.core.inventory.objects import Inventory
@@ -104,6 +102,9 @@ def write_example_tables(terminal: Terminal) -> None:
 @pytest.fixture
 def warehouse(tmp_path: Path) -> Path:
     """Tables that delta-rs wrote: one by day in 12 commits of a file each, and one of one file."""
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
     for number in range(12):
         rows = pa.table({"id": [number], "day": [f"2026-01-0{number % 2 + 1}"]})
         write_deltalake(tmp_path / "w/events", rows, mode="append", partition_by=["day"])

@@ -42,22 +42,22 @@ def test_storage_that_does_not_answer_after_a_compaction_is_a_warning(
 
 
 def test_the_table_is_observed_and_checked_after_a_compaction(
-    lake: Lake, instance: dg.DagsterInstance
+    dagster_lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     done = run_of(
-        lake,
+        dagster_lake,
         instance,
-        LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data(),
+        LogBuilder(dagster_lake.store, orders.key).create().append([("f", 100, 1)]).store_data(),
     )
     assert newest_facts(instance, [orders])[orders.key].values["lakehouse/file_count"] == 1
     assert len(done.get_asset_check_evaluations()) == 6
 
 
 def test_the_event_tells_when_the_table_was_last_compacted_so_that_other_records_may_be_lost(
-    lake: Lake, instance: dg.DagsterInstance
+    dagster_lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     log = (
-        LogBuilder(lake.store, orders.key)
+        LogBuilder(dagster_lake.store, orders.key)
         .create()
         .append([("a", 100, 1), ("b", 100, 1)])
         .optimize(["a", "b"], into=("c", 190, 2), user_metadata='{"compaction": "1"}')
@@ -66,7 +66,7 @@ def test_the_event_tells_when_the_table_was_last_compacted_so_that_other_records
     )
     stayed_ms, undone_ms = START_MS + 2 * MINUTE_MS, START_MS + 3 * MINUTE_MS
     for told_ms in (undone_ms, stayed_ms):
-        run_of(lake, instance, log)
+        run_of(dagster_lake, instance, log)
         assert (
             newest_facts(instance, [orders])[orders.key].values["lakehouse/state"][
                 "last_compaction_ms"
@@ -76,26 +76,26 @@ def test_the_event_tells_when_the_table_was_last_compacted_so_that_other_records
         undone = CompactionTry(
             ended_ms=undone_ms + 500, result="failed", seconds=1.0, why="rows differ"
         )
-        Journal(lake.store).record_try(orders.key, undone)
+        Journal(dagster_lake.store).record_try(orders.key, undone)
 
 
 def test_the_checks_are_left_to_a_run_that_already_waits_to_write_the_table(
-    lake: Lake, instance: dg.DagsterInstance
+    dagster_lake: Lake, instance: dg.DagsterInstance
 ) -> None:
-    log = LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data()
+    log = LogBuilder(dagster_lake.store, orders.key).create().append([("f", 100, 1)]).store_data()
     definitions = dg.Definitions(
-        assets=[table_asset(orders, lake), health_check(orders, lake)],
-        resources={"spark": spark_resource(lake.settings)},
+        assets=[table_asset(orders, dagster_lake), health_check(orders, dagster_lake)],
+        resources={"spark": spark_resource(dagster_lake.settings)},
     )
     waiting = instance.create_run_for_job(
         definitions.resolve_implicit_global_asset_job_def(),
         asset_selection=frozenset({table_key(orders)}),
     )
-    done = run_of(lake, instance, log)
+    done = run_of(dagster_lake, instance, log)
     assert newest_facts(instance, [orders]).get(orders.key) is not None
     assert done.get_asset_check_evaluations() == []
     instance.report_run_canceled(waiting)
-    assert len(run_of(lake, instance, log).get_asset_check_evaluations()) == 6
+    assert len(run_of(dagster_lake, instance, log).get_asset_check_evaluations()) == 6
 
 
 @pytest.mark.parametrize(("count", "lines"), [(1, 2), (100, 101), (101, 102), (5000, 102)])

@@ -23,16 +23,18 @@ TABLE = Table(
 
 
 @pytest.mark.spark
-def test_the_chargeback_is_written(lake: Lake, settings: Any, instance: dg.DagsterInstance) -> None:
-    LogBuilder(lake.store, TABLE.key).create().append([("a", 9_000_000)]).store_data()
-    scan(lake, now_ms=now_ms())
+def test_the_chargeback_is_written(
+    dagster_lake: Lake, settings: Any, instance: dg.DagsterInstance
+) -> None:
+    LogBuilder(dagster_lake.store, TABLE.key).create().append([("a", 9_000_000)]).store_data()
+    scan(dagster_lake, now_ms=now_ms())
     result = dg.materialize(
-        [chargeback_asset([TABLE], lake)],
+        [chargeback_asset([TABLE], dagster_lake)],
         resources={"spark": spark_resource(settings)},
         instance=instance,
     )
     [written] = result.asset_materializations_for_node("costs__chargeback")
-    rows = DeltaTable(lake.table_uri("costs/chargeback")).to_pyarrow_table()
+    rows = DeltaTable(dagster_lake.table_uri("costs/chargeback")).to_pyarrow_table()
     assert written.metadata["lakehouse/rows"].value == rows.num_rows > 1
     assert written.metadata["lakehouse/usd"].value > 0
     assert written.metadata["lakehouse/unread"].value == "none"

@@ -93,20 +93,20 @@ def read_by(instance: dg.DagsterInstance, reader: Table, times: int) -> None:
 
 
 def test_the_table_whose_readers_gain_most_for_the_cost_goes_first(
-    instance: dg.DagsterInstance, lake: Lake
+    instance: dg.DagsterInstance, dagster_lake: Lake
 ) -> None:
     materialized(instance, orders, version=7, **FACTS)
     materialized(instance, latest_orders, version=7, **(FACTS | {"mergeable_file_count": 90}))
     tables = (*TABLES, DAILY)
     read_by(instance, totals, 2)
     read_by(instance, latest_orders, 9)
-    assert asked(tick(instance, lake, tables)) == ["compaction/silver/orders"]
+    assert asked(tick(instance, dagster_lake, tables)) == ["compaction/silver/orders"]
     read_by(instance, DAILY, 3)
-    assert asked(tick(instance, lake, tables)) == ["compaction/bronze/orders"]
+    assert asked(tick(instance, dagster_lake, tables)) == ["compaction/bronze/orders"]
 
 
 def test_a_table_with_prices_of_its_own_is_ranked_by_them_on_both_sides(
-    instance: dg.DagsterInstance, lake: Lake
+    instance: dg.DagsterInstance, dagster_lake: Lake
 ) -> None:
     dear = replace(
         orders, prices=Prices(usd_per_vcpu_hour=11)
@@ -115,18 +115,20 @@ def test_a_table_with_prices_of_its_own_is_ranked_by_them_on_both_sides(
     materialized(instance, latest_orders, version=7, **FACTS)
     read_by(instance, totals, 2)
     read_by(instance, DAILY, 3)
-    assert asked(tick(instance, lake, (dear, latest_orders, totals, DAILY))) == [
+    assert asked(tick(instance, dagster_lake, (dear, latest_orders, totals, DAILY))) == [
         "compaction/bronze/orders"
     ]
 
 
-def test_slower_readers_make_a_compaction_due(instance: dg.DagsterInstance, lake: Lake) -> None:
+def test_slower_readers_make_a_compaction_due(
+    instance: dg.DagsterInstance, dagster_lake: Lake
+) -> None:
     materialized(instance, orders, version=7, mergeable_file_count=3)
     for seconds in [2.0] * 5 + [3.0] * 5:
         run = begun(instance, table_key(latest_orders))
         ended(instance, run, DagsterEventType.RUN_START, seconds_ago=10 + seconds)
         ended(instance, run, DagsterEventType.RUN_SUCCESS, seconds_ago=10)
-    assert asked(tick(instance, lake)) == ["compaction/bronze/orders"]
+    assert asked(tick(instance, dagster_lake)) == ["compaction/bronze/orders"]
 
 
 def test_reads_are_those_of_the_newest_day(instance: dg.DagsterInstance) -> None:
@@ -181,22 +183,24 @@ def test_runs_that_read_nothing_and_runs_of_other_jobs_are_no_reads(
 
 
 def test_waiting_outlasts_a_tick_and_ends_with_the_request(
-    instance: dg.DagsterInstance, lake: Lake
+    instance: dg.DagsterInstance, dagster_lake: Lake
 ) -> None:
     materialized(instance, orders, version=7, **FACTS)
     materialized(instance, totals, version=7, **FACTS)
-    first = tick(instance, lake)
+    first = tick(instance, dagster_lake)
     assert asked(first) == ["compaction/bronze/orders"]
     waiting = read_cursor(first.cursor).due_since_ms
     assert set(waiting) == {"gold/totals"}
     read_by(instance, latest_orders, 3)
     long_ago = SensorCursor(due_since_ms={"gold/totals": now_ms() - 3_600_001}).as_cursor()
-    assert asked(tick(instance, lake, cursor=first.cursor)) == ["compaction/bronze/orders"]
+    assert asked(tick(instance, dagster_lake, cursor=first.cursor)) == ["compaction/bronze/orders"]
     assert (
-        read_cursor(tick(instance, lake, cursor=first.cursor).cursor).due_since_ms["gold/totals"]
+        read_cursor(tick(instance, dagster_lake, cursor=first.cursor).cursor).due_since_ms[
+            "gold/totals"
+        ]
         == waiting["gold/totals"]
     )
-    assert asked(tick(instance, lake, cursor=long_ago)) == ["compaction/gold/totals"]
+    assert asked(tick(instance, dagster_lake, cursor=long_ago)) == ["compaction/gold/totals"]
 
 
 def test_what_was_asked_for_within_the_hour_is_taken_off_the_budget(
@@ -232,25 +236,25 @@ def test_so_many_compactions_are_under_way_at_once_as_the_setting_says(
 
 
 def test_a_table_that_was_just_compacted_cools_down(
-    instance: dg.DagsterInstance, lake: Lake
+    instance: dg.DagsterInstance, dagster_lake: Lake
 ) -> None:
     materialized(instance, orders, version=7, **FACTS)
     told_compaction(instance, orders, committed=dg.MetadataValue.timestamp(now_ms() / 1000))
     assert "but the last compaction was only 0.0 min ago (cooldown 2 min)" in skip_text(
-        tick(instance, lake)
+        tick(instance, dagster_lake)
     )
 
 
 def test_tables_that_are_to_be_left_alone_say_why_and_the_others_are_served(
-    instance: dg.DagsterInstance, lake: Lake
+    instance: dg.DagsterInstance, dagster_lake: Lake
 ) -> None:
     recommend = replace(orders, compaction=Compaction(mode="recommend"))
     after_write = replace(latest_orders, compaction=Compaction(strategy=AfterWrite()))
     looping = replace(totals, key="gold/looping")
     paused, sick = replace(totals, key="gold/paused"), replace(totals, key="gold/sick")
     tables = (recommend, after_write, looping, paused, sick, totals)
-    Journal(lake.store).pause(Pause(table="gold/paused", since_ms=0, why="an audit"))
-    three_failed(lake, "gold/sick", now_ms())
+    Journal(dagster_lake.store).pause(Pause(table="gold/paused", since_ms=0, why="an audit"))
+    three_failed(dagster_lake, "gold/sick", now_ms())
     loop = {
         "rewrites_times": 3,
         "rewrites_bytes_rewritten": 900,
@@ -259,8 +263,8 @@ def test_tables_that_are_to_be_left_alone_say_why_and_the_others_are_served(
     }
     for each in tables:
         materialized(instance, each, version=7, **FACTS, **(loop if each is looping else {}))
-    assert asked(tick(instance, lake, tables)) == ["compaction/gold/totals"]
-    text = skip_text(tick(instance, lake, tables[:-1]))
+    assert asked(tick(instance, dagster_lake, tables)) == ["compaction/gold/totals"]
+    text = skip_text(tick(instance, dagster_lake, tables[:-1]))
     strategy = "silver/orders: its strategy is AfterWrite"
     loops, failed = (
         "gold/looping: the same bytes were rewritten 3 times",
@@ -277,7 +281,7 @@ def test_tables_that_are_to_be_left_alone_say_why_and_the_others_are_served(
 
 
 def test_a_table_that_was_warm_at_its_last_write_is_asked_for_when_it_has_turned_cold(
-    instance: dg.DagsterInstance, lake: Lake
+    instance: dg.DagsterInstance, dagster_lake: Lake
 ) -> None:
     warm = {
         "file_count": 20,
@@ -290,10 +294,10 @@ def test_a_table_that_was_warm_at_its_last_write_is_asked_for_when_it_has_turned
     later |= {"once_cold_estimate_seconds": 1.0, "once_cold_purged_row_count": 0}
     materialized(instance, orders, version=7, **warm, **later, once_cold_at_ms=now_ms() + DAY_MS)
     assert "bronze/orders: 0 mergeable files, 4 needed; 10 once all of it is cold" in skip_text(
-        tick(instance, lake)
+        tick(instance, dagster_lake)
     )
     materialized(instance, orders, version=7, **warm, **later, once_cold_at_ms=now_ms() - 1)
-    [request] = tick(instance, lake).run_requests or []
+    [request] = tick(instance, dagster_lake).run_requests or []
     assert (request.run_key, request.tags["lakehouse/mergeable_files"]) == (
         "compaction/bronze/orders/version=7/try=1",
         "10",
@@ -301,33 +305,33 @@ def test_a_table_that_was_warm_at_its_last_write_is_asked_for_when_it_has_turned
 
 
 def test_a_breaker_knows_the_last_success_also_where_dagster_lost_its_record(
-    instance: dg.DagsterInstance, lake: Lake
+    instance: dg.DagsterInstance, dagster_lake: Lake
 ) -> None:
     minute = 60_000
-    three_failed(lake, orders.key, now_ms() - 11 * minute, apart_ms=minute)
+    three_failed(dagster_lake, orders.key, now_ms() - 11 * minute, apart_ms=minute)
     materialized(instance, orders, version=7, **FACTS)
-    assert "bronze/orders: 3 compactions in a row failed" in skip_text(tick(instance, lake))
+    assert "bronze/orders: 3 compactions in a row failed" in skip_text(tick(instance, dagster_lake))
     materialized(instance, orders, version=8, **FACTS, last_compaction_ms=now_ms() - 10 * minute)
-    assert asked(tick(instance, lake)) == ["compaction/bronze/orders"]
+    assert asked(tick(instance, dagster_lake)) == ["compaction/bronze/orders"]
 
 
 def test_a_compaction_that_found_nothing_to_do_is_no_success_and_starts_no_cooldown(
-    instance: dg.DagsterInstance, lake: Lake
+    instance: dg.DagsterInstance, dagster_lake: Lake
 ) -> None:
-    three_failed(lake, orders.key, now_ms())
+    three_failed(dagster_lake, orders.key, now_ms())
     materialized(instance, orders, version=7, **FACTS)
     materialized(instance, totals, version=7, **FACTS)
     for table in (orders, totals):
         told_compaction(instance, table, version_before=7)
-    result = tick(instance, lake)
+    result = tick(instance, dagster_lake)
     assert asked(result) == ["compaction/gold/totals"]
 
 
 def test_the_ranking_is_reported_when_it_changes_and_not_more_than_once_a_minute(
-    instance: dg.DagsterInstance, lake: Lake
+    instance: dg.DagsterInstance, dagster_lake: Lake
 ) -> None:
     materialized(instance, orders, version=7, **FACTS)
-    first = tick(instance, lake)
+    first = tick(instance, dagster_lake)
     [event] = first.asset_events
     assert event.asset_key == PLAN_KEY
     assert {
@@ -346,22 +350,22 @@ def test_the_ranking_is_reported_when_it_changes_and_not_more_than_once_a_minute
     )
     cursor = read_cursor(first.cursor)
     later = replace(cursor, reported_ms=cursor.reported_ms - 61_000).as_cursor()
-    assert tick(instance, lake, cursor=later).asset_events == []
+    assert tick(instance, dagster_lake, cursor=later).asset_events == []
     materialized(instance, orders, version=8, mergeable_file_count=0)
-    assert tick(instance, lake, cursor=first.cursor).asset_events == []
-    assert len(tick(instance, lake, cursor=later).asset_events) == 1
+    assert tick(instance, dagster_lake, cursor=first.cursor).asset_events == []
+    assert len(tick(instance, dagster_lake, cursor=later).asset_events) == 1
 
 
 def test_a_clock_that_is_set_back_stops_no_report_and_no_compaction(
-    instance: dg.DagsterInstance, lake: Lake
+    instance: dg.DagsterInstance, dagster_lake: Lake
 ) -> None:
     ahead_ms = now_ms() + 90 * 86_400_000
-    three_failed(lake, orders.key, ahead_ms + 2)
+    three_failed(dagster_lake, orders.key, ahead_ms + 2)
     told_compaction(instance, orders, committed=dg.MetadataValue.timestamp(ahead_ms / 1000))
     materialized(instance, orders, version=7, **FACTS)
     result = tick(
         instance,
-        lake,
+        dagster_lake,
         cursor=SensorCursor(reported_ms=ahead_ms, due_since_ms={orders.key: ahead_ms}).as_cursor(),
     )
     assert asked(result) == ["compaction/bronze/orders"]
@@ -369,11 +373,11 @@ def test_a_clock_that_is_set_back_stops_no_report_and_no_compaction(
 
 
 def test_failures_are_seen_though_a_success_lies_ahead_of_the_clock(
-    instance: dg.DagsterInstance, lake: Lake
+    instance: dg.DagsterInstance, dagster_lake: Lake
 ) -> None:
-    three_failed(lake, orders.key, now_ms())
+    three_failed(dagster_lake, orders.key, now_ms())
     materialized(instance, orders, version=7, **FACTS, last_compaction_ms=now_ms() + 86_400_000)
-    assert "bronze/orders: 3 compactions in a row failed" in skip_text(tick(instance, lake))
+    assert "bronze/orders: 3 compactions in a row failed" in skip_text(tick(instance, dagster_lake))
 
 
 def test_a_tick_asks_storage_on_s3_for_one_listing_and_for_what_is_new(

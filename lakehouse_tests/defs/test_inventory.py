@@ -37,9 +37,9 @@ def deliver(lake: Lake, stamp: str, *, complete: bool = True, configuration: str
 
 
 @pytest.fixture
-def tick(lake: Lake, instance: dg.DagsterInstance) -> type_of_tick:
+def tick(dagster_lake: Lake, instance: dg.DagsterInstance) -> type_of_tick:
     """Ticks of one sensor, each with the cursor of the one before."""
-    sensor, cursor = inventory_sensor(lake), [""]
+    sensor, cursor = inventory_sensor(dagster_lake), [""]
 
     def one() -> SensorResult:
         result = tick_of(sensor, instance, cursor=cursor[0] or None)
@@ -60,38 +60,38 @@ def asked(result: SensorResult) -> list[str | None]:
 
 @pytest.mark.usefixtures("no_java")
 def test_a_report_is_waited_for_until_it_is_complete_and_asked_for_once(
-    lake: Lake, tick: type_of_tick
+    dagster_lake: Lake, tick: type_of_tick
 ) -> None:
     assert "no report of bucket local was delivered" in said(tick())
-    deliver(lake, "2026-11-19T01-00Z", complete=False)
+    deliver(dagster_lake, "2026-11-19T01-00Z", complete=False)
     assert (
         said(tick())
         == "report daily/2026-11-19T01-00Z is not complete yet: it has no manifest.checksum"
     )
-    deliver(lake, "2026-11-19T01-00Z")
+    deliver(dagster_lake, "2026-11-19T01-00Z")
     assert asked(tick()) == ["daily/2026-11-19T01-00Z"]
     assert said(tick()) == "no report of bucket local is newer than daily/2026-11-19T01-00Z"
-    deliver(lake, "2026-11-20T01-00Z")
-    deliver(lake, "2026-11-21T01-00Z", complete=False)
+    deliver(dagster_lake, "2026-11-20T01-00Z")
+    deliver(dagster_lake, "2026-11-21T01-00Z", complete=False)
     assert asked(tick()) == ["daily/2026-11-20T01-00Z"]
-    deliver(lake, "2026-11-15T01-00Z", configuration="weekly")
+    deliver(dagster_lake, "2026-11-15T01-00Z", configuration="weekly")
     assert asked(tick()) == ["weekly/2026-11-15T01-00Z"]
 
 
 @pytest.mark.usefixtures("no_java")
 def test_a_run_under_way_and_a_report_that_is_loaded_ask_for_nothing(
-    lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
+    dagster_lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
 ) -> None:
     # Earlier versions of this program stored scans as reports.
-    deliver(lake, "2026-11-19T01-00Z", configuration="lakehouse-scan")
+    deliver(dagster_lake, "2026-11-19T01-00Z", configuration="lakehouse-scan")
     assert "was delivered" in said(tick())
-    deliver(lake, "2026-11-19T01-00Z")
-    run = begun(instance, inventory_key(lake))
+    deliver(dagster_lake, "2026-11-19T01-00Z")
+    run = begun(instance, inventory_key(dagster_lake))
     assert f"a run of the inventory is under way: {run.run_id[:8]}" in said(tick())
     instance.delete_run(run.run_id)
     metadata = {"lakehouse/report": "daily/2026-11-19T01-00Z"}
     instance.report_runless_asset_event(
-        dg.AssetMaterialization(inventory_key(lake), metadata=metadata)
+        dg.AssetMaterialization(inventory_key(dagster_lake), metadata=metadata)
     )
     assert said(tick()) == "report daily/2026-11-19T01-00Z is loaded"
 
@@ -110,9 +110,9 @@ def test_storage_that_does_not_answer_is_waited_for(
 
 @pytest.mark.usefixtures("no_java")
 def test_the_first_inventory_waits_for_the_last_tables_and_the_next_for_the_day(
-    lake: Lake, instance: dg.DagsterInstance
+    dagster_lake: Lake, instance: dg.DagsterInstance
 ) -> None:
-    definitions = dg.Definitions(assets=[inventory_asset(TABLES, lake), *map(spec, TABLES)])
+    definitions = dg.Definitions(assets=[inventory_asset(TABLES, dagster_lake), *map(spec, TABLES)])
     began = datetime.now(tz=UTC).replace(hour=12)
     cursor = None
 
@@ -121,7 +121,7 @@ def test_the_first_inventory_waits_for_the_last_tables_and_the_next_for_the_day(
         result = dg.evaluate_automation_conditions(
             definitions,
             instance,
-            asset_selection=dg.AssetSelection.assets(inventory_key(lake)),
+            asset_selection=dg.AssetSelection.assets(inventory_key(dagster_lake)),
             cursor=cursor,
             evaluation_time=began + after,
         )
@@ -134,7 +134,7 @@ def test_the_first_inventory_waits_for_the_last_tables_and_the_next_for_the_day(
     assert requests(timedelta(minutes=1)) == 0
     materialized(instance, totals)
     assert requests(timedelta(minutes=2)) == 1
-    instance.report_runless_asset_event(dg.AssetMaterialization(inventory_key(lake)))
+    instance.report_runless_asset_event(dg.AssetMaterialization(inventory_key(dagster_lake)))
     assert [
         requests(timedelta(minutes=3)),
         requests(timedelta(hours=10)),
@@ -148,15 +148,17 @@ def spec(table: Any) -> dg.AssetSpec:
 
 
 @pytest.mark.usefixtures("no_java")
-def test_the_asset_scans_and_judges(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_the_asset_scans_and_judges(dagster_lake: Lake, instance: dg.DagsterInstance) -> None:
     def run() -> dg.ExecuteInProcessResult:
         return dg.materialize(
-            [inventory_asset(TABLES, lake)], instance=instance, raise_on_error=False
+            [inventory_asset(TABLES, dagster_lake)], instance=instance, raise_on_error=False
         )
 
-    LogBuilder(lake.store, "bronze/orders").create().append([("a", 5), ("b", 6)]).store_data()
-    LogBuilder(lake.store, "bronze/orders[x]").create().append([("a", 5)]).store_data()
-    lake.store.put("landing/orders/1.json", b"x" * 9)
+    LogBuilder(dagster_lake.store, "bronze/orders").create().append(
+        [("a", 5), ("b", 6)]
+    ).store_data()
+    LogBuilder(dagster_lake.store, "bronze/orders[x]").create().append([("a", 5)]).store_data()
+    dagster_lake.store.put("landing/orders/1.json", b"x" * 9)
     first = run()
     all_pass = dict.fromkeys(("complete", "fresh", "plausible", "readable", "missing"), True)
     assert first.success and results(first) == all_pass
@@ -164,12 +166,12 @@ def test_the_asset_scans_and_judges(lake: Lake, instance: dg.DagsterInstance) ->
     assert told["objects"] == told["rows_loaded"] > 4
     assert told["not_declared"].startswith("bronze/orders[x] is in the lake but not declared, so")
 
-    lake.store.delete(["bronze/orders/a"])
+    dagster_lake.store.delete(["bronze/orders/a"])
     second = run()
     assert second.success and results(second) == {**all_pass, "missing": False}
     assert metadata(second)["missing_files"] == 1
 
-    deliver(lake, "2026-11-19T01-00Z")
+    deliver(dagster_lake, "2026-11-19T01-00Z")
     third = run()
     assert not third.success and results(third) == {"complete": False}
 

@@ -91,8 +91,8 @@ class Runs:
 
 
 @pytest.fixture
-def runs(lake: Lake, instance: dg.DagsterInstance) -> Runs:
-    return Runs(lake, instance)
+def runs(dagster_lake: Lake, instance: dg.DagsterInstance) -> Runs:
+    return Runs(dagster_lake, instance)
 
 
 def passed(result: dg.ExecuteInProcessResult) -> dict[str, bool]:

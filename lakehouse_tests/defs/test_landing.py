@@ -38,9 +38,9 @@ type_of_tick = Callable[[], SensorResult]
 
 
 @pytest.fixture
-def tick(lake: Lake, instance: dg.DagsterInstance) -> type_of_tick:
+def tick(dagster_lake: Lake, instance: dg.DagsterInstance) -> type_of_tick:
     """Ticks of one long-lived sensor."""
-    sensor = landing_sensor((*TABLES, shops), lake)
+    sensor = landing_sensor((*TABLES, shops), dagster_lake)
     return lambda: tick_of(sensor, instance)
 
 
@@ -85,7 +85,7 @@ def test_an_empty_landing_area_is_waited_for_in_words(tick: type_of_tick) -> Non
 
 
 def test_files_wait_until_the_policy_releases_them_and_the_sensor_says_for_what(
-    lake: Lake, instance: dg.DagsterInstance
+    dagster_lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     source = Landing(
         prefix="landing/shops/",
@@ -94,24 +94,28 @@ def test_files_wait_until_the_policy_releases_them_and_the_sensor_says_for_what(
         release_files=2,
         release_minutes=60,
     )
-    sensor = landing_sensor([Table(key="bronze/shops", source=source, write=Append())], lake)
+    sensor = landing_sensor(
+        [Table(key="bronze/shops", source=source, write=Append())], dagster_lake
+    )
 
     def tick() -> SensorResult:
         return tick_of(sensor, instance)
 
-    land(lake, "shops/1.csv")
+    land(dagster_lake, "shops/1.csv")
     assert (
         "1 landed file (2 B) must wait for more: a batch is released at 2 files, or "
         in skip_text(tick())
     )
-    land(lake, "shops/2.csv")
+    land(dagster_lake, "shops/2.csv")
     [request] = tick().run_requests or []
     assert request.asset_selection == [table_key(shops)]
 
 
-def test_one_run_is_asked_for_all_tables_with_new_files(lake: Lake, tick: type_of_tick) -> None:
-    land(lake, "orders/1.json")
-    land(lake, "shops/1.csv")
+def test_one_run_is_asked_for_all_tables_with_new_files(
+    dagster_lake: Lake, tick: type_of_tick
+) -> None:
+    land(dagster_lake, "orders/1.json")
+    land(dagster_lake, "shops/1.csv")
     [request] = tick().run_requests or []
     assert request.asset_selection == [table_key(orders), table_key(shops)]
 
@@ -131,21 +135,21 @@ def test_dagster_is_asked_once_a_tick_for_the_events_of_all_tables(
 
 
 def test_files_that_are_in_the_table_are_not_asked_for(
-    lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
+    dagster_lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
 ) -> None:
-    land(lake, "orders/1.json")
-    loaded(lake, instance, 1, "1.json")
+    land(dagster_lake, "orders/1.json")
+    loaded(dagster_lake, instance, 1, "1.json")
     assert "bronze/orders: nothing new has landed; 1 file known" in skip_text(tick())
-    land(lake, "orders/0.json")
+    land(dagster_lake, "orders/0.json")
     assert tick().run_requests
 
 
 @pytest.mark.parametrize("arrived", [0, 1])
 def test_the_oldest_batch_that_did_not_arrive_is_asked_for(
-    lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick, arrived: int
+    dagster_lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick, arrived: int
 ) -> None:
     for number in (1, 2, 3):
-        planned(lake, number, f"{number}.json")
+        planned(dagster_lake, number, f"{number}.json")
     if arrived:
         materialized(instance, orders, landed_batch=arrived)
     [request] = tick().run_requests or []
@@ -154,30 +158,30 @@ def test_the_oldest_batch_that_did_not_arrive_is_asked_for(
 
 @pytest.mark.parametrize("is_reported_by_hand", [False, True])
 def test_the_tables_log_tells_what_arrived_where_no_event_does(
-    lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick, is_reported_by_hand: bool
+    dagster_lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick, is_reported_by_hand: bool
 ) -> None:
-    folded(lake, count=FOLD_EVERY)
-    LogBuilder(lake.store, "bronze/orders").create().append(
+    folded(dagster_lake, count=FOLD_EVERY)
+    LogBuilder(dagster_lake.store, "bronze/orders").create().append(
         [("f", 1)], transaction=(ingest_app_id("bronze/orders"), FOLD_EVERY)
     )
     if is_reported_by_hand:
         materialized(instance, orders)
     assert "bronze/orders: nothing new has landed" in skip_text(tick())
-    land(lake, "orders/new.json")
+    land(dagster_lake, "orders/new.json")
     [request] = tick().run_requests or []
     assert request.tags["lakehouse/batch.bronze.orders"] == str(FOLD_EVERY + 1)
 
 
 @pytest.mark.parametrize("is_anew", [True, False])
 def test_a_table_made_elsewhere_whose_batches_nothing_tells_is_told_of_in_the_words_of_a_run_and_not_asked_for(
-    lake: Lake, tick: type_of_tick, is_anew: bool
+    dagster_lake: Lake, tick: type_of_tick, is_anew: bool
 ) -> None:
-    log = LogBuilder(lake.store, "bronze/orders").create()
+    log = LogBuilder(dagster_lake.store, "bronze/orders").create()
     if is_anew:
-        folded(lake, count=FOLD_EVERY)
+        folded(dagster_lake, count=FOLD_EVERY)
     else:
         log.append([("a", 1)])
-    land(lake, "orders/1.json")
+    land(dagster_lake, "orders/1.json")
     text = skip_text(tick())
     assert (
         "log has no transaction id of a landed batch" in text
@@ -190,9 +194,9 @@ def test_a_table_made_elsewhere_whose_batches_nothing_tells_is_told_of_in_the_wo
     [table_key(orders), dg.AssetKey(["compaction", "bronze", "orders"]), table_key(latest_orders)],
 )
 def test_nothing_is_asked_for_while_a_run_writes_the_table_and_not_one_downstream(
-    lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick, key: dg.AssetKey
+    dagster_lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick, key: dg.AssetKey
 ) -> None:
-    land(lake, "orders/1.json")
+    land(dagster_lake, "orders/1.json")
     begun(instance, key)
     if key == table_key(latest_orders):
         assert tick().run_requests
@@ -201,9 +205,9 @@ def test_nothing_is_asked_for_while_a_run_writes_the_table_and_not_one_downstrea
 
 
 def test_a_batch_that_failed_is_asked_for_again_later_under_another_key(
-    lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
+    dagster_lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
 ) -> None:
-    land(lake, "orders/1.json")
+    land(dagster_lake, "orders/1.json")
     keys: list[str | None] = []
     for pause in (30, 60, 120, 240):
         [request] = tick().run_requests or []
@@ -227,9 +231,9 @@ def test_a_batch_that_failed_is_asked_for_again_later_under_another_key(
 
 
 def test_canceled_and_repeated_runs_of_a_person_add_no_pause_and_the_next_key_is_new(
-    lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
+    dagster_lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
 ) -> None:
-    land(lake, "orders/1.json")
+    land(dagster_lake, "orders/1.json")
     [first] = tick().run_requests or []
     run = ended(instance, requested(instance, first), DagsterEventType.RUN_CANCELED)
     copied = {**run.tags, "dagster/parent_run_id": run.run_id}
@@ -239,22 +243,22 @@ def test_canceled_and_repeated_runs_of_a_person_add_no_pause_and_the_next_key_is
 
 
 def test_a_try_that_ended_in_the_future_pauses_a_table_no_longer_than_others(
-    lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
+    dagster_lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
 ) -> None:
-    land(lake, "orders/1.json")
+    land(dagster_lake, "orders/1.json")
     [request] = tick().run_requests or []
     ended(instance, requested(instance, request), DagsterEventType.RUN_FAILURE, seconds_ago=-7_200)
     assert "the next attempt is in 30 s" in skip_text(tick())
 
 
 def test_a_batch_after_one_that_failed_often_starts_without_a_pause(
-    lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
+    dagster_lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
 ) -> None:
-    land(lake, "orders/1.json")
+    land(dagster_lake, "orders/1.json")
     [request] = tick().run_requests or []
     ended(instance, requested(instance, request), DagsterEventType.RUN_FAILURE)
-    loaded(lake, instance, 1, "1.json")
-    land(lake, "orders/2.json")
+    loaded(dagster_lake, instance, 1, "1.json")
+    land(dagster_lake, "orders/2.json")
     assert tick().run_requests
 
 
@@ -266,36 +270,36 @@ def test_storage_that_does_not_answer_is_waited_for(
 
 
 def test_a_table_that_a_person_must_mend_is_told_of_and_holds_up_no_other(
-    lake: Lake, tick: type_of_tick
+    dagster_lake: Lake, tick: type_of_tick
 ) -> None:
-    lake.store.put(f"_lakehouse/ingest/bronze/orders/{1:020}.json", b"no manifest")
+    dagster_lake.store.put(f"_lakehouse/ingest/bronze/orders/{1:020}.json", b"no manifest")
     text = skip_text(tick())
     assert f"{1:020}.json" in text and "bronze/shops: nothing new has landed" in text
-    land(lake, "shops/1.csv")
+    land(dagster_lake, "shops/1.csv")
     [request] = tick().run_requests or []
     assert request.asset_selection == [table_key(shops)]
 
 
-def test_two_tables_on_one_prefix_hang_on_one_landing_area(lake: Lake) -> None:
+def test_two_tables_on_one_prefix_hang_on_one_landing_area(dagster_lake: Lake) -> None:
     twin = Table(key="bronze/twin", source=orders.source, write=Append())
-    specs = landing_assets((orders, twin, shops, latest_orders), lake)
+    specs = landing_assets((orders, twin, shops, latest_orders), dagster_lake)
     assert [spec.key.to_user_string() for spec in specs] == ["landing/orders", "landing/shops"]
 
 
 def test_a_batch_of_refused_files_alone_whose_run_was_killed_is_asked_for_again(
-    lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
+    dagster_lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
 ) -> None:
     """No file of it is to arrive in the table; its quarantine is still to be written, of which no event tells."""
-    loaded(lake, instance, 1, "1.json")
-    land(lake, "orders/1.json")
-    LogBuilder(lake.store, "bronze/orders").create().append(
+    loaded(dagster_lake, instance, 1, "1.json")
+    land(dagster_lake, "orders/1.json")
+    LogBuilder(dagster_lake.store, "bronze/orders").create().append(
         [("a", 1)], transaction=(ingest_app_id("bronze/orders"), 1)
     )
-    land(lake, "orders/bad.json.gz")
+    land(dagster_lake, "orders/bad.json.gz")
     refused = SetAside(
         name="bad.json.gz", size_bytes=2, modified_ms=1, why="no gzip", is_quarantined=True
     )
-    PlannedBatches(lake.store, "bronze/orders", prefix="landing/orders/").plan(
+    PlannedBatches(dagster_lake.store, "bronze/orders", prefix="landing/orders/").plan(
         Batch(number=2, files=(), set_aside=(refused,))
     )
     [request] = tick().run_requests or []

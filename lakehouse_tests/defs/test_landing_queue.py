@@ -16,7 +16,6 @@ from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.landing import queue
 from lakehouse_tests.defs.dagster_events import materialized, skip_text, tick_of
 from lakehouse_tests.defs.example import example_settings
-from lakehouse_tests.engine.conftest import aws, bucket, endpoint  # noqa: F401  # fixtures
 
 LANDING = Landing(prefix="landing/orders/", format="json", schema="id STRING", queue="landing")
 orders = Table(key="bronze/orders", source=LANDING, write=Append())
@@ -24,7 +23,7 @@ type_of_tick = Callable[[], SensorResult]
 
 
 @pytest.fixture
-def lake(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:  # noqa: F811
+def lake(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
     """A lake whose landing area tells its queue."""
     monkeypatch.setattr(queue, "_WAIT_SECONDS", 0)
     sqs = boto3.client("sqs")

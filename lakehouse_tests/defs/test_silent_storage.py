@@ -18,7 +18,6 @@ from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store import S3Store, TimeBudget, time_budget
 from lakehouse_tests.defs.dagster_events import skip_text, tick_of
 from lakehouse_tests.defs.example import example_settings
-from lakehouse_tests.engine.conftest import aws, bucket, endpoint  # noqa: F401  # fixtures
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.silent_server import half_silent_server, silent_server
 
@@ -84,8 +83,8 @@ def test_a_queue_that_does_not_answer_takes_no_turn_from_the_tables(
 def test_a_prefix_that_is_not_answered_holds_up_no_other_table(
     tmp_path: Path,
     instance: dg.DagsterInstance,
-    bucket: str,  # noqa: F811
-    aws: str,  # noqa: F811
+    bucket: str,
+    aws: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tables = [landed(name) for name in ("a", "b", "c")]
@@ -112,8 +111,8 @@ def test_a_prefix_that_is_not_answered_holds_up_no_other_table(
 def test_a_bucket_that_is_not_answered_holds_up_the_observation_of_no_other_table(
     tmp_path: Path,
     instance: dg.DagsterInstance,
-    bucket: str,  # noqa: F811
-    aws: str,  # noqa: F811
+    bucket: str,
+    aws: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     boto3.client("s3").create_bucket(Bucket="silent")

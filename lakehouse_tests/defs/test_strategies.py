@@ -85,15 +85,15 @@ def run_of(
     )
 
 
-def test_only_a_scheduled_table_has_a_schedule_which_is_on_and_in_utc(lake: Lake) -> None:
-    [schedule] = compaction_schedules([under(NIGHTLY), latest_orders], lake)
+def test_only_a_scheduled_table_has_a_schedule_which_is_on_and_in_utc(dagster_lake: Lake) -> None:
+    [schedule] = compaction_schedules([under(NIGHTLY), latest_orders], dagster_lake)
     assert (schedule.name, schedule.cron_schedule, schedule.execution_timezone) == (
         f"compaction_of_{pool_of(orders)}",
         "0 3 * * *",
         "UTC",
     )
     assert schedule.default_status is dg.DefaultScheduleStatus.RUNNING
-    assert compaction_schedules(TABLES, lake) == []
+    assert compaction_schedules(TABLES, dagster_lake) == []
 
 
 def test_a_tick_asks_for_the_compaction_once_unless_one_is_under_way_or_hands_are_off(
@@ -189,11 +189,11 @@ def files_after(lake: Lake, instance: dg.DagsterInstance, table: Table, name: st
 
 @pytest.mark.spark
 def test_after_each_write_the_files_fall_in_the_same_run(
-    lake: Lake, instance: dg.DagsterInstance
+    dagster_lake: Lake, instance: dg.DagsterInstance
 ) -> None:
-    assert files_after(lake, instance, under(BySensor(), mode="off"), "a") == 1
-    assert files_after(lake, instance, under(AfterWrite(), mode="recommend"), "b") == 2
-    assert files_after(lake, instance, under(AfterWrite()), "c") == 1
+    assert files_after(dagster_lake, instance, under(BySensor(), mode="off"), "a") == 1
+    assert files_after(dagster_lake, instance, under(AfterWrite(), mode="recommend"), "b") == 2
+    assert files_after(dagster_lake, instance, under(AfterWrite()), "c") == 1
     [event] = instance.fetch_materializations(compaction_key(orders), limit=9).records
     told = {
         name.removeprefix("lakehouse/"): entry.value
@@ -207,7 +207,7 @@ def test_after_each_write_the_files_fall_in_the_same_run(
     assert newest_facts(instance, [orders])[orders.key].values["lakehouse/state"][
         "last_compaction_ms"
     ] == round(told["committed"] * 1000)
-    assert files_after(lake, instance, under(BySensor()), "d") == 2
+    assert files_after(dagster_lake, instance, under(BySensor()), "d") == 2
 
 
 @pytest.mark.spark
@@ -215,7 +215,7 @@ def test_after_each_write_the_files_fall_in_the_same_run(
     ("error", "succeeds"), [(Transient("held by another"), True), (Broken("5 rows were 6"), False)]
 )
 def test_what_was_written_stays_and_is_told_also_where_the_compaction_fails(
-    lake: Lake,
+    dagster_lake: Lake,
     instance: dg.DagsterInstance,
     monkeypatch: pytest.MonkeyPatch,
     error: LakehouseError,
@@ -225,7 +225,7 @@ def test_what_was_written_stays_and_is_told_also_where_the_compaction_fails(
         raise error
 
     monkeypatch.setattr(run, "compact", fail)
-    result = load(lake, instance, under(AfterWrite()), "a")
+    result = load(dagster_lake, instance, under(AfterWrite()), "a")
     assert result.success is succeeds
     assert newest_facts(instance, [orders])[orders.key].values["lakehouse/landed_batch"] == 1
     told = " ".join(entry.user_message for entry in instance.all_logs(result.run_id))
@@ -237,11 +237,11 @@ def test_what_was_written_stays_and_is_told_also_where_the_compaction_fails(
 @pytest.mark.long
 @pytest.mark.spark
 def test_a_table_that_somebody_clustered_is_written_and_recorded_all_the_same(
-    lake: Lake, spark: "SparkSession", instance: dg.DagsterInstance
+    dagster_lake: Lake, spark: "SparkSession", instance: dg.DagsterInstance
 ) -> None:
-    assert files_after(lake, instance, under(BySensor()), "a") == 1
-    spark.sql(cluster_by(lake.settings.table_uri(orders.key), ["id"]))
-    assert files_after(lake, instance, under(BySensor()), "b") == 2
+    assert files_after(dagster_lake, instance, under(BySensor()), "a") == 1
+    spark.sql(cluster_by(dagster_lake.settings.table_uri(orders.key), ["id"]))
+    assert files_after(dagster_lake, instance, under(BySensor()), "b") == 2
     newest = newest_facts(instance, [orders])[orders.key]
     assert newest.values["lakehouse/landed_batch"] == 2
     assert "which BinPacking cannot plan" in newest.values["lakehouse/plan"]

@@ -31,9 +31,12 @@ from lakehouse_tests.log_builder import LogBuilder
 
 
 @pytest.fixture
-def definitions(lake: Lake) -> dg.Definitions:
-    assets = [*landing_assets(TABLES, lake), *(table_asset(table, lake) for table in TABLES)]
-    return dg.Definitions(assets=assets, resources={"spark": spark_resource(lake.settings)})
+def definitions(dagster_lake: Lake) -> dg.Definitions:
+    assets = [
+        *landing_assets(TABLES, dagster_lake),
+        *(table_asset(table, dagster_lake) for table in TABLES),
+    ]
+    return dg.Definitions(assets=assets, resources={"spark": spark_resource(dagster_lake.settings)})
 
 
 class Automation:
@@ -191,9 +194,11 @@ def test_a_table_that_was_made_anew_by_as_many_commits_has_another_data_version(
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_a_table_and_its_compaction_share_one_pool(lake: Lake, table: Table) -> None:
+def test_a_table_and_its_compaction_share_one_pool(dagster_lake: Lake, table: Table) -> None:
     assert (
-        table_asset(table, lake).op.pool == compaction_asset(table, lake).op.pool == pool_of(table)
+        table_asset(table, dagster_lake).op.pool
+        == compaction_asset(table, dagster_lake).op.pool
+        == pool_of(table)
     )
     assert len({pool_of(each) for each in TABLES}) == len(TABLES)
 
@@ -235,19 +240,22 @@ def test_commits_that_change_no_row_do_not_change_the_data_version_however_many_
 
 
 def test_changed_code_sets_off_no_run_by_itself(
-    automation: Automation, definitions: dg.Definitions, instance: dg.DagsterInstance, lake: Lake
+    automation: Automation,
+    definitions: dg.Definitions,
+    instance: dg.DagsterInstance,
+    dagster_lake: Lake,
 ) -> None:
     def least(orders: Any) -> Any:
         return orders.select("id")
 
     before = definitions.resolve_asset_graph().get(table_key(latest_orders)).code_version
     assert before is not None and before == transform_code(latest_orders)
-    changed: list[Any] = [*landing_assets(TABLES, lake)]
+    changed: list[Any] = [*landing_assets(TABLES, dagster_lake)]
     for table in TABLES:
         transform = None if table.transform is None else least
-        changed.append(table_asset(replace(table, transform=transform), lake))
+        changed.append(table_asset(replace(table, transform=transform), dagster_lake))
     automation.definitions = dg.Definitions(
-        assets=changed, resources={"spark": spark_resource(lake.settings)}
+        assets=changed, resources={"spark": spark_resource(dagster_lake.settings)}
     )
     graph = automation.definitions.resolve_asset_graph()
     assert graph.get(table_key(latest_orders)).code_version not in (None, before)

@@ -40,14 +40,14 @@ def upkeep_of(lake: Lake) -> list[dg.AssetsDefinition]:
 
 
 @pytest.fixture
-def definitions(lake: Lake) -> dg.Definitions:
+def definitions(dagster_lake: Lake) -> dg.Definitions:
     assets = [
-        *landing_assets(TABLES, lake),
-        *(table_asset(each, lake) for each in TABLES),
-        *upkeep_of(lake),
-        inventory_asset(TABLES, lake),
+        *landing_assets(TABLES, dagster_lake),
+        *(table_asset(each, dagster_lake) for each in TABLES),
+        *upkeep_of(dagster_lake),
+        inventory_asset(TABLES, dagster_lake),
     ]
-    return dg.Definitions(assets=assets, resources={"spark": spark_resource(lake.settings)})
+    return dg.Definitions(assets=assets, resources={"spark": spark_resource(dagster_lake.settings)})
 
 
 def status_of(
@@ -64,12 +64,16 @@ def status_of(
 def test_a_write_makes_no_upkeep_unsynced(
     definitions: dg.Definitions,
     instance: dg.DagsterInstance,
-    lake: Lake,
+    dagster_lake: Lake,
     key_of: Callable[[Table], dg.AssetKey],
 ) -> None:
     for each in TABLES:
         materialized(instance, each, data_version="1")
-    for key in (inventory_key(lake), *map(compaction_key, TABLES), *map(vacuum_key, TABLES)):
+    for key in (
+        inventory_key(dagster_lake),
+        *map(compaction_key, TABLES),
+        *map(vacuum_key, TABLES),
+    ):
         instance.report_runless_asset_event(dg.AssetMaterialization(key))
     for each in TABLES:
         materialized(instance, each, data_version="2")
@@ -79,12 +83,12 @@ def test_a_write_makes_no_upkeep_unsynced(
 
 
 def test_neither_a_write_nor_the_look_at_a_table_sets_off_a_vacuum_and_a_compaction_only_its_own(
-    definitions: dg.Definitions, instance: dg.DagsterInstance, lake: Lake
+    definitions: dg.Definitions, instance: dg.DagsterInstance, dagster_lake: Lake
 ) -> None:
     upkeep = [compaction_key(each) for each in TABLES] + [vacuum_key(each) for each in TABLES]
     for place, each in enumerate(TABLES):
         materialized(instance, each, data_version=f"{place}")
-    for key in (inventory_key(lake), *upkeep):
+    for key in (inventory_key(dagster_lake), *upkeep):
         instance.report_runless_asset_event(dg.AssetMaterialization(key))
     seen = dg.evaluate_automation_conditions(definitions, instance)
     seen = dg.evaluate_automation_conditions(definitions, instance, cursor=seen.cursor)
@@ -107,7 +111,7 @@ def test_neither_a_write_nor_the_look_at_a_table_sets_off_a_vacuum_and_a_compact
 
 @pytest.mark.usefixtures("no_java")
 def test_in_a_run_of_everything_upkeep_comes_last_and_a_table_that_is_not_made_yet_fails_none(
-    lake: Lake, instance: dg.DagsterInstance
+    dagster_lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     bronze, silver = map(table_key, TABLES)
 
@@ -118,8 +122,8 @@ def test_in_a_run_of_everything_upkeep_comes_last_and_a_table_that_is_not_made_y
     def write_counts() -> None: ...
 
     result = dg.materialize(
-        [*upkeep_of(lake), write_orders, write_counts],
-        resources={"spark": spark_resource(lake.settings)},
+        [*upkeep_of(dagster_lake), write_orders, write_counts],
+        resources={"spark": spark_resource(dagster_lake.settings)},
         instance=instance,
     )
     begun = [

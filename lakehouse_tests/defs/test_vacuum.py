@@ -30,9 +30,9 @@ HELD = replace(orders, vacuum=Vacuum(after_compaction=True))
 
 
 @pytest.fixture
-def written(lake: Lake) -> None:
+def written(dagster_lake: Lake) -> None:
     """The table has a version."""
-    LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data()
+    LogBuilder(dagster_lake.store, orders.key).create().append([("f", 100, 1)]).store_data()
 
 
 def vacuumed(
@@ -68,9 +68,12 @@ def reported(instance: dg.DagsterInstance, key: dg.AssetKey) -> None:
 
 @pytest.mark.parametrize(("table", "after_compaction"), [(orders, 0), (HELD, 1)])
 def test_it_follows_a_new_inventory_and_no_write(
-    lake: Lake, instance: dg.DagsterInstance, table: Table, after_compaction: int
+    dagster_lake: Lake, instance: dg.DagsterInstance, table: Table, after_compaction: int
 ) -> None:
-    defs, triggers = definitions(table, lake), [inventory_key(lake), compaction_key(table)]
+    defs, triggers = (
+        definitions(table, dagster_lake),
+        [inventory_key(dagster_lake), compaction_key(table)],
+    )
     seen = dg.evaluate_automation_conditions(defs, instance)
     assert seen.total_requested == 0
     for key in (*triggers, vacuum_key(table)):
@@ -79,7 +82,7 @@ def test_it_follows_a_new_inventory_and_no_write(
     for key, asked in (
         (table_key(table), 0),
         (compaction_key(table), after_compaction),
-        (inventory_key(lake), 1),
+        (inventory_key(dagster_lake), 1),
     ):
         reported(instance, key)
         seen = dg.evaluate_automation_conditions(defs, instance, cursor=seen.cursor)
@@ -89,12 +92,12 @@ def test_it_follows_a_new_inventory_and_no_write(
 
 
 def test_a_table_that_was_never_compacted_is_vacuumed_all_the_same(
-    lake: Lake, instance: dg.DagsterInstance
+    dagster_lake: Lake, instance: dg.DagsterInstance
 ) -> None:
-    defs = definitions(HELD, lake)
+    defs = definitions(HELD, dagster_lake)
     seen = dg.evaluate_automation_conditions(defs, instance)
     for _ in range(2):
-        reported(instance, inventory_key(lake))
+        reported(instance, inventory_key(dagster_lake))
         seen = dg.evaluate_automation_conditions(defs, instance, cursor=seen.cursor)
         assert seen.get_num_requested(vacuum_key(HELD)) == 1
         reported(instance, vacuum_key(HELD))
@@ -105,11 +108,11 @@ def test_a_table_that_was_never_compacted_is_vacuumed_all_the_same(
 @pytest.mark.parametrize("failed", [{}, {"f": "AccessDenied", "g": "AccessDenied"}])
 @pytest.mark.parametrize("by_itself", [True, False])
 def test_a_paused_table_is_left_alone_keeps_what_its_last_vacuum_could_not_delete_and_fails_only_a_run_that_a_person_asked_for(
-    lake: Lake, instance: dg.DagsterInstance, failed: dict[str, str], by_itself: bool
+    dagster_lake: Lake, instance: dg.DagsterInstance, failed: dict[str, str], by_itself: bool
 ) -> None:
-    record_vacuum(lake.store, orders.key, past(failed=failed))
-    Journal(lake.store).pause(Pause(table=orders.key, since_ms=now_ms(), why="a backfill"))
-    done = vacuumed(lake, instance, by_itself=by_itself)
+    record_vacuum(dagster_lake.store, orders.key, past(failed=failed))
+    Journal(dagster_lake.store).pause(Pause(table=orders.key, since_ms=now_ms(), why="a backfill"))
+    done = vacuumed(dagster_lake, instance, by_itself=by_itself)
     checks = [
         (check.check_name, check.passed, check.description)
         for check in done.get_asset_check_evaluations()
@@ -120,13 +123,13 @@ def test_a_paused_table_is_left_alone_keeps_what_its_last_vacuum_could_not_delet
         else "no deletion failed"
     )
     assert checks == ([(DELETED, not failed, said)] if by_itself else [])
-    assert done.success == by_itself and len(vacuum_records(lake.store, orders.key)) == 1
+    assert done.success == by_itself and len(vacuum_records(dagster_lake.store, orders.key)) == 1
 
 
 @pytest.mark.usefixtures("written")
 @pytest.mark.parametrize("deleted", [True, False])
 def test_a_vacuum_that_may_not_delete_fails_its_check_and_the_command(
-    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, deleted: bool
+    dagster_lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, deleted: bool
 ) -> None:
     """1,001 keys are denied inside an answer that says 200: a thousand are named, and storage is looked through again."""
     failed = {} if deleted else {f"f{number:04}": "AccessDenied" for number in range(1_001)}
@@ -137,10 +140,10 @@ def test_a_vacuum_that_may_not_delete_fails_its_check_and_the_command(
             self.failed, self.spared = dict(failed), dict(failed)
 
     monkeypatch.setattr(run, "VacuumProgress", Denied)
-    done = vacuumed(lake, instance)
+    done = vacuumed(dagster_lake, instance)
     [check], [told] = done.get_asset_check_evaluations(), told_by(done)
     document = told.metadata["lakehouse/vacuum"].value
-    [noted] = vacuum_records(lake.store, orders.key)
+    [noted] = vacuum_records(dagster_lake.store, orders.key)
     assert check.passed == noted.is_complete == deleted
     assert document["failed_files"] == document["spared_files"] == len(failed)
     assert (
@@ -187,24 +190,26 @@ def test_what_storage_does_not_tell_is_told_as_at_most(
 
 
 @pytest.mark.parametrize("mode", ["recommend", "off"])
-def test_nothing_runs_by_itself_unless_the_declaration_says_so(lake: Lake, mode: str) -> None:
-    asset = vacuum_asset(replace(orders, vacuum=Vacuum(mode=mode)), lake, [orders])  # type: ignore[arg-type]
+def test_nothing_runs_by_itself_unless_the_declaration_says_so(
+    dagster_lake: Lake, mode: str
+) -> None:
+    asset = vacuum_asset(replace(orders, vacuum=Vacuum(mode=mode)), dagster_lake, [orders])  # type: ignore[arg-type]
     assert not asset.automation_conditions_by_key
 
 
 @pytest.mark.usefixtures("no_java", "written")
-def test_nothing_to_delete_takes_no_spark(lake: Lake, instance: dg.DagsterInstance) -> None:
-    [told] = told_by(vacuumed(lake, instance))
+def test_nothing_to_delete_takes_no_spark(dagster_lake: Lake, instance: dg.DagsterInstance) -> None:
+    [told] = told_by(vacuumed(dagster_lake, instance))
     assert (
         told.metadata["lakehouse/predicted_files"].value,
         told.metadata["lakehouse/actual_files"].value,
     ) == (0, 0)
-    [past] = vacuum_records(lake.store, orders.key)
+    [past] = vacuum_records(dagster_lake.store, orders.key)
     assert (past.mode, past.is_complete, past.deleted_files) == ("FULL", True, 0)
 
 
 def test_a_table_that_is_not_there_yet_is_told_and_no_failure(
-    lake: Lake, instance: dg.DagsterInstance
+    dagster_lake: Lake, instance: dg.DagsterInstance
 ) -> None:
-    done = vacuumed(lake, instance)
+    done = vacuumed(dagster_lake, instance)
     assert done.success and told_by(done) == []

@@ -6,7 +6,7 @@ import pytest
 
 from lakehouse.core.adoption.adopted_file import adopted_table
 from lakehouse.core.errors import Refused
-from lakehouse.engine import clock
+from lakehouse.engine import check_clock
 from lakehouse.engine.adoption.adopt import refuse_adoption
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake, open_lake
@@ -63,13 +63,13 @@ def test_the_clock_of_a_bucket_elsewhere_is_asked(
 ) -> None:
     table = adopted_table("silver/orders", f"s3://{bucket}/orders")
     lake = open_lake(own_settings(tmp_path), tables=[table])
-    clock.check_clock(lake, table.key)
+    check_clock.check_clock(lake, table.key)
     ahead = now_ms() + 6 * 60_000
-    monkeypatch.setattr(clock, "now_ms", lambda: ahead)
+    monkeypatch.setattr(check_clock, "now_ms", lambda: ahead)
     monkeypatch.setattr(
         DiskStore, "stat", lambda *_: None
     )  # the lake's own disk has this machine's clock
     with pytest.raises(
         Refused, match=r"this machine's clock and the storage's clock differ by -?3[56][0-9] s"
     ):
-        clock.check_clock(lake, table.key)
+        check_clock.check_clock(lake, table.key)

@@ -13,10 +13,7 @@ from lakehouse_tests.engine.example import event, events, rows_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-from lakehouse_tests.engine.conftest import aws, bucket, endpoint
 from lakehouse_tests.engine.ingest.test_load import QUARANTINE
-
-__all__ = ["aws", "bucket", "endpoint"]  # fixtures
 
 
 def test_an_archived_object_is_set_aside_with_what_to_do_and_loaded_after_a_retry(

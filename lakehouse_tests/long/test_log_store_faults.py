@@ -16,7 +16,6 @@ from py4j.protocol import Py4JJavaError
 
 from lakehouse.runtime import jars, log_store
 from lakehouse.runtime.java import find_java
-from lakehouse_tests.engine.conftest import endpoint
 from lakehouse_tests.silent_server import COMMIT_FAULTS, Fault, faulty_server
 
 BUCKET = "lake"
@@ -27,7 +26,6 @@ KEYS = {
     "aws_access_key_id": "test",
     "aws_secret_access_key": "test",
 }
-__all__ = ["endpoint"]  # fixtures
 UNKNOWN = "It is unknown whether"
 
 pytestmark = pytest.mark.spark

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakehouse.core.declaration.column_names import struct_types
+from lakehouse.core.delta.snapshot import Column
 
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 # The number of digits that a decimal needs before its point. Delta requires as many for the smaller
@@ -19,6 +20,23 @@ _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _NESTED = re.compile(r"(array|map|struct)\s*<", re.IGNORECASE)
 
 Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewColumn:
+    """A column to add to a table after another one, or first if `after` is `None`.
+
+    For a member of a struct, `parent` is the path of the struct.
+    """
+
+    column: Column
+    after: str | None
+    parent: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of the column; for a member, with the path of its struct."""
+        return ".".join((*self.parent, self.column.name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,8 @@ from lakehouse.core.declaration.change_sources import HISTORY_COLUMNS
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite
 from lakehouse.core.delta.snapshot import Column, Snapshot
-from lakehouse.core.evolution.column_types import type_change
-from lakehouse.core.evolution.plan import Change, EvolutionPlan, Kind, NewColumn, WrittenRows
+from lakehouse.core.evolution.column_types import NewColumn, type_change
+from lakehouse.core.evolution.plan import Change, EvolutionPlan, Kind, WrittenRows
 
 _UNKNOWN = WrittenRows()
 # The table property that records the keys by which landed change data was merged.

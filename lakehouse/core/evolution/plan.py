@@ -13,6 +13,7 @@ from typing import Any
 
 from lakehouse.core.delta.snapshot import Column
 from lakehouse.core.errors import Refused
+from lakehouse.core.evolution.column_types import NewColumn
 
 # The last alternative in messages about a table that cannot be changed as declared.
 NEW_KEY = "declare the table under a new key, which leaves this one as it is"
@@ -61,23 +62,6 @@ class Kind(Enum):
 
 # While these changes wait, new rows can still be written as declared, so they do not stop writes.
 _STOP_NOTHING = (Kind.COLUMN_LEFT, Kind.CODE_CHANGED)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewColumn:
-    """A column to add to a table after another one, or first if `after` is `None`.
-
-    For a member of a struct, `parent` is the path of the struct.
-    """
-
-    column: Column
-    after: str | None
-    parent: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The name of the column; for a member, with the path of its struct."""
-        return ".".join((*self.parent, self.column.name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

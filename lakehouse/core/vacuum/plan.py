@@ -1,9 +1,9 @@
 """Plans a vacuum: every file that it will delete, before anything is touched.
 
 **Safety properties** (tests in `core/vacuum/test_plan.py`)
-- A file is planned only if the shared classifier (`core/inventory/classify.py`) assigns it to a
-  reclaimable part, and if it was last modified (in mode LITE: removed) before the horizon (now
-  minus the retention, or earlier if a reader still needs removed files).
+- A file is planned only if the shared classifier (`core/inventory/classify.py`)
+  assigns it to a reclaimable part, and if it was last modified (in mode LITE: removed) before
+  the horizon (now minus the retention, or earlier if a reader still needs removed files).
 - A file of unknown age is kept. Nothing is deleted if the retention is unknown, or if a listing
   (modes FULL and INVENTORY) lacks live files.
 - No plan contains a file in the log's folder or a file that another table of the lake reads. No

@@ -16,13 +16,14 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Append, Overwrite
 from lakehouse.core.delta.protocol import OPTIMIZE_WRITE
 from lakehouse.core.delta.snapshot import Column, Snapshot
+from lakehouse.core.evolution.column_types import NewColumn
 from lakehouse.core.evolution.declaration_changes import (
     CHANGE_KEYS,
     change_keys_text,
     compare,
     differences,
 )
-from lakehouse.core.evolution.plan import EvolutionPlan, Kind, NewColumn, checked
+from lakehouse.core.evolution.plan import EvolutionPlan, Kind, checked
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Explanation
 from lakehouse.engine.delta_log import TableFacts, history_since

@@ -23,7 +23,8 @@ from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.statements import literal, quote
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
 
 # An end of a range; a datetime has a time zone.
 RangeEnd = int | str | date | datetime
@@ -39,7 +40,7 @@ class _EndCodec(NamedTuple):
     bytes a string has. `decode` returns `None` if the value cannot be used in a condition.
     """
 
-    encode: "Callable[[Column], Column]"
+    encode: "Callable[[SparkColumn], SparkColumn]"
     decode: Callable[[Any], RangeEnd | None]
 
 
@@ -74,7 +75,7 @@ def with_key_range(rows: "DataFrame", keys: Sequence[str]) -> tuple["DataFrame",
     range_keys = [key for key in keys if types[key] in _CODECS]
     if not range_keys:
         return stored, ()
-    ends: list[Column] = []
+    ends: list[SparkColumn] = []
     for key in range_keys:
         column = F.col(quote(key))
         codec = _CODECS[types[key]]

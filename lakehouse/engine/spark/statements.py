@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from lakehouse.core.delta.partition_values import is_read_as_null
 from lakehouse.core.delta.snapshot import Column, PartitionValues
 from lakehouse.core.errors import Refused
-from lakehouse.core.evolution.plan import NewColumn
+from lakehouse.core.evolution.column_types import NewColumn
 
 _TYPE = re.compile(r"[a-z_]+(\(\d+(,\s*\d+)?\))?")
 # Includes the dollar, because Spark replaces ${name} by a setting before it parses a statement.

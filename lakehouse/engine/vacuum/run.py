@@ -45,7 +45,8 @@ from lakehouse.core.vacuum.candidates import Candidate
 from lakehouse.core.vacuum.facts import VacuumFacts, written_once
 from lakehouse.core.vacuum.mode_choice import DELETE_KEYS
 from lakehouse.core.vacuum.plan import VacuumOutcome, VacuumPlan, plan_rest
-from lakehouse.engine.clock import check_clock, now_ms, pause_about
+from lakehouse.engine.check_clock import check_clock
+from lakehouse.engine.clock import now_ms, pause_about
 from lakehouse.engine.journal.journal import record_vacuum
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.errors import translated

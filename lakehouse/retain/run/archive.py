@@ -46,7 +46,8 @@ from lakehouse.core.delta.paths import name_in_table
 from lakehouse.core.delta.protocol import retention_ms_of
 from lakehouse.core.delta.snapshot import DataFile, Snapshot, TableFacts
 from lakehouse.core.errors import Broken, Refused, Transient
-from lakehouse.engine.clock import check_clock, now_ms
+from lakehouse.engine.check_clock import check_clock
+from lakehouse.engine.clock import now_ms
 from lakehouse.engine.commit_actions import (
     VERSIONS_TRIED,
     Actions,

@@ -19,7 +19,8 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import ROWS_MOVED
 from lakehouse.core.delta.snapshot import Column, Snapshot
 from lakehouse.core.errors import Refused
-from lakehouse.engine.clock import check_clock, now_ms
+from lakehouse.engine.check_clock import check_clock
+from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.verify import verify_left
 from lakehouse.engine.delta_log import history_since
 from lakehouse.engine.delta_log.statistics import each_statistics

@@ -7,7 +7,6 @@ import pytest
 
 from lakehouse.engine.store import DiskStore, S3Store
 from lakehouse_tests.cli.conftest import Terminal
-from lakehouse_tests.engine.conftest import aws, bucket, endpoint  # noqa: F401  # fixtures
 from lakehouse_tests.log_builder import LogBuilder
 
 
@@ -101,7 +100,7 @@ def test_an_address_without_a_table_names_those_that_are_near(
 
 def test_a_table_in_a_bucket_is_looked_at_beside_a_lake_on_disk(
     terminal: Terminal,
-    bucket: str,  # noqa: F811
+    bucket: str,
 ) -> None:
     LogBuilder(S3Store(bucket, "warehouse"), "sales/orders").create().append(
         [("a", 10, 1), ("b", 20, 2)]

@@ -17,7 +17,7 @@ from lakehouse.core.ingest.derived_increments import consume_app_id
 from lakehouse.core.reasons import Reason
 from lakehouse.core.settings import parse_settings
 from lakehouse.core.vacuum.plan import VacuumPlan
-from lakehouse.engine import clock
+from lakehouse.engine import check_clock
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.unverified_commits import expect_verification, settled
 from lakehouse.engine.inventory.load import scan
@@ -474,13 +474,13 @@ def test_names_of_any_signs_go_and_their_likes_stay(lake: Lake, file_format: str
 def test_the_clock_of_another_world_stops_the_vacuum(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock.check_clock(lake, KEY)
+    check_clock.check_clock(lake, KEY)
     for off_ms in (400_000, -400_000):
-        monkeypatch.setattr(clock, "now_ms", lambda off_ms=off_ms: now_ms() + off_ms)
+        monkeypatch.setattr(check_clock, "now_ms", lambda off_ms=off_ms: now_ms() + off_ms)
         with pytest.raises(
             Refused, match=r"this machine's clock and the storage's clock differ by 400 s"
         ):
-            clock.check_clock(lake, KEY)
+            check_clock.check_clock(lake, KEY)
 
 
 def test_a_dry_run_takes_the_last_look_too(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
