@@ -40,8 +40,8 @@ check: $(READY) ## ruff, and pyright (strict on the core)
 	@$(BIN)/ruff check .
 	@$(BIN)/pyright
 
-jar: $(READY) ## compiles the log stores (lakehouse/runtime/log_store) where a JDK is; the same jar, byte for byte
-	@$(BIN)/python -m lakehouse.runtime.log_store.build
+jar: $(READY) ## compiles the log stores (lakehouse/spark/server/log_store) where a JDK is; the same jar, byte for byte
+	@$(BIN)/python -m lakehouse.spark.server.log_store.build
 
 # ONLY=throughput,fleet runs these benchmarks and no test.
 bench: $(READY) $(if $(ONLY),,$(MINISTACK)) ## the long measurements, ONLY=throughput for one; writes docs/internals/benchmarks.md
@@ -74,7 +74,7 @@ $(MINISTACK): $(READY) lakehouse_tests/long/ministack.txt
 	@$(UV) --python $(BIN)/python --require-hashes --target $(MINISTACK) -r lakehouse_tests/long/ministack.txt
 	@touch $(MINISTACK)
 
-LOCK := bootstrap.txt requirements.txt pyproject.toml lakehouse/runtime/ivy.xml lakehouse/runtime/ivysettings.xml lakehouse/runtime/jars.sha256
+LOCK := bootstrap.txt requirements.txt pyproject.toml lakehouse/spark/server/ivy.xml lakehouse/spark/server/ivysettings.xml lakehouse/spark/server/jars.sha256
 ifndef ONE_SETUP
 # One set-up at a time: a second make waits here until the first releases its lock on the Makefile, and then finds everything done.
 HOLD := import fcntl, os, sys; lock = os.open("Makefile", os.O_RDONLY); fcntl.flock(lock, fcntl.LOCK_EX); os.set_inheritable(lock, True); os.execvp(sys.argv[1], sys.argv[1:])
@@ -91,6 +91,6 @@ $(READY): $(LOCK)
 	@$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r bootstrap.txt
 	@$(UV) --python $(BIN)/python --no-build-isolation --require-hashes -r requirements.txt
 	@$(UV) --python $(BIN)/python --no-build-isolation --editable .
-	@$(BIN)/python -m lakehouse.runtime.jars
+	@$(BIN)/python -m lakehouse.spark.server.jars
 	@touch $(READY)
 endif

@@ -17,8 +17,8 @@ from pathlib import Path
 from benchmarks.figures import Figure, alone, growth, middle, ratio
 from benchmarks.fresh import fresh
 from benchmarks.generated_logs import KEY, build
-from lakehouse.core.settings import parse_settings
-from lakehouse.engine.lake import open_lake
+from lakehouse.base.settings import parse_settings
+from lakehouse.lake.lake import open_lake
 
 SIZES = (100_000, 300_000, 1_000_000)
 # By the number of files: the most seconds of a command, and its most bytes.

@@ -11,9 +11,9 @@ import time
 from benchmarks.figures import Figure, alone, middle
 from benchmarks.own_lake import landed_table, own_lake
 from lakehouse import Compaction
-from lakehouse.core.delta.commits import LoggedCompaction
-from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.lake import Lake
+from lakehouse.compact.run import compact
+from lakehouse.delta.commits import LoggedCompaction
+from lakehouse.lake.lake import Lake
 
 _TABLE = landed_table("bronze/sizes", compaction=Compaction(min_small_files=2))
 _LEARNT = 10

@@ -20,24 +20,22 @@ from dagster import DagsterEventType
 from benchmarks.figures import Figure, alone, growth, timed
 from benchmarks.own_lake import landed_table
 from lakehouse import Overwrite, Prices, Table
-from lakehouse.core.declaration.compaction_policy import policy_for
-from lakehouse.core.journal_records import CompactionTry, Pause
-from lakehouse.core.scheduling.circuit_breaker import Rewrites
-from lakehouse.core.scheduling.fleet import describe
-from lakehouse.core.scheduling.ranking import Bounds, choose_compactions
-from lakehouse.core.scheduling.table_decision import CompactionCandidate, RunState
-from lakehouse.core.scheduling.table_state import TableState
-from lakehouse.core.settings import parse_settings
-from lakehouse.defs.compaction_sensor import SWEEP_MS, TICK_SECONDS_ON_S3, compaction_sensor
-from lakehouse.defs.keys import table_key
-from lakehouse.defs.metadata import state_metadata
-from lakehouse.engine.clock import now_ms
-from lakehouse.engine.journal.journal import Journal
-from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import DiskStore
+from lakehouse.assets.keys import table_key
+from lakehouse.assets.metadata import state_metadata
+from lakehouse.base.clock import now_ms
+from lakehouse.base.settings import parse_settings
+from lakehouse.compact.plan.circuit_breaker import Rewrites
+from lakehouse.compact.plan.decision import CompactionCandidate, RunState, TableState
+from lakehouse.compact.plan.fleet import Bounds, choose_compactions, describe
+from lakehouse.compact.sensor import SWEEP_MS, TICK_SECONDS_ON_S3, compaction_sensor
+from lakehouse.declare.compaction import policy_for
+from lakehouse.declare.journal_records import CompactionTry, Pause
+from lakehouse.lake.journal import Journal
+from lakehouse.lake.lake import Lake
+from lakehouse.store import DiskStore
 from lakehouse_tests.counting_store import CountingStore
-from lakehouse_tests.defs.dagster_events import begun, ended
-from lakehouse_tests.defs.example import example_settings
+from lakehouse_tests.support.dagster_events import begun, ended
+from lakehouse_tests.support.example_assets import example_settings
 
 FILES = 1_000_000
 COUNTS, REST_COUNT = (250, 500, 1_000), 100

@@ -17,20 +17,20 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
-from lakehouse.core.declaration.archive import Archive, Ttl
-from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.landing import Landing
-from lakehouse.core.declaration.vacuum_policy import Vacuum
-from lakehouse.core.declaration.write_modes import Merge
-from lakehouse.core.reasons import Reason
+from lakehouse.base.reasons import Reason
+from lakehouse.declare.archive import Archive, Ttl
+from lakehouse.declare.compaction import Compaction
+from lakehouse.declare.landing import Landing
+from lakehouse.declare.vacuum import Vacuum
+from lakehouse.declare.write_modes import Merge
 
 HOUSE = Path(__file__).resolve().parent.parent
 PRODUCT = HOUSE / "lakehouse"
 # The module that a newcomer opens first, for each of the three ways through the product.
 WAYS = {
-    "compaction": "lakehouse.engine.compaction.run",
-    "landing load": "lakehouse.engine.ingest.load",
-    "vacuum": "lakehouse.engine.vacuum.run",
+    "compaction": "lakehouse.compact.run",
+    "landing load": "lakehouse.land.run",
+    "vacuum": "lakehouse.vacuum.run",
 }
 LINE_LENGTH, FILE_LINES, PARAMETERS, SMALL_LINES = 100, 700, 5, 60
 COUNTED_TOKENS = {tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING}

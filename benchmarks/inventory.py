@@ -17,18 +17,17 @@ from benchmarks.fresh import fresh, peak_bytes
 from benchmarks.generated_logs import KEY, NOW_MS, build, copies
 from benchmarks.own_lake import landed_table
 from lakehouse import Table
-from lakehouse.core.inventory.objects import Part, StoredObject
-from lakehouse.core.settings import parse_settings
-from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory.load import scan
-from lakehouse.engine.inventory.reconcile_lake import covered_files, reconcile_inventory
-from lakehouse.engine.inventory.table import newest_inventory
-from lakehouse.engine.lake import Lake
-from lakehouse.engine.read_each_table import for_each_table
-from lakehouse.engine.store import LOCAL, DiskStore
-from lakehouse.engine.table_health import health_of
-from lakehouse.engine.vacuum.lake_facts import LakeFacts
-from lakehouse.engine.vacuum.plan import plan
+from lakehouse.base.clock import now_ms
+from lakehouse.base.settings import parse_settings
+from lakehouse.base.stored_objects import Part, StoredObject
+from lakehouse.compact.table_health import health_of
+from lakehouse.lake.lake import Lake
+from lakehouse.lake.read_each_table import for_each_table
+from lakehouse.store import LOCAL, DiskStore
+from lakehouse.vacuum.inventory.run import covered_files, reconcile_inventory, scan
+from lakehouse.vacuum.inventory.table import newest_inventory
+from lakehouse.vacuum.lake_facts import LakeFacts
+from lakehouse.vacuum.table_facts import plan
 
 COUNTS = (3, 10, 30)
 

@@ -27,10 +27,10 @@ from benchmarks.figures import Figure, alone, middle, ratio, timed
 from benchmarks.fresh import fresh
 from benchmarks.own_lake import own_lake
 from lakehouse import Append, Landing, Table
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark.open_session import connect
-from lakehouse.runtime.spark_conf import TOKEN_VARIABLE
+from lakehouse.lake.lake import Lake, open_lake
+from lakehouse.materialize.run import write_table
+from lakehouse.spark.server.conf import TOKEN_VARIABLE
+from lakehouse.spark.session import connect
 from lakehouse_tests.cluster import ConnectServer, deployed_conf, standalone
 from lakehouse_tests.conftest import own_settings
 

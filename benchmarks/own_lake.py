@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse import Append, Landing, Table
-from lakehouse.core.settings import Settings
-from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark.open_session import connect
-from lakehouse.runtime import server
+from lakehouse.base.settings import Settings
+from lakehouse.lake.lake import Lake, open_lake
+from lakehouse.spark.server import server
+from lakehouse.spark.session import connect
 from lakehouse_tests.conftest import own_settings
 
 _running = ContextVar[Settings | None]("running", default=None)

@@ -18,10 +18,10 @@ from benchmarks.figures import Figure, alone, middle, ratio, timed
 from benchmarks.own_lake import lake_below, own_lake
 from lakehouse import Landing, Merge, Overwrite, Table
 from lakehouse.cli.dagster_runs import open_recorder
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark import statements
+from lakehouse.lake.lake import Lake
+from lakehouse.materialize.run import write_table
 from lakehouse.replay.play import play
+from lakehouse.spark import statements
 from lakehouse.tables import bronze, gold, silver
 
 if TYPE_CHECKING:

@@ -17,19 +17,19 @@ from urllib.parse import unquote
 from benchmarks.figures import Figure, alone
 from benchmarks.own_lake import own_lake
 from benchmarks.random_recipes import Recipe, draw
-from lakehouse.core.compaction.bins import unmergeable_files
-from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
-from lakehouse.core.costs.compaction_estimate import DEFAULT_RATES
-from lakehouse.core.delta.commits import Commit
-from lakehouse.core.delta.partition_values import by_name, typed_partition
-from lakehouse.core.delta.snapshot import DataFile, Snapshot
-from lakehouse.core.reasons import Reason
-from lakehouse.engine.compaction.run import run_statement
-from lakehouse.engine.delta_log import TableFacts
-from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark.errors import first_line
-from lakehouse.engine.spark.temporary_confs import session_confs
-from lakehouse.runtime.spark_conf import cores_of
+from lakehouse.base.reasons import Reason
+from lakehouse.compact.plan.bins import unmergeable_files
+from lakehouse.compact.plan.compaction import CompactionPlan, plan_compaction
+from lakehouse.compact.plan.estimate import DEFAULT_RATES
+from lakehouse.compact.run import run_statement
+from lakehouse.delta.commits import Commit
+from lakehouse.delta.log import TableFacts
+from lakehouse.delta.partition_values import by_name, typed_partition
+from lakehouse.delta.snapshot import DataFile, Snapshot
+from lakehouse.lake.lake import Lake
+from lakehouse.spark.errors import first_line
+from lakehouse.spark.server.conf import cores_of
+from lakehouse.spark.temporary_confs import session_confs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,9 +16,9 @@ from statistics import median
 from benchmarks.figures import Figure, alone, timed
 from benchmarks.own_lake import landed_table, own_lake
 from lakehouse import Table
-from lakehouse.core.declaration.compaction_policy import policy_for
-from lakehouse.engine.compaction.run import compact, plan
-from lakehouse.engine.lake import Lake
+from lakehouse.compact.run import compact, plan
+from lakehouse.declare.compaction import policy_for
+from lakehouse.lake.lake import Lake
 
 _KEPT, _LEFT = landed_table("bronze/kept"), landed_table("bronze/left")
 _CORES = os.cpu_count() or 1

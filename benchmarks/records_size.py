@@ -19,8 +19,8 @@ from uuid import uuid4
 import dagster as dg
 
 from benchmarks.figures import Figure, alone
-from lakehouse.core.units import DAY_MS, MINUTE_MS
-from lakehouse.defs.dagster_retention import delete_rest, delete_runs, old_runs
+from lakehouse.assets.retention import delete_rest, delete_runs, old_runs
+from lakehouse.base.units import DAY_MS, MINUTE_MS
 from lakehouse_tests.journeys.world import World
 
 _TICK_MS = 30 * MINUTE_MS

@@ -21,15 +21,15 @@ from benchmarks.figures import Figure, timed
 from benchmarks.own_lake import landed_table
 from benchmarks.s3_server import ask, served
 from lakehouse import Compaction
+from lakehouse.base.settings import Settings
 from lakehouse.cli.dagster_runs import Recorder, open_recorder
-from lakehouse.core.settings import Settings
-from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.declared_tables import declared_tables
-from lakehouse.engine.fleet_from_logs import read_fleet
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark.open_session import connect
-from lakehouse.runtime import server
+from lakehouse.compact.fleet_from_logs import read_fleet
+from lakehouse.compact.run import compact
+from lakehouse.lake.declared_tables import declared_tables
+from lakehouse.lake.lake import Lake, open_lake
+from lakehouse.materialize.run import write_table
+from lakehouse.spark.server import server
+from lakehouse.spark.session import connect
 from lakehouse_tests.conftest import own_settings
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from deltalake import DeltaTable
 from benchmarks.figures import Figure, alone, middle, ratio
 from benchmarks.own_lake import landed_table, own_lake
 from lakehouse import Compaction
-from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark import statements
+from lakehouse.compact.run import compact
+from lakehouse.lake.lake import Lake
+from lakehouse.spark import statements
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

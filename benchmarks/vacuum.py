@@ -21,16 +21,16 @@ from deltalake import DeltaTable
 from benchmarks.figures import Figure, alone, growth
 from benchmarks.own_lake import landed_table
 from benchmarks.s3_server import KEY, PREFIX, ask, names_of, served
-from lakehouse.core.settings import Settings
-from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory.load import scan
-from lakehouse.engine.inventory.table import newest_inventory
-from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark import statements
-from lakehouse.engine.spark.open_session import connect
-from lakehouse.engine.vacuum.lake_facts import LakeFacts
-from lakehouse.engine.vacuum.run import vacuum
-from lakehouse.runtime import server
+from lakehouse.base.clock import now_ms
+from lakehouse.base.settings import Settings
+from lakehouse.lake.lake import Lake, open_lake
+from lakehouse.spark import statements
+from lakehouse.spark.server import server
+from lakehouse.spark.session import connect
+from lakehouse.vacuum.inventory.run import scan
+from lakehouse.vacuum.inventory.table import newest_inventory
+from lakehouse.vacuum.lake_facts import LakeFacts
+from lakehouse.vacuum.run import vacuum
 from lakehouse_tests.conftest import own_settings
 
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ from benchmarks.figures import Figure, alone, growth, timed
 from benchmarks.own_lake import landed_table
 from benchmarks.s3_server import PREFIX, ask, served
 from lakehouse import Table
-from lakehouse.core.settings import parse_settings
-from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory.load import scan
-from lakehouse.engine.lake import open_lake
-from lakehouse.engine.vacuum import run
-from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.base.clock import now_ms
+from lakehouse.base.settings import parse_settings
+from lakehouse.lake.lake import open_lake
+from lakehouse.vacuum import run
+from lakehouse.vacuum.inventory.run import scan
+from lakehouse.vacuum.lake_facts import LakeFacts
 
 COUNTS, FILES, FOLDERS = (25, 50, 100, 200), 500, 10
 # Requests for a table, from the fewest tables to the most. Tables are asked again by time, which

@@ -10,57 +10,55 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lakehouse.core.declaration.adopted import Adopted
-    from lakehouse.core.declaration.archive import Archive, Ttl
-    from lakehouse.core.declaration.change_sources import Debezium, Dms
-    from lakehouse.core.declaration.compaction_policy import (
+    from lakehouse.adopt.maintain import MaintainedTables, maintain
+    from lakehouse.declare.adopted import Adopted
+    from lakehouse.declare.archive import Archive, Ttl
+    from lakehouse.declare.change_sources import Debezium, Dms
+    from lakehouse.declare.compaction import (
+        AfterWrite,
         BinPacking,
+        BySensor,
         Compaction,
         LiquidClustering,
+        Scheduled,
         ZOrder,
     )
-    from lakehouse.core.declaration.landing import Csv, Landing
-    from lakehouse.core.declaration.prices import Prices
-    from lakehouse.core.declaration.strategies import (
-        AfterWrite,
-        BySensor,
-        Scheduled,
-    )
-    from lakehouse.core.declaration.table import Table, table
-    from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, Vacuum
-    from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite
-    from lakehouse.defs.adoption.maintain import MaintainedTables, maintain
+    from lakehouse.declare.landing import Csv, Landing
+    from lakehouse.declare.prices import Prices
+    from lakehouse.declare.table import Table, table
+    from lakehouse.declare.vacuum import SHORT_RETENTION_RISK, Vacuum
+    from lakehouse.declare.write_modes import Append, History, Merge, Overwrite
     from lakehouse.retain.run.read import read
 
 # The module of each public name, below `lakehouse`.
 _HOMES = {
-    **dict.fromkeys(("Debezium", "Dms"), "core.declaration.change_sources"),
-    **dict.fromkeys(("Append", "History", "Merge", "Overwrite"), "core.declaration.write_modes"),
-    **dict.fromkeys(("Table", "table"), "core.declaration.table"),
+    **dict.fromkeys(("Debezium", "Dms"), "declare.change_sources"),
+    **dict.fromkeys(("Append", "History", "Merge", "Overwrite"), "declare.write_modes"),
+    **dict.fromkeys(("Table", "table"), "declare.table"),
     **dict.fromkeys(
         ("BinPacking", "Compaction", "LiquidClustering", "ZOrder"),
-        "core.declaration.compaction_policy",
+        "declare.compaction",
     ),
     **dict.fromkeys(
         ("AfterWrite", "BySensor", "Scheduled"),
-        "core.declaration.strategies",
+        "declare.compaction",
     ),
-    **dict.fromkeys(("SHORT_RETENTION_RISK", "Vacuum"), "core.declaration.vacuum_policy"),
-    "Adopted": "core.declaration.adopted",
-    **dict.fromkeys(("Archive", "Ttl"), "core.declaration.archive"),
-    **dict.fromkeys(("Csv", "Landing"), "core.declaration.landing"),
-    "Prices": "core.declaration.prices",
+    **dict.fromkeys(("SHORT_RETENTION_RISK", "Vacuum"), "declare.vacuum"),
+    "Adopted": "declare.adopted",
+    **dict.fromkeys(("Archive", "Ttl"), "declare.archive"),
+    **dict.fromkeys(("Csv", "Landing"), "declare.landing"),
+    "Prices": "declare.prices",
     # For programs that read tables. Using this name loads PySpark.
     "read": "retain.run.read",
     # For other Dagster projects. Using one of these names loads Dagster.
-    "MaintainedTables": "defs.adoption.maintain",
-    "maintain": "defs.adoption.maintain",
+    "MaintainedTables": "adopt.maintain",
+    "maintain": "adopt.maintain",
 }
 __all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def _gone() -> dict[str, str]:
-    from lakehouse.core.declaration.gone import GONE
+    from lakehouse.base.gone import GONE
 
     return GONE
 

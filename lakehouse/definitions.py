@@ -17,18 +17,8 @@ from typing import Any
 
 import dagster as dg
 
-from lakehouse.core.declaration.adopted import Adopted
-from lakehouse.core.declaration.table import Table
-from lakehouse.core.settings import Settings, parse_settings
-from lakehouse.defs.adoption.observed import observation_sensor, observed_asset
-from lakehouse.defs.compaction import compaction_asset
-from lakehouse.defs.compaction_sensor import compaction_schedules, compaction_sensor
-from lakehouse.defs.costs import chargeback_asset
-from lakehouse.defs.dagster_retention import records_asset, records_schedule
-from lakehouse.defs.fleet_from_events import maintenance_plan
-from lakehouse.defs.health import health_check
-from lakehouse.defs.inventory import inventory_asset, inventory_sensor
-from lakehouse.defs.keys import (
+from lakehouse.adopt.asset import observation_sensor, observed_asset
+from lakehouse.assets.keys import (
     archive_key,
     costs_key,
     inventory_key,
@@ -38,13 +28,23 @@ from lakehouse.defs.keys import (
     ttl_key,
     vacuum_key,
 )
-from lakehouse.defs.landing import landing_assets, landing_sensor
-from lakehouse.defs.report import report_asset
-from lakehouse.defs.resources import lake_of, lake_resources, tables_of
-from lakehouse.defs.table_assets import automation_sensor, table_asset
-from lakehouse.defs.tiers import tiers_asset
-from lakehouse.defs.vacuum import vacuum_asset
+from lakehouse.assets.resources import lake_of, lake_resources, tables_of
+from lakehouse.assets.retention import records_asset, records_schedule
+from lakehouse.base.settings import Settings, parse_settings
+from lakehouse.compact.asset import compaction_asset
+from lakehouse.compact.fleet_asset import maintenance_plan
+from lakehouse.compact.sensor import compaction_schedules, compaction_sensor
+from lakehouse.declare.adopted import Adopted
+from lakehouse.declare.table import Table
+from lakehouse.land.asset import landing_assets, landing_sensor
+from lakehouse.materialize.asset import automation_sensor, table_asset
+from lakehouse.report.asset import report_asset
 from lakehouse.retain.asset import archive_asset, ttl_asset
+from lakehouse.retain.tiers_asset import tiers_asset
+from lakehouse.vacuum.asset import vacuum_asset
+from lakehouse.vacuum.inventory.asset import inventory_asset, inventory_sensor
+from lakehouse.watch.check import health_check
+from lakehouse.watch.costs.asset import chargeback_asset
 
 PROJECT = Path(__file__).resolve().parents[1]
 

@@ -14,11 +14,12 @@ import pytest
 from deltalake import DeltaTable
 
 from lakehouse import Debezium, Dms, History, Landing, Merge, Table
-from lakehouse.core.declaration.change_sources import Operation
-from lakehouse.core.ingest import choose_files
-from lakehouse.engine.ingest.changes import apply, deleted_keys
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake
+from lakehouse.cdc import deleted_keys
+from lakehouse.cdc import run as apply
+from lakehouse.declare.change_sources import Operation
+from lakehouse.lake.lake import Lake
+from lakehouse.land.plan import choose_files
+from lakehouse.materialize.run import write_table
 from lakehouse_tests.changes import Change, newest_state, type_of_state, versions, written
 from lakehouse_tests.kills import Killed, dying
 

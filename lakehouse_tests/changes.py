@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lakehouse.core.declaration.change_sources import Operation
+from lakehouse.declare.change_sources import Operation
 
 type_of_key = tuple[Any, ...]
 type_of_row = Mapping[str, Any]

@@ -15,13 +15,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lakehouse.runtime import jars
-from lakehouse.runtime.bound_process import BoundProcess, start_bound
-from lakehouse.runtime.checkout import ROOT
-from lakehouse.runtime.java import find_java
-from lakehouse.runtime.log_store import JAR
-from lakehouse.runtime.processes import port_answers
-from lakehouse.runtime.spark_conf import TOKEN_VARIABLE, s3a_conf
+from lakehouse.base.bound_process import BoundProcess, start_bound
+from lakehouse.base.installation import ROOT
+from lakehouse.base.processes import port_answers
+from lakehouse.spark.server import jars
+from lakehouse.spark.server.conf import TOKEN_VARIABLE, s3a_conf
+from lakehouse.spark.server.java import find_java
+from lakehouse.spark.server.log_store import JAR
 from lakehouse_tests.conftest import free_port, wait_until
 
 _DEPLOY = "org.apache.spark.deploy"

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from lakehouse.core.settings import parse_settings
+from lakehouse.base.settings import parse_settings
 
 _TRIES = 40
 _COMPACTED_EVERY, _MERGED_EVERY = 12, 9
@@ -92,7 +92,7 @@ def _deltalake(name: str, address: str) -> Callable[[int], None]:
 def _spark(name: str, address: str) -> Callable[[int], None]:
     from pyspark.sql import SparkSession
 
-    from lakehouse.engine.spark.open_session import prepare, session_config
+    from lakehouse.spark.session import prepare, session_config
 
     settings = parse_settings(os.environ, base=Path.cwd())
     prepare(settings)

@@ -23,19 +23,19 @@ from typing import IO, TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
-from lakehouse.core.settings import Settings, parse_settings
-from lakehouse.runtime.processes import hold_lock, port_is_free
+from lakehouse.base.processes import hold_lock, port_is_free
+from lakehouse.base.settings import Settings, parse_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakehouse.engine.lake import Lake
-    from lakehouse.engine.store import StoredFile
+    from lakehouse.lake.lake import Lake
+    from lakehouse.store import StoredFile
 
 pytest_plugins = [
-    "lakehouse_tests.engine.conftest",
-    "lakehouse_tests.defs.conftest",
-    "lakehouse_tests.cli.conftest",
+    "lakehouse_tests.support.storage",
+    "lakehouse_tests.support.dagster_lake",
+    "lakehouse_tests.support.terminal",
 ]
 
 type_of_client = Callable[..., "subprocess.Popen[str]"]
@@ -131,7 +131,7 @@ def shared_settings(
     for_all_workers: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Settings]:
     """Settings of the one server of all workers, in a home of this worker's own: a home holds the locks of its tables."""
-    from lakehouse.runtime.server import folder
+    from lakehouse.spark.server.server import folder
     from lakehouse_tests.spark_server import shared_server
 
     home = tmp_path_factory.mktemp("shared")
@@ -143,7 +143,7 @@ def shared_settings(
 @pytest.fixture(scope="session")
 def spark(shared_settings: Settings) -> Iterator["SparkSession"]:
     """A session on the shared server."""
-    from lakehouse.engine.spark.open_session import connect
+    from lakehouse.spark.session import connect
 
     session = connect(shared_settings)
     yield session
@@ -197,7 +197,7 @@ def settings(shared_settings: Settings, tmp_path: Path) -> Settings:
 @pytest.fixture
 def lake(settings: Settings) -> "Lake":
     """A fresh lake on the shared server."""
-    from lakehouse.engine.lake import open_lake
+    from lakehouse.lake.lake import open_lake
 
     return open_lake(settings)
 
@@ -205,7 +205,7 @@ def lake(settings: Settings) -> "Lake":
 @pytest.fixture
 def log_reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often this process has listed, and so read, the log of each table that lies on disk."""
-    from lakehouse.engine.store import DiskStore
+    from lakehouse.store import DiskStore
 
     reads, real = Counter[str](), DiskStore.list
 
@@ -221,7 +221,7 @@ def log_reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 @pytest.fixture
 def plans_made(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often this process has planned the compaction of each table."""
-    from lakehouse.core.compaction import plan
+    from lakehouse.compact.plan import compaction as plan
 
     made, real = Counter[str](), plan._priced
 

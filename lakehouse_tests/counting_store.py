@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from lakehouse.engine.store import StoredFile
+from lakehouse.store import StoredFile
 from lakehouse_tests.memory_store import MemoryStore
 
 

@@ -11,11 +11,11 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from benchmarks.random_tables import differences
-from lakehouse.core.adoption.adopted_file import adopted_table
-from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.table import Table
-from lakehouse.engine.compaction.run import compact, plan
-from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.compact.run import compact, plan
+from lakehouse.declare.adopted_file import adopted_table
+from lakehouse.declare.compaction import Compaction
+from lakehouse.declare.table import Table
+from lakehouse.lake.lake import Lake, open_lake
 from lakehouse_tests.conftest import own_settings
 
 KEY = "silver/orders"

@@ -7,8 +7,8 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 from lakehouse import Append, Dms, History, Landing, Merge, Overwrite, Table
-from lakehouse.engine.lake import Lake
-from lakehouse_tests.engine.example import land
+from lakehouse.lake.lake import Lake
+from lakehouse_tests.support.example_lake import land
 
 type_of_row = dict[str, Any]
 

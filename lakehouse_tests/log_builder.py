@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 from urllib.parse import quote, unquote
 
-from lakehouse.core.delta.snapshot import Snapshot
-from lakehouse.engine.delta_log import TableFacts, read_facts
-from lakehouse.engine.store import Store
+from lakehouse.delta.log import TableFacts, read_facts
+from lakehouse.delta.snapshot import Snapshot
+from lakehouse.store import Store
 from lakehouse_tests.checkpoint_parquet import checkpoint_parquet
 from lakehouse_tests.memory_store import MemoryStore
 

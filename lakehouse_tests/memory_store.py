@@ -4,10 +4,10 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from lakehouse.core.errors import Transient
-from lakehouse.core.inventory.objects import StoredObject
-from lakehouse.engine.clock import now_ms
-from lakehouse.engine.store.interface import LOCAL, Store, StoredFile, checked_name, folder_prefix
+from lakehouse.base.clock import now_ms
+from lakehouse.base.errors import Transient
+from lakehouse.base.stored_objects import StoredObject
+from lakehouse.store.interface import LOCAL, Store, StoredFile, checked_name, folder_prefix
 
 
 class MemoryStore(Store):

@@ -15,13 +15,13 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from lakehouse.engine.lake import Lake
+from lakehouse.lake.lake import Lake
 
 # Table -> USD.
 Money = dict[str, Fraction]
 
 BOOK: dict[str, Any] = tomllib.loads(
-    files("lakehouse.engine.costs").joinpath("prices.toml").read_text(encoding="utf-8"),
+    files("lakehouse.lake").joinpath("prices.toml").read_text(encoding="utf-8"),
     parse_float=Fraction,
 )["us-east-1"]
 VCPUS = 2

@@ -18,13 +18,13 @@ from typing import Any
 import click
 
 from lakehouse import Archive, Compaction, Csv, Debezium, Dms, Landing, Merge, Prices, Vacuum
+from lakehouse.base.reasons import Reason
+from lakehouse.base.settings import ACCEPTED
 from lakehouse.cli.app import commands
 from lakehouse.cli.output import bytes_text
-from lakehouse.core.reasons import Reason
-from lakehouse.core.settings import ACCEPTED
-from lakehouse_tests.cli.documents import example_documents
-from lakehouse_tests.cli.shapes import shapes_page
-from lakehouse_tests.core.changes.debezium_types import QUARANTINED, TYPES, SourceType
+from lakehouse_tests.cdc.plan.debezium_types import QUARANTINED, TYPES, SourceType
+from lakehouse_tests.support.documents import example_documents
+from lakehouse_tests.support.shapes import shapes_page
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 _NOTICE = (

@@ -12,8 +12,8 @@ import boto3
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from lakehouse.core.settings import Settings
-from lakehouse.runtime import server
+from lakehouse.base.settings import Settings
+from lakehouse.spark.server import server
 from lakehouse_tests.conftest import free_port, own_settings, wait_until
 
 BUCKET = "lake"

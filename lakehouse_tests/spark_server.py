@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from lakehouse.core.settings import Settings
-from lakehouse.runtime import server
-from lakehouse.runtime.processes import hold_lock, take_lock
-from lakehouse.runtime.spark_conf import server_conf
+from lakehouse.base.processes import hold_lock, take_lock
+from lakehouse.base.settings import Settings
+from lakehouse.spark.server import server
+from lakehouse.spark.server.conf import server_conf
 from lakehouse_tests.conftest import free_port, own_settings
 
 # Room for what tests of several workers let wait in tasks, and as many files as two cores write.

@@ -13,10 +13,10 @@ import pytest
 import yaml
 from dagster._core.instance.ref import InstanceRef
 
-from lakehouse.core.settings import parse_settings
-from lakehouse.runtime.checkout import ROOT
-from lakehouse.runtime.log_store import JAR, ON_S3, log_store_setting
-from lakehouse.runtime.spark_conf import STORED_TIMES, s3a_conf, session_conf
+from lakehouse.base.installation import ROOT
+from lakehouse.base.settings import parse_settings
+from lakehouse.spark.server.conf import STORED_TIMES, s3a_conf, session_conf
+from lakehouse.spark.server.log_store import JAR, ON_S3, log_store_setting
 
 DEPLOY = ROOT / "deploy"
 FILES = [file for file in sorted(DEPLOY.rglob("*")) if file.suffix in {".yaml", ".yml"}]
@@ -140,7 +140,7 @@ def test_commands_name_programs_modules_and_files_that_exist() -> None:
     assert programs == {"dagster", "dagster-daemon", "dagster-webserver"}
     assert [each for each in programs if shutil.which(each, path=folder) is None] == []
     modules = {word for word in words if word.startswith("lakehouse.")}
-    assert modules == {"lakehouse.definitions", "lakehouse.defs.run_ownership"}
+    assert modules == {"lakehouse.definitions", "lakehouse.assets.runs"}
     assert [each for each in modules if find_spec(each) is None] == []
     files = {word for word in words if word.startswith("deploy")}
     assert [each for each in files if not (ROOT / each).exists()] == []

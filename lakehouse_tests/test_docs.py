@@ -11,9 +11,9 @@ from pathlib import Path
 import click
 import pytest
 
+from lakehouse.base.reasons import Reason
 from lakehouse.cli.app import commands
-from lakehouse.core.reasons import Reason
-from lakehouse.engine.declared_tables import module_tables
+from lakehouse.lake.declared_tables import module_tables
 from lakehouse_tests.reference import subcommands
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"

@@ -103,18 +103,18 @@ EVALUATED = ("defs", "definitions", "replay")
 PRINTERS = {
     "print": (
         "cli/output.py",
-        "runtime/bound_process.py",
-        "runtime/dagster_dev.py",
-        "runtime/jars.py",
-        "defs/run_ownership.py",
+        "base/bound_process.py",
+        "assets/dagster_dev.py",
+        "spark/server/jars.py",
+        "assets/runs.py",
     ),
     "echo": ("cli/output.py",),
     "secho": (),
     "stdout.write": (),
     "stderr.write": (),
-    "MetadataValue.md": ("defs/markdown.py",),
+    "MetadataValue.md": ("assets/metadata.py",),
     "MarkdownMetadataValue": (),
-    "Markdown": ("defs/markdown.py",),
+    "Markdown": ("assets/metadata.py",),
 }
 # The brackets keep this file from breaking its own rule.
 PLACES = re.compile(r"(?<![\w.-])/(?:[r]oot|[U]sers|[w]ork)/|--(?:extra-)?[i]ndex-url")
@@ -339,7 +339,7 @@ RULES: dict[str, tuple[type_of_rule, *tuple[str, ...]]] = {
     "core does not import engine": (
         unlawful_imports,
         "core/x.py",
-        "def f():\n    from lakehouse.engine.store import Store",
+        "def f():\n    from lakehouse.store import Store",
     ),
     "core does not import engine by its package": (
         unlawful_imports,
@@ -372,7 +372,7 @@ RULES: dict[str, tuple[type_of_rule, *tuple[str, ...]]] = {
     "tables have one door": (
         unlawful_imports,
         "tables/x.py",
-        "from lakehouse.core.declaration.table import Table",
+        "from lakehouse.declare.table import Table",
     ),
     "the public door is for tables": (
         unlawful_imports,
@@ -470,7 +470,7 @@ def test_a_breach_is_caught(rule: type_of_rule, files: list[str], tmp_path: Path
     [
         (
             "core/x.py",
-            "import json\nfrom lakehouse.core.errors import Refused\nfrom lakehouse.core import layout",
+            "import json\nfrom lakehouse.base.errors import Refused\nfrom lakehouse.core import layout",
         ),
         (
             "engine/x.py",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lakehouse.runtime.checkout import ROOT
+from lakehouse.base.installation import ROOT
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 BOOTSTRAP = (ROOT / "bootstrap.txt").read_text()
@@ -146,7 +146,7 @@ def test_clean_leaves_every_lake_and_says_so() -> None:
 
 @pytest.mark.parametrize("name", ["ivy.xml", "ivysettings.xml", "jars.sha256", "log4j2.properties"])
 def test_what_the_runtime_reads_beside_its_code_is_packaged(name: str) -> None:
-    assert name in PYPROJECT["tool"]["setuptools"]["package-data"]["lakehouse.runtime"]
+    assert name in PYPROJECT["tool"]["setuptools"]["package-data"]["lakehouse.spark.server"]
     assert (ROOT / "lakehouse" / "runtime" / name).exists()
 
 

@@ -9,23 +9,22 @@ from typing import TYPE_CHECKING
 from benchmarks.own_lake import landed_table
 from benchmarks.study.batches import PROPERTIES
 from lakehouse import Compaction, Merge, Table
-from lakehouse.core.compaction.plan import plan_table
-from lakehouse.core.declaration.compaction_policy import policy_for
-from lakehouse.core.delta.protocol import AUTO_COMPACT, OPTIMIZE_WRITE
-from lakehouse.core.delta.snapshot import Snapshot
-from lakehouse.core.ingest.batches import ingest_app_id
-from lakehouse.core.scheduling.ranking import Bounds, choose_compactions
-from lakehouse.core.scheduling.table_decision import CompactionCandidate, RunState
-from lakehouse.core.scheduling.table_state import state_of
-from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.ingest.table_properties import apply_properties
-from lakehouse.engine.ingest.work_size import are_few, merged_into
-from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark.delta_writes import Transaction, merge_confs
-from lakehouse.engine.spark.key_range import with_key_range
-from lakehouse.engine.spark.statements import optimize
-from lakehouse.engine.spark.temporary_confs import SHUFFLE_PARTITIONS, confs_for, session_confs
+from lakehouse.base.clock import now_ms
+from lakehouse.compact.plan.compaction import plan_table
+from lakehouse.compact.plan.decision import CompactionCandidate, RunState, state_of
+from lakehouse.compact.plan.fleet import Bounds, choose_compactions
+from lakehouse.compact.run import compact
+from lakehouse.declare.compaction import policy_for
+from lakehouse.delta.protocol import AUTO_COMPACT, OPTIMIZE_WRITE
+from lakehouse.delta.snapshot import Snapshot
+from lakehouse.lake.lake import Lake
+from lakehouse.land.plan.batches import ingest_app_id
+from lakehouse.land.work_size import are_few, merged_into
+from lakehouse.spark.delta_writes import Transaction, merge_confs
+from lakehouse.spark.statements import optimize
+from lakehouse.spark.temporary_confs import SHUFFLE_PARTITIONS, confs_for, session_confs
+from lakehouse.write.commit_rows import with_key_range
+from lakehouse.write.table_properties import apply_properties
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from lakehouse.engine.spark.statements import literal, path_table
+from lakehouse.spark.statements import literal, path_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

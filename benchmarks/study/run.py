@@ -23,9 +23,9 @@ from benchmarks.study.arms import (
 )
 from benchmarks.study.batches import PROPERTIES, Batch, draw_batches, frame_of, query, write_batch
 from benchmarks.study.raw import Iteration, StudyPlan, StudyRun
-from lakehouse.core.delta.commits import Commit
-from lakehouse.engine.delta_log import history_since
-from lakehouse.engine.lake import Lake
+from lakehouse.delta.commits import Commit
+from lakehouse.delta.log import history_since
+from lakehouse.lake.lake import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

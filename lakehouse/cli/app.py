@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 
 import click
 
+from lakehouse.base.errors import Broken, LakehouseError, Refused
+from lakehouse.base.gone import GONE
 from lakehouse.cli.output import tell, write_json
-from lakehouse.core.declaration.gone import GONE
-from lakehouse.core.errors import Broken, LakehouseError, Refused
 
 # The module of each command, below `lakehouse`, in the order in which a new user needs them.
 _COMMANDS = {

@@ -11,21 +11,21 @@ from urllib.parse import quote
 
 import click
 
+from lakehouse.base.clock import now_ms
+from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
+from lakehouse.base.installation import ROOT
+from lakehouse.base.settings import NO_TABLES, Settings, parse_settings
+from lakehouse.base.text import count_of, nearest_words
 from lakehouse.cli.output import tell
-from lakehouse.core.adoption.adopted_file import adopted_table
-from lakehouse.core.adoption.maintained import with_project_defaults
-from lakehouse.core.declaration.adopted import Adopted, is_address, key_of, parse_address
-from lakehouse.core.declaration.table import Table
-from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
-from lakehouse.core.settings import NO_TABLES, Settings, parse_settings
-from lakehouse.core.text import count_of, nearest_words
-from lakehouse.engine.adoption.maintained import MAINTAINED, maintained_tables
-from lakehouse.engine.clock import now_ms
-from lakehouse.engine.declared_tables import address_of, declared_tables, with_maintained
-from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.read_each_table import Found
-from lakehouse.engine.store import real_address
-from lakehouse.runtime.checkout import ROOT
+from lakehouse.declare.adopted import Adopted, is_address, key_of, parse_address
+from lakehouse.declare.adopted_file import adopted_table
+from lakehouse.declare.maintained import with_project_defaults
+from lakehouse.declare.table import Table
+from lakehouse.lake.declared_tables import address_of, declared_tables, with_maintained
+from lakehouse.lake.lake import Lake, open_lake
+from lakehouse.lake.maintained_records import MAINTAINED, maintained_tables
+from lakehouse.lake.read_each_table import Found
+from lakehouse.store import real_address
 
 # Where a Dagster project that calls `maintain` records its tables by default.
 _RECORDS = f".lakehouse/lake/{MAINTAINED}"

@@ -20,16 +20,16 @@ from dagster import DagsterEventType, EventLogEntry
 from dagster._core.events import RunFailureReason
 from dagster._core.execution.plan.objects import ErrorSource
 
+from lakehouse.assets.failures import ONCE_TAG
+from lakehouse.assets.home import dagster_home
+from lakehouse.assets.runs import close_dead_runs, process_tag
+from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
+from lakehouse.base.processes import hold_lock, late_interrupts
+from lakehouse.base.settings import Settings
+from lakehouse.base.text import printable
 from lakehouse.cli.output import console, tell
-from lakehouse.core.declaration.table import Table
-from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
-from lakehouse.core.settings import Settings
-from lakehouse.core.text import printable
-from lakehouse.defs.failures import ONCE_TAG
-from lakehouse.defs.run_ownership import close_dead_runs, process_tag
-from lakehouse.engine.lake import Lake
-from lakehouse.runtime.dagster_home import dagster_home
-from lakehouse.runtime.processes import hold_lock, late_interrupts
+from lakehouse.declare.table import Table
+from lakehouse.lake.lake import Lake
 
 _ERROR_KINDS: dict[str, type[LakehouseError]] = {
     kind.__name__: kind for kind in (Refused, Transient, Broken)
@@ -74,7 +74,7 @@ class Recorder:
 
     def report_change(self, table: Table, lake: Lake, sentence: str, *, has_new_rows: bool) -> None:
         """Records a rebuild or a restore, which is not a Dagster run, on its table's page."""
-        from lakehouse.defs.table_assets import change_event
+        from lakehouse.materialize.asset import change_event
 
         with _no_warnings():
             event = change_event(table, lake, sentence, has_new_rows=has_new_rows)
@@ -224,7 +224,7 @@ def _failure(data: Any) -> LakehouseError:
     error = data.error
     while error.cause is not None:
         error = error.cause
-    # The message's first line begins with the class, like `lakehouse.core.errors.Refused: …`.
+    # The message's first line begins with the class, like `lakehouse.base.errors.Refused: …`.
     name = (error.cls_name or "unknown").rpartition(".")[2]
     message = error.message.strip().partition("\n")[0].rpartition(f"{error.cls_name}: ")[2]
     if name in _ERROR_KINDS:

@@ -9,11 +9,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import IO
 
+from lakehouse.base.processes import hold_lock, take_lock
+from lakehouse.base.settings import Settings
 from lakehouse.cli.output import tell
-from lakehouse.core.settings import Settings
-from lakehouse.engine.spark.open_session import prepare, started_by
-from lakehouse.runtime.processes import hold_lock, take_lock
-from lakehouse.runtime.server import folder, status, supervised
+from lakehouse.spark.server.server import folder, status, supervised
+from lakehouse.spark.session import prepare, started_by
 
 # How long the command that started the server waits at its end for other commands.
 _OTHERS_SECONDS = 600

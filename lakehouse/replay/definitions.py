@@ -6,11 +6,11 @@ no runs: the landing sensor finds the files.
 
 import dagster as dg
 
-from lakehouse.core.errors import Transient
-from lakehouse.core.settings import Settings
-from lakehouse.engine.store import TimeBudget, bounded, store_at
+from lakehouse.base.errors import Transient
+from lakehouse.base.settings import Settings
 from lakehouse.replay.files import hour_text
 from lakehouse.replay.play import play
+from lakehouse.store import TimeBudget, bounded, store_at
 
 # The replay waits while more Dagster runs than this are unfinished.
 _MOST_RUNS = 8

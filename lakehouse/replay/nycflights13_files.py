@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakehouse.core.errors import Refused
+from lakehouse.base.errors import Refused
 
 if TYPE_CHECKING:
     import pandas

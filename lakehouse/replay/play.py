@@ -26,11 +26,11 @@ from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 
-from lakehouse.core.errors import Broken, Transient
-from lakehouse.engine.store import Store
+from lakehouse.base.errors import Broken, Transient
+from lakehouse.base.processes import hold_lock
 from lakehouse.replay.files import LandingFile, hour_text, reference_files
 from lakehouse.replay.prepared_year import HOUR, PreparedYear, prepare
-from lakehouse.runtime.processes import hold_lock
+from lakehouse.store import Store
 
 STATE = "_lakehouse/replay.json"
 FIRST = datetime(2013, 1, 1)

@@ -17,7 +17,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from lakehouse.core.errors import Broken
+from lakehouse.base.errors import Broken
 from lakehouse.replay.cdc.files import sorted_changes
 from lakehouse.replay.files import LandingFile, event_files, weather_files
 from lakehouse.replay.nycflights13_files import data_version

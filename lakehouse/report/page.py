@@ -12,8 +12,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from lakehouse.core.text import count_of, printable, size_text, usd_text, utc_text
-from lakehouse.core.units import MINUTE_MS
+from lakehouse.base.text import count_of, printable, size_text, usd_text, utc_text
+from lakehouse.base.units import MINUTE_MS
 
 _UNKNOWN = Markup('<span class="soft">–</span>')
 # A score below `_BAD` is shown as bad, and a score below `_FAIR` as fair.

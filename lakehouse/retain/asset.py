@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import dagster as dg
 
-from lakehouse.core.declaration.table import Table
-from lakehouse.defs.compaction import report_table
-from lakehouse.defs.failures import errors_for_dagster
-from lakehouse.defs.metadata import operation_metadata
-from lakehouse.defs.resources import open_session
-from lakehouse.defs.upkeep import ARCHIVE_CRON, TTL_CRON, by_clock, upkeep_options
-from lakehouse.defs.vacuum import skip_reason
-from lakehouse.engine.lake import Lake
+from lakehouse.assets.failures import errors_for_dagster
+from lakehouse.assets.metadata import operation_metadata
+from lakehouse.assets.resources import open_session
+from lakehouse.assets.upkeep import ARCHIVE_CRON, TTL_CRON, by_clock, upkeep_options
+from lakehouse.compact.asset import report_table
+from lakehouse.declare.table import Table
+from lakehouse.lake.lake import Lake
+from lakehouse.vacuum.asset import skip_reason
 
 if TYPE_CHECKING:
     from lakehouse.retain.run.archive import ArchiveOutcome
@@ -107,7 +107,7 @@ def _run(
     *,
     anyway: bool,
 ) -> Iterator[dg.MaterializeResult[Any]]:
-    from lakehouse.engine.adoption.find_tables import is_table
+    from lakehouse.lake.find_tables import is_table
 
     operation = context.asset_key.path[0]
     with errors_for_dagster(context):

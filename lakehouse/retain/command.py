@@ -17,7 +17,7 @@ from lakehouse.cli.output import (
     write_json,
 )
 from lakehouse.cli.spark_server import driver_for_command
-from lakehouse.engine.lake import TableSession
+from lakehouse.lake.lake import TableSession
 from lakehouse.retain.plan.archive import parsed_values, partition_text
 from lakehouse.retain.run import archive as archive_run
 from lakehouse.retain.run import ttl as ttl_run
@@ -150,8 +150,8 @@ def restore_command(table: str, partitions: tuple[str, ...], dry_run: bool, as_j
     the archive has, and until when.
     """
     from lakehouse.cli.dagster_runs import report_change
-    from lakehouse.engine.spark.open_session import connect
     from lakehouse.retain.run.read import restore_plan, run_restore
+    from lakehouse.spark.session import connect
 
     context, declared_table = open_table(table)
     lake = context.lake

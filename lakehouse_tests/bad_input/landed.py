@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from deltalake import DeltaTable
 
 from lakehouse import Append, Landing, Table
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake
+from lakehouse.lake.lake import Lake
+from lakehouse.materialize.run import write_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,10 +8,10 @@ import time
 import dagster as dg
 import pytest
 
+from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.cli.app import commands, exit_code_of, interrupt_again
-from lakehouse.core.errors import Broken, Refused, Transient
-from lakehouse_tests.cli.conftest import Terminal
 from lakehouse_tests.reference import subcommands
+from lakehouse_tests.support.terminal import Terminal
 
 EVERY = sorted(subcommands(commands))
 
@@ -48,7 +48,7 @@ def test_an_interrupted_command_exits_as_shells_expect(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lakehouse.cli.commands.tables.open_declared", interrupt)
+    monkeypatch.setattr("lakehouse.materialize.command.open_declared", interrupt)
     assert terminal.json("tables", exit_code=130)["error"]["kind"] == "Interrupted"
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.cli.context import worst_code
-from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
-from lakehouse_tests.cli.conftest import Terminal
+from lakehouse_tests.support.terminal import Terminal
 
 
 @pytest.mark.parametrize(

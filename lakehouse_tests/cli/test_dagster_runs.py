@@ -8,15 +8,15 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from lakehouse.assets.failures import errors_for_dagster
+from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
+from lakehouse.base.settings import parse_settings
 from lakehouse.cli import dagster_runs
 from lakehouse.cli.context import LakeContext
 from lakehouse.cli.dagster_runs import AssetRun, Recorder
-from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
-from lakehouse.core.settings import parse_settings
-from lakehouse.defs.failures import errors_for_dagster
-from lakehouse.engine.lake import open_lake
-from lakehouse_tests.cli.conftest import Terminal
-from lakehouse_tests.defs.example import orders
+from lakehouse.lake.lake import open_lake
+from lakehouse_tests.support.example_assets import orders
+from lakehouse_tests.support.terminal import Terminal
 
 
 def run_of(

@@ -7,7 +7,7 @@ import sys
 
 from deltalake import DeltaTable
 
-from lakehouse_tests.cli.conftest import Terminal
+from lakehouse_tests.support.terminal import Terminal
 
 HEAVY = {"pyspark", "dagster", "boto3", "botocore", "pandas", "matplotlib", "deltalake", "py4j"}
 

@@ -5,7 +5,7 @@ import unicodedata
 import pytest
 
 from lakehouse.cli.output import print_grid, show, tell
-from lakehouse_tests.cli.conftest import Terminal, type_of_story
+from lakehouse_tests.support.terminal import Terminal, type_of_story
 
 # Clears a screen, sets its title, colours it in one byte (C1), goes back a line, reorders, and is no text.
 ACTS = "\x1b[2J\x1b]0;title\x07\x9b31m\r\u202e\x7f"

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from lakehouse.base.processes import hold_lock
 from lakehouse.cli.spark_server import wait_for_other_users
-from lakehouse.runtime.processes import hold_lock
 
 USER = """
 import sys
 from pathlib import Path
-from lakehouse.runtime.processes import hold_lock
+from lakehouse.base.processes import hold_lock
 with hold_lock(Path(sys.argv[1]), shared=True):
     print("in use", flush=True)
     sys.stdin.readline()

@@ -12,10 +12,10 @@ import dagster as dg
 import pytest
 from dagster import DagsterEventType, DagsterRunStatus
 
-from lakehouse.core.settings import Settings
-from lakehouse.runtime.dagster_home import dagster_home
-from lakehouse_tests.cli.conftest import Terminal
-from lakehouse_tests.cli.shapes import documented, shape
+from lakehouse.assets.home import dagster_home
+from lakehouse.base.settings import Settings
+from lakehouse_tests.support.shapes import documented, shape
+from lakehouse_tests.support.terminal import Terminal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +32,9 @@ def settings(settings: Settings, spark: "SparkSession", tmp_path: Path) -> Setti
     home.mkdir()
     (home / "server").symlink_to(settings.home / "server")
     dagster = home / "dagster"
-    own = replace(settings, home=home, dagster_home=dagster, tables="lakehouse_tests.cli.example")
+    own = replace(
+        settings, home=home, dagster_home=dagster, tables="lakehouse_tests.support.example_terminal"
+    )
     dagster_home(own)
     with records(own) as instance:
         assert (

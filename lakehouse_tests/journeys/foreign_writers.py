@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakehouse import Append, Compaction, Landing, Table
-from lakehouse.core.compaction.outcome import CompactionOutcome
-from lakehouse.core.errors import Transient
-from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark import statements
-from lakehouse.engine.spark.errors import is_conflict
-from lakehouse.engine.spark.open_session import connect
-from lakehouse_tests.engine.clients import new_session
+from lakehouse.base.errors import Transient
+from lakehouse.compact.plan.outcome import CompactionOutcome
+from lakehouse.compact.run import compact
+from lakehouse.lake.lake import Lake
+from lakehouse.spark import statements
+from lakehouse.spark.errors import is_conflict
+from lakehouse.spark.session import connect
+from lakehouse_tests.support.clients import new_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

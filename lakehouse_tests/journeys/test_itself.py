@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.core.settings import Settings
-from lakehouse_tests.cli.commands.test_metrics import parsed
+from lakehouse.base.settings import Settings
 from lakehouse_tests.conftest import link_year
 from lakehouse_tests.journeys.world import World, wait_for
 from lakehouse_tests.spark_server import lend_server
+from lakehouse_tests.watch.metrics.test_command import parsed
 
 
 @pytest.fixture(scope="module")

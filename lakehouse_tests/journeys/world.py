@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lakehouse.runtime.checkout import ROOT
-from lakehouse_tests.cli.conftest import Terminal
+from lakehouse.base.installation import ROOT
 from lakehouse_tests.conftest import free_port, wait_until
 from lakehouse_tests.journeys.page import Page
+from lakehouse_tests.support.terminal import Terminal
 
 
 def wait_for(what: str, holds: Callable[[], object]) -> None:

@@ -9,17 +9,17 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lakehouse.core.declaration.adopted import Adopted
-from lakehouse.core.declaration.table import Table
-from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, Vacuum
-from lakehouse.core.settings import Settings
-from lakehouse.engine.adoption.find_tables import store_at
-from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.lake import open_lake
-from lakehouse.engine.spark.open_session import connect
-from lakehouse.engine.vacuum.lake_facts import LakeFacts
-from lakehouse.engine.vacuum.run import vacuum
-from lakehouse.runtime import server
+from lakehouse.base.settings import Settings
+from lakehouse.compact.run import compact
+from lakehouse.declare.adopted import Adopted
+from lakehouse.declare.table import Table
+from lakehouse.declare.vacuum import SHORT_RETENTION_RISK, Vacuum
+from lakehouse.lake.find_tables import store_at
+from lakehouse.lake.lake import open_lake
+from lakehouse.spark.server import server
+from lakehouse.spark.session import connect
+from lakehouse.vacuum.lake_facts import LakeFacts
+from lakehouse.vacuum.run import vacuum
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.s3_servers import BUCKET, s3_server
 

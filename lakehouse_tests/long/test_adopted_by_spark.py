@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakehouse.core.declaration.adopted import Adopted
-from lakehouse.core.declaration.table import Table
-from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, Vacuum
-from lakehouse.core.settings import Settings
-from lakehouse.engine.lake import open_lake
-from lakehouse.engine.spark.temporary_confs import session_confs
-from lakehouse.engine.vacuum.lake_facts import LakeFacts
-from lakehouse.engine.vacuum.run import vacuum
-from lakehouse_tests.cli.conftest import Terminal
+from lakehouse.base.settings import Settings
+from lakehouse.declare.adopted import Adopted
+from lakehouse.declare.table import Table
+from lakehouse.declare.vacuum import SHORT_RETENTION_RISK, Vacuum
+from lakehouse.lake.lake import open_lake
+from lakehouse.spark.temporary_confs import session_confs
+from lakehouse.vacuum.lake_facts import LakeFacts
+from lakehouse.vacuum.run import vacuum
 from lakehouse_tests.cli.test_through_dagster import settings as settings
+from lakehouse_tests.support.terminal import Terminal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

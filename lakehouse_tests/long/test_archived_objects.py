@@ -4,16 +4,16 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakehouse.core.reasons import Reason
-from lakehouse.engine.ingest.quarantine.retry import retry
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake, TableSession
-from lakehouse.engine.store import Mount, MountedStore, S3Store
-from lakehouse_tests.engine.example import event, events, rows_in
+from lakehouse.base.reasons import Reason
+from lakehouse.lake.lake import Lake, TableSession
+from lakehouse.land.quarantine.run import retry
+from lakehouse.materialize.run import write_table
+from lakehouse.store import Mount, MountedStore, S3Store
+from lakehouse_tests.support.example_lake import event, events, rows_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-from lakehouse_tests.engine.ingest.test_load import QUARANTINE
+from lakehouse_tests.land.test_run import QUARANTINE
 
 
 def test_an_archived_object_is_set_aside_with_what_to_do_and_loaded_after_a_retry(

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse import Table
-from lakehouse.core.errors import Refused
-from lakehouse.engine.evolution.apply import apply_policy
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake, TableSession
-from lakehouse_tests.engine.example import land, rows_in, version_of
+from lakehouse.base.errors import Refused
+from lakehouse.evolve.run import apply_policy
+from lakehouse.lake.lake import Lake, TableSession
+from lakehouse.materialize.run import write_table
+from lakehouse_tests.support.example_lake import land, rows_in, version_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-from lakehouse_tests.engine.evolution.test_apply import FIRST, PREFIX, quiet, shops
+from lakehouse_tests.evolve.test_run import FIRST, PREFIX, quiet, shops
 
 
 def test_only_a_table_that_says_automatic_is_changed_before_a_write_and_only_as_far_as_that(

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from lakehouse.engine.lake import Lake
-from lakehouse_tests.engine.ingest.test_formats import as_avro
-from lakehouse_tests.engine.ingest.test_formats import (
+from lakehouse.lake.lake import Lake
+from lakehouse_tests.land.test_formats import as_avro
+from lakehouse_tests.land.test_formats import (
     test_rows_in_are_rows_loaded_and_rows_quarantined_and_a_damaged_file_stands_alone as check_rows,
 )
 

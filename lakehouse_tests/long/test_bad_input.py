@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakehouse.engine.lake import Lake
+from lakehouse.lake.lake import Lake
 from lakehouse_tests.bad_input.draw_files import draw
 from lakehouse_tests.bad_input.landed import differences
 

@@ -12,8 +12,8 @@ from benchmarks.catalog import BENCHMARKS, Benchmark
 from benchmarks.figures import tell
 from benchmarks.own_lake import on_server
 from benchmarks.records import ROOT
-from lakehouse.core.settings import Settings
-from lakehouse.engine.spark import open_session
+from lakehouse.base.settings import Settings
+from lakehouse.spark import session as open_session
 
 
 @pytest.fixture

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakehouse.core.compaction.outcome import CompactionOutcome, Comparison
-from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.delta.commits import Commit
-from lakehouse.core.delta.snapshot import Snapshot
-from lakehouse.engine.compaction import run
-from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.delta_log import TableFacts
-from lakehouse.engine.journal.journal import Journal
-from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark import statements
-from lakehouse_tests.engine.clients import new_session
-from lakehouse_tests.engine.example import events, rows_of, version_of
+from lakehouse.compact import run
+from lakehouse.compact.plan.outcome import CompactionOutcome, Comparison
+from lakehouse.compact.run import compact
+from lakehouse.declare.compaction import Compaction
+from lakehouse.delta.commits import Commit
+from lakehouse.delta.log import TableFacts
+from lakehouse.delta.snapshot import Snapshot
+from lakehouse.lake.journal import Journal
+from lakehouse.lake.lake import Lake
+from lakehouse.spark import statements
+from lakehouse_tests.support.clients import new_session
+from lakehouse_tests.support.example_lake import events, rows_of, version_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING
 
 from lakehouse import Debezium, Landing, Merge, Table
-from lakehouse.engine.ingest.changes.change_order import change_order
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake
-from lakehouse_tests.engine.example import land, rows_in
+from lakehouse.cdc.columns import change_order
+from lakehouse.lake.lake import Lake
+from lakehouse.materialize.run import write_table
+from lakehouse_tests.support.example_lake import land, rows_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

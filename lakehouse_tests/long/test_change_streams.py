@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse import History
-from lakehouse.core.ingest import choose_files
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake
+from lakehouse.lake.lake import Lake
+from lakehouse.land.plan import choose_files
+from lakehouse.materialize.run import write_table
+from lakehouse_tests.cdc.test_run import load_with_a_batch_that_dies
 from lakehouse_tests.change_streams import (
     SOURCES,
     WRITES,
@@ -17,7 +18,6 @@ from lakehouse_tests.change_streams import (
     draw_stream,
     load_with_kills,
 )
-from lakehouse_tests.engine.ingest.changes.test_apply import load_with_a_batch_that_dies
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,11 +23,6 @@ from lakehouse_tests.long.test_s3_moto import (
     ROOT,
     SECRET,
     begin_replay,
-    client,  # noqa: F401  # a fixture
-    test_a_compaction_does_what_its_plan_says_and_a_second_one_nothing,  # noqa: F401
-    test_a_vacuum_of_all_tables_says_of_each_why_nothing_goes_and_every_file_stays,  # noqa: F401
-    test_gold_equals_the_oracle_and_no_landed_row_is_lost_or_doubled,  # noqa: F401
-    test_the_bucket_is_listed_into_a_table_and_every_live_file_is_there,  # noqa: F401
 )
 from lakehouse_tests.s3_servers import BUCKET, s3_client, s3_server
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.engine.doctor import machine_checks
-from lakehouse.engine.spark import open_session
-from lakehouse.runtime.log_store import JAR
+from lakehouse.doctor import machine_checks
+from lakehouse.spark import session as open_session
+from lakehouse.spark.server.log_store import JAR
 from lakehouse_tests.cluster import Cluster, ConnectServer, deployed_conf, standalone
 from lakehouse_tests.conftest import free_port
-from lakehouse_tests.engine.doctor.test_planted import examine, free_terminal
+from lakehouse_tests.doctor.test_planted import examine, free_terminal
 from lakehouse_tests.s3_servers import BUCKET, s3_server
 
 Conf = dict[str, str]

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse import Compaction
-from lakehouse.core.errors import Transient
-from lakehouse.core.reasons import Reason
-from lakehouse.core.settings import Settings
-from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark.open_session import connect
-from lakehouse.engine.vacuum.lake_facts import LakeFacts
-from lakehouse.engine.vacuum.run import vacuum
-from lakehouse.runtime.spark_conf import TOKEN_VARIABLE
+from lakehouse.base.errors import Transient
+from lakehouse.base.reasons import Reason
+from lakehouse.base.settings import Settings
+from lakehouse.compact.run import compact
+from lakehouse.lake.lake import Lake, open_lake
+from lakehouse.materialize.run import write_table
+from lakehouse.spark.server.conf import TOKEN_VARIABLE
+from lakehouse.spark.session import connect
+from lakehouse.vacuum.lake_facts import LakeFacts
+from lakehouse.vacuum.run import vacuum
 from lakehouse_tests.cluster import Cluster, ConnectServer, deployed_conf, standalone
 from lakehouse_tests.conftest import own_settings, wait_until
-from lakehouse_tests.engine.clients import Thrown, slow_copies
-from lakehouse_tests.engine.example import event, events, facts_of, land, rows_of
-from lakehouse_tests.engine.vacuums import create, data_files, table_of
 from lakehouse_tests.s3_servers import BUCKET, s3_server
+from lakehouse_tests.support.clients import Thrown, slow_copies
+from lakehouse_tests.support.example_lake import event, events, facts_of, land, rows_of
+from lakehouse_tests.support.vacuums import create, data_files, table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.demo import is_gold_green
-from lakehouse.runtime.processes import port_is_free
+from lakehouse.base.processes import port_is_free
 from lakehouse_tests.conftest import wait_until
 from lakehouse_tests.journeys.world import World, wait_for
 

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse import Debezium, Merge
-from lakehouse.core.ingest import choose_files
-from lakehouse.core.ingest.batches import Batch
-from lakehouse.engine.ingest.changes.deleted_keys import (
+from lakehouse.cdc.deleted_keys import (
     REMEMBERED_AT,
     forget_replaced,
     remember,
     remembered_deletions,
 )
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.journal.planned_batches import landed_files
-from lakehouse.engine.lake import Lake, TableSession
-from lakehouse_tests.engine.example import land, rows_in
+from lakehouse.lake.lake import Lake, TableSession
+from lakehouse.land.ledger import landed_files
+from lakehouse.land.plan import choose_files
+from lakehouse.land.plan.batches import Batch
+from lakehouse.materialize.run import write_table
+from lakehouse_tests.support.example_lake import land, rows_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-from lakehouse_tests.engine.ingest.changes.test_read import KEY, PREFIX, _remembering, event, people
+from lakehouse_tests.cdc.test_read import KEY, PREFIX, _remembering, event, people
 
 
 def test_a_deleted_key_stays_deleted_when_an_older_change_of_it_comes_batches_later(

@@ -12,11 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lakehouse.core.errors import Broken
-from lakehouse.engine.compaction import deltalake_run
-from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.compaction.unverified_commits import expected
-from lakehouse.engine.store import s3_objects
+from lakehouse.base.errors import Broken
+from lakehouse.compact import deltalake_run
+from lakehouse.compact.run import compact
+from lakehouse.compact.verify import expected
+from lakehouse.store import s3_objects
+from lakehouse_tests.compact.test_deltalake_run import append_and_compact_at_once
 from lakehouse_tests.deltalake_tables import (
     KEY,
     adopted,
@@ -26,7 +27,6 @@ from lakehouse_tests.deltalake_tables import (
     no_spark,
     rows,
 )
-from lakehouse_tests.engine.compaction.test_deltalake_run import append_and_compact_at_once
 from lakehouse_tests.s3_servers import BUCKET, MINISTACK, s3_server
 from lakehouse_tests.silent_server import COMMIT_FAULTS, Fault, faulty_server
 

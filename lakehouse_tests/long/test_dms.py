@@ -7,14 +7,14 @@ import pyarrow
 import pyarrow.parquet
 
 from lakehouse import Dms, Landing, Merge, Table
-from lakehouse.engine.ingest.changes.columns import OLD_KEY, OPERATION, POSITION
-from lakehouse.engine.lake import Lake
-from lakehouse_tests.engine.example import land
+from lakehouse.cdc.columns import OLD_KEY, OPERATION, POSITION
+from lakehouse.lake.lake import Lake
+from lakehouse_tests.support.example_lake import land
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-from lakehouse_tests.engine.ingest.changes.test_read import KEY, PREFIX, people, read
+from lakehouse_tests.cdc.test_read import KEY, PREFIX, people, read
 
 
 def test_dms_may_have_other_names_for_operations_and_before_images(

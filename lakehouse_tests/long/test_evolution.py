@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakehouse.core.errors import Refused
-from lakehouse.core.settings import Settings
-from lakehouse.engine.evolution.apply import ApplyRequest, apply_changes, propose
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake, TableSession, open_lake
-from lakehouse.engine.spark.open_session import connect
-from lakehouse_tests.engine.example import rows_in, rows_of
+from lakehouse.base.errors import Refused
+from lakehouse.base.settings import Settings
+from lakehouse.evolve.run import ApplyRequest, apply_changes, propose
+from lakehouse.lake.lake import Lake, TableSession, open_lake
+from lakehouse.materialize.run import write_table
+from lakehouse.spark.session import connect
 from lakehouse_tests.evolution_cases import AFTER, BASE, BEFORE, CASES, WAYS, Case, Way
 from lakehouse_tests.s3_servers import lake_on_s3
+from lakehouse_tests.support.example_lake import rows_in, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

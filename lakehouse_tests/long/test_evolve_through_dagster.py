@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from lakehouse.core.settings import Settings
-from lakehouse_tests.cli import example
-from lakehouse_tests.cli.conftest import Terminal
+from lakehouse.base.settings import Settings
 from lakehouse_tests.cli.test_through_dagster import ORDERS, land, run, settings
+from lakehouse_tests.support import example_terminal as example
+from lakehouse_tests.support.terminal import Terminal
 
 __all__ = ["settings"]  # fixtures
 

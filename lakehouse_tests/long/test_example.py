@@ -11,8 +11,8 @@ import pytest
 import yaml
 from deltalake import DeltaTable
 
-from lakehouse.core.settings import Settings
-from lakehouse_tests.defs.dagster_events import sensor_tick
+from lakehouse.base.settings import Settings
+from lakehouse_tests.support.dagster_events import sensor_tick
 
 if TYPE_CHECKING:
     pass

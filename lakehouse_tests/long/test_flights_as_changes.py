@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from lakehouse.engine.declared_tables import module_tables, table_modules
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake
+from lakehouse.lake.declared_tables import module_tables, table_modules
+from lakehouse.lake.lake import Lake
+from lakehouse.materialize.run import write_table
 from lakehouse.replay.play import play
 from lakehouse_tests import oracle
 

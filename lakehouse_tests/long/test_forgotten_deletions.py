@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakehouse import Debezium, Dms, Merge
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake
-from lakehouse_tests.engine.example import land, rows_in
-from lakehouse_tests.engine.ingest.changes.test_read import KEY, PREFIX, QUARANTINE, event, people
+from lakehouse.lake.lake import Lake
+from lakehouse.materialize.run import write_table
+from lakehouse_tests.cdc.test_read import KEY, PREFIX, QUARANTINE, event, people
+from lakehouse_tests.support.example_lake import land, rows_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

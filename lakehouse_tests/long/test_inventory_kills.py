@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory.load import scan
-from lakehouse.engine.inventory.table import inventory_table, known_inventories
-from lakehouse.engine.lake import Lake
-from lakehouse_tests.engine.example import rows_of
-from lakehouse_tests.engine.test_kills import PROGRAM, type_of_client
+from lakehouse.base.clock import now_ms
+from lakehouse.lake.lake import Lake
+from lakehouse.vacuum.inventory.run import scan
+from lakehouse.vacuum.inventory.table import inventory_table, known_inventories
+from lakehouse_tests.land.test_kills import PROGRAM, type_of_client
+from lakehouse_tests.support.example_lake import rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

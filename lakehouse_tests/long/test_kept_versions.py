@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES
-from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory.load import scan
-from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark import statements
-from lakehouse.engine.spark.temporary_confs import OLD_VERSIONS_REFUSED, session_confs
-from lakehouse.engine.vacuum.lake_facts import LakeFacts
-from lakehouse.engine.vacuum.run import vacuum
-from lakehouse_tests.engine.vacuums import append, create, data_files, table_of
+from lakehouse.base.clock import now_ms
+from lakehouse.declare.vacuum import VACUUM_MODES
+from lakehouse.lake.lake import Lake
+from lakehouse.spark import statements
+from lakehouse.spark.temporary_confs import OLD_VERSIONS_REFUSED, session_confs
+from lakehouse.vacuum.inventory.run import scan
+from lakehouse.vacuum.lake_facts import LakeFacts
+from lakehouse.vacuum.run import vacuum
+from lakehouse_tests.support.vacuums import append, create, data_files, table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,15 +6,15 @@ from random import Random
 
 import pytest
 
-from lakehouse.core.settings import Settings
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import open_lake
-from lakehouse.engine.landing import queue
-from lakehouse.engine.landing.waiting_files import SWEEP_SECONDS
-from lakehouse.engine.spark.open_session import connect
-from lakehouse_tests.engine.example import rows_of
-from lakehouse_tests.engine.landing.test_waiting_files import World
+from lakehouse.base.settings import Settings
+from lakehouse.lake.lake import open_lake
+from lakehouse.land import waiting_files as queue
+from lakehouse.land.waiting_files import SWEEP_SECONDS
+from lakehouse.materialize.run import write_table
+from lakehouse.spark.session import connect
+from lakehouse_tests.land.test_waiting_files import World
 from lakehouse_tests.s3_servers import lake_on_s3
+from lakehouse_tests.support.example_lake import rows_of
 
 
 @pytest.fixture(scope="module", params=["moto", "ministack"])

@@ -3,11 +3,11 @@
 import json
 from typing import TYPE_CHECKING
 
-from lakehouse.core.reasons import Reason
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake
-from lakehouse_tests.engine.example import event, events, land, rows_in
-from lakehouse_tests.engine.ingest.test_load import QUARANTINE, SOURCE, codes, declared
+from lakehouse.base.reasons import Reason
+from lakehouse.lake.lake import Lake
+from lakehouse.materialize.run import write_table
+from lakehouse_tests.land.test_run import QUARANTINE, SOURCE, codes, declared
+from lakehouse_tests.support.example_lake import event, events, land, rows_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

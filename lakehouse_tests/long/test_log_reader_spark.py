@@ -8,10 +8,10 @@ import pyarrow
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.core.delta.snapshot import Snapshot
-from lakehouse.engine.delta_log import TableFacts, read_facts
-from lakehouse.engine.delta_log.missing_data_files import missing_files
-from lakehouse.engine.store import DiskStore
+from lakehouse.delta.log import TableFacts, read_facts
+from lakehouse.delta.log.missing_data_files import missing_files
+from lakehouse.delta.snapshot import Snapshot
+from lakehouse.store import DiskStore
 
 pytestmark = pytest.mark.spark
 

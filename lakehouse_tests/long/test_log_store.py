@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.runtime import log_store
-from lakehouse.runtime.log_store import build
+from lakehouse.spark.server import log_store
+from lakehouse.spark.server.log_store import build
 from lakehouse_tests.long import test_log_store_faults as short
 from lakehouse_tests.long.test_log_store_faults import BUCKET, LOST_RACE, Storage, error_of
 

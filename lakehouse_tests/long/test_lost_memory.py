@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse import Debezium, Landing, Merge, Table
-from lakehouse.core.errors import Broken
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake
+from lakehouse.base.errors import Broken
+from lakehouse.lake.lake import Lake
+from lakehouse.materialize.run import write_table
 from lakehouse_tests.change_streams import debezium_event
-from lakehouse_tests.engine.example import land, rows_in
+from lakehouse_tests.support.example_lake import land, rows_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lakehouse.runtime import log_store
+from lakehouse.spark.server import log_store
 from lakehouse_tests.committing_driver import DELTALAKE_SHARE
 from lakehouse_tests.conftest import wait_until
 from lakehouse_tests.long.test_log_store_faults import race

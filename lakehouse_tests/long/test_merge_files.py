@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors.exceptions.connect import SparkException
 
-from lakehouse.core.declaration.write_modes import Merge
-from lakehouse.engine.ingest.merge_rows import KeyedMerge, merge_rows
-from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark.delta_writes import Transaction
-from lakehouse.engine.spark.key_range import with_key_range
-from lakehouse_tests.engine.example import states
+from lakehouse.declare.write_modes import Merge
+from lakehouse.lake.lake import Lake
+from lakehouse.spark.delta_writes import Transaction
+from lakehouse.write.commit_rows import KeyedMerge, merge_rows, with_key_range
+from lakehouse_tests.support.example_lake import states
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse import Append, Landing, Table
-from lakehouse.core.units import DAY_MS, HOUR_MS
-from lakehouse.engine.costs.chargeback import CHARGEBACK, write_chargeback
-from lakehouse.engine.journal.journal import record_vacuum
-from lakehouse.engine.lake import Lake
+from lakehouse.base.units import DAY_MS, HOUR_MS
+from lakehouse.lake.journal import record_vacuum
+from lakehouse.lake.lake import Lake
+from lakehouse.watch.costs.run import CHARGEBACK, write_chargeback
 from lakehouse_tests import money_oracle
-from lakehouse_tests.engine.costs.story import PLAN, day_of, same, scan_at, stamp_of, sums, vacuumed
 from lakehouse_tests.log_builder import START_MS, LogBuilder
+from lakehouse_tests.watch.costs.story import PLAN, day_of, same, scan_at, stamp_of, sums, vacuumed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

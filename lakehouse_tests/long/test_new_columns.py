@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse import Append, Landing
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.journal import planned_batches
-from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark import delta_writes
-from lakehouse_tests.engine.example import columns_of, events, land, rows_in
+from lakehouse.lake.lake import Lake
+from lakehouse.land import ledger as planned_batches
+from lakehouse.materialize.run import write_table
+from lakehouse.spark import delta_writes
 from lakehouse_tests.kills import killed_at
+from lakehouse_tests.support.example_lake import columns_of, events, land, rows_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

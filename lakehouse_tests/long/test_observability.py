@@ -17,14 +17,14 @@ import dagster as dg
 import pytest
 import yaml
 
-from lakehouse.core.journal_records import VacuumRecord
-from lakehouse.engine.clock import now_ms
-from lakehouse.engine.journal.journal import record_vacuum
-from lakehouse.engine.store import DiskStore
-from lakehouse_tests.cli.conftest import Terminal, write_example_tables
+from lakehouse.base.clock import now_ms
+from lakehouse.declare.journal_records import VacuumRecord
+from lakehouse.lake.journal import record_vacuum
+from lakehouse.store import DiskStore
 from lakehouse_tests.conftest import free_port, wait_until
 from lakehouse_tests.core.metrics.test_families import FOLDER, rules
 from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.support.terminal import Terminal, write_example_tables
 
 # Of alerts that must fire for the lake below; the others must not.
 FIRING = {

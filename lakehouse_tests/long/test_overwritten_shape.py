@@ -4,14 +4,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakehouse import Append, Compaction, LiquidClustering, Overwrite, Table
-from lakehouse.core.reasons import Reason
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake
-from lakehouse_tests.engine.example import facts_of, land, rows_in
+from lakehouse.base.reasons import Reason
+from lakehouse.lake.lake import Lake
+from lakehouse.materialize.run import write_table
+from lakehouse_tests.support.example_lake import facts_of, land, rows_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-from lakehouse_tests.engine.ingest.test_schema_changes import PREFIX, SHOPS
+from lakehouse_tests.land.test_schema_changes import PREFIX, SHOPS
 
 
 def test_an_overwrite_takes_the_shape_of_its_declaration_in_one_commit(

@@ -1,15 +1,15 @@
-"""Files of change data whose rows cannot be written, beside those of `lakehouse_tests.engine.ingest.test_unwritable_rows`."""
+"""Files of change data whose rows cannot be written, beside those of `lakehouse_tests.land.test_unwritable_rows`."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakehouse import Debezium, Landing, Merge
-from lakehouse.engine.ingest.quarantine.retry import retry
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake, TableSession
+from lakehouse.lake.lake import Lake, TableSession
+from lakehouse.land.quarantine.run import retry
+from lakehouse.materialize.run import write_table
 from lakehouse_tests.change_streams import debezium_event
-from lakehouse_tests.engine.example import rows_of
-from lakehouse_tests.engine.ingest.test_unwritable_rows import PARTS, SOURCE, put
+from lakehouse_tests.land.test_unwritable_rows import PARTS, SOURCE, put
+from lakehouse_tests.support.example_lake import rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

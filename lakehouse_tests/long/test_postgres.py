@@ -11,17 +11,10 @@ import dagster as dg
 import pytest
 import yaml
 
-from lakehouse.core.units import DAY_MS
-from lakehouse.runtime.checkout import ROOT
+from lakehouse.base.installation import ROOT
+from lakehouse.base.units import DAY_MS
+from lakehouse_tests.assets.test_retention import compacted, newest, now_ms, often, rare, upkeep
 from lakehouse_tests.conftest import free_port, wait_until
-from lakehouse_tests.defs.test_dagster_retention import (
-    compacted,
-    newest,
-    now_ms,
-    often,
-    rare,
-    upkeep,
-)
 
 pytest.importorskip("dagster_postgres")
 psycopg2 = pytest.importorskip("psycopg2")

@@ -7,10 +7,10 @@ import pytest
 
 from benchmarks.random_recipes import draw
 from benchmarks.random_tables import compare, differences
-from lakehouse.core.delta.commits import Commit
-from lakehouse.core.delta.snapshot import DataFile
-from lakehouse.engine.lake import Lake
-from lakehouse_tests.core.example_snapshots import data_file, plan, snapshot
+from lakehouse.delta.commits import Commit
+from lakehouse.delta.snapshot import DataFile
+from lakehouse.lake.lake import Lake
+from lakehouse_tests.support.example_snapshots import data_file, plan, snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -2,9 +2,9 @@
 
 import dagster as dg
 
-from lakehouse.core.settings import Settings
-from lakehouse_tests.cli.shapes import documented, shape
+from lakehouse.base.settings import Settings
 from lakehouse_tests.cli.test_through_dagster import LATEST, ORDERS, land, records, run, settings
+from lakehouse_tests.support.shapes import documented, shape
 
 __all__ = ["settings"]  # fixtures
 

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakehouse import Append, Compaction, LiquidClustering, Merge, Overwrite, Table
-from lakehouse.core.delta.snapshot import Column
-from lakehouse.core.errors import Refused, Transient
-from lakehouse.core.evolution.column_sources import ColumnSource, present_columns
-from lakehouse.core.reasons import Reason
-from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.evolution import rebuild
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark import statements
-from lakehouse.engine.vacuum.lake_facts import LakeFacts
-from lakehouse.engine.vacuum.run import vacuum
-from lakehouse_tests.engine.evolution.test_rebuild import followed_by, rebuilt, staged_files
-from lakehouse_tests.engine.example import (
+from lakehouse.base.errors import Refused, Transient
+from lakehouse.base.reasons import Reason
+from lakehouse.compact.run import compact
+from lakehouse.delta.snapshot import Column
+from lakehouse.evolve import rebuild
+from lakehouse.evolve.plan.column_sources import ColumnSource, present_columns
+from lakehouse.lake.lake import Lake
+from lakehouse.materialize.run import write_table
+from lakehouse.spark import statements
+from lakehouse.vacuum.lake_facts import LakeFacts
+from lakehouse.vacuum.run import vacuum
+from lakehouse_tests.evolve.test_rebuild import followed_by, rebuilt, staged_files
+from lakehouse_tests.kills import killed_at
+from lakehouse_tests.support.example_lake import (
     add_events,
     copies,
     event,
@@ -30,7 +31,6 @@ from lakehouse_tests.engine.example import (
     rows_of,
     states,
 )
-from lakehouse_tests.kills import killed_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,20 +6,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse import Append, Merge, Table
-from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.reasons import Reason
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake
-from lakehouse_tests.engine.example import (
-    add_events,
-    event,
-    rows_in,
-    states,
-)
+from lakehouse.base.errors import Broken, Refused
+from lakehouse.base.reasons import Reason
+from lakehouse.lake.lake import Lake
+from lakehouse.materialize.run import write_table
+from lakehouse_tests.support.example_lake import add_events, event, rows_in, states
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-from lakehouse_tests.engine.evolution.test_rebuild import rebuilt
+from lakehouse_tests.evolve.test_rebuild import rebuilt
 
 
 def test_other_keys_come_from_the_inputs_and_an_append_downstream_is_rebuilt_too(

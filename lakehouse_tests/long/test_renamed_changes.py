@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakehouse import Debezium, Landing, Merge, Table
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake
-from lakehouse_tests.engine.example import land, rows_in, rows_of
+from lakehouse.lake.lake import Lake
+from lakehouse.materialize.run import write_table
+from lakehouse_tests.support.example_lake import land, rows_in, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,21 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehouse import Append, Debezium, Dms, History, Landing, Merge, Table
-from lakehouse.core.errors import Refused
-from lakehouse.engine.evolution.apply import ApplyRequest, apply_changes
-from lakehouse.engine.ingest import commit_rows
-from lakehouse.engine.ingest.quarantine.retry import retry
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake, TableSession
-from lakehouse_tests.engine.example import columns_of, land, rows_in
-from lakehouse_tests.engine.ingest.test_columns_left import PREFIX as SHOPS
+from lakehouse.base.errors import Refused
+from lakehouse.evolve.run import ApplyRequest, apply_changes
+from lakehouse.lake.lake import Lake, TableSession
+from lakehouse.land.quarantine.run import retry
+from lakehouse.materialize.run import write_table
+from lakehouse.write import commit_rows
 from lakehouse_tests.kills import killed_at
-from lakehouse_tests.long.test_renamed_changes import (
-    AFTER,
-    load_after,
-    load_before,
-    rename_columns,
-)
+from lakehouse_tests.land.test_columns_left import PREFIX as SHOPS
+from lakehouse_tests.long.test_renamed_changes import AFTER, load_after, load_before, rename_columns
+from lakehouse_tests.support.example_lake import columns_of, land, rows_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from lakehouse.core.errors import Broken
-from lakehouse.core.reasons import Reason
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake
-from lakehouse_tests.engine.example import (
+from lakehouse.base.errors import Broken
+from lakehouse.base.reasons import Reason
+from lakehouse.lake.lake import Lake
+from lakehouse.materialize.run import write_table
+from lakehouse_tests.materialize.test_run import _run, _versions
+from lakehouse_tests.support.example_lake import (
     add_events,
     copies,
     counts,
@@ -22,7 +23,6 @@ from lakehouse_tests.engine.example import (
     states,
     version_of,
 )
-from lakehouse_tests.engine.ingest.test_write import _run, _versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehouse import Append, Csv, Landing, Table
-from lakehouse.engine.ingest.quarantine.retry import retry
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake
-from lakehouse_tests.engine.example import rows_in
-from lakehouse_tests.engine.ingest.quarantine.test_retry import of
+from lakehouse.lake.lake import Lake
+from lakehouse.land.quarantine.run import retry
+from lakehouse.materialize.run import write_table
+from lakehouse_tests.land.quarantine.test_run import of
+from lakehouse_tests.support.example_lake import rows_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,11 +4,10 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakehouse.engine.ingest.quarantine.retry import retry
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake
-from lakehouse_tests.engine.example import events, rows_in
-from lakehouse_tests.engine.ingest.quarantine.test_retry import (
+from lakehouse.lake.lake import Lake
+from lakehouse.land.quarantine.run import retry
+from lakehouse.materialize.run import write_table
+from lakehouse_tests.land.quarantine.test_run import (
     QUARANTINE,
     A,
     of,
@@ -17,6 +16,7 @@ from lakehouse_tests.engine.ingest.quarantine.test_retry import (
     refused,
     retried_files,
 )
+from lakehouse_tests.support.example_lake import events, rows_in
 
 __all__ = ["of_refused", "refused"]
 

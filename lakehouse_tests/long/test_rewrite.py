@@ -6,25 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakehouse.core.compaction.outcome import CompactionOutcome
-from lakehouse.core.compaction.plan import CompactionPlan
-from lakehouse.core.declaration.compaction_policy import (
-    MIB,
-    Compaction,
-    LiquidClustering,
-    ZOrder,
-    policy_for,
-)
-from lakehouse.core.declaration.table import Landing, Table
-from lakehouse.core.declaration.write_modes import Append
-from lakehouse.core.delta.snapshot import Snapshot
-from lakehouse.core.errors import Refused
-from lakehouse.core.reasons import Reason
-from lakehouse.engine.compaction.run import compact, plan
-from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark import statements
-from lakehouse_tests.core.example_snapshots import plan_of
-from lakehouse_tests.engine.example import events, version_of
+from lakehouse.base.errors import Refused
+from lakehouse.base.reasons import Reason
+from lakehouse.compact.plan.compaction import CompactionPlan
+from lakehouse.compact.plan.outcome import CompactionOutcome
+from lakehouse.compact.run import compact, plan
+from lakehouse.declare.compaction import MIB, Compaction, LiquidClustering, ZOrder, policy_for
+from lakehouse.declare.table import Landing, Table
+from lakehouse.declare.write_modes import Append
+from lakehouse.delta.snapshot import Snapshot
+from lakehouse.lake.lake import Lake
+from lakehouse.spark import statements
+from lakehouse_tests.support.example_lake import events, version_of
+from lakehouse_tests.support.example_snapshots import plan_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,23 +9,24 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse import Append, Archive
-from lakehouse.core.ingest import choose_files
-from lakehouse.core.settings import Settings
-from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import TableSession, open_lake
-from lakehouse.engine.spark.open_session import connect
+from lakehouse.base.settings import Settings
+from lakehouse.compact.run import compact
+from lakehouse.lake.lake import TableSession, open_lake
+from lakehouse.land.plan import choose_files
+from lakehouse.materialize.run import write_table
 from lakehouse.retain.run.archive import run_archive
 from lakehouse.retain.run.read import archived_rows
+from lakehouse.spark.session import connect
+from lakehouse_tests.cdc.test_run import CHOSEN
 from lakehouse_tests.change_streams import differences, draw_stream, load_with_kills
-from lakehouse_tests.engine.evolution.test_rebuild import rebuilt, staged_files
-from lakehouse_tests.engine.example import event, events, land, rows_of, states, version_of
-from lakehouse_tests.engine.ingest import test_spark_json, test_spark_text
-from lakehouse_tests.engine.ingest.changes.test_apply import CHOSEN
-from lakehouse_tests.engine.ingest.test_spark_parquet import ROWS, as_parquet, declared
-from lakehouse_tests.engine.test_races import race
+from lakehouse_tests.evolve.test_rebuild import rebuilt, staged_files
+from lakehouse_tests.land.spark import test_json as test_spark_json
+from lakehouse_tests.land.spark import test_text as test_spark_text
+from lakehouse_tests.land.spark.test_parquet import ROWS, as_parquet, declared
+from lakehouse_tests.land.test_races import race
 from lakehouse_tests.retain.example_days import DAYS
 from lakehouse_tests.s3_servers import lake_on_s3
+from lakehouse_tests.support.example_lake import event, events, land, rows_of, states, version_of
 
 if TYPE_CHECKING:
     import subprocess

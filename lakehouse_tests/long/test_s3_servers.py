@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakehouse.core.settings import Settings
-from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory.load import scan
-from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark.open_session import connect
-from lakehouse.engine.vacuum.lake_facts import LakeFacts
-from lakehouse.engine.vacuum.run import rehearse, vacuum
-from lakehouse_tests.engine.test_kills import type_of_client
-from lakehouse_tests.engine.vacuums import append, create, data_files, rows, table_of
+from lakehouse.base.clock import now_ms
+from lakehouse.base.settings import Settings
+from lakehouse.lake.lake import Lake, open_lake
+from lakehouse.spark.session import connect
+from lakehouse.vacuum.inventory.run import scan
+from lakehouse.vacuum.lake_facts import LakeFacts
+from lakehouse.vacuum.run import rehearse, vacuum
+from lakehouse_tests.land.test_kills import type_of_client
 from lakehouse_tests.long.test_vacuum_kills import STEPS, check_killed_and_finished
 from lakehouse_tests.s3_servers import lake_on_s3
+from lakehouse_tests.support.vacuums import append, create, data_files, rows, table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

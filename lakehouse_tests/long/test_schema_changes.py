@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakehouse import Append, Debezium, History, Landing, Merge, Overwrite, Table
-from lakehouse.engine.ingest import commit_rows, merge_rows
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark import delta_writes
-from lakehouse_tests.engine.example import facts_of, land, rows_in, version_of
-from lakehouse_tests.engine.ingest.test_schema_changes import SHOPS, names_of
+from lakehouse.lake.lake import Lake
+from lakehouse.materialize.run import write_table
+from lakehouse.spark import delta_writes
+from lakehouse.write import commit_rows
+from lakehouse.write import commit_rows as merge_rows
 from lakehouse_tests.kills import killed_at
+from lakehouse_tests.land.test_schema_changes import SHOPS, names_of
+from lakehouse_tests.support.example_lake import facts_of, land, rows_in, version_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

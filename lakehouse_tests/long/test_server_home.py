@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.core.settings import Settings
-from lakehouse.engine.spark import open_session
+from lakehouse.base.settings import Settings
+from lakehouse.spark import session as open_session
 
 
 @pytest.mark.spark

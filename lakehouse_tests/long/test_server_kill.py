@@ -7,16 +7,16 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from lakehouse.core.errors import Transient
-from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.journal.journal import Journal
-from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark.open_session import connect
-from lakehouse.runtime import server
+from lakehouse.base.errors import Transient
+from lakehouse.compact.run import compact
+from lakehouse.lake.journal import Journal
+from lakehouse.lake.lake import Lake, open_lake
+from lakehouse.materialize.run import write_table
+from lakehouse.spark.server import server
+from lakehouse.spark.session import connect
 from lakehouse_tests.conftest import own_settings, wait_until
-from lakehouse_tests.engine.clients import Thrown, new_session, slow_copies, small_events
-from lakehouse_tests.engine.example import events, version_of
+from lakehouse_tests.support.clients import Thrown, new_session, slow_copies, small_events
+from lakehouse_tests.support.example_lake import events, version_of
 
 
 def test_a_server_killed_in_the_middle_of_a_write_and_of_a_compaction_comes_back_and_nothing_is_lost_or_doubled(

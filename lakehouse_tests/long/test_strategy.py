@@ -6,19 +6,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakehouse.core.declaration.clustering_mark import CLUSTERING_MARK
-from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering
-from lakehouse.core.declaration.strategies import BySensor, Strategy
-from lakehouse.core.declaration.table import Table
-from lakehouse.core.declaration.write_modes import Append
-from lakehouse.core.delta.protocol import OPTIMIZE_WRITE
-from lakehouse.core.errors import Refused
-from lakehouse.engine.compaction.run import plan
-from lakehouse.engine.delta_log import TableFacts
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake
-from lakehouse_tests.engine.example import copies, event, events, land, version_of
+from lakehouse.base.errors import Refused
+from lakehouse.compact.run import plan
+from lakehouse.declare.clustering_mark import CLUSTERING_MARK
+from lakehouse.declare.compaction import (
+    BinPacking,
+    BySensor,
+    Compaction,
+    LiquidClustering,
+    Strategy,
+)
+from lakehouse.declare.table import Table
+from lakehouse.declare.write_modes import Append
+from lakehouse.delta.log import TableFacts
+from lakehouse.delta.protocol import OPTIMIZE_WRITE
+from lakehouse.lake.lake import Lake
+from lakehouse.materialize.run import write_table
 from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.support.example_lake import copies, event, events, land, version_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

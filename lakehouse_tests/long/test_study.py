@@ -11,10 +11,10 @@ from benchmarks.study.raw import StudyPlan, StudyRun
 from benchmarks.study.report import write_report
 from benchmarks.study.run import World, run_study
 from lakehouse import Compaction
-from lakehouse.core.settings import Settings
-from lakehouse.engine.lake import open_lake
-from lakehouse.engine.spark.statements import path_table
-from lakehouse_tests.engine.clients import new_session
+from lakehouse.base.settings import Settings
+from lakehouse.lake.lake import open_lake
+from lakehouse.spark.statements import path_table
+from lakehouse_tests.support.clients import new_session
 
 PLAN = StudyPlan(rows=50, iterations=2, repetitions=1, arms=("none", "auto", "ours"))
 

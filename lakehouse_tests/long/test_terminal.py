@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 from dagster import DagsterEventType, DagsterRunStatus
 
-from lakehouse.core.settings import Settings
+from lakehouse.base.settings import Settings
 from lakehouse_tests.cli.test_through_dagster import ORDERS, land, records, run
 from lakehouse_tests.cli.test_through_dagster import settings as settings
 from lakehouse_tests.conftest import wait_until

@@ -15,10 +15,10 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from lakehouse import Append, Landing, Table, Ttl
-from lakehouse.core.settings import Settings
-from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark import statements
+from lakehouse.base.settings import Settings
+from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.retain.run.ttl import run_ttl
+from lakehouse.spark import statements
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -3,15 +3,10 @@
 from typing import TYPE_CHECKING
 
 from lakehouse import History, Merge
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake
-from lakehouse_tests.engine.example import land, rows_in
-from lakehouse_tests.long.test_unsent_merge import (
-    UNSENT,
-    event,
-    load_in_two_batches,
-    table_of,
-)
+from lakehouse.lake.lake import Lake
+from lakehouse.materialize.run import write_table
+from lakehouse_tests.long.test_unsent_merge import UNSENT, event, load_in_two_batches, table_of
+from lakehouse_tests.support.example_lake import land, rows_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,22 +6,15 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 
 from lakehouse import Append, Overwrite
-from lakehouse.core.reasons import Reason
-from lakehouse.engine.ingest import batch_rows
-from lakehouse.engine.ingest.quarantine.retry import retry
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.journal.planned_batches import PlannedBatches
-from lakehouse.engine.lake import Lake, TableSession
-from lakehouse_tests.engine.example import rows_in
-from lakehouse_tests.engine.ingest.test_unwritable_rows import (
-    HALVED,
-    PARTS,
-    SOURCE,
-    part,
-    put,
-    quarantined,
-)
+from lakehouse.base.reasons import Reason
+from lakehouse.lake.lake import Lake, TableSession
+from lakehouse.land import rows as batch_rows
+from lakehouse.land.ledger import PlannedBatches
+from lakehouse.land.quarantine.run import retry
+from lakehouse.materialize.run import write_table
 from lakehouse_tests.kills import killed_at
+from lakehouse_tests.land.test_unwritable_rows import HALVED, PARTS, SOURCE, part, put, quarantined
+from lakehouse_tests.support.example_lake import rows_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,12 +15,12 @@ from threading import local
 from traceback import format_exc
 from typing import TYPE_CHECKING
 
-from lakehouse.core.settings import Settings
-from lakehouse.engine.lake import open_lake
-from lakehouse.runtime import server
+from lakehouse.base.settings import Settings
+from lakehouse.lake.lake import open_lake
+from lakehouse.spark.server import server
 from lakehouse_tests.conftest import own_settings
-from lakehouse_tests.engine.clients import new_session
-from lakehouse_tests.engine.histories import FileHistory
+from lakehouse_tests.support.clients import new_session
+from lakehouse_tests.support.histories import FileHistory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory.load import scan
-from lakehouse.engine.journal.journal import vacuum_records
-from lakehouse.engine.lake import Lake
-from lakehouse.engine.vacuum.lake_facts import LakeFacts
-from lakehouse.engine.vacuum.run import vacuum
-from lakehouse_tests.engine.test_kills import PROGRAM, type_of_client
-from lakehouse_tests.engine.vacuums import age, append, create, data_files, rows, table_of
+from lakehouse.base.clock import now_ms
+from lakehouse.lake.journal import vacuum_records
+from lakehouse.lake.lake import Lake
+from lakehouse.vacuum.inventory.run import scan
+from lakehouse.vacuum.lake_facts import LakeFacts
+from lakehouse.vacuum.run import vacuum
+from lakehouse_tests.land.test_kills import PROGRAM, type_of_client
+from lakehouse_tests.support.vacuums import age, append, create, data_files, rows, table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

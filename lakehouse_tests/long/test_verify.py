@@ -5,17 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakehouse.core.delta.snapshot import Snapshot
-from lakehouse.core.errors import Broken
-from lakehouse.engine.compaction import row_hashes_spark, run, verify
-from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.lake import Lake
-from lakehouse_tests.engine.example import events, facts_of, version_of
+from lakehouse.base.errors import Broken
+from lakehouse.compact import row_hashes as row_hashes_spark
+from lakehouse.compact import run, verify
+from lakehouse.compact.run import compact
+from lakehouse.delta.snapshot import Snapshot
+from lakehouse.lake.lake import Lake
+from lakehouse_tests.support.example_lake import events, facts_of, version_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-from lakehouse_tests.engine.compaction.test_verify import (
+from lakehouse_tests.compact.test_verify import (
     EVERY_ROW,
     ROWS,
     _interrupted,

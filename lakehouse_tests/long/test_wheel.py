@@ -32,8 +32,8 @@ MOST_BYTES = 400_000_000
 SCRIPT = """
 import importlib.metadata, lakehouse
 from dagster.components.core.package_entry import discover_entry_point_package_objects
-from lakehouse.runtime.checkout import ROOT
-from lakehouse.runtime.jars import pinned
+from lakehouse.base.installation import ROOT
+from lakehouse.spark.server.jars import pinned
 found = {f"{key.namespace}.{key.name}" for key in discover_entry_point_package_objects()}
 print(lakehouse.__file__, ROOT, len(pinned()) > 10, "lakehouse.MaintainedTables" in found)
 """

@@ -25,7 +25,7 @@ from deltalake import DeltaTable, write_deltalake
 
 import lakehouse.definitions
 from lakehouse.cli.app import commands
-from lakehouse_tests.defs.dagster_events import sensor_tick
+from lakehouse_tests.support.dagster_events import sensor_tick
 from warehouse_project.definitions import WAREHOUSE, defs
 
 EXAMPLE = Path(sys.argv[1])

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lakehouse.core.declaration.column_names import field_names
-from lakehouse.engine.declared_tables import module_tables, table_modules
+from lakehouse.delta.column_names import field_names
+from lakehouse.lake.declared_tables import module_tables, table_modules
 from lakehouse.replay.cdc.tables import SOURCES
 from lakehouse.replay.prepared_year import PreparedYear
 

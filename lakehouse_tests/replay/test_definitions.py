@@ -6,11 +6,11 @@ import dagster as dg
 import pytest
 from dagster import DagsterRun, DagsterRunStatus
 
-from lakehouse.core.settings import Settings, parse_settings
-from lakehouse.engine.store import store_at
+from lakehouse.base.settings import Settings, parse_settings
 from lakehouse.replay import play as play_module
 from lakehouse.replay.definitions import replay_sensor
 from lakehouse.replay.play import STATE, play
+from lakehouse.store import store_at
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.core.errors import Broken, Transient
-from lakehouse.engine.store import DiskStore
+from lakehouse.base.errors import Broken, Transient
 from lakehouse.replay import play as play_module
 from lakehouse.replay.nycflights13_files import data_folder
 from lakehouse.replay.play import STATE, play
 from lakehouse.replay.prepared_year import PreparedYear
+from lakehouse.store import DiskStore
 from lakehouse_tests.memory_store import MemoryStore
 
 START = datetime(2013, 1, 1)

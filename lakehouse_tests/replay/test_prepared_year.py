@@ -9,7 +9,7 @@ import pandas
 import pytest
 from pyarrow import parquet
 
-from lakehouse.core.errors import Broken
+from lakehouse.base.errors import Broken
 from lakehouse.replay import prepared_year as world_module
 from lakehouse.replay.files import LandingFile
 from lakehouse.replay.nycflights13_files import read_weather

@@ -8,7 +8,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from lakehouse import Append, Archive, Landing, Table
-from lakehouse.engine.lake import Lake
+from lakehouse.lake.lake import Lake
 from lakehouse.retain.run.archive import ArchiveOutcome, ArchiveRequest, archive_key, run_archive
 
 KEY = "bronze/days"

@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-from lakehouse.core.declaration.adopted import Adopted
-from lakehouse.core.declaration.archive import Archive, Ttl
-from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.snapshot import Column
+from lakehouse.declare.adopted import Adopted
+from lakehouse.declare.archive import Archive, Ttl
+from lakehouse.declare.table import Table
+from lakehouse.delta.snapshot import Column
 from lakehouse.retain.plan.archive import ArchiveFacts, RestorePlan, plan_archive, plan_restore
 from lakehouse.retain.plan.ttl import TimeBounds, plan_ttl
 from lakehouse.retain.run.archive import ArchiveOutcome
 from lakehouse.retain.run.ttl import TtlOutcome
-from lakehouse_tests.core.example_snapshots import data_file, snapshot
 from lakehouse_tests.retain import example_days
+from lakehouse_tests.support.example_snapshots import data_file, snapshot
 
 DAY_MS = 86_400_000
 DAYS = replace(example_days.DAYS, archive=Archive(older_than_days=31, span="day"))

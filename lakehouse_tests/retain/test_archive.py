@@ -16,21 +16,16 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakehouse import Append, Archive, Landing, Table, Ttl
-from lakehouse.core.declaration.adopted import Adopted
-from lakehouse.core.errors import Broken, Refused, Transient
-from lakehouse.core.settings import Settings
-from lakehouse.core.units import DAY_MS
-from lakehouse.engine.clock import now_ms
-from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.base.clock import now_ms
+from lakehouse.base.errors import Broken, Refused, Transient
+from lakehouse.base.settings import Settings
+from lakehouse.base.units import DAY_MS
+from lakehouse.declare.adopted import Adopted
+from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.retain.run import archive as archive_run
 from lakehouse.retain.run.archive import archive_key, plan, run_archive
 from lakehouse_tests.conftest import own_settings
-from lakehouse_tests.kills import (
-    DyingStore,
-    Killed,
-    dies_before_and_after_every_write,
-    killed_at,
-)
+from lakehouse_tests.kills import DyingStore, Killed, dies_before_and_after_every_write, killed_at
 from lakehouse_tests.retain.example_days import (
     DAYS,
     KEY,

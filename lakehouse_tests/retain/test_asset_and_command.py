@@ -8,19 +8,19 @@ import dagster as dg
 import pytest
 
 from lakehouse import Archive, Landing, Ttl
-from lakehouse.core.journal_records import Pause
-from lakehouse.defs.keys import archive_key, table_key, ttl_key
-from lakehouse.defs.resources import spark_resource
-from lakehouse.engine.clock import now_ms
-from lakehouse.engine.journal.journal import Journal
-from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import DiskStore
+from lakehouse.assets.keys import archive_key, table_key, ttl_key
+from lakehouse.assets.resources import spark_resource
+from lakehouse.base.clock import now_ms
+from lakehouse.declare.journal_records import Pause
+from lakehouse.lake.journal import Journal
+from lakehouse.lake.lake import Lake
 from lakehouse.retain.asset import archive_asset, ttl_asset
-from lakehouse_tests.cli.conftest import Terminal
-from lakehouse_tests.cli.shapes import documented
-from lakehouse_tests.defs.example import orders
+from lakehouse.store import DiskStore
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.retain.example_days import DAYS, add_rows, archive_rows, table_rows
+from lakehouse_tests.support.example_assets import orders
+from lakehouse_tests.support.shapes import documented
+from lakehouse_tests.support.terminal import Terminal
 
 TABLE = replace(DAYS, archive=Archive(older_than_days=3, keep_days=0, clock="newest_row"))
 SOURCE = Landing(prefix="landing/orders/", format="json", schema="id STRING, at TIMESTAMP")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse import Append, Table
-from lakehouse.core.errors import Broken, Refused, Transient
-from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake, TableSession
+from lakehouse.base.errors import Broken, Refused, Transient
+from lakehouse.lake.lake import Lake, TableSession
+from lakehouse.materialize.run import write_table
 from lakehouse.retain.run import read as read_module
 from lakehouse.retain.run.archive import archive_key, run_archive
 from lakehouse.retain.run.read import archived_rows, restore_plan, run_restore

@@ -10,14 +10,14 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakehouse import Append, Landing, Merge, Overwrite, Table, Ttl
-from lakehouse.core.delta.snapshot import Column, DataFile
-from lakehouse.core.errors import Refused
-from lakehouse.core.reasons import Reason
-from lakehouse.engine.lake import Lake
+from lakehouse.base.errors import Refused
+from lakehouse.base.reasons import Reason
+from lakehouse.delta.snapshot import Column, DataFile
+from lakehouse.lake.lake import Lake
 from lakehouse.retain.plan.ttl import UNKNOWN, TimeBounds, TtlPlan, bounds_in_statistics, plan_ttl
 from lakehouse.retain.run import ttl as ttl_run
 from lakehouse.retain.run.ttl import run_ttl
-from lakehouse_tests.core.example_snapshots import data_file, snapshot
+from lakehouse_tests.support.example_snapshots import data_file, snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

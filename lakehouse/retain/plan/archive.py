@@ -19,16 +19,16 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, cast
 
-from lakehouse.core.costs.compaction_estimate import run_price
-from lakehouse.core.declaration.archive import Archive
-from lakehouse.core.declaration.table import TRANSACTION_RETENTION, Table
-from lakehouse.core.delta.partition_values import by_name, typed_partition
-from lakehouse.core.delta.paths import name_in_table
-from lakehouse.core.delta.snapshot import Column, DataFile, PartitionValues, Snapshot
-from lakehouse.core.errors import Refused
-from lakehouse.core.reasons import Explained, Explanation, Reason
-from lakehouse.core.text import count_of, first_names, size_text
-from lakehouse.core.units import DAY_MS
+from lakehouse.base.errors import Refused
+from lakehouse.base.paths import name_in_table
+from lakehouse.base.reasons import Explained, Explanation, Reason
+from lakehouse.base.text import count_of, first_names, size_text
+from lakehouse.base.units import DAY_MS
+from lakehouse.compact.plan.estimate import run_price
+from lakehouse.declare.archive import Archive
+from lakehouse.declare.table import TRANSACTION_RETENTION, Table
+from lakehouse.delta.partition_values import by_name, typed_partition
+from lakehouse.delta.snapshot import Column, DataFile, PartitionValues, Snapshot
 from lakehouse.retain.plan.spans import Span, partition_spans
 
 Typed = tuple[object, ...]

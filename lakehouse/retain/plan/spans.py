@@ -15,9 +15,9 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from typing import NamedTuple
 
-from lakehouse.core.delta.partition_values import by_name, typed_partition
-from lakehouse.core.delta.snapshot import Column, PartitionValues
-from lakehouse.core.errors import Refused
+from lakehouse.base.errors import Refused
+from lakehouse.delta.partition_values import by_name, typed_partition
+from lakehouse.delta.snapshot import Column, PartitionValues
 
 _CALENDAR = ("year", "month", "day", "hour")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

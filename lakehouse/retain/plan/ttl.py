@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any, cast
 
-from lakehouse.core.costs.compaction_estimate import run_price
-from lakehouse.core.declaration.archive import Ttl
-from lakehouse.core.declaration.table import Table
-from lakehouse.core.declaration.write_modes import Merge
-from lakehouse.core.delta.partition_values import typed_partition
-from lakehouse.core.delta.protocol import retention_ms_of
-from lakehouse.core.delta.snapshot import Column, DataFile, Snapshot
-from lakehouse.core.errors import Refused
-from lakehouse.core.reasons import Explained, Explanation, Reason
-from lakehouse.core.text import count_of, size_text, utc_text
-from lakehouse.core.units import DAY_MS
+from lakehouse.base.errors import Refused
+from lakehouse.base.reasons import Explained, Explanation, Reason
+from lakehouse.base.text import count_of, size_text, utc_text
+from lakehouse.base.units import DAY_MS
+from lakehouse.compact.plan.estimate import run_price
+from lakehouse.declare.archive import Ttl
+from lakehouse.declare.table import Table
+from lakehouse.declare.write_modes import Merge
+from lakehouse.delta.partition_values import typed_partition
+from lakehouse.delta.protocol import retention_ms_of
+from lakehouse.delta.snapshot import Column, DataFile, Snapshot
 
 TIME_TYPES = ("date", "timestamp", "timestamp_ntz")
 _CLOCK_AHEAD_MS = DAY_MS

@@ -38,17 +38,19 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
-from lakehouse.core.costs.predicted_and_actual import Figure, figures_as_json
-from lakehouse.core.declaration.archive import Archive
-from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.commits import ARCHIVE_APP_ID, ROWS_MOVED, Commit, written_in
-from lakehouse.core.delta.paths import name_in_table
-from lakehouse.core.delta.protocol import retention_ms_of
-from lakehouse.core.delta.snapshot import DataFile, Snapshot, TableFacts
-from lakehouse.core.errors import Broken, Refused, Transient
-from lakehouse.engine.check_clock import check_clock
-from lakehouse.engine.clock import now_ms
-from lakehouse.engine.commit_actions import (
+from lakehouse.base.clock import now_ms
+from lakehouse.base.errors import Broken, Refused, Transient
+from lakehouse.base.paths import name_in_table
+from lakehouse.base.predicted_and_actual import Figure, figures_as_json
+from lakehouse.declare.archive import Archive
+from lakehouse.declare.table import Table
+from lakehouse.delta.commits import ARCHIVE_APP_ID, ROWS_MOVED, Commit, written_in
+from lakehouse.delta.log import history_since
+from lakehouse.delta.log.metadata import read_raw_metadata
+from lakehouse.delta.protocol import retention_ms_of
+from lakehouse.delta.snapshot import DataFile, Snapshot, TableFacts
+from lakehouse.lake.clock import check_clock
+from lakehouse.lake.commit_actions import (
     VERSIONS_TRIED,
     Actions,
     commit_after_newest,
@@ -56,14 +58,9 @@ from lakehouse.engine.commit_actions import (
     create_version,
     table_location,
 )
-from lakehouse.engine.delta_log import history_since
-from lakehouse.engine.delta_log.raw_metadata import read_raw_metadata
-from lakehouse.engine.deltalake_tables import with_due_checkpoint
-from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark import statements
-from lakehouse.engine.spark.errors import translated
-from lakehouse.engine.store import LOCAL, Store, StoredFile
-from lakehouse.engine.table_lock import hold
+from lakehouse.lake.deltalake_tables import with_due_checkpoint
+from lakehouse.lake.lake import Lake
+from lakehouse.lake.lease import hold
 from lakehouse.retain.plan.archive import (
     ArchiveFacts,
     ArchivePlan,
@@ -77,6 +74,9 @@ from lakehouse.retain.plan.archive import (
     rows_of,
     typed_in,
 )
+from lakehouse.spark import statements
+from lakehouse.spark.errors import translated
+from lakehouse.store import LOCAL, Store, StoredFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,22 +18,16 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.commits import ARCHIVE_APP_ID, ROWS_MOVED
-from lakehouse.core.delta.snapshot import TableFacts
-from lakehouse.core.errors import Broken, Refused, Transient
-from lakehouse.core.settings import parse_settings
-from lakehouse.engine.declared_tables import declared_tables
-from lakehouse.engine.delta_log import history_since
-from lakehouse.engine.lake import Lake, TableSession, open_lake
-from lakehouse.engine.spark import functions as F  # noqa: N812
-from lakehouse.engine.spark import statements
-from lakehouse.engine.spark.delta_writes import FrameWrite, Transaction, write_frame
-from lakehouse.engine.spark.errors import translated
-from lakehouse.engine.spark.frames import table_at
-from lakehouse.engine.spark.open_session import connect
-from lakehouse.engine.spark.temporary_confs import READ_WHOLE, SHUFFLED_BEFORE_WRITE, session_confs
-from lakehouse.engine.table_lock import hold
+from lakehouse.base.errors import Broken, Refused, Transient
+from lakehouse.base.installation import ROOT
+from lakehouse.base.settings import parse_settings
+from lakehouse.declare.table import Table
+from lakehouse.delta.commits import ARCHIVE_APP_ID, ROWS_MOVED
+from lakehouse.delta.log import history_since
+from lakehouse.delta.snapshot import TableFacts
+from lakehouse.lake.declared_tables import declared_tables
+from lakehouse.lake.lake import Lake, TableSession, open_lake
+from lakehouse.lake.lease import hold
 from lakehouse.retain.plan.archive import (
     Partition,
     RestorePlan,
@@ -50,7 +44,13 @@ from lakehouse.retain.run.archive import (
     read_state,
     settled_state,
 )
-from lakehouse.runtime.checkout import ROOT
+from lakehouse.spark import functions as F  # noqa: N812
+from lakehouse.spark import statements
+from lakehouse.spark.delta_writes import FrameWrite, Transaction, write_frame
+from lakehouse.spark.errors import translated
+from lakehouse.spark.frames import table_at
+from lakehouse.spark.session import connect
+from lakehouse.spark.temporary_confs import READ_WHOLE, SHUFFLED_BEFORE_WRITE, session_confs
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

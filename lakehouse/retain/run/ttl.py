@@ -13,22 +13,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from lakehouse.core.costs.predicted_and_actual import Figure, figures_as_json
-from lakehouse.core.declaration.archive import Ttl
-from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.commits import ROWS_MOVED
-from lakehouse.core.delta.snapshot import Column, Snapshot
-from lakehouse.core.errors import Refused
-from lakehouse.engine.check_clock import check_clock
-from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.verify import verify_left
-from lakehouse.engine.delta_log import history_since
-from lakehouse.engine.delta_log.statistics import each_statistics
-from lakehouse.engine.lake import Lake, TableSession
-from lakehouse.engine.retry_conflicts import retry_conflicts
-from lakehouse.engine.spark import statements, temporary_confs
-from lakehouse.engine.spark.errors import translated
-from lakehouse.engine.table_lock import hold
+from lakehouse.base.clock import now_ms
+from lakehouse.base.errors import Refused
+from lakehouse.base.predicted_and_actual import Figure, figures_as_json
+from lakehouse.compact.verify import verify_left
+from lakehouse.declare.archive import Ttl
+from lakehouse.declare.table import Table
+from lakehouse.delta.commits import ROWS_MOVED
+from lakehouse.delta.log import history_since
+from lakehouse.delta.log.statistics import each_statistics
+from lakehouse.delta.snapshot import Column, Snapshot
+from lakehouse.lake.clock import check_clock
+from lakehouse.lake.lake import Lake, TableSession
+from lakehouse.lake.lease import hold
 from lakehouse.retain.plan.ttl import (
     TimeBounds,
     TtlPlan,
@@ -37,6 +34,9 @@ from lakehouse.retain.plan.ttl import (
     plan_ttl,
     time_column,
 )
+from lakehouse.spark import statements, temporary_confs
+from lakehouse.spark.delta_writes import retry_conflicts
+from lakehouse.spark.errors import translated
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

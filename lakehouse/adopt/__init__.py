@@ -1,0 +1,1 @@
+"""Tables that other programs write, and the upkeep of any Dagster project's tables."""

@@ -1,0 +1,281 @@
+"""Observable assets of tables that other programs write, and the sensor that reads changed logs.
+
+For each table, two small requests show whether the last known commit is unchanged and still the
+newest. If not, the sensor reads the log and reports an observation of the table, without a run and
+without Spark.
+"""
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import dagster as dg
+
+from lakehouse.assets.failures import errors_for_dagster
+from lakehouse.assets.keys import table_key
+from lakehouse.assets.metadata import declared_metadata, health_result, table_metadata
+from lakehouse.base.check_result import CheckResult
+from lakehouse.base.clock import now_ms
+from lakehouse.base.errors import LakehouseError, Transient
+from lakehouse.base.text import count_of
+from lakehouse.compact.table_health import Assessment, assess
+from lakehouse.declare.maintained import is_maintained
+from lakehouse.declare.table import Table
+from lakehouse.delta.snapshot import LogFile
+from lakehouse.lake.find_tables import facts_of, is_table
+from lakehouse.lake.lake import Lake
+from lakehouse.lake.maintained_records import MaintainedRecord
+from lakehouse.materialize.asset import DATA_VERSION, data_version
+from lakehouse.store import TimeBudget
+from lakehouse.watch.check import evaluation_of, judge
+
+# Seconds between two ticks. A tick costs two HEAD requests per table on S3, and nothing on a disk.
+_SECONDS_ON_DISK = 10
+_SECONDS_ON_S3 = 60
+_REQUESTS_AT_ONCE = 16
+# The share of a tick's time in which the sensor finds changed tables. The rest is for reading them.
+_FINDING_SHARE = 0.25
+# The check that all files exist takes a listing, so the checks run at most this often. An
+# unreadable log is also read again after this time.
+_CHECK_AGAIN_MS = 3_600_000
+
+_Event = dg.AssetObservation | dg.AssetCheckEvaluation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CursorEntry:
+    """A table's entry in the sensor's cursor: its last observation.
+
+    `newest` is the log file of its newest version, or `None` if the table could not be read or does
+    not exist yet. `is_made` is false only if it does not exist yet. `checked_ms` is the time at
+    which its checks last ran, or at which the log could not be read.
+    """
+
+    newest: LogFile | None = None
+    is_made: bool = True
+    checked_ms: int = 0
+
+    @property
+    def sentence(self) -> str:
+        if self.newest is not None:
+            return f"version {self.newest.version}"
+        if self.is_made:
+            return "it cannot be read"
+        return "it does not exist yet"
+
+    @property
+    def has_fresh_checks(self) -> bool:
+        """Whether `checked_ms` is within the last hour.
+
+        A `checked_ms` in the future does not count, because then the clock was set back.
+        """
+        return 0 <= now_ms() - self.checked_ms < _CHECK_AGAIN_MS
+
+
+def observed_asset(table: Table, lake: Lake) -> Any:
+    """The observable asset of a table that other programs write.
+
+    A run reads the log, and reports the table's counts and data version.
+    """
+
+    def observe(context: dg.OpExecutionContext) -> dg.ObserveResult:
+        with errors_for_dagster(context):
+            assessed = _assessed(table, lake)
+        # Only a table of `maintain` may not exist yet, and such a table has no observable asset.
+        assert assessed is not None
+        return dg.ObserveResult(
+            metadata=table_metadata(table, assessed),
+            data_version=dg.DataVersion(data_version(assessed.facts)),
+        )
+
+    # The decorator is beta in Dagster 1.13, so its name may change. Dagster is pinned.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        return dg.observable_source_asset(
+            key=table_key(table),
+            group_name=table.layer,
+            description=table.description,
+            metadata=declared_metadata(table, lake),
+            tags={"dagster/kind/deltalake": "", f"dagster/kind/{table.layer}": ""},
+        )(observe)
+
+
+def observation_sensor(
+    tables: Sequence[Table],
+    lake: Lake,
+    *,
+    name: str = "observation_sensor",
+    assets_are_known: bool = True,
+    budget: TimeBudget | None = None,
+) -> dg.SensorDefinition:
+    """Observes the tables whose logs have changed, and runs all checks of each at most hourly.
+
+    With `assets_are_known`, the sensor targets the tables' assets, so that Dagster shows the sensor
+    on their pages. Dagster refuses targets that are not among its assets. If a tick's time runs
+    out, the next tick continues with the remaining tables: the table that was read longest ago
+    comes first, and a table whose storage did not answer comes last.
+    """
+    budget = budget or TimeBudget()
+    bounded = lake.within(budget)
+    maintained = [table for table in tables if is_maintained(table)]
+    record = MaintainedRecord(bounded, maintained, name=name) if maintained else None
+    targets = dg.AssetSelection.assets(*(table_key(table) for table in tables))
+    any_on_s3 = any(lake.on_s3(table.key) for table in tables)
+
+    @dg.sensor(
+        name=name,
+        target=targets if assets_are_known else None,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        minimum_interval_seconds=_SECONDS_ON_S3 if any_on_s3 else _SECONDS_ON_DISK,
+        description="Reads the changed logs of tables that other programs write.",
+    )
+    def tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        budget.begin()
+        entries = _read_cursor(context.cursor)
+        sentences = [] if record is None else _confirm(record)
+        changed, unreachable = _changed(tables, bounded, entries, budget)
+        events, results = _observe_in_turn(changed, bounded, entries, budget)
+        sentences += results
+        for key, error in unreachable.items():
+            entries[key] = entries.pop(key)  # the table comes last in the next tick
+            sentences.append(f"{key}: {error}")
+        text = "; ".join(sentences) or f"nothing new in {count_of(len(tables), 'table')}"
+        cursor = _as_cursor(entries, tables)
+        return dg.SensorResult(asset_events=events, cursor=cursor, skip_reason=text)
+
+    return tick
+
+
+def _confirm(record: MaintainedRecord) -> list[str]:
+    """Confirms that these tables are maintained; returns the message of an error, if any."""
+    try:
+        record.confirm(now_ms())
+    except Transient as error:
+        return [f"the record of the maintained tables could not be confirmed: {error}"]
+    return []
+
+
+def _observe_in_turn(
+    tables: Sequence[Table], lake: Lake, entries: dict[str, _CursorEntry], budget: TimeBudget
+) -> tuple[list[_Event], list[str]]:
+    """Observes tables until the time is up; returns the events to report, and sentences.
+
+    `entries` is ordered by the last read: the entry of each table that is read moves to the end.
+    """
+    events = list[_Event]()
+    sentences = list[str]()
+    for number, table in enumerate(tables):
+        if number and budget.is_late():
+            sentences.append(f"{len(tables) - number} more left for the next tick")
+            break
+        previous = entries.pop(table.key, None)
+        try:
+            entries[table.key], new_events = _observe(table, lake, previous)
+        except Transient as error:
+            entries[table.key] = previous or _CursorEntry()
+            sentences.append(f"{table.key}: {error}")
+            continue
+        events += new_events
+        sentences.append(f"{table.key}: {entries[table.key].sentence}")
+    return events, sentences
+
+
+def _assessed(table: Table, lake: Lake) -> Assessment | None:
+    """The assessment of the table; `None` if the project's asset has not written the table yet."""
+    facts = lake.facts(table.key) if is_maintained(table) else facts_of(lake, table)
+    return facts and assess(lake, table, facts)
+
+
+def _changed(
+    tables: Sequence[Table],
+    lake: Lake,
+    entries: Mapping[str, _CursorEntry],
+    budget: TimeBudget,
+) -> tuple[list[Table], dict[str, Transient]]:
+    """The tables to read now, longest unread first, and errors of unreachable storage by table key.
+
+    A table is read if it was never read, if its newest commit has changed, if it did not exist and
+    now does, or if reading it failed, or found no table, an hour ago or more.
+    """
+    unreachable: dict[str, Transient] = {}
+
+    def is_changed(table: Table) -> bool:
+        previous = entries.get(table.key)
+        if previous is None:
+            return True
+        if previous.newest is None and not previous.has_fresh_checks:
+            return True
+        if budget.is_late(_FINDING_SHARE):
+            return False
+        try:
+            if previous.newest is not None:
+                return lake.has_moved_on(table.key, previous.newest)
+            return not previous.is_made and is_table(lake.store, table.key)
+        except Transient as error:
+            unreachable[table.key] = error
+            return False
+        except LakehouseError:
+            return True  # reading the table reports this error
+
+    ranks = {key: rank for rank, key in enumerate(entries)}
+    ordered = sorted(tables, key=lambda table: ranks.get(table.key, -1))
+    with ThreadPoolExecutor(max_workers=_REQUESTS_AT_ONCE) as pool:
+        answers = [*pool.map(is_changed, ordered)]
+    changed = [table for table, answer in zip(ordered, answers, strict=True) if answer]
+    return changed, unreachable
+
+
+def _observe(
+    table: Table, lake: Lake, previous: _CursorEntry | None
+) -> tuple[_CursorEntry, list[_Event]]:
+    """Observes one table; returns its new cursor entry and the events to report.
+
+    Raises:
+        Transient: storage does not answer.
+    """
+    now = now_ms()
+    checked_ms = None  # all checks run, unless they ran within the last hour
+    if previous is not None and previous.newest is not None and previous.has_fresh_checks:
+        checked_ms = previous.checked_ms
+    try:
+        assessed = _assessed(table, lake)
+    except Transient:
+        raise
+    except LakehouseError as error:
+        unreadable = CheckResult(name="readable", ok=False, sentence=str(error), is_error=True)
+        return _CursorEntry(checked_ms=now), [evaluation_of(table, unreadable)]
+    if assessed is None:
+        return _CursorEntry(checked_ms=now, is_made=False), []
+    tags = {DATA_VERSION: data_version(assessed.facts)}
+    observation = dg.AssetObservation(
+        table_key(table), metadata=table_metadata(table, assessed), tags=tags
+    )
+    results = list[CheckResult]()
+    if checked_ms is None:
+        checked_ms = now
+        results += judge(table, lake, assessed)
+    elif is_maintained(table):  # its page shows checks, but not our observations
+        results.append(health_result(table, assessed))
+    entry = _CursorEntry(newest=assessed.facts.newest, checked_ms=checked_ms)
+    return entry, [observation, *(evaluation_of(table, result) for result in results)]
+
+
+def _read_cursor(cursor: str | None) -> dict[str, _CursorEntry]:
+    """The cursor's entries by table key. An unreadable cursor has none, so every log is read."""
+    entries = dict[str, _CursorEntry]()
+    try:
+        for key, entry in json.loads(cursor or "{}").items():
+            newest = entry["newest"] and LogFile(**entry["newest"])
+            entries[key] = _CursorEntry(**{**entry, "newest": newest})
+    except (ValueError, TypeError, AttributeError, KeyError):
+        return {}
+    return entries
+
+
+def _as_cursor(entries: Mapping[str, _CursorEntry], tables: Sequence[Table]) -> str:
+    """The next cursor, without tables that the sensor no longer observes."""
+    keys = {table.key for table in tables}
+    return json.dumps({key: asdict(each) for key, each in entries.items() if key in keys})

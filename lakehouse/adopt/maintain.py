@@ -1,0 +1,307 @@
+"""Upkeep for the Delta tables of any Dagster project: compaction, vacuum, checks and sensors.
+
+`maintain` is a function, and `MaintainedTables` a component for Dagster's `dg` that declares the
+same in YAML. The project's own code still writes its assets, and is not changed. State is kept
+below the folder `base`, in `.lakehouse/`, or at the addresses in the LAKEHOUSE_ settings.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from lakehouse.adopt.asset import observation_sensor
+from lakehouse.assets.keys import archive_key, report_key, tiers_key, ttl_key, vacuum_key
+from lakehouse.assets.resources import lake_of, lake_resources, spark_resource
+from lakehouse.assets.upkeep import NIGHTLY_CRON
+from lakehouse.base.errors import Refused
+from lakehouse.base.gone import GONE, refuses_gone
+from lakehouse.base.settings import Settings, parse_settings
+from lakehouse.compact.asset import compaction_asset
+from lakehouse.compact.sensor import compaction_schedules, compaction_sensor
+from lakehouse.declare.adopted import Adopted, Orphans, key_of, parse_address
+from lakehouse.declare.archive import Archive, Ttl
+from lakehouse.declare.compaction import Compaction
+from lakehouse.declare.knobs import declared_as
+from lakehouse.declare.maintained import Upkeep, maintained_table, with_project_defaults
+from lakehouse.declare.table import Table
+from lakehouse.declare.vacuum import Vacuum
+from lakehouse.lake.declared_tables import checked, other_adopted
+from lakehouse.lake.lake import Lake
+from lakehouse.materialize.asset import automation_sensor
+from lakehouse.report.asset import report_asset
+from lakehouse.retain.asset import archive_asset, ttl_asset
+from lakehouse.retain.tiers_asset import tiers_asset
+from lakehouse.vacuum.asset import vacuum_asset
+from lakehouse.watch.check import health_check
+
+_URI_KEYS = ("dagster/uri", "uri")
+# How addresses of Delta tables begin. Source: Delta Lake 4.4.0, docs, "Storage configuration"
+_STORAGE_PREFIXES = ("s3", "file:", "gs:", "abfs", "wasb", "adl:", "hdfs:", "dbfs:", "oci:", "cos")
+# Not `spark`, because the project's own resource may have that name.
+_SPARK = "lakehouse_spark"
+# All calls share one resource: the assets of one job may not have two resources with the same name.
+_spark = cache(spark_resource)
+# The tables of all calls, by the root of their lake. A vacuum keeps each file that any of these
+# tables reads, even if the file is in another table's folder.
+_TABLES: dict[str, dict[str, Table]] = {}
+
+
+@refuses_gone
+def maintain(
+    tables: Mapping[str, str] | Iterable[Any],
+    *,
+    name: str = "maintenance",
+    layer: str = "silver",
+    orphans: Orphans = "keep",
+    compaction: Compaction | None = None,
+    vacuum: Vacuum | None = None,
+    archive: Archive | None = None,
+    ttl: Ttl | None = None,
+    vacuum_cron: str = NIGHTLY_CRON,
+    base: str | Path | None = None,
+) -> dg.Definitions:
+    """The definitions for the upkeep of a project's Delta tables. Merge them into your own.
+
+    `tables` are assets, or a mapping of asset keys (`sales/orders`) to the addresses of their
+    tables. Assets without `dagster/uri` or `uri` in their metadata are ignored. The layer's
+    defaults apply to all fields that `compaction` does not set. docs/adopt.md explains
+    `orphans`. `archive` and `ttl` apply to each table. Sensor names begin with `name`, so that
+    a project can call this function several times, each time with another name. Relative addresses
+    are resolved against `base` (default: the working folder).
+
+    Raises:
+        Refused: no asset has an address, an address is invalid, two assets have the same table or
+            key, a setting is not accepted, or archived rows would move from S3 to a disk.
+    """
+    folder = Path(base or Path.cwd()).resolve()
+    settings = parse_settings(with_project_defaults(os.environ), base=folder)
+    written = [*_written_tables(tables)]
+    if not written:
+        raise Refused(
+            f"maintain: no asset has {' or '.join(_URI_KEYS)} in its metadata. Either use assets "
+            f"that have an address there, or use {{asset key: address}}"
+        )
+    upkeep = Upkeep(
+        compaction=compaction or Compaction(),
+        vacuum=vacuum or Vacuum(),
+        archive=archive,
+        ttl=ttl,
+    )
+    adopted = [_adopted_table(each, orphans=orphans, base=str(folder)) for each in written]
+    maintained = _maintained_by_key(adopted, upkeep, layer=layer)
+    lake_tables = _TABLES.setdefault(settings.root, {})
+    lake_tables.update(checked({**lake_tables, **maintained}, settings))
+    return _definitions(
+        [*maintained.values()],
+        settings,
+        name=name,
+        vacuum_cron=vacuum_cron,
+        assets_are_known=not isinstance(tables, Mapping),
+    )
+
+
+def _definitions(
+    tables: Sequence[Table],
+    settings: Settings,
+    *,
+    name: str,
+    vacuum_cron: str,
+    assets_are_known: bool,
+) -> dg.Definitions:
+    resources = lake_resources(settings)
+    lake = lake_of(settings, resources, tables)
+
+    def load_lake() -> tuple[Lake, Sequence[Table]]:
+        lake_tables = [*_TABLES[settings.root].values()]
+        lake_tables += other_adopted(lake_tables, settings)
+        return lake_of(settings, resources, lake_tables), lake_tables
+
+    vacuums = [vacuum_key(table) for table in tables]
+    archived = [table for table in tables if table.archive is not None]
+    expiring = [table for table in tables if table.ttl is not None]
+    tiered = [table for table in tables if table.vacuum.tiers and lake.on_s3(table.key)]
+    daily = [
+        *vacuums,
+        *map(archive_key, archived),
+        *map(ttl_key, expiring),
+        *map(tiers_key, tiered),
+    ]
+    assets = [
+        *(compaction_asset(table, lake, resource=_SPARK) for table in tables),
+        *(
+            vacuum_asset(table, lake, load_lake, cron=vacuum_cron, resource=_SPARK)
+            for table in tables
+        ),
+        *(archive_asset(table, lake, tables, resource=_SPARK) for table in archived),
+        *(ttl_asset(table, lake, resource=_SPARK) for table in expiring),
+        *(tiers_asset(table, load_lake) for table in tiered),
+        report_asset(load_lake, name=name),
+    ]
+    return dg.Definitions(
+        assets=dg.with_resources(assets, {_SPARK: _spark(settings)}),
+        asset_checks=[health_check(table, lake) for table in tables],
+        sensors=[
+            observation_sensor(
+                tables, lake, name=f"{name}_observation", assets_are_known=assets_are_known
+            ),
+            compaction_sensor(tables, lake, name=f"{name}_compaction", report=report_key(name)),
+            automation_sensor([*daily, report_key(name)], name=f"{name}_vacuum"),
+        ],
+        schedules=compaction_schedules(tables, lake),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WrittenTable:
+    """A table of the project, and the asset that writes the table.
+
+    `pool` is the pool of the asset, so that the asset and its upkeep run one at a time. It is empty
+    if the asset has none, or if only its key is known.
+    """
+
+    asset_key: dg.AssetKey
+    uri: str
+    pool: str = ""
+
+
+def _written_tables(tables: Mapping[str, str] | Iterable[Any]) -> Iterable[_WrittenTable]:
+    """The tables of a mapping, or of the assets that have an address in their metadata.
+
+    Raises:
+        Refused: an item is not an asset.
+    """
+    if isinstance(tables, Mapping):
+        for key, uri in tables.items():
+            yield _WrittenTable(asset_key=dg.AssetKey.from_user_string(key), uri=uri)
+        return
+    for asset in tables:
+        specs = [asset]
+        pool = ""
+        if isinstance(asset, dg.AssetsDefinition):
+            specs = asset.specs
+            if asset.is_executable:
+                pool = getattr(asset.node_def, "pool", None) or ""
+        elif not isinstance(asset, dg.AssetSpec | dg.SourceAsset):
+            raise Refused(
+                f"maintain: {asset!r} is not an asset. Use assets, or a mapping of asset keys to "
+                "addresses"
+            )
+        for spec in specs:
+            uri = _uri_in(spec.metadata)
+            if uri is not None:
+                yield _WrittenTable(asset_key=spec.key, uri=uri, pool=pool)
+
+
+def _adopted_table(table: _WrittenTable, *, orphans: Orphans, base: str) -> Adopted:
+    """The declaration of a table's address.
+
+    A relative address is resolved against the folder `base`.
+    """
+    try:
+        address = parse_address(table.uri, base=base)
+    except Refused as refused:
+        raise Refused(
+            f"maintain: asset {table.asset_key.to_user_string()}: {refused}. If its table is "
+            "stored elsewhere, leave this asset out of the call"
+        ) from None
+    return Adopted(
+        uri=address,
+        orphans=orphans,
+        asset_key=tuple(table.asset_key.path),
+        pool=table.pool,
+    )
+
+
+def _maintained_by_key(
+    adopted: Sequence[Adopted], upkeep: Upkeep, *, layer: str
+) -> dict[str, Table]:
+    """The tables' declarations by key, which is the layer and the asset's key (`_` for `/`).
+
+    Raises:
+        Refused: two assets have the same key.
+    """
+    tables = dict[str, Table]()
+    assets = dict[str, str]()
+    for each in adopted:
+        asset = "/".join(each.asset_key)
+        key = key_of(f"/{layer}/{'_'.join(each.asset_key)}", ())
+        if key in tables:
+            raise Refused(
+                f"maintain: assets {assets[key]} and {asset} would both be the table {key}. Pass "
+                "one of them to a separate call, with another layer"
+            )
+        tables[key] = maintained_table(key, each, upkeep)
+        assets[key] = asset
+    return tables
+
+
+def _uri_in(metadata: Mapping[str, Any]) -> str | None:
+    """The address of a Delta table in an asset's metadata, or `None`.
+
+    Addresses of warehouses and web pages are ignored. An address in a storage that Delta supports
+    and this program does not is returned, so that the caller refuses it.
+    """
+    for name in _URI_KEYS:
+        value = metadata.get(name)
+        if isinstance(value, dg.MetadataValue):
+            value = value.value
+        if not isinstance(value, str | Path):
+            continue
+        address = str(value)
+        if "://" not in address or address.startswith(_STORAGE_PREFIXES):
+            return address
+    return None
+
+
+class MaintainedTablesScaffolder(dg.Scaffolder[Any]):
+    """Writes a `defs.yaml` with an example table for the user to replace."""
+
+    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
+        """Writes the file for a new component."""
+        dg.scaffold_component(
+            request,
+            {"tables": {"sales/orders": "s3://warehouse/sales/orders"}},
+        )
+
+
+@dg.scaffold_with(MaintainedTablesScaffolder)
+class MaintainedTables(dg.Component, dg.Model, dg.Resolvable):
+    """Compaction, vacuum, checks and sensors for Delta tables that other assets write.
+
+    `tables` maps asset keys to addresses. Relative addresses are resolved against the project's
+    root. `engine`, `min_small_files` and `target_file_bytes` are knobs of `Compaction`; for the
+    last two, 0 stands for the default. `archive` and `ttl` map the knobs of `Archive` and `Ttl` to
+    their values. The other fields are parameters of `lakehouse.maintain`.
+    """
+
+    tables: dict[str, str]
+    name: str = "maintenance"
+    layer: str = "silver"
+    orphans: str = "keep"
+    writers: str | None = None
+    min_small_files: int = 0
+    target_file_bytes: int = 0
+    engine: str = "auto"
+    archive: dict[str, str | int] | None = None
+    ttl: dict[str, str | int] | None = None
+    vacuum_cron: str = NIGHTLY_CRON
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """The definitions of the tables' upkeep."""
+        if self.writers is not None:
+            raise Refused(f"MaintainedTables: writers is gone. {GONE['MaintainedTables.writers']}")
+        knobs = self.model_dump(include={"min_small_files", "target_file_bytes", "engine"})
+        options = self.model_dump(include={"name", "layer", "orphans", "vacuum_cron"})
+        return maintain(
+            self.tables,
+            compaction=Compaction(**knobs),
+            archive=None if self.archive is None else declared_as(Archive, self.archive),
+            ttl=None if self.ttl is None else declared_as(Ttl, self.ttl),
+            base=context.project_root,
+            **options,
+        )

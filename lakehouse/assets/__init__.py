@@ -1,0 +1,1 @@
+"""What all Dagster assets share: keys, metadata, resources, runs and the instance."""

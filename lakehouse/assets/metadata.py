@@ -1,0 +1,255 @@
+"""Tables, and what runs did, as Dagster metadata. Only this module defines the keys.
+
+The keys of numbers never change, so that Dagster can plot the numbers over time. Where Dagster
+defines a key, that key is used. No value contains credentials, because every user of Dagster sees
+the metadata.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from itertools import islice
+from typing import Any, NewType, cast
+
+import dagster as dg
+
+from lakehouse.assets.dagster_records import COMMITTED, NewestFacts
+from lakehouse.assets.keys import compaction_key, vacuum_key
+from lakehouse.base.check_result import CheckResult
+from lakehouse.base.clock import now_ms
+from lakehouse.base.predicted_and_actual import FIGURE_HEADS, Figure
+from lakehouse.base.text import printable
+from lakehouse.compact.plan.circuit_breaker import Rewrites
+from lakehouse.compact.plan.compaction import plan_once_cold
+from lakehouse.compact.plan.decision import OnceCold, TableState, state_of
+from lakehouse.compact.plan.outcome import CompactionOutcome
+from lakehouse.compact.table_health import Assessment, last_compaction_ms
+from lakehouse.declare.compaction import policy_for
+from lakehouse.declare.table import Table
+from lakehouse.delta.snapshot import Snapshot
+from lakehouse.lake.lake import Lake
+from lakehouse.land.plan.batches import ingest_app_id
+from lakehouse.land.plan.outcome import WriteOutcome
+
+# Text that is already Markdown; `markdown_text` converts any other text.
+Markdown = NewType("Markdown", str)
+
+# Characters that begin inline markup: code, emphasis, links, images, tags, entities, cells and
+# escapes. Source: CommonMark 0.31, "Backslash escapes" and "Inlines"; GitHub Flavored Markdown,
+# "Tables" and "Strikethrough".
+_MARKUP = re.compile(r"[\\`*_\[\]<>&|~]")
+
+
+def markdown_text(text: str) -> Markdown:
+    """Markdown that shows exactly this text within a line."""
+    return Markdown(_MARKUP.sub(r"\\\g<0>", printable(text)))
+
+
+def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Markdown:
+    """A table whose cells show exactly these texts."""
+    cells = [[*map(markdown_text, row)] for row in (heads, *rows)]
+    lines = [cells[0], ["---"] * len(heads), *cells[1:]]
+    return Markdown("\n".join(f"| {' | '.join(line)} |" for line in lines))
+
+
+def markdown_value(*parts: Markdown) -> dg.MarkdownMetadataValue:
+    """The parts, a paragraph each, as metadata."""
+    return dg.MetadataValue.md("\n\n".join(parts))
+
+
+Metadata = dict[str, Any]
+
+# Numbers that Dagster plots: fields of `Health`.
+_HEALTH_NUMBERS = (
+    "file_count",
+    "small_file_count",
+    "mergeable_file_count",
+    "size_bytes",
+    "average_file_bytes",
+    "tombstone_count",
+    "tombstone_bytes",
+)
+# At most this many entries of a part of a document are recorded.
+_ENTRIES = 1_000
+# Fields of `TableState` that are not recorded, because the sensor gets them from elsewhere.
+_NOT_RECORDED = ("table", "prices", "on_s3")
+
+
+def declared_metadata(table: Table, lake: Lake) -> Metadata:
+    """The metadata that follows from the declaration: the table's address, name and policy."""
+    policy = policy_for(table.layer, table.compaction)
+    knobs = dict[str, int | float | str]()
+    for field in fields(policy):
+        value = getattr(policy, field.name)
+        knobs[field.name] = value if isinstance(value, int | float | str) else repr(value)
+    return {
+        "dagster/uri": lake.table_uri(table.key),
+        "dagster/table_name": f"{table.layer}.{table.name}",
+        "dagster/storage_kind": "deltalake",
+        "lakehouse/policy": dg.MetadataValue.json(knobs),
+    }
+
+
+def table_metadata(table: Table, assessed: Assessment) -> Metadata:
+    """The metadata of a table at one version, for materializations and observations.
+
+    Old events are deleted (`maintenance/records`), so each event repeats the time of the last
+    compaction.
+    """
+    facts = assessed.facts
+    snapshot = facts.snapshot
+    health = assessed.health
+    once_cold = plan_once_cold(table, snapshot, facts.history, now_ms=now_ms())
+    state = state_of(snapshot, health.plan, once_cold)
+    compacted_ms = last_compaction_ms(facts.history, assessed.failures)
+    state = replace(state, last_compaction_ms=compacted_ms, health_score=health.score)
+    parts = [
+        [part.name, str(part.weight), f"{part.value:.2f}", part.sentence] for part in health.parts
+    ]
+    metadata: Metadata = {
+        "lakehouse/health": health.sentence,
+        "lakehouse/plan": health.plan.sentence,
+        "lakehouse/version": snapshot.version,
+        **{f"lakehouse/{name}": getattr(health, name) for name in _HEALTH_NUMBERS},
+        "lakehouse/log_commits": health.log.commit_count,
+        "lakehouse/log_bytes": health.log.commit_bytes,
+        "lakehouse/health_score": health.score,
+        "lakehouse/state": state_metadata(state, assessed.rewrites),
+        "dagster/uri": snapshot.uri,
+        "dagster/column_schema": _column_schema(table, snapshot),
+        "lakehouse/health_parts": markdown_value(
+            markdown_table(["part", "weight", "value", "why"], parts)
+        ),
+    }
+    if compacted_ms is not None:
+        metadata["lakehouse/last_compaction"] = dg.MetadataValue.timestamp(compacted_ms / 1000)
+    if health.row_count is not None:
+        metadata["dagster/row_count"] = health.row_count
+    if table.source:
+        # The last batch in the table. The landing sensor compares the ledger with it.
+        last_batch = snapshot.transactions.get(ingest_app_id(table.key), 0)
+        metadata["lakehouse/landed_batch"] = last_batch
+    return metadata
+
+
+def health_result(table: Table, assessed: Assessment) -> CheckResult:
+    """The table's health, files and next compaction, as a check that never fails."""
+    health = assessed.health
+    numbers = {name: getattr(health, name) for name in _HEALTH_NUMBERS}
+    return CheckResult(
+        name="health",
+        ok=True,
+        sentence=health.sentence,
+        numbers={"score": health.score, **numbers},
+        details={
+            "next_compaction": health.plan.sentence,
+            "compaction": dg.MetadataValue.asset(compaction_key(table)),
+            "vacuum": dg.MetadataValue.asset(vacuum_key(table)),
+        },
+    )
+
+
+def state_metadata(state: TableState, rewrites: Rewrites) -> dg.MetadataValue:
+    """The state by which the compaction sensor decides. `sensed_state` reads this value."""
+    recorded = {name: value for name, value in asdict(state).items() if name not in _NOT_RECORDED}
+    return dg.MetadataValue.json(recorded | {"rewrites": asdict(rewrites)})
+
+
+def sensed_state(table: str, facts: NewestFacts | None) -> tuple[TableState, Rewrites]:
+    """The state and the pointless rewrites that a table's newest event records.
+
+    Without an event, the state is unknown and the rewrites are 0.
+    """
+    recorded: dict[str, Any] = {} if facts is None else facts.values.get("lakehouse/state", {})
+    values: dict[str, Any] = {
+        each.name: recorded.get(each.name)
+        for each in fields(TableState)
+        if each.name not in _NOT_RECORDED
+    }
+    once_cold = values["once_cold"]
+    if once_cold is not None:
+        recorded_once_cold = {each.name: once_cold.get(each.name) for each in fields(OnceCold)}
+        values["once_cold"] = OnceCold(**recorded_once_cold)
+    rewrites = recorded.get("rewrites", {})
+    counts = {each.name: rewrites.get(each.name, 0) for each in fields(Rewrites)}
+    return TableState(table=table, **values), Rewrites(**counts)
+
+
+def _column_schema(table: Table, snapshot: Snapshot) -> dg.TableSchema:
+    """The columns for Dagster's Columns page.
+
+    A column's comment in the log takes precedence over its declared description.
+    """
+    declared = table.column_descriptions
+    columns = [
+        dg.TableColumn(
+            each.name,
+            each.type,
+            each.comment or declared.get(each.name),
+            dg.TableColumnConstraints(nullable=each.nullable),
+        )
+        for each in snapshot.columns
+    ]
+    return dg.TableSchema(columns=columns)
+
+
+def operation_metadata(operation: str, outcome: Any) -> Metadata:
+    """The outcome of an upkeep operation: its plan's sentence, its figures, and its document.
+
+    Parts of the document with more than 1,000 entries are cut, and so many files in bins are
+    omitted. Unknown figures are omitted, because
+    a plot that showed them as zero would mislead.
+    """
+    document: dict[str, Any] = outcome.as_json()
+    if sum(map(len, document.get("bins", ()))) > _ENTRIES:
+        document["bins"] = []
+    for name, value in document.items():
+        if isinstance(value, Mapping):
+            document[name] = dict(islice(cast("Mapping[str, Any]", value).items(), _ENTRIES))
+        elif isinstance(value, list):
+            document[name] = value[:_ENTRIES]
+    sentences = [*document.get("notes", ()), *document.get("sentences", ())]
+    figures: Sequence[Figure] = outcome.figures
+    metadata = {
+        "lakehouse/outcome": outcome.plan.sentence,
+        "lakehouse/notes": "\n".join(sentences) or None,
+        "lakehouse/reason": outcome.plan.reason.name,
+        **{f"lakehouse/predicted_{each.name}": each.predicted for each in figures},
+        **{f"lakehouse/actual_{each.name}": each.actual for each in figures},
+        "lakehouse/account": markdown_value(
+            markdown_table(FIGURE_HEADS, [each.cells for each in figures])
+        ),
+        f"lakehouse/{operation}": dg.MetadataValue.json(document),
+    }
+    return {name: value for name, value in metadata.items() if value is not None}
+
+
+def compaction_metadata(outcome: CompactionOutcome) -> Metadata:
+    """As `operation_metadata`, with the time of the commit, by which the sensor decides."""
+    metadata = operation_metadata("compaction", outcome)
+    if outcome.version_after is None and outcome.sentences:
+        metadata["lakehouse/outcome"] = " ".join(outcome.sentences)  # why nothing was merged
+    if outcome.entry is not None:
+        seconds = outcome.entry.compaction.committed_ms / 1000
+        metadata[COMMITTED] = dg.MetadataValue.timestamp(seconds)
+    return metadata
+
+
+def write_metadata(outcome: WriteOutcome) -> Metadata:
+    """The outcome of one run that writes a table."""
+    if_any = {
+        "lakehouse/rows_superseded": outcome.rows_superseded,
+        "lakehouse/rows_rescued": outcome.rows_rescued,
+        "lakehouse/columns_added": ", ".join(outcome.columns_added),
+    }
+    since = outcome.code_changed_since
+    return {
+        "lakehouse/outcome": outcome.sentence,
+        **({} if since is None else {"lakehouse/code_changed_since_version": since}),
+        "lakehouse/rows_written": outcome.rows_written,
+        "lakehouse/rows_quarantined": outcome.rows_quarantined,
+        **{name: value for name, value in if_any.items() if value},
+        "lakehouse/files_read": outcome.files_read,
+        "lakehouse/seconds": round(outcome.seconds, 3),
+        "lakehouse/files_set_aside": len(outcome.set_aside),
+    }

@@ -1,0 +1,138 @@
+"""Records in tags which process executes a run, and closes runs whose process is gone.
+
+Dagster's code server reports the death of a run's process. If the server was killed as well, the
+run would hold pool slots and block the sensors until its time limit (`run_monitoring`).
+
+`python -m lakehouse.assets.runs FOLDER` closes such runs in the Dagster instance of that
+folder; use it before Dagster starts there. With `--launched`, it closes all runs that Dagster
+launched; use it before the only code location that executes them starts.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+
+import dagster as dg
+from dagster import DagsterRunStatus, RunsFilter
+from dagster._core.storage.runs import SqliteRunStorage  # not public
+
+from lakehouse.base.processes import Process, identify, process_space
+
+# Dagster's UI hides tags with this prefix. Source: dagster 1.13, dagster/_core/storage/tags.py,
+# HIDDEN_TAG_PREFIX
+_HIDDEN = ".dagster/lakehouse_"
+# The states of runs that may have a process. Queued runs have none: the next daemon starts them.
+_EXECUTED = [
+    DagsterRunStatus.NOT_STARTED,
+    DagsterRunStatus.STARTING,
+    DagsterRunStatus.STARTED,
+    DagsterRunStatus.CANCELING,
+]
+
+
+def machine_tag(name: str) -> str:
+    """The name of a tag that Dagster's UI hides."""
+    return _HIDDEN + name
+
+
+def read_tag(tags: Mapping[str, str], name: str) -> str | None:
+    """The text of a run's tag under `machine_tag`, if it has one."""
+    return tags.get(machine_tag(name))
+
+
+def process_tag(run_id: str) -> dict[str, str]:
+    """The tags that record that this process executes the run, as far as the system identifies it.
+
+    Their values include the run's id, because Dagster copies tags to re-executed runs.
+    """
+    process = identify(os.getpid())
+    space = process_space()
+    tags = dict[str, str]()
+    if process is not None:
+        tags[machine_tag("process")] = f"{run_id} {process.pid} {process.born}"
+    if space is not None:
+        tags[machine_tag("process_space")] = f"{run_id} {space}"
+    return tags
+
+
+def repeated_by_person(tags: Mapping[str, str]) -> bool:
+    """Whether this run is a person's re-execution. Dagster's own retries have a retry number."""
+    return "dagster/parent_run_id" in tags and "dagster/retry_number" not in tags
+
+
+def asked_by_person(tags: Mapping[str, str]) -> bool:
+    """Whether a person started the run, rather than a sensor or a schedule."""
+    if repeated_by_person(tags):
+        return True
+    return not tags.keys() & {"dagster/sensor_name", "dagster/schedule_name"}
+
+
+def recorded_process(run: dg.DagsterRun) -> Process | None:
+    """The process that the run's tags record, alive or not; `None` if they record none."""
+    run_id, _, rest = (read_tag(run.tags, "process") or "").partition(" ")
+    pid, _, born = rest.partition(" ")
+    return Process(pid=int(pid), born=born) if run_id == run.run_id else None
+
+
+def close_dead_runs(instance: dg.DagsterInstance, *, dagster_is_down: bool) -> list[str]:
+    """Ends the runs whose process is gone, frees their pool slots, and returns their ids.
+
+    A run without a recorded process counts as dead only with `dagster_is_down`, because a running
+    Dagster may be starting it. Several machines may share records in a database; in this case, only
+    runs whose process ran on this machine are ended.
+    """
+    is_shared = not isinstance(instance.run_storage, SqliteRunStorage)
+
+    def is_dead(run: dg.DagsterRun, process: Process | None) -> bool:
+        if is_shared and not was_here(run):
+            return False
+        return dagster_is_down if process is None else not process.is_alive
+
+    return _close(instance, is_dead)
+
+
+def close_launched_runs(instance: dg.DagsterInstance) -> list[str]:
+    """Ends the runs that Dagster launched, frees their pool slots, and returns their ids.
+
+    Call this function before the only code location that executes these runs starts, when none of
+    their processes can be alive. Runs that a command of this program executes itself are kept.
+    """
+    return _close(instance, lambda run, _: read_tag(run.tags, "once") is None)
+
+
+def was_here(run: dg.DagsterRun) -> bool:
+    """Whether the pid of the run's process is valid here: same boot, pid namespace and user."""
+    space = process_space()
+    return space is not None and read_tag(run.tags, "process_space") == f"{run.run_id} {space}"
+
+
+def _close(
+    instance: dg.DagsterInstance, is_dead: Callable[[dg.DagsterRun, Process | None], bool]
+) -> list[str]:
+    closed: list[str] = []
+    for run in instance.get_runs(RunsFilter(statuses=_EXECUTED)):
+        process = recorded_process(run)
+        if not is_dead(run, process):
+            continue
+        reason = "no process had begun to execute it"
+        if process is not None:
+            reason = f"process {process.pid}, which executed the run, is gone"
+        if run.status is DagsterRunStatus.CANCELING:
+            instance.report_run_canceled(run, f"{reason}; the run was being canceled")
+        else:
+            instance.report_run_failed(
+                run, f"{reason}; the run's commits are kept, and the next run does the rest"
+            )
+        instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+        closed.append(run.run_id)
+    return closed
+
+
+if __name__ == "__main__":
+    with dg.DagsterInstance.from_config(sys.argv[1]) as instance:
+        if "--launched" in sys.argv:
+            closed_ids = close_launched_runs(instance)
+        else:
+            closed_ids = close_dead_runs(instance, dagster_is_down=True)
+        for closed_id in closed_ids:
+            print(f"run {closed_id[:8]} was closed, because no process executes it", flush=True)

@@ -1,0 +1,49 @@
+"""What the assets of all upkeep operations share, and when upkeep runs by the clock.
+
+Times are cron expressions in UTC. Those of scheduled compactions are declared per table
+(`Scheduled.cron`).
+"""
+
+from typing import Any
+
+import dagster as dg
+
+from lakehouse.assets.keys import pool_of, table_key, upkeep_key
+from lakehouse.declare.table import Table
+
+# The inventory of a lake runs at this time and, by default, so do the vacuums of `maintain`, which
+# has no inventory. Usually, nightly loads are over, and the loads of the day have not begun.
+NIGHTLY_CRON = "0 5 * * *"
+# `maintenance/records` deletes Dagster's old records, which grow by about 2 GB a day.
+RECORDS_CRON = "0 * * * *"
+# The report is written an hour after the inventory. By then, the vacuums that the inventory
+# requests are usually over.
+REPORT_CRON = "0 6 * * *"
+# Expired rows are deleted before the inventory and the vacuums run.
+TTL_CRON = "30 4 * * *"
+# Old partitions move to the archive before the TTL runs, so that no row expires instead of moving.
+ARCHIVE_CRON = "0 4 * * *"
+
+
+def upkeep_options(operation: str, table: Table, *, resource: str = "spark") -> dict[str, Any]:
+    """The options of the asset of an operation on a table. `resource` opens its Spark session.
+
+    The asset depends on no other asset. Otherwise, Dagster would show "Unsynced" after each write,
+    although there may be nothing to do. Its metadata names the table instead.
+    """
+    return {
+        "key": upkeep_key(operation, table),
+        "metadata": {"lakehouse/table": dg.MetadataValue.asset(table_key(table))},
+        "op_tags": {"dagster/priority": "-1"},  # after the writes of the same run
+        "group_name": operation,
+        "kinds": {"deltalake", "pyspark"},
+        "pool": pool_of(table),
+        "output_required": False,
+        "required_resource_keys": {resource},
+    }
+
+
+def by_clock(cron: str) -> dg.AutomationCondition[Any]:
+    """Requests a run at these times, unless one is in progress."""
+    condition = dg.AutomationCondition
+    return condition.cron_tick_passed(cron) & ~condition.in_progress()

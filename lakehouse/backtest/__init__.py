@@ -1,0 +1,1 @@
+"""What another compaction policy would have done."""

@@ -1,0 +1,1 @@
+"""What every room uses: errors, reasons, text, units, settings, the clock and processes."""

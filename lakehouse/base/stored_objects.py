@@ -1,0 +1,187 @@
+"""The types of an inventory: objects in storage, and their relation to a table."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from lakehouse.base.units import DAY_MS, HOUR_MS
+
+# Amazon S3 opened in March 2006, so an earlier time must be in another unit.
+_FIRST_MS = 1_141_171_200_000
+
+# The configuration of our own scans. All others are configurations of reports by AWS.
+SCAN = "lakehouse-scan"
+# A listing may lack files that were written in this period before its own time. For our own, it is
+# a minute, because clocks differ and some stores round times down. For reports by AWS, it is an
+# hour, because they are eventually consistent.
+SETTLED_MS = 60_000
+_SETTLED_AT_AWS_MS = 3_600_000
+# The age limit of an inventory for a vacuum, and the age up to which our daily scan is fresh: a
+# day, and two hours for listing and queueing.
+MAX_AGE_HOURS = 26.0
+# Objects in these storage classes must be restored before they can be read.
+# Source: Amazon S3 API reference, GetObject, InvalidObjectState.
+MUST_BE_RESTORED = frozenset({"GLACIER", "DEEP_ARCHIVE"})
+# The maximum number of keys in one page of a listing.
+# Source: Amazon S3 API reference, ListObjectsV2.
+PAGE_KEYS = 1_000
+# The end of the name of a folder marker that EMR or older Hadoop writes.
+FOLDER_SUFFIX = "_$folder$"
+# The temporary name of a file while a disk store writes it; a killed write leaves it behind.
+UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.lakehouse-put")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredObject:
+    """One row of an inventory: an object, or one version of an object.
+
+    Fields that a report lacks are `None`. `key` is decoded. `modified_ms` is `None` if the
+    recorded time is implausible. `is_dir`: the object only marks a folder. `archive_tier` is the
+    access tier of S3 Intelligent-Tiering. `is_latest` and `is_delete_marker` are `None` in a report
+    that shows only current versions. No inventory shows unfinished uploads.
+    """
+
+    bucket: str
+    key: str
+    size_bytes: int
+    modified_ms: int | None
+    is_dir: bool = False
+    storage_class: str | None = None
+    archive_tier: str | None = None
+    is_latest: bool | None = None
+    is_delete_marker: bool | None = None
+    version_id: str | None = None
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether a read incurs a retrieval fee, or moves the object to a more expensive tier."""
+        is_warm_tier = self.archive_tier == "FREQUENT"
+        return self.storage_class not in (None, "STANDARD", "EXPRESS_ONEZONE") and not is_warm_tier
+
+    @property
+    def is_archived(self) -> bool:
+        """Whether the object must be restored before it can be read.
+
+        Source: Amazon S3 user guide, "S3 Intelligent-Tiering access tiers": true for all archive
+        tiers except the instant access tier.
+        """
+        tier = self.archive_tier or ""
+        is_in_tier = tier.startswith(("ARCHIVE", "DEEP_ARCHIVE")) and "INSTANT" not in tier
+        return self.storage_class in MUST_BE_RESTORED or is_in_tier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """A complete inventory in the inventory table: a scan of ours, or a report of AWS.
+
+    `name` is `<configuration>/<stamp>`. `created_ms` is the time at which the listing began.
+    Objects that were written later may be missing. `files` are names in the store.
+    """
+
+    name: str
+    created_ms: int
+    object_count: int
+    size_bytes: int
+    files: tuple[str, ...] = ()
+
+    @property
+    def configuration(self) -> str:
+        """`SCAN`, or the inventory configuration at AWS."""
+        return self.name.partition("/")[0]
+
+    @property
+    def settled_ms(self) -> int:
+        """The inventory contains every stored file that was written before this time."""
+        is_scan = self.configuration == SCAN
+        return self.created_ms - (SETTLED_MS if is_scan else _SETTLED_AT_AWS_MS)
+
+    def age_hours(self, now_ms: int) -> float:
+        """The hours since the listing began."""
+        return (now_ms - self.created_ms) / HOUR_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownObjects:
+    """The objects to classify, from an inventory, a LIST of storage, or (mode LITE) a log.
+
+    A live file that was written before `settled_ms` and that the inventory or LIST lacks is
+    missing.
+    """
+
+    objects: Iterable[StoredObject]
+    settled_ms: int = 0
+
+
+class Part(Enum):
+    """The relation of an object to its table. The value is the text shown to people."""
+
+    LIVE = "data files of the newest version"
+    LENT = "files that another table reads (a shallow clone, or a table in a parent folder)"
+    TOMBSTONED_KEPT = "removed from the table, kept by the retention"
+    TOMBSTONED_PAST = "removed from the table, past the retention"
+    ORPHANED_YOUNG = "in no version, younger than the retention: a running writer may need them"
+    ORPHANED_OLD = "in no version that the log records, older than the retention"
+    VECTORS_LIVE = "deletion vectors of the newest version"
+    VECTORS_KEPT = "replaced deletion vectors, kept by the retention"
+    VECTORS_DEAD = "deletion vectors that no version within the retention needs"
+    CHANGE_DATA = "change data, kept by the retention"
+    CHANGE_DATA_PAST = "change data past the retention"
+    LOG_COMMITS = "log: commits"
+    LOG_CHECKPOINTS = "log: checkpoints"
+    LOG_SIDECARS = "log: sidecars of checkpoints"
+    LOG_CHECKSUMS = "log: version checksums"
+    LOG_OTHER = "log: anything else"
+    ARCHIVED = "archived files, including files that left the archive but are not deleted yet"
+    LANDED = "landed files, in a folder from which a declared table loads"
+    HIDDEN = "hidden files next to the data"
+    FOLDERS = "folder markers"
+    NONCURRENT = "noncurrent versions"
+    DELETE_MARKERS = "delete markers"
+    UNREAD = "files of a table whose log cannot be read"
+
+
+# The parts that a vacuum may delete.
+RECLAIMABLE = frozenset(
+    {Part.TOMBSTONED_PAST, Part.ORPHANED_OLD, Part.VECTORS_DEAD, Part.CHANGE_DATA_PAST}
+)
+# Groups of parts, for summaries of the used space. Objects outside all tables are in no group.
+PART_GROUPS = {
+    "live": (Part.LIVE, Part.LENT, Part.VECTORS_LIVE),
+    "kept": (Part.TOMBSTONED_KEPT, Part.VECTORS_KEPT, Part.ORPHANED_YOUNG, Part.CHANGE_DATA),
+    "old": tuple(sorted(RECLAIMABLE, key=lambda part: part.name)),
+    "archive": (Part.ARCHIVED,),
+    "log": (
+        Part.LOG_COMMITS,
+        Part.LOG_CHECKPOINTS,
+        Part.LOG_SIDECARS,
+        Part.LOG_CHECKSUMS,
+        Part.LOG_OTHER,
+    ),
+    "other": (
+        Part.LANDED,
+        Part.HIDDEN,
+        Part.FOLDERS,
+        Part.NONCURRENT,
+        Part.DELETE_MARKERS,
+        Part.UNREAD,
+    ),
+}
+
+
+def is_folder_marker(key: str, size_bytes: int) -> bool:
+    """Whether an object with this key and size only marks a folder.
+
+    The S3 console writes `a/`; EMR and older Hadoop write `a_$folder$` (delta-io/delta#466).
+    """
+    return not size_bytes and key.endswith(("/", FOLDER_SUFFIX))
+
+
+def plausible_ms(modified_ms: int | None, *, now_ms: int) -> int | None:
+    """`modified_ms`, or `None` if it is not a plausible time in milliseconds.
+
+    A time before S3 existed, or more than a day in the future, is not plausible.
+    """
+    if modified_ms is None or not _FIRST_MS <= modified_ms <= now_ms + DAY_MS:
+        return None
+    return modified_ms

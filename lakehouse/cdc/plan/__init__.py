@@ -1,0 +1,1 @@
+"""Decodes the events of Debezium."""

@@ -1,0 +1,486 @@
+"""Decodes values in Debezium's JSON to the declared column types.
+
+The schema in a line names the type of each field. Without a schema, a value is decoded only if the
+declared type makes it unambiguous: a date is a number of days in every mode of Debezium, but a
+timestamp may count milli-, micro- or nanoseconds.
+
+**Safety properties**
+- A value is decoded exactly, or is left as it is for Spark to read, or is refused (`Undecodable`).
+  Only a decimal in a column of type FLOAT, REAL or DOUBLE is rounded.
+
+Source: Debezium's reference, "Data type mappings" of the connectors for PostgreSQL and MySQL;
+`io.debezium.time.*`, `io.debezium.data.Bits`, `VariableScaleDecimal`; Kafka Connect,
+`JsonConverter` (bytes are Base64).
+"""
+
+import re
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from functools import cache
+from math import isinf
+from typing import Any, NamedTuple, cast
+
+from lakehouse.delta.column_names import struct_types
+
+
+class Undecodable(Exception):
+    """A value is malformed or ambiguous, or the declared type cannot hold it.
+
+    The text continues a sentence that begins with the field's name. It gives the reason and, for
+    some reasons, what to do.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """A field as declared, and its part of the line's schema.
+
+    `schema` is `None` if the line has no schema. `decimals` is the declared `Debezium.decimals`.
+    """
+
+    declared: str
+    schema: Mapping[str, Any] | None
+    decimals: str | None
+
+    @property
+    def name(self) -> str:
+        """The semantic type, for example `io.debezium.time.Date`; may be empty."""
+        return str((self.schema or {}).get("name") or "")
+
+    @property
+    def type(self) -> str:
+        """The literal type, for example `int32`; empty without a schema."""
+        return str((self.schema or {}).get("type") or "")
+
+    @property
+    def description(self) -> str:
+        """The type in the schema, for messages."""
+        return self.name or self.type
+
+
+def part_of(schema: Mapping[str, Any] | None, part: str) -> Mapping[str, Any] | None:
+    """The schema under the key `part`, for example the `items` of an array, or `None`."""
+    value = (schema or {}).get(part)
+    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else None
+
+
+def bytes_of(value: str) -> bytes:
+    """The bytes of a Base64 text.
+
+    Raises:
+        Undecodable: the text is not Base64.
+    """
+    try:
+        return b64decode(value, validate=True)
+    except ValueError as error:  # binascii.Error, or a character that is not ASCII
+        raise Undecodable(f"is {shown(value)}, which is not Base64") from error
+
+
+def shown(value: Any) -> str:
+    """The value as a message shows it: truncated if it is long."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+_DECIMAL = "org.apache.kafka.connect.data.Decimal"
+_VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
+# With the JSON converter's setting decimal.format=NUMERIC, `bytes` may be a number.
+_NUMERIC = ("bytes", "int8", "int16", "int32", "int64", "float32", "float64", "float", "double")
+_DECIMAL_TEXT = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?")
+_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+# A decimal with at most this many digits is the same after a conversion to a float and back.
+# Source: C's DBL_DIG
+_EXACT_DIGITS = 15
+# An unscaled value with more characters in Base64, or a larger scale, is refused: its conversion
+# would be slow.
+_MOST_CHARACTERS = 40_000
+
+
+def is_decimal(value: Any, field: Field) -> bool:
+    """Whether a value is a decimal by its schema or, without one, by its members."""
+    if field.schema is not None:
+        return field.name in (_DECIMAL, _VARIABLE_SCALE)
+    return isinstance(value, dict) and value.keys() == {"scale", "value"}
+
+
+def decimal_of(value: Any, field: Field, scale: int, text: str | None) -> Decimal:
+    """A value as a number.
+
+    `scale` is the declared scale, for Base64 without a schema. `text` is a float as the line spells
+    it, with all digits; `None` if the value is no float, or its spelling is unknown.
+
+    Raises:
+        Undecodable: the value is not a decimal, or is ambiguous.
+    """
+    if isinstance(value, dict) and is_decimal(value, field):
+        members = cast("dict[str, Any]", value)
+        if type(members.get("scale")) is int:
+            return _unscaled(members.get("value"), members["scale"])
+    if isinstance(value, bool) or field.name not in ("", _DECIMAL):
+        raise _no_decimal(value, field)
+    if isinstance(value, int | float) and (not field.type or field.type in _NUMERIC):
+        return _from_text(_spelled(value) if text is None else text)
+    if isinstance(value, str) and field.name == _DECIMAL:
+        return _unscaled(value, _scale_of(field))
+    if isinstance(value, str) and field.schema is None:
+        return _of_mode(value, field.decimals, scale)
+    if isinstance(value, str) and field.type == "string":
+        return _from_text(value)
+    raise _no_decimal(value, field)
+
+
+def _no_decimal(value: Any, field: Field) -> Undecodable:
+    described = field.description or "no schema"
+    return Undecodable(f"is {shown(value)}, which is not a decimal ({described})")
+
+
+def _scale_of(field: Field) -> int:
+    """The scale in the field's schema. Source: Kafka Connect, Decimal.SCALE_FIELD"""
+    try:
+        return int((part_of(field.schema, "parameters") or {})["scale"])
+    except (KeyError, ValueError) as error:
+        raise Undecodable("has no scale in its schema") from error
+
+
+def _spelled(value: float) -> str:
+    text = repr(value)
+    if isinstance(value, float) and sum(map(str.isdigit, text)) > _EXACT_DIGITS:
+        raise Undecodable(
+            f"is about {text}, and more than {_EXACT_DIGITS} digits of a number are only kept in a"
+            " column of type DECIMAL"
+        )
+    return text
+
+
+def _of_mode(value: str, decimals: str | None, scale: int) -> Decimal:
+    """A text without a schema as a decimal, in the declared mode (`decimals`).
+
+    Without a declared mode, a text that cannot be Base64 is read as a plain number.
+    """
+    if decimals == "precise":
+        return _unscaled(value, scale)
+    if decimals == "string" or not _BASE64.fullmatch(value):
+        return _from_text(value)
+    raise Undecodable(
+        f"is {shown(value)}, which may be Base64, and no schema names its scale: use"
+        ' schemas.enable=true, or Debezium(decimals="precise") if each DECIMAL is declared with the'
+        ' scale of its source, or decimals="string"'
+    )
+
+
+def _unscaled(value: Any, scale: int) -> Decimal:
+    """A number from its unscaled value: big-endian bytes in two's complement, in Base64."""
+    if not isinstance(value, str) or not value or not _BASE64.fullmatch(value):
+        raise Undecodable(f"is {shown(value)}, which is not Base64 of a decimal")
+    if len(value) > _MOST_CHARACTERS or abs(scale) > _MOST_CHARACTERS:
+        raise Undecodable("is a decimal with too many digits")
+    unscaled = int.from_bytes(bytes_of(value), "big", signed=True)
+    sign, digits, _ = Decimal(unscaled).as_tuple()
+    return Decimal((sign, digits, -scale))
+
+
+def _from_text(text: str) -> Decimal:
+    try:
+        if _DECIMAL_TEXT.fullmatch(text):
+            return Decimal(text)
+    except InvalidOperation:
+        pass
+    raise Undecodable(f"is {shown(text)}, which is not a number")
+
+
+def fitting(number: Decimal, precision: int, scale: int) -> str:
+    """The number as text, without an exponent, and without zeros at the end of its fraction.
+
+    Raises:
+        Undecodable: DECIMAL(precision, scale) cannot hold it exactly.
+    """
+    sign, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int)
+    all_digits = "".join(map(str, digits)).lstrip("0")
+    significant = all_digits.rstrip("0")
+    exponent += len(all_digits) - len(significant)
+    if not significant:
+        return "0"
+    whole_digit_count = len(significant) + exponent
+    if exponent < -scale or whole_digit_count > precision - scale:
+        raise Undecodable(
+            f"is {shown(str(number))}, which DECIMAL({precision},{scale}) cannot hold exactly"
+        )
+    return f"{Decimal((sign, tuple(map(int, significant)), exponent)):f}"
+
+
+_CONNECT = "org.apache.kafka.connect.data."
+_TIME = "io.debezium.time."
+_BITS = "io.debezium.data.Bits"
+_DATES = (f"{_TIME}Date", f"{_CONNECT}Date")
+# Units per second.
+_TIMESTAMPS = {
+    f"{_TIME}Timestamp": 1_000,
+    f"{_CONNECT}Timestamp": 1_000,
+    f"{_TIME}MicroTimestamp": 1_000_000,
+    f"{_TIME}NanoTimestamp": 1_000_000_000,
+}
+_TIMES = {
+    f"{_TIME}Time": 1_000,
+    f"{_CONNECT}Time": 1_000,
+    f"{_TIME}MicroTime": 1_000_000,
+    f"{_TIME}NanoTime": 1_000_000_000,
+}
+_HEX = re.compile(r"(?:[0-9a-f]{2})+|(?:[0-9A-F]{2})+")
+_ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}Z")
+_ISO_TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}T[\d:.]+Z")
+_BEYOND_MICROSECONDS = re.compile(r"\.\d{6}\d*[1-9]")
+_TYPE = re.compile(r"\s*(\w+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
+_NESTED = re.compile(r"\s*(ARRAY|MAP)\s*<(.*)>", re.IGNORECASE | re.DOTALL)
+# The type of a map's keys, which may be a DECIMAL(10,2), and the comma after it.
+_KEY_TYPE = re.compile(r"[^,(]*(\([^)]*\))?\s*,")
+_WHOLE_BITS = {
+    "TINYINT": 8,
+    "BYTE": 8,
+    "SMALLINT": 16,
+    "SHORT": 16,
+    "INT": 32,
+    "INTEGER": 32,
+    "BIGINT": 64,
+    "LONG": 64,
+}
+# A whole decimal with at most this many digits is written as a whole number, not as a float.
+_EXACT_DIGITS_OF_DOUBLE = 15
+# Naive, because Debezium counts timestamps without a time zone as if they were in UTC.
+_EPOCH = datetime(1970, 1, 1)
+_FIRST_DAY = (date.min - _EPOCH.date()).days
+_LAST_DAY = (date.max - _EPOCH.date()).days
+
+
+class _Shape(NamedTuple):
+    """A parsed declared type. `inside` is the text between the brackets of an ARRAY or MAP."""
+
+    kind: str
+    precision: int = 10
+    scale: int = 0
+    inside: str = ""
+    members: Mapping[str, str] = {}
+
+
+@cache
+def _shape_of(declared: str) -> _Shape:
+    if nested := _NESTED.match(declared):
+        return _Shape(nested[1].upper(), inside=nested[2])
+    if members := struct_types(declared):
+        return _Shape("STRUCT", members=members)
+    match = _TYPE.match(declared)
+    if match is None:
+        return _Shape("")
+    return _Shape(match[1].upper(), int(match[2] or 10), int(match[3] or 0))
+
+
+def decoded(value: Any, field: Field, spelled: Callable[[], str] | None = None) -> Any:
+    """The value as JSON that Spark reads as the declared type; the same object if unchanged.
+
+    `spelled` returns the text of a number in the line, so that a decimal keeps all its digits.
+
+    Raises:
+        Undecodable: the value is ambiguous, or does not fit the declared type.
+    """
+    if value is None:
+        return None
+    shape = _shape_of(field.declared)
+    match shape.kind:
+        case "STRING" | "VARCHAR" | "CHAR":
+            return _as_text(value, field)
+        case "DECIMAL" | "DEC" | "NUMERIC":
+            text = spelled() if spelled is not None and isinstance(value, float) else None
+            number = decimal_of(value, field, shape.scale, text)
+            fitted = fitting(number, shape.precision, shape.scale)
+            # A number in JSON that fits stays a number: Spark reads its text in the line.
+            return value if isinstance(value, int | float) else fitted
+        case "DATE":
+            return _as_date(value, field)
+        case "TIMESTAMP" | "TIMESTAMP_LTZ" | "TIMESTAMP_NTZ":
+            return _as_timestamp(value, field, shape.kind)
+        case "FLOAT" | "REAL" | "DOUBLE":
+            return _as_double(value, field) if is_decimal(value, field) else value
+        case "BOOLEAN":
+            # A BOOLEAN of MySQL is a TINYINT(1), which Debezium sends as a number.
+            return bool(value) if type(value) is int and value in (0, 1) else value
+        case "BINARY":
+            return _as_binary(value, field)
+        case "ARRAY" | "MAP" | "STRUCT":
+            return _decoded_inside(value, field, shape)
+        case _:
+            bits = _WHOLE_BITS.get(shape.kind)
+            return value if bits is None else _as_whole_number(value, field, bits)
+
+
+def _decoded_inside(value: Any, field: Field, shape: _Shape) -> Any:
+    if shape.kind == "ARRAY" and isinstance(value, list):
+        items = cast("list[Any]", value)
+        item_field = replace(field, declared=shape.inside, schema=part_of(field.schema, "items"))
+        decoded_items = [decoded(each, item_field) for each in items]
+        is_same = all(one is other for one, other in zip(items, decoded_items, strict=True))
+        return items if is_same else decoded_items
+    if shape.kind == "MAP" and isinstance(value, dict):
+        row = cast("dict[str, Any]", value)
+        types = dict.fromkeys(row, _KEY_TYPE.sub("", shape.inside, count=1))  # keys stay texts
+        return _decoded_members(row, field, types, part_of(field.schema, "values"))
+    if shape.kind == "STRUCT" and isinstance(value, dict):
+        return _decoded_members(cast("dict[str, Any]", value), field, shape.members, None)
+    return value
+
+
+def _decoded_members(
+    row: dict[str, Any], field: Field, types: Mapping[str, str], shared: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The members of an object, decoded to these types.
+
+    `shared` is the schema of all members. If it is `None`, each member has its own schema.
+    """
+    schemas = fields_of(field.schema)
+    members = dict(row)
+    for name, value in row.items():
+        if name in types:
+            schema = shared or schemas.get(name)
+            members[name] = decoded(value, replace(field, declared=types[name], schema=schema))
+    return row if all(members[name] is row[name] for name in members) else members
+
+
+def fields_of(schema: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
+    """The schemas of the fields in a struct's schema, by name; empty without a schema."""
+    schemas: dict[str, Mapping[str, Any]] = {}
+    fields = (schema or {}).get("fields")
+    if not isinstance(fields, list):
+        return schemas
+    for each in cast("list[Any]", fields):
+        if isinstance(each, dict):
+            field = cast("dict[str, Any]", each)
+            schemas[str(field.get("field"))] = field
+    return schemas
+
+
+def _as_double(value: Any, field: Field) -> int | float:
+    number = decimal_of(value, field, 0, None)
+    if number.adjusted() < _EXACT_DIGITS_OF_DOUBLE and number == number.to_integral_value():
+        return int(number)
+    rounded = float(number)
+    if isinf(rounded):
+        raise Undecodable("is too large for a DOUBLE")
+    return rounded
+
+
+def _as_whole_number(value: Any, field: Field, bits: int) -> Any:
+    if field.name == _BITS and isinstance(value, str):
+        number = Decimal(int.from_bytes(bytes_of(value), "little"))
+    elif is_decimal(value, field):
+        number = decimal_of(value, field, 0, None)
+    elif isinstance(value, str):
+        raise Undecodable(
+            f"is {shown(value)}, a text, and the line has no schema that makes it a number: use"
+            " schemas.enable=true"
+        )
+    else:
+        return value
+    if number.adjusted() > 20 or number != number.to_integral_value():
+        raise Undecodable(f"is {shown(str(number))}, which is not a whole number of {bits} bits")
+    whole = int(number)
+    if not -(2 ** (bits - 1)) <= whole < 2 ** (bits - 1):
+        raise Undecodable(f"is {whole}, which is not a whole number of {bits} bits")
+    return whole
+
+
+def _as_date(value: Any, field: Field) -> Any:
+    if type(value) is int:
+        if field.name in _DATES or field.schema is None:
+            return _iso_date(value)
+        if field.name in _TIMESTAMPS:  # Oracle's DATE has a time of day
+            seconds, rest = divmod(value, _TIMESTAMPS[field.name])
+            days, second_of_day = divmod(seconds, 86_400)
+            if not rest and not second_of_day:
+                return _iso_date(days)
+            raise Undecodable(
+                f"is {value} ({field.name}), which has a time of day: declare a TIMESTAMP"
+            )
+        raise Undecodable(f"is {value} ({field.description}), which is not a date")
+    return value[:-1] if isinstance(value, str) and _ISO_DATE.fullmatch(value) else value
+
+
+def _iso_date(days: int) -> str:
+    if not _FIRST_DAY <= days <= _LAST_DAY:
+        raise Undecodable(f"is day {days}, beyond the years 1 to 9999")
+    return (_EPOCH.date() + timedelta(days=days)).isoformat()
+
+
+def _as_timestamp(value: Any, field: Field, kind: str) -> Any:
+    zone = "" if kind == "TIMESTAMP_NTZ" else "Z"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if field.name in _DATES and isinstance(value, int):
+            return f"{_iso_date(value)}T00:00:00{zone}"
+        if field.name in _TIMESTAMPS and isinstance(value, int):
+            return f"{_iso_timestamp(value, _TIMESTAMPS[field.name], most_digits=6)}{zone}"
+        raise Undecodable(
+            f"is {value}, and the line does not name its unit: use schemas.enable=true, or declare"
+            " a BIGINT and convert it in Landing.derived"
+        )
+    if isinstance(value, str):
+        if _BEYOND_MICROSECONDS.search(value):
+            raise Undecodable(
+                f"is {shown(value)}, which a {kind} cannot hold exactly: declare a STRING"
+            )
+        if field.name == f"{_TIME}IsoTimestamp" and not zone and _ISO_TIMESTAMP.fullmatch(value):
+            return value[:-1]
+    return value
+
+
+def _iso_timestamp(value: int, units: int, *, most_digits: int) -> str:
+    seconds, fraction = divmod(value, units)
+    try:
+        whole = (_EPOCH + timedelta(seconds=seconds)).isoformat()
+    except OverflowError as error:
+        raise Undecodable(f"is {value}, beyond the years 1 to 9999") from error
+    return f"{whole}{_fraction(value, fraction, units, most_digits)}"
+
+
+def _fraction(value: int, fraction: int, units: int, most_digits: int) -> str:
+    digits = f"{fraction:0{len(str(units)) - 1}}".rstrip("0")
+    if len(digits) > most_digits:
+        raise Undecodable(
+            f"is {value} nanoseconds, which a TIMESTAMP cannot hold exactly: declare a STRING or"
+            " BIGINT"
+        )
+    return f".{digits}" if digits else ""
+
+
+def _as_binary(value: Any, field: Field) -> Any:
+    if isinstance(value, str) and field.type == "string" and _HEX.fullmatch(value):
+        raise Undecodable(
+            f"is {shown(value)}, which may be hex or Base64: use binary.handling.mode=bytes, or"
+            " declare a STRING"
+        )
+    return value
+
+
+def _as_text(value: Any, field: Field) -> Any:
+    """Readable text for types that Debezium sends as numbers or bytes; other values unchanged."""
+    if field.schema is None or isinstance(value, bool):
+        return value
+    if is_decimal(value, field):
+        return f"{decimal_of(value, field, 0, None):f}"
+    if type(value) is not int:
+        return value
+    if field.name in _DATES:
+        return _iso_date(value)
+    if field.name in _TIMESTAMPS:
+        return _iso_timestamp(value, _TIMESTAMPS[field.name], most_digits=9)
+    if field.name in _TIMES:
+        return _iso_time(value, _TIMES[field.name])
+    return value
+
+
+def _iso_time(value: int, units: int) -> str:
+    """A time as text, such as `10:30:00.5`. A TIME of MySQL may be negative, or exceed a day."""
+    seconds, fraction = divmod(abs(value), units)
+    sign = "-" if value < 0 else ""
+    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return f"{sign}{clock}{_fraction(value, fraction, units, 9)}"

@@ -1,0 +1,286 @@
+"""Applies a batch of changes to a table, which has the newest row or all versions of each key.
+
+1. Keep only the newest change per key (`Merge`), or the newest per key and position (`History`).
+2. For hard deletions, drop upserts that are older than a remembered deletion, and remember the
+   deletions of the batch. Truncations are remembered for every table.
+3. For `History`, read the versions of the batch's keys and recompute when each version is valid.
+4. Write the differences in one MERGE under the batch's number. The first batch creates the table
+   with an append.
+
+**Safety properties** (tests in `cdc/test_run.py`)
+- In a `Merge`, a change takes effect only if it is newer than the table's row, and an upsert only
+  if it is also newer than the remembered deletion of its key. (Exception: a late change may correct
+  a value that the row keeps from an older change, see `corrected_rows`.)
+- Deletions are remembered before the commit. A repeated batch writes the same deletions again.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from lakehouse.cdc.change_batch import (
+    ChangeBatch,
+    batch_changes,
+    described_rows,
+    key_range,
+    truncations,
+)
+from lakehouse.cdc.columns import (
+    CHANGED_AT,
+    DELETED,
+    IS_CORRECTED,
+    KEPT,
+    OPERATION,
+    POSITION,
+    TRUNCATED,
+    UNSENT,
+    change_order,
+    is_newer,
+)
+from lakehouse.cdc.deleted_keys import forget, remember, remembered_deletions
+from lakehouse.cdc.fill_unsent_values import corrected_rows, large_columns, with_kept_values
+from lakehouse.cdc.read import ChangeCounts
+from lakehouse.declare.change_sources import HISTORY_COLUMNS, Operation
+from lakehouse.declare.table import Table
+from lakehouse.declare.write_modes import History, Merge
+from lakehouse.delta.log import TableFacts
+from lakehouse.lake.lake import Lake
+from lakehouse.land.loaded_batches import batch_commits
+from lakehouse.land.parse_lines import ORIGIN, REASON
+from lakehouse.land.plan.batches import ingest_app_id
+from lakehouse.spark import delta_writes, statements
+from lakehouse.spark import functions as F  # noqa: N812
+from lakehouse.spark.delta_writes import Transaction
+from lakehouse.spark.frames import with_columns_of
+from lakehouse.spark.statements import MergeTarget, quote
+from lakehouse.write import commit_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_LANDED_AT = ORIGIN[2]
+_PREVIOUS = "_lakehouse_previous"
+_RANK = "_lakehouse_rank"
+_LAST_ROW = "_lakehouse_last_row"
+_MARKS_ONLY = "_lakehouse_marks_only"
+# The columns that a soft deletion changes in the table's row.
+_MARK = (DELETED, POSITION, CHANGED_AT, *ORIGIN)
+_MERGED = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
+
+
+def changed_rows(lines: "DataFrame", table: Table) -> "DataFrame":
+    """The row that each change describes on its own, with the columns of the table."""
+    is_row = F.col(OPERATION).isin(Operation.UPSERT.value, Operation.DELETE.value)
+    rows = described_rows(lines.where(F.col(REASON).isNull() & is_row)).drop(TRUNCATED, UNSENT)
+    if isinstance(table.write, History):
+        since = F.coalesce(CHANGED_AT, _LANDED_AT)
+        times = {
+            "valid_from": since,
+            "valid_to": F.when(F.col(DELETED), since),
+            "is_current": ~F.col(DELETED),
+        }
+        return rows.withColumns(times)
+    return rows if _keeps_deleted(table) else rows.where(f"NOT {DELETED}").drop(DELETED)
+
+
+def apply_changes(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -> None:
+    """Commits the changes among the lines.
+
+    The caller holds the table's lock, and checks afterwards that the table's log has the batch.
+    """
+    table = load.session.table
+    if load.facts is None:
+        # Without a table, the deletions of an earlier table of this key do not count.
+        forget(load.session.lake.store, table.key)
+    remembered = remembered_deletions(load.session, load.batch)
+    within = key_range(load.keys, counts)
+    uri = load.session.lake.settings.table_uri(table.key)
+    target = MergeTarget(uri=uri, keys=load.keys, within=within)
+    changes = batch_changes(load, lines, counts, remembered)
+    if isinstance(table.write, History):
+        if counts.truncates:
+            # Only the truncations: the deletions of keys are rows of the table.
+            _remember(load, changes.limit(0), lines, remembered)
+        versions = _versions(load, changes, within)
+        _commit(load, versions, partial(statements.merge_versions, target, position=POSITION))
+        return
+
+    if load.facts is not None:
+        changes = with_columns_of(load.session.spark, load.facts.snapshot, changes)
+    corrected = corrected_rows(load, changes, within)
+    replaces_row = is_newer() if corrected is None else _is_newer_or_corrected()
+    if _keeps_deleted(table):
+        if counts.truncates:
+            _remember(load, changes.limit(0), lines, remembered)
+        if load.facts is not None and (counts.deletes or counts.truncates):
+            # A deletion keeps the values of the table's row, not the values of a change that is
+            # older than the row.
+            changes = _without_older(changes, load.table_rows(within), load.keys)
+        changes = _with_corrected(changes, corrected)
+        rows = _newest(_with_last_values(changes, load.keys), load.keys)
+        merge = partial(statements.merge_marked, target, marks_only=_MARKS_ONLY, mark=_MARK)
+    else:
+        rows = _newest(changes, load.keys)
+        # A remembered deletion takes effect again if it is landed again: a RESTORE may have undone
+        # the deletion.
+        rows = _without_older(rows, remembered, load.keys, condition=f"NOT source.{DELETED}")
+        if counts.deletes or counts.truncates:
+            _remember(load, rows, lines, remembered)
+        if corrected is not None:
+            rows = _newest(_with_corrected(rows, corrected), load.keys)
+        merge = partial(statements.merge_changes, target, deleted=DELETED)
+    _commit(load, rows.drop(TRUNCATED, UNSENT), partial(merge, newer=replaces_row))
+
+
+def _is_newer_or_corrected() -> str:
+    return f"({is_newer()} OR source.{quote(IS_CORRECTED)})"
+
+
+def _commit(load: ChangeBatch, rows: "DataFrame", merge: Callable[[str], str]) -> None:
+    """Merges the rows under the batch's number, or creates the table from them."""
+    session = load.session
+    transaction = Transaction(app_id=ingest_app_id(session.key), version=load.batch.number)
+    if load.facts is not None:
+        delta_writes.run_merge(session.spark, rows, load.facts.snapshot, transaction, merge)
+        return
+    first_rows = rows.drop(_MARKS_ONLY)
+    if not _keeps_deleted(session.table):
+        first_rows = rows.where(f"NOT {DELETED}").drop(DELETED)
+    commit_rows.write_rows(session.lake, session.table, first_rows, transaction)
+
+
+def superseded_count(
+    lake: Lake, table: Table, counts: ChangeCounts, *, before: TableFacts | None, after: TableFacts
+) -> int:
+    """The number of changes without effect: repeated or older changes, and tombstones."""
+    commits = batch_commits(lake, table.key, before=before, after=after)
+    metrics = commits[-1].metrics if commits else {}
+    names = ("numOutputRows",)
+    if "numTargetRowsInserted" in metrics:
+        names = _MERGED
+        # In a `History`, each effective change inserts a version. Updates only correct versions.
+        if isinstance(table.write, History):
+            names = ("numTargetRowsInserted",)
+    effective_count = sum(int(metrics.get(name, "0")) for name in names)
+    # A truncation may delete more rows than the batch has changes.
+    return max(counts.rows + counts.key_changes - effective_count, 0)
+
+
+def _keeps_deleted(table: Table) -> bool:
+    """Whether the table keeps the rows of deleted keys."""
+    return not isinstance(table.write, Merge) or table.write.deletes == "soft"
+
+
+def _without_older(
+    changes: "DataFrame",
+    known_rows: "DataFrame | None",
+    keys: Sequence[str],
+    *,
+    condition: str = "true",
+) -> "DataFrame":
+    """Drops changes that meet the condition and are no newer than a known row of their key."""
+    if known_rows is None:
+        return changes
+    is_older = f"{statements.same_keys(keys)} AND NOT ({is_newer()}) AND {condition}"
+    return changes.alias("source").join(known_rows.alias("target"), F.expr(is_older), "left_anti")
+
+
+def _with_corrected(changes: "DataFrame", corrected: "DataFrame | None") -> "DataFrame":
+    if corrected is None:
+        return changes
+    return changes.withColumn(IS_CORRECTED, F.lit(False)).unionByName(corrected)
+
+
+def _with_last_values(changes: "DataFrame", keys: Sequence[str]) -> "DataFrame":
+    """Gives each deletion the values of the last row before it in the batch.
+
+    A deletion without such a row has null values and `_MARKS_ONLY`, so that the table's row keeps
+    its values. The values that the source sends with a deletion are not used, because Debezium
+    sends zeros for columns that are `NOT NULL`.
+    """
+    from pyspark.sql import Window
+
+    earlier = (
+        Window.partitionBy(*map(quote, keys))
+        .orderBy(F.expr(change_order()))
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    not_values = {*keys, *_MARK, TRUNCATED, UNSENT, IS_CORRECTED}
+    names = [name for name in changes.columns if name not in not_values]
+    # A struct needs a member, even if the table has no columns but keys.
+    row = F.struct(F.lit(True).alias(_MARKS_ONLY), *map(quote, names))
+    last_row = F.last(F.when(~F.col(DELETED), row), ignorenulls=True).over(earlier)
+    changes = changes.withColumn(_LAST_ROW, last_row)
+    values = dict[str, "Column"]()
+    for name in names:
+        last_value = F.col(f"{_LAST_ROW}.{quote(name)}")
+        values[name] = F.when(F.col(DELETED), last_value).otherwise(F.col(quote(name)))
+    marks_only = F.col(DELETED) & F.col(_LAST_ROW).isNull()
+    return changes.withColumns({**values, _MARKS_ONLY: marks_only}).drop(_LAST_ROW)
+
+
+def _newest(changes: "DataFrame", keys: Sequence[str]) -> "DataFrame":
+    """The newest change of each key."""
+    from pyspark.sql import Window
+
+    newest_first = Window.partitionBy(*map(quote, keys)).orderBy(F.expr(change_order()).desc())
+    ranked = changes.withColumn(_RANK, F.row_number().over(newest_first))
+    return ranked.where(f"{_RANK} = 1").drop(_RANK)
+
+
+def _remember(
+    load: ChangeBatch,
+    changes: "DataFrame",
+    lines: "DataFrame",
+    remembered: "DataFrame | None",
+) -> None:
+    """Remembers the deletions among the changes, and the truncations among the lines.
+
+    A truncation is remembered once, without a key, for all keys that it deletes.
+    """
+    columns = [*map(quote, load.keys), *ORIGIN, POSITION, CHANGED_AT, TRUNCATED]
+    deleted = changes.where(f"{DELETED} AND NOT {TRUNCATED}").select(*columns)
+    marks = truncations(lines.where(f"{REASON} IS NULL")).withColumn(TRUNCATED, F.lit(True))
+    deletions = deleted.unionByName(marks, allowMissingColumns=True)
+    remember(load.session, load.batch.number, deletions, remembered)
+
+
+def _versions(load: ChangeBatch, changes: "DataFrame", within: tuple[str, ...]) -> "DataFrame":
+    """The versions of the batch's keys that are new, or that differ from the table's."""
+    from pyspark.sql import Window
+
+    table = load.session.table
+    key_columns = [*map(quote, load.keys)]
+    # A version of the table is written again only if one of these columns changes.
+    compared = [*HISTORY_COLUMNS, *ORIGIN[:2]]
+    previous_type = (
+        "valid_from: TIMESTAMP, valid_to: TIMESTAMP, is_current: BOOLEAN, "
+        "_source_file: STRING, _source_line: BIGINT"
+    )
+    if KEPT in changes.columns:
+        compared.append(KEPT)
+        previous_type += f", {KEPT}: {changes.select(KEPT).schema[0].dataType.simpleString()}"
+    no_previous = F.lit(None).cast(f"STRUCT<{previous_type}>")
+    rows = changes.drop(TRUNCATED).withColumn(_PREVIOUS, no_previous)
+    if load.facts is not None:
+        keys_of_batch = changes.select(*key_columns).distinct()
+        earlier = load.table_rows(within).join(keys_of_batch, [*load.keys], "left_semi")
+        earlier = earlier.withColumn(_PREVIOUS, F.struct(*compared)).drop(*HISTORY_COLUMNS)
+        rows = rows.unionByName(earlier, allowMissingColumns=True)
+    # Of changes with the same key and position, the last one to arrive is kept.
+    rows = _newest(rows, (*load.keys, POSITION))
+    if KEPT in rows.columns:
+        rows = with_kept_values(rows, table, large_columns(changes, table))
+
+    by_order = Window.partitionBy(*key_columns).orderBy(F.expr(change_order()))
+    from_here_on = by_order.rowsBetween(Window.currentRow, Window.unboundedFollowing)
+    # Commit times may contradict positions, but no version may begin after a later version.
+    valid_from = F.min(F.coalesce(CHANGED_AT, _LANDED_AT)).over(from_here_on)
+    rows = rows.withColumn("valid_from", valid_from)
+    next_from = F.lead("valid_from").over(by_order)
+    valid_to = F.when(F.col(DELETED), F.col("valid_from")).otherwise(next_from)
+    rows = rows.withColumn("valid_to", valid_to)
+    rows = rows.withColumn("is_current", F.col("valid_to").isNull() & ~F.col(DELETED))
+    changed = rows.where(~F.col(_PREVIOUS).eqNullSafe(F.struct(*compared)))
+    own_columns = [name for name in changed.columns if not name.startswith("_lakehouse")]
+    return changed.select(*own_columns)

@@ -1,1 +1,0 @@
-"""The commands of the terminal, one per file: options, output and JSON."""

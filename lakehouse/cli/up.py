@@ -1,0 +1,300 @@
+"""`lakehouse up`: runs Spark, Dagster's UI and its daemon in the foreground, also for `make run`.
+
+Dagster and the server start at the same time. A run that begins before the server answers waits for
+the server.
+
+**Safety properties** (tests in `test_foreground.py`)
+- Every started process ends with this process, even if this process is killed: each child's guard
+  has a pipe that the kernel then closes (`bound_process.py`).
+- Dagster ends before the server, so its runs are interrupted and recorded while the server still
+  answers.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from lakehouse.assets.home import dagster_home, has_open_runs
+from lakehouse.base.bound_process import BoundProcess, start_bound
+from lakehouse.base.errors import Broken, Refused, Transient
+from lakehouse.base.installation import ROOT, require
+from lakehouse.base.processes import bound_log, hold_lock, port_is_free
+from lakehouse.base.settings import Settings
+from lakehouse.cli.context import settings_in_force
+from lakehouse.cli.output import show, tell
+from lakehouse.lake.conditional_commits import refuse_unsafe_storage
+from lakehouse.lake.lake import open_lake
+from lakehouse.spark.server import server
+
+_PAGE_SECONDS = 180  # how long Dagster's page may take to answer
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_ALARM = re.compile(r" - (ERROR|CRITICAL) - ")
+_SHOWN_CHARACTERS = 220
+
+
+class _Stopped(BaseException):
+    """A signal asked this process to stop."""
+
+
+def run_all(
+    settings: Settings,
+    say: Callable[[str], None],
+    *,
+    check: Callable[[], None] = lambda: None,
+    prepare: Callable[[Path], None] = lambda _home: None,
+) -> int:
+    """Runs everything until a signal (returns 0), or until Dagster ends by itself (returns 1).
+
+    Also returns 1 if the thread that restarts the Spark Connect server has ended.
+
+    `say` is called with events and with the error lines of Dagster's log. `check` is called before
+    anything starts, and may refuse. `prepare` is called with Dagster's folder right before Dagster
+    starts.
+
+    Raises:
+        Refused: a port is in use, this lake is already running, `check` refuses, or a package is
+            missing.
+        Broken, Transient: the server or Dagster's UI did not start.
+
+    After an error, no started process is left.
+    """
+    is_up = Refused(
+        f"this lake is already running: lakehouse up runs with the home {settings.home}. For "
+        "another lake, use another LAKEHOUSE_HOME"
+    )
+    with hold_lock(settings.home / "up.lock", seconds=0, refusal=is_up):
+        if not port_is_free(settings.port):
+            raise Refused(
+                f"port {settings.port}, for Dagster's page, is in use by another program. Set "
+                "LAKEHOUSE_PORT to a free port"
+            )
+        if settings.spark == "server" and server.status(settings).pid is None:
+            server.check_port_is_free(settings)
+        check()
+        home = dagster_home(settings)
+        try:
+            with _stopped_by_signals() as check_stop, _spark(settings, say) as spark:
+                prepare(home)
+                with _dagster(settings, home) as dagster:
+                    try:
+                        _wait_until_up(settings, dagster, home / "dagster.log", say, check_stop)
+                        with _metrics(settings, home, say):
+                            say(
+                                f"page at http://127.0.0.1:{settings.port}  "
+                                "(Ctrl-C stops everything)"
+                            )
+                            _watch(dagster, spark, home / "dagster.log", say, check_stop)
+                    finally:
+                        say("stopping ...")
+        except _Stopped:
+            say("stopped")
+            return 0
+        return 1
+
+
+@contextlib.contextmanager
+def _stopped_by_signals() -> Iterator[Callable[[], None]]:
+    """Ends the block at the first signal by `_Stopped`. Later signals are ignored in the block.
+
+    `_Stopped` may be lost if it is raised inside a destructor or an import. Therefore, the block
+    has to call the yielded function regularly, which raises it again.
+    """
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    has_signal = threading.Event()
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        has_signal.set()
+        for each in numbers:
+            signal.signal(each, signal.SIG_IGN)
+        raise _Stopped
+
+    def check_stop() -> None:
+        if has_signal.is_set():
+            raise _Stopped
+
+    previous_actions = {number: signal.signal(number, stop) for number in numbers}
+    try:
+        yield check_stop
+    finally:
+        for number, action in previous_actions.items():
+            signal.signal(number, action)
+
+
+@contextlib.contextmanager
+def _spark(settings: Settings, say: Callable[[str], None]) -> Iterator[threading.Thread | None]:
+    if settings.spark != "server":
+        yield None
+        return
+    say("starting the Spark Connect server and Dagster ...")
+    with server.supervised(settings, say, waits=False) as spark:
+        yield spark
+
+
+@contextlib.contextmanager
+def _dagster(settings: Settings, home: Path) -> Iterator[BoundProcess]:
+    require("dagster_webserver", extra="demo", purpose="Dagster's page")
+    log = home / "dagster.log"
+    with contextlib.suppress(FileNotFoundError):
+        log.replace(home / "dagster.log.1")
+    command = [sys.executable, "-m", "dagster", "dev", "-h", "127.0.0.1", "-p", str(settings.port)]
+    environment = {**os.environ, **settings.as_environ(), "DAGSTER_HOME": str(home)}
+    with log.open("ab") as output:
+        # pyproject.toml in ROOT names the module that Dagster loads.
+        dagster = start_bound(command, cwd=ROOT, env=environment, output=output)
+    try:
+        yield dagster
+    finally:
+        dagster.end()
+
+
+@contextlib.contextmanager
+def _metrics(settings: Settings, home: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Serves the metrics in a separate process, because computing them takes memory and may fail.
+
+    No other process depends on the metrics, so a port in use is only reported.
+    """
+    port = settings.metrics_port
+    if port == 0:
+        yield
+        return
+    if not port_is_free(port):
+        say(
+            f"no metrics: port {port} is in use by another program. Set LAKEHOUSE_METRICS_PORT to "
+            "a free port, or to 0 for no metrics"
+        )
+        yield
+        return
+    command = [sys.executable, "-m", "lakehouse", "metrics", "--serve"]
+    environment = {**os.environ, **settings.as_environ()}
+    with (home / "metrics.log").open("wb") as output:
+        exporter = start_bound(command, cwd=ROOT, env=environment, output=output)
+    try:
+        say(f"metrics at http://127.0.0.1:{port}/metrics")
+        yield
+    finally:
+        exporter.end()
+
+
+def _wait_until_up(
+    settings: Settings,
+    dagster: BoundProcess,
+    log: Path,
+    say: Callable[[str], None],
+    check_stop: Callable[[], None],
+) -> None:
+    since = time.monotonic()
+    check_stop()
+    if settings.spark == "server":
+        server.wait_until_running(settings)
+        seconds = time.monotonic() - since
+        say(f"Spark Connect server up at localhost:{settings.spark_port} after {seconds:.1f} s")
+    deadline = since + _PAGE_SECONDS
+    while not _answers(settings.port):
+        check_stop()
+        if not dagster.is_alive:
+            raise Broken(f"Dagster ended while it started; the end of {log}:\n{_tail(log)}")
+        if time.monotonic() > deadline:
+            raise Broken(
+                f"Dagster's page did not answer at port {settings.port} within {_PAGE_SECONDS} s; "
+                f"the end of {log}:\n{_tail(log)}"
+            )
+        time.sleep(0.2)  # polls another process
+
+
+def _answers(port: int) -> bool:
+    with (
+        contextlib.suppress(OSError),
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/server_info", timeout=5),
+    ):
+        return True
+    return False
+
+
+def _watch(
+    dagster: BoundProcess,
+    spark: threading.Thread | None,
+    log: Path,
+    say: Callable[[str], None],
+    check_stop: Callable[[], None],
+) -> None:
+    """Shows Dagster's errors, one line each, until Dagster or the thread `spark` has ended."""
+    with log.open(errors="replace") as lines:
+        while True:
+            check_stop()
+            for line in lines:
+                text = _COLOUR.sub("", line)
+                if _ALARM.search(text):
+                    say(text.strip()[:_SHOWN_CHARACTERS])
+            if bound_log(log):  # the log was emptied
+                lines.seek(0)
+            if not dagster.is_alive:
+                say(f"Dagster ended by itself; the end of {log}:\n{_tail(log)}")
+                return
+            if spark is not None and not spark.is_alive():
+                say("the thread that restarts the Spark Connect server has ended")
+                return
+            time.sleep(0.5)  # polls the log and the processes
+
+
+def _tail(log: Path) -> str:
+    return _COLOUR.sub("", server.tail(log))
+
+
+@click.command("up", epilog="Example: LAKEHOUSE_PORT=3001 lakehouse up")
+def up_command() -> int | None:
+    """Run Spark, Dagster's web page and the sensors in the foreground, until Ctrl-C.
+
+    Spark runs here only with LAKEHOUSE_SPARK=server.
+    """
+
+    settings = settings_in_force()
+    return run_all(
+        settings, _show_lines, check=partial(check_storage, settings), prepare=close_dead_runs
+    )
+
+
+def check_storage(settings: Settings) -> None:
+    """Refuses storage on which a commit could overwrite another one.
+
+    If storage does not answer, the error is only printed: each run checks again.
+    """
+    try:
+        refuse_unsafe_storage(open_lake(settings), asked="lakehouse up")
+    except Transient as error:
+        tell(f"{type(error).__name__}: {error}")
+
+
+def _show_lines(text: str) -> None:
+    """Prints a text line by line, since `show` escapes line breaks."""
+    for line in text.splitlines():
+        show(line)
+
+
+def close_dead_runs(home: Path) -> None:
+    """Starts a process that closes the Dagster runs whose own process has ended.
+
+    `lakehouse up` runs for days, and would keep Dagster in memory if it imported Dagster. The
+    process is started only if a run is open, because the import takes over a second.
+    """
+    if not has_open_runs(home):
+        return
+    command = [sys.executable, "-W", "ignore", "-m", "lakehouse.assets.runs", str(home)]
+    environ = {**os.environ, "DAGSTER_HOME": str(home)}
+    result = subprocess.run(command, env=environ, stdin=subprocess.DEVNULL, check=False)
+    if result.returncode:
+        tell(
+            f"runs whose process has ended could not be closed (exit code {result.returncode}); "
+            "Dagster's page shows them as started"
+        )

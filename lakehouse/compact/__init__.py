@@ -1,0 +1,1 @@
+"""Compaction: which tables and files, in which order, by which engine, and what it gained."""

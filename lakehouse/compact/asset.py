@@ -1,0 +1,204 @@
+"""One compaction asset per table.
+
+A compaction changes no row. If a compaction materialized its table, Dagster would consider the rows
+changed, and would update all downstream tables. So each compaction has its own asset. It reports
+the table's new counts as an observation of the table, and the results of the table's checks.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, cast
+
+import dagster as dg
+
+from lakehouse.assets.failures import errors_for_dagster
+from lakehouse.assets.keys import compaction_key, table_key
+from lakehouse.assets.metadata import compaction_metadata, table_metadata
+from lakehouse.assets.resources import LazyPySparkResource, open_session
+from lakehouse.assets.runs import asked_by_person, machine_tag, process_tag
+from lakehouse.assets.upkeep import upkeep_options
+from lakehouse.base.errors import LakehouseError, Refused, Transient
+from lakehouse.compact.fleet_asset import REFUSED
+from lakehouse.compact.plan.outcome import CompactionOutcome
+from lakehouse.compact.skip_reasons import hold_now, refuse_held
+from lakehouse.compact.table_health import assess, with_account
+from lakehouse.declare.adopted import Adopted
+from lakehouse.declare.compaction import AfterWrite
+from lakehouse.declare.table import Table
+from lakehouse.delta.snapshot import TableFacts
+from lakehouse.lake.find_tables import is_table
+from lakehouse.lake.lake import Lake
+from lakehouse.land.plan.outcome import WriteOutcome
+from lakehouse.watch.check import report_checks
+
+
+class CompactionConfig(dg.Config):
+    """Options of one run.
+
+    `anyway`: compact even if the table is paused or opted out.
+    """
+
+    anyway: bool = False
+
+
+def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.AssetsDefinition:
+    """The asset that compacts a table.
+
+    `resource` is the key of the Dagster resource that opens its Spark session.
+    """
+
+    @dg.asset(
+        **upkeep_options("compaction", table, resource=resource),
+        description=f"Merges the small files of {table.key}. Changes no row, so downstream tables"
+        " are not updated.",
+    )
+    def compaction(
+        context: dg.AssetExecutionContext, config: CompactionConfig
+    ) -> Iterator[dg.MaterializeResult[Any]]:
+        from lakehouse.compact.run import compact
+
+        context.instance.add_run_tags(context.run.run_id, process_tag(context.run.run_id))
+        spark: LazyPySparkResource = getattr(context.resources, resource)
+        with errors_for_dagster(context):
+            _refuse_before_start(context, lake, table, anyway=config.anyway)
+            if _is_unwritten(table, lake):
+                context.log.info(
+                    f"compaction of {table.key}: skipped, because the table has not been written "
+                    "yet"
+                )
+                return
+            try:
+                outcome = compact(
+                    lake,
+                    lambda: open_session(context, spark),
+                    table,
+                    owner=f"run {context.run.run_id}",
+                    by_person=asked_by_person(context.run.tags),
+                )
+            except Exception:
+                # The failure may have opened the breaker, so the checks are reported. An error of
+                # this report must not replace the error of the compaction.
+                with suppress(Exception):
+                    report_checks(context, table, lake, fails=True)
+                raise
+        if outcome.facts is not None:
+            report_table(context, table, lake, outcome.facts)
+        outcome = _with_account(context, lake, table, outcome)
+        context.log.info(f"{table.key}: {outcome.plan.sentence}")
+        if outcome.version_after is None:
+            for sentence in outcome.sentences:
+                context.log.warning(f"{table.key}: {sentence}")
+        yield dg.MaterializeResult(metadata=compaction_metadata(outcome))
+
+    return cast("dg.AssetsDefinition", compaction)
+
+
+def compact_after_write(
+    context: dg.AssetExecutionContext,
+    table: Table,
+    lake: Lake,
+    spark: LazyPySparkResource,
+    write: WriteOutcome,
+) -> tuple[TableFacts | None, Exception | None]:
+    """Compacts a table after its write, if its strategy says so and there is something to compact.
+
+    Returns the table's facts, and an error that the caller must raise after its reports.
+
+    1. The rows are committed before this function begins, and stay committed if it fails.
+    2. The table's lock is taken again while the run still holds the table's pool, so no other run
+       can write between the write and the compaction.
+    3. The compaction is recorded under its own asset, as if it were a separate run.
+
+    If the table is not compacted now (a hold, `Transient` or `Refused`), the reason is logged. The
+    compaction after the next write includes the same files.
+    """
+    from lakehouse.compact.run import compact
+
+    # A run that wrote no rows compacts, too, because the previous run may have ended before its
+    # compaction.
+    if not isinstance(table.compaction.strategy, AfterWrite) or write.facts is None:
+        return write.facts, None
+    try:
+        hold = hold_now(lake, table, write.facts.history)
+        if hold is not None:
+            context.log.info(f"{table.key} was written, and is not compacted: {hold.sentence}")
+            return write.facts, None
+        outcome = compact(lake, spark.spark_session, table, owner=f"run {context.run.run_id}")
+    except (Transient, Refused) as error:
+        context.log.warning(
+            f"{table.key} was written, and not compacted: {type(error).__name__}: {error}"
+        )
+        return write.facts, None
+    except Exception as error:
+        # The facts are read again, because the compaction may have committed, or have been undone.
+        return lake.facts(table.key), error
+    context.log.info(f"{table.key} after its write: {outcome.plan.sentence}")
+    if outcome.version_after is not None:
+        outcome = _with_account(context, lake, table, outcome)
+        context.log_event(
+            dg.AssetMaterialization(compaction_key(table), metadata=compaction_metadata(outcome))
+        )
+    return outcome.facts, None
+
+
+def report_table(
+    context: dg.AssetExecutionContext, table: Table, lake: Lake, facts: TableFacts
+) -> None:
+    """Reports the table after an upkeep run that changed it: an observation and the checks.
+
+    A `LakehouseError` is only logged. If it failed the run, Dagster would retry the run. The second
+    compaction would find nothing to do, and its account would replace the account of the first.
+    """
+    try:
+        assessed = assess(lake, table, facts)
+        context.log_event(
+            dg.AssetObservation(table_key(table), metadata=table_metadata(table, assessed))
+        )
+        report_checks(context, table, lake, assessed)
+    except LakehouseError as error:
+        context.log.warning(
+            f"{table.key} was changed, but its new state could not be reported: "
+            f"{type(error).__name__}: {error}"
+        )
+
+
+def _is_unwritten(table: Table, lake: Lake) -> bool:
+    if isinstance(table.write, Adopted):
+        return False
+    return not is_table(lake.store, table.key) and lake.facts(table.key) is None
+
+
+def _refuse_before_start(
+    context: dg.AssetExecutionContext, lake: Lake, table: Table, *, anyway: bool
+) -> None:
+    """Refuses a run before it begins, so that it does not count as an attempt.
+
+    Raises:
+        Refused: the table may not be compacted now, for example because it is paused, and `anyway`
+            is not set.
+    """
+    try:
+        if not anyway:
+            refuse_held(lake, table)
+    except Refused:
+        context.instance.add_run_tags(
+            context.run.run_id, {machine_tag(REFUSED): context.run.run_id}
+        )
+        raise
+
+
+def _with_account(
+    context: dg.AssetExecutionContext, lake: Lake, table: Table, outcome: CompactionOutcome
+) -> CompactionOutcome:
+    """The outcome with the table's account.
+
+    A failure here is only logged, because the compaction itself has succeeded.
+    """
+    try:
+        return with_account(lake, table, outcome)
+    except Exception as error:
+        context.log.warning(
+            f"{table.key} was compacted, but its account could not be read: "
+            f"{type(error).__name__}: {error}"
+        )
+        return outcome

@@ -1,0 +1,300 @@
+"""`lakehouse compact`, `plan`, `pause` and `resume`."""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from lakehouse.base.clock import now_ms
+from lakehouse.base.errors import Refused
+from lakehouse.base.text import utc_text
+from lakehouse.cli.context import (
+    cell_of,
+    complete_table,
+    not_written,
+    open_table,
+    open_tables,
+    print_errors,
+)
+from lakehouse.cli.output import (
+    attributes,
+    bytes_text,
+    count_text,
+    json_option,
+    print_figures,
+    print_grid,
+    show,
+    write_json,
+)
+from lakehouse.cli.spark_server import driver_on_demand
+from lakehouse.compact import run
+from lakehouse.compact.fleet_from_logs import read_fleet
+from lakehouse.compact.plan.compaction import CompactionPlan
+from lakehouse.compact.plan.decision import Decision, net_benefit_cells
+from lakehouse.declare.journal_records import Pause
+from lakehouse.lake.journal import Journal
+from lakehouse.lake.read_each_table import Found
+from lakehouse.watch.documents import fleet_document, plan_document
+
+
+@click.command("compact", epilog="Example: lakehouse compact silver/flights --dry-run")
+@click.argument("table", shell_complete=complete_table)
+@click.option("--dry-run", is_flag=True, help="Show only the plan. Does not start a JVM.")
+@click.option("--anyway", is_flag=True, help="Also compact a table that is paused or opts out.")
+@json_option
+def compact_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> None:
+    """Merge the small files of TABLE through Dagster, and show predicted and actual figures.
+
+    A table that is paused, or whose declaration opts out, is refused without --anyway. If nothing
+    has to be merged, the table is not changed, and the reason is shown. A compaction changes no
+    rows, so downstream tables are not updated.
+    """
+    context, declared_table = open_table(table)
+    table = declared_table.key
+    if dry_run:
+        plan = run.plan(context.lake, declared_table)
+        if plan is None:
+            raise not_written(declared_table, operation=f"compact {table}")
+        reading = Found(table=declared_table, value=plan)
+        if as_json:
+            write_json(plan_document(reading))
+        else:
+            print_plans([reading], verbose=True)
+        return
+    from lakehouse.cli.dagster_runs import open_recorder
+
+    settings = context.lake.settings
+    tables = context.tables.values()
+    with open_recorder(settings, tables) as recorder, driver_on_demand(settings):
+        config = {"anyway": anyway}
+        [compaction] = recorder.materialize([f"compaction/{table}"], config=config)
+    if compaction.state == "skipped":
+        raise not_written(declared_table, operation=f"compact {table}")
+    document: Mapping[str, Any] = compaction.outcome()["lakehouse/compaction"]
+    if as_json:
+        write_json(document)
+    else:
+        _print(document)
+
+
+def _print(document: Mapping[str, Any]) -> None:
+    if document["version_after"] is None:
+        # No commit was made, even if files were planned, for example after another writer's commit.
+        result = "the plan" if document["files_removed"] else "nothing to do"
+        version = document["version"]
+        show(f"{document['table']}: {result} at version {version}: {document['sentence']}")
+        for sentence in document["sentences"]:
+            show(sentence)
+        return
+    versions = f"version {document['version']} -> {document['version_after']}"
+    show(f"{document['table']}: {versions}, {document['reason']}: {document['sentence']}")
+    print_figures(document)
+    for sentence in document["sentences"]:
+        show(sentence)
+
+
+@click.command("plan", epilog="Example: lakehouse plan bronze/weather --json")
+@click.argument("tables", metavar="[TABLE|ADDRESS]...", nargs=-1, shell_complete=complete_table)
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Also show the sensor's sentences, the estimates, and the files of every bin.",
+)
+@json_option
+def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
+    """Show what each compaction would do, and why. Does not start a JVM.
+
+    Nothing is changed. Except with --json, tables (default: all) are in the order of the compaction
+    sensor: due tables first, then by the daily benefit for readers, divided by the cost. A table's
+    reads are estimated: one for each commit of a downstream table, plus the declared reads_per_day.
+    This command does not know which runs are in progress, nor how long tables have waited. TABLE
+    may also be the ADDRESS of a Delta table that is not declared: a folder (/data/orders, ./orders)
+    or s3://bucket/orders.
+    """
+    context, chosen = open_tables(tables)
+    reading = read_fleet(context.lake, context.tables, chosen)
+    plans = reading.plans
+    decisions = reading.decisions
+    if as_json:
+        fleet = {
+            decision.table: fleet_document(decision, rank=rank)
+            for rank, decision in enumerate(decisions, start=1)
+        }
+        documents = [
+            {
+                **plan_document(each),
+                "declared": each.table.key not in context.by_address,
+                "fleet": fleet[each.table.key],
+            }
+            for each in plans
+        ]
+        write_json(documents)
+    else:
+        print_plans(plans, verbose=verbose, decisions=decisions)
+    return print_errors(plans)
+
+
+def print_plans(
+    readings: Sequence[Found[CompactionPlan]], *, verbose: bool, decisions: Sequence[Decision] = ()
+) -> None:
+    """Prints the plans. With `decisions`, adds the sensor's figures, and sorts by its order.
+
+    `verbose` adds the sensor's sentences, the estimates, and the files of each bin.
+    """
+    decision_of = {decision.table: decision for decision in decisions}
+    number_heads = ("version", "files", "into", "bytes")
+    other_heads = ("reason", "")
+    ordered = list(readings)
+    if decisions:
+        number_heads += ("benefit USD/day", "cost USD", "benefit/cost")
+        other_heads = ("reason", "sensor", "")
+        ranks = {table: rank for rank, table in enumerate(decision_of)}
+        ordered.sort(key=lambda each: ranks[each.table.key])
+    print_grid(
+        ("table", *number_heads, *other_heads),
+        [_row(each, decision_of.get(each.table.key)) for each in ordered],
+        numbers=number_heads,
+    )
+    if not verbose:
+        return
+    for decision in decisions:
+        show(f"{decision.table}: sensor: {decision.sentence}")
+    for each in ordered:
+        if each.value and each.value.bins:
+            _print_bins(each.value)
+
+
+def _print_bins(plan: CompactionPlan) -> None:
+    show(f"{plan.table}: {plan.estimate.sentence}; {plan.verify_sentence}")
+    for bin_ in plan.bins:
+        partition = ", ".join(f"{column}={value}" for column, value in bin_.partition)
+        count = f"{len(bin_.files)} files, {bytes_text(bin_.size_bytes)}"
+        show(f"{plan.table}, {partition or 'whole table'}: {count}")
+        for file in bin_.files:
+            show(f"  {bytes_text(file.size_bytes):>10}  {file.path}")
+
+
+def _row(reading: Found[CompactionPlan], decision: Decision | None) -> tuple[str, ...]:
+    if plan := reading.value:
+        counts = (
+            str(plan.version),
+            count_text(plan.files_removed),
+            count_text(plan.files_added),
+            bytes_text(plan.bytes_removed),
+        )
+        reason = plan.reason.name
+        sentence = plan.sentence
+    else:
+        counts = ("-",) * 4
+        reason = reading.reason
+        sentence = cell_of(reading)
+    if decision is None:
+        return (reading.table.key, *counts, reason, sentence)
+    return (
+        reading.table.key,
+        *counts,
+        *net_benefit_cells(decision.net_benefit),
+        reason,
+        decision.reason.name,
+        sentence,
+    )
+
+
+_UNIT_MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(\d{1,5})([mhd])")
+
+
+@click.command(
+    "pause",
+    epilog="Example: lakehouse pause silver/flights --until 6h --why 'a backfill is under way'",
+)
+@click.argument("table", shell_complete=complete_table)
+@click.option(
+    "--until",
+    metavar="TIME",
+    help="End of the pause: 2026-12-01T06:00Z, or a duration like 90m, 6h, 3d. Default: no end.",
+)
+@click.option(
+    "--why", default="", metavar="TEXT", help="Reason, shown wherever the pause is reported."
+)
+@json_option
+def pause_command(table: str, until: str | None, why: str, as_json: bool) -> None:
+    """Pause the upkeep of TABLE until a time, or until it is resumed.
+
+    During the pause, compactions, vacuums, archive runs and TTL runs of TABLE do not start
+    automatically. To start one by hand, add --anyway to its command. A run in progress is not
+    stopped. Writes continue. A second pause replaces the first.
+    """
+    context, declared_table = open_table(table)
+    now = now_ms()
+    pause = Pause(
+        table=declared_table.key,
+        since_ms=now,
+        until_ms=None if until is None else until_ms_of(until, now),
+        why=" ".join(why.split()),
+    )
+    Journal(context.lake.store).pause(pause)
+    if as_json:
+        write_json(_document(pause, paused=True))
+    else:
+        show(f"{pause.table}: {pause.explanation.sentence}")
+
+
+@click.command("resume", epilog="Example: lakehouse resume silver/flights")
+@click.argument("table", shell_complete=complete_table)
+@json_option
+def resume_command(table: str, as_json: bool) -> None:
+    """End the pause of TABLE now. Does nothing if TABLE is not paused."""
+    context, declared_table = open_table(table)
+    table = declared_table.key
+    journal = Journal(context.lake.store)
+    pause = journal.pause_of(table)
+    journal.resume(table)
+    if as_json:
+        no_pause = Pause(table=table, since_ms=0)
+        write_json(_document(pause or no_pause, paused=False))
+        return
+    if pause is None:
+        sentence = "it was not paused"
+    elif pause.since_ms == 0:  # the record of the pause is damaged
+        sentence = "resumed"
+    else:
+        sentence = f"resumed; it had been paused since {utc_text(pause.since_ms)}"
+    show(f"{table}: {sentence}")
+
+
+def _document(pause: Pause, *, paused: bool) -> dict[str, Any]:
+    """The JSON document of both commands: the new pause, or the pause that was removed.
+
+    `since_ms` is null if the table was not paused, or if the record of its pause is damaged.
+    """
+    return {
+        "table": pause.table,
+        "paused": paused,
+        "since_ms": pause.since_ms or None,
+        **attributes(pause, "until_ms", "why"),
+    }
+
+
+def until_ms_of(text: str, now: int) -> int:
+    """The end of a pause, in ms since 1970.
+
+    `text` is a duration from `now`, or an ISO 8601 time, which is in UTC if it has no time zone.
+    """
+    hint = "Use a future time like 2026-12-01T06:00Z, or a duration like 90m, 6h, 3d"
+    if duration := _DURATION.fullmatch(text.strip()):
+        until = now + int(duration[1]) * _UNIT_MS[duration[2]]
+    else:
+        try:
+            instant = datetime.fromisoformat(text.strip())
+        except ValueError as error:
+            raise Refused(f"--until is {text!r}. {hint}") from error
+        if instant.tzinfo is None:
+            instant = instant.replace(tzinfo=UTC)
+        until = int(instant.timestamp() * 1000)
+    if until <= now:
+        raise Refused(f"--until is {text!r}, which is not after now ({utc_text(now)}). {hint}")
+    return until

@@ -1,0 +1,1 @@
+"""Plans compactions exactly, and decides which tables are compacted now."""

@@ -1,0 +1,462 @@
+"""Decides whether one table is compacted now, regardless of the other tables.
+
+The table's state may be another reason: a run in flight, a cooldown, failed tries
+(`table_decision.py`), or partitions that were written recently (`compaction/choose_partitions.py`).
+
+A trigger must be reached (`find_trigger`), nothing may hold the table back, and its present state
+must need another attempt. `ranking` then gives the tables slots and budget. A compaction is due at
+a number of mergeable files, at an age of the oldest of them, when the table's readers got slower
+since its last compaction, or at a share of deleted rows.
+
+Each state of a table (its version and commit time) is compacted once. An attempt that succeeded or
+is under way is never repeated. A failed attempt is repeated; after `TRIES_ALLOWED` failures, only
+once after each pause (`pause_hours`). An attempt that was refused before it began, or that a person
+canceled, does not count: it is repeated as soon as the table may be compacted. Dagster never runs
+a run key twice, even if the run failed, so the key has the attempt's number.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+from lakehouse.base.reasons import Explained, Explanation, Reason
+from lakehouse.base.text import usd_text, utc_text
+from lakehouse.base.units import HOUR_MS, MINUTE_MS
+from lakehouse.compact.plan.circuit_breaker import TRIES_ALLOWED, BreakerState, pause_hours
+from lakehouse.compact.plan.compaction import CompactionPlan
+from lakehouse.compact.plan.estimate import usd_per_opening
+from lakehouse.declare.compaction import BySensor, Compaction, policy_for
+from lakehouse.declare.journal_records import Pause
+from lakehouse.declare.prices import DEFAULT_PRICES, Prices
+from lakehouse.declare.table import Table
+from lakehouse.delta.snapshot import DataFile, Snapshot, files_with_vectors, row_total
+
+
+def find_hold(
+    table: Table,
+    *,
+    pause: Pause | None,
+    breaker: BreakerState | None,
+    now_ms: int,
+) -> Explanation | None:
+    """Why the sensor skips `table` at `now_ms`, or `None`.
+
+    A half-open, closed or unknown (`None`) breaker is no reason to skip.
+    """
+    policy = policy_for(table.layer, table.compaction)
+    breaker_hold = breaker.explanation if breaker and breaker.position == "open" else None
+    return persons_hold(policy, pause, now_ms) or recommend_only(table.key, policy) or breaker_hold
+
+
+def persons_hold(policy: Compaction, pause: Pause | None, now_ms: int) -> Explanation | None:
+    """The hold that also refuses a compaction by a person without `--anyway`, or `None`.
+
+    All other holds only stop the sensor.
+    """
+    if policy.mode == "off":
+        return Reason.OPTED_OUT.explain(said="mode off")
+    return pause.explanation if pause is not None and pause.holds(now_ms) else None
+
+
+def recommend_only(table_key: str, policy: Compaction) -> Explanation | None:
+    """The hold of a policy that only recommends compactions, or `None`."""
+    if policy.mode != "recommend":
+        return None
+    return Reason.RECOMMEND_ONLY.explain(
+        why=f"its declaration says mode {policy.mode}", table=table_key
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnceCold:
+    """The figures of a table from `at_ms` on, when all partitions are cold.
+
+    A partition is cold if it did not change for `Compaction.cold_hours`. The figures hold if no
+    writer commits before `at_ms`. Fields are named as in `TableState`.
+    """
+
+    at_ms: int
+    mergeable_file_count: int
+    mergeable_bytes: int
+    files_after: int
+    oldest_small_ms: int | None
+    purged_row_count: int
+    estimate_seconds: float
+    estimate_usd: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetBenefit:
+    """The benefit of a compaction per day, and its cost, both in USD.
+
+    The benefit is the number of reads per day, times the file openings saved per read, times the
+    price of an opening.
+    """
+
+    benefit_usd_per_day: float
+    cost_usd: float
+
+    @property
+    def ratio(self) -> float:
+        """Benefit per day for each USD of cost; 0 if the cost is 0."""
+        return self.benefit_usd_per_day / self.cost_usd if self.cost_usd > 0 else 0.0
+
+    @property
+    def sentence(self) -> str:
+        """Benefit, cost and ratio as text."""
+        return (
+            f"saves {usd_text(self.benefit_usd_per_day)} USD a day and costs "
+            f"{usd_text(self.cost_usd)} USD, ratio {usd_text(self.ratio)}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """The known facts of one table. `None` means unknown, and never makes a compaction due.
+
+    - `committed_ms`: the commit time of `version`. It differs if the table was created again, or
+      restored from a backup, and has the same version number.
+    - `mergeable_file_count`: files that compactions would merge, in as many runs as they need.
+    - `mergeable_bytes`, `files_after`: for one run: the bytes that it merges, and the live files
+      after it.
+    - `oldest_small_ms`: the write time of the oldest file that a compaction would merge and that no
+      compaction wrote.
+    - `purged_row_count`: deleted rows that a compaction would remove from storage.
+    - `slowdown`: the share by which the readers' newest runs took longer than the runs after the
+      last compaction.
+    - `due_since_ms`: the time since which the table has been due and waiting.
+    - `engine`: what would compact the table now, `spark` or `deltalake`.
+    - `on_s3`: whether the table is on S3, where opening a file costs requests.
+    """
+
+    table: str
+    version: int | None = None
+    committed_ms: int | None = None
+    mergeable_file_count: int | None = None
+    mergeable_bytes: int | None = None
+    file_count: int | None = None
+    files_after: int | None = None
+    size_bytes: int | None = None
+    oldest_small_ms: int | None = None
+    deleted_rows_share: float | None = None
+    purged_row_count: int | None = None
+    estimate_seconds: float | None = None
+    estimate_usd: float | None = None
+    health_score: float | None = None
+    reads_per_day: float | None = None
+    slowdown: float | None = None
+    last_compaction_ms: int | None = None
+    due_since_ms: int | None = None
+    once_cold: OnceCold | None = None
+    engine: str | None = None
+    prices: Prices = DEFAULT_PRICES
+    on_s3: bool = False
+
+    @property
+    def openings_saved(self) -> int | None:
+        """File openings that a compaction would save each full read."""
+        if self.file_count is None or self.files_after is None:
+            return None
+        return max(0, self.file_count - self.files_after)
+
+    def at(self, now_ms: int) -> "TableState":
+        """The state at `now_ms` if no writer commits: from its time on, `once_cold` applies."""
+        cold = self.once_cold
+        if cold is None or now_ms < cold.at_ms:
+            return self
+        names = [each.name for each in fields(cold) if each.name != "at_ms"]
+        figures = {name: getattr(cold, name) for name in names}
+        return replace(self, once_cold=None, **figures)
+
+    @property
+    def net_benefit(self) -> NetBenefit | None:
+        """Benefit and cost of a compaction at the table's prices; `None` if unknown."""
+        if self.reads_per_day is None or self.openings_saved is None or self.estimate_usd is None:
+            return None
+        usd_per_day = self.reads_per_day * self.openings_saved * self._usd_per_opening
+        return NetBenefit(benefit_usd_per_day=usd_per_day, cost_usd=self.estimate_usd)
+
+    @property
+    def _usd_per_opening(self) -> float:
+        return usd_per_opening(self.prices, on_s3=self.on_s3)
+
+
+def state_of(
+    snapshot: Snapshot,
+    plan: CompactionPlan,
+    once_cold: tuple[int, CompactionPlan] | None = None,
+) -> TableState:
+    """The state of a table from its log alone: without health, readers, runs and waiting time.
+
+    `once_cold` is the time from which the whole table is cold, and the plan for that time.
+    """
+    cold_figures = None
+    if once_cold is not None:
+        at_ms, cold_plan = once_cold
+        cold_figures = OnceCold(at_ms=at_ms, **_figures(snapshot, cold_plan))
+    return TableState(
+        table=snapshot.table,
+        version=snapshot.version,
+        committed_ms=snapshot.committed_ms,
+        file_count=snapshot.file_count,
+        size_bytes=snapshot.size_bytes,
+        deleted_rows_share=_deleted_rows_share(snapshot.files),
+        once_cold=cold_figures,
+        engine=plan.engine.engine,
+        on_s3=snapshot.on_s3,
+        **_figures(snapshot, plan),
+    )
+
+
+def net_benefit_cells(net_benefit: NetBenefit | None) -> tuple[str, ...]:
+    """Benefit per day, cost and ratio as cells of a table; `-` if unknown."""
+    if net_benefit is None:
+        return ("-",) * 3
+    numbers = (net_benefit.benefit_usd_per_day, net_benefit.cost_usd, net_benefit.ratio)
+    return tuple(map(usd_text, numbers))
+
+
+def _figures(snapshot: Snapshot, plan: CompactionPlan) -> dict[str, Any]:
+    """The figures of a state that a plan determines, by name."""
+    files = [file for bin_ in plan.bins for file in bin_.files]
+    return {
+        "mergeable_file_count": plan.mergeable_file_count,
+        "mergeable_bytes": plan.bytes_removed,
+        "files_after": snapshot.file_count - plan.files_removed + plan.files_added,
+        "oldest_small_ms": min(
+            (file.modified_ms for file in files if not file.compacted), default=None
+        ),
+        "purged_row_count": sum(file.deleted_row_count for file in files),
+        "estimate_seconds": plan.estimate.seconds,
+        "estimate_usd": plan.estimate.usd,
+    }
+
+
+def _deleted_rows_share(files: Sequence[DataFile]) -> float | None:
+    """The share of stored rows that deletion vectors hide; `None` if a row count is unknown."""
+    with_vectors = files_with_vectors(files)
+    if not with_vectors:
+        return 0.0
+    row_count = row_total(files)
+    if row_count is None:
+        return None
+    if row_count == 0:
+        return 0.0
+    return sum(file.deleted_row_count for file in with_vectors) / row_count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInFlight:
+    """A queued or running run that works on `table`, with its name in Dagster's UI."""
+
+    table: str
+    name: str
+    is_compaction: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Try:
+    """A compaction that the sensor requested for one version of a table.
+
+    A `refused` or `canceled` try does not count. `committed_ms` is the commit time of the version.
+    """
+
+    table: str
+    version: int
+    result: Literal["succeeded", "failed", "refused", "canceled", "in flight"]
+    committed_ms: int | None = None
+    ended_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """The runs that decisions depend on: runs under way, and earlier tries of the same versions."""
+
+    in_flight: tuple[RunInFlight, ...] = ()
+    tries: tuple[Try, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision(Explained):
+    """The decision about one table, and why. `run_key` is set if a run is requested.
+
+    One run compacts all requested tables with `shares_run`. `due_since_ms` is set if a trigger is
+    reached, the version may be tried, and no compaction is under way; a hold does not matter.
+    """
+
+    table: str
+    run_key: str | None = None
+    net_benefit: NetBenefit | None = None
+    due_since_ms: int | None = None
+    shares_run: bool = False
+
+    @property
+    def request(self) -> bool:
+        """Whether a run is requested."""
+        return self.run_key is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionCandidate:
+    """A table that may be compacted. `hold`: the reason to skip it, if any.
+
+    `may_share_run`: other tables may be compacted in the same run.
+    """
+
+    state: TableState
+    policy: Compaction
+    hold: Explanation | None = None
+    may_share_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TentativeDecision:
+    """The decision about a table before slots and budget are assigned.
+
+    `decision` has a `run_key` if the table may be compacted. `finding` is the trigger, or the
+    reason why no trigger is reached. `is_overdue`: the table may be compacted, and has been due for
+    at least the patience.
+    """
+
+    state: TableState
+    finding: Explanation
+    decision: Decision
+    is_overdue: bool
+
+
+def decide_table(
+    candidate: CompactionCandidate, runs: RunState, *, patience_ms: int, now_ms: int
+) -> TentativeDecision:
+    """The decision about one table, regardless of the others. `runs` are the runs of this table."""
+    state = candidate.state
+    policy = candidate.policy
+    finding = find_trigger(state, policy, now_ms=now_ms)
+    present = (state.version, state.committed_ms)
+    tries_of_version = [each for each in runs.tries if (each.version, each.committed_ms) == present]
+    nothing_to_do = _nothing_to_do(state, finding, tries_of_version, now_ms=now_ms)
+    busy = None
+    if runs.in_flight:
+        busy = Reason.RUN_IN_FLIGHT.explain(runs="; ".join(run.name for run in runs.in_flight))
+    waits = candidate.hold or _other_strategy(policy) or busy or nothing_to_do
+    due_since_ms = None
+    if nothing_to_do is None and not any(run.is_compaction for run in runs.in_flight):
+        due_since_ms = now_ms if state.due_since_ms is None else state.due_since_ms
+    waits = waits or _cooling_down(state, policy, finding, now_ms=now_ms)
+    is_overdue = waits is None and due_since_ms is not None and now_ms - due_since_ms >= patience_ms
+    decision = Decision(
+        table=state.table,
+        explanation=waits or finding,
+        run_key=None if waits else run_key(state, len(tries_of_version) + 1),
+        net_benefit=state.net_benefit,
+        due_since_ms=due_since_ms,
+        shares_run=candidate.may_share_run and not waits,
+    )
+    return TentativeDecision(state=state, finding=finding, decision=decision, is_overdue=is_overdue)
+
+
+def run_key(state: TableState, number: int) -> str:
+    """The run key of try `number` (from 1) of a table's present version."""
+    committed = "" if state.committed_ms is None else f"/committed_ms={state.committed_ms}"
+    return f"compaction/{state.table}/version={state.version}{committed}/try={number}"
+
+
+def _other_strategy(policy: Compaction) -> Explanation | None:
+    """The explanation that another strategy compacts the table; `None` if the sensor does."""
+    if isinstance(policy.strategy, BySensor):
+        return None
+    return Reason.OTHER_STRATEGY.explain(strategy=type(policy.strategy).__name__)
+
+
+def _nothing_to_do(
+    state: TableState, finding: Explanation, tries: Sequence[Try], *, now_ms: int
+) -> Explanation | None:
+    """Why a free slot would not help: nothing is due, or this version needs no further try."""
+    if not is_due(finding):
+        return finding
+    numbers = {"version": state.version, "mergeable": state.mergeable_file_count}
+    if any(attempt.result in ("succeeded", "in flight") for attempt in tries):
+        return Reason.ASKED_BEFORE.explain(**numbers)
+    failed = [attempt.ended_ms for attempt in tries if attempt.result == "failed"]
+    if len(failed) < TRIES_ALLOWED:
+        return None
+    until_ms = max(failed) + pause_hours(len(failed)) * HOUR_MS
+    if now_ms >= until_ms:
+        return None
+    return Reason.TRIES_USED_UP.explain(tries=len(failed), until=until_ms, **numbers)
+
+
+def _cooling_down(
+    state: TableState, policy: Compaction, finding: Explanation, *, now_ms: int
+) -> Explanation | None:
+    if not policy.cooldown_minutes or state.last_compaction_ms is None:
+        return None
+    minutes = (now_ms - state.last_compaction_ms) / MINUTE_MS
+    if minutes >= policy.cooldown_minutes:
+        return None
+    numbers = {"minutes": f"{minutes:.1f}", "cooldown": f"{policy.cooldown_minutes:g}"}
+    return Reason.COOLING_DOWN.explain(why=finding.sentence, **numbers)
+
+
+# A compaction is due when the readers take this share longer than after the last one. On a shared
+# machine, durations of similar runs differ by less.
+_SLOWDOWN_SHARE = 0.25
+# Fewer files are never merged, so slower readers cannot make a compaction due.
+_FEWEST_FILES = 2
+_DUE = (Reason.DUE, Reason.DUE_AGE, Reason.READS_SLOWER, Reason.DUE_DELETED_ROWS)
+
+
+def find_trigger(state: TableState, policy: Compaction, *, now_ms: int) -> Explanation:
+    """The first trigger that is reached, or the reason why no trigger is reached."""
+    threshold = policy.min_small_files
+    mergeable = state.mergeable_file_count
+    if state.version is None or mergeable is None:
+        return Reason.NO_FACTS.explain(threshold=threshold)
+    counts = {"mergeable": mergeable, "threshold": threshold}
+    if mergeable > 0 and mergeable >= threshold:
+        return Reason.DUE.explain(**counts)
+    trigger = (
+        _by_age(state, policy, mergeable, now_ms=now_ms)
+        or _by_slower_reads(state, mergeable)
+        or _by_deleted_rows(state, policy)
+    )
+    if trigger is not None:
+        return trigger
+    note = ""
+    cold = state.once_cold
+    if cold:
+        at = utc_text(cold.at_ms)
+        note = f"; {cold.mergeable_file_count} once all of it is cold, from {at} on"
+    return Explanation(Reason.BELOW_THRESHOLD, counts, note)
+
+
+def is_due(finding: Explanation) -> bool:
+    """Whether a trigger is reached."""
+    return finding.reason in _DUE
+
+
+def _by_age(
+    state: TableState, policy: Compaction, mergeable: int, *, now_ms: int
+) -> Explanation | None:
+    limit = policy.max_small_file_age_hours
+    if not mergeable or not limit or state.oldest_small_ms is None:
+        return None
+    hours = (now_ms - state.oldest_small_ms) / HOUR_MS
+    if hours < limit:
+        return None
+    return Reason.DUE_AGE.explain(mergeable=mergeable, hours=f"{hours:.1f}", limit=f"{limit:g}")
+
+
+def _by_slower_reads(state: TableState, mergeable: int) -> Explanation | None:
+    slowdown = state.slowdown
+    if slowdown is None or slowdown < _SLOWDOWN_SHARE or mergeable < _FEWEST_FILES:
+        return None
+    return Reason.READS_SLOWER.explain(slowdown=f"{slowdown:.0%}", mergeable=mergeable)
+
+
+def _by_deleted_rows(state: TableState, policy: Compaction) -> Explanation | None:
+    """The trigger of deleted rows, reached only if the plan removes some of them from storage."""
+    limit = policy.purge_deleted_rows_share
+    share = state.deleted_rows_share
+    if not limit or share is None or share < limit or not state.purged_row_count:
+        return None
+    return Reason.DUE_DELETED_ROWS.explain(share=f"{share:.0%}", limit=f"{limit:.0%}")

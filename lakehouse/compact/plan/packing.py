@@ -1,0 +1,394 @@
+"""Plans a plain compaction by Spark or deltalake: exactly which small files are merged.
+
+Files are selected and packed exactly as in Delta, so plan and outcome can be compared file by file.
+There is one exception: Delta orders files of equal size as in its snapshot, and the plan orders
+them by path. Such files may change places, which changes no count and no number of removed bytes.
+Source: delta-io/delta v4.4.0, `OptimizeTableCommand.scala` (filterCandidateFileList,
+groupFilesIntoBins), `OptimizeTableStrategy.scala`.
+
+This module chooses the partitions, the size below which a file is selected (the cut-off), and the
+size of a bin. With these choices, a compacted table is not compacted again before a writer commits
+(proof: docs/internals/decisions/0003).
+
+- A partition is worth a rewrite if a bin holds at least two fresh files, or two files that the
+  second tier (below) merges. A file is fresh if no compaction wrote it, or if it has a deletion
+  vector. OPTIMIZE then rewrites every bin of the partition.
+- If the target grew, an output of an earlier compaction would be small again. An output with at
+  least three quarters of the target under which it was written is shielded: the cut-off of its
+  partition is at most these three quarters.
+- The *second tier* merges shielded files whose own target was at most an eighth of the present
+  target, as soon as a partition has at least eight of them, which together have three quarters of
+  the present target.
+- In a table without partitions, large compacted files wait: the cut-off is lowered to a power of
+  two if all files below this power are together smaller than it, and include every fresh file. The
+  merged files share one bin, so their rows are in a single compacted file afterwards.
+- A partition whose merge would read a file in a storage class that is slow or paid to read is
+  omitted as a whole.
+- If `max_bytes_per_run` bounds a run, it rewrites fewer partitions, or the smallest files of one.
+  It merges at least two fresh files, or two files of the second tier, so the runs come to an end.
+  `files_left` estimates how many files later runs will merge.
+
+deltalake packs the files of a partition in the order of the log, newest commit first. It skips a
+file above the target. It closes a bin at a skipped file, or when the next file does not fit. Bins
+of one file are dropped, and each other bin becomes one file, whatever its size.
+Source: delta-io/delta-rs, crates/core/src/operations/optimize.rs, build_compaction_plan,
+plan_compaction_bins_in_stable_order (deltalake 1.6.6 chose the same bins on 200 random tables).
+
+- A file is fresh if a writer added it after the version that the partition's last compaction read.
+  A partition is worth a rewrite if a bin has at least two fresh files. Therefore, a partition is
+  not compacted again until writers have added files that its last compaction did not read.
+- The target of a statement is halved as long as the fresh files of the partition together fit into
+  half of it, but not below 16 MiB. deltalake skips files above this lowered target. Therefore, a
+  large output is not rewritten together with a few small files, and each byte is rewritten only a
+  few times, as in a log-structured merge tree.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import replace
+from functools import partial
+from itertools import accumulate
+
+from lakehouse.base.reasons import Reason
+from lakehouse.base.text import size_text
+from lakehouse.compact.plan.bins import (
+    Bin,
+    Packing,
+    PackingInLogOrder,
+    PartitionPlan,
+    PlanningFacts,
+    Rewrite,
+    as_rows,
+    files_by_partition,
+    is_fresh,
+    pack,
+)
+from lakehouse.compact.plan.choose_partitions import (
+    BestGroup,
+    PlannedPartition,
+    best_group,
+    fits,
+    in_order,
+    not_now,
+    one_run,
+    within_bounds,
+)
+from lakehouse.delta.snapshot import DataFile, by_partition
+
+# A file with a larger share of deleted rows is rewritten, whatever its size, if it shares a bin.
+# Source: Delta's default, DeltaSQLConf, optimize.maxDeletedRowsRatio.
+MAX_DELETED_ROWS_RATIO = 0.05
+# The second tier merges at least this many files, and only if the target has grown by this factor:
+# for example, eight files of 128 MiB into one of 1 GiB.
+_SECOND_TIER_FACTOR = 8
+# Smaller files never wait for a later merge: rewriting 16 MiB takes as long as starting a job.
+LEAST_KEPT_BYTES = 16 * 1024 * 1024
+
+
+def plan_packing(facts: PlanningFacts) -> Rewrite:
+    """The merge of small files, or the reason for doing nothing."""
+    group = best_group(facts, partial(_planned, facts))
+    return _bounded(facts, group) if group.plans else nothing_to_do(facts, group)
+
+
+def plain_statement(facts: PlanningFacts) -> Packing:
+    """The statement for a plan without bins. It is never sent."""
+    return Packing(
+        smaller_than_bytes=facts.policy.candidate_bytes,
+        up_to_bytes=facts.policy.target_file_bytes,
+        max_deleted_rows_ratio=MAX_DELETED_ROWS_RATIO,
+    )
+
+
+def has_too_many_deleted_rows(file: DataFile, *, max_ratio: float) -> bool:
+    """Delta's test, with the same rounding errors: 5 deleted rows of 100 exceed the ratio 0.05.
+
+    Source: delta-io/delta v4.4.0, `actions.scala`, HasNumRecords; `OptimizeTableCommand.scala`,
+    filterCandidateFileList.
+    """
+    if file.deletion_vector is None:
+        return False
+    if file.row_count is None:
+        return True
+    if file.row_count == 0:
+        return False
+    return 1.0 - (file.row_count - file.deleted_row_count) / file.row_count > max_ratio
+
+
+def _planned(facts: PlanningFacts, target: int) -> Iterator[PlannedPartition]:
+    for files in files_by_partition(facts.snapshot).values():
+        objects = tuple(files)
+        plan, candidates = _partition_plan(facts, objects, target)
+        pays = any(_worthwhile_files(bin_, facts, plan, target) for bin_ in plan.bins)
+        if pays:
+            plan = as_rows(plan, files, objects)
+        yield PlannedPartition(plan=plan, candidates=candidates, pays=pays)
+
+
+def _partition_plan(
+    facts: PlanningFacts, files: Sequence[DataFile], target: int
+) -> tuple[PartitionPlan, Sequence[DataFile]]:
+    """The plan of one partition, and its small files and files with too many deleted rows."""
+    shielded_targets, has_second_tier = _shielded_targets(facts, files, target)
+    cutoff = min([target, *shielded_targets]) * 3 // 4
+    candidates = _candidates(files, cutoff, MAX_DELETED_ROWS_RATIO)
+    merged = candidates
+    merge_cutoff = cutoff
+    if not has_second_tier:
+        merge_cutoff = _merge_cutoff(facts, candidates, cutoff)
+        if merge_cutoff < cutoff:
+            merged = _candidates(candidates, merge_cutoff, MAX_DELETED_ROWS_RATIO)
+    plan = PartitionPlan(
+        files=files,
+        bins=pack(merged, facts.snapshot.columns, up_to_bytes=target),
+        cutoff_bytes=merge_cutoff,
+        has_second_tier=has_second_tier,
+        kept=tuple(candidates[len(merged) :]),
+    )
+    return plan, candidates
+
+
+def _shielded_targets(
+    facts: PlanningFacts, files: Sequence[DataFile], target: int
+) -> tuple[list[int], bool]:
+    """The earlier targets that shield files, and whether the second tier merges files."""
+    if not facts.write_history.targets:
+        return [], False
+    small_targets = list[int]()
+    small_target_file_bytes = 0
+    other_targets = list[int]()
+    for file in files:
+        earlier = _earlier_target(file, facts, target)
+        if not earlier:
+            continue
+        if earlier * _SECOND_TIER_FACTOR <= target:
+            small_targets.append(earlier)
+            small_target_file_bytes += file.size_bytes
+        else:
+            other_targets.append(earlier)
+    fills_new_file = 4 * small_target_file_bytes >= 3 * target
+    if len(small_targets) >= _SECOND_TIER_FACTOR and fills_new_file:
+        return other_targets, True
+    return [*small_targets, *other_targets], False
+
+
+def _merge_cutoff(facts: PlanningFacts, candidates: Sequence[DataFile], cutoff: int) -> int:
+    """The size below which files are merged: `cutoff`, or a lower power of two.
+
+    Rewriting a large file together with a few new files saves readers a single opening, but costs
+    all bytes of the large file each time. If the large file waits until the smaller files together
+    approach its size, each byte is rewritten about once each time the table doubles, as in a binary
+    counter. A fresh file is never left out. The power of two stays below half of `cutoff`. If the
+    target is a power of two, the large file therefore always fits into one bin with the merged
+    files. Tables with partitions keep `cutoff`, because a statement has a single cut-off for all
+    partitions.
+    """
+    largest_bytes = candidates[-1].size_bytes if candidates else 0
+    if facts.snapshot.partition_columns or largest_bytes < LEAST_KEPT_BYTES:
+        return cutoff
+    fresh_sizes = [file.size_bytes for file in candidates if is_fresh(file)]
+    compacted_sizes = [file.size_bytes for file in candidates if not is_fresh(file)]
+    if len(fresh_sizes) < 2 or not compacted_sizes:
+        return cutoff
+    power = LEAST_KEPT_BYTES
+    while power <= compacted_sizes[-1] and 2 * power < cutoff:
+        compacted_bytes = sum(size for size in compacted_sizes if size < power)
+        merged_bytes = sum(fresh_sizes) + compacted_bytes
+        if fresh_sizes[-1] < power and merged_bytes < power:
+            return power
+        power *= 2
+    return cutoff
+
+
+def _earlier_target(file: DataFile, facts: PlanningFacts, target: int) -> int:
+    """The smaller target under which the file was compacted, if it shields the file; else 0."""
+    earlier = facts.write_history.targets.get(file.path, 0)
+    if earlier >= target or file.deletion_vector is not None:
+        return 0
+    return earlier if 4 * file.size_bytes >= 3 * earlier else 0
+
+
+def _candidates(files: Iterable[DataFile], cutoff: int, max_ratio: float) -> list[DataFile]:
+    return [
+        file
+        for file in files
+        if file.size_bytes < cutoff or has_too_many_deleted_rows(file, max_ratio=max_ratio)
+    ]
+
+
+def _worthwhile_files(
+    bin_: Bin, facts: PlanningFacts, plan: PartitionPlan, target: int
+) -> list[DataFile]:
+    """The files that make the bin worth a rewrite; empty if fewer than two.
+
+    These are the fresh files, or the files that the second tier merges, whichever are more.
+    """
+    worthwhile = [file for file in bin_.files if is_fresh(file)]
+    if plan.has_second_tier:
+        second_tier = list[DataFile]()
+        for file in bin_.files:
+            earlier = _earlier_target(file, facts, target)
+            if earlier and earlier * _SECOND_TIER_FACTOR <= target:
+                second_tier.append(file)
+        if len(second_tier) > len(worthwhile):
+            worthwhile = second_tier
+    return worthwhile if len(worthwhile) >= 2 else []
+
+
+def _bounded(facts: PlanningFacts, group: BestGroup) -> Rewrite:
+    """The rewrite of one run: whole partitions, or the smallest files of one partition."""
+    target = group.target
+    chosen = within_bounds(facts, group.plans)
+    ratio = MAX_DELETED_ROWS_RATIO
+    least_left = 0
+    if not chosen:
+        first = in_order(facts, group.plans)[0]
+        limited, ratio = _limited_to_run(facts, first, target)
+        chosen = (limited,)
+        # A limited plan does not select large files for their deleted rows. If its bins differ from
+        # the whole plan's, work is left, even if the difference of the file counts is 0.
+        least_left = int(limited.bins != first.bins)
+    return Rewrite(
+        statement=Packing(
+            smaller_than_bytes=chosen[0].cutoff_bytes,
+            up_to_bytes=target,
+            max_deleted_rows_ratio=ratio,
+        ),
+        reason=Reason.MERGEABLE_FILES,
+        bins=tuple(bin_ for plan in chosen for bin_ in plan.bins),
+        files_left=max(least_left, group.file_count - sum(plan.file_count for plan in chosen)),
+        kept=tuple(file for plan in chosen for file in plan.kept),
+        numbers={"target_bytes": target},
+    )
+
+
+def _limited_to_run(
+    facts: PlanningFacts, plan: PartitionPlan, target: int
+) -> tuple[PartitionPlan, float]:
+    """The plan of one run for a partition that is too large, and the statement's maximum ratio.
+
+    The plan has the smallest files that fit into one run, but at least two that make a bin worth a
+    rewrite. The maximum ratio of deleted rows is 1.0, so that no large file is selected for its
+    deleted rows, except for files without a row count, which Delta always selects. If no bin is
+    worth a rewrite without large files, the whole partition is planned, with the usual ratio.
+    """
+    files = _candidates(plan.files, plan.cutoff_bytes, max_ratio=1.0)
+    bins = pack(files, facts.snapshot.columns, up_to_bytes=target)
+    worthwhile_by_bin = (_worthwhile_files(bin_, facts, plan, target) for bin_ in bins)
+    worthwhile = next(filter(None, worthwhile_by_bin), None)
+    if worthwhile is None:
+        return plan, MAX_DELETED_ROWS_RATIO
+    # The number of files, from the smallest on, that fit into one run.
+    totals = accumulate(file.size_bytes for file in files)
+    fitting_count = sum(fits(facts, total_bytes) for total_bytes in totals)
+    cutoff = plan.cutoff_bytes
+    if fitting_count < len(files):
+        # A file as large as the cut-off is not selected, so one byte more includes the second file.
+        least_cutoff = worthwhile[1].size_bytes + 1
+        cutoff = min(cutoff, max(least_cutoff, files[fitting_count].size_bytes))
+    selected = _candidates(files, cutoff, max_ratio=1.0)
+    bins = pack(selected, facts.snapshot.columns, up_to_bytes=target)
+    return replace(plan, bins=bins, cutoff_bytes=cutoff), 1.0
+
+
+def nothing_to_do(facts: PlanningFacts, group: BestGroup) -> Rewrite:
+    """A result without bins, and the reason."""
+    counts = group.counts
+    if group.leaves_cores_idle:
+        reason = Reason.CORES_KEPT_BUSY
+    elif held_back := not_now(counts):
+        reason = held_back
+    elif not counts["candidates"]:
+        reason = Reason.NOTHING_SMALL
+    elif counts["bins"]:
+        reason = Reason.ALREADY_COMPACTED
+    else:
+        reason = Reason.NOTHING_SHARES_A_BIN
+    numbers = {
+        "candidate_bytes": facts.policy.candidate_bytes,
+        "target_bytes": facts.policy.target_file_bytes,
+        "cores": facts.policy.scan_cores,
+        "bytes": facts.snapshot.size_bytes,
+    }
+    return Rewrite(statement=plain_statement(facts), reason=reason, numbers={**counts, **numbers})
+
+
+def plan_for_deltalake(facts: PlanningFacts) -> Rewrite:
+    """The merge of small files by deltalake, or the reason for doing nothing."""
+    group = best_group(facts, partial(_planned_by_deltalake, facts))
+    if not group.plans:
+        return nothing_to_do(facts, group)
+    # All plans of a group have the same cut-off: the lowered target.
+    lowered = group.plans[0].cutoff_bytes
+    bins, _ = one_run(facts, group.plans)
+    more = ""
+    if not fits(facts, sum(bin_.size_bytes for bin_ in bins)):
+        limit = size_text(facts.policy.max_bytes_per_run)
+        more = f"; more than max_bytes_per_run ({limit}), since deltalake splits no partition"
+    return Rewrite(
+        statement=PackingInLogOrder(up_to_bytes=lowered),
+        reason=Reason.MERGEABLE_FILES,
+        bins=bins,
+        files_left=group.file_count - sum(len(bin_.files) for bin_ in bins),
+        numbers={"target_bytes": lowered},
+        more=more,
+    )
+
+
+def pack_for_deltalake(files: Iterable[DataFile], *, up_to_bytes: int) -> tuple[Bin, ...]:
+    """The bins of one partition, whose files are in the order of the log."""
+    bins = list[list[DataFile]]([[]])
+    open_bytes = 0
+    for file in files:
+        if file.size_bytes > up_to_bytes:
+            bins.append([])
+            open_bytes = 0
+            continue
+        if open_bytes + file.size_bytes > up_to_bytes:
+            bins.append([])
+            open_bytes = 0
+        bins[-1].append(file)
+        open_bytes += file.size_bytes
+    return tuple(
+        Bin(partition=members[0].partition, files=tuple(members))
+        for members in bins
+        if len(members) >= 2
+    )
+
+
+def _planned_by_deltalake(facts: PlanningFacts, target: int) -> Iterator[PlannedPartition]:
+    """The plans of all partitions. Their `cutoff_bytes` is the lowered target of the statement."""
+    for partition in by_partition(facts.snapshot.files).values():
+        files = tuple(partition)
+        fresh = _fresh_paths(facts, files)
+        small = [file for file in files if file.size_bytes < facts.policy.candidate_bytes]
+        lowered = _lowered_target([file for file in files if file.path in fresh], target)
+        bins = pack_for_deltalake(files, up_to_bytes=lowered)
+        fresh_counts = [sum(file.path in fresh for file in bin_.files) for bin_ in bins]
+        plan = PartitionPlan(files=files, bins=bins, cutoff_bytes=lowered)
+        yield PlannedPartition(
+            plan=as_rows(plan, partition, files),
+            candidates=small,
+            pays=max(fresh_counts, default=0) >= 2,
+        )
+
+
+def _fresh_paths(facts: PlanningFacts, files: Sequence[DataFile]) -> Set[str]:
+    """The paths of the fresh files of one partition (see the module docstring).
+
+    If the log shows no compaction of the partition, all files of writers are fresh.
+    """
+    history = facts.write_history
+    read_version = max((history.read_versions.get(file.path, -1) for file in files), default=-1)
+    written = [file.path for file in files if not file.compacted]
+    if read_version < 0:
+        return {*written}
+    return {path for path in written if history.versions.get(path, -1) > read_version}
+
+
+def _lowered_target(fresh: Sequence[DataFile], target: int) -> int:
+    """The target, halved as described in the module docstring."""
+    fresh_bytes = sum(file.size_bytes for file in fresh if file.size_bytes <= target)
+    lowered = target
+    while lowered // 2 >= max(fresh_bytes, LEAST_KEPT_BYTES):
+        lowered //= 2
+    return lowered

@@ -1,0 +1,290 @@
+"""Plans the rewrites that are no packing: the purge of deleted rows, Z-order, liquid clustering.
+
+**Purge.** REORG rewrites every file with deleted rows, or with a deletion vector and no statistics,
+whatever the file's size. Its bins may have a single file. REORG also rewrites files with columns
+that the table does not have: dropped columns, and columns that UPDATE or MERGE add in tables with a
+change data feed. The log does not show which files have such columns, so the figures of such tables
+are lower bounds.
+
+**Order.** A rewrite also covers files that are in order. Therefore, it waits until enough files are
+out of order: at least two, which have a quarter of the partition's bytes or are at least
+`min_small_files`. At a quarter, a rewrite covers at most four times the bytes that are out of
+order. After each small batch, it would cover many times the batch's bytes.
+
+The log shows the order, because a commit names the columns in its operationParameters. A file is
+older than the log if the commit that added it is not in the history (`Commits`) that was read. Such
+a file counts as ordered if a commit ordered rows by the same columns and left no files for a later
+run, and no later commit ordered rows by other columns.
+
+A Z-cube (below: a cube) is the set of files that one OPTIMIZE of a clustered table wrote. OPTIMIZE
+does not rewrite a cube of 100 GiB or more: it is full.
+
+Source: delta-io/delta v4.4.0, `DeltaReorgTableCommand.scala` (DeltaPurgeOperation),
+`OptimizeTableStrategy.scala` (ZOrderStrategy, ClusteringStrategy), `OptimizeTableCommand.scala`
+(groupFilesIntoBins, validateZorderByColumns), `ZCube.scala`.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+from lakehouse.base.errors import Refused
+from lakehouse.base.reasons import Reason
+from lakehouse.compact.plan.bins import (
+    Bin,
+    Clustering,
+    PartitionPlan,
+    PlanningFacts,
+    Purge,
+    Rewrite,
+    ZOrdering,
+    files_added,
+    pack,
+)
+from lakehouse.compact.plan.choose_partitions import (
+    keeps_cores_busy,
+    may_be_rewritten,
+    not_now,
+    one_run,
+    partition_plans,
+)
+from lakehouse.compact.plan.target_size import comparable_names
+from lakehouse.declare.compaction import LiquidClustering, ZOrder
+from lakehouse.delta.snapshot import DataFile, Snapshot, files_with_vectors, row_total
+
+# Delta's defaults. Source: DeltaSQLConf, `optimize.clustering.mergeStrategy.minCubeSize.threshold`
+# and `.targetCubeSize`.
+_FULL_CUBE_BYTES = 100 * 1024**3
+_BIN_BYTES = 150 * 1024**3
+
+
+def plan_zordering(facts: PlanningFacts, layout: ZOrder) -> Rewrite:
+    """The partitions to order along the columns, or the reason for doing nothing.
+
+    Raises:
+        Refused: a column is not in the table, or is a partition column.
+    """
+    _check_columns(facts.snapshot, layout.columns)
+    columns = comparable_names(layout.columns)
+    unordered = [file for file in facts.snapshot.files if not _is_in_order(file, facts, columns)]
+    unordered_paths = {file.path for file in unordered}
+
+    def bins_of(files: Sequence[DataFile]) -> tuple[Bin, ...]:
+        unordered_here = [file for file in files if file.path in unordered_paths]
+        if not _pays_off(facts, unordered_here, files):
+            return ()
+        # One bin, because Z-order rewrites the files of a partition together.
+        return pack(files, facts.snapshot.columns, up_to_bytes=_bytes(files), least_files=1)
+
+    plans, counts = partition_plans(facts, bins_of)
+    statement = ZOrdering(columns=layout.columns, up_to_bytes=facts.policy.target_file_bytes)
+    # The files to write shrink until the table keeps enough files for all cores.
+    while statement.up_to_bytes > 1 and not keeps_cores_busy(
+        facts, plans, added=partial(files_added, statement)
+    ):
+        statement = replace(statement, up_to_bytes=statement.up_to_bytes // 2)
+    numbers = _numbers(facts, layout.columns, unordered) | {"bound": "all "}
+    if not plans:
+        reason = not_now(counts) or Reason.IN_ORDER
+        return Rewrite(statement=statement, reason=reason, numbers={**numbers, **counts})
+    bins, files_left = one_run(facts, plans)
+    return Rewrite(
+        statement=statement,
+        reason=Reason.OUT_OF_ORDER,
+        bins=bins,
+        files_left=files_left,
+        numbers=numbers,
+    )
+
+
+def plan_clustering(facts: PlanningFacts, layout: LiquidClustering) -> Rewrite:
+    """The OPTIMIZE of a table with liquid clustering, or the reason for doing nothing.
+
+    The figures, except for the files added, are exact if all files outside of full cubes fit into
+    one bin (150 GiB), and the log shows for every file whether it was clustered. Otherwise they are
+    upper bounds, and the sentence says so.
+
+    Raises:
+        Refused: the table has partitions, which cannot be clustered.
+    """
+    snapshot = facts.snapshot
+    if snapshot.partition_columns:
+        raise Refused(
+            f"plan of {snapshot.table}: LiquidClustering cannot plan a table with partitions. "
+            "Use ZOrder, or a table without partitions"
+        )
+    statement = Clustering(columns=layout.columns, up_to_bytes=facts.policy.target_file_bytes)
+    if comparable_names(snapshot.clustering_columns) != comparable_names(layout.columns):
+        current_columns = ", ".join(snapshot.clustering_columns) or "nothing"
+        numbers = _numbers(facts, layout.columns, []) | {"declared": current_columns}
+        return Rewrite(statement=statement, reason=Reason.NOT_CLUSTERED_YET, numbers=numbers)
+    cubes = _files_by_cube(facts)
+    candidates = [*cubes.loose, *cubes.in_open_cubes]
+    is_exact = not cubes.has_unknown and _bytes(candidates) <= _BIN_BYTES
+    bound = "" if is_exact else "at most "
+    numbers = _numbers(facts, layout.columns, cubes.loose) | {"bound": bound}
+    plan = PartitionPlan(files=snapshot.files, bins=(Bin(partition=(), files=tuple(candidates)),))
+    if not _pays_off(facts, cubes.loose, candidates):
+        return Rewrite(statement=statement, reason=Reason.IN_ORDER, numbers=numbers)
+    counts: Counter[str] = Counter()
+    if not may_be_rewritten(facts, plan, counts):
+        reason = not_now(counts) or Reason.IN_ORDER
+        return Rewrite(statement=statement, reason=reason, numbers={**numbers, **counts})
+    return Rewrite(statement=statement, reason=Reason.OUT_OF_ORDER, bins=plan.bins, numbers=numbers)
+
+
+def _check_columns(snapshot: Snapshot, columns: Sequence[str]) -> None:
+    """Refuses columns that the table does not have, or that are partition columns."""
+    partitions = {name.lower() for name in snapshot.partition_columns}
+    names = {column.name.lower(): column.name for column in snapshot.columns}
+    accepted = [name for lower_name, name in names.items() if lower_name not in partitions]
+    for name in columns:
+        if name.lower() not in {each.lower() for each in accepted}:
+            why = "is not a column of the table"
+            if name.lower() in partitions:
+                why = "is a partition column, so each file has a single value of it"
+            raise Refused(
+                f"plan of {snapshot.table}: ZOrder.columns holds {name!r}, which {why}. "
+                f"Use any of: {', '.join(accepted)}"
+            )
+
+
+def _pays_off(
+    facts: PlanningFacts, unordered: Sequence[DataFile], files: Sequence[DataFile]
+) -> bool:
+    """Whether enough of the files are out of order, by number or by bytes, and at least two."""
+    are_many = len(unordered) >= facts.policy.min_small_files
+    are_large = 4 * _bytes(unordered) >= _bytes(files)
+    return len(unordered) >= 2 and (are_many or are_large)
+
+
+def _is_in_order(file: DataFile, facts: PlanningFacts, columns: tuple[str, ...]) -> bool:
+    if file.deletion_vector is not None:
+        return False
+    arranged = facts.write_history.arranged.get(file.path)
+    if arranged is not None:
+        return arranged[0] == columns
+    is_older_than_log = not file.compacted and file.path not in facts.write_history.written_ms
+    return is_older_than_log and facts.write_history.settled == columns
+
+
+class _FilesByCube(NamedTuple):
+    """Files in no cube (`loose`), and files in cubes that are not full.
+
+    `has_unknown`: whether a loose file is older than the log, so that it may be in a cube.
+    """
+
+    loose: list[DataFile]
+    in_open_cubes: list[DataFile]
+    has_unknown: bool
+
+
+def _files_by_cube(facts: PlanningFacts) -> _FilesByCube:
+    """The files that clustering may rewrite.
+
+    A file with a deletion vector remains in its cube. Cubes that are ordered by other columns are
+    not rewritten. A single cube that is not full is not rewritten if there are no loose files.
+    """
+    columns = comparable_names(facts.snapshot.clustering_columns)
+    loose = list[DataFile]()
+    cubed = list[tuple[int, DataFile]]()
+    has_unknown = False
+    for file in facts.snapshot.files:
+        arranged = facts.write_history.arranged.get(file.path)
+        if arranged is None:
+            is_known = file.compacted or file.path in facts.write_history.written_ms
+            has_unknown = has_unknown or not is_known
+            loose.append(file)
+        elif arranged[0] == columns:
+            cubed.append((arranged[1], file))
+    sizes: Counter[int] = Counter()
+    for cube, file in cubed:
+        sizes[cube] += file.size_bytes
+    open_cubes = [(cube, file) for cube, file in cubed if sizes[cube] < _FULL_CUBE_BYTES]
+    if not loose and len({cube for cube, _ in open_cubes}) < 2:
+        return _FilesByCube([], [], has_unknown)
+    return _FilesByCube(loose, [file for _, file in open_cubes], has_unknown)
+
+
+def _numbers(
+    facts: PlanningFacts, columns: Sequence[str], unordered: Sequence[DataFile]
+) -> dict[str, object]:
+    return {
+        "columns": ", ".join(columns),
+        "changed": len(unordered),
+        "changed_bytes": _bytes(unordered),
+        "threshold": facts.policy.min_small_files,
+    }
+
+
+def _bytes(files: Sequence[DataFile]) -> int:
+    return sum(file.size_bytes for file in files)
+
+
+def plan_purge(facts: PlanningFacts) -> Rewrite | None:
+    """The rewrite of all files with deleted rows.
+
+    `None` if it is not due, or if all partitions with such files changed too recently.
+    """
+    # Files without row counts in the log cannot make a purge due.
+    files = facts.snapshot.files
+    deleted = sum(file.deleted_row_count for file in files_with_vectors(files) if file.row_count)
+    rows = row_total(files) if deleted else 0
+    if rows is None:
+        rows = sum(file.row_count or 0 for file in files)
+    due_share = facts.policy.purge_deleted_rows_share
+    if not due_share or not deleted or deleted / rows < due_share:
+        return None
+    # The bins shrink until the table keeps enough files for all cores, or each bin has one file.
+    target = facts.policy.target_file_bytes
+    plans, _ = partition_plans(facts, partial(_purge_bins, facts, target))
+    while _merges_files(plans) and not keeps_cores_busy(facts, plans):
+        target //= 2
+        plans, _ = partition_plans(facts, partial(_purge_bins, facts, target))
+    if not plans:
+        return None
+    bins, files_left = one_run(facts, plans)
+    return Rewrite(
+        statement=Purge(up_to_bytes=target),
+        reason=Reason.DELETED_ROWS,
+        bins=bins,
+        files_left=files_left,
+        numbers={
+            "deleted": deleted,
+            "rows": rows,
+            "share": f"{deleted / rows:.0%}",
+            "at_least": "at least " if may_hold_other_columns(facts.snapshot) else "",
+        },
+    )
+
+
+def may_hold_other_columns(snapshot: Snapshot) -> bool:
+    """Whether files may have columns that the table does not have.
+
+    This is the case if the table has a change data feed, or if more column ids were assigned than
+    the table has columns and nested fields.
+    Sources: PROTOCOL.md, "Column Mapping", maxColumnId; files that an UPDATE by Delta 4.4.0 writes
+    have the columns `_change_type` and `__is_cdc`.
+    """
+    if "changeDataFeed" in snapshot.features:
+        return True
+    max_id = snapshot.properties.get("delta.columnMapping.maxColumnId", "")
+    field_count = sum(1 + column.type.count(":") for column in snapshot.columns)
+    return max_id.isdigit() and int(max_id) > field_count
+
+
+def _merges_files(plans: Sequence[PartitionPlan]) -> bool:
+    return any(len(bin_.files) > 1 for plan in plans for bin_ in plan.bins)
+
+
+def _purge_bins(facts: PlanningFacts, target: int, files: Sequence[DataFile]) -> tuple[Bin, ...]:
+    purged = filter(_is_purged, files)
+    return pack(purged, facts.snapshot.columns, up_to_bytes=target, least_files=1)
+
+
+def _is_purged(file: DataFile) -> bool:
+    if file.deletion_vector is None:
+        return False
+    return file.row_count is None or file.deleted_row_count > 0

@@ -1,0 +1,197 @@
+"""Chooses the target size of compacted files, and reads earlier targets from the log.
+
+The target grows with the table, so that a table of 2 GiB or more keeps about 128 files or more.
+With this many files, a scan runs in parallel, and an UPDATE or DELETE rewrites a small part of the
+table.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from lakehouse.declare.compaction import MIB, Compaction
+from lakehouse.delta.commits import Commit, Commits, written_in
+from lakehouse.delta.snapshot import DataFile
+
+# Spark counts opening a file as 4 MiB of reading (`spark.sql.files.openCostInBytes`). With files of
+# 16 MiB, opening them is a fifth of a scan.
+SMALLEST_TARGET = 16 * MIB
+# OPTIMIZE's own default (`DeltaSQLConf`, optimize.maxFileSize).
+LARGEST_TARGET = 1024 * MIB
+_LEAST_FILES_PER_TABLE = 128
+# The ratio of landed bytes to Parquet bytes, assumed for a table without rows. The demo's events,
+# JSON lines of a dozen fields, are 6 to 12 times smaller as Parquet with Snappy.
+_LANDED_TO_PARQUET = 8
+_QUOTED = re.compile(r"`([^`]*\.[^`]*)`")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteHistory:
+    """Earlier compactions and writes, as far as the commits that were read ("the log") show them.
+
+    - `last_target`: the target of the newest compaction with a recorded target, or `None`.
+    - `unchanged`: whether no row has changed since that compaction.
+    - `targets`: the target under which each file was compacted.
+    - `written_ms`: the time of the last commit that changed the rows of each file.
+    - `versions`: the version of the commit that added each file.
+    - `read_versions`: the version that each file's compaction read.
+    - `arranged`: the columns by which a commit ordered the rows of each file, and the commit's
+      version.
+    - `settled`: the columns by which all files that are older than the log are ordered; empty if
+      the log does not show such columns.
+
+    The keys of all mappings are paths. Columns have the spelling of `comparable_names`.
+    """
+
+    last_target: int | None = None
+    unchanged: bool = False
+    targets: Mapping[str, int] = field(default_factory=dict[str, int])
+    written_ms: Mapping[str, int] = field(default_factory=dict[str, int])
+    versions: Mapping[str, int] = field(default_factory=dict[str, int])
+    read_versions: Mapping[str, int] = field(default_factory=dict[str, int])
+    arranged: Mapping[str, tuple[tuple[str, ...], int]] = field(
+        default_factory=dict[str, tuple[tuple[str, ...], int]]
+    )
+    settled: tuple[str, ...] = ()
+
+
+def write_history_of(history: Commits | None) -> WriteHistory:
+    """The earlier compactions and writes of a table; empty for a table that does not exist yet."""
+    if history is None:
+        return WriteHistory()
+    targets = dict[str, int]()
+    written_ms = dict[str, int]()
+    arranged = dict[str, tuple[tuple[str, ...], int]]()
+    settled = tuple[str, ...]()
+    last_target = None
+    unchanged = False
+    versions = dict[str, int]()
+    read_versions = dict[str, int]()
+    for commit in history.commits:
+        versions.update(dict.fromkeys(commit.added_paths, commit.version))
+        if commit.changed_data:
+            written_ms.update(dict.fromkeys(commit.added_paths, commit.committed_ms))
+            continue
+        figures = _plan_in(commit)
+        read_version = int(figures.get("version", commit.version - 1))
+        read_versions.update(dict.fromkeys(commit.added_paths, read_version))
+        columns = _arranged_by(commit)
+        if columns:
+            arranged.update(dict.fromkeys(commit.added_paths, (columns, commit.version)))
+            if figures.get("files_left") == 0:
+                settled = columns
+            elif settled != columns:
+                # A part of the older files may now be ordered by other columns than the rest.
+                settled = ()
+        target = figures.get("target_file_bytes")
+        if isinstance(target, int) and target > 0:
+            targets.update(dict.fromkeys(commit.added_paths, target))
+            last_target = target
+            unchanged = history.data_changed_after(commit.version) is False
+    return WriteHistory(
+        last_target=last_target,
+        unchanged=unchanged,
+        targets=targets,
+        written_ms=written_ms,
+        versions=versions,
+        read_versions=read_versions,
+        arranged=arranged,
+        settled=settled,
+    )
+
+
+def choose_target(size_bytes: int, *, last: int | None) -> int:
+    """The target for a table of this size, a power of two.
+
+    A change from the `last` target is delayed: until the table is a third larger than the size at
+    which the target would grow, or a quarter smaller than the size at which it would shrink.
+
+    >>> [choose_target(gib * 1024**3, last=None) // 1024**2 for gib in (0, 3, 4, 16, 128, 4096)]
+    [16, 16, 32, 128, 1024, 1024]
+    >>> [choose_target(gib * 1024**3, last=16 * 1024**2) // 1024**2 for gib in (5, 6)]
+    [16, 32]
+    """
+    if last is None:
+        return _target_for(size_bytes)
+    last_power = 1 << (last.bit_length() - 1)
+    least = _target_for(size_bytes * 3 // 4)
+    most = _target_for(size_bytes * 4 // 3)
+    return min(max(last_power, least), most)
+
+
+def target_in_force(size_bytes: int, policy: Compaction, write_history: WriteHistory) -> int:
+    """The declared target, or the target for the table's size.
+
+    Until rows change, the last compaction's target is kept. That compaction shrank the table by an
+    unknown factor, so a new target could make the same files mergeable again. With `scan_cores`
+    above 1, plans may have halved a declared target; then the smaller one is kept.
+    """
+    kept_target = write_history.last_target if write_history.unchanged else None
+    if not policy.target_file_bytes:
+        return kept_target or choose_target(size_bytes, last=write_history.last_target)
+    if kept_target and policy.scan_cores > 1:
+        return min(policy.target_file_bytes, kept_target)
+    return policy.target_file_bytes
+
+
+def _target_for(size_bytes: int) -> int:
+    """The largest power of two up to 1 GiB that gives at least 128 files; at least 16 MiB."""
+    target = SMALLEST_TARGET
+    while target < LARGEST_TARGET and size_bytes >= 2 * target * _LEAST_FILES_PER_TABLE:
+        target *= 2
+    return target
+
+
+def _plan_in(commit: Commit) -> Mapping[str, Any]:
+    """The plan that this program recorded in a compaction's commit; empty for other commits."""
+    if not commit.user_metadata or "target_file_bytes" not in commit.user_metadata:
+        return {}
+    plan = written_in(commit).get("plan")
+    return cast("dict[str, Any]", plan) if isinstance(plan, dict) else {}
+
+
+def _arranged_by(commit: Commit) -> tuple[str, ...]:
+    """The columns by which an OPTIMIZE ordered rows, in the spelling of `comparable_names`.
+
+    Source: delta-io/delta v4.4.0, `DeltaOperations.scala`, Optimize.
+    """
+    for name in ("zOrderBy", "clusterBy"):
+        try:
+            columns = json.loads(commit.parameters.get(name, "[]"))
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(columns, list) and columns:
+            return comparable_names(map(str, cast("list[object]", columns)))
+    return ()
+
+
+def comparable_names(columns: Iterable[str]) -> tuple[str, ...]:
+    """Column names in a spelling that is the same for declarations and commits.
+
+    Case is ignored, and the backticks that a commit puts around a name with a dot are removed.
+    Source: apache/spark v4.2.0, `unresolved.scala`, UnresolvedAttribute.name.
+
+    >>> comparable_names(["`order.id`", "Day"]) == comparable_names(["order.id", "day"])
+    True
+    """
+    return tuple(_QUOTED.sub(r"\1", name).lower() for name in columns)
+
+
+def count_outputs(
+    landed_bytes: int, row_count: int, files: Sequence[DataFile], target_bytes: int
+) -> int:
+    """The number of files to write for a batch, so that each has about the target size.
+
+    The bytes per row are estimated from that file of the table which has the most rows. The batch
+    is never assumed to be larger than `landed_bytes`.
+    """
+    most_rows, size_bytes = max(
+        ((file.row_count, file.size_bytes) for file in files if file.row_count), default=(0, 0)
+    )
+    if most_rows:
+        expected_bytes = min(landed_bytes, row_count * size_bytes // most_rows)
+    else:
+        expected_bytes = landed_bytes // _LANDED_TO_PARQUET
+    return max(1, round(expected_bytes / target_bytes))

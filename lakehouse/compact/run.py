@@ -1,0 +1,466 @@
+"""One compaction: plan, OPTIMIZE by Spark or deltalake, verify, and compare with the plan.
+
+1. The table's lock is taken. A commit that an earlier run did not verify is verified now.
+2. The plan is made from the log. If there is nothing to do, the compaction ends here.
+3. A note in the journal records that a commit must be verified. OPTIMIZE runs on the plan's
+   partitions, with the plan's file sizes, and writes the plan's figures into its commits.
+4. OPTIMIZE fails if another writer removed a planned file first. The wasted work is recorded. If
+   nothing was committed, steps 2 and 3 are repeated, at most twice, without the partitions in which
+   the other writer removed files.
+5. The log is read again, to see which files were actually removed and added.
+6. The rows of the removed files and of the added files are compared (`verify`).
+7. If deltalake cannot read a planned file, the file is noted. With `engine="auto"`, the compaction
+   starts again, and Spark runs it.
+
+**Safety properties**
+- Only the OPTIMIZE of Delta or deltalake replaces files. Its commit changes no data and deletes
+  nothing from storage (`test_run.py`).
+- If the rows differ, the compaction is undone, unless another writer has committed since. In both
+  cases `Broken` is raised (`test_verify.py`).
+- This also holds if the run is killed between its commit and step 6: the next compaction first
+  verifies the commit that the note in the journal names (`test_unverified_commits.py`).
+"""
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, assert_never
+from uuid import uuid4
+
+from lakehouse.base.clock import now_ms
+from lakehouse.base.errors import LakehouseError, Refused, Transient
+from lakehouse.compact.noted_files import (
+    UnreadableFileError,
+    note_speed,
+    note_unreadable_file,
+    plan_with_notes,
+    with_unreadable_files,
+)
+from lakehouse.compact.plan.bins import Clustering, Packing, PackingInLogOrder, Purge, ZOrdering
+from lakehouse.compact.plan.compaction import (
+    CompactionPlan,
+    LostConflict,
+    partitions_removed_from,
+    plan_table,
+    without_partitions,
+)
+from lakehouse.compact.plan.engine_choice import choose_engine, may_need_no_spark
+from lakehouse.compact.plan.estimate import fit_rates, speed_factors
+from lakehouse.compact.plan.outcome import CompactionOutcome
+from lakehouse.compact.verify import expect_verification, settled, verify, verify_left
+from lakehouse.declare.journal_records import CompactionTry
+from lakehouse.declare.table import Table
+from lakehouse.delta.commits import Commit
+from lakehouse.delta.log import TableFacts, history_since
+from lakehouse.delta.partition_values import TypedPartition
+from lakehouse.delta.snapshot import Snapshot
+from lakehouse.lake.journal import Journal
+from lakehouse.lake.lake import Lake
+from lakehouse.lake.lease import hold
+from lakehouse.spark import statements, temporary_confs
+from lakehouse.spark.delta_writes import retry_conflicts
+from lakehouse.spark.errors import first_line, is_conflict, is_lost, translated
+from lakehouse.spark.server.conf import cores_of
+from lakehouse.spark.server.server import status
+from lakehouse.spark.session import task_slots
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TRIES = 3
+
+
+def plan(lake: Lake, table: Table) -> CompactionPlan | None:
+    """The plan of a compaction now, made from the log alone; `None` if there is no table."""
+    facts = lake.facts(table.key)
+    return None if facts is None else _whole_plan(lake, table, facts)
+
+
+def compact(
+    lake: Lake,
+    spark: "SparkSession | Callable[[], SparkSession]",
+    table: Table,
+    *,
+    owner: str | None = None,
+    by_person: bool = False,
+) -> CompactionOutcome:
+    """Compacts a table; a plan that does nothing is not an error. `owner` names the run.
+
+    `spark` may be a function; it is called only if Spark compacts the table. The circuit breaker
+    counts a failure, unless a person requested the run (`by_person`).
+
+    Raises:
+        Refused: there is no table yet, OPTIMIZE cannot be planned for one of its features, or a
+            commit of another writer could be lost.
+        Transient: another process holds the table, all attempts lost to other writers, or the
+            server does not answer.
+        Broken: the rows after the compaction differ from the rows before it.
+    """
+    attempt = Attempt(run=owner or uuid4().hex, by_person=by_person)
+    operation = f"compaction of {table.key}"
+    session: SparkSession | None = None
+    if _needs_spark(lake, table):
+        session = spark() if callable(spark) else spark
+    work = _Work(lake=lake, spark=session, table=table, attempt=attempt)
+    try:
+        with (
+            failure_recorded(lake, table.key, attempt),
+            translated(table.key, operation="compaction"),
+            hold(lake, session, table.key, owner=owner or operation),
+        ):
+            verify_left(lake, session, table.key)
+            return retry_conflicts(partial(_compact, work), tries=_TRIES)
+    except UnreadableFileError as error:
+        facts = lake.facts(table.key)
+        if facts is None:
+            raise
+        note_unreadable_file(lake, facts.snapshot, error)
+        if table.compaction.engine == "deltalake":
+            raise
+    return compact(lake, spark, table, owner=owner, by_person=by_person)
+
+
+@dataclass(slots=True, kw_only=True)
+class Attempt:
+    """The progress of one compaction, which is recorded if the compaction fails.
+
+    `run` names the run that compacts. `started` and `planned` describe the last statement.
+    `lost_server`: the server was lost while that statement ran.
+    """
+
+    run: str
+    by_person: bool = False
+    started: float = field(default_factory=time.monotonic)
+    planned: CompactionPlan | None = None
+    lost_server: bool = False
+
+    @contextlib.contextmanager
+    def statement(self, planned: CompactionPlan) -> Iterator[None]:
+        """Surrounds the plan's statement; notes its start, and whether it lost the server."""
+        self.started = time.monotonic()
+        self.planned = planned
+        try:
+            yield
+        except Exception as error:
+            self.lost_server = is_lost(error)
+            raise
+
+    def failed(self, why: str) -> CompactionTry:
+        """The record of a failure. All planned work counts as wasted."""
+        return CompactionTry(
+            ended_ms=now_ms(),
+            result="failed",
+            bytes_rewritten=self.planned.bytes_removed if self.planned else 0,
+            files_rewritten=self.planned.files_removed if self.planned else 0,
+            seconds=time.monotonic() - self.started,
+            why=why,
+            run=self.run,
+            by_person=self.by_person,
+        )
+
+    def lost_race(
+        self, planned: CompactionPlan, commits: Sequence[Commit], *, seconds: float, why: str
+    ) -> CompactionTry:
+        """The record of a conflict: the planned work that was not committed.
+
+        Its duration is its share of `seconds`, by bytes.
+        """
+        committed_bytes = sum(commit.removed_bytes for commit in commits)
+        committed_files = sum(len(commit.removed_paths) for commit in commits)
+        wasted_bytes = max(0, planned.bytes_removed - committed_bytes)
+        return CompactionTry(
+            ended_ms=now_ms(),
+            result="conflict",
+            bytes_rewritten=wasted_bytes,
+            files_rewritten=max(0, planned.files_removed - committed_files),
+            seconds=seconds * wasted_bytes / max(1, planned.bytes_removed),
+            why=why,
+            run=self.run,
+            by_person=self.by_person,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """A table to compact, and the attempts so far. Without a session, deltalake compacts it."""
+
+    lake: Lake
+    spark: "SparkSession | None"
+    table: Table
+    attempt: Attempt
+    losses: list[LostConflict] = field(default_factory=list[LostConflict])
+
+
+def _needs_spark(lake: Lake, table: Table) -> bool:
+    """Whether Spark compacts the table at its present version."""
+    if not may_need_no_spark(table):
+        return True
+    facts = lake.facts(table.key)
+    if facts is None:
+        return False
+    return choose_engine(table, with_unreadable_files(lake, facts.snapshot)).engine == "spark"
+
+
+def _compact(work: _Work) -> CompactionOutcome:
+    """Runs steps 2 to 6 once.
+
+    After a conflict, the wasted work is added to the losses, and the conflict is raised if OPTIMIZE
+    has committed nothing.
+    """
+    lake = work.lake
+    table = work.table
+    facts = lake.facts(table.key)
+    if facts is None:
+        raise Refused(
+            f"compaction of {table.key}: there is no table yet. "
+            f"Use lakehouse materialize {table.key} first"
+        )
+    planned = _plan(lake, table, facts, work.losses)
+    if not planned.bins:
+        return _outcome(planned, [], work.losses, facts)
+    mark = uuid4().hex  # identifies the commits of this OPTIMIZE in the log
+    optimized = _optimize(work, facts.snapshot, planned, mark)
+    commits = optimized.commits
+    after = optimized.facts
+    compared = None
+    with settled(lake, table.key, mark):
+        if commits:
+            compared = verify(lake, work.spark, facts.snapshot, after, commits)
+    if commits and planned.engine.engine == "deltalake":
+        from lakehouse.lake.deltalake_tables import with_due_checkpoint
+
+        after = with_due_checkpoint(lake, after)
+    seconds_verify = time.monotonic() - optimized.ended
+    factors = speed_factors(after.history.compactions(), planned.engine.engine)
+    if commits and factors:
+        note_speed(lake, planned.engine.engine, factors[-1])
+    return replace(
+        _outcome(planned, commits, work.losses, after),
+        compared=compared,
+        seconds_optimize=optimized.seconds,
+        seconds_verify=seconds_verify,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Optimized:
+    """The commits of one OPTIMIZE, and the table's facts after it.
+
+    `seconds` excludes the time that a conflict wasted. `ended` is a `time.monotonic()`.
+    """
+
+    commits: Sequence[Commit]
+    facts: TableFacts
+    seconds: float
+    ended: float
+
+
+def _optimize(work: _Work, snapshot: Snapshot, planned: CompactionPlan, mark: str) -> _Optimized:
+    """Runs steps 3 to 5: writes the note, runs the statement, and reads what it changed.
+
+    Raises:
+        Exception: the statement's own error. A conflict is raised only if nothing was committed.
+    """
+    key = work.table.key
+    started = time.monotonic()
+    expect_verification(work.lake, key, mark, version=snapshot.version)
+    conflict: Exception | None = None
+    try:
+        with work.attempt.statement(planned):
+            _run(work, snapshot, planned, _metadata(planned, mark))
+    except Exception as error:
+        if not is_conflict(error):
+            raise
+        conflict = error
+    ended = time.monotonic()
+    seconds = ended - started
+    after = _facts_since(work.lake, work.table, snapshot.version)
+    commits = after.history.marked(mark)
+    if conflict is not None:
+        why = first_line(conflict)
+        record = work.attempt.lost_race(planned, commits, seconds=seconds, why=why)
+        record_try(work.lake, key, record)
+        new_commits = after.history.between(snapshot.version, after.snapshot.version) or ()
+        contested = partitions_removed_from(snapshot, new_commits)
+        work.losses.append(LostConflict(partitions=contested, attempt=record))
+        seconds -= record.seconds
+        if not commits:
+            raise conflict
+    return _Optimized(commits=commits, facts=after, seconds=seconds, ended=ended)
+
+
+def _run(work: _Work, snapshot: Snapshot, planned: CompactionPlan, user_metadata: str) -> None:
+    """Runs the plan's statement by the plan's engine."""
+    lake = work.lake
+    if planned.engine.engine == "deltalake":
+        from lakehouse.compact.deltalake_run import compact_by_deltalake
+
+        compact_by_deltalake(lake, snapshot, planned, user_metadata)
+        return
+    if work.spark is None:
+        raise Transient(
+            f"compaction of {work.table.key}: deltalake can no longer compact the table, because "
+            f"{planned.engine.why_not_deltalake}. Try again; the next run uses Spark"
+        )
+    run_statement(work.spark, snapshot, planned, user_metadata, cores=cores_of(lake.settings))
+
+
+def _metadata(planned: CompactionPlan, mark: str) -> str:
+    """The commit's metadata, as JSON: the time of the start, and the plan without its bins."""
+    figures = {name: value for name, value in planned.as_json().items() if name != "bins"}
+    content = {"compaction": mark, "started_ms": now_ms(), "plan": figures}
+    return json.dumps(content, separators=(",", ":"))
+
+
+def _facts_since(lake: Lake, table: Table, version: int) -> TableFacts:
+    """The current facts, with every commit after `version`, however many there are."""
+    facts = lake.facts(table.key)
+    assert facts is not None
+    if facts.history.commits and facts.history.commits[0].version <= version + 1:
+        return facts
+    return replace(facts, history=history_since(lake.store, facts.history, version))
+
+
+def _plan(
+    lake: Lake, table: Table, facts: TableFacts, losses: Sequence[LostConflict]
+) -> CompactionPlan:
+    """The current plan, without the partitions in which earlier attempts lost to other writers.
+
+    If there is nothing to compact in any other partition, the plan includes them again.
+    """
+    whole_plan = _whole_plan(lake, table, facts)
+    contested = frozenset[TypedPartition]().union(*(loss.partitions for loss in losses))
+    if not contested:
+        return whole_plan
+    engine = whole_plan.engine.engine
+    rates = fit_rates(facts.history, facts.snapshot, prices=table.prices, engine=engine)
+    reduced_plan = without_partitions(whole_plan, facts.snapshot, contested, rates=rates)
+    return reduced_plan if reduced_plan.bins else whole_plan
+
+
+def _whole_plan(lake: Lake, table: Table, facts: TableFacts) -> CompactionPlan:
+    def plan_of(snapshot: Snapshot, factor: float | None) -> CompactionPlan:
+        return plan_table(
+            table,
+            snapshot,
+            facts.history,
+            now_ms=now_ms(),
+            lake_factor=factor,
+        )
+
+    return plan_with_notes(lake, facts, plan_of)
+
+
+def _outcome(
+    planned: CompactionPlan,
+    commits: Sequence[Commit],
+    losses: Sequence[LostConflict],
+    facts: TableFacts,
+) -> CompactionOutcome:
+    """The outcome. The figures of its commits are zero if OPTIMIZE committed nothing."""
+    return CompactionOutcome(
+        plan=planned,
+        version_after=commits[-1].version if commits else None,
+        files_removed=sum(len(commit.removed_paths) for commit in commits),
+        files_added=sum(len(commit.added_paths) for commit in commits),
+        bytes_removed=sum(commit.removed_bytes for commit in commits),
+        bytes_added=sum(commit.added_bytes for commit in commits),
+        conflicts=len(losses),
+        wasted_bytes=sum(loss.attempt.bytes_rewritten for loss in losses),
+        wasted_seconds=sum(loss.attempt.seconds for loss in losses),
+        facts=facts,
+    )
+
+
+@contextlib.contextmanager
+def failure_recorded(lake: Lake, table_key: str, attempt: Attempt) -> Iterator[None]:
+    """Records an error in the block as a failure of the table.
+
+    Errors of the caller (`Refused`) or the server (`Transient`, a lost server) are not recorded.
+    Neither are conflicts, because `lost_race` describes them with their cost. There is one
+    exception: if the server is lost during the statement, the statement may have crashed it. This
+    counts as a failure of the table, unless the server was stopped on purpose.
+    """
+    try:
+        yield
+    except Exception as error:
+        if _blames_table(lake, error, attempt):
+            why = str(error) if isinstance(error, LakehouseError) else first_line(error)
+            record_try(lake, table_key, attempt.failed(why))
+        raise
+
+
+def record_try(lake: Lake, table_key: str, record: CompactionTry) -> None:
+    """Records a failed attempt in the journal.
+
+    A storage error is ignored, so that it does not hide the attempt's own error.
+    """
+    with contextlib.suppress(LakehouseError):
+        Journal(lake.store).record_try(table_key, record)
+
+
+def _blames_table(lake: Lake, error: Exception, attempt: Attempt) -> bool:
+    if is_lost(error):
+        uses_server = lake.settings.spark == "server"
+        was_stopped = uses_server and status(lake.settings).condition == "stopped"
+        return attempt.lost_server and not was_stopped
+    return not (isinstance(error, Refused | Transient) or is_conflict(error))
+
+
+def run_statement(
+    spark: "SparkSession",
+    snapshot: Snapshot,
+    planned: CompactionPlan,
+    user_metadata: str,
+    *,
+    cores: int | None,
+) -> None:
+    """Runs the plan's statement. Its commits contain `user_metadata`.
+
+    `cores` is the number of cores if Spark runs on this machine. With `None`, the cluster is asked
+    for its number of task slots.
+    """
+    predicate = None
+    if planned.partitions is not None:
+        predicate = statements.partition_predicate(snapshot.columns, planned.partitions)
+    confs = {
+        temporary_confs.UP_TO: str(planned.statement.up_to_bytes),
+        temporary_confs.RECORDS_PER_FILE: "0",  # no limit, so that a bin becomes one file
+        temporary_confs.USER_METADATA: user_metadata,
+        **temporary_confs.READ_WHOLE,
+    }
+    if snapshot.partition_columns:
+        # A partition value that cannot be cast to its column's type becomes null, not an error. On
+        # other tables, this setting would only make the rewrite slower, by 3 %.
+        confs[temporary_confs.ANSI] = "false"
+    match planned.statement:
+        case Packing(smaller_than_bytes=smaller_than_bytes, max_deleted_rows_ratio=ratio):
+            confs |= {
+                temporary_confs.SMALLER_THAN: str(smaller_than_bytes),
+                temporary_confs.DELETED_ROWS: str(ratio),
+            }
+            open_bytes = temporary_confs.OPEN_BYTES * planned.files_removed
+            has_small_files = planned.bytes_removed < open_bytes
+            # Without these settings, one core reads each bin, and other cores are idle. Opening
+            # small files takes longer than the shuffle that several readers of a bin need.
+            if has_small_files and len(planned.bins) < (cores or task_slots(spark)):
+                confs |= {
+                    temporary_confs.READ_BIN_IN_PARALLEL: "true",
+                    temporary_confs.OPEN_COST: str(temporary_confs.OPEN_BYTES),
+                }
+            statement = statements.optimize(snapshot.uri, predicate)
+        case ZOrdering(columns=columns):
+            statement = statements.optimize(snapshot.uri, predicate, zorder_by=columns)
+        case Clustering():
+            statement = statements.optimize(snapshot.uri, None)
+        case Purge():
+            statement = statements.purge(snapshot.uri, predicate)
+        case PackingInLogOrder():
+            raise AssertionError("deltalake runs this plan")
+        case _:
+            assert_never(planned.statement)
+    with temporary_confs.session_confs(spark, confs):
+        spark.sql(statement)

@@ -1,0 +1,496 @@
+"""Verifies that a compaction wrote exactly the rows that it read.
+
+The note, `_lakehouse/unverified/<layer>/<name>.json`, is written before the compaction can commit.
+It is removed once the rows have been compared, nothing was committed, or an error reports that the
+rows cannot be compared.
+
+1. With `verify="rows"` (the default), the row counts and column statistics that the log records
+   for the removed and added files are compared, by partition. If all are equal, this is done: each
+   partition has as many rows as before, provided that the writers counted correctly. A value that
+   changed within the bounds of its column is not detected.
+2. Otherwise Spark counts the rows and sums a hash of their content by partition, before and after
+   each commit (`row_hashes_spark`). Without a session, after a compaction by deltalake, the row
+   counts by partition in the log decide: a bound alone may differ only in its spelling.
+3. If counts or sums differ, or the added files cannot be read, the version before the commit is
+   restored, and the error reports the difference.
+
+**Safety properties** (tests in `test_verify.py`, `test_undo.py`)
+- If another writer has committed since, nothing is restored, because its rows would be lost.
+- RESTORE replaces whatever version is the newest when it starts. If another writer commits between
+  our check and the RESTORE, the message names the versions whose rows are lost.
+- The log decides whether a RESTORE was committed. If it shows none, the message reports this.
+- Tables that read this table's changes get no row twice: our RESTORE is marked, and they skip it.
+- The rows to compare are fixed by version, file and deletion vector, whatever others commit later.
+- If a row count is unknown, or a count or statistic differs, Spark compares every row.
+- The note (`unverified_commits`) is removed only if the rows were compared, if nothing was
+  committed, or if an error reports that the rows can no longer be compared or were restored.
+"""
+
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
+
+from lakehouse.base.errors import Broken, LakehouseError, Refused
+from lakehouse.compact.plan.outcome import Comparison
+from lakehouse.compact.row_hashes import PartitionSums, Side, content_sums, is_unreadable
+from lakehouse.delta.commits import Commit, Commits, brought_back_by, prediction_in
+from lakehouse.delta.log import TableFacts, history_since
+from lakehouse.delta.log.statistics import read_statistics
+from lakehouse.delta.partition_values import TypedPartition, by_name, typed_partition
+from lakehouse.delta.snapshot import DataFile, Snapshot
+from lakehouse.lake.journal import damaged
+from lakehouse.lake.lake import Lake
+from lakehouse.spark import statements
+from lakehouse.spark.errors import first_line, is_lost, is_missing
+from lakehouse.spark.temporary_confs import USER_METADATA, session_confs
+from lakehouse.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Expected(NamedTuple):
+    """A compaction to verify: the `mark` (a random id) in its commits, and the `version` it read.
+
+    `version` is `None` if the note does not have it.
+    """
+
+    mark: str
+    version: int | None = None
+
+
+def expect_verification(
+    lake: Lake, table_key: str, mark: str, *, version: int | None = None
+) -> None:
+    """Notes that a compaction of the table at `version` is about to commit with this `mark`."""
+    lake.store.put(_name(table_key), json.dumps({"mark": mark, "version": version}).encode())
+
+
+def expected(lake: Lake, table_key: str) -> Expected | None:
+    """The compaction to verify, which may not have committed; `None` if there is no note.
+
+    Raises:
+        Broken: the note is damaged.
+    """
+    name = _name(table_key)
+    try:
+        document = json.loads(lake.store.read(name))
+        version = document.get("version")
+        if version is not None:
+            version = int(version)
+        return Expected(mark=str(document["mark"]), version=version)
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise Broken(f"{damaged(name, error)}, or delete it") from error
+
+
+@contextlib.contextmanager
+def settled(lake: Lake, table_key: str, mark: str) -> Iterator[None]:
+    """Removes the note of this compaction after the block, or if the block raises `Broken`.
+
+    After any other error the note is kept, and the next compaction, archive run, restore or TTL run
+    verifies the rows (`verify_left`). If the note cannot be removed, that operation verifies rows
+    that were already compared. A note of another compaction is kept.
+    """
+    try:
+        yield
+    except Broken:
+        _forget(lake, table_key, mark)
+        raise
+    _forget(lake, table_key, mark)
+
+
+def _forget(lake: Lake, table_key: str, mark: str) -> None:
+    # An error here must neither hide the result of the comparison nor fail a correct compaction.
+    with contextlib.suppress(LakehouseError):
+        note = expected(lake, table_key)
+        if note is not None and note.mark == mark:
+            lake.store.delete([_name(table_key)])
+
+
+def _name(table_key: str) -> str:
+    return f"_lakehouse/unverified/{table_key}.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A commit after which the rows are wrong. `operation` made it, and `why` is the error."""
+
+    commit: Commit
+    why: str
+    operation: str = "compaction"
+
+
+def verify(
+    lake: Lake,
+    spark: "SparkSession | None",
+    before: Snapshot,
+    after: TableFacts,
+    commits: Sequence[Commit],
+) -> Comparison:
+    """Compares the rows before and after each commit of a compaction.
+
+    `before` is the snapshot that the compaction planned for. `after` has the current facts.
+
+    Raises:
+        Broken: the rows differ, or the added files cannot be read. The version before the commit
+            has been restored, unless another writer has committed since.
+    """
+    removed = [_side(lake, before, after, each.version - 1, each.removed_paths) for each in commits]
+    added = [_side(lake, before, after, each.version, each.added_paths) for each in commits]
+    predictions = [prediction_in(commit) for commit in commits]
+    if all(each is not None and each.verify == "rows" for each in predictions):
+        row_count = equal_by_log(lake.store, before, removed, added)
+        if row_count is not None:
+            return Comparison(by="rows", row_count=row_count)
+    if spark is None:
+        return _verify_counts(lake, before, commits, removed, added)
+    try:
+        sums = content_sums(lake, spark, before, [*removed, *added])
+    except Exception as error:
+        if not is_unreadable(error):
+            raise
+        # If the removed files cannot be read, either, the compaction is not the cause: this raises.
+        sums = content_sums(lake, spark, before, removed)
+        try:
+            # The second attempt may succeed, because storage may have failed only once.
+            sums += content_sums(lake, spark, before, added)
+        except Exception as again:
+            if not is_unreadable(again):
+                raise
+            why = f"its files cannot be read ({first_line(again)})"
+            fault = Fault(commit=commits[0], why=why)
+            raise Broken(undo(lake, spark, before, commits, fault)) from again
+    removed_sums = sums[: len(commits)]
+    added_sums = sums[len(commits) :]
+    for commit, old, new in zip(commits, removed_sums, added_sums, strict=True):
+        if old != new:
+            fault = Fault(commit=commit, why=_difference(old, new))
+            raise Broken(undo(lake, spark, before, commits, fault))
+    row_count = sum(count for each in added_sums for count, _ in each.values())
+    return Comparison(by="content", row_count=row_count)
+
+
+def _verify_counts(
+    lake: Lake,
+    before: Snapshot,
+    commits: Sequence[Commit],
+    removed: Sequence[Side],
+    added: Sequence[Side],
+) -> Comparison:
+    """Compares the row counts in the log, without Spark."""
+    total = 0
+    for commit, old_side, new_side in zip(commits, removed, added, strict=True):
+        old = row_counts(before, [old_side])
+        new = row_counts(before, [new_side])
+        if old is None or new is None:
+            raise Broken(
+                f"compaction of {before.table}: its rows cannot be compared without Spark, because "
+                'the log lacks row counts. Nothing is restored. Use engine="spark"'
+            )
+        if old != new:
+            why = f"{sum(old.values())} rows became {sum(new.values())}"
+            raise Broken(undo(lake, None, before, commits, Fault(commit=commit, why=why)))
+        total += sum(new.values())
+    return Comparison(by="counts", row_count=total)
+
+
+def verify_left(lake: Lake, spark: "SparkSession | None", table_key: str) -> None:
+    """Verifies a compaction that an earlier run did not verify. The caller holds the lock.
+
+    If the table is missing, the note is kept, because the table's disk may not be mounted.
+
+    Raises:
+        Broken: the rows differ, were restored, or can no longer be compared. The note is removed.
+        Exception: the rows could not be compared this time. The note is kept.
+    """
+    note = expected(lake, table_key)
+    facts = None if note is None else lake.facts(table_key)
+    if note is None or facts is None:
+        return
+    with settled(lake, table_key, note.mark):
+        after = _facts_since(lake, facts, note)
+        commits = () if after is None else after.history.marked(note.mark)
+        if after is None or not commits:
+            return
+        undone = _undone(after.history, commits[-1].version)
+        if undone is not None:
+            raise Broken(f"compaction of {table_key}: {undone}. Later compactions are not affected")
+        try:
+            before = lake.facts(table_key, version=commits[0].version - 1)
+            assert before is not None
+            verify(lake, spark, before.snapshot, after, commits)
+        except Exception as error:
+            is_final = isinstance(error, Refused | FileNotFoundError) or is_missing(error)
+            # If only the storage or the log cannot be read now, a later run may compare the rows.
+            if not is_final or lake.facts(table_key) is None:
+                raise
+            raise Broken(
+                f"compaction of {table_key}: the run that committed version {commits[-1].version} "
+                "ended before it compared the rows, and they can no longer be compared "
+                f"({first_line(error)}). Check the table's rows; later compactions are not affected"
+            ) from error
+
+
+def undo(
+    lake: Lake,
+    spark: "SparkSession | None",
+    before: Snapshot,
+    commits: Sequence[Commit],
+    fault: Fault,
+) -> str:
+    """Restores the version before the fault, unless that would lose rows of another writer.
+
+    Returns a message with the fault, the result of the RESTORE, and what to do.
+    """
+    mark = uuid4().hex
+    faulty_version = fault.commit.version
+    version = faulty_version - 1
+    promise = f"version {faulty_version} must have the rows of version {version}"
+    problem = f"{fault.operation} of {before.table}: {promise}, but {fault.why}"
+    current = lake.facts(before.table)
+    newest = faulty_version if current is None else current.snapshot.version
+    if not {*range(faulty_version, newest + 1)} <= {commit.version for commit in commits}:
+        return (
+            f"{problem}. Nothing is restored, because another writer has committed after version "
+            f"{faulty_version}. Compare versions {version} and {newest}"
+        )
+    failure: Exception | None = None
+    try:
+        _send(lake, spark, replace(before, version=version), newest, mark)
+    except Exception as error:  # the log shows whether the RESTORE has committed nevertheless
+        failure = error
+    unknown = f"{problem}. RESTORE to version {version} was sent, but its result is unknown"
+    check = f"If no version after {newest} is this RESTORE, use RESTORE to version {version}"
+    try:
+        current = lake.facts(before.table)
+        assert current is not None
+        history = history_since(lake.store, current.history, before.version)
+    except Exception as error:
+        return f"{unknown} ({type(failure or error).__name__}). {check}"
+    restores = history.marked(mark)
+    if not restores:
+        if failure is None or is_lost(failure):
+            reason = "the log does not show it" if failure is None else type(failure).__name__
+            return f"{unknown} ({reason}). {check}"
+        return (
+            f"{problem}. Restoring version {version} failed ({type(failure).__name__}): "
+            f"use RESTORE to version {version} by hand"
+        )
+    restored = f"{problem}. Version {version} is restored"
+    missing = history.missing_after(newest)
+    if not missing:
+        return restored
+    return (
+        f"{restored} by version {restores[-1].version}, but another writer committed just before: "
+        f"the rows of version(s) {_numbers(missing)} are in no newer version. "
+        f"Check versions {missing[0]} to {restores[-1].version}"
+    )
+
+
+def _send(
+    lake: Lake, spark: "SparkSession | None", before: Snapshot, newest: int, mark: str
+) -> None:
+    """Sends the RESTORE. Because of the mark in its commit, derived tables skip the commit."""
+    user_metadata = json.dumps({"restored": before.version, "mark": mark})
+    if spark is None:
+        from lakehouse.compact.deltalake_run import restore_after
+
+        restore_after(lake, before, newest, user_metadata)
+        return
+    with session_confs(spark, {USER_METADATA: user_metadata}):
+        spark.sql(statements.restore(before.uri, before.version))
+
+
+def _facts_since(lake: Lake, facts: TableFacts, note: Expected) -> TableFacts | None:
+    """The facts with every commit since the compaction began; `None` if the table was replaced.
+
+    Raises:
+        Broken: the log has lost some of these commits, and none of the others has the note's mark.
+    """
+    if note.version is not None and facts.snapshot.version < note.version:
+        return None
+    start = -1 if note.version is None else note.version
+    history = history_since(lake.store, facts.history, start)
+    is_complete = history.between(start, facts.snapshot.version) is not None
+    if note.version is not None and not is_complete and not history.marked(note.mark):
+        raise Broken(
+            f"compaction of {facts.snapshot.table}: the run that began at version {note.version} "
+            "ended before it compared the rows, and the log no longer shows whether it committed. "
+            "Check the table's rows; later compactions are not affected"
+        )
+    return replace(facts, history=history)
+
+
+def _undone(history: Commits, version: int) -> str | None:
+    """A clause if our RESTORE undid `version`, with the effect on others' commits; or `None`."""
+    if version not in history.undone():
+        return None
+    undone = f"version {version} was undone by a run that ended before it reported why"
+    restores = [commit.version for commit in history.commits if brought_back_by(commit) is not None]
+    between = [
+        each.version
+        for each in history.commits
+        if version < each.version < restores[-1] and each.version not in restores
+    ]
+    if not between:
+        return undone
+    missing = history.missing_after(version)
+    effect = "a later RESTORE brought them back, together with the undone version"
+    if missing:
+        effect = f"the rows of {_numbers(missing)} are in no newer version"
+    return (
+        f"{undone}; in between, another writer committed version(s) {_numbers(between)}, "
+        f"and {effect}. Check versions {version} to {restores[-1]}"
+    )
+
+
+def _numbers(versions: Iterable[int]) -> str:
+    return ", ".join(map(str, versions))
+
+
+def _side(
+    lake: Lake, before: Snapshot, after: TableFacts, version: int, paths: Sequence[str]
+) -> Side:
+    """The table's files at these paths, as of a version.
+
+    The version is read unless `before` or `after` is known to have the same files at these paths.
+    """
+    all_paths = set(paths)
+    snapshot = None
+    for known in (before, after.snapshot):
+        commits = after.history.between(*sorted((known.version, version)))
+        changed = chain(*((*each.added_paths, *each.removed_paths) for each in commits or ()))
+        if commits is not None and all_paths.isdisjoint(changed):
+            snapshot = known
+            break
+    if snapshot is None:
+        facts = lake.facts(before.table, version=version)
+        assert facts is not None
+        snapshot = facts.snapshot
+    files = tuple(file for file in snapshot.files if file.path in all_paths)
+    missing = sorted(all_paths.difference(file.path for file in files))
+    if missing:
+        raise Broken(
+            f"compaction of {before.table}: its rows cannot be compared, because version {version} "
+            f"lacks {len(missing)} file(s) that its commit names, first {missing[0]}. Nothing is "
+            "restored. Check the newest versions of the table"
+        )
+    return Side(version=version, files=files)
+
+
+def _difference(removed: PartitionSums, added: PartitionSums) -> str:
+    differing = [key for key in removed.keys() | added.keys() if removed.get(key) != added.get(key)]
+    return f"{_totals(removed)} became {_totals(added)}, differing in {len(differing)} partition(s)"
+
+
+def _totals(sums: PartitionSums) -> str:
+    row_count = sum(count for count, _ in sums.values())
+    checksum = sum(total for _, total in sums.values())
+    return f"{row_count} rows (checksum {checksum})"
+
+
+# How the statistics of several files are combined. Source: PROTOCOL.md, "Per-file Statistics".
+_FOLDS: Mapping[str, Any] = {"minValues": min, "maxValues": max, "nullCount": sum}
+
+# The kind of a statistic, and the path of its column.
+StatisticKey = tuple[str, tuple[str, ...]]
+# The row count of a partition, and the combined statistics of its files.
+PartitionFacts = tuple[int, Mapping[StatisticKey, Any]]
+
+
+def equal_by_log(
+    store: Store, snapshot: Snapshot, removed: Sequence[Side], added: Sequence[Side]
+) -> int | None:
+    """The number of rows after the compaction if the log shows no difference, otherwise `None`.
+
+    `removed` and `added` have an entry for each commit of the compaction.
+    """
+    try:
+        sides = [*removed, *added]
+        paths = {file.path for side in sides for file in side.files}
+        statistics = read_statistics(store, snapshot.table, {side.version for side in sides}, paths)
+        removed_facts = _by_partition(snapshot, removed, statistics)
+        added_facts = _by_partition(snapshot, added, statistics)
+    except Exception:  # the comparison of every row, which follows, raises a storage error again
+        return None
+    if removed_facts is None or added_facts is None or removed_facts.keys() != added_facts.keys():
+        return None
+    for partition, (row_count, combined) in removed_facts.items():
+        other_count, other_combined = added_facts[partition]
+        if row_count != other_count:
+            return None
+        shared = combined.keys() & other_combined.keys()
+        if any(combined[each] != other_combined[each] for each in shared):
+            return None
+    return sum(row_count for row_count, _ in added_facts.values())
+
+
+def row_counts(snapshot: Snapshot, sides: Sequence[Side]) -> Mapping[TypedPartition, int] | None:
+    """The number of rows of each partition with rows; `None` if a file's row count is unknown."""
+    columns = by_name(snapshot.columns)
+    counts = Counter[TypedPartition]()
+    for file in (file for side in sides for file in side.files):
+        if file.row_count is None:
+            return None
+        row_count = file.row_count - file.deleted_row_count
+        if row_count:
+            counts[typed_partition(file.partition, columns)] += row_count
+    return counts
+
+
+def _by_partition(
+    snapshot: Snapshot, sides: Sequence[Side], statistics: Mapping[tuple[int, str], str | None]
+) -> Mapping[TypedPartition, PartitionFacts] | None:
+    """The facts of each partition with rows; `None` if a file's row count is unknown."""
+    columns = by_name(snapshot.columns)
+    files = dict[TypedPartition, list[tuple[DataFile, Mapping[str, Any]]]]()
+    for side in sides:
+        for file in side.files:
+            text = statistics.get((side.version, file.path)) or "{}"
+            parsed = json.loads(text, parse_float=Decimal)
+            files.setdefault(typed_partition(file.partition, columns), []).append((file, parsed))
+    facts: dict[TypedPartition, PartitionFacts] = {}
+    for partition, members in files.items():
+        row_count = 0
+        are_exact = True
+        for file, parsed in members:
+            if file.row_count is None:
+                return None
+            row_count += file.row_count - file.deleted_row_count
+            # A deleted row may have contained the minimum of its file: only row counts are exact.
+            if file.deletion_vector is not None or not parsed.get("tightBounds", True):
+                are_exact = False
+        if row_count:
+            combined = _combined([parsed for _, parsed in members]) if are_exact else {}
+            facts[partition] = row_count, combined
+    return facts
+
+
+def _combined(statistics: Sequence[Mapping[str, Any]]) -> Mapping[StatisticKey, Any]:
+    """Minimum, maximum and null count of each column for which all files have statistics."""
+    combined: dict[StatisticKey, Any] = {}
+    for kind, fold in _FOLDS.items():
+        by_file = [dict(_leaves(each.get(kind, {}))) for each in statistics]
+        for column in set.intersection(*map(set, by_file)):
+            combined[kind, column] = fold([each[column] for each in by_file])
+    return combined
+
+
+def _leaves(
+    values: Mapping[str, Any], parents: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The path and the value of each column in nested statistics. Null values are omitted."""
+    for name, value in values.items():
+        path = (*parents, name)
+        if isinstance(value, Mapping):
+            yield from _leaves(value, path)
+        elif value is not None:
+            yield path, value

@@ -1,1 +1,0 @@
-"""Change data: decodes the events of Debezium."""

@@ -1,1 +1,0 @@
-"""Plans a compaction exactly: which files it merges and why, or why there is nothing to do."""

@@ -1,1 +1,0 @@
-"""The costs of an operation in seconds, requests and money: predicted, measured, and compared."""

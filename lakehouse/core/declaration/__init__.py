@@ -1,1 +1,0 @@
-"""What a user declares: tables, landings, write modes, policies, strategies, windows."""

@@ -1,1 +1,0 @@
-"""A Delta table as its log describes it: snapshot, commits, partition values, paths, protocol."""

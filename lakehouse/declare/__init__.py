@@ -1,0 +1,1 @@
+"""What a user declares: tables, landings, write modes, policies."""

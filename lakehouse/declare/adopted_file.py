@@ -1,0 +1,143 @@
+"""`adopted.toml`: the tables that other programs write and this lake maintains, an entry for each.
+
+["silver/orders"]
+uri = "s3://warehouse/sales/orders"
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any, cast
+
+from lakehouse.base.errors import Refused
+from lakehouse.base.gone import GONE
+from lakehouse.base.text import nearest_words
+from lakehouse.declare.adopted import Adopted, parse_address
+from lakehouse.declare.archive import Archive, Ttl
+from lakehouse.declare.compaction import BinPacking, Compaction, LiquidClustering
+from lakehouse.declare.knobs import declared_as
+from lakehouse.declare.table import Table
+
+# The options whose value is an inline table, and the class that it declares.
+_RETENTION: Mapping[str, type[Archive | Ttl]] = {"archive": Archive, "ttl": Ttl}
+_WORDS = ("uri", "orphans", "cluster_by", "engine", *_RETENTION)
+
+
+def parse_adopted(text: str, *, name: str) -> dict[str, Table]:
+    """The tables in the file `name`, whose content is `text`, by key.
+
+    Raises:
+        Refused: the file is not TOML, an entry is not valid, or two entries have the same address.
+    """
+    try:
+        entries = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise Refused(
+            f"{name} is not TOML: {error}. Use entries like those that lakehouse adopt writes"
+        ) from error
+    tables = {key: _table(key, entry, name=name) for key, entry in entries.items()}
+    key_at = dict[str, str]()
+    for key, table in tables.items():
+        assert isinstance(table.write, Adopted)
+        uri = table.write.uri
+        if uri in key_at:
+            raise Refused(f"{name}: {key_at[uri]} and {key} are both at {uri}. Use one key")
+        key_at[uri] = key
+    return tables
+
+
+def adopted_lines(table: Table) -> str:
+    """The entry of an adopted table, as lines of TOML.
+
+    It always has `uri`, and other options only if they differ from their defaults.
+    """
+    assert isinstance(table.write, Adopted)
+    layout = table.compaction.data_layout
+    lines = [f"[{toml_text(table.key)}]", f"uri = {toml_text(table.write.uri)}"]
+    if table.write.orphans != "keep":
+        lines.append(f"orphans = {toml_text(table.write.orphans)}")
+    if isinstance(layout, LiquidClustering):
+        lines.append(f"cluster_by = [{', '.join(map(toml_text, layout.columns))}]")
+    if table.compaction.engine != "auto":
+        lines.append(f"engine = {toml_text(table.compaction.engine)}")
+    for word in _RETENTION:
+        declared = getattr(table, word)
+        if declared is not None:
+            lines.append(f"{word} = {_inline_table(declared)}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def adopted_table(
+    key: str,
+    uri: str,
+    *,
+    orphans: Any = "keep",
+    cluster_by: tuple[str, ...] = (),
+    engine: Any = "auto",
+) -> Table:
+    """Declares a table that other programs write, with its layer's defaults for the other knobs."""
+    layout = LiquidClustering(columns=cluster_by) if cluster_by else BinPacking()
+    adopted = Adopted(uri=uri, orphans=orphans)
+    return Table(
+        key=key,
+        write=adopted,
+        compaction=Compaction(data_layout=layout, engine=engine),
+        description=f"Written by other programs, at {uri}.",
+    )
+
+
+def toml_text(text: str) -> str:
+    """The text as a TOML string.
+
+    Source: TOML 1.0, "String": the escapes of JSON are valid, and DEL must be escaped, too.
+    """
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _inline_table(declared: Archive | Ttl) -> str:
+    """The knobs that differ from their defaults, as an inline table of TOML."""
+    texts = list[str]()
+    for knob in fields(declared):
+        value = getattr(declared, knob.name)
+        if value != knob.default:
+            texts.append(f"{knob.name} = {toml_text(value) if isinstance(value, str) else value}")
+    return f"{{{', '.join(texts)}}}"
+
+
+def _table(key: str, entry: Any, *, name: str) -> Table:
+    """The table that an entry of the file `name` declares."""
+    if not isinstance(entry, dict):
+        raise Refused(f"{name}: {key} is {entry!r}. Use an entry [{toml_text(key)}] with uri = …")
+    words = cast("Mapping[str, Any]", entry)
+    for word in words:
+        if sentence := GONE.get(f"adopted.toml.{word}"):
+            raise Refused(f"{name}: {key} has {word!r}, which is gone. {sentence}")
+    if unknown := [word for word in words if word not in _WORDS]:
+        near = nearest_words(unknown[0], _WORDS, most=1)
+        raise Refused(
+            f"{name}: {key} has {unknown[0]!r}. Use {', '.join(near or _WORDS)}; the key of an "
+            'entry is quoted, for example ["silver/orders"]'
+        )
+    uri = words.get("uri")
+    columns = words.get("cluster_by", [])
+    if not isinstance(uri, str) or not (uri.startswith("/") or "://" in uri):
+        raise Refused(
+            f"{name}: {key} has uri = {uri!r}. Use an absolute folder, or s3://bucket/folder"
+        )
+    if not isinstance(columns, list) or not all(
+        isinstance(column, str) for column in cast("list[Any]", columns)
+    ):
+        raise Refused(f"{name}: {key} has cluster_by = {columns!r}. Use a list of columns")
+    cluster_by = tuple(cast("list[str]", columns))
+    options = {word: words[word] for word in ("orphans", "engine") if word in words}
+    try:
+        address = parse_address(uri, base="/")
+        table = adopted_table(key, address, cluster_by=cluster_by, **options)
+        retention = dict[str, Any]()
+        for word, kind in _RETENTION.items():
+            if word in words:
+                retention[word] = declared_as(kind, words[word])
+        return replace(table, **retention)
+    except Refused as error:
+        raise Refused(f"{name}: {error}") from error

@@ -1,0 +1,237 @@
+"""The declaration of a table's compaction: when it runs, its knobs, and the layout of files.
+
+Delta's own auto compaction and optimized write are no strategies. They are table properties, which
+work next to any strategy: `Table(properties={"delta.autoOptimize.optimizeWrite": "true"})`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+from lakehouse.base.errors import Refused
+from lakehouse.base.gone import refuses_gone
+from lakehouse.declare.cron import read_cron
+from lakehouse.declare.knobs import (
+    AMOUNT,
+    SHARE_OR_OFF,
+    check_knobs,
+    instance_of,
+    knob,
+    one_of,
+    whole,
+)
+from lakehouse.delta.column_names import check_columns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AfterWrite:
+    """The run that writes the table also compacts it afterwards, unless the table is on hold.
+
+    The plan decides whether there is anything to merge. No number of files must be reached.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduled:
+    """A Dagster schedule compacts at these times (`cron`, UTC), whatever the file counts are."""
+
+    cron: str
+
+    def __post_init__(self) -> None:
+        read_cron(self.cron, name="Scheduled.cron")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BySensor:
+    """The compaction sensor ranks all tables and requests the compactions that are due."""
+
+
+Strategy = AfterWrite | Scheduled | BySensor
+
+
+LAYERS = ("bronze", "silver", "gold")
+MIB = 1024 * 1024
+# Source: delta-io/delta v4.4.0, DeltaSQLConf, clusteredTable.numClusteringColumnsLimit.
+_CLUSTERING_COLUMNS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BinPacking:
+    """Merges small files. Does not order rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZOrder:
+    """Sorts rows along a Z-order curve over `columns`. Every run rewrites whole partitions."""
+
+    columns: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _check_column_tuple("ZOrder.columns", self.columns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiquidClustering:
+    """Clusters rows incrementally by `columns`. The table must be unpartitioned."""
+
+    columns: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _check_column_tuple("LiquidClustering.columns", self.columns)
+
+
+DataLayout = BinPacking | ZOrder | LiquidClustering
+
+
+def check_layout(
+    subject: str,
+    layout: DataLayout,
+    *,
+    partition_by: Sequence[str],
+    columns: Sequence[str] | None,
+) -> None:
+    """Refuses a layout that does not fit the table's partitions or columns.
+
+    `columns` is `None` if the columns are unknown. Messages begin with `subject`.
+    """
+    if isinstance(layout, BinPacking):
+        return
+    if isinstance(layout, LiquidClustering) and partition_by:
+        raise Refused(
+            f"{subject}: LiquidClustering cannot be combined with Append.partition_by"
+            f" {partition_by}. Either remove partition_by, or use ZOrder, which supports"
+            " partitions."
+        )
+    if isinstance(layout, LiquidClustering) and len(layout.columns) > _CLUSTERING_COLUMNS:
+        raise Refused(
+            f"{subject}: LiquidClustering has {len(layout.columns)} columns. Use at most"
+            f" {_CLUSTERING_COLUMNS}."
+        )
+    if isinstance(layout, ZOrder):
+        lowered = {name.lower() for name in partition_by}
+        shared = [name for name in layout.columns if name.lower() in lowered]
+        if shared:
+            raise Refused(
+                f"{subject}: ZOrder.columns contains the partition column {shared[0]!r}. Use"
+                " columns that are not in partition_by."
+            )
+    check_columns(f"{subject}: {type(layout).__name__}.columns", layout.columns, among=columns)
+
+
+@refuses_gone
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """A table's compaction knobs. The first six are common; the others are for special cases."""
+
+    strategy: Strategy = knob(
+        BySensor(),
+        instance_of(Strategy),
+        "when the table is compacted, and by which run: [strategies](when.md#strategies)",
+    )
+    min_small_files: int = knob(
+        0,
+        whole(2, or_zero=True),
+        "a compaction is due when it would merge this many files. 0: the default of the layer",
+        layers={"bronze": 40, "silver": 16, "gold": 8},
+    )
+    target_file_bytes: int = knob(
+        0,
+        whole(4096, or_zero=True),
+        "compaction fills files up to this size, and usually leaves files of three quarters of"
+        " this size or more. 0: chosen by table size: 16 MiB below 4 GiB; above, the largest power"
+        " of two (at most 1 GiB) that gives at least 128 files",
+    )
+    data_layout: DataLayout = knob(
+        BinPacking(),
+        instance_of(DataLayout),
+        "how rows are laid out in files: `BinPacking()` merges small files; `ZOrder(columns=…)`"
+        " sorts whole partitions by these columns; `LiquidClustering(columns=…)` clusters a table"
+        " without partitions by up to four columns",
+    )
+    mode: Literal["automatic", "recommend", "off"] = knob(
+        "automatic",
+        one_of("automatic", "recommend", "off"),
+        '`"recommend"`: the plan is shown, and runs only if a person starts it. `"off"`: nothing'
+        " runs without `--anyway`",
+    )
+    max_small_file_age_hours: float = knob(
+        24.0,
+        AMOUNT,
+        "a compaction is also due when a file that it would merge has this age. Files that a"
+        " compaction wrote do not count. 0: never",
+    )
+    purge_deleted_rows_share: float = knob(
+        0.2,
+        SHARE_OR_OFF,
+        "a compaction is also due when deletion vectors hide this share of the rows; it then"
+        " removes these rows from all files. 0: never",
+    )
+    cooldown_minutes: float = knob(
+        2.0,
+        AMOUNT,
+        "minutes after a compaction of the table in which the sensor requests no other",
+    )
+    scan_cores: int = knob(
+        1,
+        whole(1),
+        "the number of cores that scan the table. A compaction leaves at least that many files, as"
+        " long as each core has 4 MiB to read",
+    )
+    max_bytes_per_run: int = knob(
+        16 * 1024 * MIB,
+        whole(1, or_zero=True),
+        "the most bytes that one run rewrites. A partition that cannot be split may exceed it."
+        " Partitions with the most files removed per byte come first (with `cold_hours`: the least"
+        " recently written); the next run does the rest. 0: no limit",
+    )
+    verify: Literal["rows", "content"] = knob(
+        "rows",
+        one_of("rows", "content"),
+        'how the rows are verified after the commit. `"rows"`: by row counts and, as far as the '
+        "log has them, column statistics; if a row count is missing or any of these differ, every "
+        'row is compared. `"content"`: Spark always compares every row',
+    )
+    engine: Literal["auto", "spark", "deltalake"] = knob(
+        "auto",
+        one_of("auto", "spark", "deltalake"),
+        'what compacts the table. `"auto"`: deltalake for adopted tables that it can write '
+        "([adopt](adopt.md#who-else-commits)), Spark for all others",
+    )
+    cold_hours: float = knob(
+        0,
+        AMOUNT,
+        "compacts only partitions without a change in this many hours, the least recently written"
+        " first. 0: all partitions",
+    )
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+
+    @property
+    def candidate_bytes(self) -> int:
+        """Three quarters of the target. Files below this size are candidates for a compaction.
+
+        The outputs of a compaction are usually larger, so they are not rewritten again.
+        """
+        return self.target_file_bytes * 3 // 4
+
+
+def policy_for(layer: str, declared: Compaction) -> Compaction:
+    """The policy in force: the declared one, with the layer's default for each knob that is 0.
+
+    Only knobs with defaults by layer are filled in (`knob(layers=…)`).
+    """
+    knobs = [each for each in fields(declared) if each.metadata["layers"]]
+    defaults = {
+        each.name: each.metadata["layers"][layer]
+        for each in knobs
+        if not getattr(declared, each.name)
+    }
+    return replace(declared, **defaults)
+
+
+def _check_column_tuple(name: str, columns: tuple[str, ...]) -> None:
+    are_names = type(columns) is tuple and all(type(each) is str for each in columns)
+    if not columns or not are_names:
+        raise Refused(f"{name} is {columns!r}. Use a tuple of at least one column.")
+    check_columns(name, columns)

@@ -1,0 +1,116 @@
+"""The journal's records about the upkeep of a table: compactions, vacuums and pauses."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from lakehouse.base.reasons import Explanation, Reason
+from lakehouse.base.text import utc_text
+from lakehouse.declare.vacuum import VacuumMode
+
+# The journal keeps this many failed compactions of each table, so that listing them stays cheap.
+FAILURES_KEPT = 100
+# A vacuum's record names at most this many failed and this many kept files, so that it stays small
+# even if all deletions fail. Later vacuums read the record.
+FAILED_NAMED = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionTry:
+    """A finished attempt to compact a table: it succeeded, failed, or conflicted with a writer.
+
+    - `bytes_rewritten`, `files_rewritten`: for a success, the work done. Otherwise, the planned
+      work that was wasted.
+    - `why`: the error of a failed attempt.
+    - `run`: `run <id of the Dagster run>`, or a random id outside Dagster. Empty for a success that
+      was read from the log.
+    - `by_person`: a person requested the attempt. It can close the circuit breaker, but never opens
+      it.
+    """
+
+    ended_ms: int
+    result: Literal["succeeded", "failed", "conflict"]
+    bytes_rewritten: int = 0
+    files_rewritten: int = 0
+    seconds: float = 0.0
+    why: str = ""
+    run: str = ""
+    by_person: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VacuumRecord:
+    """One vacuum of a table, as the journal stores it.
+
+    - `horizon_ms`: the vacuum's plan covers files that were removed before this time.
+    - `predicted_…`: the plan's figures.
+    - `spared`: the number of planned files that were not deleted, because Delta would not delete
+      them, or because the last check before the deletion found a reason to keep them.
+    - `failed`: the reason by file name, for at most `FAILED_NAMED` files.
+    - `lists_saved`: the number of LIST requests that a FULL vacuum would have needed in addition.
+    - `is_complete`: the vacuum ended without an error, it considered every file past the retention,
+      and `failed` and `kept` name all their files. It is false, for example, if there were more
+      files than one vacuum deletes.
+    - `kept`: files that this vacuum did not delete, and that a later vacuum without a listing must
+      consider again: in mode LITE, those that only a kept version needs. If only the log decides
+      (`orphans="keep"`), also those that another table reads, and all spared files.
+    - `is_at_most`: `deleted_files` is an upper bound, because S3 also reports success for a key
+      that does not exist.
+    - `table_id`: the table's id, which changes if the table is created again.
+    - `committed_ms`: when `version` was committed.
+    """
+
+    started_ms: int
+    ended_ms: int
+    mode: VacuumMode
+    report: str
+    version: int
+    horizon_ms: int
+    predicted_files: int
+    predicted_bytes: int
+    predicted_requests: int
+    predicted_seconds: float
+    predicted_usd: float
+    deleted_files: int
+    deleted_bytes: int
+    spared: int
+    requests: Mapping[str, int] = field(default_factory=dict[str, int])
+    seconds: float = 0.0
+    usd: float = 0.0
+    failed: Mapping[str, str] = field(default_factory=dict[str, str])
+    lists_saved: int = 0
+    is_complete: bool = True
+    is_at_most: bool = False
+    kept: Sequence[str] = ()
+    run: str = ""
+    table_id: str = ""
+    committed_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """A pause of a table's upkeep that a person requested.
+
+    The pause ends at `until_ms` or, if `until_ms` is `None`, when a person resumes the table.
+    `since_ms` is 0 if the record is damaged.
+    """
+
+    table: str
+    since_ms: int
+    until_ms: int | None = None
+    why: str = ""
+
+    def holds(self, now_ms: int) -> bool:
+        """Whether the pause is still in force at `now_ms`."""
+        return self.until_ms is None or now_ms < self.until_ms
+
+    @property
+    def explanation(self) -> Explanation:
+        """The pause as a reason, with its start, its end and the person's own words."""
+        if self.until_ms is None:
+            until = f"until you run lakehouse resume {self.table}"
+        else:
+            until = f"until {utc_text(self.until_ms)}"
+        return Reason.PAUSED.explain(
+            since=self.since_ms, until=until, why=f": {self.why}" if self.why else ""
+        )

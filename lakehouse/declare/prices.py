@@ -1,0 +1,126 @@
+"""The prices of compute, requests and stored bytes: defaults, and the price book of one region."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from lakehouse.base.errors import Refused
+from lakehouse.base.gone import GONE
+from lakehouse.declare.knobs import AMOUNT, TEXT, check_knobs, knob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """Prices of a vCPU-hour and of storage requests, and the number of vCPUs that are paid.
+
+    The defaults are the prices of AWS Glue and S3 Standard.
+    """
+
+    usd_per_vcpu_hour: float = knob(
+        0.11, AMOUNT, "one vCPU for an hour (Glue: 0.44 per DPU-hour of 4 vCPUs)"
+    )
+    vcpus: float = knob(2, AMOUNT, "vCPUs that the driver uses")
+    usd_per_1000_puts: float = knob(0.005, AMOUNT, "PUT, COPY, POST, LIST")
+    usd_per_1000_gets: float = knob(0.0004, AMOUNT, "GET, HEAD")
+    region: str = knob("us-east-1", TEXT, "region of these prices")
+    as_of: str = knob("2026-11", TEXT, "month of these prices")
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+
+
+DEFAULT_PRICES = Prices()
+
+
+# The storage class of files on a disk, and of objects whose report names no class.
+DEFAULT_CLASS = "STANDARD"
+# The entries of a region, by their dotted names: of all, and of one storage class.
+_SINGLE = (
+    "compute.usd_per_vcpu_hour",
+    "requests.usd_per_1000_puts",
+    "requests.usd_per_1000_gets",
+    "requests.usd_per_1000_deletes",
+)
+_STORED = re.compile(r"storage\.([^.]+)\.usd_per_gb_month")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceBook:
+    """The prices of one region, in USD. `usd_per_gb_month` is by the name of the storage class."""
+
+    region: str
+    as_of: str
+    usd_per_vcpu_hour: float
+    usd_per_1000_puts: float
+    usd_per_1000_gets: float
+    usd_per_1000_deletes: float
+    usd_per_gb_month: Mapping[str, float]
+
+    @property
+    def prices(self) -> Prices:
+        """The prices of a table that declares no prices."""
+        return Prices(
+            usd_per_vcpu_hour=self.usd_per_vcpu_hour,
+            usd_per_1000_puts=self.usd_per_1000_puts,
+            usd_per_1000_gets=self.usd_per_1000_gets,
+            region=self.region,
+            as_of=self.as_of,
+        )
+
+
+def parse_price_book(
+    packaged: Mapping[str, Any], own: Mapping[str, Any] | None = None, *, name: str = ""
+) -> PriceBook:
+    """The price book of the region in use. The user's `own` entries replace packaged entries.
+
+    If the package has no prices of the user's region, prices that the user does not give are taken
+    from the package's default region. `name` is the user's file, for messages.
+
+    Raises:
+        Refused: a name is unknown, or a price is not a number of 0 or more.
+    """
+    own = {} if own is None else own
+    region = str(own.get("region", packaged["region"]))
+    unknown = [each for each in own if each not in ("region", "as_of", region)]
+    if unknown:
+        raise Refused(
+            f"{name}: {unknown[0]!r} is unknown. Use as_of, region, and a table for the region"
+            f" {region}, for example [{region}.requests]."
+        )
+    own_entries = _entries(own.get(region, {}))
+    for entry, value in own_entries.items():
+        _check(entry, value, where=f"{name}: {region}")
+    entries = _entries(packaged.get(region) or packaged[str(packaged["region"])]) | own_entries
+    stored = dict[str, float]()
+    for entry, value in entries.items():
+        if match := _STORED.fullmatch(entry):
+            stored[match[1]] = float(value)
+    single = {entry.partition(".")[2]: float(entries[entry]) for entry in _SINGLE}
+    return PriceBook(
+        region=region,
+        as_of=str(own.get("as_of", packaged["as_of"])),
+        usd_per_gb_month=stored,
+        **cast("dict[str, Any]", single),
+    )
+
+
+def _entries(table: Any, prefix: str = "") -> dict[str, Any]:
+    """The values in a table and the tables inside it, by dotted names; without sources."""
+    if not isinstance(table, Mapping):
+        return {prefix: table}
+    entries = dict[str, Any]()
+    for key, value in cast("Mapping[str, Any]", table).items():
+        if key != "source":
+            entries |= _entries(value, f"{prefix}.{key}" if prefix else key)
+    return entries
+
+
+def _check(entry: str, value: Any, *, where: str) -> None:
+    if gone := GONE.get(f"prices.toml.{entry.rpartition('.')[2]}"):
+        raise Refused(f"{where}.{entry} is gone. {gone}")
+    if entry not in _SINGLE and not _STORED.fullmatch(entry):
+        names = (*_SINGLE, "storage.CLASS.usd_per_gb_month")
+        raise Refused(f"{where}.{entry} is unknown. Use {', '.join(names)}.")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
+        raise Refused(f"{where}.{entry} is {value!r}. Use a number, 0 or more.")

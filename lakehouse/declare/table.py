@@ -1,0 +1,327 @@
+"""The declaration of a table. An invalid value is refused when the declaration is created."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from inspect import signature
+from math import inf
+from typing import Any, Literal
+
+from lakehouse.base.errors import Refused
+from lakehouse.base.gone import refuses_gone
+from lakehouse.base.text import first_names
+from lakehouse.declare.adopted import Adopted
+from lakehouse.declare.archive import Archive, Ttl, check_archive, check_ttl
+from lakehouse.declare.change_sources import HISTORY_COLUMNS, ChangeSource, Dms
+from lakehouse.declare.clustering_mark import CLUSTERING_MARK
+from lakehouse.declare.compaction import LAYERS, BySensor, Compaction, Scheduled, check_layout
+from lakehouse.declare.landing import Landing
+from lakehouse.declare.prices import DEFAULT_PRICES, Prices
+from lakehouse.declare.vacuum import Vacuum
+from lakehouse.declare.write_modes import Append, History, Merge, Overwrite, WriteMode
+from lakehouse.delta.column_names import check_columns, check_renamed, field_names, field_types
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
+# With this property, Delta forgets which batches were loaded, so they would be loaded again.
+# Source: PROTOCOL.md, "Transaction Identifiers"
+TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
+
+
+@refuses_gone
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """One Delta table: where its rows come from, how they are written, and its upkeep.
+
+    Its rows come either from a `source` (landed files), or from a `transform` of `inputs` (other
+    tables). An `Adopted` table has neither. A `Merge` or `Append` reads only the changes of its
+    first input, and all rows of the others. `transform` takes one DataFrame per input, by its name.
+
+    `code_version` says which rows a transform computed alike; the default is a hash of its source.
+
+    `evolution` decides which changes of the declaration the next write applies to the table: safe
+    changes (`"ask"`), also renamed columns and wider types (`"automatic"`), or no changes
+    (`"refuse"`). `renamed` maps earlier column names to present names. `location` is the
+    folder (`layer/name`) of a table that had another key before. The rows, the journal and the
+    quarantine stay there, and `key` becomes that folder; leave `declared_key` out.
+
+    `fresh_within_hours` becomes a Dagster freshness policy. `owner` pays for the table.
+    """
+
+    key: str
+    write: WriteMode
+    source: Landing | None = None
+    inputs: tuple["Table", ...] = ()
+    transform: Callable[..., Any] | None = None
+    compaction: Compaction = field(default_factory=Compaction)
+    vacuum: Vacuum = field(default_factory=Vacuum)
+    archive: Archive | None = None
+    ttl: Ttl | None = None
+    properties: dict[str, str] = field(default_factory=dict[str, str])
+    fresh_within_hours: float | None = None
+    prices: Prices = DEFAULT_PRICES
+    description: str = ""
+    column_descriptions: dict[str, str] = field(default_factory=dict[str, str])
+    evolution: Literal["automatic", "ask", "refuse"] = "ask"
+    renamed: dict[str, str] = field(default_factory=dict[str, str])
+    code_version: str = ""
+    location: str = ""
+    declared_key: str = ""
+    owner: str = ""
+
+    def __post_init__(self) -> None:
+        check_key("Table.key", self.key)
+        if self.location and self.location != self.key:
+            check_key("Table.location", self.location)
+            object.__setattr__(self, "declared_key", self.key)
+            object.__setattr__(self, "key", self.location)
+        if isinstance(self.write, Adopted):
+            self._check_adopted()
+        elif (self.source is None) == (self.transform is None):
+            raise self._refused(
+                "use either source= (landed files) or a transform with inputs=, not both or neither"
+            )
+        if self.fresh_within_hours is not None and not 0 < self.fresh_within_hours < inf:
+            raise self._refused(
+                f"fresh_within_hours is {self.fresh_within_hours}. Use a number above 0."
+            )
+        if self.code_version and self.transform is None:
+            raise self._refused(
+                "code_version is set, but the table has no transform. Leave it out."
+            )
+        if self.source is not None:
+            self._check_landed(self.source)
+        elif self.transform is not None:
+            self._check_derived()
+        self._check_evolution()
+        self._check_upkeep()
+
+    def _check_evolution(self) -> None:
+        words = ("automatic", "ask", "refuse")
+        if self.evolution not in words:
+            raise self._refused(f"evolution is {self.evolution!r}. Use one of {words}.")
+        columns = None if self.source is None else self.source.column_names
+        check_renamed(f"Table {self.key}: renamed", self.renamed, columns)
+
+    def _check_upkeep(self) -> None:
+        check_layout(
+            f"Table {self.key}",
+            self.compaction.data_layout,
+            partition_by=self.write.partition_by if isinstance(self.write, Append) else (),
+            columns=None if self.source is None else self.source.column_names,
+        )
+        types: dict[str, str | None] | None = None
+        if self.source is not None:
+            # The types of derived columns are unknown (`None`).
+            types = {**dict.fromkeys(self.source.derived), **dict(field_types(self.source.schema))}
+        if self.ttl is not None and self.archive is not None:
+            raise self._refused(
+                "archive and ttl are both set. The archive deletes rows after keep_days, and a TTL"
+                " could delete rows that the archive has not taken yet. Use archive alone"
+            )
+        if self.ttl is not None:
+            check_ttl(f"Table {self.key}: ttl", self.ttl, self.write, types)
+        if self.archive is not None:
+            check_archive(f"Table {self.key}: archive", self.archive, self.write, types)
+        self._check_properties()
+
+    def _check_properties(self) -> None:
+        if CLUSTERING_MARK in self.properties:
+            raise self._refused(
+                f"properties holds {CLUSTERING_MARK!r}, which the lake sets itself. Leave it out."
+            )
+        for name in self.properties:
+            if name.lower() == TRANSACTION_RETENTION.lower():
+                raise self._refused(
+                    f"properties holds {name!r}, which makes the table's log forget the loaded"
+                    " batches, so that they are loaded again. Leave it out."
+                )
+        for name, value in self.vacuum.retention_properties(self.properties).items():
+            if self.properties.get(name, value) != value:
+                raise self._refused(
+                    f"properties sets {name} to {self.properties[name]!r}, but"
+                    f" Vacuum.retention_hours to {value!r}. Set it in one place."
+                )
+
+    def _check_adopted(self) -> None:
+        names = ("source", "inputs", "transform", "properties", "renamed", "location")
+        options: dict[str, object] = {name: getattr(self, name) for name in names}
+        options["Vacuum.retention_hours"] = self.vacuum.retention_hours
+        not_empty = [name for name, value in options.items() if value]
+        if not_empty:
+            raise self._refused(
+                f"{not_empty[0]} is set, but other programs write the rows and properties of an"
+                " Adopted table. Leave it out."
+            )
+        strategy = self.compaction.strategy
+        if not isinstance(strategy, BySensor | Scheduled):
+            raise self._refused(
+                f"{type(strategy).__name__} is a strategy of the writer, but other programs write"
+                " this table. Use BySensor or Scheduled."
+            )
+
+    def _check_landed(self, source: Landing) -> None:
+        columns = source.column_names
+        described_columns = [*self.column_descriptions]
+        check_columns(f"Table {self.key}: column_descriptions", described_columns, among=columns)
+        if self.inputs:
+            raise self._refused(
+                "inputs= is set, but with source= there is no transform to read them. Leave it out."
+            )
+        if source.changes is not None:
+            self._check_changes(source, source.changes)
+        elif isinstance(self.write, Merge | History):
+            raise self._refused(
+                "landed files are written by Append or Overwrite. Either merge in a table"
+                " downstream, or use Landing(changes=…)."
+            )
+        if isinstance(self.write, Append):
+            check_columns(
+                f"Table {self.key}: Append.partition_by", self.write.partition_by, among=columns
+            )
+            if len(self.write.partition_by) == len(columns):
+                raise self._refused(
+                    f"all {len(columns)} columns are in partition_by. Leave at least one out."
+                )
+
+    def _check_changes(self, source: Landing, changes: ChangeSource) -> None:
+        if not isinstance(self.write, Merge | History):
+            raise self._refused(
+                "change data is written by Merge or History. Use one of them, or no changes=."
+            )
+        if isinstance(self.write, Merge) and self.write.order_by:
+            raise self._refused(
+                "Merge.order_by is set, but changes= has its own order. Use Merge(keys=…) alone."
+            )
+        fields = changes.row_fields(field_names(source.schema))
+        check_columns(
+            f"Table {self.key}: {type(self.write).__name__}.keys", self.write.keys, among=fields
+        )
+        if isinstance(self.write, History):
+            names = {name.lower() for name in source.column_names}
+            conflicts = sorted(names & set(HISTORY_COLUMNS))
+            if conflicts:
+                raise self._refused(f"History adds a column {conflicts[0]!r}. Use another name.")
+            if isinstance(changes, Dms) and changes.committed_at is None:
+                raise self._refused(
+                    "History needs the time of each change. Use Dms(committed_at=…) with the column"
+                    " of the commit time."
+                )
+
+    def _check_derived(self) -> None:
+        if isinstance(self.write, History):
+            raise self._refused(
+                "History is written from landed change data only. Use Merge, Append or Overwrite."
+            )
+        if isinstance(self.write, Merge) and not self.write.order_by:
+            raise self._refused(
+                "Merge.order_by is empty. Use at least one column that increases from an older row"
+                " to a newer one."
+            )
+        if isinstance(self.write, Merge) and self.write.deletes != "hard":
+            raise self._refused(
+                f"Merge.deletes is {self.write.deletes!r}, but a transform deletes no rows. Leave"
+                " it out."
+            )
+        if not self.inputs:
+            raise self._refused("inputs is empty. Use the tables that the transform reads.")
+        names = [source.name for source in self.inputs]
+        duplicates = [name for name in names if names.count(name) > 1]
+        if duplicates:
+            raise self._refused(
+                f"inputs holds two tables named {duplicates[0]!r}, but the transform takes its"
+                " inputs by name. Use tables with different names."
+            )
+        assert self.transform is not None
+        try:
+            signature(self.transform).bind(**dict.fromkeys(names))
+        except TypeError as error:
+            name = getattr(self.transform, "__name__", "transform")
+            raise self._refused(
+                f"its transform is {name}{signature(self.transform)}. Use one that takes"
+                f" {', '.join(names)} ({error})."
+            ) from error
+
+    def _refused(self, why: str) -> Refused:
+        return Refused(f"Table {self.key}: {why}")
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    @property
+    def landing(self) -> Landing:
+        """The landing that the rows come from. Only valid for landed tables."""
+        assert self.source is not None, f"{self.key} has no landing"
+        return self.source
+
+    @property
+    def read_whole(self) -> tuple["Table", ...]:
+        """The inputs that each run reads completely. Their small files slow the run down."""
+        return self.inputs if isinstance(self.write, Overwrite) else self.inputs[1:]
+
+    @property
+    def asset_key(self) -> str:
+        """The key as it was declared, also with `location=`: the table's name for people."""
+        return self.declared_key or self.key
+
+    @property
+    def layer(self) -> str:
+        """bronze, silver or gold."""
+        return self.asset_key.split("/")[0]
+
+    @property
+    def name(self) -> str:
+        """The table's name within its layer."""
+        return self.asset_key.split("/")[1]
+
+
+def check_key(what: str, key: str) -> None:
+    """Refuses a key that is not `layer/name`. The message calls the key `what`."""
+    layer, _, name = key.partition("/")
+    if layer not in LAYERS or not _NAME.fullmatch(name):
+        raise Refused(
+            f"{what} is {key!r}. Use layer/name: a layer of {', '.join(LAYERS)}, and a"
+            " name of a-z, 0-9 and _ that begins with a letter."
+        )
+
+
+def table(
+    *, key: str, inputs: Iterable[Table], write: WriteMode, **options: Any
+) -> Callable[[Callable[..., Any]], Table]:
+    """Decorates a transform of DataFrames as a `Table`. The docstring becomes its description."""
+
+    def declare(transform: Callable[..., Any]) -> Table:
+        described: dict[str, Any] = {"description": (transform.__doc__ or "").strip(), **options}
+        return Table(key=key, inputs=tuple(inputs), write=write, transform=transform, **described)
+
+    return declare
+
+
+_NAMED = 10
+
+
+def undeclared_among(keys: Iterable[str], declared: Iterable[Table]) -> tuple[str, ...]:
+    """The keys `layer/name` at which no declared table is, sorted."""
+    known = {table.key for table in declared}
+    unknown = {key for key in keys if key not in known}
+    return tuple(sorted(key for key in unknown if _is_in_layer(key)))
+
+
+def undeclared_sentence(keys: Sequence[str]) -> str:
+    """A sentence that names the undeclared tables and what to do. Empty if there are no tables."""
+    if not keys:
+        return ""
+    if len(keys) == 1:
+        return (
+            f"{first_names(keys)} is in the lake but not declared, so nothing maintains it. "
+            "Declare it again, or set location= on the table that replaces it"
+        )
+    return (
+        f"{len(keys)} tables are in the lake but not declared, so nothing maintains them: "
+        f"{first_names(keys, most=_NAMED)}. Declare them again, or set location= on the tables "
+        "that replace them"
+    )
+
+
+def _is_in_layer(key: str) -> bool:
+    layer, _, name = key.partition("/")
+    return layer in LAYERS and bool(name) and "/" not in name

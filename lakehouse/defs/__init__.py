@@ -1,1 +1,0 @@
-"""Presents the lakehouse to Dagster: one factory per noun, and no decisions."""

@@ -1,1 +1,0 @@
-"""Tables that other code writes, as Dagster assets that are observed but never materialized."""

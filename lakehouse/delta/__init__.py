@@ -1,0 +1,1 @@
+"""A Delta table as its log describes it: snapshot, commits, partition values, protocol."""

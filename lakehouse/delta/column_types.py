@@ -1,0 +1,232 @@
+"""Compares types of columns: wider types, and members of structs.
+
+Types are Spark's simple strings, like `bigint` and `struct<email:string,city:string>`. Members are
+matched by name, never by position, at any depth of structs, arrays and maps. A struct whose member
+names are not plain words cannot be parsed, and counts as a type without members.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lakehouse.delta.column_names import struct_types
+from lakehouse.delta.snapshot import Column
+
+_WHOLE = ("tinyint", "smallint", "int", "bigint")
+# The number of digits that a decimal needs before its point. Delta requires as many for the smaller
+# types as for `int`.
+_DIGITS = {"tinyint": 10, "smallint": 10, "int": 10, "bigint": 20}
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+_NESTED = re.compile(r"(array|map|struct)\s*<", re.IGNORECASE)
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewColumn:
+    """A column to add to a table after another one, or first if `after` is `None`.
+
+    For a member of a struct, `parent` is the path of the struct.
+    """
+
+    column: Column
+    after: str | None
+    parent: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of the column; for a member, with the path of its struct."""
+        return ".".join((*self.parent, self.column.name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A member of a struct. `parent` is the path of the struct; `after` is the member before it.
+
+    In a path, `element` and `value` stand for the parts of arrays and maps, as in Delta's SQL.
+    """
+
+    parent: Path
+    name: str
+    type: str
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeChange:
+    """The difference between the type of an existing column and its declared type.
+
+    - `merged`: the existing type with the declared changes; members that are no longer declared
+      stay.
+    - `added`, `left`: members that are only declared, or only in the table.
+    - `casts`: pairs of an existing and a declared type that differ otherwise.
+    """
+
+    merged: str
+    added: tuple[Member, ...] = ()
+    left: tuple[Member, ...] = ()
+    casts: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_widening(self) -> bool:
+        """Whether all casts are widenings."""
+        return all(is_wider(before, after) for before, after in self.casts)
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the values can be converted by the names of their members."""
+        return not any(is_nested(type_) for pair in self.casts for type_ in pair)
+
+
+def is_nested(type_: str) -> bool:
+    """Whether the type is a struct, an array or a map."""
+    return _NESTED.match(type_) is not None
+
+
+def type_change(before: str, after: str, path: Path = ()) -> TypeChange:
+    """The change of a column (or of the part of it at `path`) from one type to another."""
+    if before == after:
+        return TypeChange(merged=before)
+    old_parts = parts(before)
+    new_parts = parts(after)
+    if before.startswith("struct<") and old_parts and new_parts and after.startswith("struct<"):
+        return _struct_change(old_parts, new_parts, path)
+    # The keys of a map cannot get other members, because keys must stay different.
+    is_same_shape = old_parts.keys() == new_parts.keys() and bool(old_parts)
+    if not is_same_shape or old_parts.get("key") != new_parts.get("key"):
+        return TypeChange(merged=after, casts=((before, after),))
+    part = "element" if "element" in new_parts else "value"
+    change = type_change(old_parts[part], new_parts[part], (*path, part))
+    merged = {**new_parts, part: change.merged}
+    word = before.partition("<")[0]
+    return TypeChange(
+        merged=f"{word}<{','.join(merged.values())}>",
+        added=change.added,
+        left=change.left,
+        casts=change.casts,
+    )
+
+
+@dataclass(slots=True)
+class _Merged:
+    """The members of a struct while changes are collected."""
+
+    types: dict[str, str] = field(default_factory=dict[str, str])
+    added: list[Member] = field(default_factory=list[Member])
+    left: list[Member] = field(default_factory=list[Member])
+    casts: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+
+
+def _struct_change(old: Mapping[str, str], new: Mapping[str, str], path: Path) -> TypeChange:
+    declared_names = {name.lower(): name for name in new}
+    merged = _Merged()
+    for name, type_ in old.items():
+        declared_name = declared_names.get(name.lower())
+        if declared_name is None:
+            merged.left.append(Member(parent=path, name=name, type=type_))
+            merged.types[name] = type_
+            continue
+        change = type_change(type_, new[declared_name], (*path, name))
+        merged.types[name] = change.merged
+        merged.added += change.added
+        merged.left += change.left
+        merged.casts += change.casts
+    spellings = {name.lower() for name in old}
+    after: str | None = None
+    for name, type_ in new.items():
+        if name.lower() not in spellings:
+            merged.added.append(Member(parent=path, name=name, type=type_, after=after))
+            merged.types = _inserted(merged.types, name, type_, after)
+        after = next((each for each in merged.types if each.lower() == name.lower()), name)
+    members = ",".join(f"{name}:{type_}" for name, type_ in merged.types.items())
+    return TypeChange(
+        merged=f"struct<{members}>",
+        added=tuple(merged.added),
+        left=tuple(merged.left),
+        casts=tuple(merged.casts),
+    )
+
+
+def _inserted(types: Mapping[str, str], name: str, type_: str, after: str | None) -> dict[str, str]:
+    names = [*types]
+    position = 0 if after is None else names.index(after) + 1
+    names.insert(position, name)
+    return {each: types.get(each, type_) for each in names}
+
+
+def converted(value: str, before: str, after: str, depth: int = 0) -> str:
+    """A SQL expression for a value of type `before` as a value of type `after`.
+
+    Members are taken by name. A member that `before` lacks is null. A null stays null at any depth.
+    """
+    if before == after:
+        return value
+    old = parts(before)
+    new = parts(after)
+    is_struct = before.startswith("struct<") and after.startswith("struct<")
+    if not old or not new or not (is_struct or old.keys() == new.keys()):
+        return f"try_cast({value} AS {after})"
+    item = f"x{depth}"
+    if "element" in new and not is_struct:
+        element = converted(item, old["element"], new["element"], depth + 1)
+        return f"transform({value}, {item} -> {element})"
+    if not is_struct:
+        member = converted(item, old["value"], new["value"], depth + 1)
+        return f"transform_values({value}, (k{depth}, {item}) -> {member})"
+    old_names = {name.lower(): name for name in old}
+    members = list[str]()
+    for name, type_ in new.items():
+        old_name = old_names.get(name.lower())
+        member = f"CAST(NULL AS {type_})"
+        if old_name is not None:
+            member = converted(f"{value}.`{old_name}`", old[old_name], type_, depth)
+        members.append(f"'{name}', {member}")
+    return f"if({value} IS NULL, NULL, named_struct({', '.join(members)}))"
+
+
+def parts(type_: str) -> Mapping[str, str]:
+    """The members of a struct, or the parts of an array or map; empty for any other type.
+
+    `type_` may also be DDL.
+    """
+    nested = _NESTED.match(type_)
+    if nested is None:
+        return {}
+    word = nested[1].lower()
+    if word == "struct":
+        return struct_types(type_)
+    text = type_[nested.end() : type_.rindex(">")].strip()
+    if word == "array":
+        return {"element": text}
+    depth = 0
+    for position, letter in enumerate(text):
+        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(letter, 0)
+        if letter == "," and depth == 0:
+            return {"key": text[:position].strip(), "value": text[position + 1 :].strip()}
+    return {}
+
+
+def is_wider(before: str, after: str) -> bool:
+    """Whether Delta can widen type `before` to `after`, another type. Both are Spark's strings.
+
+    Source: Delta's protocol, "Type Widening", supported type changes.
+    """
+    if before in _WHOLE and after in _WHOLE:
+        return _WHOLE.index(before) < _WHOLE.index(after)
+    if (before, after) in (("float", "double"), ("date", "timestamp_ntz")):
+        return True
+    if after == "double":
+        return before in ("tinyint", "smallint", "int")
+    target = _DECIMAL.fullmatch(after)
+    if target is None:
+        return False
+    precision = int(target[1])
+    scale = int(target[2])
+    if before in _DIGITS:
+        return precision - scale >= _DIGITS[before]
+    source = _DECIMAL.fullmatch(before)
+    if source is None:
+        return False
+    source_scale = int(source[2])
+    has_digits = precision - scale >= int(source[1]) - source_scale
+    return before != after and scale >= source_scale and has_digits

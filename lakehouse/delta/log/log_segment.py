@@ -1,0 +1,228 @@
+"""Selects the log files that define a table version: a checkpoint and the commits after it."""
+
+import re
+from collections import defaultdict
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import takewhile
+
+from lakehouse.base.errors import Broken
+from lakehouse.base.text import count_of
+from lakehouse.store import StoredFile
+
+_COMMIT = re.compile(r"\d{20}\.json")
+_CHECKSUM = re.compile(r"\d{20}\.crc")
+# Source: PROTOCOL.md, "Checkpoints": classic, multi-part, and UUID-named (V2).
+_CHECKPOINT = re.compile(
+    r"(?P<version>\d{20})\.checkpoint"
+    r"(?:\.(?P<part>\d{10})\.(?P<parts>\d{10})|\.(?P<uuid>[0-9a-fA-F-]{36}))?\.(?:parquet|json)"
+)
+_DIGITS_OF_A_PART = 10
+
+
+class LogChanged(Exception):
+    """The listing is inconsistent, perhaps due to a concurrent commit or cleanup. List again."""
+
+
+class LogContradiction(Exception):
+    """Two statements of a log that must agree differ.
+
+    These are a number (in `_last_checkpoint` or a checksum) and what it counts, or the files that a
+    checkpoint lists and the files that the commits before it leave.
+
+    `evidence` names the file (`_last_checkpoint` or a checksum) that contradicts the rest of the
+    log. Empty `evidence` means that commits contradict the checkpoint.
+    """
+
+    def __init__(self, message: str, *, evidence: str) -> None:
+        super().__init__(message)
+        self.evidence = evidence
+
+
+class UnreadableCheckpoint(Broken):
+    """A file of a checkpoint cannot be read.
+
+    `name` is the checkpoint's own file, even if a sidecar is damaged.
+    """
+
+    def __init__(self, name: str, message: str, *, lacks_sidecar: bool = False) -> None:
+        super().__init__(message)
+        self.name = name
+        self.lacks_sidecar = lacks_sidecar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """The files to read for one version.
+
+    `tail` holds the commits after the checkpoint, or all commits without one. `older` holds
+    contiguous commits directly before the tail. Both have the oldest commit first. `pointer` is
+    `_last_checkpoint`. `checksum` is the checksum file of `version` or, if that is missing, of
+    `checkpoint_version`. `has_twin` is set if the log has another complete checkpoint of the same
+    version. `is_older` is set if a version was requested. In that case, newer versions are ignored.
+    """
+
+    table: str
+    version: int
+    checkpoint_version: int | None
+    checkpoint: tuple[StoredFile, ...]
+    tail: tuple[StoredFile, ...]
+    older: tuple[StoredFile, ...]
+    pointer: StoredFile | None = None
+    checksum: StoredFile | None = None
+    has_twin: bool = False
+    is_older: bool = False
+
+    @property
+    def is_v2(self) -> bool:
+        """Whether the checkpoint is a V2 checkpoint with a UUID in its name."""
+        for file in self.checkpoint:
+            match = _CHECKPOINT.fullmatch(file.name.rpartition("/")[2])
+            if match and match["uuid"]:
+                return True
+        return False
+
+    @property
+    def checksum_version(self) -> int:
+        """The version that `checksum` describes, or -1 if there is no checksum."""
+        return -1 if self.checksum is None else int(self.checksum.name.rpartition("/")[2][:20])
+
+    @property
+    def commits(self) -> tuple[StoredFile, ...]:
+        """All commits to read, oldest first, without a gap."""
+        return (*self.older, *self.tail)
+
+    @property
+    def newest(self) -> StoredFile:
+        """The file that defines the version: the commit or, without one, the checkpoint."""
+        return (*self.checkpoint[:1], *self.commits)[-1]
+
+
+def log_folder(table: str) -> str:
+    """The prefix of the names of a table's log files."""
+    return f"{table}/_delta_log/"
+
+
+def is_commit(name: str) -> bool:
+    """Whether a log file is a commit. `name` may include its folder."""
+    return _COMMIT.fullmatch(name.rpartition("/")[2]) is not None
+
+
+class _LogListing:
+    """The files of a log by kind. `reached` is the newest version with any checkpoint file."""
+
+    def __init__(self) -> None:
+        self.commits: dict[int, StoredFile] = {}
+        self.checksums: dict[int, StoredFile] = {}
+        # (version, number of parts or UUID) -> part -> file
+        self.parts: dict[tuple[int, str], dict[str, StoredFile]] = defaultdict(dict)
+        self.pointer: StoredFile | None = None
+        self.reached = -1
+
+    def add(
+        self, file: StoredFile, name: str, *, upto: int | None, without: Container[str]
+    ) -> None:
+        """Adds a file; `name` is without the folder. Files of versions after `upto` are ignored."""
+        if name == "_last_checkpoint":
+            self.pointer = file
+        if upto is not None and name[:20].isdigit() and int(name[:20]) > upto:
+            return
+        if _COMMIT.fullmatch(name):
+            self.commits[int(name[:20])] = file
+        elif _CHECKSUM.fullmatch(name):
+            self.checksums[int(name[:20])] = file
+        elif match := _CHECKPOINT.fullmatch(name):
+            version = int(match["version"])
+            self.reached = max(self.reached, version)
+            if file.name not in without:
+                kind = match["parts"] or match["uuid"] or ""
+                self.parts[version, kind][match["part"] or ""] = file
+
+    def complete_checkpoints(self) -> list[tuple[int, str]]:
+        """Version and kind of each checkpoint whose parts are all in the listing."""
+        return [key for key, files in self.parts.items() if _is_complete(key[1], files)]
+
+
+def find_segment(
+    listing: Iterable[StoredFile],
+    table: str,
+    *,
+    newest_commits: int = 0,
+    version: int | None = None,
+    without: Container[str] = (),
+) -> Segment | None:
+    """The segment of the newest version in a listing, or `None` if there is no log.
+
+    The segment's `tail` and `older` together hold `newest_commits` commits or more. If a gap or the
+    log's first version comes earlier, they hold fewer. With `version`, newer versions are ignored.
+    Checkpoint files named in `without` are not used. If the other files do not reach the versions
+    of these checkpoints, `LogChanged` is raised.
+
+    Raises:
+        LogChanged: a commit after the checkpoint (without a checkpoint: from version 0 on) is
+            missing, or there are signs of a checkpoint, but neither a complete one nor commits.
+    """
+    files = _LogListing()
+    folder = log_folder(table)
+    for file in listing:
+        files.add(file, file.name.removeprefix(folder), upto=version, without=without)
+    commits = files.commits
+    checksums = files.checksums
+    complete = files.complete_checkpoints()
+    if not complete and not commits:
+        if files.pointer is not None or files.reached >= 0:
+            raise LogChanged(
+                f"log of {table}: it has traces of a checkpoint, but neither a complete checkpoint "
+                "nor commits"
+            )
+        return None
+    # The newest complete checkpoint. If its version has two, both have the same content.
+    checkpoint_version, kind = max(complete, default=(-1, ""))
+    newest = max(files.reached, checkpoint_version, *commits)
+    tail = _after(commits, checkpoint_version, newest, table=table)
+    # Back from the checkpoint's version until, together with the tail, there are enough commits.
+    candidates = range(checkpoint_version, newest - newest_commits, -1)
+    older = takewhile(commits.__contains__, candidates)
+    return Segment(
+        table=table,
+        version=newest,
+        checkpoint_version=checkpoint_version if complete else None,
+        checkpoint=tuple(file for _, file in sorted(files.parts[checkpoint_version, kind].items())),
+        tail=tail,
+        older=tuple(reversed([commits[number] for number in older])),
+        pointer=files.pointer,
+        checksum=checksums.get(newest) or checksums.get(checkpoint_version),
+        has_twin=[number for number, _ in complete].count(checkpoint_version) > 1,
+        is_older=version is not None,
+    )
+
+
+def _is_complete(kind: str, files: Mapping[str, StoredFile]) -> bool:
+    """Whether no part is missing. `kind` is the number of parts (ten digits), a UUID, or empty."""
+    is_multi_part = len(kind) == _DIGITS_OF_A_PART
+    if not is_multi_part:
+        return True
+    has_all = len(files) == int(kind)
+    return has_all and [int(part) for part in sorted(files)] == [*range(1, len(files) + 1)]
+
+
+def _after(
+    commits: Mapping[int, StoredFile], checkpoint_version: int, version: int, *, table: str
+) -> tuple[StoredFile, ...]:
+    """The commits after the checkpoint, up to `version`. Raises `LogChanged` if one is missing."""
+    expected = range(checkpoint_version + 1, version + 1)
+    present = [number for number in sorted(commits) if number in expected]
+    missing_count = version - checkpoint_version - len(present)
+    if missing_count:
+        # A file name may claim a huge version, so the iteration stops at the first gap.
+        first = expected.start
+        while first in commits:
+            first += 1
+        checkpoint = "and has no complete checkpoint"
+        if checkpoint_version >= 0:
+            checkpoint = f"after its checkpoint of version {checkpoint_version}"
+        raise LogChanged(
+            f"log of {table}: it reaches version {version} {checkpoint}, but lacks "
+            f"{count_of(missing_count, 'commit')} (the first missing version is {first})"
+        )
+    return tuple(commits[number] for number in present)

@@ -1,0 +1,489 @@
+"""Reads a version of a table from its log: its state and its history.
+
+If the log changes meanwhile, it is read again. A checkpoint that cannot be read is left out: an
+older checkpoint and the commits after it may lead to the same version (`log_segment.py` chooses
+them).
+
+A checkpoint is compared with other files of the log, to detect that it is incomplete. Only what
+must be equal by definition is compared:
+
+- `numOfAddFiles` in `_last_checkpoint` must be the number of the checkpoint's `add` actions.
+- `size` in `_last_checkpoint` must be the number of all the checkpoint's actions. Two other numbers
+  are accepted, too: the number of `add` actions, which Delta Kernel (Java) writes, and the number
+  of bytes, which delta-rs wrote in 2022.
+- `numFiles` and `tableSizeBytes` in a version checksum must match the live files of that version.
+- A checkpoint must hold each file that the commits before the checkpoint added and did not remove
+  later. It must not hold a file that these commits removed and did not add again.
+
+Figures in `_last_checkpoint` are ignored if it refers to a checkpoint of another version. For a V2
+checkpoint, only `numOfAddFiles` is compared, because writers disagree on whether the checkpoint's
+own metadata counts. The same holds if the version has two checkpoints, because the other figures
+may describe the second checkpoint. As in Delta, absent and negative figures and files that are not
+JSON are ignored.
+Source: PROTOCOL.md, "Last Checkpoint File Schema", "Version Checksum File Schema"; delta-io/delta,
+Checkpoints.scala and Checkpointer.java; delta-rs, checkpoints.rs; delta-kernel-rs,
+checkpoint/mod.rs.
+
+The history begins with version 0 if the log still has all commits, otherwise with the oldest
+complete checkpoint after which no commit is missing. Nothing is written.
+"""
+
+import gc
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from urllib.parse import unquote
+
+from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
+from lakehouse.base.paths import bare_uri, name_in_table
+from lakehouse.base.text import count_of
+from lakehouse.delta.commits import Commits
+from lakehouse.delta.file_columns import DataFile
+from lakehouse.delta.file_history import FileCommit, FileHistory
+from lakehouse.delta.log.actions import Actions, AddedColumns, AddedFile
+from lakehouse.delta.log.checkpoint import Checkpoint, read_checkpoint
+from lakehouse.delta.log.commits import read_commits
+from lakehouse.delta.log.fold import (
+    ReadCommit,
+    compacted_paths,
+    data_files,
+    fold_layout,
+    keys_among,
+    last_actions,
+)
+from lakehouse.delta.log.log_segment import (
+    LogChanged,
+    LogContradiction,
+    Segment,
+    UnreadableCheckpoint,
+    find_segment,
+    log_folder,
+)
+from lakehouse.delta.log.metadata import CLUSTERING_DOMAIN, Shape, shape_of
+from lakehouse.delta.snapshot import LogFile, Snapshot, TableFacts
+from lakehouse.store import Store, StoredFile
+
+_TRIES = 5
+
+
+def read_facts(
+    store: Store, key: str, *, uri: str, newest_commits: int = 500, version: int | None = None
+) -> TableFacts | None:
+    """The facts of the table in folder `key`; `None` if there is no table.
+
+    `uri` is the folder's URI as Spark spells it. `version` requests the facts at an older version.
+
+    The history holds at most `newest_commits` commits, and none before a missing commit file.
+    `DataFile.compacted` is derived from these commits and the commits after the checkpoint. Code
+    that decides about rows uses `history_since` or `newest_first`, which have no such limit.
+
+    Raises:
+        Broken: a commit that is read is damaged. Or a commit or a checkpoint is missing, or a
+            checkpoint is damaged, and the rest of the log does not replace it. The cause is a
+            `LogContradiction` if the checkpoint contradicts other files of the log.
+        Refused: a feature of the table makes it impossible to count files from the log, or the log
+            cannot describe `version` (any more, or yet).
+        Transient: the log changed during every attempt to read it.
+    """
+    problem: Exception | None = None
+    unreadable: dict[str, UnreadableCheckpoint] = {}
+    tries_left = _TRIES
+    while tries_left:
+        listing = store.list(log_folder(key))
+        find = partial(find_segment, listing, key, newest_commits=newest_commits, version=version)
+        try:
+            segment = find(without=unreadable)
+            if segment is None:
+                return None
+            if version not in (None, segment.version):
+                raise LogChanged(f"log of {key}: it reaches only version {segment.version}")
+            with garbage_uncollected():
+                facts = _read(store, segment, uri=uri, newest_commits=newest_commits)
+                return _with_note(facts, unreadable) if unreadable else facts
+        except UnreadableCheckpoint as error:
+            # A cleanup may delete a sidecar between the listing and the reading, so try once more.
+            # If the second listing still has the checkpoint, its sidecar is lost.
+            if error.lacks_sidecar and not isinstance(problem, UnreadableCheckpoint):
+                tries_left -= 1
+            else:
+                # Not counted as a try, since the next round reads other files.
+                unreadable[error.name] = error
+            problem = error
+        except LogContradiction as error:
+            # The same contradiction in two readings is not due to a concurrent change.
+            if str(error) == str(problem):
+                raise Broken(f"{error}. {_remedy(find, unreadable, error)}") from error
+            problem = error
+            tries_left -= 1
+        except (LogChanged, FileNotFoundError) as error:
+            problem = error
+            tries_left -= 1
+    raise _failure(key, problem, unreadable, version=version) from problem
+
+
+def _failure(
+    key: str,
+    problem: Exception | None,
+    unreadable: Mapping[str, UnreadableCheckpoint],
+    *,
+    version: int | None,
+) -> LakehouseError:
+    """The error for a log that no attempt could read."""
+    if unreadable:
+        [*_, newest] = unreadable.values()
+        return Broken(
+            f"{newest}. The rest of the log does not replace this file ({problem}). Restore the "
+            "file"
+        )
+    if not isinstance(problem, LogChanged):
+        return Transient(
+            f"log of {key}: it changed {_TRIES} times while it was read ({problem}); try again"
+        )
+    if version is not None:
+        return Refused(
+            f"{problem}, so version {version} cannot be read. Use a version that the log still "
+            "describes"
+        )
+    return Broken(f"{problem}, so the newest version is unknown. Restore the missing log files")
+
+
+@contextmanager
+def garbage_uncollected() -> Iterator[None]:
+    """Pauses Python's garbage collector, which would repeatedly visit a million live values."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _remedy(
+    find: Callable[..., Segment | None], unreadable: Iterable[str], error: LogContradiction
+) -> str:
+    """What to do about a contradiction.
+
+    The checkpoint may be removed only if the rest of the log describes the whole table.
+    """
+    segment = find(without={*unreadable})
+    names = {file.name for file in segment.checkpoint} if segment else set[str]()
+    with suppress(LogChanged):
+        if names and find(without={*unreadable, *names}) is not None:
+            return (
+                f"The rest of the log is complete: remove {', '.join(sorted(names))} and "
+                "_last_checkpoint. The table can be read without these files"
+            )
+    if not error.evidence:
+        return "Restore the log from a backup"
+    return f"Restore the log from a backup, or remove {error.evidence} if you know that it is wrong"
+
+
+def _with_note(facts: TableFacts, unreadable: Mapping[str, UnreadableCheckpoint]) -> TableFacts:
+    """The facts, with the checkpoints that could not be read and the reasons."""
+    reasons = {name: str(error) for name, error in unreadable.items()}
+    log = replace(facts.snapshot.log, unreadable=reasons)
+    return replace(facts, snapshot=replace(facts.snapshot, log=log))
+
+
+def _read(store: Store, segment: Segment, *, uri: str, newest_commits: int) -> TableFacts:
+    commits = list(read_commits(store, segment.commits))
+    checkpoint = read_checkpoint(store, segment)
+    refuse_contradictions(store, segment, checkpoint, commits)
+    snapshot = fold_layout(segment, checkpoint, commits, uri=uri)
+    refuse_wrong_totals(store, segment, snapshot)
+    newest = segment.newest
+    history = tuple(each.commit for each in commits[-newest_commits:])
+    return TableFacts(
+        newest=LogFile(
+            version=segment.version,
+            name=newest.name,
+            size_bytes=newest.size_bytes,
+            modified_ms=newest.modified_ms,
+        ),
+        snapshot=snapshot,
+        history=Commits(table=segment.table, commits=history),
+    )
+
+
+FileKey = tuple[str, str | None]
+
+
+def refuse_contradictions(
+    store: Store,
+    segment: Segment,
+    checkpoint: Checkpoint,
+    commits: Sequence[ReadCommit],
+) -> None:
+    """Compares a checkpoint with `_last_checkpoint`, the commits before it, and its checksum.
+
+    `commits` are all commits of the segment, oldest first.
+
+    Raises:
+        LogContradiction: two figures or sets of files that must be equal differ.
+        LogChanged: `_last_checkpoint` names a version that the log does not reach. This is not
+            checked if an older version was requested.
+    """
+    if segment.pointer is not None:
+        _check_pointer(segment, checkpoint, _json_in(store, segment.pointer))
+    if segment.checkpoint:
+        _check_older_commits(segment, checkpoint, commits[: len(segment.older)])
+    # `refuse_wrong_totals` compares a checksum of the segment's version.
+    is_of_checkpoint = segment.checksum_version != segment.version
+    if segment.checksum is not None and is_of_checkpoint:
+        size_bytes = sum(checkpoint.adds.size_bytes)
+        figures = {"numFiles": checkpoint.add_count, "tableSizeBytes": size_bytes}
+        _check_checksum(segment, figures, _json_in(store, segment.checksum))
+
+
+def refuse_wrong_totals(store: Store, segment: Segment, snapshot: Snapshot) -> None:
+    """Compares the snapshot with the checksum of its version, if there is one.
+
+    Raises:
+        LogContradiction: two figures that must be equal differ.
+    """
+    if segment.checksum is not None and segment.checksum_version == segment.version:
+        figures = {"numFiles": snapshot.file_count, "tableSizeBytes": snapshot.size_bytes}
+        _check_checksum(segment, figures, _json_in(store, segment.checksum))
+
+
+def _check_pointer(segment: Segment, checkpoint: Checkpoint, pointer: Mapping[str, Any]) -> None:
+    version = _count(pointer, "version")
+    if version is not None and version > segment.version and not segment.is_older:
+        raise LogChanged(
+            f"log of {segment.table}: its _last_checkpoint names version {version}, but the log "
+            f"reaches only version {segment.version}"
+        )
+    if version is None or version != segment.checkpoint_version:
+        return
+    add_count = checkpoint.add_count
+    recorded = _count(pointer, "numOfAddFiles")
+    if recorded not in (None, add_count):
+        files = count_of(add_count, "file")
+        raise _contradiction(segment, files, f"numOfAddFiles in _last_checkpoint is {recorded}")
+    if segment.has_twin or segment.is_v2 or checkpoint.table_actions.sidecars:
+        return
+    size_bytes = sum(file.size_bytes for file in segment.checkpoint)
+    recorded = _count(pointer, "size")
+    if recorded not in (None, checkpoint.row_count, add_count, size_bytes):
+        actions = count_of(checkpoint.row_count, "action")
+        raise _contradiction(segment, actions, f"size in _last_checkpoint is {recorded}")
+
+
+def _contradiction(segment: Segment, content: str, record: str) -> LogContradiction:
+    return LogContradiction(
+        f"log of {segment.table}: its checkpoint {segment.checkpoint[0].name} holds {content}, but "
+        f"{record}",
+        evidence="_last_checkpoint",
+    )
+
+
+def _check_checksum(
+    segment: Segment, figures: Mapping[str, int], checksum: Mapping[str, Any]
+) -> None:
+    """Compares a checksum with the figures of its version."""
+    assert segment.checksum is not None
+    source = "its commits"
+    if segment.checkpoint:
+        source = f"its checkpoint {segment.checkpoint[0].name} and commits"
+    for name, actual in figures.items():
+        recorded = _count(checksum, name)
+        if recorded not in (None, actual):
+            unit = "file" if name == "numFiles" else "byte"
+            raise LogContradiction(
+                f"log of {segment.table}: {count_of(actual, unit)} at version "
+                f"{segment.checksum_version}, according to {source}, but {name} in "
+                f"{segment.checksum.name} is {recorded}",
+                evidence=segment.checksum.name,
+            )
+
+
+def _check_older_commits(
+    segment: Segment, checkpoint: Checkpoint, older: Sequence[ReadCommit]
+) -> None:
+    """Compares the commits before the checkpoint with the checkpoint.
+
+    The last action on a file decides whether the checkpoint must hold the file.
+    """
+    last = last_actions(older)
+    if not last:
+        return
+    touched_paths = {path for path, _ in last}
+    in_checkpoint = set(keys_among(checkpoint.adds, touched_paths).values())
+    added = {key for key, action in last.items() if isinstance(action, AddedFile)}
+    missing = added - in_checkpoint
+    if missing:  # rare: a checkpoint may spell a path differently from the commit
+        canonical_keys = {*_canonical_keys(checkpoint)}
+        missing = {key for key in missing if _canonical_key(key) not in canonical_keys}
+    first = older[0].commit.version
+    final = older[-1].commit.version
+    name = segment.checkpoint[0].name
+    if missing:
+        raise LogContradiction(
+            f"log of {segment.table}: its checkpoint {name} holds {len(added) - len(missing)} of "
+            f"the {len(added)} files that the commits {first} to {final} added and did not remove "
+            f"later. It lacks, for example, {min(path for path, _ in missing)}",
+            evidence="",
+        )
+    added_canonical = {_canonical_key(key) for key in added}
+    removed_keys = last.keys() - added
+    candidates = removed_keys & in_checkpoint
+    removed = {key for key in candidates if _canonical_key(key) not in added_canonical}
+    if removed:
+        raise LogContradiction(
+            f"log of {segment.table}: its checkpoint {name} holds {count_of(len(removed), 'file')} "
+            f"that the commits {first} to {final} removed and did not add again, for example "
+            f"{min(path for path, _ in removed)}",
+            evidence="",
+        )
+
+
+def _canonical_keys(checkpoint: Checkpoint) -> Iterator[FileKey]:
+    adds = checkpoint.adds
+    for index, path in enumerate(adds.path.at(range(len(adds)))):
+        vector, _ = adds.vectors.get(index, (None, 0))
+        yield _canonical_key((path, vector))
+
+
+def _canonical_key(key: FileKey) -> FileKey:
+    """The key with its path in a canonical form, because Delta normalizes paths in checkpoints.
+
+    Source: Snapshot.scala, canonicalizePath.
+    """
+    path, vector = key
+    return name_in_table(path) or bare_uri(unquote(path)), vector
+
+
+def _json_in(store: Store, file: StoredFile) -> Mapping[str, Any]:
+    try:
+        document = json.loads(store.read(file.name))
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _count(figures: Mapping[str, Any], name: str) -> int | None:
+    """A non-negative integer, or `None`; Delta writes -1 for an unknown `size`."""
+    value = figures.get(name)
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return value if is_count else None
+
+
+# If the history starts with a checkpoint, at most this many commits up to its version show which of
+# its files compactions wrote. Equal to the default of `newest_commits` in `read_facts`, so that
+# both mark the same files as compacted.
+_OLDER_COMMITS = 500
+
+
+def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None:
+    """The history of the table in folder `key`; `None` if there is no table.
+
+    `uri` is Spark's spelling of the folder.
+
+    Raises:
+        Broken: a commit or the first checkpoint of the history is damaged, or commits are missing
+            and no complete checkpoint replaces them.
+        Refused: a table feature makes it impossible to count files from the log.
+        Transient: the log was cleaned up while it was read.
+    """
+    listing = store.list(log_folder(key))
+    try:
+        newest = find_segment(listing, key, newest_commits=len(listing))
+        if newest is None:
+            return None
+        files = newest.commits
+        start = None
+        table_actions = Actions()
+        compacted = set[str]()
+        first = newest.version + 1 - len(files)  # from this version on, no commit is missing
+        if first > 0:
+            segment = _first_segment(listing, key, first=first)
+            checkpoint = read_checkpoint(store, segment)
+            older_commits = list(read_commits(store, segment.older))
+            start = fold_layout(segment, checkpoint, older_commits, uri=uri)
+            files = files[start.version + 1 - first :]  # the commits after the checkpoint
+            table_actions = checkpoint.table_actions
+            compacted.update(file.path for file in start.files if file.compacted)
+        commits = read_commits(store, files)
+        file_commits = _file_commits(commits, table_actions, compacted, table=key, uri=uri)
+        return FileHistory(table=key, start=start, commits=tuple(file_commits))
+    except UnreadableCheckpoint as error:
+        raise Broken(f"{error}. Restore or remove the file") from error
+    except LogChanged as error:
+        raise Broken(
+            f"{error}, so its history cannot be read. Restore the missing files"
+        ) from error
+    except FileNotFoundError as error:
+        raise Transient(
+            f"log of {key}: it changed while it was read ({error}); try again"
+        ) from error
+
+
+def _first_segment(listing: Sequence[StoredFile], table: str, *, first: int) -> Segment:
+    """The segment of the oldest complete checkpoint that needs no commit older than `first`.
+
+    Raises `LogChanged` if there is none.
+    """
+    versions = set[int]()
+    for file in listing:
+        name = file.name.removeprefix(log_folder(table))
+        if name[:20].isdigit() and name[20:].startswith(".checkpoint"):
+            versions.add(int(name[:20]))
+    for version in sorted(versions):
+        if version < first - 1:
+            continue
+        try:
+            segment = find_segment(listing, table, newest_commits=_OLDER_COMMITS, version=version)
+        except LogChanged:
+            continue
+        if segment is not None and segment.checkpoint_version == version:
+            return segment
+    raise LogChanged(
+        f"log of {table}: the commits before version {first} are gone, and no complete checkpoint "
+        "replaces them"
+    )
+
+
+def _file_commits(
+    commits: Iterable[ReadCommit],
+    table_actions: Actions,
+    compacted: set[str],
+    *,
+    table: str,
+    uri: str,
+) -> Iterator[FileCommit]:
+    """Yields each commit, with the files that it added and removed.
+
+    `table_actions` and `compacted` describe the table before the first commit. `table_actions` are
+    the newest actions that are not about data files. `compacted` are the paths of the files that
+    compactions wrote. Both are updated in place.
+    """
+    shape = None
+    for read_commit in commits:
+        commit, actions = read_commit
+        table_actions.merge_newer(actions)
+        has_new_clustering = CLUSTERING_DOMAIN in actions.domains
+        if shape is None or actions.metadata or actions.protocol or has_new_clustering:
+            shape = shape_of(table_actions, table=table, uri=uri, version=commit.version)
+        compacted |= compacted_paths([read_commit])
+        yield FileCommit(
+            version=commit.version,
+            committed_ms=commit.committed_ms,
+            operation=commit.operation,
+            changed_data=commit.changed_data,
+            added=_added_files(actions, shape, compacted),
+            removed_paths=commit.removed_paths,
+            shape=replace(shape.snapshot, version=commit.version, committed_ms=commit.committed_ms),
+        )
+
+
+def _added_files(actions: Actions, shape: Shape, compacted: Set[str]) -> tuple[DataFile, ...]:
+    columns = AddedColumns()
+    for add in actions.adds:
+        columns.append(add)
+    # A DELETE with vectors adds a compacted file again, under the same path.
+    compacted_here = {add.path for add in actions.adds if add.path in compacted}
+    return tuple(data_files(columns, range(len(columns)), shape.partition_of, compacted_here))

@@ -1,0 +1,227 @@
+"""Partition values as Delta reads them: which values are equal, and which values a rewrite changes.
+
+A log stores every partition value as text. Readers and WHERE clauses cast the text to the column's
+type, and treat text that cannot be cast as null. OPTIMIZE casts in the same way and groups files by
+the results, with two exceptions (`grouping_key`).
+
+Sources: delta-io/delta v4.4.0, `PartitionUtils.scala` (parsePartitionValue) and `actions.scala`
+(normalizedPartitionValues); PROTOCOL.md, "Partition Value Serialization"; apache/spark v4.2.0,
+`Cast.scala`, `UTF8String.java` (toLong), `SparkDateTimeUtils.scala` (stringToDate,
+stringToTimestamp), `StringUtils.scala` (isTrueString, isFalseString).
+"""
+
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from decimal import ROUND_HALF_UP, Decimal
+from math import copysign, inf, isnan, nan
+
+from lakehouse.delta.snapshot import Column, PartitionValues
+
+TypedPartition = tuple[object, ...]
+
+_TEXT_TYPES = frozenset({"string", "binary"})
+_FLOATING_TYPES = frozenset({"float", "double"})
+# Spark writes an empty text as null. The second text is the folder name that stands for null.
+# Source: apache/spark v4.2.0, `ExternalCatalogUtils.scala`, getPartitionPathString;
+# delta-io/delta#6150.
+_WRITTEN_AS_NULL = frozenset({"", "__HIVE_DEFAULT_PARTITION__"})
+
+_SPACE = " \t\n\r\x0b\x0c\x00"
+_INTEGER = re.compile(r"([+-]?\d+)(?:\.\d*)?")
+_DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_FLOATING = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[dDfF]?")
+_SPECIAL_FLOATS = {
+    "nan": nan,
+    **dict.fromkeys(("inf", "+inf", "infinity", "+infinity"), inf),
+    **dict.fromkeys(("-inf", "-infinity"), -inf),
+}
+_DATE = re.compile(r"(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?")
+_TIMESTAMP = re.compile(
+    r"(?P<year>\d{4,6})(?:-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2})"
+    r"(?:[ T](?P<hour>\d{1,2}):(?P<minute>\d{1,2})(?::(?P<second>\d{1,2})(?:\.(?P<fraction>\d*))?)?"
+    r"\s*(?:Z|UTC|(?P<sign>[+-])(?P<zone_hours>\d{1,2}):?(?P<zone_minutes>\d{2}))?)?)?)?"
+)
+_BOOLEANS = {
+    **dict.fromkeys(("t", "true", "y", "yes", "1"), True),
+    **dict.fromkeys(("f", "false", "n", "no", "0"), False),
+}
+# The spelling that every writer uses for a value of this type.
+_PLAIN = {
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), re.compile(r"0|-?[1-9]\d*")),
+    "boolean": re.compile("true|false"),
+    "date": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"),
+}
+_INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+
+
+def typed_partition(partition: PartitionValues, columns: Mapping[str, Column]) -> TypedPartition:
+    """The partition as typed values, which are equal if no WHERE clause can distinguish them.
+
+    `columns` are the table's columns by name.
+    """
+    return tuple(_typed(value, _type_of(name, columns)) for name, value in partition)
+
+
+def grouping_key(partition: PartitionValues, columns: Mapping[str, Column]) -> object:
+    """The key by which OPTIMIZE separates files of one typed partition into different bins.
+
+    OPTIMIZE groups by hashes, which differ for 0.0 and -0.0. If one of a file's values cannot be
+    cast, it groups the file by the raw texts.
+    Source: apache/spark v4.2.0, `literals.scala`, Literal.hashCode.
+    """
+    typed = typed_partition(partition, columns)
+    for value, (_, text) in zip(typed, partition, strict=True):
+        if value is None and text is not None:
+            return partition
+    return tuple(isinstance(value, float) and copysign(1.0, value) < 0 for value in typed)
+
+
+def is_changed_by_rewrite(partition: PartitionValues, columns: Mapping[str, Column]) -> bool:
+    """Whether OPTIMIZE would replace the value of a string or binary column with null."""
+    return any(
+        value in _WRITTEN_AS_NULL and _type_of(name, columns) in _TEXT_TYPES
+        for name, value in partition
+    )
+
+
+def is_plain(value: str | None, type_: str) -> bool:
+    """Whether all engines read the value in the same way, and write it with the same spelling."""
+    if value is None:
+        return True
+    if type_ == "string":
+        return value not in _WRITTEN_AS_NULL
+    spelling = _PLAIN.get(type_)
+    return spelling is not None and spelling.fullmatch(value) is not None
+
+
+def is_read_as_null(value: str | None, type_: str) -> bool:
+    """Whether readers and WHERE clauses treat the value as null, in a column of this type."""
+    return _typed(value, type_) is None
+
+
+def by_name(columns: Sequence[Column]) -> Mapping[str, Column]:
+    """Columns by their names."""
+    return {column.name: column for column in columns}
+
+
+def _type_of(name: str, columns: Mapping[str, Column]) -> str:
+    return columns[name].type if name in columns else "string"
+
+
+def _typed(text: str | None, type_: str) -> object:
+    """The text, cast to the type; `None` is null."""
+    if text is None:
+        return None
+    cast = _CASTS.get(type_.partition("(")[0])
+    if cast is None:
+        return text
+    try:
+        return cast(text.strip(_SPACE), type_)
+    except ValueError:
+        return None
+    except (OverflowError, ArithmeticError):
+        return text  # valid in Spark, but Python cannot represent it
+
+
+def _integer(text: str, type_: str) -> int:
+    match = _INTEGER.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    value = int(match[1])
+    most = 1 << (_INTEGER_BITS[type_] - 1)
+    if not -most <= value < most:
+        raise ValueError(text)
+    return value
+
+
+def _decimal(text: str, type_: str) -> Decimal:
+    if not _DECIMAL.fullmatch(text):
+        raise ValueError(text)
+    precision, scale = (int(digits) for digits in re.findall(r"\d+", type_) or ("10", "0"))
+    value = Decimal(text).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
+    if value and value.adjusted() >= precision - scale:  # too many digits before the point
+        raise ValueError(text)
+    return value
+
+
+def _floating(text: str, type_: str) -> float:
+    """The number. NaN is always the same object, so that tuples with NaN are equal, as in Spark."""
+    special = _SPECIAL_FLOATS.get(text.lower())
+    if special is not None:
+        return special
+    match = _FLOATING.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    value = float(match[1])
+    if type_ == "float":  # rounded to 32 bits
+        try:
+            value = struct.unpack("f", struct.pack("f", value))[0]
+        except OverflowError:
+            value = copysign(inf, value)
+    return nan if isnan(value) else value
+
+
+def _boolean(text: str, _: str) -> bool:
+    if text.lower() not in _BOOLEANS:
+        raise ValueError(text)
+    return _BOOLEANS[text.lower()]
+
+
+def _date(text: str, _: str) -> date:
+    match = _DATE.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    year, month, day = (int(part) if part else 1 for part in match.groups())
+    if year > 9999:
+        raise OverflowError(text)
+    return date(year, month, day)
+
+
+def _local_timestamp(text: str, _: str) -> datetime:
+    """The date and time in the text; a time zone after it is ignored."""
+    return _wall_clock(_matched_timestamp(text))
+
+
+def _timestamp(text: str, _: str) -> datetime:
+    """The time in UTC. Text without a zone uses the session's zone, which is always UTC here."""
+    match = _matched_timestamp(text)
+    offset = timedelta(hours=int(match["zone_hours"] or 0), minutes=int(match["zone_minutes"] or 0))
+    if match["sign"] == "-":
+        offset = -offset
+    return _wall_clock(match) - offset
+
+
+def _matched_timestamp(text: str) -> re.Match[str]:
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    return match
+
+
+def _wall_clock(match: re.Match[str]) -> datetime:
+    year = int(match["year"])
+    if year > 9999:
+        raise OverflowError(match.string)
+    time = datetime(  # naive: compared values always have the same zone
+        year,
+        int(match["month"] or 1),
+        int(match["day"] or 1),
+        int(match["hour"] or 0),
+        int(match["minute"] or 0),
+        int(match["second"] or 0),
+    )
+    micros = (match["fraction"] or "")[:6].ljust(6, "0")
+    return time + timedelta(microseconds=int(micros))
+
+
+_CASTS: Mapping[str, Callable[[str, str], object]] = {
+    **dict.fromkeys(_INTEGER_BITS, _integer),
+    "decimal": _decimal,
+    **dict.fromkeys(_FLOATING_TYPES, _floating),
+    "boolean": _boolean,
+    "date": _date,
+    "timestamp": _timestamp,
+    "timestamp_ntz": _local_timestamp,
+}

@@ -1,0 +1,277 @@
+"""The parts of a table at one version: live files, tombstones, the end of the log, properties."""
+
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from itertools import chain, groupby
+from operator import attrgetter
+from typing import cast
+
+from lakehouse.delta.commits import Commits
+from lakehouse.delta.file_columns import (
+    DataFile,
+    PartitionValues,
+    Rows,
+    Tombstone,
+    TombstoneColumns,
+    columns_of,
+    int_column,
+    places_of,
+)
+
+FieldPath = tuple[str, ...]
+
+_SIZE, _SIZE_AND_PATH = attrgetter("size_bytes"), attrgetter("size_bytes", "path")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogTail:
+    """The commits after the newest readable checkpoint, or all commits if there is none.
+
+    `checkpoint_version` is `None` if there is no readable checkpoint. `unreadable` has the names of
+    checkpoint files that could not be read, with the reasons. Older files were read instead.
+    """
+
+    checkpoint_version: int | None
+    commit_count: int
+    commit_bytes: int
+    unreadable: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def note(self) -> str:
+        """Which checkpoints cannot be read, and what to do; empty if all can be read."""
+        if not self.unreadable:
+            return ""
+        reasons = "; ".join(self.unreadable.values())
+        names = ", ".join(self.unreadable)
+        return f"{reasons}. The table was read from older files of its log. Remove {names}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column of the schema; `type` is Spark's simple string (`bigint`, `struct<a:int>`)."""
+
+    name: str
+    type: str
+    nullable: bool = True
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A table at one version, reconstructed from its log.
+
+    - `committed_ms`: the time of the newest commit.
+    - `files`: the live files, newest commit first; the files of the checkpoint come last.
+    - `table_id`: changes if the table is deleted and created again.
+    - `clustering_columns`: the columns of liquid clustering. If clustering is removed, `features`
+      still contains `clustering`.
+    - `physical_names`: under column mapping, maps columns to their names in data files. Otherwise
+      empty.
+    - `physical_fields`: the same for fields inside structs, by path. In a path, `element`, `key`
+      and `value` stand for the parts of arrays and maps.
+    - `cold_files`: decoded names of files in a storage class that is slow or paid to read. They
+      come from an inventory, since the log does not record classes.
+    - `unreadable_files`: the paths of live files that deltalake cannot rewrite, each with the
+      reason. They come from notes of failed compactions.
+    - `removed_vectors`: the time of removal (`None`: unknown) of each deletion vector that only
+      older versions have, by the vector's unique id.
+    - `transactions`: maps each transaction id (appId) to its newest version.
+    """
+
+    table: str
+    uri: str
+    version: int
+    committed_ms: int
+    files: Sequence[DataFile]
+    tombstones: Sequence[Tombstone] = ()
+    removed_vectors: Mapping[str, int | None] = field(default_factory=dict[str, int | None])
+    log: LogTail
+    columns: tuple[Column, ...] = ()
+    partition_columns: tuple[str, ...] = ()
+    clustering_columns: tuple[str, ...] = ()
+    physical_names: Mapping[str, str] = field(default_factory=dict[str, str])
+    physical_fields: Mapping[FieldPath, FieldPath] = field(
+        default_factory=dict[FieldPath, FieldPath]
+    )
+    properties: Mapping[str, str] = field(default_factory=dict[str, str])
+    features: frozenset[str] = frozenset()
+    transactions: Mapping[str, int] = field(default_factory=dict[str, int])
+    table_id: str = ""
+    cold_files: frozenset[str] = frozenset()
+    unreadable_files: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def on_s3(self) -> bool:
+        """Whether the table is on S3, which charges for requests."""
+        return self.uri.startswith("s3")
+
+    @property
+    def file_count(self) -> int:
+        """The number of live files."""
+        return len(self.files)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the live files."""
+        return sum(file_sizes(self.files))
+
+    @property
+    def row_count(self) -> int | None:
+        """The number of rows that are not deleted; `None` if any file lacks statistics."""
+        total = row_total(self.files)
+        if total is None:
+            return None
+        return total - sum(file.deleted_row_count for file in files_with_vectors(self.files))
+
+    @property
+    def tombstone_bytes(self) -> int:
+        """Bytes of the removed files, as far as the log records their sizes."""
+        return sum(size for size in tombstone_sizes(self.tombstones) if size and size > 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFile:
+    """The log file of a version, as storage lists it. `name` is relative to the lake."""
+
+    version: int
+    name: str
+    size_bytes: int
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFacts:
+    """A table's state, as its log describes it.
+
+    `newest` is the snapshot's commit file, or the checkpoint if the log begins at that version.
+    """
+
+    snapshot: Snapshot
+    history: Commits
+    newest: LogFile
+
+
+def file_sizes(files: Sequence[DataFile]) -> Iterable[int]:
+    """The bytes of each file, without building file objects."""
+    columns = columns_of(files)
+    if columns is None:
+        return map(_SIZE, files)
+    return map(columns.size_bytes.__getitem__, places_of(files))
+
+
+def file_paths(files: Sequence[DataFile]) -> Iterable[str]:
+    """The path of each file, without building file objects."""
+    columns = columns_of(files)
+    if columns is None:
+        return (file.path for file in files)
+    return (columns.path[place] for place in places_of(files))
+
+
+def partitions_of(files: Sequence[DataFile]) -> Set[PartitionValues]:
+    """The partitions of the files."""
+    columns = columns_of(files)
+    if columns is None:
+        return {file.partition for file in files}
+    indices = set(map(columns.partition.__getitem__, places_of(files)))
+    return {columns.partitions[index] for index in indices}
+
+
+def by_partition(files: Sequence[DataFile]) -> Mapping[PartitionValues, Sequence[DataFile]]:
+    """The files of each partition. Partitions and files keep the order of `files`."""
+    columns = columns_of(files, grouped=True)
+    if columns is None:
+        groups = defaultdict[PartitionValues, list[DataFile]](list)
+        for file in files:
+            groups[file.partition].append(file)
+        return {partition: tuple(group) for partition, group in groups.items()}
+    # Several indices may stand for equal partitions, whose files then share one group.
+    by_index = dict[int, "array[int]"]()
+    by_value: defaultdict[PartitionValues, array[int]] = defaultdict(int_column)
+    places = places_of(files)
+    for place, index in zip(places, map(columns.partition.__getitem__, places), strict=True):
+        group = by_index.get(index)
+        if group is None:
+            group = by_index[index] = by_value[columns.partitions[index]]
+        group.append(place)
+    return {partition: Rows(columns, group) for partition, group in by_value.items()}
+
+
+def by_size(groups: Sequence[Sequence[DataFile]]) -> Sequence[DataFile]:
+    """The files of all groups, ascending by size and then by path.
+
+    There is at least one group, and all groups are from the same snapshot.
+    """
+    columns = columns_of(groups[0])
+    if columns is None:
+        files = [*chain.from_iterable(groups)]
+        # If all sizes differ, sorting by size alone is three times as fast.
+        is_unique = len(set(map(_SIZE, files))) == len(files)
+        return tuple(sorted(files, key=_SIZE if is_unique else _SIZE_AND_PATH))
+    places = chain.from_iterable(map(places_of, groups))
+    size_of = columns.size_bytes.__getitem__
+    ordered = int_column()
+    for _, group in groupby(sorted(places, key=size_of), key=size_of):
+        tied = [*group]
+        # A path has to be decoded, which takes longer than sorting by size.
+        ordered.extend(tied if len(tied) == 1 else sorted(tied, key=columns.path.__getitem__))
+    return Rows(columns, ordered)
+
+
+def row_total(files: Sequence[DataFile]) -> int | None:
+    """The physical rows of all files; `None` if a file has no row count."""
+    columns = columns_of(files)
+    if columns is None:
+        counts = [file.row_count for file in files]
+        return None if None in counts else sum(cast("list[int]", counts))
+    count_of = columns.row_count.__getitem__
+    if min(map(count_of, places_of(files)), default=0) < 0:
+        return None
+    return sum(map(count_of, places_of(files)))
+
+
+def files_with_vectors(files: Sequence[DataFile]) -> Sequence[DataFile]:
+    """The files that have a deletion vector."""
+    columns = columns_of(files)
+    if columns is None:
+        return [file for file in files if file.deletion_vector is not None]
+    vectors = columns.vectors
+    if not vectors:
+        return Rows(columns, [])
+    return Rows(columns, [place for place in places_of(files) if place in vectors])
+
+
+def tombstone_sizes(stones: Sequence[Tombstone]) -> Iterable[int | None]:
+    """The bytes of each removed file; `None` or a negative number if unknown."""
+    if isinstance(stones, Rows):
+        columns = cast("TombstoneColumns", stones.columns)
+        return map(columns.size_bytes.__getitem__, stones.places)
+    return (stone.size_bytes for stone in stones)
+
+
+def live_bytes(file: DataFile) -> float:
+    """The estimated bytes of a file's live rows; the whole file if its row count is unknown."""
+    if not file.row_count:
+        return file.size_bytes
+    return file.size_bytes * (1 - file.deleted_row_count / file.row_count)
+
+
+def last_removals(
+    names: Sequence[str | None], times_ms: Iterable[int | None]
+) -> dict[str, int | None]:
+    """The time of the last removal of each path or vector. Empty names are dropped.
+
+    A name may occur several times. If one of its times is unknown, its result is `None`.
+    """
+    times = [*times_ms]
+    time_by_name = dict(zip(names, times, strict=True))
+    if len(time_by_name) == len(names) and all(names):  # the usual case, fast for many names
+        return cast("dict[str, int | None]", time_by_name)
+    last: dict[str, int | None] = {}
+    for name, ms in zip(names, times, strict=True):
+        if not name:
+            continue
+        earlier_ms = last.get(name, 0)
+        last[name] = None if ms is None or earlier_ms is None else max(earlier_ms, ms)
+    return last

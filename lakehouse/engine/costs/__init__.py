@@ -1,1 +1,0 @@
-"""Reads prices, upkeep operations and stored bytes, and writes the cost tables."""

@@ -1,1 +1,0 @@
-"""Makes tables follow their changed declarations."""

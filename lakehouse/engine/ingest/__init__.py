@@ -1,1 +1,0 @@
-"""Loads landed files and updates derived tables; each commit records what it has consumed."""

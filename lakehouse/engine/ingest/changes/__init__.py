@@ -1,1 +1,0 @@
-"""Reads landed change data and applies it to tables, in whatever order it arrives."""

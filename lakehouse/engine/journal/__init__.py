@@ -1,1 +1,0 @@
-"""Records that the Delta log cannot hold, as small objects below `_lakehouse/`."""

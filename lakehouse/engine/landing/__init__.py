@@ -1,1 +1,0 @@
-"""Discovers landed files from listings and queue messages."""

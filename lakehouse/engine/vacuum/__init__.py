@@ -1,1 +1,0 @@
-"""Vacuums tables: Delta confirms the planned files, which are checked again and then deleted."""

@@ -1,0 +1,1 @@
+"""Tables follow their changed declarations."""

@@ -1,0 +1,393 @@
+"""Plans a rebuild: all rows of a table are written again, in one commit.
+
+A rebuild from the table's own rows changes names, types, columns or partitions. The rows stay the
+same, so tables downstream skip the rebuild. The exception is a `Merge` that has not read all rows
+yet: if columns change, it reads all rows once (`RebuildEffect`). A rebuild from inputs computes all
+rows of a derived table again. These rows are new to tables downstream.
+
+**Safety properties** (tests in `test_rebuild.py`)
+- A cast that would change or lose the value of any row is refused.
+- A rebuild from own rows is refused if these rows cannot become what the declaration requires. For
+  example, a landed `Merge` cannot get other keys, because earlier rows of a key are gone.
+- A table that other programs write is not rebuilt.
+- No column is dropped, renamed or given another type before every `Append` that reads the changes
+  of this table has read all of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from lakehouse.base.errors import Refused
+from lakehouse.base.text import count_of, first_names, size_text, usd_text
+from lakehouse.compact.plan.estimate import Estimate, MergeWork, estimate, fit_rates, run_price
+from lakehouse.declare.adopted import Adopted
+from lakehouse.declare.table import Table
+from lakehouse.declare.write_modes import Append, History, Merge, Overwrite
+from lakehouse.delta.column_types import type_change
+from lakehouse.delta.snapshot import Snapshot, TableFacts
+from lakehouse.evolve.plan.changes import NEW_KEY, Kind, compare
+from lakehouse.evolve.plan.column_sources import (
+    ColumnSource,
+    breaks_change_feed,
+    change_texts,
+    is_cast,
+    present_columns,
+)
+
+# The number of passes over all rows. Each pass reads, writes and compares them: the rows are
+# written next to the table, and then into it.
+_PASSES = 2
+# Comparing every row takes this share of a rewrite's time. Source: docs/internals/decisions/0008,
+# measured on 200 files of 20,000 rows.
+_COMPARISON_SHARE = 0.3
+# The time that the statements (count, stage, compare, replace, set properties) take for a table
+# without rows. Measured on two cores.
+_STATEMENTS_SECONDS = 2.5
+
+RebuildSource = Literal["rows", "inputs"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DownstreamReader:
+    """A table that reads the rebuilt table.
+
+    `waits`: it has read the table before, but not yet all new rows.
+    """
+
+    table: Table
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildEffect:
+    """A rebuild of `table`, as far as it matters to tables that read it.
+
+    - `has_same_rows`: the table is rebuilt from its own rows.
+    - `has_other_columns`: the change data feed of earlier versions cannot be read afterwards.
+    """
+
+    table: Table
+    has_same_rows: bool
+    has_other_columns: bool
+
+    def sentence_for(self, reader: DownstreamReader) -> str:
+        """What the next run of a reader will do because of the rebuild."""
+        key = reader.table.key
+        write = reader.table.write
+        # A table reads the changes of its first input, and all rows of its other inputs.
+        is_followed = reader.table.inputs[0].key == self.table.key
+        if self.has_same_rows:
+            is_interrupted = self.has_other_columns and reader.waits and is_followed
+            if is_interrupted and isinstance(write, Merge):
+                return f"{key} (Merge) reads all of {self.table.key} once, under its new columns"
+            return f"{key} ({type(write).__name__}) skips the rebuild, since the rows are the same"
+        if isinstance(write, Overwrite):
+            return f"{key} (Overwrite) computes all its rows again"
+        if not is_followed:
+            return (
+                f"{key} ({type(write).__name__}) uses the new rows in its later runs; its present"
+                " rows stay"
+            )
+        if isinstance(write, Merge):
+            return (
+                f"{key} (Merge) merges all rows once, but only rows that are newer by "
+                f"{', '.join(write.order_by)} replace its present rows. Use `lakehouse rebuild "
+                f"{key}` to compute all its rows again"
+            )
+        return (
+            f"{key} (Append) stops, since it would append rows twice. Use `lakehouse rebuild "
+            f"{key}` afterwards"
+        )
+
+
+def _refuse_waiting_readers(table: Table, readers: Sequence[DownstreamReader]) -> None:
+    """Refuses a change of columns while an `Append` that follows the table has unread changes.
+
+    After the change, the `Append` could not read the change data feed of earlier versions.
+    """
+    waiting = list[str]()
+    for reader in readers:
+        is_append = isinstance(reader.table.write, Append)
+        if reader.waits and is_append and reader.table.inputs[0].key == table.key:
+            waiting.append(reader.table.key)
+    if waiting:
+        raise Refused(
+            f"rebuild of {table.key}: not all its rows have been read by {', '.join(waiting)} "
+            "(Append), and they cannot be read after the columns have changed. Use `lakehouse "
+            f"materialize {waiting[0]}` first"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildRequest:
+    """What a rebuild of a table reads, and which columns the table gets.
+
+    For a rebuild from own rows, `columns` are all columns of the rebuilt table; empty for the
+    existing columns. For a rebuild from inputs, they are ignored: the transform gives the columns.
+    """
+
+    table: Table
+    source: RebuildSource
+    columns: tuple[ColumnSource, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildFacts:
+    """The facts for the plan of a rebuild.
+
+    - `inexact`: for each source column, the number of rows with a value that the cast would change.
+    - `input_bytes`: for a rebuild from inputs, the size of the inputs' live files.
+    """
+
+    table: TableFacts
+    readers: tuple[DownstreamReader, ...] = ()
+    inexact: Mapping[str, int] = field(default_factory=dict[str, int])
+    input_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildPlan:
+    """A rebuild of a table at `version`, and its predicted cost.
+
+    - `columns`: for a rebuild from own rows, the columns of the rebuilt table; otherwise empty.
+    - `changes`: a phrase for each change of partitioning and, from own rows, of columns.
+    - `files`, `row_count`: those of `version`; `row_count` is `None` if it is unknown.
+    - `bytes_read`: the bytes of the table's or of the inputs' files, whichever are more.
+    - `readers`: a sentence for each table that reads this one.
+    """
+
+    table: str
+    version: int
+    source: RebuildSource
+    columns: tuple[ColumnSource, ...]
+    partition_by: tuple[str, ...]
+    changes: tuple[str, ...]
+    files: int
+    bytes_read: int
+    row_count: int | None
+    seconds: float
+    usd: float
+    basis: str
+    readers: tuple[str, ...]
+
+    @property
+    def rows(self) -> Literal["same", "new"]:
+        """Whether readers downstream already have the rows ("same") or not ("new")."""
+        return "same" if self.source == "rows" else "new"
+
+    @property
+    def sentence(self) -> str:
+        """What is written from which rows, and the predicted cost."""
+        rows = "" if self.row_count is None else f"{count_of(self.row_count, 'row')}, "
+        size = f"{rows}{count_of(self.files, 'file')}, {size_text(self.bytes_read)}"
+        origin = "its own rows"
+        if self.source == "inputs":
+            origin = "its inputs, without rows and columns that the inputs no longer give"
+        changes = f": {'; '.join(self.changes)}" if self.changes else ""
+        cost = f"about {self.seconds:.1f} s and {usd_text(self.usd)} USD, by {self.basis}"
+        return f"version {self.version} ({size}) is written again from {origin}{changes}; {cost}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented shape, for `lakehouse rebuild --json`."""
+        document = asdict(self)
+        document["columns"] = [
+            {"name": each.column.name, "type": each.column.type, "source": each.source}
+            for each in self.columns
+        ]
+        document["seconds"] = round(self.seconds, 3)
+        document["usd"] = round(self.usd, 9)
+        return {**document, "rows": self.rows, "sentence": self.sentence}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildOutcome:
+    """A finished rebuild: its plan, and the measured figures.
+
+    `version_after` is the rebuild's commit. `facts` describe the table after the rebuild.
+    """
+
+    plan: RebuildPlan
+    version_after: int
+    row_count: int
+    bytes_written: int
+    seconds: float
+    facts: TableFacts
+
+    @property
+    def sentence(self) -> str:
+        """What was written, and the actual and the predicted seconds."""
+        origin = "its own rows" if self.plan.source == "rows" else "its inputs"
+        return (
+            f"version {self.version_after} has {count_of(self.row_count, 'row')} from {origin}, in "
+            f"{self.seconds:.1f} s (predicted: {self.plan.seconds:.1f} s)"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented shape, for `lakehouse rebuild --json`."""
+        actual = {
+            "version_after": self.version_after,
+            "rows_written": self.row_count,
+            "bytes_written": self.bytes_written,
+            "seconds": round(self.seconds, 3),
+            "sentence": self.sentence,
+        }
+        return {"table": self.plan.table, "plan": self.plan.as_json(), "actual": actual}
+
+
+def refuse_impossible(request: RebuildRequest, snapshot: Snapshot) -> None:
+    """Raises `Refused` if the log or the declaration shows that the rebuild is impossible."""
+    table = request.table
+    rebuild = f"rebuild of {table.key}"
+    if isinstance(table.write, Adopted):
+        raise Refused(f"{rebuild}: other programs write it, at {table.write.uri}. Use their tools")
+    if request.source == "inputs":
+        if table.source is not None:
+            raise Refused(
+                f"{rebuild}: it is loaded from landed files, and not computed from inputs. Use "
+                f"`lakehouse rebuild {table.key}`, which writes its own rows again"
+            )
+        return
+    for change in compare(table, None, snapshot).of(Kind.LANDED_WRITE_CHANGED):
+        raise Refused(f"{rebuild}: {change.sentence}. Either restore the declaration, or {NEW_KEY}")
+    _refuse_other_keys(request, snapshot)
+    _refuse_unusable_columns(request, snapshot)
+
+
+def _refuse_other_keys(request: RebuildRequest, snapshot: Snapshot) -> None:
+    """Refuses new keys, and new types of keys, for landed change data. New names are accepted."""
+    write = request.table.write
+    if request.table.source is None or not isinstance(write, Merge | History):
+        return
+    for each in request.columns:
+        is_key = each.column.name in write.keys
+        if is_key and (each.source is None or is_cast(each, snapshot)):
+            raise Refused(
+                f"rebuild of {request.table.key}: {each.column.name} is a key of its change data, "
+                "and deleted keys are stored under its existing type. Either restore the "
+                f"declaration, or {NEW_KEY}"
+            )
+
+
+def _refuse_unusable_columns(request: RebuildRequest, snapshot: Snapshot) -> None:
+    """Refuses columns that the rebuilt table cannot have.
+
+    These are columns whose source the table lacks, values that cannot be converted, and partition
+    columns that are not among the columns.
+    """
+    rebuild = f"rebuild of {request.table.key}"
+    types = {column.name: column.type for column in snapshot.columns}
+    for each in request.columns:
+        if each.source is None:
+            continue
+        old_type = types.get(each.source)
+        new_type = each.column.type
+        if old_type is None:
+            names = first_names([*types], most=20)
+            raise Refused(f"{rebuild}: the table has no column {each.source}. Use one of {names}")
+        if not type_change(old_type, new_type).is_possible:
+            raise Refused(
+                f"{rebuild}: {each.source} is {old_type} and cannot become {new_type}. Either "
+                "restore its type, or add a column of the new type"
+            )
+    write = request.table.write
+    if not isinstance(write, Append) or not request.columns:
+        return
+    names = {each.column.name for each in request.columns}
+    for name in write.partition_by:
+        if name not in names:
+            raise Refused(
+                f"{rebuild}: the table is to be partitioned by {name}, which is not one of its "
+                "columns. Use a column of the table"
+            )
+
+
+def rebuild_plan(request: RebuildRequest, facts: RebuildFacts) -> RebuildPlan:
+    """The plan of a rebuild that `refuse_impossible` allows.
+
+    Raises:
+        Refused: a cast would change the values of some rows, or an `Append` downstream has not
+            read all rows yet and could not read them afterwards.
+    """
+    table = request.table
+    snapshot = facts.table.snapshot
+    columns = request.columns or present_columns(snapshot)
+    _refuse_inexact_casts(table, columns, facts.inexact)
+    partition_by = table.write.partition_by if isinstance(table.write, Append) else ()
+    changes = change_texts(columns, snapshot) if request.source == "rows" else []
+    if partition_by != snapshot.partition_columns:
+        changes.append(f"partitioned by {', '.join(partition_by) or 'nothing'}")
+    has_other_columns = request.source == "rows" and breaks_change_feed(columns, snapshot)
+    if has_other_columns:
+        _refuse_waiting_readers(table, facts.readers)
+    work = _work(facts)
+    figures = _estimate(facts, work, table)
+    effect = RebuildEffect(
+        table=table,
+        has_same_rows=request.source == "rows",
+        has_other_columns=has_other_columns,
+    )
+    return RebuildPlan(
+        table=table.key,
+        version=snapshot.version,
+        source=request.source,
+        columns=columns if request.source == "rows" else (),
+        partition_by=partition_by,
+        changes=tuple(changes),
+        files=snapshot.file_count,
+        bytes_read=work.bytes_removed,
+        row_count=snapshot.row_count,
+        seconds=figures.seconds,
+        usd=figures.usd,
+        basis=figures.basis,
+        readers=tuple(map(effect.sentence_for, facts.readers)),
+    )
+
+
+def _refuse_inexact_casts(
+    table: Table, columns: Sequence[ColumnSource], inexact: Mapping[str, int]
+) -> None:
+    types = {each.source: each.column.type for each in columns}
+    reasons = [
+        f"{types[name]} cannot exactly hold the values of {name} in {count_of(count, 'row')}"
+        for name, count in inexact.items()
+        if count
+    ]
+    if not reasons:
+        return
+    instead = "another type"
+    if table.source is None:
+        instead = f"another type, or `lakehouse rebuild {table.key} --from inputs`"
+    raise Refused(
+        f"rebuild of {table.key}: {'; '.join(reasons)}. Nothing was written. Use {instead}"
+    )
+
+
+def _work(facts: RebuildFacts) -> MergeWork:
+    """The work of writing all rows again, as one file per partition.
+
+    The bytes to read are the bytes of the table or of the inputs, whichever are more.
+    """
+    snapshot = facts.table.snapshot
+    bytes_read = max(snapshot.size_bytes, facts.input_bytes)
+    partitions = {file.partition for file in snapshot.files}
+    return MergeWork(
+        files_removed=max(1, snapshot.file_count),
+        bytes_removed=bytes_read,
+        files_added=max(1, len(partitions)),
+    )
+
+
+def _estimate(facts: RebuildFacts, work: MergeWork, table: Table) -> Estimate:
+    """The cost of all passes over these bytes, at the rates measured for this table."""
+    snapshot = facts.table.snapshot
+    rates = fit_rates(facts.table.history, snapshot, prices=table.prices)
+    once = estimate(rates, work, on_s3=snapshot.on_s3)
+    seconds = _STATEMENTS_SECONDS + _PASSES * (1 + _COMPARISON_SHARE) * once.seconds
+    usd = run_price(
+        table.prices,
+        seconds=seconds,
+        get_requests=_PASSES * once.get_requests,
+        put_requests=_PASSES * once.put_requests,
+    )
+    return replace(once, seconds=seconds, usd=usd)

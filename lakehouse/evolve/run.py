@@ -1,0 +1,211 @@
+"""Plans and makes the changes by which a table follows its declaration (`lakehouse evolve`).
+
+`propose` makes the plan. `apply_changes` has these steps:
+
+1. Compare the declaration with the table.
+2. Rebuild the table (`engine.evolution.rebuild`). If no rebuild is needed, add columns and set
+   descriptions under the table's lock, as a write would.
+3. Compare again. If a difference remains that stops writes, raise `Broken`.
+
+**Safety properties** (tests in `test_apply.py`)
+- A change that no command can apply is refused before anything is changed.
+- A column is dropped only if it is not declared, and a person names it in the command. Exceptions:
+  a rebuild from inputs and a rebuild of an `Overwrite` keep only declared columns.
+- After a crash at any point, the same command continues, because it compares the declaration with
+  the table's existing columns again.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from lakehouse.base.errors import Broken, Refused
+from lakehouse.declare.table import Table
+from lakehouse.declare.write_modes import Overwrite
+from lakehouse.evolve.compare import DeclaredTable, compare_with_spark, refuse_adopted
+from lakehouse.evolve.plan.changes import EvolutionPlan, Kind, Way
+from lakehouse.evolve.plan.column_sources import declared_sources
+from lakehouse.evolve.plan.proposal import EvolutionOutcome, Proposal
+from lakehouse.evolve.plan.rebuild import RebuildRequest
+from lakehouse.evolve.rebuild import plan_rebuild, run_rebuild
+from lakehouse.lake.lake import TableSession
+from lakehouse.lake.lease import hold
+from lakehouse.spark.errors import translated
+from lakehouse.write.commit_rows import columns_of, safe_statements
+
+
+def propose(session: TableSession, tables: Sequence[Table]) -> Proposal:
+    """The proposal for one table. `tables` are all declared tables, including its readers.
+
+    Raises:
+        Refused: other programs write the table, or an input does not exist.
+    """
+    refuse_adopted(session.table, asked="evolve")
+    with translated():
+        declared = compare_with_spark(session, after_inputs=True)
+    if declared is None:
+        return Proposal(table=session.key)
+    plan = declared.plan
+    rebuild = None
+    why_no_rebuild = ""
+    request = None if plan.impossible else rebuild_request(session.table, declared)
+    if request is not None:
+        try:
+            rebuild = plan_rebuild(session, request, tables)
+        except Refused as error:
+            why_no_rebuild = str(error)
+    return Proposal(
+        table=session.key,
+        plan=plan,
+        rebuild=rebuild,
+        why_no_rebuild=why_no_rebuild,
+        to_fill=_to_fill(session.table, plan),
+    )
+
+
+def _to_fill(table: Table, plan: EvolutionPlan) -> tuple[str, ...]:
+    """The added columns whose values a rebuild computes for existing rows."""
+    names = [each.name for each in plan.added]
+    if table.source is None:
+        return tuple(names)
+    return tuple(name for name in names if name in table.source.derived)
+
+
+def rebuild_request(
+    table: Table, declared: DeclaredTable, *, drop: Sequence[str] = ()
+) -> RebuildRequest | None:
+    """The rebuild after which the table matches its declaration; `None` if none is needed."""
+    plan = declared.plan
+    way = plan.rebuild_from or (Way.OWN_ROWS if drop else None)
+    # With `evolution="refuse"`, the next `Overwrite` must not replace the columns: a rebuild does.
+    if plan.of(Kind.REPLACED) and plan.policy == "refuse":
+        way = Way.OWN_ROWS if table.source is not None else Way.INPUTS
+    if way is None:
+        return None
+    if way is Way.INPUTS:
+        return RebuildRequest(table=table, source="inputs")
+    sources = declared_sources(table, columns_of(declared.rows), declared.facts.snapshot)
+    columns = tuple(each for each in sources if each.column.name not in drop)
+    if isinstance(table.write, Overwrite):  # an Overwrite keeps only declared columns
+        names = set(declared.rows.columns)
+        columns = tuple(each for each in sources if each.column.name in names)
+    return RebuildRequest(table=table, source="rows", columns=columns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyRequest:
+    """The columns to drop, and all declared tables, some of which may read this table."""
+
+    drop: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+
+
+def apply_changes(
+    session: TableSession, request: ApplyRequest, tell: Callable[[str], None]
+) -> EvolutionOutcome:
+    """Applies all changes that are safe or requested.
+
+    Raises:
+        Refused: a change is not possible, a column to drop is declared or unknown, or a rebuild is
+            refused.
+        Transient: another process holds a lock, or another writer commits during a rebuild.
+        Broken: a rebuild fails its checks, or the table still differs from its declaration
+            afterwards.
+    """
+    key = session.key
+    refuse_adopted(session.table, asked="evolve")
+    declared = _compare(session)
+    if declared is None:
+        raise Refused(
+            f"evolve {key}: there is no table yet. Use `lakehouse materialize {key}` to create it"
+        )
+    if declared.plan.impossible:
+        raise Refused(f"evolve {key}: {declared.plan.sentence}. {declared.plan.advice}")
+    _check_drops(declared, request.drop)
+    outcome = None
+    rebuild = rebuild_request(session.table, declared, drop=request.drop)
+    if rebuild is not None:
+        outcome = run_rebuild(session, rebuild, request.tables, tell=tell)
+        sentences = [outcome.sentence]
+    else:
+        sentences = _change_safely(session, declared)
+    declared = _compare(session)
+    assert declared is not None, f"{key} is gone"
+    if declared.plan.blocking:
+        raise Broken(
+            f"evolve {key}: all changes were applied, but the table still differs from its "
+            f"declaration: {declared.plan.sentence}. Use `lakehouse history {key}` to look for "
+            "commits of other programs"
+        )
+    if not sentences:
+        sentences.append(f"nothing to apply: {declared.plan.sentence}")
+        if declared.plan.of(Kind.CODE_CHANGED):
+            sentences.append(f"Use `lakehouse rebuild {key}` to compute its rows again")
+    return EvolutionOutcome(
+        table=key,
+        sentences=tuple(sentences),
+        left=declared.plan,
+        rebuild=outcome,
+    )
+
+
+def _compare(session: TableSession) -> DeclaredTable | None:
+    with translated():
+        return compare_with_spark(session)
+
+
+def _check_drops(declared: DeclaredTable, drop: Sequence[str]) -> None:
+    """Raises `Refused` unless each column to drop is in the table and not declared."""
+    plan = declared.plan
+    snapshot = declared.facts.snapshot
+    undeclared = {change.before for change in plan.of(Kind.COLUMN_LEFT)}
+    replaced = {change.before for change in plan.of(Kind.REPLACED)}
+    existing = {column.name for column in snapshot.columns}
+    for name in drop:
+        if name in undeclared:
+            continue
+        if name in snapshot.partition_columns:
+            reason = "the table is partitioned by it. Declare another partitioning first"
+        elif name in replaced:
+            reason = "the next write replaces all rows and columns. Use `lakehouse materialize`"
+        elif name in existing:
+            reason = "it is declared. Remove it from the declaration first"
+        elif undeclared:
+            names = ", ".join(sorted(map(str, undeclared)))
+            reason = f"the table has no such column. Use one of {names}"
+        else:
+            reason = "the table has no such column"
+        raise Refused(f"evolve {plan.table}: --drop {name}: {reason}")
+
+
+def _change_safely(session: TableSession, declared: DeclaredTable) -> list[str]:
+    """Adds columns and sets descriptions, as a write would. Returns sentences about the changes."""
+    plan = declared.plan
+    owner = f"evolve of {session.key}"
+    with hold(session.lake, session.spark, session.key, owner=owner), translated():
+        for statement in safe_statements(plan, declared.facts.snapshot, declared.rows):
+            session.spark.sql(statement)
+    sentences = list[str]()
+    if plan.added:
+        sentences.append(f"added {', '.join(each.name for each in plan.added)}")
+    if plan.of(Kind.COMMENT_CHANGED):
+        sentences.append("set descriptions of columns")
+    return sentences
+
+
+def apply_policy(
+    session: TableSession, tables: Sequence[Table], tell: Callable[[str], None]
+) -> tuple[str, ...]:
+    """Applies the changes that `evolution="automatic"` allows, before a write.
+
+    Returns a sentence for each change. If the table also needs a change that only a person can
+    request, nothing is applied here, and the write that follows is refused.
+    """
+    if session.table.evolution != "automatic":
+        return ()
+    declared = _compare(session)
+    if declared is None:
+        return ()
+    by_policy = declared.plan.by_policy
+    if not by_policy or any(change not in by_policy for change in declared.plan.blocking):
+        return ()
+    return apply_changes(session, ApplyRequest(tables=tuple(tables)), tell).sentences

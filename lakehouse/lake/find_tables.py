@@ -1,0 +1,166 @@
+"""Finds the Delta tables below an address, with few listings and without writing anything."""
+
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+
+from lakehouse.base.errors import LakehouseError, Refused
+from lakehouse.base.text import first_names, nearest_words
+from lakehouse.declare.adopted import Adopted, folders_above
+from lakehouse.declare.compaction import LAYERS
+from lakehouse.declare.table import Table, undeclared_among
+from lakehouse.delta.log import TableFacts
+from lakehouse.lake.lake import Lake
+from lakehouse.store import Store, store_at
+
+# One search looks into at most this many folders. A warehouse of a few thousand tables has about as
+# many other folders. A bucket with more folders must be searched part by part.
+MOST_FOLDERS = 10_000
+_NEAR_FOLDERS = 200
+_REQUESTS_AT_ONCE = 16
+_LOG = "_delta_log"
+_HINT = f"use the folder that contains the table's {_LOG}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundTables:
+    """The addresses of the tables at an address or below it, sorted.
+
+    - `passed`: folders that were skipped because of their names. These are hidden folders, and
+      partitions outside of Delta tables.
+    - `left_count`: how many known folders were not searched, because there are too many. They may
+      contain more folders.
+    """
+
+    addresses: tuple[str, ...]
+    passed: tuple[str, ...]
+    left_count: int = 0
+
+
+def find_tables(
+    address: str, *, store: Store | None = None, most_folders: int = MOST_FOLDERS
+) -> FoundTables:
+    """The Delta tables at an address or below it, in at most `most_folders` folders.
+
+    Folders inside a table are not searched.
+    """
+    searched = store or store_at(address)
+    tables = list[str]()
+    passed = list[str]()
+    unsearched = [""]
+    count = 0
+    with ThreadPoolExecutor(max_workers=_REQUESTS_AT_ONCE) as readers:
+        while unsearched and count < most_folders:
+            batch = unsearched[: most_folders - count]
+            unsearched = unsearched[most_folders - count :]
+            count += len(batch)
+            contents = list(readers.map(lambda folder: _subfolders(searched, folder), batch))
+            for folder, subfolders in zip(batch, contents, strict=True):
+                if subfolders is None:
+                    tables.append(folder)
+                    continue
+                for subfolder in subfolders:
+                    if _is_passed(subfolder.rpartition("/")[2]):
+                        passed.append(subfolder)
+                    else:
+                        unsearched.append(subfolder)
+
+    def addresses_of(folders: list[str]) -> tuple[str, ...]:
+        return tuple(sorted(f"{address}/{folder}".rstrip("/") for folder in folders))
+
+    return FoundTables(
+        addresses=addresses_of(tables),
+        passed=addresses_of(passed),
+        left_count=len(unsearched),
+    )
+
+
+def _is_passed(name: str) -> bool:
+    """Whether a folder is skipped because of its name: it is hidden, or a partition."""
+    return name[:1] in ("", "_", ".") or "=" in name
+
+
+def undeclared_tables(lake: Lake, declared: Collection[Table]) -> tuple[str, ...]:
+    """The keys of the tables in the lake's layers that are not declared, sorted.
+
+    Lists the folders of each layer once, and looks for a log in each folder that is not declared.
+    """
+    folders = [f"{layer}/{name}" for layer in LAYERS for name in lake.store.folders(layer)]
+    unknown = undeclared_among(folders, declared)
+    with ThreadPoolExecutor(max_workers=_REQUESTS_AT_ONCE) as readers:
+        contents = list(readers.map(lambda folder: _subfolders(lake.store, folder), unknown))
+    return tuple(
+        key for key, subfolders in zip(unknown, contents, strict=True) if subfolders is None
+    )
+
+
+def is_table(store: Store, folder: str) -> bool:
+    """Whether a folder has a Delta log, with its first commit or `_last_checkpoint`."""
+    log = f"{folder}/{_LOG}" if folder else _LOG
+    return any(store.stat(f"{log}/{name}") for name in (f"{0:020}.json", "_last_checkpoint"))
+
+
+def facts_of(lake: Lake, table: Table) -> TableFacts | None:
+    """The facts in a table's log; `None` if the lake has not written the table yet.
+
+    Raises:
+        Refused: an adopted table does not exist.
+    """
+    facts = lake.facts(table.key)
+    if facts is None and isinstance(table.write, Adopted):
+        raise no_table(table.write.uri)
+    return facts
+
+
+def no_table(address: str) -> Refused:
+    """The error for an address without a Delta table."""
+    hint = _HINT
+    with suppress(LakehouseError):  # suggestions are optional
+        hint = _suggestion(address)
+    return Refused(f"there is no Delta table at {address}: it has no {_LOG} with a commit; {hint}")
+
+
+def _subfolders(store: Store, folder: str) -> Sequence[str] | None:
+    """The folders inside `folder`, or `None` if it is a table.
+
+    A table's folder may have a million files, so it is only listed if no log is found by name.
+    """
+    begin = f"{folder}/" if folder else ""
+    if is_table(store, folder):
+        return None
+    names = store.folders(folder)
+    if _LOG in names:
+        return None
+    return [f"{begin}{name}" for name in names]
+
+
+def _suggestion(address: str) -> str:
+    """What to use instead of an address without a table: a table below, above or next to it."""
+    below = find_tables(address, most_folders=_NEAR_FOLDERS)
+    tables = [each for each in below.addresses if each != address]
+    if len(tables) > 1:
+        count = f"{'at least ' if below.left_count else ''}{len(tables)} tables"
+        see = f"to see them: lakehouse adopt --prefix {address} --dry-run"
+        return f"{count} are below it ({first_names(tables)}); {see}"
+    if not tables:
+        tables = _first_table_above(address)
+    files = islice(store_at(address).walk(""), _NEAR_FOLDERS)
+    if not tables and any(each.key.endswith(".parquet") for each in files):
+        return "use CONVERT TO DELTA in Spark SQL to make a table of the Parquet files in it"
+    parent = address.rpartition("/")[0]
+    if not tables and parent not in ("", "s3:/"):
+        siblings = find_tables(parent, most_folders=_NEAR_FOLDERS).addresses
+        tables = [each for each in siblings if each != address]
+    by_name = {each.rpartition("/")[2]: each for each in tables}
+    similar_names = nearest_words(address.rpartition("/")[2], by_name)
+    suggestions = [by_name[name] for name in similar_names] or sorted(tables)[:3]
+    return f"did you mean {' or '.join(suggestions)}?" if suggestions else _HINT
+
+
+def _first_table_above(address: str) -> list[str]:
+    for folder in folders_above(address):
+        if _subfolders(store_at(folder), "") is None:
+            return [folder]
+    return []

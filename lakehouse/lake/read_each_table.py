@@ -1,0 +1,54 @@
+"""Calls an operation for several tables. A failure for one table does not stop the others."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from lakehouse.base.errors import LakehouseError
+from lakehouse.declare.table import Table
+from lakehouse.delta.log import garbage_uncollected
+
+_READERS = 8
+
+FoundValue = TypeVar("FoundValue")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found(Generic[FoundValue]):
+    """The result or the error for one table.
+
+    Both are `None` if the operation returned `None`, usually because the table does not exist yet.
+    """
+
+    table: Table
+    value: FoundValue | None = None
+    error: LakehouseError | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why there is no value, as one word for JSON documents."""
+        return type(self.error).__name__.upper() if self.error else "NO_TABLE"
+
+    @property
+    def sentence(self) -> str:
+        """Why there is no value, as a sentence."""
+        return str(self.error) if self.error else "the table is declared, but does not exist yet"
+
+
+def for_each_table(
+    tables: Sequence[Table], operation: Callable[[Table], FoundValue | None]
+) -> list[Found[FoundValue]]:
+    """Calls `operation` for each table, for several at once.
+
+    Returns the results, or the errors of this program (`LakehouseError`), in the order of `tables`.
+    """
+
+    def call(table: Table) -> Found[FoundValue]:
+        try:
+            return Found(table=table, value=operation(table))
+        except LakehouseError as error:
+            return Found(table=table, error=error)
+
+    with garbage_uncollected(), ThreadPoolExecutor(max_workers=_READERS) as readers:
+        return list(readers.map(call, tables))

@@ -1,0 +1,1 @@
+"""Files become rows: lists, chooses, reads and judges landed files, and loads each exactly once."""

@@ -1,0 +1,193 @@
+"""`lakehouse landing`: batches of landed files. `lakehouse schema`: a schema for a file."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lakehouse.base.clock import now_ms
+from lakehouse.base.errors import Broken, Refused
+from lakehouse.base.text import count_of
+from lakehouse.cli.context import LakeContext, complete_table, open_declared, open_landed
+from lakehouse.cli.output import json_option, show, write_json
+from lakehouse.cli.spark_server import driver_for_command
+from lakehouse.declare.landing import Landing
+from lakehouse.declare.table import Table
+from lakehouse.delta.log import TableFacts
+from lakehouse.lake.lake import TableSession
+from lakehouse.land.expiring_files import expiring_sentence
+from lakehouse.land.ledger import PlannedBatches, landed_files
+from lakehouse.land.loaded_batches import last_loaded, record_loaded, unfinished_batch
+from lakehouse.land.plan.batches import Batch, LandedFile, Ledger, ingest_app_id
+from lakehouse.land.plan.choose_files import (
+    choose_batch,
+    files_that_wait,
+    may_be_by_spark,
+    repeat_batch,
+)
+from lakehouse.land.plan.outcome import describe_set_aside, quarantine_sentence
+from lakehouse.land.quarantine.entries import quarantined_count
+from lakehouse.land.schema_of_file import file_schema
+from lakehouse.spark.session import connect
+
+
+@click.command(
+    "landing",
+    epilog="Examples: lakehouse landing bronze/orders; "
+    "lakehouse landing bronze/orders --arrived 17",
+)
+@click.argument("table", shell_complete=complete_table)
+@click.option(
+    "--arrived",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Record batches 1 to N as loaded in the table's log.",
+)
+@json_option
+def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
+    """Show TABLE's batches of landed files, the files set aside, and what the next load does.
+
+    Nothing is loaded. If a table was re-created from a copy of its rows, its log does not record
+    the loaded batches, and a load stops with an error. Use --arrived N if the table holds the rows
+    of batches 1 to N, and no rows of later batches. --arrived adds a commit without rows.
+    """
+    context, declared_table = open_landed(table, command="landing")
+    if arrived is not None:
+        settings = context.lake.settings
+        with driver_for_command(settings):
+            session = TableSession(lake=context.lake, spark=connect(settings), table=declared_table)
+            record_loaded(session, arrived)
+    document = _document(context, declared_table)
+    if as_json:
+        write_json(document)
+        return
+    rows = document["quarantine_rows"]
+    in_quarantine = "" if rows is None else quarantine_sentence(table, lines=rows)
+    sentences = (
+        document["sentence"],
+        document["set_aside"],
+        in_quarantine,
+        document["next"],
+        document["expiring"],
+    )
+    for sentence in sentences:
+        if not sentence:
+            continue
+        names_table = sentence.startswith(("load of ", "landing of "))  # as errors do
+        show(sentence if names_table else f"{table}: {sentence}")
+
+
+def _document(context: LakeContext, table: Table) -> dict[str, Any]:
+    landing = table.landing
+    batches = PlannedBatches(context.lake.store, table.key, prefix=landing.prefix)
+    ledger = batches.ledger()
+    facts = context.lake.facts(table.key)
+    planned_count = 0 if ledger.newest is None else ledger.newest.number
+    last_batch, loaded = _last_batch(table, facts)
+    listing = list[LandedFile]()
+    try:
+        listing += landed_files(context.lake.store, landing)
+        unfinished = unfinished_batch(
+            context.lake, table, last_loaded(table, facts, ledger), ledger, batches
+        )
+        if unfinished is None:
+            plan = choose_batch(listing, ledger, landing, table.write, now_ms=now_ms())
+        else:
+            plan = repeat_batch(unfinished)
+        next_load = plan.sentence
+        if plan.batch and plan.batch.files:
+            next_load += f"; {_readers(plan.batch, landing)}"
+    except (Broken, Refused) as error:
+        next_load = str(error)  # the error that will stop the next load
+    waiting = files_that_wait(listing, ledger, landing) + _set_aside(listing, ledger, landing)
+    # Forgotten files were loaded, but are no longer in `seen`.
+    taken_in_ledger = sum(each.is_taken for each in ledger.seen.values())
+    taken_count = taken_in_ledger + len(ledger.forgotten)
+    batches_text = f"{planned_count} planned batch{'' if planned_count == 1 else 'es'}"
+    files_text = count_of(taken_count, "file")
+    return {
+        "table": table.key,
+        "prefix": landing.prefix,
+        "planned": planned_count,
+        "arrived": last_batch,
+        "files_taken": taken_count,
+        "files_set_aside": len(ledger.seen) - taken_in_ledger,
+        "quarantine_rows": quarantined_count(context.lake, table.key),
+        "set_aside": describe_set_aside(ledger, landing),
+        "next": next_load,
+        "expiring": expiring_sentence(
+            context.lake, table.key, landing.prefix, waiting, now_ms=now_ms()
+        ),
+        "sentence": f"{files_text} below {landing.prefix} in {batches_text}; {loaded}",
+    }
+
+
+def _readers(batch: Batch, landing: Landing) -> str:
+    """Who reads the files of a batch."""
+    count = sum(file.by_spark or may_be_by_spark(file, landing) for file in batch.files)
+    if not count:
+        return "the process that loads reads them, and stages them in parts of about 16 MiB"
+    return f"Spark itself reads {count} of them, if their content allows it"
+
+
+def _last_batch(table: Table, facts: TableFacts | None) -> tuple[int | None, str]:
+    """The last batch that the table's log records, if any, and a sentence about it."""
+    if facts is None:
+        return None, "the table does not exist yet"
+    last_batch = facts.snapshot.transactions.get(ingest_app_id(table.key))
+    if last_batch is None:
+        return None, "the table's log does not record which batches are loaded"
+    return last_batch, f"the table's log records batch {last_batch} as the last one loaded"
+
+
+def _set_aside(listing: Sequence[LandedFile], ledger: Ledger, landing: Landing) -> list[LandedFile]:
+    """The files that a manifest names, but of which no batch loads a row."""
+    seen = {file.name: ledger.seen.get(f"{landing.prefix}{file.name}") for file in listing}
+    return [file for file in listing if (known := seen[file.name]) and not known.is_taken]
+
+
+@click.command("schema", epilog="Example: lakehouse schema orders-0001.csv")
+@click.argument("name", metavar="FILE")
+@json_option
+def schema_command(name: str, as_json: bool) -> None:
+    """Print a schema to declare for FILE. Does not start a JVM.
+
+    FILE is on this machine or below the lake's root. Prints a Landing to copy, with the types that
+    a Parquet or Avro file records, or that the values of a CSV or JSON file have.
+    """
+    path = Path(name)
+    data = path.read_bytes() if path.is_file() else open_declared().lake.store.read(name)
+    found = file_schema(name, data)
+    schema = found.schema
+    csv = {"delimiter": schema.delimiter, "decimal": schema.decimal}
+    plain = {"delimiter": ",", "decimal": "."}
+    csv = {option: value for option, value in csv.items() if value != plain[option]}
+    if as_json:
+        write_json(
+            {
+                "file": name,
+                "format": found.format,
+                "schema": schema.ddl,
+                "csv": csv,
+                "null_value": schema.null_value,
+                "encoding": found.encoding,
+                "left_out": schema.left_out,
+            }
+        )
+        return
+    show("Landing(")
+    show('    prefix="landing/…/",')
+    show(f'    format="{found.format}",')
+    show(f'    schema="""{schema.ddl}""",' if '"' in schema.ddl else f'    schema="{schema.ddl}",')
+    if csv:
+        options = ", ".join(f"{option}={value!r}" for option, value in csv.items())
+        show(f"    csv=Csv({options}),")
+    if schema.null_value is not None:
+        show(f"    null_value={schema.null_value!r},")
+    if found.encoding != "utf-8":
+        show(f"    encoding={found.encoding!r},")
+    show(")")
+    if schema.left_out:
+        names = ", ".join(map(repr, schema.left_out))
+        show(f"# Names that cannot be columns, whose values are kept in _rescued: {names}")

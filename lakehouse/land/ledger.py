@@ -1,0 +1,383 @@
+"""The ledger of a table's landed batches: `_lakehouse/ingest/<layer>/<name>/`.
+
+- Manifests: `<number>.json`, numbered from 1 without a gap. A manifest is written once, with one
+  exception: until its batch is loaded, the newest manifest may be replaced with one that has fewer
+  files, because the rows of some of them cannot be written.
+- Segments: `segment-<number>.json`, each with the batches up to its number.
+
+The ledger is the newest segment and the manifests after it. Both are JSON: a manifest has the
+fields of a `Batch`, and a segment the fields of a `LedgerSegment`, with all its fingerprints as one
+Base64 text.
+
+Manifests are folded into the next segment in three steps:
+
+1. The newest segment and the manifests after it are merged into one segment, which gets the newest
+   manifest's number. The segment is written unless an object with its name exists.
+2. The new segment is read back.
+3. The manifests in the new segment, and older segments, are deleted.
+
+**Safety properties**
+- If a process is killed after any step of a fold, the ledger still contains the same files, and the
+  next fold deletes the leftovers (`test_folding.py`).
+- Manifests and older segments are deleted only if the new segment, read back, is what was written,
+  and contains every file in them or, for a forgotten file, its fingerprint. Files that were set
+  aside and are no longer in the landing area are excepted (`test_folding.py`).
+- Only the newest manifest is replaced, while it is not folded. The new one sets the only file
+  aside, or leaves files to later batches (`test_planned_batches.py`).
+- A gap in the numbers, or an unreadable object, raises an error and never leads to an empty ledger
+  (`test_planned_batches.py`).
+"""
+
+import json
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple
+
+from lakehouse.base.errors import Broken, Transient
+from lakehouse.base.text import count_of
+from lakehouse.declare.landing import Landing
+from lakehouse.lake.journal import damaged, encoded
+from lakehouse.land.plan.batches import FINGERPRINT_BYTES, Batch, LandedFile, Ledger, SetAside
+from lakehouse.land.plan.ledger_segments import (
+    LedgerSegment,
+    extend_ledger,
+    fold_batches,
+    lost_files,
+)
+from lakehouse.land.plan.undeclared import AddedColumn
+from lakehouse.store import Store, StoredFile
+
+_NAME = re.compile(r"(segment-)?(\d{20})\.json")
+# A load folds the manifests when there are this many. So reading a ledger takes at most about this
+# many requests, and the segment is rewritten once per this many batches.
+FOLD_EVERY = 32
+
+
+def landed_files(store: Store, landing: Landing) -> list[LandedFile]:
+    """Every file below a landing's prefix, sorted by name."""
+    return [landed_file(file, landing) for file in store.list(landing.prefix)]
+
+
+def landed_file(file: StoredFile, landing: Landing) -> LandedFile:
+    """A stored file as the ledger records it."""
+    name = file.name.removeprefix(landing.prefix)
+    return LandedFile(
+        name=name, size_bytes=file.size_bytes, modified_ms=file.modified_ms, etag=file.etag
+    )
+
+
+class _Listing(NamedTuple):
+    """The numbers of the listed segments and manifests.
+
+    `segment` is the number of the newest segment, and `newest` is the number of the newest batch.
+    Without segments or batches, the number is 0.
+    """
+
+    segments: Sequence[int] = ()
+    manifests: Sequence[int] = ()
+    segment: int = 0
+    newest: int = 0
+
+
+class PlannedBatches:
+    """The planned batches of one table, whose landed files are below `prefix`.
+
+    Manifests are read once and kept in memory.
+
+    Raises:
+        Broken: a manifest is missing or damaged. Each method that reads manifests may raise this.
+    """
+
+    def __init__(self, store: Store, table_key: str, *, prefix: str) -> None:
+        self._store = store
+        self._table = table_key
+        self._prefix = prefix
+        self._folder = f"_lakehouse/ingest/{table_key}"
+        self._manifests = dict[int, Batch]()
+        self._segment = LedgerSegment()
+        self._listing = _Listing()
+
+    def ledger(self) -> Ledger:
+        """The ledger of all batches, whether or not they were loaded."""
+        # Another process may fold the listed objects before they are read. If so, list them again.
+        with suppress(FileNotFoundError):
+            return self._read_ledger()
+        try:
+            return self._read_ledger()
+        except FileNotFoundError as error:
+            raise self._missing_manifest(error) from error
+
+    def known(self) -> list[Batch]:
+        """All recorded batches in ascending order.
+
+        A segment omits batches of which no file is remembered, except the newest.
+        """
+        listing = self._list()
+        newer = [number for number in listing.manifests if number > listing.segment]
+        try:
+            batches = self._read_manifests(newer)
+        except FileNotFoundError as error:
+            raise self._missing_manifest(error) from error
+        return [*self._read_segment(listing.segment).batches, *batches]
+
+    def batch(self, number: int) -> Batch:
+        """The batch that was planned with this number, so that it can be repeated.
+
+        Raises:
+            Broken: the batch is folded, and loaded files of it or of a later batch are forgotten.
+        """
+        try:
+            return self._read_manifests([number])[0]
+        except FileNotFoundError as error:
+            segment = self._read_segment(self._list().segment)
+            if number > segment.number:
+                raise self._missing_manifest(error) from error
+        if number <= segment.forgotten_batch:
+            raise Broken(
+                f"load of {self._table}: batch {number} is not in the table, and loaded files of "
+                f"the batches up to {segment.forgotten_batch} are gone from {self._prefix} and "
+                "forgotten. Either restore the table from a copy, or declare it under a new key: "
+                "this loads all files that are in the landing area now"
+            )
+        for batch in segment.batches:
+            if batch.number == number:
+                return batch
+        return Batch(number=number, files=())  # a segment omits batches without files
+
+    def plan(self, batch: Batch) -> None:
+        """Writes a batch's manifest, before its rows are written.
+
+        Raises:
+            Transient: another process planned a batch after the ledger was read.
+            Broken: the batch's number leaves a gap.
+        """
+        newest = self._list().newest
+        subject = f"ingest of {self._table}: batch {batch.number}"
+        if batch.number > newest + 1:
+            raise Broken(
+                f"{subject} was to be planned, but the newest manifest is {newest}: the manifests "
+                f"between them are missing. Copy them back to {self._folder}/ from a backup of the "
+                "lake"
+            )
+        name = self._name(batch.number)
+        if batch.number <= newest or not self._store.put_if_absent(name, encode_manifest(batch)):
+            raise Transient(
+                f"{subject} was planned by another process in the meantime ({name}). Use the same "
+                "command again"
+            )
+        self._manifests[batch.number] = batch
+
+    def replace(self, batch: Batch) -> None:
+        """Rewrites the manifest of the newest batch, which was not loaded.
+
+        The batch has fewer files, or the same files and more columns. Files that are not named any
+        more wait for later batches. The caller holds the table's lock.
+
+        Raises:
+            Broken: the manifest is folded or not the newest; or the batch does not consist of some
+                of the manifest's files; or it has no files, and they are not all set aside.
+        """
+        listing = self._list()
+        subject = f"ingest of {self._table}: batch {batch.number} was to be planned"
+        is_newest = batch.number == listing.newest > listing.segment
+        if not is_newest:
+            raise Broken(
+                f"{subject} with fewer files, but it is not the newest, or is folded into segment "
+                f"{listing.segment}. Change the declaration, or the table's constraints, so that "
+                "all rows of the batch can be written"
+            )
+        earlier = self._read_manifests([batch.number])[0]
+        names = {file.name for file in batch.files}
+        earlier_names = {file.name for file in earlier.files}
+        set_aside = {each.name for each in batch.quarantined}
+        is_explained = bool(names) or earlier_names <= set_aside
+        if not names <= earlier_names or not is_explained:
+            files = f"{len(names)} of its {count_of(len(earlier_names), 'file')}"
+            raise Broken(f"{subject} again with {files}. The manifest was not changed")
+        self._store.put(self._name(batch.number), encode_manifest(batch))
+        self._manifests[batch.number] = batch
+
+    def fold(self, *, landed_paths: Collection[str], last_loaded_batch: int, now_ms: int) -> None:
+        """Folds the manifests into a segment if the last listing found `FOLD_EVERY` or more.
+
+        The caller must hold the table's lock since before that listing. `landed_paths` are the
+        paths of all files below the prefix.
+
+        Raises:
+            Broken: the segment, read back, is not what was written, or lacks a file. Nothing was
+                deleted.
+        """
+        listing = self._listing
+        if len(listing.manifests) < FOLD_EVERY:
+            return
+        segment = self._read_segment(listing.segment)
+        newest = listing.newest
+        newer = range(segment.number + 1, newest + 1)
+        old_segments = [number for number in listing.segments if number < newest]
+        older = [batch for number in old_segments for batch in self._read_segment(number).batches]
+        older += self._read_manifests(listing.manifests)
+        name = self._name(newest, "segment-")
+        data = None
+        if newer:
+            new_segment = fold_batches(
+                segment,
+                self._read_manifests(newer),
+                landed_paths=landed_paths,
+                prefix=self._prefix,
+                last_loaded_batch=last_loaded_batch,
+                now_ms=now_ms,
+            )
+            data = encode_segment(new_segment)
+            self._store.put_if_absent(name, data)
+        read_back = self._store.read(name)
+        if data is not None and read_back != data:
+            raise Broken(f"journal: {name} is not what was written; nothing was deleted")
+        self._segment = decode_segment(read_back, name, number=newest)
+        lost = lost_files(older, self._segment, landed_paths=landed_paths)
+        if lost:
+            raise Broken(
+                f"journal: {name} lacks {count_of(len(lost), 'file')}, for example {lost[0]!r}; "
+                "nothing was deleted"
+            )
+        segment_names = [self._name(number, "segment-") for number in old_segments]
+        self._store.delete([*segment_names, *map(self._name, listing.manifests)])
+
+    def _read_ledger(self) -> Ledger:
+        listing = self._list()
+        segment = self._read_segment(listing.segment)
+        newer = self._read_manifests(range(segment.number + 1, listing.newest + 1))
+        return replace(extend_ledger(segment.ledger, newer), table=self._table)
+
+    def _list(self) -> _Listing:
+        segments = list[int]()
+        manifests = list[int]()
+        for file in self._store.list(self._folder):
+            match = _NAME.fullmatch(file.name.removeprefix(f"{self._folder}/"))
+            if match is not None:
+                numbers = segments if match[1] else manifests
+                numbers.append(int(match[2]))
+        self._listing = _Listing(
+            sorted(segments),
+            sorted(manifests),
+            max(segments, default=0),
+            max((*segments, *manifests), default=0),
+        )
+        return self._listing
+
+    def _read_segment(self, number: int) -> LedgerSegment:
+        if number != self._segment.number:
+            segment = LedgerSegment()
+            if number:
+                name = self._name(number, "segment-")
+                segment = decode_segment(self._store.read(name), name, number=number)
+            self._segment = segment
+        return self._segment
+
+    def _read_manifests(self, numbers: Iterable[int]) -> list[Batch]:
+        all_numbers = [*numbers]
+        unread = [number for number in all_numbers if number not in self._manifests]
+        contents = self._store.read_many([*map(self._name, unread)])
+        for number, data in zip(unread, contents, strict=True):
+            self._manifests[number] = decode_manifest(data, self._name(number), number=number)
+        return [self._manifests[number] for number in all_numbers]
+
+    def _missing_manifest(self, error: FileNotFoundError) -> Broken:
+        return Broken(
+            f"journal: a manifest of {self._table} is missing ({error}). Copy it back from a "
+            "backup of the lake"
+        )
+
+    def _name(self, number: int, kind: str = "") -> str:
+        return f"{self._folder}/{kind}{number:020}.json"
+
+
+# Fields of a `LandedFile` that are set for few files. A document omits them if they are not set.
+_RARE = ("text_bytes", "text_digest", "loaded_records", "by_spark", "blocks")
+
+
+def encode_manifest(batch: Batch) -> bytes:
+    """The content of a batch's manifest."""
+    return encoded(_document(batch))
+
+
+def decode_manifest(data: bytes, name: str, *, number: int) -> Batch:
+    """The batch in a manifest's content.
+
+    Raises:
+        Broken: the manifest is damaged, or its batch has another number.
+    """
+    try:
+        batch = _batch(json.loads(data))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise damaged(name, error) from error
+    if batch.number != number:
+        raise Broken(
+            f"journal: {name} holds batch {batch.number} instead of {number}. Restore it from a "
+            "copy of the lake"
+        )
+    return batch
+
+
+def encode_segment(segment: LedgerSegment) -> bytes:
+    """The content of a segment's object."""
+    forgotten = b64encode(b"".join(sorted(segment.forgotten))).decode()
+    return encoded({**_document(replace(segment, forgotten=frozenset())), "forgotten": forgotten})
+
+
+def decode_segment(data: bytes, name: str, *, number: int) -> LedgerSegment:
+    """The segment in an object's content.
+
+    Raises:
+        Broken: the object is damaged, or its segment has another number.
+    """
+    try:
+        content = json.loads(data)
+        fingerprints = b64decode(content["forgotten"], validate=True)
+        starts = range(0, len(fingerprints), FINGERPRINT_BYTES)
+        segment = LedgerSegment(
+            number=content["number"],
+            batches=tuple(_batch(each) for each in content["batches"]),
+            last_taken=content["last_taken"],
+            forgotten=frozenset(
+                fingerprints[start : start + FINGERPRINT_BYTES] for start in starts
+            ),
+            forgotten_batch=content["forgotten_batch"],
+            columns=_columns(content),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise damaged(name, error) from error
+    if segment.number != number:
+        raise Broken(
+            f"journal: {name} holds the batches up to {segment.number} instead of {number}. "
+            "Restore it from a copy of the lake"
+        )
+    return segment
+
+
+def _document(record: Batch | LedgerSegment) -> dict[str, Any]:
+    def fields_of(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {name: value for name, value in items if value or name not in _RARE}
+
+    return asdict(record, dict_factory=fields_of)
+
+
+def _batch(content: dict[str, Any]) -> Batch:
+    simple = ("number", "prefix", "part_count", "record_count", "shape")
+    return Batch(
+        **{name: content[name] for name in simple},
+        files=tuple(_landed_file(file) for file in content["files"]),
+        set_aside=tuple(SetAside(**aside) for aside in content["set_aside"]),
+        columns=_columns(content),
+    )
+
+
+def _landed_file(content: dict[str, Any]) -> LandedFile:
+    blocks = tuple((lines, records) for lines, records in content.get("blocks", ()))
+    return LandedFile(**{**content, "blocks": blocks})
+
+
+def _columns(content: dict[str, Any]) -> tuple[AddedColumn, ...]:
+    return tuple(AddedColumn(**column) for column in content["columns"])

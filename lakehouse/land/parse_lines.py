@@ -1,0 +1,436 @@
+"""Parses staged records into rows of a table, or gives a reason why a record cannot be a row.
+
+Spark's CSV reader and casts misread some texts: a time of day becomes a time of today, digits alone
+become a year, `1,5` becomes 15, and `1.5` becomes the integer 1. Therefore, a text is cast only if
+it has the form of the declared type. Blanks around it do not count, except in a STRING.
+
+Staging has already checked the syntax of each record and recorded its problem, if any. Here Spark
+parses the text of the other records into typed columns, once. Fields that the schema does not name
+become columns of their own, are collected in one column, or make their record bad
+(`Landing.new_columns`).
+"""
+
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lakehouse.declare.landing import Landing
+from lakehouse.delta.column_names import field_names, field_types, type_word
+from lakehouse.lake.lake import Lake
+from lakehouse.land.plan.batches import Batch
+from lakehouse.land.plan.json_members import TWO_NAMES
+from lakehouse.land.plan.json_records import ZONE
+from lakehouse.land.plan.records import UNFIT
+from lakehouse.land.plan.undeclared import RESCUED, AddedColumn
+from lakehouse.land.read.staging import STAGED_SCHEMA, part_names
+from lakehouse.land.undeclared_columns import (
+    UNDECLARED,
+    UNKNOWN,
+    no_undeclared,
+    undeclared_columns,
+    why_undeclared_unfit,
+    with_undeclared,
+)
+from lakehouse.spark import functions as F  # noqa: N812
+from lakehouse.spark.frames import evaluated_once, literal_path
+from lakehouse.spark.statements import quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructField
+
+# Spark's CSV reader puts this in place of a field without content, and reads it as null. No text
+# contains it.
+_NOTHING = "\x01nothing\x01"
+_NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
+_WHOLE = r"^[-+]?[0-9]+$"
+_DOUBLE = rf"^\s*(?:{_NUMBER}(?:[eE][-+]?[0-9]+)?|[-+]?Inf(?:inity)?|NaN)\s*$"
+_DAY = r"[-+]?[0-9]{4,7}-[0-9]{1,2}-[0-9]{1,2}"
+_DECIMAL = rf"^{_NUMBER}(?:[eE][-+]?[0-9]{{1,3}})?$"
+# Digits grouped as in English. `1,234` without a point may be a fraction.
+GROUPED = r"^[-+]?[0-9]{1,3}(?:,[0-9]{3})+\.[0-9]+$"
+_CLOCK = r"[0-9]{1,2}(?::[0-9]{1,2}(?::[0-9]{1,2}(?:\.[0-9]*)?)?)?"
+# Swaps the decimal point and the commas between groups of digits.
+_SWAPPED = (",.", ".,")
+# The form of a text, by Spark's name of the type. For other types, only Spark's cast decides.
+FORMS = {
+    "byte": _WHOLE,
+    "short": _WHOLE,
+    "integer": _WHOLE,
+    "long": _WHOLE,
+    "float": _DOUBLE,
+    "double": _DOUBLE,
+    "decimal": _DECIMAL,
+    "boolean": "^(?i:true|false)$",
+    # A day, optionally with midnight in UTC.
+    "date": rf"^\s*{_DAY}(?:[T ]\s*00?:00(?::00(?:\.0+)?)?\s*(?:Z|UTC|[-+]00:?00)?)?\s*$",
+    # A month or a day. After a day, a time and a zone may follow.
+    "timestamp": r"^\s*[-+]?[0-9]{4,7}-[0-9]{1,2}"
+    rf"(?:-[0-9]{{1,2}}(?:[T ]\s*(?:{_CLOCK}\s*)?{ZONE})?)?\s*$",
+    # The cast would drop a zone.
+    "timestamp_ntz": r"^\s*[-+]?[0-9]{4,7}-[0-9]{1,2}"
+    rf"(?:-[0-9]{{1,2}}(?:[T ]\s*{_CLOCK})?)?\s*$",
+}
+
+
+def csv_texts(record: "Column", landing: Landing, names: "list[str]", corrupt: str) -> "Column":
+    """A record's fields as a struct of texts. A wrong number of fields sets the field `corrupt`."""
+    ddl = ", ".join(f"{quote(name)} STRING" for name in (*names, corrupt))
+    options = {
+        "mode": "PERMISSIVE",
+        "columnNameOfCorruptRecord": corrupt,
+        "sep": landing.csv.delimiter,
+        "quote": landing.csv.quote,
+        # RFC 4180, section 2.7: a quote inside quotes is doubled.
+        "escape": landing.csv.quote,
+        # Line breaks inside quotes are kept.
+        "multiLine": "true",
+        "nullValue": _NOTHING,
+    }
+    return F.from_csv(record, ddl, options)
+
+
+def csv_types(lines: "DataFrame", landing: Landing) -> "list[StructField]":
+    """The declared fields with their types and comments."""
+    empty = F.from_csv(F.lit(""), landing.schema).alias("row")
+    row_type = lines.select(empty).schema[0].dataType
+    return row_type.fields  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def castable_text(text: "Column", field: "StructField", landing: Landing) -> "Column":
+    """The text of a field that is cast to the field's type; null for a null."""
+    kind = field.dataType.typeName()
+    if kind == "string":
+        if landing.keeps_empty_texts:
+            text = F.coalesce(text, F.lit(""))
+        return F.nullif(text, F.lit(landing.null_value or ""))
+    # Few texts have a blank, and trimming takes ten times as long as looking for one.
+    has_blank = F.contains(text, F.lit(" ")) | F.contains(text, F.lit("\t"))
+    value = F.when(has_blank, F.btrim(text, F.lit(" \t"))).otherwise(text)
+    is_blank = (value == "") & (text != "")
+    text = F.nullif(F.when(~is_blank, value), F.lit(landing.null_value or ""))
+    if kind in ("decimal", "float", "double") and landing.csv.decimal == ",":
+        text = F.translate(text, *_SWAPPED)
+    return text
+
+
+def cast_text(text: "Column", field: "StructField") -> "Column":
+    """The value of a text; null if it does not have the form of the type."""
+    kind = field.dataType.typeName()
+    if kind == "string":
+        return text
+    castable = text
+    if kind == "decimal":
+        without_commas = F.replace(text, F.lit(","))
+        is_grouped = F.contains(text, F.lit(",")) & text.rlike(GROUPED)
+        castable = F.when(is_grouped, without_commas).otherwise(text)
+    form = FORMS.get(kind)
+    if form is not None:
+        castable = F.when(castable.rlike(form), castable)
+    return castable.try_cast(field.dataType)
+
+
+def is_unfit(text: "Column", value: "Column", field: "StructField") -> "Column":
+    """Whether a text does not fit the type of its field. `value` is what `cast_text` returned."""
+    kind = field.dataType.typeName()
+    if kind == "string":
+        return F.lit(False)
+    is_without_value = text.isNotNull() & value.isNull()
+    if kind not in ("float", "double"):
+        return is_without_value
+    # The cast makes a number beyond the type's range infinite.
+    return is_without_value | ((F.abs(value) == F.lit(inf)) & text.rlike("[0-9]"))
+
+
+CORRUPT = "_lakehouse_corrupt"
+RAW = "_lakehouse_raw"
+EVENT = "_lakehouse_event"  # the text to parse instead of RAW, if any (`Record.event`)
+SPELLED = "_lakehouse_spelled"  # a struct of texts to load in place of the parsed ones, if any
+DIGEST = "_lakehouse_digest"  # the digest of the record's file
+REASON = "_lakehouse_reason"
+ORIGIN = ("_source_file", "_source_line", "_landed_at")
+# The staged columns, and their names in the frames of this module.
+_STAGED_NAMES = {
+    "source_file": ORIGIN[0],
+    "line": ORIGIN[1],
+    "landed_at": ORIGIN[2],
+    "raw": RAW,
+    "problem": REASON,
+    "undeclared": UNDECLARED,
+    "digest": DIGEST,
+    "event": EVENT,
+}
+PARSED = "_parsed"
+# The beginnings of reasons, by which `depends_on_declaration` recognises them.
+_MISSING = "required field "
+_EMPTY = "partition field "
+FIELD_COUNT = "it has more or fewer fields than the "
+LATE = "its partition is in the table's archive"
+# Hive's word for null in the name of a partition's folder.
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+# The accepted range of a DATE or TIMESTAMP. Spark writes any year, but Python and other readers
+# support only the years 1 to 9999.
+_FIRST_AND_LAST = {
+    "DATE": ("0001-01-01", "9999-12-31"),
+    "TIMESTAMP": ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"),
+}
+# Matches Spark's text of a date or time before year 1 or after year 9999.
+_OTHER_YEARS = r"^[-+]|^0000-"
+
+
+class _Value(NamedTuple):
+    """One column of a record: `value` as in the record, and `column` as written to the table.
+
+    `is_unfit`: the value does not fit the column's type. `metadata` goes to the column.
+    """
+
+    value: "Column"
+    column: "Column"
+    is_unfit: "Column | None" = None
+    metadata: dict[str, str] | None = None
+
+
+def parse_records(
+    landing: Landing, lines: "DataFrame", added: Sequence[AddedColumn], partition_by: Sequence[str]
+) -> "DataFrame":
+    """One row per record of `staged_lines`: its columns, origin and text, and why it is bad.
+
+    `lines` may also have the values of the records as the struct `PARSED` (`spark_parquet`,
+    `spark_csv`), and lack the column of undeclared fields if there are none.
+    The reason of a good record is null. A record is also bad if a column of `partition_by` has an
+    empty string or Hive's word for null, because Delta stores both as null.
+    Source: Delta protocol, "Partition Value Serialization"; delta-io/delta v4.4.0,
+    PartitionUtils.scala, parsePartitionColumn.
+    """
+    has_undeclared = UNDECLARED in lines.columns
+    parsed_lines = with_undeclared(lines, added) if has_undeclared else lines
+    is_text = PARSED not in lines.columns
+    values = _members(landing, lines)
+    if is_text:
+        # A record that staging found bad is not parsed.
+        text = F.when(F.col(REASON).isNull(), F.coalesce(EVENT, RAW))
+        parsed = parsed_json(text, f"{landing.schema}, {CORRUPT} STRING")
+        if landing.records_are_csv:
+            parsed, values = _parsed_csv(text, landing, lines)
+        parsed_lines = parsed_lines.withColumn(PARSED, evaluated_once(parsed))
+    columns = [each.column.alias(name, metadata=each.metadata) for name, each in values.items()]
+    reason = _reason(landing, values, is_text=is_text)
+    if has_undeclared:
+        reason = why_undeclared_unfit(reason, landing, added)
+    # The conditions after it refer to it several times.
+    reason = evaluated_once(_why_missing(reason, landing, values)).alias(REASON)
+    undeclared = undeclared_columns(landing, added) if has_undeclared else no_undeclared(added)
+    rows = parsed_lines.select(*columns, *ORIGIN, *undeclared, RAW, DIGEST, reason)
+    if landing.derived:
+        rows = _with_derived(rows, landing)
+    for name in partition_by:
+        value = F.col(quote(name)).cast("string")
+        why = F.when(value == "", f"{_EMPTY}{name} is empty")
+        why = why.when(value == _HIVE_NULL, f"{_EMPTY}{name} is {_HIVE_NULL}, a word for null")
+        rows = rows.withColumn(REASON, F.coalesce(REASON, why))
+    return rows
+
+
+def staged_lines(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch) -> "DataFrame":
+    """The staged records of a batch."""
+    root = lake.settings.spark_root
+    paths = [literal_path(f"{root}/{name}") for name in part_names(table_key, batch)]
+    return spark.read.schema(STAGED_SCHEMA).parquet(*paths).withColumnsRenamed(_STAGED_NAMES)
+
+
+def no_lines(spark: "SparkSession") -> "DataFrame":
+    """A frame like `staged_lines`, without records."""
+    return spark.createDataFrame([], STAGED_SCHEMA).withColumnsRenamed(_STAGED_NAMES)
+
+
+class JudgedLines(NamedTuple):
+    """Lines of a file that Spark reads itself (`spark_text`).
+
+    `columns` are selected from the `frame`. A line has a reason if one of the `problems`, each a
+    condition with a reason, is true.
+    """
+
+    frame: "DataFrame"
+    problems: "Sequence[tuple[Column, Column]]"
+    columns: "Sequence[Column]"
+
+
+class LineCounts(NamedTuple):
+    """The number of rows, of bad records, and of rows with a value in the column `RESCUED`."""
+
+    rows: int
+    bad: int
+    rescued: int
+
+
+def count_lines(lines: "DataFrame") -> LineCounts:
+    """Counts parsed records in one pass."""
+    is_good = F.col(REASON).isNull()
+    counts = lines.select(
+        F.count_if(is_good),
+        F.count_if(~is_good),
+        F.count_if(is_good & F.col(RESCUED).isNotNull()),
+    ).collect()[0]
+    return LineCounts(*counts)
+
+
+def table_rows(lines: "DataFrame") -> "DataFrame":
+    """The good records, with the columns of the table."""
+    return lines.where(f"{REASON} IS NULL").drop(RAW, DIGEST, REASON, UNDECLARED)
+
+
+def failing_at_bad_records(lines: "DataFrame") -> "DataFrame":
+    """The parsed records; a statement fails if one has a reason, or fields without a column."""
+    reason = F.coalesce(REASON, F.when(F.col(RESCUED).isNotNull(), "it has undeclared fields"))
+    message = F.concat(F.lit("bad record: "), reason)
+    failing = F.when(reason.isNotNull(), F.raise_error(message).cast("string"))
+    return lines.withColumn(REASON, failing)
+
+
+def quarantined_lines(lines: "DataFrame") -> "DataFrame":
+    """The bad records, with the columns of a quarantine table (`quarantine.entries`)."""
+    columns = {
+        "source_file": ORIGIN[0],
+        "line": ORIGIN[1],
+        "reason": REASON,
+        "raw": RAW,
+        "undeclared": UNDECLARED,
+        "digest": DIGEST,
+    }
+    bad = lines.where(f"{REASON} IS NOT NULL")
+    return bad.select(*[F.col(name).alias(alias) for alias, name in columns.items()])
+
+
+def depends_on_declaration(reason: "Column") -> "Column":
+    """Whether a bad record can be retried: a changed declaration may remove this reason.
+
+    A record with any other reason may have been stored with a truncated text.
+    """
+    return (
+        (reason == UNFIT)
+        | reason.startswith(_MISSING)
+        | reason.startswith(_EMPTY)
+        | reason.startswith(LATE)
+        | reason.startswith(UNKNOWN)
+        | reason.startswith(TWO_NAMES)
+    )
+
+
+def parsed_json(text: "Column", ddl: str) -> "Column":
+    """JSON text as a struct of the fields in `ddl`.
+
+    If a value does not fit its type, the field `CORRUPT` is set (if `ddl` has it).
+    """
+    options = {
+        "mode": "PERMISSIVE",
+        "columnNameOfCorruptRecord": CORRUPT,
+        # Otherwise, Spark reads a DATE of digits as a number of days. Source: Spark, JacksonParser
+        "enableDateTimeParsingFallback": "false",
+    }
+    return F.from_json(text, ddl, options)
+
+
+def why_other_years(why: "Column", landing: Landing, value: "Callable[[str], Column]") -> "Column":
+    """Adds to the cases of `why`: a declared DATE or TIMESTAMP is outside the years 1 to 9999.
+
+    `value` gives the column of a declared field, by its name.
+    """
+    for name, type_ in field_types(landing.schema):
+        kind = type_.strip().upper()
+        for word, (first, last) in _FIRST_AND_LAST.items():
+            if kind.startswith(word):
+                earliest = F.lit(first).cast(word.lower())
+                latest = F.lit(last).cast(word.lower())
+                why = why.when(~value(name).between(earliest, latest), UNFIT)
+    return why
+
+
+def why_derived_unfit(why: "Column", landing: Landing) -> "Column":
+    """Adds to the cases of `why`: a derived date or time is outside the years 1 to 9999."""
+    for name in landing.derived:
+        value = F.col(quote(name))
+        is_time = F.typeof(value).isin("date", "timestamp", "timestamp_ntz")
+        is_other = is_time & value.cast("string").rlike(_OTHER_YEARS)
+        why = why.when(is_other, f"derived {name} is not in the years 1 to 9999")
+    return why
+
+
+def _member(name: str) -> "Column":
+    return F.col(f"{PARSED}.{quote(name)}")
+
+
+def _members(landing: Landing, lines: "DataFrame") -> "dict[str, _Value]":
+    """The values of a record that is not CSV. They are members of the parsed struct."""
+    values = dict[str, _Value]()
+    has_spelled = SPELLED in lines.columns
+    is_computed = has_spelled or landing.null_value is not None
+    metadata = _metadata(landing, lines) if is_computed else {}
+    for name, type_ in field_types(landing.schema):
+        is_text = type_word(type_) == "STRING"
+        value = column = _member(name)
+        if is_text and has_spelled:
+            value = column = F.coalesce(F.col(f"{SPELLED}.{quote(name)}"), value)
+        if is_text and landing.null_value is not None:
+            column = F.nullif(value, F.lit(landing.null_value))
+        values[name] = _Value(value, column, metadata=metadata.get(name))
+    return values
+
+
+def _metadata(landing: Landing, lines: "DataFrame") -> dict[str, dict[str, str]]:
+    """The metadata of declared fields with a comment. A computed column would lose it."""
+    if "comment" not in landing.schema.lower():
+        return {}
+    empty = F.from_json(F.lit("{}"), landing.schema).alias("row")
+    row_type: Any = lines.select(empty).schema[0].dataType
+    return {field.name: field.metadata for field in row_type.fields if field.metadata}
+
+
+def _parsed_csv(
+    text: "Column", landing: Landing, lines: "DataFrame"
+) -> "tuple[Column, dict[str, _Value]]":
+    """The struct of a CSV record's texts, and the values that are cast from these texts."""
+    # Imported here, because only CSV needs it.
+
+    values = dict[str, _Value]()
+    for field in csv_types(lines, landing):
+        castable = castable_text(_member(field.name), field, landing)
+        value = cast_text(castable, field)
+        unfit = is_unfit(castable, value, field)
+        values[field.name] = _Value(value, value, unfit, field.metadata or None)
+    return csv_texts(text, landing, [*values], CORRUPT), values
+
+
+def _with_derived(rows: "DataFrame", landing: Landing) -> "DataFrame":
+    """Appends the derived columns after the declared ones."""
+    declared = field_names(landing.schema)
+    others = [name for name in rows.columns if name not in declared]
+    derived = [F.expr(expression).alias(name) for name, expression in landing.derived.items()]
+    rows = rows.select(*map(quote, declared), *derived, *map(quote, others))
+    reason = F.when(F.col(REASON).isNotNull(), F.col(REASON))
+    return rows.withColumn(REASON, why_derived_unfit(reason, landing))
+
+
+def _reason(landing: Landing, values: "dict[str, _Value]", *, is_text: bool) -> "Column":
+    """The reason from staging, or the first problem with the parsed values; null without any."""
+    why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
+    if is_text:
+        is_corrupt = F.col(PARSED).isNull() | _member(CORRUPT).isNotNull()
+        # A field of CSV is parsed as a text, which always fits. So only the number of fields is
+        # wrong.
+        is_csv = landing.records_are_csv
+        why = why.when(is_corrupt, f"{FIELD_COUNT}{len(values)} declared" if is_csv else UNFIT)
+    for each in values.values():
+        if each.is_unfit is not None:
+            why = why.when(each.is_unfit, UNFIT)
+    return why_other_years(why, landing, lambda name: values[name].value)
+
+
+def _why_missing(why: "Column", landing: Landing, values: "dict[str, _Value]") -> "Column":
+    """Adds to the cases of `why`: a required field has no value."""
+    for name in landing.required:
+        value = values[name].value
+        is_missing = value.isNull()
+        if landing.null_value is not None:
+            is_missing = is_missing | (value.cast("string") == F.lit(landing.null_value))
+        why = why.when(is_missing, f"{_MISSING}{name} is missing")
+    return why

@@ -1,0 +1,335 @@
+"""Chooses the landed files of the next batch. Too few files are not chosen until more land.
+
+**Safety properties** (tests in `test_choose_files.py`, `test_load.py`)
+- A loaded record is not loaded again while its file keeps its name. The same content under another
+  name counts as another file.
+- If a loaded text file grew, only its new records are loaded. Any other changed content of a loaded
+  file is set aside.
+- An `Overwrite` replaces all rows. It is the exception to both rules: a grown file is loaded whole.
+- A file from which nothing was loaded is tried again when it changes.
+- A manifest names each file that is set aside, with the reason.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+
+from lakehouse.base.reasons import Explained, Explanation, Reason
+from lakehouse.base.text import names_in_parentheses, size_text
+from lakehouse.base.units import MINUTE_MS
+from lakehouse.declare.landing import Landing, retried_folder
+from lakehouse.declare.write_modes import Overwrite, WriteMode
+from lakehouse.land.plan.batches import (
+    FOREIGN,
+    Batch,
+    KnownFile,
+    LandedFile,
+    Ledger,
+    SetAside,
+    fingerprint,
+    may_be_same,
+    set_aside,
+)
+from lakehouse.land.plan.records import UTF_8
+
+# The maximum number of files that a batch loads; files that are set aside do not count. A manifest
+# names each file, and every load reads the newest manifests, so they should be small.
+MAX_BATCH_FILES = 2_000
+# Spark itself reads a Parquet, CSV or JSON file of this size or more. A smaller one costs less if
+# it is read together with others.
+SPARK_READS_FROM_BYTES = 1024 * 1024
+# The endings of text files that are not compressed.
+_PLAIN_TEXTS = (".csv", ".json", ".jsonl")
+# The most bytes and files that Spark reads itself in one batch.
+_MAX_SPARK_BYTES = 16 * 1024**3
+_MAX_SPARK_FILES = 200
+_LAND_NEW_RECORDS = "Land only the new records, under a new name"
+# An `Overwrite` that loaded only the new records would lose the other rows.
+_LAND_WHOLE_FILE = "Land the whole file, under a name that is later in alphabetical order"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPlan(Explained):
+    """The next batch, or `None` if no batch is due; the explanation gives the reason.
+
+    `is_new`: the batch has no manifest yet. `left` is the number of files that wait for later
+    batches. An `Overwrite` sets the `superseded` files aside, unless the file to load instead of
+    them turns out to be unusable when it is read.
+    """
+
+    batch: Batch | None
+    is_new: bool
+    superseded: tuple[SetAside, ...] = ()
+    left: int = 0
+
+
+def choose_batch(
+    listing: Sequence[LandedFile],
+    ledger: Ledger,
+    landing: Landing,
+    write: WriteMode,
+    *,
+    now_ms: int | None = None,
+    most_files: int | None = None,
+) -> BatchPlan:
+    """The next batch of new files in `listing`, the first ones by name, at most `most_files`.
+
+    Without `now_ms`, the batch does not wait for more files. Private names (`may_be_loaded`) are
+    ignored. A file is set aside for the reasons in `_problem`. For an `Overwrite`, only the file
+    with the last name in alphabetical order is loaded. Files with earlier names are set aside, even
+    if the file with the last name was loaded before.
+    """
+    new = sorted(files_that_wait(listing, ledger, landing), key=attrgetter("name"))
+    if not new:
+        explanation = Reason.NOTHING_LANDED.explain(seen=len(ledger.seen))
+        return BatchPlan(batch=None, is_new=False, explanation=explanation)
+    clause, why_waiting = _release(new, landing, now_ms)
+    if why_waiting is not None:
+        return BatchPlan(batch=None, is_new=False, explanation=why_waiting)
+    problems = {file: _problem(file, ledger, landing, write) for file in new}
+    readable = [file for file, problem in problems.items() if problem is None]
+    taken = _take(readable, ledger, landing, write, most_files)
+    superseded = _superseded(readable, taken, ledger, landing, write)
+    batch = Batch(
+        number=1 if ledger.newest is None else ledger.newest.number + 1,
+        files=tuple(taken),
+        set_aside=tuple(
+            set_aside(file, problem[0], is_quarantined=problem[1])
+            for file, problem in problems.items()
+            if problem is not None
+        ),
+        prefix=landing.prefix,
+    )
+    plan = _plan(batch, is_new=True, reason=Reason.BATCH_READY, superseded=superseded, more=clause)
+    return replace(plan, left=len(readable) - len(taken) - len(superseded))
+
+
+def repeat_batch(unfinished: Batch) -> BatchPlan:
+    """The plan to repeat a batch that was not loaded."""
+    return _plan(unfinished, is_new=False, reason=Reason.BATCH_UNFINISHED)
+
+
+def files_that_wait(
+    listing: Iterable[LandedFile], ledger: Ledger, landing: Landing
+) -> list[LandedFile]:
+    """The files to load or set aside: no manifest names them in their present state.
+
+    Files with ignored names are left out.
+    """
+    return [
+        file
+        for file in listing
+        if may_be_loaded(file.name, ledger.table) and not _is_settled(file, ledger, landing)
+    ]
+
+
+def may_be_loaded(name: str, table_key: str) -> bool:
+    """Whether a table loads a file of this name.
+
+    It does if no part of the name begins with `.` or `_`, or if the file holds its retried lines.
+    """
+    is_private = any(part.startswith((".", "_")) for part in name.split("/"))
+    return not is_private or name.startswith(retried_folder(table_key))
+
+
+def may_be_by_spark(file: LandedFile, landing: Landing) -> bool:
+    """Whether Spark reads the file itself, if its content allows it."""
+    is_plain = landing.encoding.lower() in UTF_8 and file.name.lower().endswith(_PLAIN_TEXTS)
+    is_text = landing.format == "csv" or (landing.format == "json" and landing.changes is None)
+    is_readable = landing.format == "parquet" or (is_text and is_plain)
+    return is_readable and file.size_bytes >= SPARK_READS_FROM_BYTES
+
+
+def _plan(
+    batch: Batch,
+    *,
+    is_new: bool,
+    reason: Reason,
+    superseded: tuple[SetAside, ...] = (),
+    more: str = "",
+) -> BatchPlan:
+    total = sum(file.size_bytes for file in batch.files)
+    explanation = reason.explain(
+        files=len(batch.files),
+        bytes=total,
+        batch=batch.number,
+        set_aside=len(batch.set_aside) + len(superseded),
+        names=names_in_parentheses([file.name for file in (*batch.set_aside, *superseded)]),
+    )
+    return BatchPlan(
+        batch=batch,
+        is_new=is_new,
+        explanation=replace(explanation, more=more),
+        superseded=superseded,
+    )
+
+
+def _release(
+    waiting: Sequence[LandedFile], landing: Landing, now_ms: int | None
+) -> tuple[str, Explanation | None]:
+    """A clause that says why waiting files are loaded now, and an explanation if they must wait.
+
+    The clause is empty if `release_files` is 1, if the files must wait, or without `now_ms`.
+    """
+    if landing.release_files == 1 or now_ms is None:
+        return "", None
+    size_bytes = sum(file.size_bytes for file in waiting)
+    oldest_ms = min(file.modified_ms for file in waiting)
+    if len(waiting) >= landing.release_files:
+        return f"; released, because at least {landing.release_files} files wait", None
+    release_size = size_text(landing.release_bytes)
+    if 0 < landing.release_bytes <= size_bytes:
+        return f"; released, because at least {release_size} wait", None
+    minutes = f"{landing.release_minutes:g}"
+    wait_ms = round(landing.release_minutes * MINUTE_MS)
+    # The absolute value, because a file dated in the future must not wait until that date.
+    if abs(now_ms - oldest_ms) >= wait_ms:
+        return f"; released, because the oldest has waited at least {minutes} min", None
+    explanation = Reason.BATCH_WAITING.explain(
+        files=len(waiting),
+        bytes=size_bytes,
+        release_files=landing.release_files,
+        or_bytes=f" or {release_size}" if landing.release_bytes else "",
+        released=oldest_ms + wait_ms,
+        minutes=minutes,
+    )
+    return "", explanation
+
+
+def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
+    """Whether a manifest names the file in its present state, as loaded or as set aside.
+
+    The state is compared by size and etag, or by size and time if an etag is unknown. A file that
+    was set aside for the ending of its name is not settled if the declaration now accepts it.
+    """
+    known = ledger.seen.get(f"{landing.prefix}{file.name}")
+    if known is None or known.size_bytes != file.size_bytes:
+        return False
+    if not may_be_same(known.etag, file.etag):
+        return False
+    has_etags = bool(known.etag and file.etag)
+    if not has_etags and known.modified_ms != file.modified_ms:
+        return False
+    is_accepted_now = known.is_foreign and landing.takes(file.name)
+    return not is_accepted_now
+
+
+def _problem(
+    file: LandedFile, ledger: Ledger, landing: Landing, write: WriteMode
+) -> tuple[str, bool] | None:
+    """Why a file must not be read, and whether it goes to quarantine; `None` if it may be read."""
+    path = f"{landing.prefix}{file.name}"
+    known = ledger.seen.get(path)
+    is_overwrite = isinstance(write, Overwrite)
+    if "" in file.name.split("/"):
+        why = "its name has an empty part (// or a / at an end), which this program does not read"
+        return f"{why}. Use another name", True
+    if fingerprint(path) in ledger.forgotten:
+        remedy = _LAND_WHOLE_FILE if is_overwrite else _LAND_NEW_RECORDS
+        return f"a file of this name was loaded long ago. {remedy}", True
+    if known is not None and known.is_taken and not _may_continue(known.as_loaded, file, landing):
+        return describe_change(known, file, is_overwrite=is_overwrite), True
+    if not landing.takes(file.name):
+        return f"{FOREIGN}{', '.join(landing.suffixes)}", False
+    if not _is_utf8(file.name):
+        return "its name is not UTF-8, so no row could store the name. Use another name", True
+    if file.size_bytes > landing.max_file_bytes and not may_be_by_spark(file, landing):
+        sizes = f"it has {file.size_bytes} bytes, at most {landing.max_file_bytes} are read"
+        return f"{sizes}. Use smaller files, or raise Landing.max_file_bytes", True
+    return None
+
+
+def _is_utf8(name: str) -> bool:
+    return name.encode("utf-8", "ignore").decode() == name
+
+
+def _may_continue(loaded: KnownFile, present: LandedFile, landing: Landing) -> bool:
+    """Whether the present file may begin with the loaded content. Only reading it can confirm this.
+
+    The present file may also equal the loaded content.
+    """
+    if loaded.size_bytes == present.size_bytes:
+        return True
+    # The size of a compressed file does not show the size of its text.
+    is_longer = loaded.size_bytes < present.size_bytes or loaded.text_bytes is not None
+    return landing.format in ("json", "csv") and bool(loaded.digest) and is_longer
+
+
+def describe_change(known: KnownFile, present: LandedFile, *, is_overwrite: bool) -> str:
+    """Why a loaded file that has changed is not loaded again, and what to do."""
+    loaded_bytes = known.as_loaded.size_bytes
+    change = f"has {present.size_bytes} now"
+    if loaded_bytes == present.size_bytes:
+        change = "its content differs now"
+    finding = f"it had {loaded_bytes} bytes when it was loaded and {change}"
+    if is_overwrite:
+        return f"{finding}. The table keeps its rows. {_LAND_WHOLE_FILE}"
+    return (
+        f"{finding}; its new records cannot be separated from the loaded ones. The loaded records "
+        f"stay in the table. {_LAND_NEW_RECORDS}: the whole file would load the old records again"
+    )
+
+
+def _take(
+    files: Sequence[LandedFile],
+    ledger: Ledger,
+    landing: Landing,
+    write: WriteMode,
+    most_files: int | None,
+) -> Sequence[LandedFile]:
+    """The next batch. For an `Overwrite`, the file with the last name, if it is new."""
+    if not isinstance(write, Overwrite) or not files:
+        return _first_batch(files, landing, most_files)
+    last_name = _last_name(files, ledger, landing)
+    return [file for file in files if file.name == last_name]
+
+
+def _superseded(
+    files: Sequence[LandedFile],
+    taken: Sequence[LandedFile],
+    ledger: Ledger,
+    landing: Landing,
+    write: WriteMode,
+) -> tuple[SetAside, ...]:
+    """The files that an `Overwrite` sets aside, because a file has a later name."""
+    if not isinstance(write, Overwrite) or not files:
+        return ()
+    why = f"the name {_last_name(files, ledger, landing)} is later, so that file replaces it"
+    return tuple(set_aside(file, why, is_quarantined=False) for file in files if file not in taken)
+
+
+def _last_name(files: Sequence[LandedFile], ledger: Ledger, landing: Landing) -> str:
+    """The last name, in alphabetical order, of the `files` and of all loaded files."""
+    # `last_taken` also covers forgotten files. But it may be from an earlier declaration, so all
+    # known loaded files count, too. A file without a digest was set aside without being read.
+    loaded_paths = [path for path, known in ledger.seen.items() if known.is_taken and known.digest]
+    last_name = files[-1].name
+    for path in (ledger.last_taken, *loaded_paths):
+        # Paths below another prefix, or of another format, are from an earlier declaration.
+        if path.startswith(landing.prefix) and landing.takes(path):
+            last_name = max(last_name, path.removeprefix(landing.prefix))
+    return last_name
+
+
+def _first_batch(
+    files: Sequence[LandedFile], landing: Landing, most_files: int | None
+) -> Sequence[LandedFile]:
+    """The first files, at least one, as many as fit into one batch."""
+    most_files = min(most_files or MAX_BATCH_FILES, MAX_BATCH_FILES)
+    own_bytes = 0
+    spark_bytes = 0
+    spark_files = 0
+    for count, file in enumerate(files[:most_files]):
+        if may_be_by_spark(file, landing):
+            spark_bytes += file.size_bytes
+            spark_files += 1
+        else:
+            own_bytes += file.size_bytes
+        is_full = (
+            own_bytes > landing.max_batch_bytes
+            or spark_bytes > _MAX_SPARK_BYTES
+            or spark_files > _MAX_SPARK_FILES
+        )
+        if is_full and count:
+            return files[:count]
+    return files[:most_files]

@@ -1,0 +1,338 @@
+"""Splits CSV text into records and fields. A record may span several lines.
+
+A CSV file begins with a header that names the fields of the schema in order, unless the landing
+declares `Csv(header=False)`. The header may have additional names (unless `new_columns` is
+"refuse"), or lack some names that are not required, but not both. A column without a name, as
+pandas and R write for the index, is called `_c` with its position, as in Spark. A file of AWS DMS
+may have no header. It may also lack the first column, the operation; the operation is then empty.
+
+**Safety properties** (tests in `land/plan/test_file_text.py`)
+- A quoted field is never split at the line breaks inside it.
+- If the end of any record is unknown, no record of the file is loaded.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import chain
+from typing import NamedTuple
+
+from lakehouse.base.text import count_of
+from lakehouse.declare.change_sources import Dms
+from lakehouse.declare.landing import Csv, Landing
+from lakehouse.delta.column_names import field_names
+from lakehouse.land.plan import records
+from lakehouse.land.plan.records import SHOWN_BYTES, Record, Unreadable, earlier_names
+from lakehouse.land.plan.undeclared import others_in_row
+
+_LINE_BREAK = re.compile(rb"\r\n|\n|\r")
+
+
+class CsvFields(NamedTuple):
+    """The names of the fields of a file's records in their order, and if they are its header."""
+
+    names: tuple[str, ...]
+    has_header: bool
+
+
+def csv_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
+    """The records below the header of a CSV text, reduced to the declared fields.
+
+    Raises:
+        Unreadable: the header is not accepted, or the end of a record is unknown.
+    """
+    records = records_with_header(chunks, landing)
+    first = next(records, None)
+    names, has_header = csv_fields(first, landing)
+    if first is not None and not has_header:
+        records = chain([first], records)
+    columns = field_names(landing.schema)
+    lacks_operation = isinstance(landing.changes, Dms) and columns[0] not in names
+    if lacks_operation:
+        columns = columns[1:]
+    if names != columns:
+        records = _reduced_to(columns, records, names, landing)
+    return _with_empty_operation(records, landing) if lacks_operation else records
+
+
+def csv_fields(first: Record | None, landing: Landing) -> CsvFields:
+    """The fields of a file with this first record.
+
+    Raises:
+        Unreadable: the header is not accepted.
+    """
+    columns = field_names(landing.schema)
+    if isinstance(landing.changes, Dms):
+        return _dms_fields(first, landing)
+    if not landing.csv.header:
+        return CsvFields(columns, has_header=False)
+    if first is None:
+        expected = landing.csv.delimiter.join(columns)
+        raise Unreadable(f"it has no header; land it again with the header {expected}")
+    names = csv_names(first.content, landing)
+    _check_header(first, names, columns, landing, needed=landing.required)
+    return CsvFields(tuple(names), has_header=True)
+
+
+def line_pattern(csv: Csv) -> str:
+    """A regular expression of Python and Java that a line matches if it is a whole record."""
+    field = _field_pattern(csv.delimiter, csv.quote).decode()
+    separator = re.escape(csv.delimiter)
+    return rf"^{field}(?:{separator}{field})*+\z"
+
+
+def records_with_header(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
+    """All records of a CSV text unchanged, including the header, without blank lines.
+
+    Raises:
+        Unreadable: the end of a record is unknown. Earlier records have been returned by then.
+    """
+    pattern = _record_pattern(landing.csv.delimiter, landing.csv.quote)
+    blanks = " \t\v\f".replace(landing.csv.delimiter, "").encode()
+    limit = records.MAX_RECORD_BYTES
+    number = 1
+    rest = b""
+    for chunk in chain(chunks, [None]):  # `None` is the end of the content
+        rest += chunk or b""
+        start = 0
+        while start < len(rest) and (match := pattern.match(rest, start)):
+            # A record that reaches the end of a chunk may continue in the next one.
+            may_go_on = match.end() == len(rest) and chunk is not None
+            if may_go_on or len(match[1]) > limit:
+                break
+            start = match.end()
+            if match[1].strip(blanks):
+                yield Record(number, match[1])
+            number += len(_LINE_BREAK.findall(match[0]))
+        rest = rest[start:]
+        if len(rest) > limit:
+            break
+    if rest:
+        why = _why_endless(rest, number, landing)
+        raise Unreadable(
+            f"{why}, so the records after it are unknown; correct the file and land it again"
+        )
+
+
+def csv_names(header: bytes, landing: Landing) -> list[str]:
+    """The unquoted, stripped names in a header. Renamed columns get their present names.
+
+    A column without a name is called by its position: `_c0`.
+    """
+    quote = landing.csv.quote
+    present = earlier_names(landing)
+    texts = [field.decode("utf-8", "replace") for field in _fields(header, landing)]
+    names = [text.strip(f" \t{quote}").replace(quote * 2, quote) for text in texts]
+    return [present.get(name, name) or f"_c{place}" for place, name in enumerate(names)]
+
+
+def others_in_header(
+    names: Sequence[str], fields: Sequence[str], *, are_refused: bool = False
+) -> dict[int, str] | None:
+    """The undeclared names of a header, by position; `None` if the header is not accepted.
+
+    Names must be unique. All `fields` are needed, in order; with `are_refused`, no other names.
+    """
+    others = {place: name for place, name in enumerate(names) if name not in fields}
+    declared = [name for name in names if name in fields]
+    if others and are_refused:
+        return None
+    is_valid = declared == [*fields] and len({*names}) == len(names)
+    return others if is_valid else None
+
+
+def _dms_fields(first: Record | None, landing: Landing) -> CsvFields:
+    """The fields of a DMS file, which may lack the header, the operation, or both.
+
+    Source: AWS DMS user guide, "Using Amazon S3 as a target": `AddColumnName` (a header) and
+    `IncludeOpForFullLoad`. Neither is on by default.
+    """
+    declared = field_names(landing.schema)
+    if first is None:
+        return CsvFields(declared, has_header=False)
+    names = csv_names(first.content, landing)
+    operation, *row = declared
+    if not _is_header(names, declared):
+        _check_first_record(names, declared, landing)
+        lacks_operation = len(names) == len(row)
+        return CsvFields(tuple(row) if lacks_operation else declared, has_header=False)
+    columns = declared if operation in names else row
+    # Without a before-image, a changed key would go unnoticed, and its old row would be kept.
+    images = {*row} - {*landing.change_data.row_fields(declared)}
+    _check_header(first, names, columns, landing, needed={*landing.required, *images})
+    return CsvFields(tuple(names), has_header=True)
+
+
+def _with_empty_operation(records: Iterator[Record], landing: Landing) -> Iterator[Record]:
+    """The records of a DMS file without operations, each with an empty one."""
+    for record in records:
+        yield record._replace(content=landing.csv.delimiter.encode() + record.content)
+
+
+def _check_first_record(names: Sequence[str], declared: Sequence[str], landing: Landing) -> None:
+    """Raises `Unreadable` unless the first record of a file without a header can be a row."""
+    finding = f"its first record has {count_of(len(names), 'field')}"
+    expected = f"{len(declared)} are declared: {landing.csv.delimiter.join(declared)}"
+    if len(names) not in (len(declared), len(declared) - 1):
+        raise Unreadable(f"{finding}, {expected}")
+    if len(names) == len(declared) - 1 and names[0] in landing.change_data.operations:
+        raise Unreadable(
+            f"{finding} and begins with {names[0]!r}, an operation or a value of {declared[1]}; "
+            f"{expected}; land the file with a header, or with all fields"
+        )
+
+
+def _is_header(names: Sequence[str], declared: Sequence[str]) -> bool:
+    """Whether a file's first record is a header, perhaps with names in another order or case."""
+    lower = [name.lower() for name in names]
+    columns = [name.lower() for name in declared]
+    return lower[:1] == columns[:1] or {*columns[1:]} <= {*lower} or {*lower} <= {*columns}
+
+
+def _check_header(
+    header: Record,
+    names: Sequence[str],
+    columns: Sequence[str],
+    landing: Landing,
+    *,
+    needed: Iterable[str],
+) -> None:
+    """Raises `Unreadable` unless the header has all `columns`, or only lacks some not `needed`."""
+    others = others_in_header(names, columns, are_refused=landing.new_columns == "refuse")
+    if others is not None or _only_lacks_columns(names, columns, needed):
+        return
+    shown = header.content[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
+    expected = landing.csv.delimiter.join(field_names(landing.schema))
+    advice = _header_advice(names, columns, landing)
+    raise Unreadable(f"its header is {shown!r} and not {expected}{advice}")
+
+
+def _only_lacks_columns(
+    names: Sequence[str], columns: Sequence[str], needed: Iterable[str]
+) -> bool:
+    """Whether a header only lacks some `columns`. These columns are null in all its records.
+
+    The header must have all `needed` columns, and at least half of all columns: a file with fewer
+    may belong to another table. A header that lacks a column and has an unknown name is not
+    accepted, since the unknown name may be a misspelling.
+    """
+    is_in_order = [*names] == [name for name in columns if name in names]
+    return is_in_order and {*needed} <= {*names} and 2 * len(names) >= len(columns)
+
+
+def _header_advice(names: Sequence[str], columns: Sequence[str], landing: Landing) -> str:
+    """What to do about a header that is not accepted; empty if unknown."""
+    for delimiter in "\t;|,":
+        parts = [part.strip(f" {landing.csv.quote}") for part in names[0].split(delimiter)]
+        if len(names) == 1 and len({*parts} & {*columns}) > 1:
+            return (
+                f"; its fields are separated by {delimiter!r}, so declare"
+                f" csv=Csv(delimiter={delimiter!r})"
+            )
+    absent = [name for name in columns if name not in names]
+    unknown = [name for name in names if name not in columns]
+    is_known_in_part = len(unknown) < len(names)
+    if absent and unknown and is_known_in_part and landing.new_columns != "refuse":
+        others = ", ".join(unknown)
+        return (
+            f"; it lacks {', '.join(absent)} and has {others}, which may be the same. Either land "
+            f"the file with the declared name, or declare {others}, too, as a column or in "
+            "Table(renamed=…)"
+        )
+    renamed = {*earlier_names(landing).values()}
+    for name in columns:
+        if name in renamed and names.count(name) > 1:
+            return f"; it has two names for {name}. Land the file with one of them"
+    missing = [name for name in absent if name in landing.required]
+    return f"; it lacks the required {', '.join(missing)}" if missing else ""
+
+
+def _reduced_to(
+    columns: Sequence[str], records: Iterator[Record], names: Sequence[str], landing: Landing
+) -> Iterator[Record]:
+    """The `records` below a header, reduced to `columns`. Columns not in the header are null."""
+    places = {name: place for place, name in enumerate(names)}
+    others = {name: place for name, place in places.items() if name not in columns}
+    null = (landing.null_value or "").encode() if landing.keeps_empty_texts else b""
+    separator = landing.csv.delimiter.encode()
+    for record in records:
+        fields = _fields(record.content, landing)
+        if len(fields) != len(names):
+            field_count = count_of(len(fields), "field")
+            problem = f"it has {field_count}, but the header of its file has {len(names)}"
+            yield record._replace(problem=problem)
+            continue
+        kept = [fields[places[name]] if name in places else null for name in columns]
+        values = {name: _value(fields[place], landing) for name, place in others.items()}
+        undeclared = others_in_row(values, {})
+        yield record._replace(content=separator.join(kept), undeclared=undeclared)
+
+
+def _value(field: bytes, landing: Landing) -> str | None:
+    """The text of a field; `None` if the field is a null."""
+    text = field.decode("utf-8", "backslashreplace")
+    quote = landing.csv.quote
+    if text.startswith(quote):  # a quote after a blank is an ordinary character
+        text = text.rstrip(" \t")[1:-1].replace(quote * 2, quote)
+        return None if not text and not landing.null_value else text
+    is_missing = text == landing.null_value or (not text and not landing.keeps_empty_texts)
+    return None if is_missing else text
+
+
+def _why_endless(content: bytes, line: int, landing: Landing) -> str:
+    """Why the end of the record at the start of `content`, which begins on `line`, is unknown."""
+    limit = records.MAX_RECORD_BYTES
+    quote = landing.csv.quote.encode()
+    start = 0
+    while match := _field(landing.csv.delimiter, landing.csv.quote).match(content, start):
+        start = match.end()
+    last_pattern = _field_pattern(landing.csv.delimiter, landing.csv.quote)
+    last = re.compile(last_pattern).match(content, start)
+    end = last.end() if last else start
+    # The last field is complete if the line or the content ends after it.
+    is_too_long = end == len(content) or content.startswith((b"\r", b"\n"), end)
+    if is_too_long or not content.startswith(quote, start):
+        return f"the record that begins in line {line} has more than {limit} bytes, the limit"
+    first_line = line + len(_LINE_BREAK.findall(content, 0, start))
+    subject = f"the quote that opens in line {first_line}"
+    if end > start:
+        last_line = line + len(_LINE_BREAK.findall(content, 0, end))
+        return (
+            f"{subject} is closed in line {last_line} before other text, but a quote inside quotes "
+            "must be doubled"
+        )
+    if len(content) > limit:
+        return f"{subject} is not closed within {limit} bytes, the limit of a record"
+    return f"{subject} is never closed"
+
+
+def _fields(record: bytes, landing: Landing) -> list[bytes]:
+    """The raw fields of a whole record."""
+    pattern = _field(landing.csv.delimiter, landing.csv.quote)
+    return [match[1] for match in pattern.finditer(record + landing.csv.delimiter.encode())]
+
+
+@cache
+def _record_pattern(delimiter: str, quote: str) -> re.Pattern[bytes]:
+    separator = re.escape(delimiter).encode()
+    field = _field_pattern(delimiter, quote)
+    return re.compile(rb"(%b(?:%b%b)*+)(\r\n|\n|\r|\Z)" % (field, separator, field))
+
+
+@cache
+def _field(delimiter: str, quote: str) -> re.Pattern[bytes]:
+    """The pattern of a field and the delimiter after it."""
+    separator = re.escape(delimiter).encode()
+    return re.compile(rb"(%b)%b" % (_field_pattern(delimiter, quote), separator))
+
+
+def _field_pattern(delimiter: str, quote: str) -> bytes:
+    """The pattern of one field. Blanks may follow a closing quote.
+
+    A field that does not begin with a quote may contain quotes. Source: RFC 4180, section 2
+    """
+    separator = re.escape(delimiter).encode()
+    mark = re.escape(quote).encode()
+    blanks = " \t".replace(delimiter, "").encode()
+    quoted = rb"%b(?:[^%b]++|%b%b)*+%b[%b]*+" % (mark, mark, mark, mark, mark, blanks)
+    return rb"(?:%b|[^%b%b\r\n][^%b\r\n]*+|)" % (quoted, mark, separator, separator)

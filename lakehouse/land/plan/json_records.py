@@ -1,0 +1,379 @@
+"""Parses lines of JSON into records. A line must be exactly one valid JSON object.
+
+Spark parses the records into columns. It refuses most values of a wrong type, but silently loads
+some of them as other values. A record with one of these values is refused before Spark parses it:
+
+- `DECIMAL`: Spark drops commas, since English groups digits with commas. A number with a huge
+  exponent takes hours to parse.
+- `TIMESTAMP`: a time of day becomes a time of today, and a text of digits alone becomes a year. A
+  number of milliseconds becomes a date in the far future. The letters of a zone stand for several
+  zones (`IST`), of which Java chooses one.
+- `DATE`: any text before or after the day is dropped.
+- `TINYINT`: 128 to 255 become negative.
+- `DOUBLE` and `FLOAT`: a number that is too large becomes infinite.
+
+Values of a nested type are checked only for huge exponents, if the type contains a DECIMAL, and for
+the letters of a zone, if it contains a TIMESTAMP.
+
+Source: Spark's JacksonParser and SparkDateTimeUtils; Jackson's getByteValue; Java's
+BigDecimal.setScale
+
+Any other line also becomes a record, with the problem that it has. Blank lines are skipped. A text
+that begins with `[` is one array instead. Each of its elements must be an object.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain
+from math import isfinite
+from typing import Any, cast
+
+from lakehouse.declare.change_sources import Debezium
+from lakehouse.declare.landing import Landing
+from lakehouse.delta.column_names import field_types, type_word
+from lakehouse.land.plan import records
+from lakehouse.land.plan.json_members import with_present_names
+from lakehouse.land.plan.records import (
+    NOT_JSON,
+    NOT_UTF_8,
+    SHOWN_BYTES,
+    TOO_DEEP,
+    UNFIT,
+    Record,
+    Unreadable,
+    earlier_names,
+)
+from lakehouse.land.plan.undeclared import others_in_object, with_texts
+
+# The first words of nested types.
+NESTED = ("STRUCT", "ARRAY", "MAP")
+# Seconds of the years 1 to 9999.
+FIRST_SECOND = -62_135_596_800
+LAST_SECOND = 253_402_300_799
+_LARGEST_DOUBLE = 1.7976931348623157e308
+LARGEST_FLOAT = 3.4028234663852886e38
+# A number whose exponent has four digits or more.
+_HUGE = re.compile(r"\s*[-+]?[\d.]+[eE][-+]?\d{4,}\s*")
+# Matches a line that may have a number with a huge exponent, perhaps written with an escape.
+_MAY_BE_HUGE = re.compile(r"[eE][-+]?\d{4,}|\\u")
+# Digits in groups, as in English. `1,234` without a point does not match: it may be a fraction.
+_GROUPED = re.compile(r"\s*[-+]?\d{1,3}(,\d{3})+\.\d+\s*")
+# The texts that Spark loads as a different timestamp: times of day, and digits alone.
+_NO_TIMESTAMP = re.compile(r"\s*(?:T\d|\d{1,2}:|[-+]?\d+\s*\Z)")
+# The zones that a time may have: an offset, UTC, or the name of a region.
+ZONE = r"(?:Z|(?:UTC|GMT)?(?:[-+][0-9:]+)?|[A-Za-z_]+/[A-Za-z0-9_+/-]+)"
+_OTHER_ZONE = re.compile(
+    rf"\s*[-+]?\d{{4,7}}-\d{{1,2}}-\d{{1,2}}[T ][\d:.\s]*(?!{ZONE}\s*\Z)[^\d:.\s]"
+)
+# A date, perhaps followed by midnight in UTC.
+_DAY = re.compile(
+    r"\s*[-+]?\d{4,7}-\d{1,2}-\d{1,2}"
+    r"(?:[T ]\s*00?:00(?::00(?:\.0+)?)?\s*(?:Z|UTC|[-+]00:?00)?)?\s*"
+)
+_DECIMAL_WORDS = re.compile(r"\b(?:dec|decimal|numeric)\b", re.IGNORECASE)
+_TIME_WORDS = re.compile(r"\btimestamp", re.IGNORECASE)
+
+
+_ChecksByName = Mapping[str, Callable[[Any], bool]]
+
+
+class _Digits(str):
+    """A JSON number with a point or an exponent, as it is written."""
+
+    __slots__ = ()
+
+
+_exact = json.JSONDecoder(parse_float=_Digits).decode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Checks:
+    """For each checked column, a function that returns whether Spark loads a value unchanged.
+
+    `decimals` are the checks of columns with a DECIMAL in their type, and `others` of the rest.
+    """
+
+    others: _ChecksByName
+    decimals: _ChecksByName
+
+
+def has_misread_value(document: Mapping[str, Any], text: str, landing: Landing) -> bool:
+    """Whether Spark would load a value of an object as a different value, or parse it for hours.
+
+    `document` is the decoded `text`. For Debezium it is an event, whose rows are checked.
+    """
+    checks = _checks(landing.schema)
+    if checks.others and _is_misread(checks.others, document, landing):
+        return True
+    if not checks.decimals:
+        return False
+    # Python decodes a fraction as a float, which hides a huge exponent, so decode the text again.
+    as_written = _exact(text) if _MAY_BE_HUGE.search(text) else document
+    return _is_misread(checks.decimals, as_written, landing)
+
+
+def has_decimals(type_: str) -> bool:
+    """Whether a type contains a DECIMAL."""
+    return _DECIMAL_WORDS.search(type_) is not None
+
+
+def has_times(type_: str) -> bool:
+    """Whether a type contains a TIMESTAMP."""
+    return _TIME_WORDS.search(type_) is not None
+
+
+def _is_misread(checks: _ChecksByName, document: Mapping[str, Any], landing: Landing) -> bool:
+    for row in _rows_of(document, landing):
+        for name, is_exact in checks.items():
+            value = row.get(name)
+            if value is not None and not is_exact(value):
+                return True
+    return False
+
+
+def _rows_of(document: Mapping[str, Any], landing: Landing) -> Sequence[Mapping[str, Any]]:
+    """The rows of an event, before and after the change; any other object is the row itself."""
+    changes = landing.changes
+    if not isinstance(changes, Debezium) or changes.unwrapped:
+        return (document,)
+    images = (document.get("before"), document.get("after"))
+    return [cast("Mapping[str, Any]", row) for row in images if isinstance(row, dict)]
+
+
+@cache
+def _checks(schema: str | None) -> _Checks:
+    others = dict[str, Callable[[Any], bool]]()
+    decimals = dict[str, Callable[[Any], bool]]()
+    for name, type_ in field_types(schema):
+        kind = type_word(type_)
+        if kind in ("DECIMAL", "DEC", "NUMERIC"):
+            decimals[name] = _is_exact_decimal
+        elif kind in NESTED and has_decimals(type_):
+            decimals[name] = _has_no_huge_number
+        if kind in NESTED and has_times(type_):
+            others[name] = _has_no_other_zone
+        elif kind in _CHECK_OF:
+            others[name] = _CHECK_OF[kind]
+    return _Checks(others=others, decimals=decimals)
+
+
+def _is_exact_timestamp(value: Any) -> bool:
+    if isinstance(value, str):
+        return not (_NO_TIMESTAMP.match(value) or _OTHER_ZONE.match(value))
+    return not isinstance(value, int) or FIRST_SECOND <= value <= LAST_SECOND
+
+
+def _is_exact_date(value: Any) -> bool:
+    return not isinstance(value, str) or _DAY.fullmatch(value) is not None
+
+
+def _is_exact_decimal(value: Any) -> bool:
+    if isinstance(value, str) and "," in value:
+        return _GROUPED.fullmatch(value) is not None
+    return _has_no_huge_number(value)
+
+
+def _has_no_huge_number(value: Any) -> bool:
+    match value:
+        case str():
+            return _HUGE.fullmatch(value) is None
+        case float():
+            return isfinite(value)
+        case list():
+            return all(map(_has_no_huge_number, cast("list[Any]", value)))
+        case dict():
+            return all(map(_has_no_huge_number, cast("dict[str, Any]", value).values()))
+        case _:
+            return True
+
+
+def _has_no_other_zone(value: Any) -> bool:
+    match value:
+        case str():
+            return _OTHER_ZONE.match(value) is None
+        case list():
+            return all(map(_has_no_other_zone, cast("list[Any]", value)))
+        case dict():
+            return all(map(_has_no_other_zone, cast("dict[str, Any]", value).values()))
+        case _:
+            return True
+
+
+def _is_exact_byte(value: Any) -> bool:
+    return not isinstance(value, int) or -128 <= value <= 127
+
+
+def _is_exact_double(value: Any) -> bool:
+    return not isinstance(value, int | float) or abs(value) <= _LARGEST_DOUBLE
+
+
+def _is_exact_float(value: Any) -> bool:
+    return not isinstance(value, int | float) or abs(value) <= LARGEST_FLOAT
+
+
+_CHECK_OF: dict[str, Callable[[Any], bool]] = {
+    "TIMESTAMP": _is_exact_timestamp,
+    "TIMESTAMP_LTZ": _is_exact_timestamp,
+    "TIMESTAMP_NTZ": _is_exact_timestamp,
+    "DATE": _is_exact_date,
+    "TINYINT": _is_exact_byte,
+    "BYTE": _is_exact_byte,
+    "DOUBLE": _is_exact_double,
+    "FLOAT": _is_exact_float,
+    "REAL": _is_exact_float,
+}
+
+
+_ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(name)  # NaN and the infinities are not JSON
+
+
+_decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+_decode = _decoder.decode
+# What stands before an element of an array: a bracket or a comma. JSON knows no other blanks.
+_BEFORE_ELEMENT = re.compile(r"[ \t\r\n]*[\[,][ \t\r\n]*")
+_END_OF_ARRAY = re.compile(r"[ \t\r\n]*\][ \t\r\n]*\Z")
+_EMPTY_ARRAY = re.compile(r"[ \t\r\n]*\[[ \t\r\n]*\][ \t\r\n]*\Z")
+
+
+def json_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
+    """The records of a text with JSON lines, or with one array. Blank lines are skipped.
+
+    Raises:
+        Unreadable: the text begins with `[`, and is not an array. Raised before the first record.
+    """
+    fields = dict(field_types(landing.schema))
+    first = b""
+    for chunk in chunks:
+        first += chunk
+        if first.strip():
+            break
+    chunks = chain([first], chunks)
+    if first.lstrip().startswith(b"["):
+        return _array_records(b"".join(chunks), landing, fields)
+    return _line_records(chunks, landing, fields)
+
+
+def _array_records(content: bytes, landing: Landing, fields: Mapping[str, str]) -> Iterator[Record]:
+    """The elements of an array, each as if it were a line, with the number of its first line."""
+    try:
+        text = content.decode()
+        spans = [] if _EMPTY_ARRAY.match(text) else [*_element_spans(text)]
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(
+            f"it begins with [ and is no JSON array of objects ({error}); land it again as one"
+            " array, or with one object per line"
+        ) from error
+    line = 1
+    counted = 0
+    for start, end in spans:
+        line += text.count("\n", counted, start)
+        counted = start
+        # Strings in JSON have no line breaks, so these are blanks.
+        element = text[start:end].replace("\r", " ").replace("\n", " ")
+        yield json_record(line, element.encode(), landing, fields)
+
+
+def _element_spans(text: str) -> Iterator[tuple[int, int]]:
+    """The start and the end of each element of a JSON array. Raises `ValueError` if it is none."""
+    end = 0
+    while _END_OF_ARRAY.match(text, end) is None or not end:
+        before = _BEFORE_ELEMENT.match(text, end)
+        if before is None or ("[" in before[0]) != (end == 0):
+            raise ValueError(f"after character {end}")
+        start = before.end()
+        _, end = _decoder.raw_decode(text, start)
+        yield start, end
+
+
+def _line_records(
+    chunks: Iterator[bytes], landing: Landing, fields: Mapping[str, str]
+) -> Iterator[Record]:
+    number = 1
+    rest = b""
+    is_skipping = False
+    for chunk in chunks:
+        lines = (rest + chunk).splitlines(keepends=True)
+        # The last line may continue in the next chunk. If it ends in a carriage return, a line feed
+        # may follow there.
+        rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
+        for line in lines:
+            if not is_skipping and line.strip():
+                yield json_record(number, line.rstrip(b"\r\n"), landing, fields)
+            number += 1
+            is_skipping = False
+        if len(rest) > records.MAX_RECORD_BYTES:
+            if not is_skipping:
+                yield json_record(number, rest, landing, fields)
+            # The bytes up to the next line break belong to the same record. The last byte is kept,
+            # because it may be the first half of a line break.
+            rest = rest[-1:]
+            is_skipping = True
+    if not is_skipping and rest.strip():
+        yield json_record(number, rest.rstrip(b"\r\n"), landing, fields)
+
+
+def json_record(number: int, line: bytes, landing: Landing, fields: Mapping[str, str]) -> Record:
+    """The record on one line, perhaps with a problem. `fields` maps declared fields to types."""
+    if len(line) > records.MAX_RECORD_BYTES:
+        problem = f"the line has more than {records.MAX_RECORD_BYTES} bytes, the limit"
+        return Record(number, line[:SHOWN_BYTES], problem)
+    try:
+        return _parsed(number, line, landing, fields)
+    except RecursionError:
+        return Record(number, line, TOO_DEEP)
+    except UnicodeDecodeError:
+        return Record(number, line, NOT_UTF_8)
+    except ValueError:
+        return Record(number, line, NOT_JSON)
+
+
+def _parsed(number: int, line: bytes, landing: Landing, fields: Mapping[str, str]) -> Record:
+    text = line.decode()
+    value: object = _decode(text)
+    # Half of a surrogate pair cannot be encoded. Spark would replace it with a question mark.
+    has_escapes = _ESCAPED_SURROGATE.search(line) is not None
+    if has_escapes and _SURROGATE.search(json.dumps(value, ensure_ascii=False)):
+        return Record(number, line, "a \\u escape is one half of a character")
+    if isinstance(landing.changes, Debezium):
+        return _event_record(Record(number, line), value, landing, fields)
+    if not isinstance(value, dict):
+        return Record(number, line, NOT_JSON)
+    # If a field has its earlier name, `content` stays as it was sent, for the quarantine, and Spark
+    # parses a copy with the present names (`event`). Otherwise, Spark parses `content`.
+    sent = cast("dict[str, Any]", value)
+    row, present_text, _, problem = with_present_names(sent, text, earlier_names(landing))
+    if problem is None and has_misread_value(row, present_text, landing):
+        problem = UNFIT
+    others = others_in_object(row, present_text, landing, fields)
+    staged = with_texts(row, present_text, landing, fields)
+    if row is not sent:
+        return Record(number, line, problem, others, event=staged)
+    return Record(number, line if staged is text else staged.encode(), problem, others)
+
+
+def _event_record(
+    record: Record, value: object, landing: Landing, fields: Mapping[str, str]
+) -> Record:
+    """The record with its Debezium event, whose fields are decoded."""
+    # Only change data needs this import.
+    from lakehouse.cdc.plan.event import canonical_event
+
+    assert isinstance(landing.changes, Debezium)
+    text = record.content.decode()
+    event = canonical_event(value, text, landing.changes, fields, earlier_names(landing))
+    if event is None:
+        return record._replace(problem=NOT_JSON)
+    problem = event.problem
+    if problem is None and has_misread_value(event.value, event.text, landing):
+        problem = UNFIT
+    others = others_in_object(event.value, event.text, landing, fields)
+    text = with_texts(event.value, event.text, landing, fields)
+    return record._replace(problem=problem, undeclared=others, event=text)

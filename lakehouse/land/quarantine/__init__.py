@@ -1,0 +1,1 @@
+"""Records and files that could not be loaded: quarantined, shown, retried and dropped."""

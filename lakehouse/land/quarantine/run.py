@@ -1,0 +1,475 @@
+"""Shows the quarantine of a landed table, lands its entries again, and drops handled ones.
+
+Values are copied as they are stored: no value passes through a type of Python.
+
+Lines are landed again in three steps:
+
+1. Mark the lines in the quarantine with the path of a new landed file. The lines decide the path.
+2. Write the file in the table's own format, unless it exists or the ledger knows it as loaded.
+3. Remove the lines with this mark from the quarantine.
+
+Whole files:
+
+1. Write a manifest that marks the files as unread, so that the next load reads them as new files.
+2. Remove their entries from the quarantine.
+
+**Safety properties** (tests in `test_retry.py`)
+- A marked line belongs to one file for good. A retry that finds marks of a killed retry continues
+  it with step 2. So no line is in two files, and a line leaves the quarantine after its file was
+  written.
+- The next load reads the file like any other landed file, exactly once. No other table loads it.
+- A line whose text may be truncated is kept in the quarantine.
+- Nothing is retried or dropped while a batch is unfinished, since that batch may write the same
+  entries again. Entries of batches that were planned afterwards are left alone.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from typing import IO, TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakehouse.base.errors import Refused
+from lakehouse.base.text import count_of, size_text
+from lakehouse.declare.write_modes import Append
+from lakehouse.delta.log import TableFacts
+from lakehouse.lake.lake import TableSession
+from lakehouse.lake.lease import hold
+from lakehouse.land.ledger import PlannedBatches, landed_file
+from lakehouse.land.loaded_batches import last_loaded, unfinished_batch
+from lakehouse.land.parse_lines import depends_on_declaration
+from lakehouse.land.plan.batches import Batch, Ledger, SetAside, fingerprint
+from lakehouse.land.plan.choose_files import files_that_wait
+from lakehouse.land.plan.outcome import QuarantineReview
+from lakehouse.land.plan.records import with_renamed_fields
+from lakehouse.land.plan.retried_lines import RetriedLine, are_declared, retried_path, retried_text
+from lakehouse.land.quarantine.entries import RETRIED_AS, quarantine_key
+from lakehouse.spark import functions as F  # noqa: N812
+from lakehouse.spark import statements
+from lakehouse.spark.errors import translated
+from lakehouse.spark.frames import table_at, temporary_view
+from lakehouse.spark.temporary_confs import READ_WHOLE, USER_METADATA, session_confs
+from lakehouse.store import StoredFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+def copied_rows(source: IO[bytes], format: str, numbers: Set[int]) -> bytes:
+    """A file of the same format with the rows of these numbers, from 1, in their order."""
+    copy = _copied_parquet if format == "parquet" else _copied_avro
+    return copy(source, numbers)
+
+
+def _copied_parquet(source: IO[bytes], numbers: Set[int]) -> bytes:
+    output = BytesIO()
+    with pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as file:
+        columns = [file.schema.column(index) for index in range(file.metadata.num_columns)]
+        # An INT96 is an instant, but Arrow reads it as a time without a zone.
+        has_int96 = any(column.physical_type == "INT96" for column in columns)
+        with pq.ParquetWriter(
+            output, file.schema_arrow, use_deprecated_int96_timestamps=has_int96
+        ) as writer:
+            first = 1
+            for group in range(file.num_row_groups):
+                end = first + file.metadata.row_group(group).num_rows
+                wanted = [number - first for number in range(first, end) if number in numbers]
+                if wanted:
+                    writer.write_table(file.read_row_group(group).take(pa.array(wanted)))
+                first = end
+    return output.getvalue()
+
+
+def _copied_avro(source: IO[bytes], numbers: Set[int]) -> bytes:
+    """Copies the bytes of the rows. The rows between them are read only to find where they end."""
+    from fastavro import block_reader, schemaless_reader
+    from fastavro.write import Writer
+
+    blocks: Any = block_reader(source)
+    metadata = {
+        name: value for name, value in blocks.metadata.items() if not name.startswith("avro.")
+    }
+    output = BytesIO()
+    writer: Any = Writer(output, blocks.writer_schema, codec="deflate", metadata=metadata)
+    number = 0
+    for block in blocks:
+        content = block.bytes_.getvalue()
+        copied = list[bytes]()
+        for _ in range(block.num_records):
+            number += 1
+            start = block.bytes_.tell()
+            schemaless_reader(block.bytes_, blocks.writer_schema, None)
+            if number in numbers:
+                copied.append(content[start : block.bytes_.tell()])
+        if copied:
+            block.bytes_ = BytesIO(b"".join(copied))
+            block.num_records = len(copied)
+            writer.write_block(block)
+    writer.flush()
+    return output.getvalue()
+
+
+_SHOWN_REASONS = 20
+_WHY = "_lakehouse_why_kept"
+_SOURCE_GONE = (
+    "their landed file is gone, was changed, or is too large to read it here. Land these rows in a "
+    "new file"
+)
+_IDS = ("source_file", "line", "digest")
+
+
+def show(session: TableSession, files: Sequence[str], *, limit: int) -> dict[str, Any]:
+    """The most frequent reasons, and up to `limit` entries, those of the newest batches first.
+
+    `files` are paths of landed files; only their entries count. If it is empty, all count.
+
+    Raises:
+        Refused: nothing was ever quarantined.
+    """
+    with translated():
+        entries = _entries(session, files)
+        reasons = (
+            entries.groupBy("reason")
+            .count()
+            .orderBy(F.desc("count"), "reason")
+            .limit(_SHOWN_REASONS)
+            .collect()
+        )
+        newest = entries.orderBy(F.desc("batch"), "source_file", "line").limit(limit)
+        time_ms = F.unix_millis("quarantined_at").alias("quarantined_ms")
+        rows = newest.select("source_file", "line", "reason", "raw", "batch", time_ms).collect()
+    return {
+        "table": session.key,
+        "reasons": [row.asDict() for row in reasons],
+        "entries": [row.asDict() for row in rows],
+    }
+
+
+def drop(
+    session: TableSession, files: Sequence[str], *, why: str, dry_run: bool
+) -> QuarantineReview:
+    """Removes entries that a person has handled. With `dry_run`, only counts them.
+
+    `files` are paths of landed files; only their entries are removed. If it is empty, all are. The
+    commit records why.
+
+    Raises:
+        Refused: `why` is empty, nothing was ever quarantined, or a batch is unfinished.
+    """
+    if not why.strip():
+        raise Refused(
+            f"quarantine {session.key}: --why is empty. Use --why to record what was done"
+        )
+    with _guard(session, dry_run):
+        ledger = _finished_ledger(session, _batches(session))
+        entries = _entries(session, files).where(f"batch <= {_newest(ledger)}")
+        total, lines = entries.selectExpr("count(*)", "count(line)").collect()[0]
+        if total and not dry_run:
+            metadata = json.dumps({"dropped": total, "why": why.strip()})
+            with session_confs(session.spark, {USER_METADATA: metadata}):
+                _delete(session, ledger, files)
+    return QuarantineReview(
+        table=session.key, dry_run=dry_run, lines=lines, files=total - lines, dropped=total
+    )
+
+
+def retry(session: TableSession, files: Sequence[str], *, dry_run: bool) -> QuarantineReview:
+    """Makes the next load read quarantined lines and files again. With `dry_run`, only counts them.
+
+    `files` are paths of landed files; only their entries are retried. If it is empty, all are.
+
+    Raises:
+        Refused: nothing was ever quarantined, a batch is unfinished, or the lines are too large
+            for one landed file.
+    """
+    with _guard(session, dry_run):
+        batches = _batches(session)
+        ledger = _finished_ledger(session, batches)
+        entries = _entries(session, files).where(f"batch <= {_newest(ledger)}")
+        chosen = _choose_lines(session, entries, ledger)
+        counts = {
+            row[0]: int(row[1])
+            for row in entries.where("line IS NULL").groupBy("source_file").count().collect()
+        }
+        retried_files, kept_files = _files_to_retry(session, counts, ledger)
+        left = Counter({**kept_files, **chosen.kept_counts})
+        line_counts = dict[str, int]()
+        if not dry_run:
+            _mark(session, chosen.lines)
+            line_counts = _land_marked(session, ledger, left)
+            if retried_files:
+                _retry_files(session, retried_files, batches, ledger)
+    return QuarantineReview(
+        table=session.key,
+        dry_run=dry_run,
+        lines=chosen.count if dry_run else sum(line_counts.values()),
+        files=sum(counts[file.name] for file in retried_files),
+        landed=tuple(line_counts),
+        left=dict(left),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ChosenLines:
+    """The entries to land again, their number, and the number of lines that stay, by reason."""
+
+    lines: "DataFrame"
+    count: int
+    kept_counts: dict[str, int]
+
+
+def _choose_lines(session: TableSession, entries: "DataFrame", ledger: Ledger) -> _ChosenLines:
+    landing = session.table.landing
+    lines = entries.where("line IS NOT NULL")
+    lines = lines.withColumn(_WHY, _why_kept(session, lines, ledger))
+    text_bytes = F.octet_length("raw") + F.coalesce(F.octet_length("undeclared"), F.lit(0))
+    kept_counts = dict[str, int]()
+    line_count = 0
+    size_bytes = 0
+    groups = lines.groupBy(_WHY).agg(F.count("*"), F.sum(text_bytes)).collect()
+    for why, count, group_bytes in sorted(groups, key=str):
+        if why is None:
+            line_count = count
+            size_bytes = group_bytes
+        else:
+            kept_counts[why] = count
+    if size_bytes > landing.max_file_bytes:
+        raise Refused(
+            f"quarantine {session.key}: the size of {count_of(line_count, 'line')} is "
+            f"{size_text(size_bytes)}, and the limit for a landed file is "
+            f"{size_text(landing.max_file_bytes)}. Use --file to retry fewer lines, or raise "
+            "Landing.max_file_bytes"
+        )
+    return _ChosenLines(
+        lines=lines.where(F.col(_WHY).isNull()), count=line_count, kept_counts=kept_counts
+    )
+
+
+def _why_kept(session: TableSession, lines: "DataFrame", ledger: Ledger) -> "Column":
+    """Why a line is kept in the quarantine; null if it can be landed again."""
+    table = session.table
+    landing = with_renamed_fields(table).landing
+    if not isinstance(table.write, Append):
+        return F.lit("the table is not written by Append. Land these lines in a new file")
+    why = F.when(F.col(RETRIED_AS).isNotNull(), F.lit(None).cast("string"))
+    why = why.when(~depends_on_declaration(F.col("reason")), F.col("reason"))
+    recorded = [row[0] for row in lines.select("fields").distinct().collect()]
+    others = [fields for fields in recorded if not are_declared(fields, landing)]
+    for fields in others:
+        reason = f"the lines were read with other fields: {fields}"
+        why = why.when(F.col("fields").eqNullSafe(F.lit(fields).cast("string")), reason)
+    if not _copies_rows(session):
+        return why
+    sources = [row[0] for row in lines.select("source_file").distinct().collect()]
+    gone = [path for path in sources if not _can_be_copied(session, path, ledger)]
+    return why.when(F.col("source_file").isin(*gone), _SOURCE_GONE) if gone else why
+
+
+def _mark(session: TableSession, lines: "DataFrame") -> None:
+    """Marks lines with the path of the file to which they are written."""
+    spark = session.spark
+    landing = session.table.landing
+    unmarked = lines.where(F.col(RETRIED_AS).isNull()).select(*_IDS).distinct().collect()
+    files: dict[str, list[tuple[str, int, str]]] = {}
+    for row in unmarked:
+        # The rows of a Parquet or Avro file stay together, because they have its schema.
+        files.setdefault(row[0] if _copies_rows(session) else "", []).append(tuple(row))
+    marks = [
+        (*each, retried_path(session.key, landing, ids)) for ids in files.values() for each in ids
+    ]
+    if not marks:
+        return
+    ddl = f"source_file STRING, line BIGINT, digest STRING, {RETRIED_AS} STRING"
+    snapshot = _facts(session).snapshot
+    if all(column.name != RETRIED_AS for column in snapshot.columns):
+        spark.sql(statements.add_text_column(snapshot.uri, RETRIED_AS))
+    with temporary_view(spark, spark.createDataFrame(marks, ddl)) as view:
+        spark.sql(statements.mark_lines(snapshot.uri, view, RETRIED_AS))
+
+
+def _land_marked(session: TableSession, ledger: Ledger, left: Counter[str]) -> dict[str, int]:
+    """Writes the files of all marked lines, and removes these lines.
+
+    Returns the number of lines in each file. Lines that cannot be copied any more are added to
+    `left`.
+    """
+    spark = session.spark
+    store = session.lake.store
+    marked = _entries(session, ()).where(F.col(RETRIED_AS).isNotNull())
+    rows = marked.select(RETRIED_AS, *_IDS, "raw", "undeclared").distinct().collect()
+    files: dict[str, list[Any]] = {}
+    for row in sorted(rows, key=lambda each: tuple(each)[:4]):
+        files.setdefault(row[0], []).append(row)
+    counts = dict[str, int]()
+    for path, lines in files.items():
+        if not _was_loaded(path, ledger) and store.stat(path) is None:
+            source = lines[0]["source_file"]
+            if _copies_rows(session) and not _can_be_copied(session, source, ledger):
+                left[_SOURCE_GONE] += len(lines)
+                continue
+            store.put_if_absent(path, _content(session, lines))
+        condition = f"{RETRIED_AS} = {statements.literal(path)}"
+        with session_confs(spark, {USER_METADATA: json.dumps({"retried": len(lines)})}):
+            spark.sql(statements.delete_rows(_facts(session).snapshot.uri, [condition]))
+        counts[path] = len(lines)
+    return counts
+
+
+def _content(session: TableSession, lines: Sequence[Any]) -> bytes:
+    """The content of a landed file with these lines, in the table's own format."""
+    landing = session.table.landing
+    if _copies_rows(session):
+        with session.lake.store.open(lines[0]["source_file"]) as source:
+            return copied_rows(source, landing.format, {line["line"] for line in lines})
+    text = retried_text([RetriedLine(line["raw"], line["undeclared"]) for line in lines], landing)
+    try:
+        return text.encode(landing.encoding)
+    except UnicodeEncodeError as error:
+        raise Refused(
+            f"quarantine {session.key}: the lines cannot be written in the declared encoding "
+            f"({error}). Use the encoding that the lines had for the retry"
+        ) from error
+
+
+def _copies_rows(session: TableSession) -> bool:
+    """Whether rows are copied from the landed file, because their text is not in its format."""
+    return session.table.landing.format in ("parquet", "avro")
+
+
+def _was_loaded(path: str, ledger: Ledger) -> bool:
+    known = ledger.seen.get(path)
+    return fingerprint(path) in ledger.forgotten or (known is not None and known.is_taken)
+
+
+def _can_be_copied(session: TableSession, path: str, ledger: Ledger) -> bool:
+    """Whether a loaded file is still in storage as it was loaded, and can be read here."""
+    known = ledger.seen.get(path)
+    stored = session.lake.store.stat(path)
+    if known is None or not known.is_taken or known.loaded is not None or stored is None:
+        return False
+    landing = session.table.landing
+    # A file on S3 is read into memory.
+    if session.lake.settings.on_s3 and stored.size_bytes > landing.max_file_bytes:
+        return False
+    return not files_that_wait([landed_file(stored, landing)], ledger, landing)
+
+
+def _files_to_retry(
+    session: TableSession, counts: Mapping[str, int], ledger: Ledger
+) -> tuple[list[StoredFile], dict[str, int]]:
+    """The files that can be read again, and the number of other files' entries, by reason.
+
+    `counts` has the number of entries for each whole file, by its path.
+    """
+    prefix = session.table.landing.prefix
+    kept_counts = Counter[str]()
+    retried_files = list[StoredFile]()
+    for path, count in counts.items():
+        known = ledger.seen.get(path)
+        file = session.lake.store.stat(path)
+        if file is None or not path.startswith(prefix):
+            kept_counts[f"the file is gone from {prefix}"] += count
+        elif known is None or known.is_taken:
+            why = "rows of the file are loaded. Land only the new rows, in a file with a new name"
+            kept_counts[why] += count
+        else:
+            retried_files.append(file)
+    return retried_files, dict(kept_counts)
+
+
+def _retry_files(
+    session: TableSession, files: Sequence[StoredFile], batches: PlannedBatches, ledger: Ledger
+) -> None:
+    """Plans a batch that only marks these files as unread, and removes their entries."""
+    prefix = session.table.landing.prefix
+    # No file has this time, so the next load considers each of these files new.
+    unread = tuple(
+        SetAside(
+            name=file.name.removeprefix(prefix),
+            size_bytes=file.size_bytes,
+            why="a person chose to read it again",
+            modified_ms=-1,
+        )
+        for file in files
+    )
+    batches.plan(Batch(number=_newest(ledger) + 1, files=(), set_aside=unread, prefix=prefix))
+    with session_confs(session.spark, {USER_METADATA: json.dumps({"retried": len(files)})}):
+        _delete(session, ledger, [file.name for file in files], "line IS NULL")
+
+
+def _delete(session: TableSession, ledger: Ledger, files: Sequence[str], *more: str) -> None:
+    """Deletes entries of the batches in the ledger, with `files` only those of these files."""
+    conditions = [f"batch <= {_newest(ledger)}", *more]
+    if files:
+        paths = ", ".join(map(statements.literal, files))
+        conditions.append(f"source_file IN ({paths})")
+    session.spark.sql(statements.delete_rows(_facts(session).snapshot.uri, conditions))
+
+
+def _entries(session: TableSession, files: Sequence[str]) -> "DataFrame":
+    """The quarantine's entries of these landed `files` (paths), or all entries without `files`."""
+    facts = _facts(session)
+    entries = table_at(session.spark, facts.snapshot)
+    if RETRIED_AS not in entries.columns:  # nothing was quarantined since the column exists
+        entries = entries.withColumn(RETRIED_AS, F.lit(None).cast("string"))
+    return entries.where(entries["source_file"].isin(*files)) if files else entries
+
+
+def _facts(session: TableSession) -> TableFacts:
+    """The facts of a table's quarantine.
+
+    Raises:
+        Refused: nothing was ever quarantined.
+    """
+    facts = session.lake.facts(quarantine_key(session.key))
+    if facts is None:
+        raise Refused(
+            f"quarantine {session.key}: nothing was ever quarantined. "
+            "Use a table that `lakehouse quarantine show` lists"
+        )
+    return facts
+
+
+@contextmanager
+def _guard(session: TableSession, dry_run: bool) -> Iterator[None]:
+    """Holds the table's lease, except for a dry run, and reads texts of any length."""
+    owner = f"quarantine command for {session.key}"
+    with translated(), session_confs(session.spark, READ_WHOLE):
+        if dry_run:
+            yield
+            return
+        with hold(session.lake, session.spark, session.key, owner=owner):
+            yield
+
+
+def _batches(session: TableSession) -> PlannedBatches:
+    return PlannedBatches(session.lake.store, session.key, prefix=session.table.landing.prefix)
+
+
+def _newest(ledger: Ledger) -> int:
+    return 0 if ledger.newest is None else ledger.newest.number
+
+
+def _finished_ledger(session: TableSession, batches: PlannedBatches) -> Ledger:
+    """The ledger of a table, which must have no unfinished batch.
+
+    Raises:
+        Refused: a batch is unfinished.
+    """
+    lake = session.lake
+    table = session.table
+    ledger = batches.ledger()
+    loaded = last_loaded(table, lake.facts(table.key), ledger)
+    unfinished = unfinished_batch(lake, table, loaded, ledger, batches)
+    if unfinished is not None:
+        raise Refused(
+            f"quarantine {table.key}: batch {unfinished.number} is unfinished and may still write "
+            f"entries. Use `lakehouse materialize {table.key}`, or wait for the running load. Then "
+            "repeat this command"
+        )
+    return ledger

@@ -1,0 +1,1 @@
+"""Small files, which this process reads and stages."""

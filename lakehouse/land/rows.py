@@ -1,0 +1,332 @@
+"""Converts a batch's staged records to rows of the table and quarantine entries, and writes both.
+
+A write may fail because of one row although every record was parsed: an expression of the
+declaration raises an error, or the row violates a constraint or an invariant of the table.
+
+1. Remove the quarantine's entries of the batch's records, and for change data the deletions that
+   the failed write remembered. The next try writes them again.
+2. Rewrite the batch's manifest: the first half of its files stays, and the others wait for later
+   batches. A file that is alone already goes to quarantine.
+3. The load repeats the batch, as after a kill.
+
+**Safety properties** (tests in `test_unwritable_rows.py`)
+- A file is set aside only if its rows alone could not be written, for an error about values.
+- Nothing changes if the table has the batch.
+- If a run dies between any two steps, the next run repeats the batch, or the smaller one.
+
+Modules for change data are imported where they are used, because most loads have no change data.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from lakehouse.base.errors import Broken
+from lakehouse.base.text import count_of
+from lakehouse.cdc.deleted_keys import forget_batch
+from lakehouse.declare.write_modes import Overwrite
+from lakehouse.delta.log import TableFacts
+from lakehouse.lake.lake import TableSession
+from lakehouse.land.ledger import PlannedBatches
+from lakehouse.land.loaded_batches import WrittenBatch, check_loaded, last_in_log
+from lakehouse.land.parse_lines import (
+    count_lines,
+    failing_at_bad_records,
+    no_lines,
+    parse_records,
+    staged_lines,
+    table_rows,
+)
+from lakehouse.land.plan.batches import Batch, files_of_spark, ingest_app_id, set_aside
+from lakehouse.land.plan.undeclared import RESCUED, AddedColumn
+from lakehouse.land.quarantine.entries import quarantine, quarantine_has_files, take_out_lines
+from lakehouse.land.undeclared_columns import without_rescued
+from lakehouse.land.work_size import confs_to_load
+from lakehouse.spark.delta_writes import Transaction
+from lakehouse.spark.errors import causes_of
+from lakehouse.spark.frames import with_members_of
+from lakehouse.spark.temporary_confs import session_confs
+from lakehouse.write import commit_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakehouse.cdc.read import ChangeCounts
+
+# The first characters of SQL states of errors about values: data exceptions, violated constraints,
+# failed functions (also in Python), `raise_error`, and text that is too long. Source: Spark 4.2.0,
+# error-conditions.json and error-classes.json; Delta Lake 4.4.0, delta-error-classes.json
+_STATES_OF_VALUES = ("22", "23", "38", "39", "P0", "54006")
+_STATE = re.compile(r"SQLSTATE: (\w{5})")
+# The error if a partition value is too long for the name of a folder on disk.
+# Source: Hadoop 3.5, RawLocalFileSystem.create
+_NO_FOLDER = re.compile(r"Mkdirs failed to create \S+")
+# The conditions of errors that only wrap their cause.
+_WRAPPERS = ("", "TASK_WRITE_FAILED")
+_SHOWN_CHARACTERS = 300
+
+
+def make_smaller(
+    session: TableSession, batches: PlannedBatches, batch: Batch, error: Exception
+) -> Batch:
+    """Rewrites the manifest of a batch whose write failed with `error`; returns the new batch.
+
+    Raises:
+        Exception: `error` itself, if it is not about values, or if the table has the batch.
+        Broken: the batch is not the newest.
+    """
+    lake = session.lake
+    table = session.table
+    problem = row_problem(error)
+    if problem is None or last_in_log(table.key, lake.facts(table.key)) >= batch.number:
+        raise error
+    smaller = _first_half(batch)
+    if not smaller.files:
+        is_overwrite = isinstance(table.write, Overwrite)
+        smaller = _without_file(batch, problem, is_overwrite=is_overwrite)
+    take_out_lines(session, batch)
+    forget_batch(lake.store, table.key, batch.number)
+    try:
+        batches.replace(smaller)
+    except Broken as refusal:
+        raise Broken(f"{refusal}. The problem is: {problem}") from error
+    return smaller
+
+
+def row_problem(error: BaseException) -> str | None:
+    """The problem with a row's values; `None` if the write failed for another reason."""
+    from pyspark.errors import PySparkException
+
+    if not isinstance(error, PySparkException):
+        return None
+    # The first attribute exists over Connect, the second with a driver in this process.
+    trace = f"{getattr(error, '_stacktrace', '')}{getattr(error, '_stackTrace', '')}"
+    no_folder = _NO_FOLDER.search(f"{error}{trace}")
+    if no_folder is not None:
+        finding = "a partition's folder cannot be created, perhaps because its value is too long"
+        return f"{finding}: {no_folder[0]}"[:_SHOWN_CHARACTERS]
+    states = {error.getSqlState() or "", *_STATE.findall(f"{error}{trace}")}
+    if not any(state.startswith(_STATES_OF_VALUES) for state in states):
+        return None
+    messages = [cause.message for cause in causes_of(error) if cause.condition not in _WRAPPERS]
+    # The last message is that of the innermost cause.
+    message = (messages or [str(error)])[-1].partition("\n\nJVM stacktrace:")[0]
+    if "Traceback (most recent call last)" in message:
+        # The last line of a Python traceback names the error.
+        lines = message.splitlines()
+        message = [line for line in lines if line.strip() and "SQLSTATE" not in line][-1]
+    return " ".join(_STATE.sub("", message).split())[:_SHOWN_CHARACTERS]
+
+
+def _first_half(batch: Batch) -> Batch:
+    """The batch with the first half of its files, which are staged again; no file of one."""
+    half = batch.files[: len(batch.files) // 2]
+    return replace(batch, files=half, part_count=None, record_count=None, shape="")
+
+
+def _without_file(batch: Batch, problem: str, *, is_overwrite: bool) -> Batch:
+    """The batch without its only file, which goes to quarantine.
+
+    An `Overwrite` omits the older files that the file superseded. So the next batch chooses again.
+    """
+    why = f"its rows cannot be written: {problem}"
+    kept = batch.quarantined if is_overwrite else batch.set_aside
+    return replace(
+        batch,
+        files=(),
+        set_aside=(*kept, *(set_aside(file, why, is_quarantined=True) for file in batch.files)),
+        columns=(),
+        part_count=0,
+        record_count=0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedBatch:
+    """The parsed records of a batch.
+
+    `frame` is `None` for a batch without staged records. `added` are the columns for undeclared
+    fields. `changes` has the counts of change data. With `is_uncounted`, all records count as good,
+    and a write of the frame fails if one is bad.
+    """
+
+    frame: "DataFrame | None"
+    added: Sequence[AddedColumn] = ()
+    row_count: int = 0
+    bad_count: int = 0
+    rescued_count: int = 0
+    changes: "ChangeCounts | None" = None
+    is_uncounted: bool = False
+
+
+def uncounted_batch(
+    session: TableSession, batch: Batch, added: Sequence[AddedColumn], facts: TableFacts | None
+) -> ParsedBatch | None:
+    """The records of a batch, read only once, by the write; `None` if they must be counted first.
+
+    Spark must read all files itself, and no row may have a value in the column `RESCUED`.
+
+    Raises:
+        Refused: as in `parse_batch`.
+    """
+    table = session.table
+    is_plain = table.landing.changes is None and not isinstance(table.write, Overwrite)
+    is_rescued = any(column.name == RESCUED for column in added)
+    if batch.part_count or not files_of_spark(batch) or not is_plain or is_rescued:
+        return None
+    assert batch.record_count is not None
+    snapshot = None if facts is None else facts.snapshot
+    frame = without_rescued(
+        failing_at_bad_records(_parsed(session, batch, added)), added, 0, snapshot
+    )
+    commit_rows.check_columns(_table_rows(session, frame), table, snapshot)
+    return ParsedBatch(frame=frame, added=added, row_count=batch.record_count, is_uncounted=True)
+
+
+def parse_batch(
+    session: TableSession, batch: Batch, added: Sequence[AddedColumn], facts: TableFacts | None
+) -> ParsedBatch:
+    """Parses the staged records of a batch, and checks their count and columns.
+
+    Raises:
+        Broken: the count differs from the number of staged records.
+        Refused: the existing table (`facts`) needs a change of columns that a write must not make.
+    """
+    assert batch.part_count is not None and batch.record_count is not None
+    if not batch.part_count and not files_of_spark(batch):
+        return ParsedBatch(frame=None)
+    table = session.table
+    snapshot = None if facts is None else facts.snapshot
+    changes = None
+    frame = _parsed(session, batch, added)
+    with session_confs(session.spark, confs_to_load(table, batch, facts)):
+        if table.landing.changes is None:
+            row_count, bad_count, rescued_count = count_lines(frame)
+        else:
+            from lakehouse.cdc.change_batch import ChangeBatch
+            from lakehouse.cdc.columns import KEPT
+            from lakehouse.cdc.fill_unsent_values import checked_changes
+
+            if table.renamed:
+                # `checked_changes` reads the table by the new names of its keys, so a rename that
+                # is not yet applied is refused here.
+                declared = _table_rows(session, frame).drop(RESCUED, KEPT)
+                commit_rows.check_columns(declared, table, snapshot)
+            load = ChangeBatch(session=session, batch=batch, facts=facts)
+            frame, changes = checked_changes(load, frame)
+            row_count = changes.rows
+            bad_count = changes.bad
+            rescued_count = changes.rescued
+    if row_count + bad_count != batch.record_count:
+        raise Broken(
+            f"load of {table.key}: batch {batch.number} has "
+            f"{count_of(batch.record_count, 'record')}, but Spark read "
+            f"{count_of(row_count, 'row')} and {count_of(bad_count, 'bad record')}. Nothing was "
+            f"written. Look at _lakehouse/staged/{table.key}"
+        )
+    frame = without_rescued(frame, added, rescued_count, snapshot)
+    commit_rows.check_columns(_table_rows(session, frame), table, snapshot)
+    return ParsedBatch(
+        frame=frame,
+        added=added,
+        row_count=row_count,
+        bad_count=bad_count,
+        rescued_count=rescued_count,
+        changes=changes,
+    )
+
+
+def no_rows(session: TableSession, added: Sequence[AddedColumn], facts: TableFacts) -> "DataFrame":
+    """A frame without rows, with the columns that the next batch of the table will have."""
+    lines = no_lines(session.spark)
+    frame = without_rescued(_parsed_lines(session, lines, added), added, 0, facts.snapshot)
+    return _table_rows(session, frame)
+
+
+def write_batch(
+    session: TableSession, batch: Batch, parsed: ParsedBatch, facts: TableFacts | None
+) -> TableFacts | None:
+    """Writes a batch, first to the quarantine, then to the table.
+
+    Returns the table's new facts, or the given `facts` if the batch has no files for the table.
+    """
+    lake = session.lake
+    spark = session.spark
+    table = session.table
+    quarantine(session, batch, parsed.frame if parsed.bad_count else None)
+    if not batch.files:
+        if batch.quarantined and not quarantine_has_files(lake, table.key, batch):
+            raise Broken(
+                f"load of {table.key}: all files of batch {batch.number} were refused, but the "
+                f"quarantine has no entries for them. Look at quarantine/{table.key}/_delta_log"
+            )
+        return facts
+    assert parsed.frame is not None
+    rows = _table_rows(session, parsed.frame)
+    facts = commit_rows.follow_declaration(lake, spark, table, rows, facts)
+    frame = parsed.frame
+    if facts is not None and not isinstance(table.write, Overwrite):
+        # Members that are no longer declared are null.
+        types = {column.name: column.type for column in facts.snapshot.columns}
+        frame = with_members_of(frame, types)
+        rows = _table_rows(session, frame)
+    if parsed.changes is not None:
+        from lakehouse.cdc.change_batch import ChangeBatch
+        from lakehouse.cdc.run import apply_changes
+
+        load = ChangeBatch(session=session, batch=batch, facts=facts)
+        apply_changes(load, frame, parsed.changes)
+    else:
+        # Spark reads large files in splits, and each split is written as it is read.
+        if not files_of_spark(batch) or commit_rows.partition_columns(table):
+            landed_bytes = sum(file.size_bytes for file in batch.files)
+            rows = commit_rows.arranged(rows, table, landed_bytes, parsed.row_count, facts)
+        transaction = Transaction(app_id=ingest_app_id(table.key), version=batch.number)
+        commit_rows.write_rows(lake, table, rows, transaction, facts=facts)
+    after = lake.facts(table.key)
+    written = WrittenBatch(
+        table_key=table.key,
+        number=batch.number,
+        row_count=None if parsed.changes else parsed.row_count,
+    )
+    check_loaded(lake, written, before=facts, after=after)
+    if files_of_spark(batch):
+        from lakehouse.land.spark.files import check_frozen
+
+        check_frozen(session, batch)
+    return after
+
+
+def _parsed(session: TableSession, batch: Batch, added: Sequence[AddedColumn]) -> "DataFrame":
+    frames = list["DataFrame"]()
+    if batch.part_count:
+        frames.append(staged_lines(session.lake, session.spark, session.key, batch))
+    if files_of_spark(batch):
+        # Imported here, because most batches have only small files.
+        from lakehouse.land.spark.files import spark_lines
+
+        frames += spark_lines(session, batch)
+    parsed = [_parsed_lines(session, lines, added) for lines in frames]
+    return reduce(lambda union, more: union.unionByName(more), parsed)
+
+
+def _parsed_lines(
+    session: TableSession, lines: "DataFrame", added: Sequence[AddedColumn]
+) -> "DataFrame":
+    table = session.table
+    if table.landing.changes is None:
+        return parse_records(table.landing, lines, added, commit_rows.partition_columns(table))
+    from lakehouse.cdc.read import read_changes
+
+    return read_changes(table, lines, added)
+
+
+def _table_rows(session: TableSession, frame: "DataFrame") -> "DataFrame":
+    """The rows of parsed records, with the columns of the table."""
+    if session.table.landing.changes is None:
+        return table_rows(frame)
+    from lakehouse.cdc.run import changed_rows
+
+    return changed_rows(frame, session.table)

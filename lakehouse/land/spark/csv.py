@@ -1,0 +1,141 @@
+"""Judges lines of large CSV files in Spark, and casts the texts of their fields."""
+
+from typing import TYPE_CHECKING
+
+from lakehouse.declare.landing import Csv, Landing
+from lakehouse.delta.column_names import field_names
+from lakehouse.land.parse_lines import (
+    CORRUPT,
+    FIELD_COUNT,
+    PARSED,
+    RAW,
+    JudgedLines,
+    cast_text,
+    castable_text,
+    csv_texts,
+    csv_types,
+    is_unfit,
+)
+from lakehouse.land.plan.csv_records import CsvFields, csv_fields, line_pattern, records_with_header
+from lakehouse.land.plan.records import UNFIT, Unreadable
+from lakehouse.land.undeclared_columns import UNDECLARED
+from lakehouse.spark import functions as F  # noqa: N812
+from lakehouse.spark.frames import evaluated_once, struct_once
+from lakehouse.spark.statements import quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_TEXTS = "_lakehouse_texts"
+_CASTABLE = "_lakehouse_castable"
+
+
+def is_whole_record(csv: Csv) -> "Column":
+    """Whether a line is a whole record: no quoted field goes on in the next line."""
+    has_quote = F.contains("value", F.lit(csv.quote))
+    return ~has_quote | F.rlike("value", F.lit(line_pattern(csv)))
+
+
+def fields_of_start(text: bytes, landing: Landing, *, has_mark: bool) -> CsvFields | None:
+    """The fields of a file that begins with `text`; `None` if Spark cannot read the file.
+
+    `has_mark`: a byte order mark stands before the text.
+
+    Raises:
+        Unreadable: the header is not accepted.
+    """
+    try:
+        first = next(records_with_header(iter([text]), landing), None)
+    except Unreadable:
+        return None  # the record does not end in these bytes
+    if first is None or first.line != 1 or b"\n" in first.content or b"\r" in first.content:
+        return None
+    fields = csv_fields(first, landing)
+    is_clear = len({name.lower() for name in fields.names}) == len(fields.names)
+    return fields if is_clear and (fields.has_header or not has_mark) else None
+
+
+def judged_lines(lines: "DataFrame", fields: CsvFields, landing: Landing) -> JudgedLines:
+    """Casts the fields of each line (`value`), and finds its problems."""
+    # The corrupt record is the last field.
+    texts = csv_texts(F.col("value"), landing, [*fields.names], CORRUPT)
+    lines = lines.withColumn(_TEXTS, evaluated_once(texts))
+    lines, unfit = _with_values(lines, fields, landing)
+    is_corrupt = F.col(_TEXTS).isNull() | _text(CORRUPT).isNotNull()
+    problems = [(is_corrupt, _why_corrupt(fields, landing))]
+    problems += [(is_unfit_value, F.lit(UNFIT)) for is_unfit_value in unfit]
+    raw = _raw(fields, landing, is_corrupt).alias(RAW)
+    columns = [F.col(PARSED), raw, *_undeclared(fields, landing)]
+    return JudgedLines(lines, problems, columns)
+
+
+def _with_values(
+    landed: "DataFrame", fields: CsvFields, landing: Landing
+) -> "tuple[DataFrame, list[Column]]":
+    """Adds the values of the declared fields as `PARSED`; returns also whether each is unfit.
+
+    Each step is evaluated once, because the next one refers to it several times.
+    """
+    declared = csv_types(landed, landing)
+    given = [field for field in declared if field.name in fields.names]
+    castable = [castable_text(_text(each.name), each, landing).alias(each.name) for each in given]
+    landed = landed.withColumn(_CASTABLE, struct_once(castable))
+    values = list["Column"]()
+    unfit = list["Column"]()
+    for field in declared:
+        value = F.lit(None).cast(field.dataType.simpleString())
+        if field in given:
+            text = F.col(f"{_CASTABLE}.{quote(field.name)}")
+            value = cast_text(text, field)
+            parsed_value = F.col(f"{PARSED}.{quote(field.name)}")
+            unfit.append(is_unfit(text, parsed_value, field))
+        values.append(value.alias(field.name, metadata=field.metadata or None))
+    return landed.withColumn(PARSED, struct_once(values)), unfit
+
+
+def _undeclared(fields: CsvFields, landing: Landing) -> "list[Column]":
+    """The column of undeclared fields, if there are any."""
+    texts = [
+        F.nullif(_text(name), F.lit(landing.null_value or "")).alias(name)
+        for name in fields.names
+        if name not in field_names(landing.schema)
+    ]
+    others = F.nullif(F.to_json(F.struct(*texts)), F.lit("{}"))
+    return [others.alias(UNDECLARED)] if texts else []
+
+
+def _text(name: str) -> "Column":
+    return F.col(f"{_TEXTS}.{quote(name)}")
+
+
+def _why_corrupt(fields: CsvFields, landing: Landing) -> "Column":
+    """The reason for a line with more or fewer fields than its file."""
+    if not fields.has_header or fields.names == field_names(landing.schema):
+        return F.lit(f"{FIELD_COUNT}{len(fields.names)} declared")
+    mark = landing.csv.quote
+    outside_quotes = F.regexp_replace("value", F.lit(f"{mark}[^{mark}]*{mark}"), F.lit(""))
+    separators = F.regexp_count(outside_quotes, F.lit(f"[{landing.csv.delimiter}]"))
+    count = separators + F.lit(1)
+    number = F.when(count == 1, F.lit("1 field")).otherwise(F.concat(count, F.lit(" fields")))
+    header = f", but the header of its file has {len(fields.names)}"
+    return F.concat(F.lit("it has "), number, F.lit(header))
+
+
+def _raw(fields: CsvFields, landing: Landing, is_corrupt: "Column") -> "Column":
+    """The line, reduced to the declared fields in their order."""
+    line = F.make_valid_utf8("value")
+    declared = field_names(landing.schema)
+    if fields.names == declared:
+        return line
+    options = {
+        "sep": landing.csv.delimiter,
+        "quote": landing.csv.quote,
+        "escape": landing.csv.quote,
+        "nullValue": "",
+        "emptyValue": landing.csv.quote * 2,
+        "ignoreLeadingWhiteSpace": "false",
+        "ignoreTrailingWhiteSpace": "false",
+    }
+    null = F.lit(None).cast("string")
+    kept = [(_text(each) if each in fields.names else null).alias(each) for each in declared]
+    return F.when(is_corrupt, line).otherwise(F.to_csv(F.struct(*kept), options))

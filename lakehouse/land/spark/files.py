@@ -1,0 +1,193 @@
+"""Large landed files that Spark reads itself, in place of this process."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import ModuleType
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from lakehouse.base.clock import now_ms
+from lakehouse.base.errors import Broken, Refused
+from lakehouse.declare.landing import Landing
+from lakehouse.lake.lake import Lake, TableSession
+from lakehouse.land.parse_lines import ORIGIN
+from lakehouse.land.plan.batches import Batch, KnownFiles, LandedFile, files_of_spark
+from lakehouse.land.plan.choose_files import may_be_by_spark
+from lakehouse.land.plan.judge_read_file import FileRead, read_by_this_process
+from lakehouse.land.plan.undeclared import MOST_COLUMNS, RESCUED, AddedColumn, NewColumns
+from lakehouse.land.spark import json as spark_json
+from lakehouse.land.spark import parquet as spark_parquet
+from lakehouse.land.spark import text as spark_text
+from lakehouse.spark.errors import causes_of, innermost_cause
+from lakehouse.spark.frames import literal_path
+from lakehouse.spark.temporary_confs import session_confs
+from lakehouse.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# With more undeclared fields in a batch, all of them are rescued: their names are data.
+_MOST_FIELDS = 5 * MOST_COLUMNS
+# Source: Spark 4.2.0, error-conditions.json, FAILED_READ_FILE
+_FAILED = re.compile(r"\[FAILED_READ_FILE\.(?!FILE_NOT_EXIST)\w+\][^\n]*? file (\S+)\.(?:\s|$)")
+
+
+def reads_of_spark(
+    session: TableSession, batch: Batch, known: KnownFiles | None
+) -> dict[str, FileRead | None]:
+    """The files that Spark reads itself, and files that are too large for anything else.
+
+    A file that is gone is `None`. Without `known`, the batch is an earlier one.
+    """
+    if known is None:
+        return _each(
+            session, batch, files_of_spark(batch), _module(session.table.landing).planned_read
+        )
+    landing = session.table.landing
+
+    def read_by_spark(store: Store, path: str, file: LandedFile) -> FileRead | None:
+        if _is_refused_by_hadoop(f"{session.lake.settings.spark_root}/{path}"):
+            return read_by_this_process(file, landing, "Hadoop cannot read a name with a colon")
+        return _module(landing).read_by_spark(store, path, file, landing)
+
+    candidates = [file for file in batch.files if may_be_by_spark(file, landing)]
+    reads = _each(session, batch, candidates, read_by_spark)
+    found = {name: read for name, read in reads.items() if read is not None}
+    gone = dict.fromkeys(reads.keys() - found.keys())
+    judged = dict[str, FileRead | None]()
+    for name, read in _counted(session, batch, found).items():
+        loaded = known.loaded.get(name)
+        if loaded is None:
+            judged[name] = read
+        # The digest of a file that this process has loaded is that of its whole content.
+        elif loaded.digest == read.digest or read.size_bytes > landing.max_file_bytes:
+            judged[name] = replace(read, record_count=0, by_spark=False)
+    return {**gone, **judged}
+
+
+def _is_refused_by_hadoop(path: str) -> bool:
+    """Whether Hadoop refuses a colon in the path: on disk, or if Spark takes it for a pattern."""
+    name = path.partition("://")[2] or path
+    return ":" in name and (path.startswith("/") or literal_path(path) != path)
+
+
+def _each(
+    session: TableSession,
+    batch: Batch,
+    files: Sequence[LandedFile],
+    read: Callable[..., FileRead | None],
+) -> dict[str, FileRead | None]:
+    """Reads each file; `None` if it is gone. Leaves out the files that this process has to read."""
+    reads = dict[str, FileRead | None]()
+    for file in files:
+        try:
+            found = read(session.lake.store, f"{batch.prefix}{file.name}", file)
+        except FileNotFoundError:
+            reads[file.name] = None
+        except Refused:  # archived, perhaps; the other way of reading finds out
+            continue
+        else:
+            if found is not None:
+                reads[file.name] = found
+    return reads
+
+
+def planned_read(store: Store, path: str, file: LandedFile, landing: Landing) -> FileRead:
+    """A file of a planned batch that Spark read. A change shows in the digest of the result."""
+    return _module(landing).planned_read(store, path, file)
+
+
+def spark_lines(session: TableSession, batch: Batch) -> "list[DataFrame]":
+    """Frames like `parse_lines.staged_lines` of the files that Spark reads, already parsed.
+
+    Raises:
+        Broken: a file is gone, or is not the file of the batch any more.
+    """
+    if session.table.landing.format == "parquet":
+        return spark_parquet.parquet_lines(session, batch)
+    return spark_text.text_lines(session, batch)
+
+
+def with_new_columns(
+    session: TableSession,
+    batch: Batch,
+    known: Sequence[AddedColumn],
+    table_types: Mapping[str, str],
+) -> Batch:
+    """The batch with columns for undeclared fields of the JSON files that Spark reads.
+
+    `known` are the columns that earlier batches added; `table_types` as in `KnownFiles`.
+    """
+    landing = session.table.landing
+    if landing.format != "json" or landing.new_columns == "refuse" or not files_of_spark(batch):
+        return batch
+    columns = NewColumns(landing=landing, known=(*known, *batch.columns), table_types=table_types)
+    with session_confs(session.spark, spark_text.text_confs(landing)):
+        for lines in spark_lines(session, batch):
+            found = spark_json.kinds_of_others(lines, ORIGIN[0], _MOST_FIELDS)
+            are_rescued = landing.new_columns == "rescue" or len(found) == _MOST_FIELDS
+            for name, kind, file in found:
+                columns.see_types({RESCUED: "STRING"} if are_rescued else {name: kind}, file)
+    return replace(batch, columns=(*batch.columns, *columns.columns(now_ms())))
+
+
+def check_frozen(session: TableSession, batch: Batch) -> None:
+    """Raises `Broken` if a file that Spark has just loaded is not that of the batch any more."""
+    for file in files_of_spark(batch):
+        path = f"{batch.prefix}{file.name}"
+        try:
+            now = planned_read(session.lake.store, path, file, session.table.landing)
+        except FileNotFoundError:
+            continue  # deleted after it was read: a read of a missing file fails
+        if now.digest != file.digest:
+            raise Broken(
+                f"load of {session.key}: batch {batch.number} is in the table, but its file "
+                f"{file.name!r} was replaced while Spark read it, so its rows may be of both "
+                f"contents. Compare them with the file. If they differ, RESTORE the version "
+                f"before the batch, use `lakehouse landing {session.key} --arrived "
+                f"{batch.number - 1}`, and load again"
+            )
+
+
+def without_damaged(
+    lake: Lake, batch: Batch, landing: Landing, error: Exception
+) -> tuple[Batch, str, FileRead]:
+    """The batch without the file that Spark could not read, and this file's name and problem.
+
+    Raises:
+        Exception: `error` itself, if it is another error.
+    """
+    path = unquote(match[1]) if (match := _FAILED.search(str(error))) else ""
+    root = f"{lake.settings.spark_root}/{batch.prefix}"
+    damaged = [file for file in files_of_spark(batch) if path.endswith(f"{root}{file.name}")]
+    if not damaged:
+        raise error
+    (file,) = damaged
+    cause = innermost_cause(causes_of(error))
+    why = f"Spark cannot read it to its end ({cause.line}). Land an undamaged copy"
+    read = planned_read(lake.store, f"{batch.prefix}{file.name}", file, landing)
+    smaller = replace(
+        batch,
+        files=tuple(each for each in batch.files if each != file),
+        record_count=(batch.record_count or 0) - read.record_count,
+    )
+    return smaller, file.name, replace(read, record_count=0, by_spark=False, problem=why)
+
+
+def _counted(
+    session: TableSession, batch: Batch, looked_at: dict[str, FileRead]
+) -> dict[str, FileRead]:
+    """The files that Spark will read, with the numbers of their records."""
+    if session.table.landing.format == "parquet":
+        return looked_at
+    files = [file for file in batch.files if file.name in looked_at]
+    readable = [file for file in files if looked_at[file.name].problem is None]
+    if not readable:
+        return looked_at
+    reads = {**looked_at, **spark_text.counted(session, batch.prefix, readable, looked_at)}
+    return {name: read for name, read in reads.items() if read is not None}
+
+
+def _module(landing: Landing) -> ModuleType:
+    return spark_parquet if landing.format == "parquet" else spark_text

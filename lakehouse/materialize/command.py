@@ -1,0 +1,253 @@
+"""`lakehouse materialize` writes tables in order; `lakehouse tables` lists them."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lakehouse.base.errors import Refused, Transient
+from lakehouse.cli.context import (
+    LakeContext,
+    complete_table,
+    error_cell,
+    nearest,
+    open_declared,
+    print_errors,
+)
+from lakehouse.cli.output import (
+    bytes_text,
+    count_text,
+    json_option,
+    print_grid,
+    show,
+    time_text,
+    write_json,
+)
+from lakehouse.cli.spark_server import driver_for_command
+from lakehouse.declare.adopted import Adopted
+from lakehouse.declare.adopted_file import adopted_table
+from lakehouse.declare.table import Table, undeclared_sentence
+from lakehouse.declare.write_modes import Append, History, Merge, Overwrite, WriteMode
+from lakehouse.delta.snapshot import Snapshot
+from lakehouse.lake.find_tables import undeclared_tables
+from lakehouse.lake.read_each_table import Found, for_each_table
+from lakehouse.land.ledger import PlannedBatches
+from lakehouse.land.plan.outcome import describe_set_aside
+
+if TYPE_CHECKING:
+    from lakehouse.cli.dagster_runs import AssetRun
+
+_FIGURES = ("rows_written", "rows_quarantined", "files_read", "files_set_aside", "seconds")
+
+
+@click.command(
+    "materialize",
+    epilog="Examples: lakehouse materialize; lakehouse materialize bronze/weather silver/flights",
+)
+@click.argument("selections", metavar="[SELECTION]...", nargs=-1, shell_complete=complete_table)
+@json_option
+def materialize_command(selections: tuple[str, ...], as_json: bool) -> int:
+    """Write tables and run their checks, inputs first, through Dagster.
+
+    Each SELECTION is a table (silver/flights) or a layer (bronze). By default, all tables except
+    adopted tables are written. All landed files are loaded. A table without new input is not
+    changed.
+    """
+    from lakehouse.cli.dagster_runs import open_recorder
+
+    context = open_declared()
+    with open_recorder(context.lake.settings) as recorder:
+        tables = _select(selections, context)
+        with driver_for_command(context.lake.settings):
+            results = recorder.materialize([table.asset_key for table in tables])
+            runs = {table.key: run for table, run in zip(tables, results, strict=True)}
+    documents = [_document(table, runs, context) for table in tables]
+    if as_json:
+        write_json(documents)
+    else:
+        _print(documents)
+    return print_errors(
+        [Found(table=table, value=runs[table.key], error=runs[table.key].error) for table in tables]
+    )
+
+
+def _select(selections: Sequence[str], context: LakeContext) -> list[Table]:
+    """The tables to write, each once, inputs first. By default, all except adopted tables.
+
+    Raises:
+        Refused: a selection is an adopted table, or neither a table nor a layer.
+    """
+    declared = context.tables.values()
+    written_here = [table for table in declared if not isinstance(table.write, Adopted)]
+    for selection in selections:
+        named = context.tables.get(selection)
+        if named and isinstance(named.write, Adopted):
+            raise Refused(
+                f"materialize {selection}: other programs write this adopted table. Use lakehouse "
+                f"compact {selection} or lakehouse vacuum {selection}"
+            )
+        if not any(selection in (table.key, table.layer) for table in written_here):
+            near = nearest(selection, context.tables)
+            raise Refused(f"materialize {selection!r}: neither a table nor a layer; {near}")
+    return [
+        table
+        for table in written_here
+        if not selections or table.key in selections or table.layer in selections
+    ]
+
+
+def _document(table: Table, runs: Mapping[str, "AssetRun"], context: LakeContext) -> dict[str, Any]:
+    run = runs[table.key]
+    if run.error:
+        sentence = str(run.error)
+    elif run.state == "done":
+        sentence = str(run.metadata["lakehouse/outcome"])
+    else:
+        sentence = _why_skipped(table, runs, context)
+    return run_document(table.key, run, sentence=sentence)
+
+
+def run_document(key: str, run: "AssetRun", *, sentence: str) -> dict[str, Any]:
+    """The JSON document of one table."""
+    return {
+        "table": key,
+        "state": run.state,
+        "version": run.metadata.get("lakehouse/version"),
+        **{name: run.metadata.get(f"lakehouse/{name}", 0) for name in _FIGURES},
+        "sentence": sentence,
+        "error": type(run.error).__name__ if run.error else None,
+        "run_id": run.run_id,
+    }
+
+
+def _why_skipped(table: Table, runs: Mapping[str, "AssetRun"], context: LakeContext) -> str:
+    """Why the run recorded nothing for a table, although the table did not fail.
+
+    A derived table is skipped if an input in the same run failed or was skipped. If an input
+    outside the run does not exist, the derived table is not skipped: its own step fails.
+    """
+    if table.source is not None:
+        batches = PlannedBatches(context.lake.store, table.key, prefix=table.source.prefix)
+        set_aside = describe_set_aside(batches.ledger(), table.source)
+        nothing_landed = "no file to load has landed"
+        return f"{nothing_landed}; {set_aside}" if set_aside else nothing_landed
+    for source in table.inputs:
+        if source.key in runs and runs[source.key].state != "done":
+            return f"not run: its input {source.key} failed or does not exist yet"
+    return f"run {runs[table.key].run_id} recorded nothing. Look at it on Dagster's page"
+
+
+def _print(documents: Sequence[Mapping[str, Any]]) -> None:
+    heads = ("table", "", "rows written", "files read", "version", "seconds", "what happened")
+    print_grid(heads, [_row(document) for document in documents], numbers=heads[2:6])
+
+
+def _row(document: Mapping[str, Any]) -> tuple[str, ...]:
+    version = "-" if document["version"] is None else str(document["version"])
+    counts = (count_text(document["rows_written"]), count_text(document["files_read"]))
+    sentence = error_cell(document["error"]) if document["error"] else document["sentence"]
+    return (
+        document["table"],
+        document["state"],
+        *counts,
+        version,
+        f"{document['seconds']:.1f}",
+        sentence,
+    )
+
+
+@click.command("tables", epilog="Example: lakehouse tables")
+@json_option
+def tables_command(as_json: bool) -> int:
+    """List the declared tables, where their rows come from, and the state of each.
+
+    Undeclared tables in the lake's layers (bronze/, silver/, gold/) come last.
+    """
+    context = open_declared()
+
+    def read(table: Table) -> Snapshot | None:
+        facts = context.lake.facts(table.key)
+        return None if facts is None else facts.snapshot
+
+    declared = for_each_table(context.choose(()), read)
+    undeclared = _find_undeclared(context, declared)
+    readings = [*declared, *for_each_table(undeclared, read)]
+    if as_json:
+        write_json([_table_document(each, context) for each in readings])
+    else:
+        heads = ("table", "from", "write", "version", "files", "bytes", "rows", "last commit")
+        print_grid(heads, [_table_row(each, context) for each in readings], numbers=heads[3:7])
+        if undeclared:
+            show(undeclared_sentence([table.key for table in undeclared]), style="yellow")
+    return print_errors(readings)
+
+
+def _find_undeclared(
+    context: LakeContext, readings: Sequence[Found[Snapshot]]
+) -> tuple[Table, ...]:
+    """The undeclared tables in the lake, each as if it were adopted.
+
+    The result is empty if a reading failed with `Transient`, because storage may not answer.
+    """
+    if any(isinstance(each.error, Transient) for each in readings):
+        return ()
+    root = context.lake.settings.root
+    keys = undeclared_tables(context.lake, context.tables.values())
+    return tuple(adopted_table(key, f"{root}/{key}") for key in keys)
+
+
+def _table_document(reading: Found[Snapshot], context: LakeContext) -> dict[str, Any]:
+    table = reading.table
+    is_declared = table.key in context.tables
+    snapshot = reading.value
+    return {
+        "table": table.key,
+        "declared": is_declared,
+        "description": table.description if is_declared else undeclared_sentence([table.key]),
+        "landing": table.source.prefix if table.source else None,
+        "inputs": [each.key for each in table.inputs],
+        "write": type(table.write).__name__.lower() if is_declared else None,
+        "partition_by": list(table.write.partition_by) if isinstance(table.write, Append) else [],
+        "merge_keys": list(table.write.keys) if isinstance(table.write, Merge | History) else [],
+        "file_count": snapshot.file_count if snapshot else 0,
+        "size_bytes": snapshot.size_bytes if snapshot else 0,
+        "version": snapshot.version if snapshot else None,
+        "row_count": snapshot.row_count if snapshot else None,
+        "committed_ms": snapshot.committed_ms if snapshot else None,
+    }
+
+
+def _table_row(reading: Found[Snapshot], context: LakeContext) -> tuple[str, ...]:
+    table = reading.table
+    snapshot = reading.value
+    source = table.source.prefix if table.source else ", ".join(each.key for each in table.inputs)
+    write = _write_text(table.write) if table.key in context.tables else "not declared"
+    if snapshot is None:
+        state = type(reading.error).__name__ if reading.error else "not written yet"
+        return (table.key, source, write, "-", "-", "-", "-", state)
+    return (
+        table.key,
+        source,
+        write,
+        str(snapshot.version),
+        count_text(snapshot.file_count),
+        bytes_text(snapshot.size_bytes),
+        count_text(snapshot.row_count),
+        time_text(snapshot.committed_ms),
+    )
+
+
+def _write_text(write: WriteMode) -> str:
+    match write:
+        case Append(partition_by=()):
+            return "append"
+        case Append(partition_by=columns):
+            return f"append by {', '.join(columns)}"
+        case Merge(keys=keys):
+            return f"merge on {', '.join(keys)}"
+        case History(keys=keys):
+            return f"history of {', '.join(keys)}"
+        case Overwrite():
+            return "overwrite"
+        case Adopted(uri=uri):
+            return f"by other programs, at {uri}"

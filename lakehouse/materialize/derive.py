@@ -1,0 +1,512 @@
+"""Updates derived tables from their inputs.
+
+An increment is what a run reads of an input: all rows, the latest changes, or nothing.
+
+For a `Merge` or `Append`, only the first input's changes since the last consumed version are read
+(all its rows if it is read for the first time, or its changes cannot be followed). Every other
+input is read whole. Each input is read at the version that it had when the run started. The rows
+and the consumed version are written in one commit.
+
+**Safety properties**
+- A run that finds no new rows in its inputs makes no commit, unless the declaration or the code of
+  an `Overwrite` has changed (`test_write.py`).
+- An `Overwrite` is skipped only if the last `Overwrite` read exactly the declared inputs, no row of
+  these inputs has changed since, and the declaration still gives the table's columns
+  (`test_schema_changes.py`).
+- If a run is killed and repeated, no row is lost or duplicated (`test_write.py`).
+- An `Append` adds only rows that no earlier run can have added. If this is unknown, the run stops
+  with `Broken` and writes nothing (`test_write.py`, `test_derived_increments.py`).
+- An `Append` or `Merge` is refused if the table's rows were written in another way, or merged by
+  other keys, until the table is rebuilt (`test_write.py`, `evolve/test_rebuild.py`).
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from lakehouse.base.errors import Broken, Refused
+from lakehouse.base.reasons import Explanation, Reason
+from lakehouse.base.text import count_of
+from lakehouse.declare.adopted import Adopted
+from lakehouse.declare.table import Table
+from lakehouse.declare.write_modes import Append, History, Merge, Overwrite
+from lakehouse.delta.commits import ARCHIVE_APP_ID, CONSUME, INPUTS, Commit
+from lakehouse.delta.log import TableFacts, history_since, newest_first
+from lakehouse.delta.recorded_code import (
+    changed_code_sentence,
+    code_changed_since,
+    code_record,
+    recorded_code,
+)
+from lakehouse.delta.snapshot import Snapshot
+from lakehouse.evolve.plan.changes import NEW_KEY
+from lakehouse.lake.lake import Lake, TableSession
+from lakehouse.land.plan.outcome import WriteOutcome
+from lakehouse.land.work_size import Size, are_few, confs_to_read, merged_into, whole_table
+from lakehouse.materialize import plan as derived_increments
+from lakehouse.materialize.plan import (
+    KEYS,
+    READ_MS,
+    Increment,
+    NothingNew,
+    ReadAll,
+    ReadChanges,
+    Reader,
+    changes_lost,
+)
+from lakehouse.materialize.transform_code import transform_code
+from lakehouse.spark.delta_writes import Transaction
+from lakehouse.spark.errors import causes_of
+from lakehouse.spark.frames import table_at, with_members_of
+from lakehouse.spark.temporary_confs import USER_METADATA, session_confs
+from lakehouse.store import Store
+from lakehouse.write import commit_rows
+from lakehouse.write import commit_rows as merge_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Error conditions of changes that were not recorded or have another schema, and of missing files.
+# Source: Delta Lake 4.4.0, delta-error-classes.json; Spark 4.2.0, error-conditions.json
+_NOT_RECORDED = (
+    "DELTA_MISSING_CHANGE_DATA",
+    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA",
+    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_SCHEMA_CHANGE",
+)
+_FILE_GONE = "FAILED_READ_FILE.FILE_NOT_EXIST"
+_CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
+
+
+def next_increment(
+    lake: Lake, table: Table, first: TableFacts, target: TableFacts | None
+) -> Increment:
+    """The increment of the first input that an `Append` or `Merge` into `target` reads next.
+
+    Raises:
+        Broken: the input was replaced by an older copy of itself.
+        Refused: the table's rows were written in another way.
+    """
+    derived_increments.check_written_alike(table, commits_of(lake, target))
+    version = first.snapshot.version
+    transactions = {} if target is None else target.snapshot.transactions
+    consumed = derived_increments.consumed_of(first.snapshot, transactions)
+    history = first.history
+    if consumed is not None:
+        history = history_since(lake.store, first.history, consumed.version - 1)
+        refuse_older_copy(lake, table, first, target)
+    # An `Append` that has not read changes since its first write may hold all rows of the input.
+    has_followed = derived_increments.has_followed(first.snapshot, commits_of(lake, target))
+    prefix = f"{CONSUME}{first.snapshot.table}/"
+    reader = Reader(
+        read_another=any(app_id.startswith(prefix) for app_id in transactions),
+        may_hold_all=isinstance(table.write, Merge) or not has_followed,
+        is_append=isinstance(table.write, Append),
+    )
+    consumed_version = None if consumed is None else consumed.version
+    increment = derived_increments.plan_increment(consumed_version, version, history, reader)
+    return with_archive(lake, first, increment) if isinstance(increment, ReadAll) else increment
+
+
+def with_archive(lake: Lake, first: TableFacts, increment: ReadAll) -> ReadAll:
+    """The increment, together with the input's archived rows at the same version."""
+    archived = archived_rows_and_bytes(lake, first)
+    if archived is None:
+        return increment
+    rows, _ = archived
+    more = f"; with {'the rows' if rows is None else count_of(rows, 'row')} of its archive"
+    explanation = replace(increment.explanation, more=more)
+    return replace(increment, archived=(archived,), explanation=explanation)
+
+
+def why_archived(lake: Lake, facts: TableFacts) -> str:
+    """Why a table cannot be rebuilt; an empty string if nothing of it is archived."""
+    key = facts.snapshot.table
+    if not archived_rows_and_bytes(lake, facts):
+        return ""
+    return (
+        f"partitions of {key} are in its archive, and would not be part of the result. Use"
+        f" `lakehouse restore {key}` first"
+    )
+
+
+def archived_rows_and_bytes(lake: Lake, facts: TableFacts) -> tuple[int | None, int] | None:
+    """The rows (`None`: unknown) and bytes of a table's archive; `None` if there are none."""
+    if ARCHIVE_APP_ID not in facts.snapshot.transactions:
+        return None
+    # Imported here, because few tables have an archive.
+    from lakehouse.retain.run.read import archived_size
+
+    rows, size_bytes = archived_size(lake, facts)
+    return (rows, size_bytes) if size_bytes else None
+
+
+def refuse_older_copy(
+    lake: Lake, table: Table, first: TableFacts, target: TableFacts | None
+) -> None:
+    """Raises `Broken` if the last consumed version of the first input no longer exists."""
+    key = first.snapshot.table
+    version = first.snapshot.version
+    transactions = {} if target is None else target.snapshot.transactions
+    consumed = derived_increments.consumed_of(first.snapshot, transactions)
+    if consumed is None:
+        return
+    history = history_since(lake.store, first.history, consumed.version - 1)
+    read_ms = derived_increments.read_ms_of(commits_of(lake, target), *consumed)
+    if consumed.version > version or history.has_replaced(consumed.version, read_ms):
+        # A rebuild can record only a version that is newer than the consumed version.
+        advice = f"use `lakehouse rebuild {table.key}`" if consumed.version < version else NEW_KEY
+        raise Broken(
+            f"write of {table.key}: it has consumed version {consumed.version} of {key}, which no"
+            f" longer exists. {key} is at version {version}: an older copy was put in its place."
+            " Either put the newest log back, or, to continue with the rows of the older copy,"
+            f" {advice}"
+        )
+
+
+def increments_to_overwrite(
+    lake: Lake, inputs: Mapping[str, TableFacts], target: TableFacts | None
+) -> tuple[list[Increment], list[str]]:
+    """The increment of each input, and the keys of other inputs that the last overwrite read."""
+    consumed = derived_increments.consumed_by_overwrite(commits_of(lake, target))
+    increments = [_increment_of(lake, consumed, facts) for facts in inputs.values()]
+    return increments, sorted({key for key, _ in consumed} - inputs.keys())
+
+
+def confs_to_derive(
+    store: Store,
+    table: Table,
+    inputs: Mapping[str, TableFacts],
+    target: TableFacts | None,
+    increment: ReadAll | ReadChanges | None,
+) -> Mapping[str, str]:
+    """Session settings for a derived table's transformation and write.
+
+    The first input's `increment` is read (`None`: the whole input); other inputs are read whole.
+    """
+    first, *others = inputs.values()
+    sizes = [whole_table(facts.snapshot) for facts in others]
+    if isinstance(increment, ReadChanges):
+        sizes.append(_size_of_changes(store, first, increment))
+    else:
+        sizes.append(whole_table(first.snapshot))
+    if isinstance(increment, ReadAll):
+        sizes += increment.archived
+    if target is not None and isinstance(table.write, Merge):
+        sizes.append(merged_into(target.snapshot))
+    return confs_to_read(sizes)
+
+
+def merges_few(
+    store: Store, first: TableFacts, target: TableFacts, increment: ReadAll | ReadChanges
+) -> bool:
+    """Whether a MERGE has so few rows that computing the range of their keys first pays off."""
+    if not isinstance(increment, ReadChanges):
+        return False
+    _, size_bytes = _size_of_changes(store, first, increment)
+    return are_few(size_bytes, target.snapshot)
+
+
+def _size_of_changes(store: Store, facts: TableFacts, increment: ReadChanges) -> Size:
+    """Rows and bytes of the files that the increment's commits added.
+
+    The row count is estimated from the table's average row size.
+    """
+    commits = history_since(store, facts.history, increment.first - 1).commits
+    added_bytes = sum(each.added_bytes for each in commits if each.changed_data)
+    row_count, size_bytes = whole_table(facts.snapshot)
+    if row_count is None or added_bytes >= size_bytes:
+        return row_count, max(added_bytes, size_bytes)
+    return row_count * added_bytes / size_bytes, added_bytes
+
+
+def commits_of(lake: Lake, target: TableFacts | None) -> Iterable[Commit]:
+    """The commits of the derived table, newest first, as far back as its log goes."""
+    return () if target is None else newest_first(lake.store, target.history)
+
+
+def _increment_of(
+    lake: Lake, consumed: Mapping[tuple[str, str], tuple[int, int | None]], facts: TableFacts
+) -> Increment:
+    """The increment of one input since the last overwrite."""
+    snapshot = facts.snapshot
+    history = facts.history
+    version, read_ms = consumed.get((snapshot.table, snapshot.table_id), (None, None))
+    if version is not None:
+        history = history_since(lake.store, facts.history, version - 1)
+        if history.has_replaced(version, read_ms):
+            version = None
+    read_another = any(key == snapshot.table for key, _ in consumed)
+    reader = Reader(read_another=read_another, may_hold_all=True)
+    return derived_increments.plan_increment(version, snapshot.version, history, reader)
+
+
+def changed_rows(spark: "SparkSession", uri: str, increment: ReadChanges) -> "DataFrame":
+    """The rows inserted or updated in the versions of an increment."""
+
+    def feed(first: int, upto: int) -> "DataFrame":
+        reader = (
+            spark.read.format("delta")
+            .option("readChangeFeed", "true")
+            .option("startingVersion", first)
+            .option("endingVersion", upto)
+        )
+        changes = reader.load(uri).where("_change_type IN ('insert', 'update_postimage')")
+        return changes.drop(*_CHANGE_COLUMNS)
+
+    feeds = [feed(first, upto) for first, upto in increment.ranges]
+    return reduce(lambda rows, more_rows: rows.unionByName(more_rows), feeds)
+
+
+def changes_are_gone(error: Exception, snapshot: Snapshot) -> bool:
+    """Whether an error means that a table's changes were not recorded, or their files are gone.
+
+    False if a file of the newest version is gone, because the table itself is damaged then.
+    """
+    for cause in causes_of(error):
+        if cause.condition in _NOT_RECORDED:
+            return True
+        # The message may have the URL-encoded path.
+        messages = (cause.message, unquote(cause.message))
+        is_file_of_table = any(f"{snapshot.uri}/" in message for message in messages)
+        if cause.condition == _FILE_GONE and is_file_of_table:
+            live_files = (f"{snapshot.uri}/{unquote(file.path)}" for file in snapshot.files)
+            return not any(name in message for name in live_files for message in messages)
+    return False
+
+
+def derive(session: TableSession, target: TableFacts | None) -> WriteOutcome:
+    """Updates a derived table (`target`, if it exists). The caller holds its lock."""
+    lake = session.lake
+    table = session.table
+    inputs = facts_of_inputs(lake, table)
+    # `write_table` refuses adopted tables. The declaration refuses a `History` without change data.
+    assert not isinstance(table.write, Adopted | History)
+    code = transform_code(table)
+    changed_since = code_changed_since(recorded_code(commits_of(lake, target)), code)
+    derivation = _Derivation(
+        session=session, inputs=inputs, target=target, code=code, changed_since=changed_since
+    )
+    if isinstance(table.write, Overwrite):
+        explanation = derivation.overwrite()
+    else:
+        explanation = derivation.write_increment(table.write)
+    is_unchanged = explanation.reason is Reason.INPUTS_UNCHANGED
+    if isinstance(table.write, Overwrite) and not is_unchanged:
+        changed_since = None  # all rows were computed again
+    if changed_since is not None:
+        more = f"{explanation.more}; {changed_code_sentence(table.key, changed_since)}"
+        explanation = replace(explanation, more=more)
+    after = target if is_unchanged else lake.facts(table.key)
+    outcome = commit_rows.outcome_of(
+        lake, table, before=target, after=after, explanation=explanation
+    )
+    return replace(outcome, code_changed_since=changed_since)
+
+
+def facts_of_inputs(lake: Lake, table: Table) -> Mapping[str, TableFacts]:
+    """The facts of all inputs of a derived table, by key."""
+    inputs = dict[str, TableFacts]()
+    for source in table.inputs:
+        facts = lake.facts(source.key)
+        if facts is None:
+            raise Refused(
+                f"write of {table.key}: its input {source.key} has no table yet. Use `lakehouse "
+                f"materialize {source.key}` first"
+            )
+        inputs[source.key] = facts
+    return inputs
+
+
+def transformed(
+    session: TableSession,
+    inputs: Mapping[str, TableFacts],
+    increment: ReadAll | ReadChanges | None = None,
+) -> "DataFrame":
+    """Transforms the first input's increment (`None`: all its rows) with all other inputs."""
+    table = session.table
+    frames = {key: table_at(session.spark, facts.snapshot) for key, facts in inputs.items()}
+    if isinstance(increment, ReadChanges):
+        key = table.inputs[0].key
+        frames[key] = changed_rows(session.spark, inputs[key].snapshot.uri, increment)
+    if isinstance(increment, ReadAll) and increment.archived:
+        from lakehouse.retain.run.read import archived_rows
+
+        source = replace(session, table=table.inputs[0])
+        archived = archived_rows(source, inputs[source.key])
+        if archived is not None:
+            frames[source.key] = frames[source.key].unionByName(archived)
+    assert table.transform is not None
+    return table.transform(**{source.name: frames[source.key] for source in table.inputs})
+
+
+def read_by_overwrite(inputs: Mapping[str, TableFacts]) -> dict[str, object]:
+    """The metadata of an overwrite's commit: each input's id, version and commit time."""
+    records = dict[str, object]()
+    for key, facts in inputs.items():
+        version = facts.snapshot.version
+        committed_ms = facts.history.committed_ms_of(version)
+        records[key] = [facts.snapshot.table_id, version, committed_ms]
+    return {INPUTS: records}
+
+
+def read_by_increment(table: Table, first: TableFacts, upto: int) -> dict[str, object]:
+    """The metadata of an increment's commit: merge keys, and when version `upto` was committed."""
+    app_id = derived_increments.consume_app_id(first.snapshot)
+    read_ms = {app_id: first.history.committed_ms_of(upto)}
+    return {READ_MS: read_ms, KEYS: derived_increments.merge_keys(table)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Derivation:
+    """One run of a derived table, with the facts of its inputs by key.
+
+    `target` is the table itself, or `None` if it does not exist yet. `code` is the hash of its
+    transform. `changed_since` is the newest version with rows that other code computed, or `None`.
+    """
+
+    session: TableSession
+    inputs: Mapping[str, TableFacts]
+    target: TableFacts | None
+    code: str | None
+    changed_since: int | None
+
+    def write_increment(self, write: Append | Merge) -> Explanation:
+        """Writes the rows that are new in the first input."""
+        lake = self.session.lake
+        table = self.session.table
+        first = self.inputs[table.inputs[0].key]
+        increment = next_increment(lake, table, first, self.target)
+        if isinstance(increment, NothingNew):
+            return increment.explanation
+        try:
+            self._write(write, first, increment)
+        except Exception as error:
+            is_gone = changes_are_gone(error, first.snapshot)
+            if not is_gone or not isinstance(increment, ReadChanges):
+                raise
+            explanation = Reason.INPUT_READ_WHOLE.explain(
+                table=first.snapshot.table,
+                version=increment.upto,
+                why=changes_lost(increment.first - 1),
+            )
+            increment = ReadAll(upto=increment.upto, explanation=explanation)
+            increment = with_archive(lake, first, increment)
+            # The failed write may have added columns.
+            retry = replace(self, target=lake.facts(table.key))
+            retry._write(write, first, increment)
+        return increment.explanation
+
+    def overwrite(self) -> Explanation:
+        """Writes all rows again if a row of an input or the declaration has changed.
+
+        With `evolution="automatic"`, also if the code has changed.
+        """
+        rows = transformed(self.session, self.inputs)
+        lake = self.session.lake
+        spark = self.session.spark
+        table = self.session.table
+        target = commit_rows.follow_declaration(lake, spark, table, rows, self.target)
+        return replace(self, target=target)._overwrite_with(rows)
+
+    def _overwrite_with(self, rows: "DataFrame") -> Explanation:
+        """Replaces the table's rows, unless there is no reason to."""
+        reasons = self._reasons_to_overwrite(rows)
+        if not reasons:
+            versions = ", ".join(
+                f"{key} {facts.snapshot.version}" for key, facts in self.inputs.items()
+            )
+            return Reason.INPUTS_UNCHANGED.explain(versions=versions)
+        lake = self.session.lake
+        table = self.session.table
+        metadata = {**read_by_overwrite(self.inputs), **code_record(self.code)}
+        confs = {
+            **confs_to_derive(lake.store, table, self.inputs, self.target, None),
+            USER_METADATA: json.dumps(metadata, separators=(",", ":")),
+        }
+        with session_confs(self.session.spark, confs):
+            commit_rows.write_rows(lake, table, rows, facts=self.target)
+        more = "".join(f"; {explanation.sentence}" for explanation in reasons[1:])
+        return replace(reasons[0], more=more)
+
+    def _reasons_to_overwrite(self, rows: "DataFrame") -> list[Explanation]:
+        """The reasons for an overwrite; empty if no overwrite is needed."""
+        increments, removed = increments_to_overwrite(self.session.lake, self.inputs, self.target)
+        reasons = list[Explanation]()
+        for increment in increments:
+            if not isinstance(increment, NothingNew):
+                reasons.append(increment.explanation)
+        if removed:
+            change = f"its rows were also made from {', '.join(removed)}, which it no longer reads"
+            reasons.append(Reason.DECLARATION_CHANGED.explain(what=change))
+        target = None if self.target is None else self.target.snapshot
+        differences = [*commit_rows.differences_from(rows, self.session.table, target)]
+        if self.changed_since is not None and self.session.table.evolution == "automatic":
+            differences.append(
+                f"the code of its transform has changed since version {self.changed_since}"
+            )
+        if differences:
+            reasons.append(Reason.DECLARATION_CHANGED.explain(what="; ".join(differences)))
+        return reasons
+
+    def _write(
+        self, write: Append | Merge, first: TableFacts, increment: ReadAll | ReadChanges
+    ) -> None:
+        """Writes the increment's rows in one commit.
+
+        Raises `Broken` if an existing `Append` would have to append the whole input again.
+        """
+        lake = self.session.lake
+        table = self.session.table
+        target = self.target
+        if isinstance(write, Append) and isinstance(increment, ReadAll) and target is not None:
+            raise Broken(
+                f"write of {table.key}: {increment.sentence}, and appending it again would "
+                f"duplicate rows. To continue with the current rows of {first.snapshot.table}, "
+                f"use `lakehouse rebuild {table.key}`"
+            )
+        rows = transformed(self.session, self.inputs, increment)
+        check_has_columns(table, rows)
+        target = commit_rows.follow_declaration(lake, self.session.spark, table, rows, target)
+        app_id = derived_increments.consume_app_id(first.snapshot)
+        transaction = Transaction(app_id=app_id, version=increment.upto)
+        metadata = {
+            **read_by_increment(table, first, increment.upto),
+            **code_record(self.code, earlier=self.changed_since),
+        }
+        confs = {
+            **confs_to_derive(lake.store, table, self.inputs, target, increment),
+            USER_METADATA: json.dumps(metadata),
+        }
+        with session_confs(self.session.spark, confs):
+            if isinstance(write, Merge):
+                rows = merge_rows.newest_per_key(rows, write)
+            if isinstance(write, Merge) and target is not None:
+                are_few = merges_few(lake.store, first, target, increment)
+                merge = merge_rows.KeyedMerge(
+                    snapshot=target.snapshot, write=write, transaction=transaction
+                )
+                merge_rows.merge_rows(self.session.spark, rows, merge, are_few=are_few)
+            else:
+                if target is not None:
+                    types = {column.name: column.type for column in target.snapshot.columns}
+                    rows = with_members_of(rows, types)
+                commit_rows.write_rows(lake, table, rows, transaction)
+
+
+def check_has_columns(table: Table, rows: "DataFrame") -> None:
+    """Raises `Refused` unless the rows have all columns that the table's write mode names."""
+    write = table.write
+    required = tuple[str, ...]()
+    if isinstance(write, Merge):
+        required = (*write.keys, *write.order_by)
+    elif isinstance(write, Append):
+        required = write.partition_by
+    missing = [name for name in required if name not in rows.columns]
+    if missing:
+        raise Refused(
+            f"write of {table.key}: write= names column {missing[0]}, but the transform returns "
+            f"only {', '.join(rows.columns)}. Correct write= or the transform"
+        )

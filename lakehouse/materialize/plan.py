@@ -1,0 +1,303 @@
+"""Plans which part of an input a derived table reads: all rows, the latest changes, or nothing.
+
+A derived table's own commits record which version of the input it consumed, and how its rows were
+written. The commit that writes the rows records the version, with a transaction id, so the record
+is never ahead of the rows (`docs/internals/decisions/0005-increments.md`).
+
+- A RESTORE of ours undoes a faulty compaction, and its change feed has every restored row as an
+  insert. A table that follows changes already has these rows, and skips the RESTORE. A table that
+  read all rows in between has rows of the faulty compaction, so it reads the whole input again.
+- If the input was rebuilt from its own rows, the rebuild is skipped. If it was rebuilt from its own
+  inputs, a merge reads the rebuild, and an append cannot follow it.
+- Commits that move rows to an archive or back, or let rows expire, are skipped.
+- A foreign RESTORE or overwrite may repeat rows (`commits.may_repeat_rows`). A merge by keys
+  ignores repeated rows. An append would duplicate them, so it cannot follow the changes.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+from lakehouse.base.errors import Refused
+from lakehouse.base.reasons import Explained, Reason
+from lakehouse.declare.table import Table
+from lakehouse.declare.write_modes import Merge
+from lakehouse.delta.commits import (
+    CONSUME,
+    INPUTS,
+    Commit,
+    Commits,
+    brought_back_by,
+    is_news,
+    keeps_rows,
+    may_repeat_rows,
+    moves_rows,
+    rebuilt_from,
+    written_in,
+)
+from lakehouse.delta.snapshot import Snapshot
+
+# In a commit's userMetadata: when each consumed version was committed (ms), by transaction id.
+READ_MS = "read_ms"
+# In a commit's userMetadata: the keys by which rows were merged; `None` for appended rows.
+KEYS = "keys"
+# Reasons to read all rows of an input.
+FIRST_READ = "it is read for the first time"
+CREATED_AGAIN = "it was created again since it was last read"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadAll(Explained):
+    """Read all rows of the input at version `upto`, and those of its archive.
+
+    `archived` has the rows (`None`: unknown) and the bytes of the archive; empty without one.
+    """
+
+    upto: int
+    archived: tuple[tuple[int | None, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadChanges(Explained):
+    """Read the change data feed from `first`, the oldest unread version with changes, to `upto`.
+
+    Both ends are included. Versions in `passed_over` are skipped: their changes are no new rows.
+    """
+
+    first: int
+    upto: int
+    passed_over: tuple[int, ...] = ()
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """The ranges of versions to read, in order, both ends included; there is at least one."""
+        ranges = list[tuple[int, int]]()
+        start = self.first
+        for end in (*self.passed_over, self.upto + 1):
+            if start < end:
+                ranges.append((start, end - 1))
+            start = end + 1
+        return tuple(ranges)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NothingNew(Explained):
+    """Read nothing: no commit after the consumed version, up to `upto`, has rows to read."""
+
+    upto: int
+
+
+Increment = ReadAll | ReadChanges | NothingNew
+
+
+class Consumed(NamedTuple):
+    """The version of an input that a table has consumed, and the transaction id that records it."""
+
+    app_id: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """How a derived table has used its input so far.
+
+    - `read_another`: it has read another table that had the input's key before.
+    - `may_hold_all`: it may have read all rows of the input at the consumed version, not only the
+      changes up to it.
+    - `is_append`: it appends rows, so a row that is read twice would be duplicated.
+    """
+
+    read_another: bool = False
+    may_hold_all: bool = False
+    is_append: bool = False
+
+
+def consume_app_id(read: Snapshot) -> str:
+    """The transaction id under which a table records the consumed version of this input."""
+    return f"{CONSUME}{read.table}/{read.table_id}"
+
+
+def is_consume_of(app_id: str, read: Snapshot) -> bool:
+    """Whether a transaction id records a version of this input, under any key that the input had.
+
+    A table that moves to another key keeps its table id and its versions.
+    """
+    return app_id.startswith(CONSUME) and app_id.endswith(f"/{read.table_id}")
+
+
+def consumed_of(read: Snapshot, transactions: Mapping[str, int]) -> Consumed | None:
+    """The newest consumed version of an input, under any of its keys; `None` if it was not read."""
+    candidates = [Consumed(*each) for each in transactions.items() if is_consume_of(each[0], read)]
+    return max(candidates, key=lambda each: each.version, default=None)
+
+
+def plan_increment(
+    consumed: int | None, input_version: int, history: Commits, reader: Reader
+) -> Increment:
+    """The part of an input to read at `input_version`.
+
+    `consumed` is `None` if the input was never read. Commits after `input_version` are ignored. If
+    the history lacks a commit after `consumed`, all rows are read. The caller refuses to append all
+    rows to a table that exists.
+    """
+    table = history.table
+
+    def read_all(why: str) -> ReadAll:
+        explanation = Reason.INPUT_READ_WHOLE.explain(table=table, version=input_version, why=why)
+        return ReadAll(upto=input_version, explanation=explanation)
+
+    if consumed is None:
+        return read_all(CREATED_AGAIN if reader.read_another else FIRST_READ)
+    commits = history.between(consumed, input_version)
+    if commits is None:
+        return read_all(changes_lost(consumed))
+    restored = [brought_back_by(commit) for commit in commits]
+    is_undone = any(version is not None and version < consumed for version in restored)
+    if reader.may_hold_all and is_undone:
+        return read_all(f"version {consumed}, read last, is a compaction that was undone since")
+    repeating = [commit for commit in commits if may_repeat_rows(commit)]
+    if reader.is_append and repeating:
+        first = repeating[0]
+        operation = f"{first.operation} by another program"
+        if rebuilt_from(first) is not None:
+            operation = "rebuild from its inputs"
+        explanation = Reason.INPUT_REPLACED.explain(
+            table=table, version=input_version, replaced=first.version, operation=operation
+        )
+        return ReadAll(upto=input_version, explanation=explanation)
+    news = [commit.version for commit in commits if is_news(commit)]
+    if not news:
+        explanation = Reason.INPUTS_UNCHANGED.explain(versions=f"{table} {consumed}")
+        return NothingNew(upto=input_version, explanation=explanation)
+    versions = f"{table} {consumed} to {input_version}"
+    later = [each for each in commits if each.version > news[0] and each.changed_data]
+    return ReadChanges(
+        first=news[0],
+        upto=input_version,
+        explanation=Reason.INPUTS_CHANGED.explain(versions=versions),
+        passed_over=tuple(each.version for each in later if not is_news(each)),
+    )
+
+
+def changes_lost(consumed: int) -> str:
+    """Why an input is read whole if its changes after version `consumed` are gone."""
+    return f"its changes after version {consumed} are gone"
+
+
+def check_written_alike(table: Table, commits: Iterable[Commit]) -> None:
+    """Raises `Refused` if the declaration would not write rows like the newest rows."""
+    if (other := other_way(table, commits)) is not None:
+        way, version = other
+        raise Refused(
+            f"write of {table.key}: its rows are to be {declared_way(table)}, but the rows of"
+            f" version {version} were {way}, so some rows would be duplicated or missing. Nothing"
+            f" was written. Use `lakehouse rebuild {table.key}`, or restore the declaration"
+        )
+
+
+def other_way(table: Table, commits: Iterable[Commit]) -> tuple[str, int] | None:
+    """How the newest derived rows were written, and their version; `None` if as declared.
+
+    `commits` are the table's commits, newest first. Keys are compared under their present names.
+    """
+    keys = merge_keys(table)
+    for commit in commits:
+        written = written_in(commit)
+        if INPUTS in written:
+            return "overwritten", commit.version
+        consumes = any(app_id.startswith(CONSUME) for app_id in commit.applications)
+        has_derived = consumes or rebuilt_from(commit) is not None
+        if has_derived and KEYS in written and _renamed(written[KEYS], table) != keys:
+            return _way(written[KEYS]), commit.version
+        if has_derived and not keeps_rows(commit):  # the newest commit that derived rows
+            return None
+    return None
+
+
+def declared_way(table: Table) -> str:
+    """The way in which the declaration writes derived rows, in words."""
+    return _way(merge_keys(table))
+
+
+def has_followed(read: Snapshot, commits: Iterable[Commit]) -> bool:
+    """Whether the table has read this input again since its first write, or since a rebuild.
+
+    `commits` are the table's commits, newest first.
+    """
+    for commit in commits:
+        if rebuilt_from(commit) is not None and not keeps_rows(commit):
+            return False
+        if commit.version > 0 and any(is_consume_of(each, read) for each in commit.applications):
+            return True
+    return False
+
+
+def lost_by_rebuild(history: Commits) -> tuple[int, ...]:
+    """The versions whose rows the newest rebuild replaced without reading them.
+
+    Another writer committed them while the rebuild ran, or an archive took rows, which the rebuild
+    brought back. The last number is the rebuild's own version. Empty if no rows were lost or
+    brought back, or if the rebuild was undone. A rebuild from inputs loses no rows.
+    """
+    for commit in reversed(history.commits):
+        started_from = rebuilt_from(commit)
+        if started_from is None:
+            continue
+        unread = tuple(
+            each.version
+            for each in history.commits
+            if started_from < each.version < commit.version
+            and (moves_rows(each) or (is_news(each) and keeps_rows(commit)))
+        )
+        if not unread or commit.version in history.undone():
+            return ()
+        return (*unread, commit.version)
+    return ()
+
+
+def merge_keys(table: Table) -> list[str] | None:
+    """The keys that a table is merged by, sorted; `None` if it is not merged."""
+    return sorted(table.write.keys) if isinstance(table.write, Merge) else None
+
+
+def read_ms_of(commits: Iterable[Commit], app_id: str, version: int) -> int | None:
+    """When the consumed version of an input was committed; `None` if no commit recorded it."""
+    for commit in commits:
+        if commit.applications.get(app_id) == version:
+            times = written_in(commit).get(READ_MS)
+            read_ms = cast("dict[str, Any]", times).get(app_id) if isinstance(times, dict) else None
+            return read_ms if isinstance(read_ms, int) else None
+    return None
+
+
+def consumed_by_overwrite(
+    commits: Iterable[Commit],
+) -> dict[tuple[str, str], tuple[int, int | None]]:
+    """For each input (key, table id) that the newest overwrite read, its version and commit time.
+
+    Empty if there is no overwrite, or if another program wrote rows after it.
+    """
+    for commit in commits:
+        writes_no_rows = not commit.changed_data and commit.operation != "WRITE"
+        if writes_no_rows or keeps_rows(commit):
+            continue
+        consumed = dict[tuple[str, str], tuple[int, int | None]]()
+        try:
+            for key, (table_id, version, *ms) in written_in(commit)[INPUTS].items():
+                consumed[str(key), str(table_id)] = (int(version), ms[0] if ms else None)
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+            break  # the rows no longer come only from our inputs
+        return consumed
+    return {}
+
+
+def _renamed(keys: object, table: Table) -> object:
+    """The keys in a commit, under their present names."""
+    if not isinstance(keys, list):
+        return keys
+    return sorted(table.renamed.get(str(key), str(key)) for key in cast("list[object]", keys))
+
+
+def _way(keys: object) -> str:
+    return "appended" if keys is None else f"merged by {json.dumps(keys)}"

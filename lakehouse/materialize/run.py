@@ -1,0 +1,98 @@
+"""Runs a table's write: loads landed files, or updates a derived table from its inputs.
+
+The table's lock is held throughout. If the write conflicts with another writer's commit, it starts
+again, a few times.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lakehouse.base.errors import Broken, Refused
+from lakehouse.declare.adopted import Adopted
+from lakehouse.declare.table import Table
+from lakehouse.delta.log import TableFacts
+from lakehouse.lake.lake import Lake, TableSession
+from lakehouse.lake.lease import hold
+from lakehouse.land.plan.outcome import WriteOutcome
+from lakehouse.land.run import LandingLoad
+from lakehouse.materialize.plan import lost_by_rebuild
+from lakehouse.spark.delta_writes import retry_conflicts
+from lakehouse.spark.errors import translated
+from lakehouse.spark.temporary_confs import (
+    HASH_MAPS,
+    OLD_VERSIONS_REFUSED,
+    READ_WHOLE,
+    session_confs,
+)
+from lakehouse.write.table_properties import apply_properties, with_properties
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def write_table(
+    lake: Lake,
+    spark: "SparkSession",
+    table: Table,
+    *,
+    tell: Callable[[str], None] = lambda _: None,
+) -> WriteOutcome:
+    """Runs the table's write. `tell` is called with sentences about the progress of a load.
+
+    Raises:
+        Refused: foreign jobs write the table; an input does not exist yet; the declaration needs
+            changes to the table that are not safe; or a property makes Delta forget batches.
+        Transient: another process holds the table's lock, the server is gone, or each attempt
+            conflicted with another writer's commit.
+        Broken: rows to read are gone or changed, and reading the input again would duplicate rows;
+            it is unknown which batches the table has; or a rebuild lost rows of another writer.
+    """
+    if isinstance(table.write, Adopted):
+        raise Refused(
+            f"write of {table.key}: other jobs write it, at {table.write.uri}. Use `lakehouse "
+            f"compact {table.key}` or `lakehouse vacuum {table.key}`"
+        )
+    started = time.monotonic()
+    session = TableSession(lake=lake, spark=spark, table=table)
+    load = LandingLoad(session, tell) if table.source else None
+
+    def attempt() -> WriteOutcome:
+        facts = lake.facts(table.key)
+        if facts is not None:
+            refuse_lost_rows(facts)
+        confs = {
+            OLD_VERSIONS_REFUSED: "false",
+            HASH_MAPS: "true",
+            **READ_WHOLE,
+        }
+        with session_confs(spark, confs):
+            target = apply_properties(lake, spark, table, facts)
+            outcome = _derive(session, target) if load is None else load.run(target)
+            return with_properties(session, target, outcome)
+
+    with hold(lake, spark, table.key, owner=f"write of {table.key}"), translated():
+        outcome = retry_conflicts(attempt)
+    return replace(outcome, seconds=time.monotonic() - started)
+
+
+def _derive(session: TableSession, target: TableFacts | None) -> WriteOutcome:
+    # Imported here, because a load does not need it.
+    from lakehouse.materialize.derive import derive
+
+    return derive(session, target)
+
+
+def refuse_lost_rows(facts: TableFacts) -> None:
+    """Raises `Broken` if a killed rebuild replaced rows of another writer that it had not read."""
+    lost_versions = lost_by_rebuild(facts.history)
+    if not lost_versions:
+        return
+    *versions, rebuild_version = lost_versions  # the last one is the rebuild's own
+    key = facts.snapshot.table
+    raise Broken(
+        f"write of {key}: version {rebuild_version} is a rebuild that was killed. It lacks rows "
+        f"that another writer committed meanwhile (versions: {', '.join(map(str, versions))}). Use "
+        f"`lakehouse rebuild {key}`, which restores the version before the rebuild"
+    )

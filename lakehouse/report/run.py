@@ -1,0 +1,150 @@
+"""Reads and stores the report: the documents of `health`, `plan`, `history` and `costs` at a time.
+
+Nothing needs Spark, and each log is read once. A table that cannot be read is named, and all others
+are still shown. The newest page is stored as `_lakehouse/reports/report.html`.
+"""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from math import ceil
+from typing import Any
+
+from lakehouse.base.clock import now_ms
+from lakehouse.base.errors import LakehouseError
+from lakehouse.base.reasons import Reason
+from lakehouse.base.units import DAY_MS
+from lakehouse.compact.fleet_from_logs import FleetReading, read_fleet
+from lakehouse.compact.table_health import account_of
+from lakehouse.declare.table import Table
+from lakehouse.delta.commits import Commits
+from lakehouse.delta.snapshot import TableFacts
+from lakehouse.lake.lake import Lake
+from lakehouse.lake.read_each_table import Found
+from lakehouse.store import Store
+from lakehouse.watch.costs.plan import Charge, costs_document, day_of
+from lakehouse.watch.costs.run import read_charges
+from lakehouse.watch.documents import (
+    fleet_document,
+    health_document,
+    history_document,
+    plan_document,
+)
+
+NEWEST = "_lakehouse/reports/report.html"
+# Compactions of this many past days are listed.
+_DAYS = 7
+# The line of a table's file counts has at most this many points; more could not be seen.
+_POINTS = 60
+# The costs cover this many past days.
+_COST_DAYS = 30
+_STOPPED = (Reason.BREAKER_OPEN.name, Reason.REWRITE_LOOP.name)
+
+
+def read_report(
+    lake: Lake,
+    declared: Mapping[str, Table],
+    *,
+    failed_checks: Iterable[tuple[str, str]] = (),
+) -> dict[str, Any]:
+    """The document of `lakehouse report --json`, which the page shows.
+
+    `failed_checks` are assets and names of checks, from Dagster's records.
+    """
+    now = now_ms()
+    histories = dict[str, dict[str, Any]]()
+    points = dict[str, list[list[int]]]()
+
+    def take(table: Table, facts: TableFacts) -> None:
+        points[table.key] = _points(facts.history, facts.snapshot.file_count)
+        with suppress(LakehouseError):  # the journal; the table's health is shown nevertheless
+            account = account_of(lake, table, facts)
+            recent = [
+                commit
+                for commit in reversed(facts.history.commits)
+                if commit.committed_ms >= now - _DAYS * DAY_MS
+            ]
+            version = facts.snapshot.version
+            histories[table.key] = history_document(table.key, version, recent, account)
+
+    fleet = read_fleet(lake, declared, list(declared.values()), on_facts=take)
+    tables = _tables(fleet, points)
+    charges, cost_problem = _read_costs(lake, now=now)
+    since = day_of(now - _COST_DAYS * DAY_MS).isoformat()
+    return {
+        "lake": lake.settings.root,
+        "created_ms": now,
+        "attention": _attention(tables, failed_checks, cost_problem),
+        "tables": tables,
+        "history": [histories[key] for key in declared if key in histories],
+        "costs": costs_document(charges, by="table", since=since),
+        "costs_by_day": costs_document(charges, by="day", since=since),
+    }
+
+
+def store_page(store: Store, html: str) -> None:
+    """Replaces the stored page."""
+    store.put(NEWEST, html.encode("utf-8", "replace"))
+
+
+def _tables(fleet: FleetReading, points: Mapping[str, list[list[int]]]) -> list[dict[str, Any]]:
+    """The tables: first those that cannot be read, then by ascending health score."""
+    ranks = {each.table: rank for rank, each in enumerate(fleet.decisions, start=1)}
+    decisions = {each.table: each for each in fleet.decisions}
+    tables = list[dict[str, Any]]()
+    for found, plan in zip(fleet.tables, fleet.plans, strict=True):
+        key = found.table.key
+        health = Found(
+            table=found.table, value=found.value and found.value.health, error=found.error
+        )
+        document = {
+            "table": key,
+            "owner": found.table.owner,
+            "problem": str(found.error) if found.error else "",
+            "health": health_document(health),
+            "plan": {
+                **plan_document(plan),
+                "fleet": fleet_document(decisions[key], rank=ranks[key]),
+            },
+            "file_counts": points.get(key, []),
+        }
+        document["plan"].pop("bins")
+        tables.append(document)
+    return sorted(tables, key=_health_rank)
+
+
+def _health_rank(table: Mapping[str, Any]) -> tuple[bool, float]:
+    score = table["health"]["score"]
+    return not table["problem"], 101 if score is None else score
+
+
+def _points(history: Commits, file_count: int) -> list[list[int]]:
+    """The time and the file count after each commit, thinned to `_POINTS`, with the newest."""
+    times = [commit.committed_ms for commit in history.commits]
+    points = list(zip(times, history.file_counts(file_count), strict=True))
+    step = max(1, ceil(len(points) / _POINTS))
+    return [[ms, count] for ms, count in reversed(points[::-1][::step])]
+
+
+def _read_costs(lake: Lake, *, now: int) -> tuple[list[Charge], str]:
+    """The recorded charges; or none, and why they cannot be read."""
+    try:
+        return read_charges(lake, since=day_of(now - _COST_DAYS * DAY_MS)), ""
+    except LakehouseError as error:
+        return [], str(error)
+
+
+def _attention(
+    tables: Iterable[Mapping[str, Any]], failed_checks: Iterable[tuple[str, str]], cost_problem: str
+) -> list[dict[str, str]]:
+    """What needs a person: unreadable tables and costs, stopped compactions, and failed checks."""
+    items = [{"table": "", "sentence": cost_problem}] if cost_problem else []
+    for table in tables:
+        fleet = table["plan"]["fleet"]
+        if table["problem"]:
+            items.append({"table": table["table"], "sentence": table["problem"]})
+        elif fleet["reason"] in _STOPPED:
+            items.append({"table": table["table"], "sentence": fleet["sentence"]})
+    for asset, check in sorted(failed_checks):
+        sentence = f"the check {check} failed; its page in Dagster shows why"
+        items.append({"table": asset, "sentence": sentence})
+    return items

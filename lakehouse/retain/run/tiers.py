@@ -1,0 +1,153 @@
+"""Tags a table's removed files for a lifecycle rule, and untags files that are needed again.
+
+1. The plan is made from the table's log, as for a vacuum.
+2. The names of the plan are recorded below `_lakehouse/tiers/<table>/` before any tag is set.
+3. Tagged files that are live again, or that another table reads, lose the tag.
+4. The planned files get the tag.
+5. A new record names all files that may carry the tag, and replaces the records before it.
+
+**Safety properties** (tests in `retain/run/test_tiers.py`)
+- A file with the tag is in a record. So the check `lifecycle` and the next run find it after a kill
+  and after a RESTORE. A name leaves the records only without its tag, or without its file.
+- Our rule moves tagged files only where they are read without a restore. A file that comes back
+  while it is tagged stays readable, and loses the tag in the next run.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from uuid import uuid4
+
+from lakehouse.base.check_result import CheckResult
+from lakehouse.base.clock import now_ms
+from lakehouse.base.errors import Refused
+from lakehouse.declare.table import Table
+from lakehouse.delta.commits import ARCHIVE_APP_ID
+from lakehouse.delta.log.missing_data_files import live_sizes
+from lakehouse.delta.protocol import unknown_features
+from lakehouse.delta.snapshot import Snapshot
+from lakehouse.lake.lake import Lake
+from lakehouse.lake.lease import hold
+from lakehouse.retain.plan.tiers import TierPlan, is_needed, plan_tiers
+from lakehouse.store import Store
+from lakehouse.store.s3_objects import read_lifecycle, s3_place, set_tag
+from lakehouse.vacuum.lake_facts import LakeFacts
+from lakehouse.vacuum.plan.facts import ASKED_AT_ONCE, VacuumFacts
+from lakehouse.vacuum.plan.lifecycle import TIER_TAG, LiveObjects, assess_lifecycle
+from lakehouse.vacuum.table_facts import gather
+
+_FOLDER = "_lakehouse/tiers"
+
+
+def run(lake_facts: LakeFacts, table: Table, *, dry_run: bool = False) -> TierPlan | None:
+    """Tags and untags the files of the plan; returns the plan, or `None` if there is no table.
+
+    A dry run changes nothing.
+
+    Raises:
+        Refused: the table is not on S3, or its retention or a table feature is unknown; otherwise
+            as `gather`.
+        Transient: another process holds the table.
+    """
+    lake = lake_facts.lake
+    if dry_run:
+        planned = _planned(lake_facts, table)
+        return None if planned is None else planned[1]
+    with hold(lake, None, table.key, owner=f"tiers of {table.key}"):
+        planned = _planned(lake_facts, table)
+        if planned is None:
+            return None
+        facts, plan = planned
+        store = lake.store
+        earlier_records = [file.name for file in store.list(f"{_FOLDER}/{table.key}")]
+        recorded = _tagged_names(store, table.key)
+        if plan.tag:
+            earlier_records.append(_record(store, table.key, plan.tag))
+        _set_tags(lake, table.key, plan.untag, is_tagged=False)
+        _set_tags(lake, table.key, plan.tag, is_tagged=True)
+        gone = {
+            name
+            for name in recorded - facts.table_files.tombstones.keys()
+            if not is_needed(facts, name) and store.stat(f"{table.key}/{name}") is None
+        }
+        remaining = (recorded | {*plan.tag}) - gone - {*plan.untag}
+        if remaining:
+            _record(store, table.key, sorted(remaining))
+        store.delete(earlier_records)
+    return plan
+
+
+def _planned(lake_facts: LakeFacts, table: Table) -> tuple[VacuumFacts, TierPlan] | None:
+    if not lake_facts.lake.on_s3(table.key):
+        raise Refused(
+            f"tiers of {table.key}: the table lies on a disk, which has no storage classes. Use a "
+            "table on S3"
+        )
+    inputs = gather(lake_facts, table)
+    if inputs is None:
+        return None
+    if unknown := unknown_features(inputs.facts.log.snapshot.features):
+        raise Refused(
+            f"tiers of {table.key}: this program does not know the table feature {unknown[0]}, and "
+            "so not which files the table needs. Use a newer release of this program"
+        )
+    tagged = _tagged_names(lake_facts.lake.store, table.key)
+    return inputs.facts, plan_tiers(inputs.facts, tagged, now_ms=now_ms())
+
+
+def _set_tags(lake: Lake, table_key: str, names: Sequence[str], *, is_tagged: bool) -> None:
+    """Sets or removes the tag of those files that still exist."""
+    place = s3_place(lake.store, table_key)
+    assert place is not None
+    store, folder = place
+    [(key, value)] = TIER_TAG.items()
+
+    def change(name: str) -> None:
+        with suppress(FileNotFoundError):
+            set_tag(store, f"{folder}/{name}", key, value if is_tagged else None)
+
+    with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
+        for _ in pool.map(change, names):
+            pass
+
+
+def check_lifecycle(lake: Lake, snapshot: Snapshot) -> CheckResult:
+    """Checks that the rules of a table's bucket spare the files that the table needs.
+
+    If the rules cannot be read, the check fails.
+    """
+    table = snapshot.table
+    place = s3_place(lake.store, table)
+    assert place is not None  # the check exists only for tables on S3
+    store, folder = place
+    try:
+        rules = read_lifecycle(store)
+    except Refused as refused:
+        sentence = f"it is unknown whether lifecycle rules spare the files of {table}: {refused}"
+        return CheckResult(name="lifecycle", ok=False, sentence=sentence)
+    has_archive = ARCHIVE_APP_ID in snapshot.transactions and table not in lake.elsewhere
+    live = LiveObjects(
+        table=table,
+        folder=f"{store.prefix}{folder}/",
+        names={*live_sizes(snapshot)},
+        recorded=_tagged_names(lake.store, table),
+        archive=f"{store.prefix}archive/{table}/" if has_archive else "",
+    )
+    return assess_lifecycle(rules, live)
+
+
+def _tagged_names(store: Store, table_key: str) -> set[str]:
+    """The names of a table's files that may carry the tag, according to the records."""
+    while True:
+        records = [file.name for file in store.list(f"{_FOLDER}/{table_key}")]
+        try:
+            return {name for data in store.read_many(records) for name in json.loads(data)}
+        except FileNotFoundError:  # a run has just replaced the records; the new one exists already
+            continue
+
+
+def _record(store: Store, table_key: str, names: Iterable[str]) -> str:
+    record = f"{_FOLDER}/{table_key}/{uuid4().hex}.json"
+    store.put(record, json.dumps([*names]).encode())
+    return record

@@ -1,0 +1,129 @@
+"""Fetches the pinned jars of Delta and S3A once per project, and checks them before every use.
+
+1. `jars.sha256` lists names and SHA-256 sums; `ivy.xml` defines where each jar comes from.
+2. A lock ensures that only one of several concurrent set-ups fetches the jars.
+3. PySpark's Ivy fetches missing or wrong jars into a temporary folder. The jars are checked there,
+   then moved one by one into the project's folder.
+
+**Safety properties** (tests in `test_jars.py`)
+- A jar that does not match its sum is never on a class path. Apart from PySpark's own jars, a class
+  path contains only listed jars that have been checked, and the project's `log_store` jar.
+- A partly fetched jar is never visible, because files are moved atomically. A running server keeps
+  the old file open.
+"""
+
+import contextlib
+import hashlib
+import importlib.util
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from lakehouse.base.errors import Broken, LakehouseError, Transient
+from lakehouse.base.installation import STATE, require
+from lakehouse.base.processes import hold_lock
+from lakehouse.spark.server.java import find_java
+
+FOLDER = STATE / "jars"
+_HERE = Path(__file__).resolve().parent
+
+
+@cache
+def pinned() -> dict[str, str]:
+    """The SHA-256 sum of each jar, by name."""
+    digests = dict[str, str]()
+    for line in (_HERE / "jars.sha256").read_text().splitlines():
+        digest, name = line.split()
+        digests[name] = digest
+    return digests
+
+
+def wrong_jars(folder: Path = FOLDER) -> tuple[str, ...]:
+    """The names of pinned jars that are missing in `folder`, or do not match their sum."""
+    return tuple(name for name, digest in pinned().items() if _digest(folder / name) != digest)
+
+
+def spark_home() -> Path:
+    """PySpark's folder. PySpark is not imported, because that takes half a second."""
+    require("pyspark", extra="spark", purpose="Spark")
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def fetch(folder: Path = FOLDER) -> tuple[Path, ...]:
+    """The paths of the checked jars. Missing or wrong jars are fetched first.
+
+    Raises:
+        Refused: there is no Java, which fetching needs.
+        Transient: a download failed.
+        Broken: a fetched jar does not match its sum.
+    """
+    if wrong_jars(folder):
+        with hold_lock(folder.with_name(folder.name + ".lock")):
+            if wrong := wrong_jars(folder):
+                _replace(wrong, folder)
+    return tuple(folder / name for name in pinned())
+
+
+def _digest(path: Path) -> str | None:
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+    return None
+
+
+def _replace(wrong: tuple[str, ...], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{folder.name}-", dir=folder.parent) as name:
+        fetched = Path(name) / "jars"
+        output = _run_ivy(Path(name), fetched)
+        missing = [jar for jar in wrong if not (fetched / jar).exists()]
+        if missing:
+            raise Transient(
+                f"{len(missing)} of {len(pinned())} jars could not be fetched, for example "
+                f"{missing[0]}. Check the network; behind a proxy, set JAVA_TOOL_OPTIONS. Ivy's "
+                f"output:\n{output}"
+            )
+        mismatched = set(wrong_jars(fetched)).intersection(wrong)
+        if mismatched:
+            names = ", ".join(sorted(mismatched))
+            raise Broken(f"fetched jars do not match jars.sha256 and were not installed: {names}")
+        for jar in wrong:
+            (fetched / jar).replace(folder / jar)
+
+
+def _run_ivy(work: Path, into: Path) -> str:
+    """Runs Ivy, which fetches all jars into `into`; returns the last lines of its output.
+
+    Ivy keeps all of its state in `work`. Its exit code is ignored: the caller checks the jars.
+    """
+    ivy = next((spark_home() / "jars").glob("ivy-*.jar"))
+    command: list[str | Path] = [
+        find_java() / "bin" / "java",
+        f"-Divy.default.ivy.user.dir={work / 'ivy'}",
+    ]
+    command += ["-cp", ivy, "org.apache.ivy.Main", "-warn", "-cache", work / "cache"]
+    command += ["-settings", _HERE / "ivysettings.xml", "-ivy", _HERE / "ivy.xml"]
+    command += ["-retrieve", f"{into}/[artifact]-[revision].[ext]"]
+    result = subprocess.run(
+        command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    return "\n".join(result.stdout.splitlines()[-8:])
+
+
+def main() -> int:
+    """`python -m lakehouse.spark.server.jars`, called by `make setup`."""
+    if missing := wrong_jars():
+        print(f"fetching {len(missing)} jars (Delta Lake and S3A, 23 MB) …", flush=True)
+    try:
+        fetch()
+    except LakehouseError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

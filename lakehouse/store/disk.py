@@ -1,0 +1,296 @@
+"""A store in a folder of this machine.
+
+**Safety properties** (tests in `test_store.py`)
+- A file appears under its name complete and flushed to the disk, or not at all. The data is first
+  flushed to a private file in the same folder. Afterwards, that file is renamed (`put`, `copy`) or
+  linked (`put_if_absent`, which link(2) makes atomic).
+- No stale checksum of Hadoop stays beside a new file: Spark could not read that file.
+- No file outside the root is read, written or deleted through a symbolic link: links are not
+  listed, and a name is refused if one of its folders is a link that leads outside.
+"""
+
+import errno
+import hashlib
+import os
+import shutil
+import stat
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from operator import attrgetter
+from pathlib import Path
+from typing import IO
+from uuid import uuid4
+
+from lakehouse.base.errors import Refused, Transient
+from lakehouse.base.stored_objects import UNFINISHED, StoredObject, is_folder_marker
+from lakehouse.base.text import count_of
+from lakehouse.store.interface import LOCAL, Store, StoredFile, checked_name, folder_prefix
+
+# Threads that delete files. More threads gain nothing: the kernel locks a folder for each deletion.
+_UNLINKERS = 8
+_COPIED_AT_ONCE_BYTES = 8 * 1024 * 1024
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
+_NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+class DiskStore(Store):
+    """A `Store` below `root`. The first write creates that folder."""
+
+    bucket = LOCAL
+    prefix = ""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.requests = Counter[str]()
+
+    def keeps_versions(self) -> bool | None:
+        """See `Store.keeps_versions`."""
+        return False
+
+    def list(self, prefix: str) -> list[StoredFile]:
+        """See `Store.list`."""
+        files: list[StoredFile] = []
+        for file in self._files(prefix):
+            is_unfinished = UNFINISHED.fullmatch(file.name.rpartition("/")[2])
+            if not is_unfinished and not is_folder_marker(file.name, file.size_bytes):
+                files.append(file)
+        return sorted(files, key=attrgetter("name"))
+
+    def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
+        """See `Store.folders`."""
+        path = self.root / folder_prefix(prefix)
+        self._check_inside(path)
+        with (
+            translated(path, "list"),
+            suppress(FileNotFoundError, NotADirectoryError),
+            os.scandir(path) as entries,
+        ):
+            return sorted(
+                entry.name
+                for entry in entries
+                if entry.is_dir(follow_symlinks=False) and entry.name > after
+            )
+        return []
+
+    def walk(self, prefix: str) -> Iterator[StoredObject]:
+        """See `Store.walk`.
+
+        In keys, bytes that are not UTF-8 are escaped, so such a key does not lead to its file.
+        """
+        for file in self._files(prefix):
+            key = file.name.encode("utf-8", "backslashreplace").decode()
+            yield StoredObject(
+                bucket=self.bucket,
+                key=key,
+                size_bytes=file.size_bytes,
+                modified_ms=file.modified_ms,
+                is_dir=is_folder_marker(key, file.size_bytes),
+            )
+
+    def read(self, name: str) -> bytes:
+        """See `Store.read`."""
+        with self.open(name) as file, translated(self.root / name, "read"):
+            return file.read()
+
+    def open(self, name: str) -> IO[bytes]:
+        """See `Store.open`."""
+        path = self.root / checked_name(name)
+        self._check_inside(path)
+        with translated(path, "read"):
+            try:
+                return path.open("rb")
+            except (IsADirectoryError, NotADirectoryError) as error:
+                raise FileNotFoundError(
+                    errno.ENOENT, os.strerror(errno.ENOENT), str(path)
+                ) from error
+
+    def read_end(self, name: str, count: int) -> bytes:
+        """See `Store.read_end`."""
+        path = self.root / checked_name(name)
+        self._check_inside(path)
+        with translated(path, "read"), path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - count))
+            return file.read()
+
+    def read_start(self, name: str, count: int) -> bytes:
+        """See `Store.read_start`."""
+        with self.open(name) as file, translated(self.root / name, "read"):
+            return file.read(count)
+
+    def checksum(self, stored: StoredFile) -> str:
+        """See `Store.checksum`. The file is never in memory as a whole."""
+        path = self.root / checked_name(stored.name)
+        self._check_inside(path)
+        with translated(path, "read"), path.open("rb") as file:
+            return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+    def put(self, name: str, data: bytes) -> None:
+        """See `Store.put`."""
+        path = self._path(name)
+        with translated(path, "write"), _unfinished(path, data) as unfinished:
+            os.replace(unfinished, path)
+            flush_folder(path.parent)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """See `Store.put_if_absent`."""
+        path = self._path(name)
+        with translated(path, "write"), _unfinished(path, data) as unfinished:
+            try:
+                os.link(unfinished, path)
+            except FileExistsError:
+                # NFS repeats requests, so the file may be our own link. Source: link(2), "BUGS"
+                if not (path.exists() and path.samefile(unfinished)):
+                    return False
+            flush_folder(path.parent)
+            return True
+
+    def copy(self, source: StoredFile, name: str, *, of: Store | None = None) -> None:
+        """See `Store.copy`."""
+        path = self._path(name)
+        store = of if isinstance(of, DiskStore) else self
+        original = store._path(source.name)
+        with translated(path, "write"), _unfinished(path, original) as unfinished:
+            if store.stat(source.name) != source:
+                raise Transient(
+                    f"store: {source.name} was written again while it was copied; try again"
+                )
+            os.replace(unfinished, path)
+            flush_folder(path.parent)
+
+    def stat(self, name: str) -> StoredFile | None:
+        """See `Store.stat`."""
+        path = self._path(name)
+        with translated(path, "look at"), suppress(FileNotFoundError, NotADirectoryError):
+            status = path.lstat()
+            return _stored(name, status) if stat.S_ISREG(status.st_mode) else None
+        return None
+
+    def delete(self, names: Iterable[str]) -> None:
+        """See `Store.delete`."""
+        errors = [*self._unlink([*names]).values()]
+        if errors:
+            files = count_of(len(errors), "file")
+            with translated(errors[0].filename, f"delete {files}, for example"):
+                raise errors[0]
+
+    def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
+        """See `Store.delete_each`."""
+        return {
+            name: error.strerror or type(error).__name__
+            for name, error in self._unlink(names).items()
+        }
+
+    def _unlink(self, names: Sequence[str]) -> dict[str, OSError]:
+        paths = [self._path(name) for name in names]
+        if len(paths) < 8 * _UNLINKERS:
+            errors = [*map(_unlink, paths)]
+        else:
+            with ThreadPoolExecutor(max_workers=_UNLINKERS) as pool:
+                errors = [*pool.map(_unlink, paths)]
+        return {name: error for name, error in zip(names, errors, strict=True) if error}
+
+    def _path(self, name: str) -> Path:
+        path = self.root / checked_name(name)
+        self._check_inside(path.parent)
+        return path
+
+    def _check_inside(self, path: Path) -> None:
+        root = os.path.realpath(self.root)
+        if os.path.commonpath((root, os.path.realpath(path))) != root:
+            raise Refused(
+                f"store: {path} leads out of {self.root} through a symbolic link. Use names that "
+                "stay inside that folder"
+            )
+
+    def _files(self, prefix: str) -> Iterator[StoredFile]:
+        """Files in a folder and below it, unsorted. Files that vanish meanwhile are omitted."""
+        pending = [folder_prefix(prefix)]
+        path = self.root / pending[0]
+        self._check_inside(path)
+        with translated(path, "list"):
+            while pending:
+                inside = pending.pop()
+                with (
+                    suppress(FileNotFoundError, NotADirectoryError),
+                    os.scandir(self.root / inside) as entries,
+                ):
+                    for entry in entries:
+                        name = f"{inside}{entry.name}"
+                        if entry.is_dir(follow_symlinks=False):
+                            pending.append(f"{name}/")
+                        elif entry.is_file(follow_symlinks=False):
+                            with suppress(FileNotFoundError):
+                                yield _stored(name, entry.stat(follow_symlinks=False))
+
+
+def _unlink(path: Path) -> OSError | None:
+    """Deletes a file, if it exists. Returns the error of a failed deletion."""
+    try:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            path.unlink()
+    except OSError as error:
+        return error
+    return None
+
+
+def _stored(name: str, status: os.stat_result) -> StoredFile:
+    return StoredFile(
+        name=name, size_bytes=status.st_size, modified_ms=status.st_mtime_ns // 1_000_000
+    )
+
+
+@contextmanager
+def _unfinished(path: Path, data: bytes | Path) -> Iterator[Path]:
+    """A private file next to `path` that holds `data` or a copy of a file, flushed to the disk.
+
+    On exit, the private file is deleted unless it was renamed.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    private = path.with_name(f".{uuid4().hex}.lakehouse-put")
+    try:
+        with private.open("xb") as file:
+            if isinstance(data, bytes):
+                file.write(data)
+            else:
+                with data.open("rb") as original:
+                    shutil.copyfileobj(original, file, _COPIED_AT_ONCE_BYTES)
+            file.flush()
+            os.fsync(file.fileno())
+        if isinstance(data, Path):
+            shutil.copystat(data, private)
+        # Hadoop's checksum of an earlier file of this name. Source: Hadoop, ChecksumFileSystem
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+        yield private
+    finally:
+        private.unlink(missing_ok=True)
+
+
+def flush_folder(folder: Path) -> None:
+    """Flushes the names in a folder to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def translated(path: Path | str, action: str) -> Iterator[None]:
+    """Turns any `OSError` except `FileNotFoundError` into `Refused` or `Transient`."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        text = f"store: cannot {action} {path}: {error.strerror}"
+        if error.errno in _NO_RIGHT:
+            raise Refused(
+                f"{text}. Grant this user the permission, and use a file system with hard links"
+            ) from error
+        if error.errno in _NO_ROOM:
+            raise Transient(f"{text}. Free disk space or file handles, and try again") from error
+        raise Refused(
+            f"{text} (errno {error.errno}). Use a folder on a working file system"
+        ) from error

@@ -1,0 +1,184 @@
+"""The interface of every store, and the rules for file names."""
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from io import BytesIO
+from typing import IO, Protocol
+
+from lakehouse.base.errors import Refused
+from lakehouse.base.stored_objects import StoredObject
+
+# The `bucket` of a store that is a folder of this machine.
+LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFile:
+    """A file in a store.
+
+    `name` is relative to the root and never URL-encoded. `etag` changes with the content, and is
+    empty if the store has no ETags. `storage_class` is S3's storage class, or empty if the response
+    has none, as for S3 Standard in HeadObject.
+    """
+
+    name: str
+    size_bytes: int
+    modified_ms: int
+    etag: str = ""
+    storage_class: str = ""
+
+
+class Store(Protocol):
+    """Reads and writes whole files below one root. `/` separates the parts of a file's name.
+
+    The key of a file in `bucket` is `prefix` followed by the file's name. `bucket` is `LOCAL` for a
+    folder of this machine. `prefix` is empty or ends in `/`. `requests` counts the S3 requests that
+    this store sent, by operation and without retries. For a disk, `requests` stays empty.
+
+    Any method may raise:
+        Refused: a name is not valid (`checked_name`), a permission is missing, or the storage
+            reports another lasting error.
+        Transient: the storage throttles, times out, or is temporarily full.
+    """
+
+    bucket: str
+    prefix: str
+    requests: Counter[str]
+
+    @abstractmethod
+    def keeps_versions(self) -> bool | None:
+        """Whether the bucket may have old versions of files; `None` if unknown.
+
+        True for a bucket whose versioning is enabled or suspended.
+        """
+        ...
+
+    @abstractmethod
+    def list(self, prefix: str) -> list[StoredFile]:
+        """All files in the folder `prefix` and below, sorted by name; `""` is the root."""
+        ...
+
+    @abstractmethod
+    def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
+        """The sorted names of the folders directly in `prefix` that come after the name `after`."""
+        ...
+
+    @abstractmethod
+    def walk(self, prefix: str) -> Iterator[StoredObject]:
+        """Yields every object in the folder `prefix` and below, as an inventory lists it, unsorted.
+
+        Unlike `list`, this includes folder markers and unfinished writes, and yields whole keys of
+        the bucket. The objects are never all in memory at once.
+        """
+        ...
+
+    @abstractmethod
+    def read(self, name: str) -> bytes:
+        """The whole content of one file; raises FileNotFoundError if it does not exist."""
+        ...
+
+    def open(self, name: str) -> IO[bytes]:
+        """The content of one file as a stream; raises as `read`.
+
+        On S3, the whole content is in memory.
+        """
+        return BytesIO(self.read(name))
+
+    def read_end(self, name: str, count: int) -> bytes:
+        """The last `count` bytes of one file, or all bytes of a shorter file; raises as `read`."""
+        return self.read(name)[-count:]
+
+    def read_start(self, name: str, count: int) -> bytes:
+        """The first `count` bytes of one file, which is not empty; raises as `read`."""
+        return self.read(name)[:count]
+
+    def checksum(self, stored: StoredFile) -> str:
+        """A checksum of a file's content. The checksum's prefix names the method.
+
+        On S3, the checksum is the ETag in `stored`.
+        """
+        return f"sha256:{sha256(self.read(stored.name)).hexdigest()}"
+
+    def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
+        """The contents of many files, in the order of `names`; raises as `read`.
+
+        Several files are read at a time if that is faster.
+        """
+        return map(self.read, names)
+
+    @abstractmethod
+    def put(self, name: str, data: bytes) -> None:
+        """Writes or replaces one file. A reader sees either the old content or the new."""
+        ...
+
+    @abstractmethod
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """Writes one file unless the name is taken; returns whether this call wrote the file."""
+        ...
+
+    @abstractmethod
+    def copy(self, source: StoredFile, name: str, *, of: "Store | None" = None) -> None:
+        """Copies a file to another name. Replaces a file of that name, if there is one.
+
+        `source` is the file as it was listed, by default in this store, or in the store `of` of the
+        same kind. The copy appears complete or not at all. S3 copies at
+        most 5 GiB, into the storage class of `source`, and no tags. On a disk, the copy has the
+        modification time of the original.
+
+        Raises:
+            FileNotFoundError: the file does not exist.
+            Transient: the file was written again since it was listed.
+        """
+        ...
+
+    @abstractmethod
+    def stat(self, name: str) -> StoredFile | None:
+        """The metadata of one file, or `None` if it does not exist."""
+        ...
+
+    def archived_in(self, name: str) -> str | None:
+        """The storage class of a file that must be restored first; `None` if it can be read.
+
+        On S3, raises FileNotFoundError if the file does not exist. A disk has no archived files.
+        """
+        del name
+        return None
+
+    @abstractmethod
+    def delete(self, names: Iterable[str]) -> None:
+        """Deletes files. Missing files are ignored.
+
+        A file that cannot be deleted does not stop the deletion of the others. Its error is raised
+        afterwards.
+        """
+        ...
+
+    @abstractmethod
+    def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Deletes files as `delete` does, but returns why each remaining file was not deleted."""
+        ...
+
+
+def checked_name(name: str) -> str:
+    """`name`, if it names a file inside a store.
+
+    Raises:
+        Refused: `name` is empty, absolute, ends in `/`, or has an empty, `.` or `..` part or a NUL.
+    """
+    if "\0" in name or not {"", ".", ".."}.isdisjoint(name.split("/")):
+        raise Refused(
+            f"store: {name!r} is not the name of a file inside the lake. Use a relative path "
+            "without empty, '.' or '..' parts"
+        )
+    return name
+
+
+def folder_prefix(prefix: str) -> str:
+    """`prefix` with a final `/`, so that `a/b` never matches `a/bc`; `""`, the root, stays empty.
+
+    Raises as `checked_name`.
+    """
+    return f"{checked_name(prefix.removesuffix('/'))}/" if prefix else ""

@@ -1,0 +1,1 @@
+"""Vacuum: deletes files that no version needs, fed by the storage inventory."""

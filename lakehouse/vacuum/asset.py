@@ -1,0 +1,213 @@
+"""One vacuum asset per table, downstream of the inventory.
+
+A new inventory requests the vacuums of all tables in one run, except those that opt out. With
+`Vacuum(after_compaction=True)`, a compaction also requests the vacuum of its table. A vacuum asset
+depends only on the inventory (`maintain` has none, and uses a cron) and, with `after_compaction`,
+on the compaction. A dependency on the table would make Dagster show "Unsynced" after each write
+(see `upkeep.py`).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import dagster as dg
+
+from lakehouse.assets.failures import errors_for_dagster
+from lakehouse.assets.keys import compaction_key, inventory_key, vacuum_key
+from lakehouse.assets.metadata import operation_metadata
+from lakehouse.assets.resources import open_session
+from lakehouse.assets.upkeep import by_clock, upkeep_options
+from lakehouse.base.errors import Refused
+from lakehouse.base.text import count_of
+from lakehouse.compact.skip_reasons import refuse_upkeep
+from lakehouse.declare.journal_records import FAILED_NAMED, VacuumRecord
+from lakehouse.declare.table import Table
+from lakehouse.lake.journal import vacuum_records
+from lakehouse.lake.lake import Lake
+
+if TYPE_CHECKING:
+    from lakehouse.vacuum.lake_facts import LakeFacts
+    from lakehouse.vacuum.plan.vacuum import VacuumOutcome
+
+DELETED = "deleted"
+# Dagster's tag of the runs that an automation condition requested. Source: dagster 1.13,
+# dagster/_core/storage/tags.py
+_AUTOMATION_TAG = "dagster/from_automation_condition"
+# The facts that the vacuums of a run share, by run id and root of the lake.
+_FACTS: dict[tuple[str, str], "LakeFacts"] = {}
+
+
+class VacuumConfig(dg.Config):
+    """Options of one run.
+
+    `anyway`: vacuum even if the table is paused or opted out. `mode`: use this mode instead of the
+    cheapest one.
+    """
+
+    anyway: bool = False
+    mode: str = ""
+
+
+def vacuum_asset(
+    table: Table,
+    lake: Lake,
+    load_lake: Callable[[], tuple[Lake, Sequence[Table]]],
+    *,
+    cron: str = "",
+    resource: str = "spark",
+) -> dg.AssetsDefinition:
+    """The asset that vacuums a table.
+
+    Unless the table opts out, it runs after each inventory or, if `cron` is given, at these times
+    (UTC). `resource` is the key of the resource that opens its Spark session. `load_lake` returns
+    the lake and all its tables, because other tables may read files of this table (shallow clones).
+    It is called in a run, never while definitions are loaded.
+    """
+    triggers = [] if cron else [inventory_key(lake)]
+    if table.vacuum.after_compaction:
+        triggers.append(compaction_key(table))
+
+    @dg.asset(
+        **{
+            **upkeep_options("vacuum", table, resource=resource),
+            "op_tags": {"dagster/priority": "-2"},  # after the compactions of the same run
+        },
+        deps=triggers,
+        automation_condition=_when(triggers, cron) if table.vacuum.mode == "automatic" else None,
+        description=f"Deletes the files that no version of {table.key} within its retention needs. "
+        "Does not change any rows.",
+        check_specs=[_check_spec(table)],
+    )
+    def vacuum(
+        context: dg.AssetExecutionContext, config: VacuumConfig
+    ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+        session = partial(open_session, context, getattr(context.resources, resource))
+        with errors_for_dagster(context):
+            facts = _facts_of_run(context, lake, load_lake)
+            outcome = _vacuumed(context, config, table, facts, session)
+        if outcome is None:
+            yield _deleted(table, _last_vacuum(lake, table))
+            return
+        context.log.info(f"{table.key}: {outcome.plan.sentence}")
+        yield dg.MaterializeResult(metadata=operation_metadata("vacuum", outcome))
+        yield _deleted(table, outcome.record)
+
+    return cast("dg.AssetsDefinition", vacuum)
+
+
+def _vacuumed(
+    context: dg.AssetExecutionContext,
+    config: VacuumConfig,
+    table: Table,
+    facts: "LakeFacts",
+    session: Callable[[], Any],
+) -> "VacuumOutcome | None":
+    """Vacuums the table; `None` if it is skipped."""
+    from lakehouse.vacuum.run import vacuum
+
+    reason = _vacuum_skip_reason(context, facts, table, anyway=config.anyway)
+    if reason:
+        context.log.info(reason)
+        return None
+    return vacuum(
+        facts,
+        session,
+        table,
+        mode=config.mode or None,  # type: ignore[arg-type]  # unknown modes are refused
+        owner=f"run {context.run.run_id}",
+    )
+
+
+def _facts_of_run(
+    context: dg.AssetExecutionContext,
+    lake: Lake,
+    load_lake: Callable[[], tuple[Lake, Sequence[Table]]],
+) -> "LakeFacts":
+    """The lake's facts, which the vacuums of one run share. Facts of other runs are dropped."""
+    from lakehouse.vacuum.lake_facts import LakeFacts
+
+    key = (context.run.run_id, lake.settings.root)
+    if key not in _FACTS:
+        whole_lake, declared = load_lake()
+        selection = context.run.asset_selection
+        selected = [
+            table for table in declared if selection is None or vacuum_key(table) in selection
+        ]
+        for old_key in [each for each in _FACTS if each[0] != context.run.run_id]:
+            del _FACTS[old_key]
+        _FACTS[key] = LakeFacts(whole_lake, declared, wanted={table.key for table in selected})
+    return _FACTS[key]
+
+
+def _vacuum_skip_reason(
+    context: dg.AssetExecutionContext, facts: "LakeFacts", table: Table, *, anyway: bool
+) -> str:
+    if facts.log(table.key) is None:
+        return f"vacuum of {table.key}: skipped, because the table has not been written yet"
+    return "" if anyway else skip_reason(context, facts.lake, table, "vacuum")
+
+
+def skip_reason(context: dg.AssetExecutionContext, lake: Lake, table: Table, command: str) -> str:
+    """The reason to skip an automated run, or an empty string.
+
+    A table is skipped if it is paused or, for a vacuum, if it declares `Vacuum(mode="off")`.
+
+    Raises:
+        Refused: there is such a reason, but a person (no automation condition) requested the run.
+    """
+    try:
+        refuse_upkeep(lake, table, command)
+    except Refused as refused:
+        if _AUTOMATION_TAG in context.run.tags:
+            return str(refused)
+        raise
+    return ""
+
+
+def _last_vacuum(lake: Lake, table: Table) -> VacuumRecord | None:
+    records = vacuum_records(lake.store, table.key)
+    return records[-1] if records else None
+
+
+def _when(triggers: Sequence[dg.AssetKey], cron: str) -> dg.AutomationCondition[dg.AssetKey]:
+    """Requests a run after an update of any trigger, and at the times of `cron`, if given.
+
+    This is Dagster's `eager`, limited to the triggers. A write to the table is not a trigger: the
+    files it replaces cannot be deleted before the retention ends. A trigger that was never
+    materialized does not block the vacuum, for example the compaction asset of a table that has
+    never needed a compaction.
+    """
+    eager = dg.AutomationCondition.eager().without(~dg.AutomationCondition.any_deps_missing())
+    follows = eager.allow(dg.AssetSelection.assets(*triggers)).with_label("follows_triggers")
+    if not cron:
+        return follows
+    return by_clock(cron) | follows if triggers else by_clock(cron)
+
+
+def _check_spec(table: Table) -> dg.AssetCheckSpec:
+    return dg.AssetCheckSpec(
+        DELETED,
+        asset=vacuum_key(table),
+        description="No deletion of the last vacuum failed.",
+    )
+
+
+def _deleted(table: Table, record: VacuumRecord | None) -> dg.AssetCheckResult:
+    """The result of the check: it passes if no deletion of the last vacuum failed."""
+    errors = {} if record is None else record.failed
+    description = "no deletion failed"
+    if errors:
+        name, error = next(iter(errors.items()))
+        or_more = " or more" if len(errors) == FAILED_NAMED else ""
+        description = (
+            f"{count_of(len(errors), 'file')}{or_more} could not be deleted, for example "
+            f"{name}: {error}"
+        )
+    return dg.AssetCheckResult(
+        asset_key=vacuum_key(table),
+        check_name=DELETED,
+        passed=not errors,
+        description=description,
+        metadata={"failed": len(errors)},
+    )

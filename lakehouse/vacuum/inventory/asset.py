@@ -1,0 +1,226 @@
+"""The inventory of the lake's bucket: an asset, its checks, and a sensor that loads reports."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from lakehouse.assets.dagster_records import run_ids_in_flight
+from lakehouse.assets.failures import errors_for_dagster
+from lakehouse.assets.keys import inventory_key, table_key
+from lakehouse.assets.upkeep import NIGHTLY_CRON
+from lakehouse.base.check_result import CheckResult
+from lakehouse.base.clock import now_ms
+from lakehouse.base.errors import Refused, Transient
+from lakehouse.base.stored_objects import MAX_AGE_HOURS
+from lakehouse.declare.table import Table, undeclared_among, undeclared_sentence
+from lakehouse.lake.lake import Lake
+from lakehouse.store import TimeBudget
+from lakehouse.vacuum.inventory.plan.checks import CHECKS
+from lakehouse.watch.check import check_fields
+
+if TYPE_CHECKING:
+    from lakehouse.vacuum.inventory.run import InventoryOutcome
+
+# Seconds between two ticks. AWS delivers one report a day. On S3, a tick costs two or three
+# listings; on a disk, nothing.
+_SECONDS_ON_DISK = 10
+_SECONDS_ON_S3 = 300
+# A tick checks at most this many of the newest reports for completeness.
+_REPORTS_LOOKED_AT = 10
+
+
+class InventoryConfig(dg.Config):
+    """Options of one run.
+
+    `configuration`: load only a report of this configuration; empty loads the newest of any.
+    """
+
+    configuration: str = ""
+
+
+def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
+    """The inventory asset: adds an inventory to its table, and compares it with the tables' logs.
+
+    The inventory is the newest complete report from AWS. If AWS delivers none, it is a scan.
+    """
+    key = inventory_key(lake)
+
+    @dg.asset(
+        key=key,
+        group_name="inventory",
+        kinds={"deltalake", "s3" if lake.settings.on_s3 else "file"},
+        pool="_".join(key.path),
+        description=f"Compares the contents of bucket {lake.store.bucket} with the tables' logs, "
+        "to the byte. Deletes nothing.",
+        freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=MAX_AGE_HOURS)),
+        automation_condition=daily_and_once_soon(tables),
+        metadata={
+            "dagster/uri": lake.settings.table_uri("/".join(key.path)),
+            "dagster/storage_kind": "deltalake",
+        },
+        check_specs=[
+            dg.AssetCheckSpec(name, asset=key, description=text) for name, text in CHECKS.items()
+        ],
+    )
+    def inventory(
+        context: dg.AssetExecutionContext, config: InventoryConfig
+    ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+        from lakehouse.vacuum.inventory.run import judge, update_inventory
+
+        with errors_for_dagster(context):
+            try:
+                configuration = config.configuration or None
+                outcome = update_inventory(
+                    lake, tables, now_ms=now_ms(), configuration=configuration
+                )
+            except Refused as error:
+                refused = CheckResult(name="complete", ok=False, sentence=str(error), is_error=True)
+                yield dg.AssetCheckResult(asset_key=key, **check_fields(refused))
+                raise
+        results = judge(lake, outcome, now_ms=now_ms())
+        yield dg.MaterializeResult(asset_key=key, metadata=_metadata(outcome, tables))
+        for result in results:
+            if not result.ok:
+                context.log.warning(f"{result.name}: {result.sentence}")
+            yield dg.AssetCheckResult(asset_key=key, **check_fields(result))
+
+    return inventory
+
+
+def _metadata(outcome: "InventoryOutcome", declared: Sequence[Table]) -> dict[str, Any]:
+    """The totals of an inventory, and undeclared tables with what to do about them."""
+    found = outcome.reconciliation.tables
+    undeclared = undeclared_among([table.table for table in found], declared)
+    metadata: dict[str, Any] = {
+        "lakehouse/report": outcome.inventory.name,
+        "lakehouse/objects": outcome.inventory.object_count,
+        "lakehouse/size_bytes": outcome.inventory.size_bytes,
+        "lakehouse/rows_loaded": outcome.newly_loaded,
+        "lakehouse/seconds": round(outcome.seconds, 3),
+        "lakehouse/version": outcome.version,
+        "lakehouse/missing_files": sum(len(table.missing) for table in found),
+    }
+    if undeclared:
+        metadata["lakehouse/not_declared"] = undeclared_sentence(undeclared)
+    return metadata
+
+
+def daily_and_once_soon(tables: Sequence[Table]) -> dg.AutomationCondition[Any]:
+    """Requests a run once a day, and the first run as soon as a final table exists.
+
+    A final table has inputs, and no other table reads it; if there is no such table, every table
+    counts as final. Before a final table exists, an inventory has little to show.
+    """
+    inputs = {source.key for table in tables for source in table.inputs}
+    final = [table for table in tables if table.inputs and table.key not in inputs] or tables
+    exists = ~dg.AutomationCondition.missing()
+    any_exists = reduce(
+        or_, (dg.AutomationCondition.asset_matches(table_key(table), exists) for table in final)
+    )
+    handled = dg.AutomationCondition.newly_requested() | dg.AutomationCondition.newly_updated()
+    first = (
+        (dg.AutomationCondition.missing() & any_exists)
+        .newly_true()
+        .since(handled)
+        .with_label("first_tables_are_there")
+    )
+    daily = dg.AutomationCondition.on_cron(NIGHTLY_CRON)
+    return (first | daily) & ~dg.AutomationCondition.in_progress()
+
+
+def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.SensorDefinition:
+    """Requests a load when an AWS report is complete, and otherwise reports what it waits for.
+
+    A tick lists the names of the configurations, and the names of each configuration's reports
+    after the one in the cursor. It then reads a few `manifest.checksum` files, which AWS writes
+    last. It reads no report. A report is requested once: if its load fails, the daily run tries
+    again.
+    """
+    key = inventory_key(lake)
+    budget = budget or TimeBudget()
+    bounded = lake.within(budget)
+
+    @dg.sensor(
+        name="inventory_sensor",
+        target=dg.AssetSelection.assets(key),
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        minimum_interval_seconds=_SECONDS_ON_S3 if lake.settings.on_s3 else _SECONDS_ON_DISK,
+        description="Requests a load when a new inventory report of the bucket is complete.",
+    )
+    def tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        seen = _seen(context.cursor)
+        budget.begin()
+        try:
+            report, text = _newest(bounded, seen)
+        except (Transient, Refused) as error:
+            report = None
+            text = f"the reports cannot be listed now: {error}"
+        runs = [] if report is None else run_ids_in_flight(context.instance, key)
+        if runs:
+            report = None
+            text = f"{text}; a run of the inventory is under way: {', '.join(runs)}"
+        if report is None:
+            return dg.SensorResult(skip_reason=text, cursor=context.cursor)
+        configuration, stamp = report
+        cursor = json.dumps({**seen, configuration: stamp})
+        name = f"{configuration}/{stamp}"
+        if _loaded_report(context.instance, key) == name:
+            return dg.SensorResult(skip_reason=f"report {name} is loaded", cursor=cursor)
+        context.log.info(text)
+        return dg.SensorResult(
+            run_requests=[dg.RunRequest(run_key=name, tags={"lakehouse/report": name})],
+            cursor=cursor,
+        )
+
+    return tick
+
+
+def _newest(lake: Lake, seen: Mapping[str, str]) -> tuple[tuple[str, str] | None, str]:
+    """The newest complete report after the reports in `seen`, or `None`; and a sentence.
+
+    A report is given as its configuration and its stamp: its time, which is the folder's name.
+    """
+    from lakehouse.vacuum.inventory.stored_reports import checksum_of, stamps_of
+
+    stamps = stamps_of(lake.store, after=seen)
+    for configuration, stamp in stamps[:_REPORTS_LOOKED_AT]:
+        if checksum_of(lake.store, configuration, stamp) is not None:
+            return (configuration, stamp), f"report {configuration}/{stamp} is complete"
+    if stamps:
+        newest = "/".join(stamps[0])
+        return None, f"report {newest} is not complete yet: it has no manifest.checksum"
+    bucket = lake.store.bucket
+    if seen:
+        names = ", ".join(
+            f"{configuration}/{stamp}" for configuration, stamp in sorted(seen.items())
+        )
+        return None, f"no report of bucket {bucket} is newer than {names}"
+    scan = "the inventory scans the bucket itself once a day"
+    return None, f"no report of bucket {bucket} was delivered; {scan}"
+
+
+def _seen(cursor: str | None) -> dict[str, str]:
+    """The stamp of the last report that was requested or already loaded, by configuration.
+
+    If the cursor is unreadable, the sensor checks all reports again.
+    """
+    try:
+        return {
+            configuration: str(stamp) for configuration, stamp in json.loads(cursor or "{}").items()
+        }
+    except (ValueError, AttributeError):
+        return {}
+
+
+def _loaded_report(instance: dg.DagsterInstance, key: dg.AssetKey) -> str | None:
+    """The name of the report that the newest materialization of the inventory loaded."""
+    event = instance.get_latest_materialization_event(key)
+    if event is None or event.asset_materialization is None:
+        return None
+    recorded = event.asset_materialization.metadata.get("lakehouse/report")
+    return None if recorded is None else str(recorded.value)

@@ -1,0 +1,189 @@
+"""The inventory table `inventory/<bucket>`: the newest inventory of each configuration.
+
+Scans of ours have the configuration `lakehouse-scan`, reports of AWS that of their bucket. Each
+commit that adds an inventory names it (`core.inventory.checks.inventory_record`), and removes the
+previous one of its configuration, which time travel still shows.
+
+**Safety property** (`test_table.py`): an inventory is used only if the table has all of its rows.
+"""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakehouse.base.errors import Refused
+from lakehouse.base.stored_objects import Inventory, StoredObject
+from lakehouse.delta.file_columns import DataFile, made_of_columns
+from lakehouse.delta.snapshot import TableFacts, row_total
+from lakehouse.lake.lake import Lake
+from lakehouse.vacuum.inventory.plan.checks import inventories_in
+from lakehouse.vacuum.inventory.plan.reconcile import is_current
+from lakehouse.vacuum.inventory.plan.table_files import table_roots
+
+BATCH_ROWS = 10_000
+_FLAGS = ("is_dir", "is_latest", "is_delete_marker")
+_TYPES = {"size_bytes": pa.int64(), "modified_ms": pa.int64()} | dict.fromkeys(_FLAGS, pa.bool_())
+# The columns of an object. Its bucket is a partition of the table.
+OBJECT_COLUMNS = tuple(name for name in StoredObject.__slots__ if name != "bucket")
+OBJECT_SCHEMA = pa.schema([(name, _TYPES.get(name, pa.string())) for name in OBJECT_COLUMNS])
+
+
+def inventory_table(bucket: str) -> str:
+    """The key of the inventory table of a bucket."""
+    return f"inventory/{bucket}"
+
+
+def known_inventories(lake: Lake) -> list[Inventory]:
+    """The newest inventory of each configuration, newest first."""
+    facts = lake.facts(inventory_table(lake.store.bucket))
+    return [] if facts is None else inventories_of(facts)
+
+
+def inventories_of(facts: TableFacts) -> list[Inventory]:
+    """As `known_inventories`, from the table's log.
+
+    An inventory is omitted if the table lacks one of its rows, for example because a user deleted
+    rows.
+    """
+    newest = dict[str, Inventory]()
+    for each in inventories_in(facts.history):
+        newest.setdefault(each.configuration, each)
+    complete = list[Inventory]()
+    for inventory in newest.values():
+        files = [each for each in facts.snapshot.files if name_in(each) == inventory.name]
+        is_whole = all(each.deletion_vector is None for each in files)
+        if files and is_whole and row_total(files) == inventory.object_count:
+            names = tuple(f"{facts.snapshot.table}/{unquote(each.path)}" for each in files)
+            complete.append(replace(inventory, files=names))
+    return sorted(complete, key=lambda each: (each.created_ms, each.name), reverse=True)
+
+
+def last_inventory_ms(lake: Lake) -> int | None:
+    """The time of the newest inventory; `None` if there is none."""
+    return next((each.created_ms for each in known_inventories(lake)), None)
+
+
+def newest_inventory(
+    lake: Lake, *, now_ms: int, configuration: str | None = None, max_age_hours: float | None = None
+) -> Inventory:
+    """The newest inventory, of `configuration` if given.
+
+    Raises:
+        Refused: there is no inventory, or it is too old.
+    """
+    for each in known_inventories(lake):
+        if configuration not in (None, each.configuration):
+            continue
+        if max_age_hours is not None and each.age_hours(now_ms) > max_age_hours:
+            raise Refused(
+                f"inventory {each.name} is {each.age_hours(now_ms):.0f} h old (limit "
+                f"{max_age_hours:g} h). Use lakehouse inventory load"
+            )
+        return each
+    of_configuration = "" if configuration is None else f" of configuration {configuration!r}"
+    raise Refused(
+        f"inventory of {lake.store.bucket}: there is none{of_configuration} yet. Use lakehouse "
+        "inventory load"
+    )
+
+
+def read_objects(lake: Lake, inventory: Inventory) -> Iterator[StoredObject]:
+    """Every object of an inventory. One data file at a time is in memory."""
+    for batch in _batches(lake, inventory, OBJECT_COLUMNS):
+        yield from objects_of(lake.store.bucket, batch)
+
+
+def read_keys(lake: Lake, inventory: Inventory) -> Iterator[str]:
+    """The keys of an inventory; much faster than `read_objects`."""
+    for batch in _batches(lake, inventory, ("key",)):
+        yield from batch.column("key").to_pylist()
+
+
+def name_in(file: DataFile) -> str:
+    """The name of the inventory that a file of the table belongs to."""
+    return dict(file.partition).get("report") or ""
+
+
+def batch_of(objects: Sequence[StoredObject]) -> pa.RecordBatch:
+    """Objects as rows."""
+    columns = {name: [getattr(each, name) for each in objects] for name in OBJECT_COLUMNS}
+    return pa.RecordBatch.from_pydict(columns, schema=OBJECT_SCHEMA)
+
+
+def objects_of(bucket: str, batch: pa.RecordBatch) -> Sequence[StoredObject]:
+    """Rows as objects."""
+    columns = {name: batch.column(name).to_pylist() for name in OBJECT_COLUMNS}
+    return made_of_columns(
+        StoredObject, batch.num_rows, bucket=[bucket] * batch.num_rows, **columns
+    )
+
+
+class InventoryRows:
+    """An inventory's rows, in a temporary file for the vacuums of many tables.
+
+    `tables` are the folders, relative to the lake's root, that contain a Delta log. The constructor
+    reads the whole inventory.
+    """
+
+    def __init__(self, lake: Lake, inventory: Inventory) -> None:
+        self.inventory = inventory
+        self.tables = set[str]()
+        self._bucket = lake.store.bucket
+        # "" is a temporary file, which SQLite deletes when the connection is closed.
+        self._rows = sqlite3.connect("", check_same_thread=False)
+        self._rows.execute(
+            "CREATE TABLE object (key TEXT, size_bytes, modified_ms, is_dir, is_latest, "
+            "is_delete_marker, storage_class)"
+        )
+        self._rows.executemany("INSERT INTO object VALUES (?, ?, ?, ?, ?, ?, ?)", self._read(lake))
+        self._rows.execute("CREATE INDEX by_key ON object (key)")
+
+    def below(self, folder: str) -> Iterator[StoredObject]:
+        """The rows whose key begins with `folder`, which ends in `/`, sorted by key."""
+        end = folder[:-1] + chr(ord("/") + 1)  # follows every key that begins with `folder`
+        query = "SELECT * FROM object WHERE key >= ? AND key < ? ORDER BY key"
+        for row in self._rows.execute(query, (folder, end)):
+            key, size_bytes, modified_ms, is_dir, is_latest, is_marker, storage_class = row
+            yield StoredObject(
+                bucket=self._bucket,
+                key=key,
+                size_bytes=size_bytes,
+                modified_ms=modified_ms,
+                is_dir=bool(is_dir),
+                is_latest=None if is_latest is None else bool(is_latest),
+                is_delete_marker=None if is_marker is None else bool(is_marker),
+                storage_class=storage_class,
+            )
+
+    def _read(self, lake: Lake) -> Iterator[tuple[object, ...]]:
+        for each in read_objects(lake, self.inventory):
+            # A deleted log may still have noncurrent versions, but its folder is no table.
+            if "/_delta_log/" in each.key and is_current(each):
+                self.tables |= table_roots([each.key.removeprefix(lake.store.prefix)])
+            yield (
+                each.key,
+                each.size_bytes,
+                each.modified_ms,
+                each.is_dir,
+                each.is_latest,
+                each.is_delete_marker,
+                each.storage_class,
+            )
+
+
+def _batches(lake: Lake, inventory: Inventory, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    for name in inventory.files:
+        try:
+            data = lake.store.read(name)
+            source = pa.BufferReader(data)
+            with pq.ParquetFile(source, page_checksum_verification=True) as file:
+                yield from file.iter_batches(BATCH_ROWS, columns=list(columns))
+        except (OSError, pa.ArrowException) as error:
+            raise Refused(
+                f"inventory {inventory.name}: {name} cannot be read ({type(error).__name__}: "
+                f"{error}). Use lakehouse inventory load"
+            ) from error

@@ -1,0 +1,632 @@
+"""The facts about a lake that several vacuums share: read once, then checked for changes.
+
+A table borrows a file if it reads the file from another table's folder, as shallow clones do.
+
+1. The newest inventory of each configuration is read in one pass. It shows which tables exist,
+   and which files each table has. If recent inventories show all declared tables, only the
+   lake's upper folders are searched for further tables; otherwise the whole lake is listed.
+2. Each table's log is read once. It is needed for the vacuum of that table, and it shows which
+   files the table borrows.
+3. From then on, up to two HEAD requests per table find newer commits, and logs that were recreated
+   or reset to an older state. A listing of the upper folders finds new tables. Only logs that are
+   new, have changed, or could not be read are read again.
+
+**Safety properties**
+- A table at most two folders deep is found even if it is not declared, no inventory shows it, and
+  its first commits are gone (`test_faults.py`, `test_adopted.py`).
+- A file that another table borrowed counts as borrowed until the end of the run.
+- Nothing is deleted if the lake contains files at the key of a table outside the lake. These files
+  may be a shallow clone, whose log this program would never read (`test_adopted.py`).
+- A table whose log cannot be read blocks the vacuums of all tables in whose folders the readable
+  part of the log names files. If neither a checkpoint nor the first commit can be read, the table
+  may borrow any file and blocks all other vacuums (`test_unread.py`).
+- A missing table outside the lake also blocks all other vacuums if an earlier vacuum found it, or
+  if its storage is empty, because its disk may not be mounted (`test_adopted.py`).
+- All tables are checked for changes before the first deletion. The check is repeated with a last
+  check of a vacuum if it is at least ten seconds old (with more than a hundred tables: a tenth of a
+  second per table). So the checks send, on average, at most twenty HEAD requests per second,
+  regardless of the number of tables (`test_lake.py`, `test_meanwhile.py`).
+"""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from itertools import chain
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakehouse.base.clock import now_ms
+from lakehouse.base.errors import Broken, LakehouseError, Refused
+from lakehouse.base.paths import is_absolute
+from lakehouse.base.stored_objects import MAX_AGE_HOURS
+from lakehouse.declare.table import Table
+from lakehouse.delta.commits import Commit, Commits
+from lakehouse.delta.log import newest_first
+from lakehouse.delta.log.checkpoint import (
+    UNREADABLE,
+    batches,
+    read_checkpoint,
+    texts_of,
+    vectors_of,
+)
+from lakehouse.delta.log.log_segment import (
+    LogChanged,
+    LogContradiction,
+    UnreadableCheckpoint,
+    find_segment,
+    log_folder,
+)
+from lakehouse.delta.snapshot import LogFile, TableFacts
+from lakehouse.lake.lake import Lake
+from lakehouse.lake.path_resolver import PathResolver, landing_prefixes
+from lakehouse.store import Store, StoredFile
+from lakehouse.vacuum.inventory.plan.table_files import (
+    Owners,
+    TableFiles,
+    fold_table_files,
+    table_roots,
+)
+from lakehouse.vacuum.inventory.table import InventoryRows, inventories_of, inventory_table
+from lakehouse.vacuum.plan.facts import ASKED_AT_ONCE
+
+_NO_VERSION = -1  # lower than every version: no commit has been read yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownLog:
+    """The facts in a table's log, and the table's files according to the log."""
+
+    facts: TableFacts
+    table_files: TableFiles
+
+    @property
+    def file_count(self) -> int:
+        """The number of files that the log names, live and removed."""
+        return len(self.table_files.live) + len(self.table_files.tombstones)
+
+
+def read_log(lake: Lake, table: str, *, resolve: PathResolver) -> KnownLog | None:
+    """Reads the current log of a table; `None` if there is no table."""
+    facts = lake.facts(table)
+    if facts is None:
+        return None
+    table_files = fold_table_files(
+        facts.snapshot, resolve=resolve, commits=facts.history.commits, now_ms=now_ms()
+    )
+    return KnownLog(facts=facts, table_files=table_files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadLog:
+    """A log that cannot be read, and the reason.
+
+    `folders` are the lake's folders that contain files named in the readable part of the log. If
+    the readable part does not suffice, `folders` is `None`, and the table may read any file.
+    `unplaced` are the base names of files whose paths may or may not lead into the lake.
+    """
+
+    reason: str
+    folders: frozenset[str] | None = None
+    unplaced: frozenset[str] = frozenset()
+
+    def may_borrow_from(self, table: str, tables: Iterable[str]) -> bool:
+        """Whether the table with this log may read files of `table`, one of the lake's `tables`."""
+        if self.folders is None:
+            return True
+        owners = Owners({table, *tables})
+        return any(owners.table_of(folder) == table for folder in self.folders)
+
+
+def salvage_log(
+    lake: Lake, table: str, error: LakehouseError, *, resolve: PathResolver
+) -> UnreadLog:
+    """Finds the folders of a table's files in the readable part of its log.
+
+    The unreadable part is assumed to name files in the same folders.
+    """
+    try:
+        paths = readable_paths(lake.store, table, trusts_checkpoints=not _is_contradiction(error))
+    except (LakehouseError, FileNotFoundError):
+        paths = None
+    if paths is None:
+        return UnreadLog(reason=str(error))
+    folders = set[str]()
+    unplaced = set[str]()
+    uri = lake.table_uri(table)
+    for path in paths:
+        decoded_path = unquote(path)
+        address = decoded_path if is_absolute(path) else f"{uri}/{decoded_path}"
+        name = resolve(address)
+        if name is None:
+            unplaced.add(decoded_path.rpartition("/")[2])
+        else:
+            folders.add(f"{name.rpartition('/')[0]}/")
+    return UnreadLog(reason=str(error), folders=frozenset(folders), unplaced=frozenset(unplaced))
+
+
+def _is_contradiction(error: BaseException) -> bool:
+    """Whether the error or one of its causes is a `LogContradiction`."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, LogContradiction):
+            return True
+        cause = cause.__cause__
+    return False
+
+
+def has_newer_version(lake: Lake, facts: TableFacts) -> bool:
+    """Whether the log has a newer version than `facts`.
+
+    Raises:
+        Broken: the newest commit in `facts` is gone or was replaced. Then the log was reset to an
+            older state, and it is unknown which files the table needs.
+    """
+    table = facts.snapshot.table
+    newest = facts.newest
+    if change := lake.changed(table, newest):
+        raise Broken(
+            f"vacuum of {table}: the commit of version {newest.version} has changed since it was "
+            f"read: {newest.name} {change}. The log may have been reset to an older state, so no "
+            "more files were deleted. Check the log, then run the vacuum again"
+        )
+    return lake.has_version(table, newest.version + 1)
+
+
+class OlderCommits:
+    """A table's commits before its known history, even beyond a gap.
+
+    Each commit is read once. All commits are read again only if a call's history does not continue
+    the history of the previous call.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._read: list[Commit] = []  # newest first
+        self._rest: Iterator[Commit] = iter(())
+
+    def below(self, history: Commits) -> Iterator[Commit]:
+        """All commits, newest first: the commits of `history`, then older commits.
+
+        Raises as `newest_first`.
+        """
+        newest = self._read[0].version if self._read else _NO_VERSION
+        newer = [commit for commit in reversed(history.commits) if commit.version > newest]
+        is_unread = not newer and not self._read
+        has_gap = bool(newer) and newer[-1].version > newest + 1
+        if is_unread or has_gap:
+            self._read = []
+            self._rest = newest_first(self._store, history, over_gaps=True)
+        else:
+            self._read = [*newer, *self._read]
+        yield from self._read
+        for commit in self._rest:
+            self._read.append(commit)
+            yield commit
+
+
+_LEAVES = ("path", "deletionVector.storageType", "deletionVector.pathOrInlineDv")
+_FIRST_COMMIT = f"{0:020}.json"
+# A truncated string has no closing quote, so it does not match.
+_PATH = re.compile(r'"(path|pathOrInlineDv)"\s*:\s*("(?:[^"\\]|\\.)*")')
+
+
+def readable_paths(
+    store: Store, key: str, *, trusts_checkpoints: bool = True
+) -> frozenset[str] | None:
+    """The paths in the readable part of a log; `None` if it may lack files of other tables.
+
+    These are the paths of data files and the absolute paths of deletion vectors, as the log spells
+    them. A shallow clone names the files of other tables in its first commit, and every checkpoint
+    repeats these names. Therefore, the readable part is sufficient if it names any file and
+    includes the first commit or a complete checkpoint. Use `trusts_checkpoints=False` if the log
+    contradicts itself: then only the first commit is sufficient.
+    """
+    listing = store.list(log_folder(key))
+    paths = set[str]()
+    is_sufficient = trusts_checkpoints and _has_complete_checkpoint(store, key, listing)
+    for file in listing:
+        if file.name.endswith(".parquet"):
+            paths |= _paths_in_checkpoint(store.read(file.name))
+        elif file.name.endswith((".json", ".crc")):
+            data = store.read(file.name)
+            paths.update(_paths_in(data))
+            if file.name.endswith(f"/{_FIRST_COMMIT}") and _is_complete(data):
+                is_sufficient = True
+    return frozenset(paths) if is_sufficient and paths else None
+
+
+def _has_complete_checkpoint(store: Store, key: str, listing: Sequence[StoredFile]) -> bool:
+    """Whether the whole checkpoint of any version can be read, and names a live file."""
+    by_version: defaultdict[str, list[StoredFile]] = defaultdict(list)
+    for file in listing:
+        name = file.name.removeprefix(log_folder(key))
+        if ".checkpoint" in name:
+            by_version[name[:20]].append(file)
+    for files in by_version.values():
+        with suppress(LogChanged, UnreadableCheckpoint, FileNotFoundError, Refused):
+            segment = find_segment(files, key)
+            if segment is not None and read_checkpoint(store, segment).add_count:
+                return True
+    return False
+
+
+def _paths_in(data: bytes) -> Iterator[str]:
+    for kind, quoted in _PATH.findall(data.decode("utf-8", "replace")):
+        try:
+            path: str = json.loads(quoted, strict=False)
+        except ValueError:
+            continue
+        if kind == "path" or is_absolute(path):
+            yield path
+
+
+def _is_complete(data: bytes) -> bool:
+    """Whether every line of a commit can be read."""
+    try:
+        lines = [json.loads(line) for line in data.splitlines() if line.strip()]
+    except (ValueError, RecursionError):
+        return False
+    return bool(lines) and all(isinstance(line, dict) for line in lines)
+
+
+def _paths_in_checkpoint(data: bytes) -> set[str]:
+    """The paths that can be read from a checkpoint's Parquet file, which may be damaged."""
+    paths = set[str]()
+    with suppress(*UNREADABLE), pq.ParquetFile(pa.BufferReader(data)) as file:
+        for kind in ("add", "remove"):
+            for rows in batches(file, kind, _LEAVES):
+                paths.update(texts_of(rows, "path").to_pylist())
+                vectors = [vector for _, vector in vectors_of(rows)]
+                paths.update(
+                    vector["pathOrInlineDv"] for vector in vectors if vector["storageType"] == "p"
+                )
+    return paths
+
+
+# The age at which a check for changes is repeated (see the last safety property).
+_ASK_AGAIN_MS = 10_000
+_ASK_AGAIN_MS_PER_TABLE = 100
+# The logs in memory name about this many files in total, at about 1.2 KB per file. All other logs
+# are read again when their table is vacuumed.
+_KEPT_FILES = 200_000
+# If a table outside the lake has this many folders, they are not searched for nested tables.
+_SPREAD_FOLDERS = 1_000
+
+
+class LakeFacts:
+    """The facts about `lake` that several vacuums share.
+
+    - `declared`: the declared tables. `wanted`: the keys of the declared tables to vacuum; `None`
+      stands for all.
+    - `tables`: the folders that look like tables. `real_tables`: those whose log could be read.
+    - `borrowed`: all borrowed files, relative to the lake. `unplaced`: base names of files at paths
+      that may or may not lead into the lake.
+    - `landed`: the prefixes that declared tables load from. `transactions`: the transaction
+      identifiers in each table's log.
+    """
+
+    def __init__(
+        self, lake: Lake, declared: Sequence[Table], *, wanted: Collection[str] | None = None
+    ) -> None:
+        self.lake = lake
+        self.declared = declared
+        self.landed = landing_prefixes(lake, declared)
+        self.tables = set[str]()
+        self.real_tables = set[str]()
+        self.borrowed = frozenset[str]()
+        self.unplaced = frozenset[str]()
+        self.transactions: dict[str, Mapping[str, int]] = {}
+        self._wanted = {table.key for table in declared} if wanted is None else wanted
+        self._resolve = PathResolver(lake)
+        self._kept: dict[str, KnownLog] = {}
+        self._newest: dict[str, LogFile | None] = {}
+        self._unread: dict[str, UnreadLog] = {}
+        self._spread_folders = set[str]()
+        self._remembered = set[str]()
+        self._current_ms: int | None = None
+        self._was_asked = False
+
+    def log(self, table: str) -> KnownLog | None:
+        """A table's log; `None` if there is no table. Read if not in memory, or if changed."""
+        known = self._kept.pop(table, None)
+        if known is None or self.lake.has_moved_on(table, known.facts.newest):
+            known = read_log(self.lake, table, resolve=self._resolve)
+            self._learn(table, known)
+        if known is not None:
+            self._kept[table] = known
+        return known
+
+    def take(self, table: str) -> KnownLog | None:
+        """Returns a table's log, and drops it from memory if it was there. `borrowed` is kept."""
+        return self._kept.pop(table, None) or self.log(table)
+
+    def inventory_of(self, table: Table) -> tuple[InventoryRows | None, str]:
+        """The newest inventory that shows a table, if any, and a problem, if any."""
+        if table.key in self.lake.elsewhere:
+            return None, "the table is outside the lake, which the lake's inventories do not cover"
+        inventories, problem = self._inventories
+        shown = next((rows for rows in inventories if table.key in rows.tables), None)
+        if inventories and shown is None and not problem:
+            problem = (
+                f"inventory {inventories[0].inventory.name} shows no file of {table.key}: it is "
+                "older than the table, or covers another prefix"
+            )
+        return shown, problem
+
+    def read(self, table: Table) -> None:
+        """Reads which files each table of the lake borrows. Call it before planning a vacuum.
+
+        Raises:
+            Refused: another table's log cannot be read, and that table may borrow files of `table`;
+                or the lake has files at the key of a table outside the lake.
+        """
+        if self._current_ms is None:
+            self._current_ms = now_ms()
+            # An upper folder without a log may become a table, so it is checked later, too.
+            self._newest = dict.fromkeys(self._folders()) | self._newest
+            shown = (rows.tables for rows in self._inventories[0])
+            self._read_tables({each.key for each in self.declared}.union(*shown))
+        elif self._is_old():
+            self._check_for_changes()
+        # Storage is searched for tables that no inventory shows.
+        self._read_tables(self._unshown if self._inventories_suffice(table) else self._listed)
+        self._read_tables(self._inside)
+        self._refuse_unread(table.key)
+
+    def ask_before_deletion(self, table: str) -> None:
+        """Checks again which files the tables borrow. After the first call, only if it is due.
+
+        Raises as `read`.
+        """
+        if not self._was_asked or self._is_old():
+            self._check_for_changes()
+            self._was_asked = True
+        self._refuse_unread(table)
+
+    def remember_found(self) -> None:
+        """Records which tables outside the lake exist, so that later runs notice missing tables."""
+        new = sorted(self.lake.elsewhere.keys() & self.real_tables - self._remembered)
+        self._remembered.update(new)
+        remember_found(self.lake, new)
+
+    @cached_property
+    def _inventories(self) -> tuple[list[InventoryRows], str]:
+        """The newest inventory of each configuration, newest first, and the first problem.
+
+        One configuration may not suffice, because its filter may exclude a part of the lake.
+        """
+        inventories = list[InventoryRows]()
+        problem = ""
+        try:
+            known = self.log(inventory_table(self.lake.store.bucket))
+            for inventory in [] if known is None else inventories_of(known.facts):
+                inventories.append(InventoryRows(self.lake, inventory))
+        except (Refused, Broken) as error:
+            problem = str(error)
+        return inventories, problem
+
+    def _inventories_suffice(self, table: Table) -> bool:
+        """Whether recent inventories show all declared tables, so that none must be searched.
+
+        Old inventories do not count, because they lack clones that were created later.
+        """
+        inventories, problem = self._inventories
+        recent = [
+            rows for rows in inventories if rows.inventory.age_hours(now_ms()) <= MAX_AGE_HOURS
+        ]
+        if problem or not recent:
+            return False
+        required = {table.key, *(each.key for each in self.declared)} - self.lake.elsewhere.keys()
+        return all(any(key in rows.tables for rows in recent) for key in required)
+
+    @cached_property
+    def _listed(self) -> set[str]:
+        return listed_tables(self.lake)
+
+    @cached_property
+    def _unshown(self) -> set[str]:
+        """The tables among the upper folders that are not declared and that no inventory shows."""
+        return with_log(self.lake, [each for each in self._newest if each not in self.tables])
+
+    @cached_property
+    def _inside(self) -> set[str]:
+        return tables_inside(self.lake, self._spread_folders)
+
+    def _folders(self) -> set[str]:
+        return upper_folders(self.lake, self.landed)
+
+    def _is_old(self) -> bool:
+        age_ms = now_ms() - (self._current_ms or 0)
+        return age_ms >= max(_ASK_AGAIN_MS, _ASK_AGAIN_MS_PER_TABLE * len(self._newest))
+
+    def _check_for_changes(self) -> None:
+        checked_ms = now_ms()
+        with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
+            results = pool.map(self.lake.has_moved_on, self._newest, self._newest.values())
+            changed = {
+                table
+                for table, has_changed in zip(self._newest, results, strict=True)
+                if has_changed
+            }
+        new = self._folders() - self._newest.keys()
+        self._read(changed | self._unread.keys() | new)
+        self._current_ms = checked_ms
+
+    def _read_tables(self, tables: Set[str]) -> None:
+        new = tables - self.tables
+        self.tables |= new
+        self._read(new)
+
+    def _read(self, tables: Iterable[str]) -> None:
+        for table in sorted(tables):
+            self._kept.pop(table, None)
+            try:
+                kept_count = sum(each.file_count for each in self._kept.values())
+                if table in self._wanted and kept_count < _KEPT_FILES:
+                    self.log(table)
+                else:
+                    self._learn(table, read_log(self.lake, table, resolve=self._resolve))
+            except LakehouseError as error:
+                unread = salvage_log(self.lake, table, error, resolve=self._resolve)
+                self._unread[table] = unread
+                self.unplaced |= unread.unplaced
+            else:
+                self._note_if_missing(table)
+
+    def _note_if_missing(self, table: str) -> None:
+        address = self.lake.elsewhere.get(table)
+        if address is None or table in self.real_tables or may_never_have_existed(self.lake, table):
+            return
+        self._unread[table] = UnreadLog(
+            reason=f"there is no Delta table at {address}. Either make its disk or folder "
+            "available again, or remove the table from the declarations (or from the call of "
+            f"maintain). Earlier vacuums found the table at the addresses in {FOUND}/{table}/"
+        )
+
+    def _learn(self, table: str, known: KnownLog | None) -> None:
+        self._unread.pop(table, None)
+        if known is None:
+            self._newest[table] = None
+            self.real_tables.discard(table)
+            return
+        self._newest[table] = known.facts.newest
+        table_files = known.table_files
+        self.tables.add(table)
+        self.real_tables.add(table)
+        if table in self.lake.elsewhere:
+            names = chain(table_files.live, table_files.tombstones)
+            folders = {name.partition("/")[0] for name in names if "/" in name}
+            if len(folders) >= _SPREAD_FOLDERS:
+                self._spread_folders |= {f"{table}/{folder}" for folder in folders}
+        self.transactions[table] = known.facts.snapshot.transactions
+        borrowed = table_files.borrowed(self.tables)
+        if not (borrowed <= self.borrowed and table_files.unplaced <= self.unplaced):
+            self.borrowed |= borrowed
+            self.unplaced |= table_files.unplaced
+
+    def _refuse_unread(self, table: str) -> None:
+        for name, unread in self._unread.items():
+            if name != table and unread.may_borrow_from(table, self.tables):
+                way_out = "move it out of the lake"
+                if name in self.lake.elsewhere:
+                    way_out = (
+                        "remove it from the declarations (or from the call of maintain), if it "
+                        f"reads no files of {table}"
+                    )
+                raise Refused(
+                    f"vacuum of {table}: {name} cannot be read: {unread.reason}. {name} may read "
+                    f"files of {table} that look like orphans, so no more files were deleted. To "
+                    f"continue, either repair {name}, or {way_out}"
+                )
+
+
+_OWN_FOLDER = "_lakehouse"
+# The folder of the records of tables outside the lake. Its object `<key>/<digest of the address>`
+# contains an address at which a vacuum found the table with that key.
+FOUND = f"{_OWN_FOLDER}/adopted"
+_NO_TABLES = frozenset({"", ".", "..", _OWN_FOLDER, "_delta_log"})
+
+
+def listed_tables(lake: Lake) -> set[str]:
+    """The tables in the lake, found by listing all of its files."""
+    prefix = lake.store.prefix
+    return table_roots(each.key.removeprefix(prefix) for each in lake.store.walk(""))
+
+
+def upper_folders(lake: Lake, landed: Iterable[str]) -> set[str]:
+    """The lake's folders up to two levels deep, for example `silver` and `silver/orders`.
+
+    Each of these folders may be a table. Logs, partitions, and landing prefixes that consist of a
+    single folder are omitted.
+
+    Raises:
+        Refused: the lake's root is a table, or the lake has files at the key of a table outside
+            the lake.
+    """
+    store = lake.store
+    root = lake.settings.root
+    names = store.folders("")
+    if "_delta_log" in names:
+        raise Refused(
+            f"vacuum: the lake's root {root} is itself a Delta table, which may read files of "
+            "every table of the lake. Move the table at the root into a subfolder"
+        )
+    skipped = _NO_TABLES | {prefix.rstrip("/") for prefix in landed}
+    folders = {name for name in names if name not in skipped}
+    for top_folder in sorted(folders):
+        for name in store.folders(top_folder):
+            # A top-level folder may be a table itself. Its log and its partitions are not tables.
+            is_partition = "=" in name
+            if name not in _NO_TABLES and not is_partition:
+                folders.add(f"{top_folder}/{name}")
+    for key in sorted(folders & lake.elsewhere.keys()):
+        if lake.holds_files(key):
+            raise Refused(
+                f"vacuum: {key} is the table at {lake.elsewhere[key]}, but there are also files at "
+                f"{root}/{key}. These files may be another table, whose log would not be read. Use "
+                f"another key for {lake.elsewhere[key]}"
+            )
+    return folders
+
+
+def tables_inside(lake: Lake, spread_folders: Set[str]) -> set[str]:
+    """The tables nested up to two folders deep in tables outside the lake.
+
+    Neither inventories nor listings of the lake show these tables. `spread_folders` are not
+    searched. They are taken for partitions, because one table has so many of them.
+    """
+
+    def below(folder: str) -> list[str]:
+        names = lake.store.folders(folder)
+        return [
+            f"{folder}/{name}"
+            for name in names
+            if name[:1] not in ("", ".", "_") and "=" not in name
+        ]
+
+    with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
+        first_level = [*chain.from_iterable(pool.map(below, lake.elsewhere))]
+        searched = [folder for folder in first_level if folder not in spread_folders]
+        second_level = chain.from_iterable(pool.map(below, searched))
+        return with_log(lake, [*first_level, *second_level])
+
+
+def with_log(lake: Lake, folders: Sequence[str]) -> set[str]:
+    """The folders that contain a log.
+
+    Log folders are listed, because an old log may lack both its first commit and
+    `_last_checkpoint`.
+    """
+    with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
+        logs = pool.map(lake.store.list, [f"{folder}/_delta_log" for folder in folders])
+        return {folder for folder, files in zip(folders, logs, strict=True) if files}
+
+
+def remember_found(lake: Lake, tables: Sequence[str]) -> None:
+    """Records the addresses of these tables, so that later runs notice if a table is missing."""
+
+    def record(table: str) -> None:
+        address = lake.elsewhere[table].encode()
+        name = f"{FOUND}/{table}/{blake2b(address, digest_size=16).hexdigest()}"
+        lake.store.put_if_absent(name, address)
+
+    with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
+        for _ in pool.map(record, tables):
+            pass
+
+
+def may_never_have_existed(lake: Lake, table: str) -> bool:
+    """Whether a missing table outside the lake may never have existed.
+
+    True if no vacuum has ever found the table at any address, and its storage is available, so it
+    is not just an unmounted disk.
+    """
+    return not lake.store.list(f"{FOUND}/{table}") and lake.storage_is_there(table)

@@ -1,0 +1,120 @@
+"""The harm that lifecycle rules would do to a table, our own rule, and the check `lifecycle`.
+
+Source: Amazon S3 user guide, "Lifecycle configuration elements", "Transitioning objects using
+Amazon S3 Lifecycle"; API reference, GetBucketLifecycleConfiguration.
+"""
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+from lakehouse.base.check_result import CheckResult
+from lakehouse.base.lifecycle_rules import LifecycleRule
+from lakehouse.base.text import count_of, printable
+
+# The tag of removed files that their table keeps for more than a month.
+TIER_TAG = {"lakehouse-tier": "removed"}
+_LOG = "_delta_log/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveObjects:
+    """The objects in a table's `folder`, a key that ends in `/`, that must stay readable.
+
+    - `names`: relative to `folder`.
+    - `recorded`: files that may carry `TIER_TAG`, also those that are not live.
+    - `archive`: the folder of the table's archive; empty if there is no archive.
+    """
+
+    table: str
+    folder: str
+    names: Set[str]
+    recorded: Set[str] = frozenset()
+    archive: str = ""
+
+
+def tier_rule(prefix: str) -> dict[str, Any]:
+    """The rule that moves tagged files below the lake's `prefix` to IA, then to Glacier.
+
+    The days count from a file's creation. Both classes can be read without a restore, so older
+    versions stay readable. Source: AWS, "Transitioning objects": 30 days until STANDARD_IA.
+    """
+    [(key, value)] = TIER_TAG.items()
+    tag = {"Key": key, "Value": value}
+    return {
+        "ID": f"{key} {prefix}"[:255].strip(),
+        "Status": "Enabled",
+        "Filter": {"And": {"Prefix": prefix, "Tags": [tag]}} if prefix else {"Tag": tag},
+        "Transitions": [
+            {"Days": 30, "StorageClass": "STANDARD_IA"},
+            {"Days": 90, "StorageClass": "GLACIER_IR"},
+        ],
+    }
+
+
+def assess_lifecycle(rules: Sequence[LifecycleRule], live: LiveObjects) -> CheckResult:
+    """Whether the rules spare the files that the table needs, its log and its archive.
+
+    A rule that deletes them, or moves the files or the log where reads fail, is an error. So is
+    such a rule for `TIER_TAG`, because a RESTORE or a shallow clone may need tagged files. A live
+    file with the tag is a warning, and so are tagged files that no rule moves. The age of files
+    does not matter, because a live file reaches every age. Rules for the tags of other programs are
+    assumed to spare the table: no inventory lists tags.
+    """
+    harms = [harm for rule in rules for harm in _harms(rule, live)]
+    problems = list(harms)
+    tagged = live.recorded & live.names
+    if tagged:
+        problems.append(
+            f"{count_of(len(tagged), 'live file')} of {live.table} may carry the tag of removed "
+            f"files, for example {printable(min(tagged))}, because an older version was restored. "
+            f"Use `lakehouse tiers {live.table}`, which removes the tag"
+        )
+    moves = any(
+        rule.tags == TIER_TAG and live.folder.startswith(rule.prefix) and rule.actions
+        for rule in rules
+    )
+    if live.recorded and not moves:
+        problems.append(
+            f"removed files of {live.table} are tagged, but no rule of the bucket moves them. Add "
+            f"the rule that `lakehouse tiers {live.table}` prints"
+        )
+    rule_count = count_of(len(rules), "rule")
+    passed = f"no rule of the bucket ({rule_count}) deletes or archives live files of {live.table}"
+    return CheckResult(
+        name="lifecycle",
+        ok=not problems,
+        sentence="; ".join(problems) or passed,
+        is_error=bool(harms),
+        numbers={"harmful_actions": len(harms), "tagged_live_files": len(tagged)},
+    )
+
+
+def _harms(rule: LifecycleRule, live: LiveObjects) -> list[str]:
+    """A sentence for each action of a rule that harms the table."""
+    if rule.tags and rule.tags != TIER_TAG:
+        return []
+    parts = list[str]()
+    if rule.tags and rule.reaches(live.folder):
+        parts.append(f"tagged files of {live.table}, which a RESTORE or a clone may need")
+    matching = [name for name in live.names if f"{live.folder}{name}".startswith(rule.prefix)]
+    if matching and not rule.tags:
+        of_live = count_of(len(live.names), "live file")
+        example = printable(min(matching))
+        parts.append(f"{len(matching)} of {of_live} of {live.table} (for example {example})")
+    if not rule.tags and rule.reaches(live.folder + _LOG):
+        parts.append(f"the log of {live.table}")
+    ends_archive = live.archive and not rule.tags and rule.reaches(live.archive)
+    harms = list[str]()
+    for action in rule.actions:
+        verb = f"moves to {action.storage_class}" if action.storage_class else "deletes"
+        harmed = [*parts] if action.is_harmful else []
+        if ends_archive and not action.storage_class:
+            harmed.append(f"the archive of {live.table}")
+        if harmed:
+            harms.append(
+                f"rule {printable(rule.name)!r} (prefix {printable(rule.prefix)!r}) {verb} "
+                f"{action.when}: {' and '.join(harmed)}. Use a prefix or a tag that excludes them, "
+                "or disable the rule"
+            )
+    return harms

@@ -1,0 +1,513 @@
+"""Vacuums a table: deletes the planned files that Delta would also delete.
+
+**Safety properties**
+- A file is kept if its folder has become a table, or a link out of the table's folder
+  (`test_meanwhile.py`).
+- A file that was written again after it was listed is kept. On S3, this check omits files whose
+  names no writer uses twice (`test_meanwhile.py`).
+- First the logs of other tables are read, which may take minutes. Then storage is checked. The
+  table's own log is read last, so a file that was written again and committed during the checks is
+  kept (`test_meanwhile.py`).
+- The vacuum stops with an error if the table's log is gone or was reset, or if the log of another
+  table, which may read this table's files, cannot be read (`test_meanwhile.py`, `test_unread.py`).
+
+1. This machine's clock is compared with the storage's clock, because the current time, from which
+   the retention counts back, comes from this machine, and the files' times come from the storage.
+2. The plan is made from the log, alone or together with an inventory or a listing. If there
+   is nothing to delete and no retention to set, only step 6 follows.
+3. If the declared retention differs from the table's retention, the declared value is set. The
+   table's lock is taken and held to the end. If the table now has a newer version, the plan is made
+   again.
+4. A second reader of the log, deltalake or Delta on Spark, is asked which of the planned files it
+   would delete (`second_opinion.py`). All other files are spared.
+5. Right before the first deletion, and again after each minute of deleting, `recheck.py` checks
+   whether other tables read the files, whether tables were created in their folders, and whether
+   files were written again. Last, it checks the files against the newest version and the retention
+   in the table's own log. The remaining files are deleted, in batches.
+6. The journal records the plan's figures, the number of files deleted and spared, and the files
+   that could not be deleted, with reasons. This also happens after an error in step 4 or 5.
+
+**Safety properties**
+- A data file is deleted only if it is planned and the second reader would delete it. If the second
+  reader would delete none of the planned files, or if Delta on Spark names a file outside the plan,
+  nothing is deleted and the vacuum raises `Broken` (`test_second_opinion.py`, `test_meanwhile.py`).
+- Only files in the plan are deleted, so a dry run shows everything that can be deleted
+  (`test_run.py`, `test_faults.py`).
+- A log that is gone or was reset to an older state stops the deletion, and so does an unreadable
+  log of another table (`test_meanwhile.py`, `test_unread.py`).
+- Deleting a file twice has no further effect, so after a crash at any point the next vacuum
+  completes the work (`long/test_vacuum_kills.py`, `test_meanwhile.py`).
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from lakehouse.base.clock import now_ms, pause_about
+from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
+from lakehouse.compact.plan.estimate import run_price
+from lakehouse.declare.journal_records import FAILED_NAMED, VacuumRecord
+from lakehouse.declare.table import Table
+from lakehouse.declare.vacuum import VacuumMode
+from lakehouse.lake.clock import check_clock
+from lakehouse.lake.journal import record_vacuum
+from lakehouse.lake.lake import Lake
+from lakehouse.lake.lease import hold
+from lakehouse.spark.errors import translated
+from lakehouse.store import StoredFile
+from lakehouse.vacuum.lake_facts import LakeFacts, has_newer_version
+from lakehouse.vacuum.plan.candidates import Candidate, LastCheck
+from lakehouse.vacuum.plan.facts import (
+    ASKED_AT_ONCE,
+    VacuumFacts,
+    folders_above,
+    folders_to_ask,
+    written_once,
+)
+from lakehouse.vacuum.plan.mode_choice import DELETE_KEYS
+from lakehouse.vacuum.plan.vacuum import VacuumOutcome, VacuumPlan, plan_rest
+from lakehouse.vacuum.second_opinion import confirmed_by_delta
+from lakehouse.vacuum.table_facts import VacuumInputs, gather, own_folders, plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Recheck:
+    """Checks a plan's files once more. Adds each file to keep to `spared`, with a reason."""
+
+    def __init__(
+        self,
+        lake_facts: LakeFacts,
+        inputs: VacuumInputs,
+        planned: VacuumPlan,
+        spared: dict[str, str],
+    ) -> None:
+        self._lake_facts = lake_facts
+        self._planned = planned
+        self._spared = spared
+        self._facts = inputs.facts
+        self._check: LastCheck | None = None
+
+    def still_deletable(self, batch: Sequence[Candidate]) -> list[Candidate]:
+        """The files of the batch that may be deleted now. Adds the files to keep to `spared`.
+
+        Files that are found to be gone are omitted (`_unchanged`).
+
+        Raises:
+            Broken: the table's log is gone, or was reset to an older state.
+            Refused: the log of another table cannot be read.
+        """
+        table = self._planned.table
+        self._ask_the_lake()
+        in_new_tables = self._in_new_tables(batch)
+        why = "a table was created in its folder meanwhile"
+        candidates = self._without(batch, in_new_tables, why)
+        if not self._facts.on_s3:
+            is_own = own_folders(self._lake_facts.lake, table)
+            linked = {each.name for each in candidates if not is_own(each.name)}
+            why = "its folder is a link out of the table's folder"
+            candidates = self._without(candidates, linked, why)
+        candidates = self._unchanged(candidates)
+        self._ask_the_log()
+        return self._allowed(candidates)
+
+    def _unchanged(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """The candidates without files that are gone or were written again.
+
+        One HEAD request per file would cost as much as Delta's own vacuum. So on S3, names that no
+        writer uses twice are not checked.
+        """
+        store = self._lake_facts.lake.store
+        to_check = list[Candidate](candidates)
+        if self._facts.on_s3:
+            to_check = [each for each in candidates if not written_once(each.name)]
+        names = [f"{self._planned.table}/{each.name}" for each in to_check]
+        with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
+            stored_files = [*pool.map(store.stat, names)]
+        gone = set[str]()
+        rewritten = set[str]()
+        for each, file in zip(to_check, stored_files, strict=True):
+            if file is None:
+                gone.add(each.name)
+            elif self._is_another(each, file):
+                rewritten.add(each.name)
+        remaining = [each for each in candidates if each.name not in gone]
+        return self._without(remaining, rewritten, "it was written again after it was listed")
+
+    def _in_new_tables(self, candidates: Sequence[Candidate]) -> set[str]:
+        """The files below a folder that has become a table, for example by CONVERT TO DELTA.
+
+        Sends one request per folder. The plan contains no files of other known tables. But since
+        the plan was made, a new table may have taken over files that this table removed.
+        """
+        store = self._lake_facts.lake.store
+        names = (each.name for each in candidates)
+        # By folder: whether a HEAD request for the first commit suffices, instead of a listing.
+        head_suffices = folders_to_ask(self._facts, self._planned.mode, names)
+
+        def has_log(folder: str) -> bool:
+            log = f"{self._planned.table}/{folder}/_delta_log"
+            if head_suffices[folder]:
+                return store.stat(f"{log}/{0:020}.json") is not None
+            return bool(store.list(log))
+
+        with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
+            answers = zip(head_suffices, pool.map(has_log, head_suffices), strict=True)
+            tables = {folder for folder, is_table in answers if is_table}
+        return {each.name for each in candidates if not tables.isdisjoint(folders_above(each.name))}
+
+    def _is_another(self, candidate: Candidate, file: StoredFile) -> bool:
+        """Whether the stored file is a new file, with another size or a too recent time.
+
+        Some writers use the same name in each attempt, and may be about to commit the new file. In
+        LITE mode, the size is known only if the log records it. If only files that the log names
+        may be deleted (`log_only`), every file that was modified after its removal, or on a disk
+        after the plan was made, is a new file.
+        """
+        if candidate.goes_with:
+            return False  # a checksum file is kept or deleted with its data file
+        too_late_ms = self._planned.horizon_ms
+        if self._facts.log_only:
+            too_late_ms = min(too_late_ms, candidate.modified_ms + 1)
+        is_size_known = candidate.size_bytes > 0 or self._planned.mode != "LITE"
+        has_another_size = is_size_known and file.size_bytes != candidate.size_bytes
+        return file.modified_ms >= too_late_ms or has_another_size
+
+    def _without(
+        self, candidates: Sequence[Candidate], names: set[str], why: str
+    ) -> list[Candidate]:
+        """The candidates without `names` and their checksums; adds `names` to `spared`."""
+        self._spared |= {each.name: why for each in candidates if each.name in names}
+        return [each for each in candidates if (each.goes_with or each.name) not in names]
+
+    def _allowed(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """The candidates that pass `LastCheck`; adds the others to `spared`."""
+        if self._check is None:
+            horizon_ms = self._planned.horizon_ms
+            self._check = LastCheck(self._facts, horizon_ms=horizon_ms, now_ms=now_ms())
+        allowed = self._check.allow(candidates)
+        names = {each.name for each in allowed}
+        table_files = self._facts.table_files
+        for each in candidates:
+            if each.name in names:
+                continue
+            why = f"version {table_files.version} needs it again"
+            if table_files.name_in_lake(each.name) in self._facts.borrowed:
+                why = "another table reads it"
+            self._spared[each.name] = why
+        return allowed
+
+    def _ask_the_lake(self) -> None:
+        """Reads which files other tables read now."""
+        lake_facts = self._lake_facts
+        lake_facts.ask_before_deletion(self._planned.table)
+        facts = replace(self._facts, borrowed=lake_facts.borrowed, unplaced=lake_facts.unplaced)
+        has_changed = (facts.borrowed, facts.unplaced) != (
+            self._facts.borrowed,
+            self._facts.unplaced,
+        )
+        if has_changed:
+            self._facts = facts
+            self._check = None
+
+    def _ask_the_log(self) -> None:
+        """Reads the table's own log again, with its retention, if it has a newer version."""
+        if not has_newer_version(self._lake_facts.lake, self._facts.log):
+            return
+        log = self._lake_facts.log(self._planned.table)
+        if log is None:
+            raise Broken(
+                f"vacuum of {self._planned.table}: the table's log disappeared during the vacuum, "
+                "so no more files were deleted. Restore the log, then run the vacuum again"
+            )
+        self._facts = replace(self._facts, table_files=log.table_files, log=log.facts)
+        self._check = None
+
+
+# The last check is repeated after this many seconds of deleting.
+_CHECK_AGAIN_SECONDS = 60.0
+_PAUSES_SECONDS = (0.5, 2.0, 8.0)
+
+
+class VacuumProgress:
+    """The progress of one vacuum. `spared` and `failed` map file names to reasons."""
+
+    def __init__(self, lake: Lake, table: Table, owner: str | None = None) -> None:
+        self._lake = lake
+        self._table = table
+        self._run_id = owner or uuid4().hex
+        self._began_ms = now_ms()
+        self._started = time.monotonic()
+        self._requests_before = lake.store.requests.copy()
+        self.deleted_files = 0
+        self.deleted_bytes = 0
+        self.spared = dict[str, str]()
+        self.failed = dict[str, str]()
+
+    def count(self, deleted: Iterable[Candidate]) -> None:
+        """Counts deleted files."""
+        for each in deleted:
+            self.deleted_files += 1
+            self.deleted_bytes += each.size_bytes
+
+    def record(
+        self, facts: VacuumFacts, planned: VacuumPlan, *, has_ended_well: bool
+    ) -> VacuumOutcome:
+        """Writes a record of the vacuum to the journal, and returns the outcome.
+
+        The record counts as complete if the vacuum ended well and considered every file past the
+        retention, and if the record has room for the names of all files that were kept or could not
+        be deleted.
+        """
+        seconds = time.monotonic() - self._started
+        requests = self._lake.store.requests - self._requests_before
+        kept_names = {*planned.remembered}
+        if planned.log_only:
+            # No listing will find these files again, so the record names them for later vacuums.
+            kept_names.update(self.spared)
+        all_are_named = max(len(self.failed), len(kept_names)) <= FAILED_NAMED
+        # The count of deleted files may be too high, because S3 also reports success for a key that
+        # does not exist. A FULL vacuum has just listed each file. In the other modes, a file with a
+        # unique name (`written_once`) is not checked, so it may be missing.
+        may_be_missing = self._lake.on_s3(self._table.key) and planned.mode != "FULL"
+        record = VacuumRecord(
+            started_ms=self._began_ms,
+            ended_ms=now_ms(),
+            mode=planned.mode,
+            report=planned.report,
+            version=planned.version,
+            horizon_ms=planned.horizon_ms,
+            predicted_files=planned.file_count,
+            predicted_bytes=planned.size_bytes,
+            predicted_requests=sum(planned.requests.values()),
+            predicted_seconds=planned.seconds,
+            predicted_usd=planned.usd,
+            deleted_files=self.deleted_files,
+            deleted_bytes=self.deleted_bytes,
+            spared=len(self.spared),
+            seconds=seconds,
+            usd=run_price(
+                self._table.prices,
+                seconds=seconds,
+                get_requests=_count_of(requests, "Get", "Head"),
+                put_requests=_count_of(requests, "Put", "List"),
+            ),
+            failed=dict(islice(self.failed.items(), FAILED_NAMED)),
+            kept=sorted(kept_names)[:FAILED_NAMED],
+            lists_saved=planned.lists_saved,
+            is_complete=has_ended_well and not planned.over_limit_count and all_are_named,
+            is_at_most=may_be_missing
+            and any(written_once(each.name) for each in planned.candidates),
+            run=self._run_id,
+            requests=dict(requests),
+            table_id=facts.log.snapshot.table_id,
+            committed_ms=facts.log.history.committed_ms_of(planned.version),
+        )
+        record_vacuum(self._lake.store, self._table.key, record)
+        return VacuumOutcome(plan=planned, record=record, spared=self.spared, failed=self.failed)
+
+
+def _count_of(requests: dict[str, int], *prefixes: str) -> int:
+    return sum(count for name, count in requests.items() if name.startswith(prefixes))
+
+
+def vacuum(
+    lake_facts: LakeFacts,
+    open_spark: "Callable[[], SparkSession]",
+    table: Table,
+    *,
+    mode: VacuumMode | None = None,
+    owner: str | None = None,
+) -> VacuumOutcome:
+    """Vacuums `table`.
+
+    Opens a Spark session only to set a retention, or if deltalake cannot answer. `owner` names the
+    caller in the lock and in the journal.
+
+    Raises:
+        Refused: there is no table, or it may not be vacuumed now, or not in this mode.
+        Transient: another process holds the table, or the server or the storage does not answer.
+            The journal records how many files were deleted before the error.
+        Broken: Delta's answer contradicts the plan, or live files are missing.
+    """
+    lake = lake_facts.lake
+    check_clock(lake, table.key)
+    progress = VacuumProgress(lake, table, owner)
+    inputs, planned = _planned(lake_facts, table, mode)
+    lake_facts.remember_found()
+    retention = _retention_to_set(inputs, table)
+    if planned.candidates or retention:
+        holder = owner or f"vacuum of {table.key}"
+        with translated(table.key, operation="vacuum"):
+            if retention:
+                _set_retention(lake, open_spark, table.key, retention, holder)
+            with hold(lake, None, table.key, owner=holder):
+                if has_newer_version(lake, inputs.facts.log):
+                    inputs, planned = _planned(lake_facts, table, mode)
+                try:
+                    _carry_out(lake_facts, open_spark, inputs, planned, progress)
+                except BaseException:
+                    # If storage fails here, too, that must not hide the first error.
+                    with contextlib.suppress(LakehouseError):
+                        progress.record(inputs.facts, planned, has_ended_well=False)
+                    raise
+    return progress.record(inputs.facts, planned, has_ended_well=True)
+
+
+def rehearse(
+    lake_facts: LakeFacts,
+    open_spark: "Callable[[], SparkSession]",
+    table: Table,
+    *,
+    mode: VacuumMode | None = None,
+) -> VacuumPlan | None:
+    """The plan, reduced to the files that Delta and the last check confirm. Changes nothing.
+
+    Returns `None` if there is no table. If the vacuum would first set another retention, Delta
+    cannot confirm the files yet: the whole plan is returned, with a note. Raises as `vacuum`.
+    """
+    if lake_facts.log(table.key) is None:
+        return None
+    inputs, planned = _planned(lake_facts, table, mode)
+    if not planned.candidates:
+        return planned
+    if retention := _retention_to_set(inputs, table):
+        values = ", ".join(f"{name} to {value}" for name, value in retention.items())
+        note = f"the vacuum would first set {values}, so Delta cannot confirm the files yet"
+        return replace(planned, notes=(*planned.notes, note))
+    with translated():
+        spared = dict[str, str]()
+        confirmed = _confirmed(lake_facts.lake, open_spark, inputs, planned, spared)
+        confirmed = Recheck(lake_facts, inputs, planned, spared).still_deletable(confirmed)
+        return plan_rest(planned, inputs.facts, table, confirmed, spared)
+
+
+def _planned(
+    lake_facts: LakeFacts, table: Table, mode: VacuumMode | None
+) -> tuple[VacuumInputs, VacuumPlan]:
+    inputs = gather(lake_facts, table)
+    planned = None if inputs is None else plan(lake_facts, table, mode=mode, inputs=inputs)
+    if inputs is None or planned is None:
+        raise Refused(
+            f"vacuum of {table.key}: there is no table yet. Use lakehouse materialize {table.key} "
+            "first"
+        )
+    return inputs, planned
+
+
+def _confirmed(
+    lake: Lake,
+    open_spark: "Callable[[], SparkSession]",
+    inputs: VacuumInputs,
+    planned: VacuumPlan,
+    spared: dict[str, str],
+) -> list[Candidate]:
+    """The planned files that Delta would also delete. The others are added to `spared`."""
+    confirmed = confirmed_by_delta(lake, open_spark, inputs.facts, planned.candidates)
+    confirmed_names = {each.name for each in confirmed}
+    kept_names = {each.name for each in planned.candidates} - confirmed_names
+    spared |= dict.fromkeys(kept_names, "Delta would not delete it")
+    return confirmed
+
+
+def _carry_out(
+    lake_facts: LakeFacts,
+    open_spark: "Callable[[], SparkSession]",
+    inputs: VacuumInputs,
+    planned: VacuumPlan,
+    progress: VacuumProgress,
+) -> None:
+    """Deletes the planned files that Delta and the last checks confirm."""
+    lake = lake_facts.lake
+    confirmed = _confirmed(lake, open_spark, inputs, planned, progress.spared)
+    recheck = Recheck(lake_facts, inputs, planned, progress.spared)
+    remaining: Sequence[Candidate] = confirmed
+    while remaining:
+        remaining = _checked(remaining, recheck, progress)
+        checked_seconds = time.monotonic()
+        deleted_count = 0
+        for start in range(0, len(remaining), DELETE_KEYS):
+            batch = remaining[start : start + DELETE_KEYS]
+            _delete(lake, planned.table, batch, recheck, progress)
+            deleted_count += len(batch)
+            if time.monotonic() - checked_seconds >= _CHECK_AGAIN_SECONDS:
+                break
+        remaining = remaining[deleted_count:]
+
+
+def _checked(
+    candidates: Sequence[Candidate], recheck: Recheck, progress: VacuumProgress
+) -> Sequence[Candidate]:
+    """The candidates that pass the last check, which is repeated after transient failures."""
+    for pause in _PAUSES_SECONDS:
+        try:
+            return recheck.still_deletable(candidates)
+        except Transient:
+            pause_about(pause)  # the storage may be throttling
+    try:
+        return recheck.still_deletable(candidates)
+    except Transient as error:
+        progress.failed |= {each.name: str(error) for each in candidates}
+        raise
+
+
+def _delete(
+    lake: Lake, table: str, batch: Sequence[Candidate], recheck: Recheck, progress: VacuumProgress
+) -> None:
+    """Deletes the files of a batch. Retries transient failures.
+
+    Each further attempt repeats the last check, because minutes may pass until a request to storage
+    times out.
+    """
+    candidates = [*batch]
+    for pause in (*_PAUSES_SECONDS, None):
+        try:
+            failed = lake.store.delete_each([f"{table}/{each.name}" for each in candidates])
+            break
+        except Transient as error:
+            if pause is None:
+                progress.failed |= {each.name: str(error) for each in candidates}
+                raise
+            pause_about(pause)  # the storage may be throttling
+        remaining = _checked(candidates, recheck, progress)
+        # Candidates that are neither spared nor remaining are gone: an earlier attempt deleted
+        # them, and its response was lost.
+        not_deleted = {*progress.spared, *(each.name for each in remaining)}
+        for each in candidates:
+            if not_deleted.isdisjoint((each.name, each.goes_with)):
+                progress.count([each])
+        candidates = [*remaining]
+    reasons = {each.name: failed.get(f"{table}/{each.name}") for each in candidates}
+    progress.failed |= {name: reason for name, reason in reasons.items() if reason is not None}
+    progress.count(each for each in candidates if each.name not in progress.failed)
+
+
+def _retention_to_set(inputs: VacuumInputs, table: Table) -> dict[str, str]:
+    """The declared retention properties whose values the table does not have yet.
+
+    Equal values are not set again, because every ALTER TABLE aborts concurrent writers.
+    """
+    current = inputs.facts.log.snapshot.properties
+    declared = table.vacuum.retention_properties(current)
+    return {name: value for name, value in declared.items() if current.get(name) != value}
+
+
+def _set_retention(
+    lake: Lake,
+    open_spark: "Callable[[], SparkSession]",
+    table_key: str,
+    retention: dict[str, str],
+    owner: str,
+) -> None:
+    """Sets retention properties of a table of this lake. Adopted tables declare no retention."""
+    from lakehouse.spark import statements
+
+    spark = open_spark()
+    with hold(lake, spark, table_key, owner=owner):
+        spark.sql(statements.set_properties(lake.table_uri(table_key), retention))

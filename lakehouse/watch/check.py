@@ -1,0 +1,297 @@
+"""The checks of a table. They run after a write, after upkeep that changed it, and on request.
+
+The result of `health` is made in `defs.metadata`, next to the metadata with the same facts.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import dagster as dg
+
+from lakehouse.assets.dagster_records import runs_in_flight
+from lakehouse.assets.failures import errors_for_dagster
+from lakehouse.assets.keys import table_key
+from lakehouse.assets.metadata import health_result
+from lakehouse.base.check_result import CheckResult
+from lakehouse.base.errors import Broken, Refused
+from lakehouse.base.text import count_of
+from lakehouse.compact.plan.health import Health, log_debt_ok, small_files_ok
+from lakehouse.compact.skip_reasons import breaker_of
+from lakehouse.compact.table_health import Assessment, assess
+from lakehouse.declare.adopted import Adopted
+from lakehouse.declare.maintained import is_maintained
+from lakehouse.declare.table import Table
+from lakehouse.delta.log.missing_data_files import UnreadableFiles, unreadable_files
+from lakehouse.delta.snapshot import Snapshot, TableFacts
+from lakehouse.evolve.compare import compare_without_spark
+from lakehouse.evolve.plan.changes import Kind
+from lakehouse.lake.lake import Lake
+from lakehouse.vacuum.inventory.plan.checks import restore_advice
+
+_DESCRIPTIONS = {
+    "health": "The score, the files, the last and next upkeep. Fails only without a readable log.",
+    "readable": "The log can be read, and every file that the table needs is stored and readable.",
+    "small_files": "Compaction keeps up with the small files.",
+    "log_debt": "The log is checkpointed often enough.",
+    "breaker": "The table's circuit breaker is closed, so that another compaction may run.",
+    "declaration": "The next write is not refused, and the present code computed all rows.",
+    "quarantine": "The quarantine holds no refused lines.",
+    "lifecycle": "No lifecycle rule of the bucket deletes or archives files that the table needs.",
+}
+# At most this many archived files are checked for a restore, with one request each.
+_RESTORES_CHECKED = 10
+# The assessments that writes pass to the checks of the same run, by run id and table.
+_write_assessments: dict[tuple[str, str], Assessment] = {}
+
+
+def health_check(table: Table, lake: Lake) -> dg.AssetChecksDefinition:
+    """All checks of a table. Each can be run alone."""
+    key = table_key(table)
+
+    @dg.multi_asset_check(
+        name=f"{table.layer}_{table.name}_checks",
+        specs=[
+            dg.AssetCheckSpec(name, asset=key, description=_DESCRIPTIONS[name])
+            for name in check_names(table, lake)
+        ],
+        can_subset=True,
+    )
+    def check(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        selected_names = {key.name for key in context.selected_asset_check_keys}
+        with errors_for_dagster(context):
+            assessed = _write_assessments.pop((context.run.run_id, table.key), None)
+            results = judge(table, lake, assessed)
+        for result in results:
+            if result.name in selected_names:
+                yield dg.AssetCheckResult(asset_key=key, **check_fields(result))
+
+    return check
+
+
+def check_names(table: Table, lake: Lake) -> tuple[str, ...]:
+    """The names of a table's checks.
+
+    Only tables on S3 have `lifecycle`, and only landed tables have `quarantine`. Adopted tables
+    lack `declaration`, because other programs change their columns. Only tables of `maintain` have
+    `health`: their own code materializes them, so their pages do not show our observations.
+    """
+    omitted = set[str]()
+    if not lake.on_s3(table.key):
+        omitted.add("lifecycle")
+    if table.source is None:
+        omitted.add("quarantine")
+    if isinstance(table.write, Adopted):
+        omitted.add("declaration")
+    if not is_maintained(table):
+        omitted.add("health")
+    return tuple(name for name in _DESCRIPTIONS if name not in omitted)
+
+
+def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple[CheckResult, ...]:
+    """The results for a table, one per name in `check_names`.
+
+    Without `assessed`, the table's log is read now. All checks fail with the same error if the log
+    cannot be read or names files elsewhere (a shallow clone). All pass if there is no table yet.
+
+    Raises:
+        Transient: storage did not answer.
+    """
+    names = check_names(table, lake)
+    unreadable = UnreadableFiles()
+    try:
+        facts = lake.facts(table.key) if assessed is None else assessed.facts
+        if facts is not None:
+            assessed = assessed or assess(lake, table, facts)
+            unreadable = unreadable_files(lake.store, facts.snapshot)
+    except (Broken, Refused) as error:
+        return tuple(_unreadable(name, error) for name in names)
+    if assessed is None:
+        sentence = "there is no table yet"
+        return tuple(CheckResult(name=name, ok=True, sentence=sentence) for name in names)
+    known = assessed
+    judges: dict[str, Callable[[], CheckResult]] = {
+        "health": lambda: health_result(table, known),
+        "readable": lambda: _readable(lake, known.facts.snapshot, unreadable),
+        "small_files": lambda: _small_files(known.health),
+        "log_debt": lambda: _log_debt(known.health),
+        "breaker": lambda: _breaker(table, lake, known),
+        "declaration": lambda: _declaration(table, lake, known.facts),
+        "quarantine": lambda: _quarantine(table, lake),
+        "lifecycle": lambda: _lifecycle(lake, known.facts.snapshot),
+    }
+    return tuple(judges[name]() for name in names)
+
+
+def _small_files(health: Health) -> CheckResult:
+    ok, sentence = small_files_ok(health)
+    numbers = {"mergeable_files": health.mergeable_file_count}
+    return CheckResult(name="small_files", ok=ok, sentence=sentence, numbers=numbers)
+
+
+def _log_debt(health: Health) -> CheckResult:
+    ok, sentence = log_debt_ok(health)
+    numbers = {"commits": health.log.commit_count}
+    return CheckResult(name="log_debt", ok=ok, sentence=sentence, numbers=numbers)
+
+
+def _lifecycle(lake: Lake, snapshot: Snapshot) -> CheckResult:
+    from lakehouse.retain.run.tiers import check_lifecycle
+
+    return check_lifecycle(lake, snapshot)
+
+
+def hand_on(run_id: str, table: Table, assessed: Assessment) -> None:
+    """Keeps a write's assessment for the checks of the same run; drops those of other runs."""
+    for key in [key for key in _write_assessments if key[0] != run_id]:
+        del _write_assessments[key]
+    _write_assessments[run_id, table.key] = assessed
+
+
+def report_checks(
+    context: dg.AssetExecutionContext,
+    table: Table,
+    lake: Lake,
+    assessed: Assessment | None = None,
+    *,
+    fails: bool = False,
+) -> None:
+    """Writes the check results into the events of this run, as if the checks had run.
+
+    With `fails`, this run is about to fail and would lose its events, so the results are reported
+    to the instance instead. While another run that writes the table is queued or running, nothing
+    is reported, because that run checks the table itself. Dagster shows the check that was planned
+    last. That run's checks were planned when it was created, so results from here would hide them.
+    """
+    results = judge(table, lake, assessed)
+    writers = [
+        run.name for run in runs_in_flight(context.instance, [table]) if not run.is_compaction
+    ]
+    if any(name != context.run.run_id[:8] for name in writers):
+        context.log.info(
+            f"{table.key} will be checked by the run that writes it next: {', '.join(writers)}"
+        )
+        return
+    # `log_event` accepts evaluations, although its annotation does not say so.
+    # Source: dagster 1.13.27, op_execution_context.py
+    report: Any = context.instance.report_runless_asset_event if fails else context.log_event
+    for result in results:
+        report(evaluation_of(table, result))
+
+
+def check_fields(result: CheckResult) -> dict[str, Any]:
+    """The fields that Dagster's check result and its check event share."""
+    severity = dg.AssetCheckSeverity.ERROR if result.is_error else dg.AssetCheckSeverity.WARN
+    fields = {
+        "check_name": result.name,
+        "passed": result.ok,
+        "severity": severity,
+        "description": result.sentence,
+    }
+    return {**fields, "metadata": {**result.details, **result.numbers}}
+
+
+def evaluation_of(table: Table, result: CheckResult) -> dg.AssetCheckEvaluation:
+    """A result as an event on the table's asset."""
+    return dg.AssetCheckEvaluation(
+        asset_key=table_key(table), blocking=False, **check_fields(result)
+    )
+
+
+def _readable(lake: Lake, snapshot: Snapshot, unreadable: UnreadableFiles) -> CheckResult:
+    missing = unreadable.missing
+    archived = unreadable.archived
+    checked = archived[:_RESTORES_CHECKED]
+    not_restored = [
+        name for name in checked if lake.store.archived_in(f"{snapshot.table}/{name}") is not None
+    ]
+    sentences = list[str]()
+    if missing:
+        sentences.append(
+            f"storage lacks {count_of(len(missing), 'file')} of version {snapshot.version}:"
+            f" {_named(missing)}"
+        )
+    if archived:
+        sentences.append(
+            f"version {snapshot.version} has {count_of(len(archived), 'archived file')}:"
+            f" {_named(archived)}"
+        )
+        address = snapshot.uri.replace("s3a://", "s3://", 1)
+        example = f"{address}/{(not_restored or checked)[0]}"
+        problem = "archived files are restored, but only for some days"
+        if not_restored:
+            problem = "no scan and no compaction can read archived files"
+        sentences.append(f"{problem}. {restore_advice(example)}")
+    if not sentences:
+        sentences.append(
+            f"version {snapshot.version} has {count_of(snapshot.file_count, 'file')} of"
+            f" {snapshot.size_bytes} bytes, all in storage"
+        )
+    return CheckResult(
+        name="readable",
+        ok=not missing and not archived,
+        sentence="; ".join(sentences),
+        # A warning if the only problem is archived files, and these are restored for now.
+        is_error=bool(missing or not_restored) or not archived,
+        numbers={"missing_files": len(missing), "archived_files": len(archived)},
+    )
+
+
+def _declaration(table: Table, lake: Lake, facts: TableFacts) -> CheckResult:
+    """Fails if the next write would be refused, or if older code computed some of the rows."""
+    plan = compare_without_spark(lake, table, facts)
+    sentences = [plan.sentence, plan.advice]
+    is_changed_code = bool(plan.of(Kind.CODE_CHANGED))
+    if is_changed_code and not plan.blocking:
+        sentences.append(f"Use `lakehouse rebuild {table.key}` to compute its rows again.")
+    return CheckResult(
+        name="declaration",
+        ok=not plan.blocking and not is_changed_code,
+        sentence=". ".join(each.rstrip(".") for each in sentences if each),
+        is_error=bool(plan.blocking),
+        numbers={"changes": len(plan.changes)},
+    )
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+
+
+def _breaker(table: Table, lake: Lake, assessed: Assessment) -> CheckResult:
+    history = assessed.facts.history
+    rewrites = assessed.rewrites
+    state = breaker_of(lake, table, history, failures=assessed.failures, rewrites=rewrites)
+    numbers: dict[str, float] = {
+        "rewrites_in_a_row": rewrites.times,
+        "rewritten_bytes": rewrites.bytes_rewritten,
+    }
+    sentence = f"the breaker is closed: {count_of(rewrites.times, 'pointless rewrite')} in a row"
+    if state is not None:
+        numbers["retry_at_ms"] = state.retry_at_ms
+        sentence = state.sentence
+    return CheckResult(name="breaker", ok=state is None, sentence=sentence, numbers=numbers)
+
+
+def _quarantine(table: Table, lake: Lake) -> CheckResult:
+    key = f"quarantine/{table.key}"
+    try:
+        facts = lake.facts(key)
+    except (Broken, Refused) as error:
+        return _unreadable("quarantine", error)
+    rows = 0 if facts is None else facts.snapshot.row_count
+    if rows is None:
+        return CheckResult(
+            name="quarantine",
+            ok=False,
+            sentence=f"{key} contains refused lines, but its log does not record how many",
+        )
+    sentence = "no refused lines"
+    if rows:
+        sentence = (
+            f"{count_of(rows, 'refused line')} in {key}, each with its file, line number, reason "
+            f"and text. Use lakehouse quarantine show {table.key}, then retry or drop"
+        )
+    return CheckResult(name="quarantine", ok=rows == 0, sentence=sentence, numbers={"lines": rows})
+
+
+def _unreadable(name: str, error: Broken | Refused) -> CheckResult:
+    return CheckResult(name=name, ok=False, sentence=str(error), is_error=True)

@@ -1,0 +1,256 @@
+"""`lakehouse health` and `lakehouse history`: the state of tables, and their commits and costs."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import click
+
+from lakehouse.cli.context import (
+    cell_of,
+    complete_table,
+    not_written,
+    open_table,
+    open_tables,
+    print_errors,
+)
+from lakehouse.cli.output import (
+    bytes_text,
+    count_text,
+    json_option,
+    print_grid,
+    show,
+    tell,
+    time_text,
+    write_json,
+)
+from lakehouse.compact.plan.health import Health
+from lakehouse.compact.plan.history import Entry
+from lakehouse.compact.table_health import account_of, health_of
+from lakehouse.declare.table import Table
+from lakehouse.delta.commits import (
+    ROWS_MOVED,
+    Commit,
+    is_compaction,
+    keeps_rows,
+    moves_rows,
+    rebuilt_from,
+    written_in,
+)
+from lakehouse.lake.find_tables import facts_of
+from lakehouse.lake.read_each_table import Found, for_each_table
+from lakehouse.land.plan.outcome import quarantine_sentence
+from lakehouse.land.quarantine.entries import quarantined_count
+from lakehouse.watch.documents import EXACT_FIGURES, health_document, history_document
+
+
+@click.command("health", epilog="Example: lakehouse health silver/flights --verbose")
+@click.argument("tables", metavar="[TABLE|ADDRESS]...", nargs=-1, shell_complete=complete_table)
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Also show the parts of each score and the file sizes."
+)
+@json_option
+def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
+    """Show file counts and health scores. Does not start a JVM.
+
+    The table with the lowest score comes first, except with --json. The score of each TABLE
+    (default: all) is a number from 0 to 100, and 100 is the best. Small files are smaller than
+    three quarters of the target size. Mergeable files are the files that a compaction would merge.
+    TABLE may also be the ADDRESS of a Delta table that is not declared: a folder (/data/orders,
+    ./orders) or s3://bucket/orders.
+    """
+    context, chosen = open_tables(tables)
+
+    def read(table: Table) -> Health | None:
+        facts = facts_of(context.lake, table)
+        return None if facts is None else health_of(context.lake, table, facts)
+
+    readings = for_each_table(chosen, read)
+    landed = [each.table for each in readings if each.table.source and not each.error]
+    quarantines = for_each_table(landed, lambda table: quarantined_count(context.lake, table.key))
+    quarantine_rows = _quarantine_rows(readings, quarantines)
+    if as_json:
+        write_json(
+            [
+                {
+                    **health_document(each),
+                    "declared": each.table.key not in context.by_address,
+                    "quarantine_rows": quarantine_rows[each.table.key],
+                }
+                for each in readings
+            ]
+        )
+    else:
+        _print(readings, verbose=verbose)
+        for key, rows in quarantine_rows.items():
+            if rows:
+                show(f"{key}: {quarantine_sentence(key, lines=rows)}")
+    return print_errors([*readings, *quarantines])
+
+
+def _quarantine_rows(
+    readings: Sequence[Found[Health]], quarantines: Sequence[Found[int]]
+) -> dict[str, int | None]:
+    """The number of lines in quarantine, by table; `None` if unknown.
+
+    It is unknown if the table's health or the quarantine cannot be read, or if the quarantine's log
+    has no row counts. Other tables that are not loaded from landed files have 0.
+    """
+    rows = dict[str, int | None]()
+    for reading in readings:
+        rows[reading.table.key] = None if reading.error else 0
+    for quarantine in quarantines:
+        rows[quarantine.table.key] = quarantine.value
+    return rows
+
+
+def _print(readings: Sequence[Found[Health]], *, verbose: bool) -> None:
+    # The highest score is 100, so tables without a score come last.
+    ordered = sorted(readings, key=lambda each: each.value.score if each.value else 101)
+    heads = ("score", "table", "files", "small", "mergeable", "bytes", "average", "rows", "")
+    print_grid(
+        heads, [_row(each) for each in ordered], numbers=("score", *heads[2:8]), style=_style
+    )
+    for each in ordered:
+        if each.value and each.value.log.note:
+            show(f"{each.table.key}: {each.value.log.note}", style="yellow")
+    if not verbose:
+        return
+    for each in ordered:
+        if each.value:
+            _print_details(each.value)
+
+
+def _row(reading: Found[Health]) -> tuple[str, ...]:
+    health = reading.value
+    if health is None:
+        return ("-", reading.table.key, *("-",) * 6, cell_of(reading))
+    files = (health.file_count, health.small_file_count, health.mergeable_file_count)
+    sizes = (
+        bytes_text(health.size_bytes),
+        bytes_text(health.average_file_bytes),
+        count_text(health.row_count),
+    )
+    return (
+        f"{health.score:.1f}",
+        health.plan.table,
+        *map(count_text, files),
+        *sizes,
+        health.plan.sentence,
+    )
+
+
+def _style(row: Sequence[str]) -> str:
+    if row[0] == "-":
+        return "dim"
+    score = float(row[0])
+    if score < 50:
+        return "red"
+    return "yellow" if score < 75 else "green"
+
+
+def _print_details(health: Health) -> None:
+    show(f"{health.plan.table} at version {health.plan.version}: {health.sentence}", style="bold")
+    for part in health.parts:
+        show(f"  {part.name:<13} {part.value:4.2f} of weight {part.weight:<3} {part.sentence}")
+    for label, count in health.histogram.items():
+        if count:
+            show(f"  {label:>12} {count:,}")
+    show()
+
+
+@click.command("history", epilog="Example: lakehouse history silver/flights --limit 10")
+@click.argument("table", shell_complete=complete_table)
+@click.option(
+    "--limit", type=click.IntRange(min=1), help="Show only this many of the newest commits."
+)
+@click.option("--compactions", is_flag=True, help="Show only compactions.")
+@json_option
+def history_command(
+    table: str,
+    limit: int | None,
+    compactions: bool,
+    as_json: bool,
+) -> None:
+    """Show the commits of TABLE, newest first, and the cost account of its compactions.
+
+    Shows the newest 500 commits at most: when and why each compaction ran, and its predicted and
+    actual figures. The account at the end does not depend on the options: the mean error of the
+    newest predictions, bytes rewritten per byte ingested, and wasted work. Does not start a JVM.
+    """
+    context, declared_table = open_table(table)
+    table = declared_table.key
+    facts = context.lake.facts(table)
+    if facts is None:
+        raise not_written(declared_table, operation=f"history {table}")
+    account = account_of(context.lake, declared_table, facts)
+    entries = {entry.compaction.version: entry for entry in account.entries}
+    shown = [
+        commit
+        for commit in reversed(facts.history.commits)
+        if not compactions or is_compaction(commit)
+    ][:limit]
+    commits = [(commit, entries.get(commit.version)) for commit in shown]
+    if as_json:
+        write_json(history_document(table, facts.snapshot.version, shown, account))
+    else:
+        _print_commits(commits)
+        for sentence in account.sentences:
+            show(sentence)
+
+
+def _print_commits(commits: Sequence[tuple[Commit, Entry | None]]) -> None:
+    if not commits:
+        tell("the options select none of the newest commits")
+        return
+    heads = ("version", "time", "operation", "files +", "files -", "bytes +", "bytes -", "")
+    rows = list[tuple[str, ...]]()
+    for commit, entry in commits:
+        files = (count_text(len(commit.added_paths)), count_text(len(commit.removed_paths)))
+        sizes = (bytes_text(commit.added_bytes), bytes_text(commit.removed_bytes))
+        rows.append(
+            (
+                str(commit.version),
+                time_text(commit.committed_ms),
+                commit.operation,
+                *files,
+                *sizes,
+                _why(commit, entry),
+            )
+        )
+    compactions = {str(commit.version) for commit, _ in commits if is_compaction(commit)}
+    print_grid(
+        heads,
+        rows,
+        numbers=("version", *heads[3:7]),
+        style=lambda row: "cyan" if row[0] in compactions else "",
+    )
+
+
+def _why(commit: Commit, entry: Entry | None) -> str:
+    """Why upkeep or a rebuild made a commit; for a compaction, also whether it went as predicted.
+
+    For any other commit, empty or a note that no row changed.
+    """
+    if moves_rows(commit):
+        metadata = written_in(commit)
+        plan = metadata.get("plan")
+        sentence = cast("dict[str, Any]", plan).get("sentence") if isinstance(plan, dict) else None
+        return str(sentence or f"rows moved by {metadata[ROWS_MOVED]}")
+    if rebuilt_from(commit) is not None:
+        return "rebuilt from its own rows" if keeps_rows(commit) else "rebuilt from its inputs"
+    if entry is None:
+        return "" if commit.changed_data else "no row changed"
+    actual = entry.compaction
+    predicted = entry.compaction.predicted
+    if predicted is None:
+        return "not by this program, so there is no prediction"
+    wrong = [
+        f"{name.replace('_', ' ')} {getattr(predicted, name):,}"
+        for name in EXACT_FIGURES
+        if getattr(predicted, name) != getattr(actual, name)
+    ]
+    comparison = f"wrongly predicted: {', '.join(wrong)}" if wrong else "as predicted"
+    sentence = f"{predicted.sentence}; {comparison}"
+    if actual.seconds is not None and predicted.seconds is not None:
+        sentence += f"; {actual.seconds:.1f} s, {predicted.seconds:.1f} predicted"
+    return sentence

@@ -1,0 +1,567 @@
+"""What upkeep operations and stored bytes cost: the rows of `costs/chargeback`, and their sums.
+
+- Storage: the GB-months of one day (bytes / 2^30 / days of the month), times the price of the
+  storage class. Minimum sizes and overheads per object are not charged.
+- Operations: the measured vCPU-hours and the counted requests, times the table's prices. What was
+  not measured or counted has no row.
+
+The columns have the names of FOCUS; custom columns begin with `x_`. The cost of a row is exactly
+its quantity times its unit price. Sums are exact decimals and are rounded only for display.
+Source: FinOps Open Cost and Usage Specification 1.3, "Cost and Usage".
+"""
+
+from calendar import monthrange
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal
+from json import dumps
+from typing import Any, Literal, cast
+
+from lakehouse.base.errors import Refused
+from lakehouse.base.predicted_and_actual import Figure
+from lakehouse.compact.plan.estimate import run_price
+from lakehouse.compact.plan.history import Entry
+from lakehouse.declare.journal_records import CompactionTry, VacuumRecord
+from lakehouse.declare.prices import DEFAULT_CLASS, PriceBook, Prices
+from lakehouse.declare.table import Table
+from lakehouse.delta.commits import ROWS_MOVED, Commit, Commits, moves_rows, written_in
+from lakehouse.vacuum.inventory.plan.reconcile import Reconciliation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpkeepOperation:
+    """One finished upkeep operation. `None` means unknown.
+
+    - `operation_id`: identifies the operation among the operations of the same table and kind.
+    - `reason`: the name of the plan's reason; empty if unknown.
+    - `seconds`, `vcpu_seconds`, `requests` (by method) and `usd` are actual figures.
+    """
+
+    table: str
+    kind: str
+    operation_id: str
+    ended_ms: int
+    is_ok: bool = True
+    reason: str = ""
+    seconds: float | None = None
+    vcpu_seconds: float | None = None
+    requests: Mapping[str, int] | None = None
+    usd: float | None = None
+    figures: tuple[Figure, ...] = ()
+
+
+def compactions_of(
+    table: str, entries: Iterable[Entry], prices: Prices, *, since_ms: int
+) -> list[UpkeepOperation]:
+    """The compactions in a log at `since_ms` or later. A compaction counts at its last commit.
+
+    Compactions by other programs have no prediction.
+    """
+    return [
+        _compaction(table, each, prices)
+        for each in entries
+        if each.compaction.committed_ms >= since_ms
+    ]
+
+
+def failed_compactions(
+    table: str, tries: Iterable[CompactionTry], prices: Prices, *, since_ms: int
+) -> list[UpkeepOperation]:
+    """The compactions since a time that failed, or lost a conflict with another writer."""
+    return [
+        UpkeepOperation(
+            table=table,
+            kind="compaction",
+            operation_id=f"failed-{each.ended_ms}",
+            ended_ms=each.ended_ms,
+            is_ok=False,
+            seconds=each.seconds,
+            vcpu_seconds=each.seconds * prices.vcpus,
+            usd=run_price(prices, seconds=each.seconds),
+        )
+        for each in tries
+        if each.result != "succeeded" and each.ended_ms >= since_ms
+    ]
+
+
+def vacuums_of(
+    table: str, records: Iterable[VacuumRecord], prices: Prices, *, since_ms: int
+) -> list[UpkeepOperation]:
+    """The vacuums in the journal since a time."""
+    return [_vacuum(table, each, prices) for each in records if each.ended_ms >= since_ms]
+
+
+def moves_of(
+    table: str, history: Commits, prices: Prices, *, since_ms: int
+) -> list[UpkeepOperation]:
+    """The archive, restore and TTL commits since a time."""
+    return [
+        _move(table, commit, prices)
+        for commit in history.commits
+        if moves_rows(commit) and commit.committed_ms >= since_ms
+    ]
+
+
+def _compaction(table: str, entry: Entry, prices: Prices) -> UpkeepOperation:
+    run = entry.compaction
+    operation = UpkeepOperation(
+        table=table,
+        kind="compaction",
+        operation_id=f"version-{run.version}",
+        ended_ms=run.committed_ms,
+        seconds=run.seconds,
+        vcpu_seconds=None if run.seconds is None else run.seconds * prices.vcpus,
+        usd=entry.usd,
+    )
+    predicted = run.predicted
+    if predicted is None:
+        return operation
+    names = ("files_removed", "files_added", "bytes_removed", "bytes_added", "seconds")
+    figures = [Figure(name, getattr(predicted, name), getattr(run, name)) for name in names]
+    figures.append(Figure("usd", predicted.usd, entry.usd))
+    return replace(operation, reason=predicted.reason, figures=tuple(figures))
+
+
+def _vacuum(table: str, record: VacuumRecord, prices: Prices) -> UpkeepOperation:
+    return UpkeepOperation(
+        table=table,
+        kind="vacuum",
+        operation_id=f"started-{record.started_ms}",
+        ended_ms=record.ended_ms,
+        is_ok=not record.failed,
+        reason="VACUUM_DUE" if record.predicted_files else "NOTHING_PAST",
+        seconds=record.seconds,
+        vcpu_seconds=record.seconds * prices.vcpus,
+        requests=dict(record.requests),
+        usd=record.usd,
+        figures=(
+            Figure("files", record.predicted_files, record.deleted_files),
+            Figure("bytes", record.predicted_bytes, record.deleted_bytes),
+            Figure("requests", record.predicted_requests, sum(record.requests.values())),
+            Figure("seconds", round(record.predicted_seconds, 3), round(record.seconds, 3)),
+            Figure("usd", record.predicted_usd, record.usd),
+        ),
+    )
+
+
+def _move(table: str, commit: Commit, prices: Prices) -> UpkeepOperation:
+    """The operation of an archive, restore or TTL commit, from the commit's metadata."""
+    metadata = written_in(commit)
+    plan = _mapping_in(metadata, "plan")
+    requests = _mapping_in(metadata, "requests")
+    started_ms = metadata.get("started_ms")
+    operation = UpkeepOperation(
+        table=table,
+        kind=metadata[ROWS_MOVED],
+        operation_id=f"version-{commit.version}",
+        ended_ms=commit.committed_ms,
+        reason=str(plan.get("reason", "")),
+        requests=requests,
+    )
+    if not isinstance(started_ms, int) or started_ms > commit.committed_ms:
+        return operation
+    seconds = (commit.committed_ms - started_ms) / 1000
+    counts = requests_by_class(requests)
+    return replace(
+        operation,
+        seconds=seconds,
+        vcpu_seconds=seconds * prices.vcpus,
+        usd=run_price(
+            prices, seconds=seconds, get_requests=counts["get"], put_requests=counts["put"]
+        ),
+    )
+
+
+def requests_by_class(requests: Mapping[str, int]) -> Counter[str]:
+    """The S3 requests by price class: get, put or delete. `put` includes COPY, POST and LIST."""
+    counts = Counter[str]()
+    for name, count in requests.items():
+        if name.startswith(("Get", "Head")):
+            price_class = "get"
+        elif name.startswith("Delete"):
+            price_class = "delete"
+        else:
+            price_class = "put"
+        counts[price_class] += count
+    return counts
+
+
+def _mapping_in(metadata: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = metadata.get(name)
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+OUTSIDE = "(outside all tables)"
+# Decimal places of quantities and unit prices. A cost has twice as many, so it is exact.
+_DIGITS = 12
+_MOST_USD = 1_000  # of a unit price, so that `_PRICE` can hold it
+_EXACT = Context(prec=60)
+_GB = 1024**3
+
+ChargeKind = Literal["storage", "compute", "requests"]
+GROUPS = ("table", "layer", "owner", "class", "day")
+
+# In Spark, the product of a quantity and a price has the type of a cost, so it loses no digit.
+_QUANTITY = "DECIMAL(22, 12)"
+_PRICE = "DECIMAL(15, 12)"
+_COST = "DECIMAL(38, 24)"
+# Name -> type as Spark spells it.
+# - x_part: for storage, the use of the objects (a `Part` in lower case); else the operation's kind.
+# - x_class: the storage class; empty for operations.
+# - x_bytes: the stored bytes; null for operations.
+# - x_report: the inventory from which a row of storage was computed.
+COLUMNS: Mapping[str, str] = {
+    "BillingAccountId": "STRING",
+    "BillingCurrency": "STRING",
+    "BillingPeriodStart": "TIMESTAMP",
+    "BillingPeriodEnd": "TIMESTAMP",
+    "ChargePeriodStart": "TIMESTAMP",
+    "ChargePeriodEnd": "TIMESTAMP",
+    "ChargeCategory": "STRING",
+    "ServiceCategory": "STRING",
+    "RegionId": "STRING",
+    "SubAccountId": "STRING",
+    "ResourceId": "STRING",
+    "ResourceName": "STRING",
+    "SkuId": "STRING",
+    "Tags": "STRING",
+    "ConsumedQuantity": _QUANTITY,
+    "ConsumedUnit": "STRING",
+    "PricingQuantity": _QUANTITY,
+    "PricingUnit": "STRING",
+    "ListUnitPrice": _PRICE,
+    "ContractedUnitPrice": _PRICE,
+    "ListCost": _COST,
+    "ContractedCost": _COST,
+    "EffectiveCost": _COST,
+    "BilledCost": _COST,
+    "x_day": "DATE",
+    "x_table": "STRING",
+    "x_layer": "STRING",
+    "x_owner": "STRING",
+    "x_kind": "STRING",
+    "x_part": "STRING",
+    "x_class": "STRING",
+    "x_bytes": "BIGINT",
+    "x_report": "STRING",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charge:
+    """A priced quantity of one day. `table` is empty for bytes that belong to no table.
+
+    `sku` is the priced item, for example `storage/STANDARD`. For `part`, `storage_class`,
+    `size_bytes` and `report`, see `COLUMNS`.
+    """
+
+    day: date
+    table: str
+    owner: str
+    kind: ChargeKind
+    part: str
+    sku: str
+    quantity: Decimal
+    unit: str
+    unit_price: Decimal
+    storage_class: str = ""
+    size_bytes: int | None = None
+    report: str = ""
+
+    @property
+    def layer(self) -> str:
+        """The table's layer, or an empty string."""
+        return self.table.partition("/")[0]
+
+    @property
+    def usd(self) -> Decimal:
+        """The exact cost."""
+        return _EXACT.multiply(self.quantity, self.unit_price)
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """Identifies the charge among the charges of its day."""
+        return self.table, self.part, self.sku
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostSum:
+    """The costs of one table, layer, owner, storage class or day, which is its `name`.
+
+    `size_bytes` are the stored bytes on the newest day with an inventory; `None` if no charge is
+    for storage.
+    """
+
+    name: str
+    size_bytes: int | None
+    storage_usd: Decimal
+    compute_usd: Decimal
+    requests_usd: Decimal
+
+    @property
+    def usd(self) -> Decimal:
+        """The sum of all kinds."""
+        return self.storage_usd + self.compute_usd + self.requests_usd
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented shape of a group of `lakehouse costs --json`."""
+        return {
+            "name": self.name,
+            "size_bytes": self.size_bytes,
+            "storage_usd": _number(self.storage_usd),
+            "compute_usd": _number(self.compute_usd),
+            "requests_usd": _number(self.requests_usd),
+            "usd": _number(self.usd),
+        }
+
+
+def storage_charges(
+    reconciled: Reconciliation,
+    tables: Mapping[str, Table],
+    book: PriceBook,
+    *,
+    day: date,
+    report: str,
+) -> list[Charge]:
+    """The charges of one day for the bytes of an inventory, by table, part and storage class.
+
+    Bytes in a class that the book does not have are charged as STANDARD.
+    """
+    shares = [(table.table, share) for table in reconciled.tables for share in table.shares]
+    shares += [("", share) for share in reconciled.unclaimed]
+    sizes = dict[tuple[str, str, str], int]()
+    for table, share in shares:
+        part = "outside" if share.part is None else share.part.name.lower()
+        key = (table, part, share.storage_class or DEFAULT_CLASS)
+        sizes[key] = sizes.get(key, 0) + share.size_bytes
+    day_count = monthrange(day.year, day.month)[1]
+    charges = list[Charge]()
+    for (table, part, storage_class), size_bytes in sorted(sizes.items()):
+        price = book.usd_per_gb_month.get(storage_class)
+        if price is None:
+            price = book.usd_per_gb_month[DEFAULT_CLASS]
+        charge = Charge(
+            day=day,
+            table=table,
+            owner=tables[table].owner if table in tables else "",
+            kind="storage",
+            part=part,
+            sku=f"storage/{storage_class}",
+            quantity=_rounded(_EXACT.divide(Decimal(size_bytes), Decimal(_GB * day_count))),
+            unit="GB-Months",
+            unit_price=_unit_price(price),
+            storage_class=storage_class,
+            size_bytes=size_bytes,
+            report=report,
+        )
+        charges.append(charge)
+    return [charge for charge in charges if charge.size_bytes]
+
+
+def operation_charges(
+    operations: Iterable[UpkeepOperation], tables: Mapping[str, Table], book: PriceBook
+) -> list[Charge]:
+    """The charges for operations, summed by the day of their end, table, kind and priced item.
+
+    `tables` must contain the tables of all operations.
+    """
+    charges = dict[tuple[object, ...], Charge]()
+    for operation in operations:
+        for charge in _charges_of(operation, tables[operation.table], book):
+            key = (charge.day, *charge.identity)
+            previous = charges.get(key)
+            quantity = charge.quantity + (previous.quantity if previous else 0)
+            charges[key] = replace(charge, quantity=quantity)
+    return [charge for charge in charges.values() if charge.quantity]
+
+
+def _charges_of(operation: UpkeepOperation, table: Table, book: PriceBook) -> Iterable[Charge]:
+    compute = Charge(
+        day=day_of(operation.ended_ms),
+        table=table.key,
+        owner=table.owner,
+        kind="compute",
+        part=operation.kind,
+        sku="compute/vcpu-hour",
+        quantity=Decimal(0),
+        unit="vCPU-Hours",
+        unit_price=_unit_price(table.prices.usd_per_vcpu_hour),
+    )
+    if operation.vcpu_seconds is not None:
+        hours = _EXACT.divide(Decimal(repr(operation.vcpu_seconds)), Decimal(3600))
+        yield replace(compute, quantity=_rounded(hours))
+    usd_per_1000 = {
+        "get": table.prices.usd_per_1000_gets,
+        "put": table.prices.usd_per_1000_puts,
+        "delete": book.usd_per_1000_deletes,
+    }
+    for price_class, count in requests_by_class(operation.requests or {}).items():
+        yield replace(
+            compute,
+            kind="requests",
+            sku=f"requests/{price_class}",
+            quantity=_rounded(Decimal(count)),
+            unit="Requests",
+            unit_price=_unit_price(usd_per_1000[price_class], per=1_000),
+        )
+
+
+def updated(recorded: Sequence[Charge], current: Sequence[Charge]) -> list[Charge]:
+    """The charges of a day after a run, in a fixed order.
+
+    Current charges for storage replace all recorded ones. A current charge for operations replaces
+    the recorded one of the same identity. What is recorded but no longer known stays.
+    """
+    has_storage = any(each.kind == "storage" for each in current)
+    kept = [each for each in recorded if not (has_storage and each.kind == "storage")]
+    charges = {each.identity: each for each in (*kept, *current)}
+    return [charges[key] for key in sorted(charges)]
+
+
+def sum_by(charges: Sequence[Charge], by: str) -> list[CostSum]:
+    """The sums by one of `GROUPS`: days in order, all other groups by descending cost."""
+    stored_days = [each.day for each in charges if each.kind == "storage"]
+    newest = max(stored_days, default=None)
+    groups = dict[str, list[Charge]]()
+    for charge in charges:
+        groups.setdefault(_group(charge, by), []).append(charge)
+    sums = list[CostSum]()
+    for name, group in groups.items():
+        sizes = [
+            each.size_bytes or 0
+            for each in group
+            if each.kind == "storage" and (by == "day" or each.day == newest)
+        ]
+        sums.append(
+            CostSum(
+                name=name,
+                size_bytes=sum(sizes) if sizes else None,
+                storage_usd=_total(group, "storage"),
+                compute_usd=_total(group, "compute"),
+                requests_usd=_total(group, "requests"),
+            )
+        )
+    if by == "day":
+        return sorted(sums, key=lambda each: each.name)
+    return sorted(sums, key=lambda each: (-each.usd, each.name))
+
+
+def costs_document(charges: Sequence[Charge], *, by: str, since: str) -> dict[str, Any]:
+    """The document of `lakehouse costs --json`."""
+    days = {each.day for each in charges}
+    stored_days = {each.day for each in charges if each.kind == "storage"}
+    return {
+        "since": since,
+        "until": max(days).isoformat() if days else None,
+        "stored_days": len(stored_days),
+        "by": by,
+        "usd": float(round(sum((each.usd for each in charges), start=0), 9)),
+        "groups": [each.as_json() for each in sum_by(charges, by)],
+    }
+
+
+def row_of(charge: Charge, *, lake: str, region: str) -> dict[str, Any]:
+    """The row of a charge. `lake` is the lake's address, and `region` that of the prices."""
+    start = midnight(charge.day)
+    month = start.replace(day=1)
+    tags = {"layer": charge.layer, "owner": charge.owner}
+    row = {
+        "BillingAccountId": lake,
+        "BillingCurrency": "USD",
+        "BillingPeriodStart": month,
+        "BillingPeriodEnd": (month + timedelta(days=31)).replace(day=1),
+        "ChargePeriodStart": start,
+        "ChargePeriodEnd": start + timedelta(days=1),
+        "ChargeCategory": "Usage",
+        "ServiceCategory": "Compute" if charge.kind == "compute" else "Storage",
+        "RegionId": region,
+        "SubAccountId": charge.layer or None,
+        "ResourceId": f"{lake}/{charge.table}" if charge.table else lake,
+        "ResourceName": charge.table or OUTSIDE,
+        "SkuId": charge.sku,
+        "Tags": dumps({name: value for name, value in tags.items() if value}),
+        "ConsumedQuantity": charge.quantity,
+        "ConsumedUnit": charge.unit,
+        "PricingQuantity": charge.quantity,
+        "PricingUnit": charge.unit,
+        "ListUnitPrice": charge.unit_price,
+        "ContractedUnitPrice": charge.unit_price,
+        **dict.fromkeys(("ListCost", "ContractedCost", "EffectiveCost", "BilledCost"), charge.usd),
+        "x_day": charge.day,
+        "x_table": charge.table,
+        "x_layer": charge.layer,
+        "x_owner": charge.owner,
+        "x_kind": charge.kind,
+        "x_part": charge.part,
+        "x_class": charge.storage_class,
+        "x_bytes": charge.size_bytes,
+        "x_report": charge.report,
+    }
+    return {name: row[name] for name in COLUMNS}
+
+
+def charge_of(row: Mapping[str, Any]) -> Charge:
+    """The charge from which `row_of` made this row."""
+    return Charge(
+        day=row["x_day"],
+        table=row["x_table"],
+        owner=row["x_owner"],
+        kind=row["x_kind"],
+        part=row["x_part"],
+        sku=row["SkuId"],
+        quantity=row["ConsumedQuantity"],
+        unit=row["ConsumedUnit"],
+        unit_price=row["ListUnitPrice"],
+        storage_class=row["x_class"],
+        size_bytes=row["x_bytes"],
+        report=row["x_report"],
+    )
+
+
+def midnight(day: date) -> datetime:
+    """The start of a day, in UTC."""
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+def day_of(ms: int) -> date:
+    """The day of a time, in UTC."""
+    return datetime.fromtimestamp(ms / 1000, tz=UTC).date()
+
+
+def _number(usd: Decimal) -> float:
+    return float(round(usd, 9))
+
+
+def _unit_price(usd: float, *, per: int = 1) -> Decimal:
+    price = _rounded(Decimal(repr(usd)) / per)
+    if price >= _MOST_USD:
+        raise Refused(f"a price is {price:f} USD a unit. Use a price below {_MOST_USD:,} USD")
+    return price
+
+
+def _rounded(value: Decimal) -> Decimal:
+    return value.quantize(Decimal(1).scaleb(-_DIGITS), context=_EXACT)
+
+
+def _total(charges: Iterable[Charge], kind: ChargeKind) -> Decimal:
+    total = Decimal(0)
+    for charge in charges:
+        if charge.kind == kind:
+            total = _EXACT.add(total, charge.usd)
+    return total
+
+
+def _group(charge: Charge, by: str) -> str:
+    match by:
+        case "table":
+            return charge.table or OUTSIDE
+        case "layer":
+            return charge.layer or OUTSIDE
+        case "owner":
+            return charge.owner or "(no owner)"
+        case "class":
+            return charge.storage_class or "(operations)"
+        case _:
+            return charge.day.isoformat()

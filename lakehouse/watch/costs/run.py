@@ -1,0 +1,232 @@
+"""Reads upkeep operations and stored bytes, and writes and reads `costs/chargeback`.
+
+1. The table's lock is taken. The day of the newest inventory gets its storage, and each of the last
+   days gets its operations, from logs and journal.
+2. One commit replaces the days whose rows differ.
+
+**Safety properties** (tests in `test_chargeback.py`)
+- A run that is repeated, or killed and run again, leaves the same rows.
+- What is recorded stays if the inventory, a log or the journal no longer shows it, or if a table
+  cannot be read.
+- A day without an inventory has no rows for storage; they are unknown, not 0.
+"""
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakehouse.base.errors import Broken, LakehouseError, Refused
+from lakehouse.compact.plan.history import account_for
+from lakehouse.declare.prices import PriceBook
+from lakehouse.declare.table import Table
+from lakehouse.delta.log import history_back_to
+from lakehouse.delta.snapshot import TableFacts
+from lakehouse.lake.find_tables import facts_of
+from lakehouse.lake.journal import Journal, vacuum_records
+from lakehouse.lake.lake import Lake
+from lakehouse.lake.lease import hold
+from lakehouse.lake.price_book import load_price_book
+from lakehouse.lake.read_each_table import Found, for_each_table
+from lakehouse.spark.delta_writes import FrameWrite, write_frame
+from lakehouse.spark.errors import translated
+from lakehouse.spark.temporary_confs import PARTITIONS_OVERWRITTEN, session_confs
+from lakehouse.vacuum.inventory.run import reconcile_inventory
+from lakehouse.vacuum.inventory.table import newest_inventory
+from lakehouse.watch.costs.plan import (
+    COLUMNS,
+    Charge,
+    UpkeepOperation,
+    charge_of,
+    compactions_of,
+    day_of,
+    failed_compactions,
+    midnight,
+    moves_of,
+    operation_charges,
+    row_of,
+    storage_charges,
+    updated,
+    vacuums_of,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def read_operations(
+    lake: Lake, tables: Sequence[Table], *, since_ms: int
+) -> list[Found[list[UpkeepOperation]]]:
+    """Each table's operations that ended at `since_ms` or later, as far as log and journal go back.
+
+    A table that cannot be read has an error instead of operations.
+    """
+
+    def read(table: Table) -> list[UpkeepOperation]:
+        facts = facts_of(lake, table)
+        key = table.key
+        prices = table.prices
+        operations = list[UpkeepOperation]()
+        if facts is not None:
+            operations += operations_in_log(lake, table, facts, since_ms=since_ms)
+        tries = Journal(lake.store).tries(key)
+        operations += failed_compactions(key, tries, prices, since_ms=since_ms)
+        operations += vacuums_of(key, vacuum_records(lake.store, key), prices, since_ms=since_ms)
+        return sorted(operations, key=lambda each: each.ended_ms)
+
+    return for_each_table(tables, read)
+
+
+def operations_in_log(
+    lake: Lake, table: Table, facts: TableFacts, *, since_ms: int
+) -> list[UpkeepOperation]:
+    """The operations that a table's log records and that ended at `since_ms` or later.
+
+    `facts` contain only the newest commits. Older commits are read from the log.
+    """
+    key = table.key
+    prices = table.prices
+    history = history_back_to(lake.store, facts.history, since_ms)
+    account = account_for(history, prices=prices, on_s3=facts.snapshot.on_s3)
+    return [
+        *compactions_of(key, account.entries, prices, since_ms=since_ms),
+        *moves_of(key, history, prices, since_ms=since_ms),
+    ]
+
+
+CHARGEBACK = "costs/chargeback"
+# Each run computes the operations of today and of this many days before it. Logs and journals go
+# back at least as far.
+_DAYS_BACK = 7
+_ARROW_TYPES = {
+    "STRING": pa.string(),
+    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+    "DATE": pa.date32(),
+    "BIGINT": pa.int64(),
+    "DECIMAL(22, 12)": pa.decimal128(22, 12),
+    "DECIMAL(15, 12)": pa.decimal128(15, 12),
+    "DECIMAL(38, 24)": pa.decimal128(38, 24),
+}
+_SCHEMA = pa.schema([pa.field(name, _ARROW_TYPES[kind]) for name, kind in COLUMNS.items()])
+# No column gets statistics: queries select days, which are partitions.
+_PROPERTIES = {"delta.dataSkippingNumIndexedCols": "0"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChargebackWritten:
+    """What a run wrote.
+
+    `usd` is the cost of the newest day with charges. `unread` maps what could not be read, a table
+    or `inventory`, to the reason.
+    """
+
+    days: tuple[date, ...] = ()
+    row_count: int = 0
+    usd: Decimal = Decimal(0)
+    unread: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def write_chargeback(
+    lake: Lake, tables: Mapping[str, Table], *, spark: "SparkSession", owner: str, now_ms: int
+) -> ChargebackWritten:
+    """Brings the table up to date.
+
+    Raises:
+        Refused: the table has other columns.
+        Transient: another process holds the table, or the server does not answer.
+    """
+    with hold(lake, spark, CHARGEBACK, owner=owner):
+        book = load_price_book(lake.settings)
+        current, unread = _current_charges(lake, tables, book, now_ms=now_ms)
+        recorded = dict[date, list[Charge]]()
+        first = min((each.day for each in current), default=day_of(now_ms))
+        for charge in read_charges(lake, since=first):
+            recorded.setdefault(charge.day, []).append(charge)
+        changed = dict[date, list[Charge]]()
+        for day in sorted({each.day for each in current}):
+            before = recorded.get(day, [])
+            after = updated(before, [each for each in current if each.day == day])
+            if after != updated([], before):
+                changed[day] = after
+        rows = [
+            row_of(each, lake=lake.settings.root, region=book.region)
+            for of_day in changed.values()
+            for each in of_day
+        ]
+        if rows:
+            _replace_days(lake, spark, rows)
+    newest = (recorded | changed).get(max(recorded | changed, default=day_of(now_ms)), [])
+    return ChargebackWritten(
+        days=tuple(changed),
+        row_count=len(rows),
+        usd=sum((each.usd for each in newest), Decimal(0)),
+        unread=unread,
+    )
+
+
+def read_charges(lake: Lake, *, since: date) -> list[Charge]:
+    """The recorded charges since a day, read without Spark; empty if there is no table.
+
+    Raises:
+        Refused: an earlier version wrote the table, with other columns.
+        Broken: another program has deleted rows.
+    """
+    facts = lake.facts(CHARGEBACK)
+    if facts is None:
+        return []
+    if [each.name for each in facts.snapshot.columns] != [*COLUMNS]:
+        raise Refused(
+            f"{CHARGEBACK}: an earlier version wrote this table, with other columns. Move"
+            f" {lake.table_uri(CHARGEBACK)} to another place; the next inventory begins a new one"
+        )
+    rows = list[dict[str, Any]]()
+    for file in facts.snapshot.files:
+        values = dict(file.partition)
+        day = date.fromisoformat(values["x_day"] or "")
+        if day < since:
+            continue
+        if file.deletion_vector is not None:
+            raise Broken(
+                f"{CHARGEBACK}: another program has deleted rows of {file.path}. Use RESTORE to"
+                " return to the version before that deletion"
+            )
+        data = lake.store.read(f"{CHARGEBACK}/{unquote(file.path)}")
+        # Spark may write timestamps as INT96, which Arrow reads as nanoseconds by default.
+        stored = pq.read_table(io.BytesIO(data), coerce_int96_timestamp_unit="us")
+        rows += [{**row, "x_day": day} for row in stored.to_pylist()]
+    return [charge_of(row) for row in rows]
+
+
+def _current_charges(
+    lake: Lake, tables: Mapping[str, Table], book: PriceBook, *, now_ms: int
+) -> tuple[list[Charge], dict[str, str]]:
+    """The charges by the newest inventory, logs and journal; and what cannot be read, and why."""
+    first = day_of(now_ms) - timedelta(days=_DAYS_BACK)
+    since_ms = int(midnight(first).timestamp() * 1_000)
+    readings = read_operations(lake, list(tables.values()), since_ms=since_ms)
+    operations = [each for reading in readings for each in reading.value or ()]
+    unread = {each.table.key: str(each.error) for each in readings if each.error}
+    charges = operation_charges(operations, tables, book)
+    try:
+        inventory = newest_inventory(lake, now_ms=now_ms)
+        reconciled = reconcile_inventory(lake, tables.values(), inventory, now_ms=now_ms)
+        day = day_of(inventory.created_ms)
+        charges += storage_charges(reconciled, tables, book, day=day, report=inventory.name)
+    except LakehouseError as error:
+        unread["inventory"] = str(error)
+    return charges, unread
+
+
+def _replace_days(lake: Lake, spark: "SparkSession", rows: Sequence[Mapping[str, Any]]) -> None:
+    """Replaces the partitions of these rows in one commit."""
+    table = pa.Table.from_pylist(list(rows), schema=_SCHEMA)
+    with translated(), session_confs(spark, {PARTITIONS_OVERWRITTEN: "dynamic"}):
+        frame = spark.createDataFrame(table).coalesce(1)
+        write = FrameWrite(mode="overwrite", partition_by=["x_day"], properties=_PROPERTIES)
+        write_frame(frame, lake.table_uri(CHARGEBACK), write)

@@ -1,0 +1,1 @@
+"""Commits rows and table properties to declared tables."""

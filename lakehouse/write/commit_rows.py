@@ -1,0 +1,433 @@
+"""Writes rows to a declared table: appends, replaces or merges them by key.
+
+Without a key range, the MERGE reads the keys of the whole table, and so does the query that first
+removes source rows which would change nothing. With the key range as a condition, Delta does not
+open files that have no key in the range, because its statistics have the minimum and maximum of the
+first columns of each file.
+
+**Safety properties** (tests in `test_key_range.py`)
+- The range is computed from exactly the rows that are merged: the server computes these rows once
+  and stores them.
+- A key column gives no condition if it has a null, or if Delta's statistics may order its type
+  differently.
+- A string column gives no condition if its minimum or maximum has a non-ASCII character. Delta's
+  statistics replace bytes that are not UTF-8 by a non-ASCII character. Compared with ASCII text,
+  this character sorts as the replaced bytes do. Compared with other text, it may not.
+
+**Safety properties**
+- Rows and their transaction id are one commit. Rows are not written again if the table has their
+  transaction id (`test_write.py`, `test_load.py`).
+- A table is created together with its first rows, properties and partitioning, or not at all
+  (`test_load.py`).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from lakehouse.base.processes import late_interrupts
+from lakehouse.base.reasons import Explanation
+from lakehouse.compact.plan.target_size import count_outputs, target_in_force, write_history_of
+from lakehouse.declare.compaction import policy_for
+from lakehouse.declare.table import Table
+from lakehouse.declare.write_modes import Append, Merge, Overwrite
+from lakehouse.delta.column_types import NewColumn
+from lakehouse.delta.log import TableFacts, history_since
+from lakehouse.delta.protocol import OPTIMIZE_WRITE
+from lakehouse.delta.snapshot import Column, Snapshot
+from lakehouse.evolve.plan.changes import (
+    CHANGE_KEYS,
+    EvolutionPlan,
+    Kind,
+    change_keys_text,
+    checked,
+    compare,
+    differences,
+)
+from lakehouse.lake.lake import Lake
+from lakehouse.land.plan.outcome import WriteOutcome
+from lakehouse.spark import delta_writes, statements
+from lakehouse.spark import functions as F  # noqa: N812
+from lakehouse.spark.delta_writes import FrameWrite, Transaction
+from lakehouse.spark.frames import content_hash, table_at, with_columns_of
+from lakehouse.spark.statements import literal, quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+# An end of a range; a datetime has a time zone.
+RangeEnd = int | str | date | datetime
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# A condition with a longer string costs more than it saves.
+_LONGEST_TEXT = 200
+
+
+class _EndCodec(NamedTuple):
+    """Transfers an end of a range from the server to the client.
+
+    `encode` gives a value that reaches the client unchanged, whatever the time zone, and whichever
+    bytes a string has. `decode` returns `None` if the value cannot be used in a condition.
+    """
+
+    encode: "Callable[[SparkColumn], SparkColumn]"
+    decode: Callable[[Any], RangeEnd | None]
+
+
+def _decode_text(value: bytes) -> str | None:
+    return bytes(value).decode("ascii") if len(value) <= _LONGEST_TEXT else None
+
+
+_INTEGER = _EndCodec(lambda end: end, lambda value: value)
+# By Spark's name of the key's type.
+_CODECS = {
+    "tinyint": _INTEGER,
+    "smallint": _INTEGER,
+    "int": _INTEGER,
+    "bigint": _INTEGER,
+    "date": _EndCodec(
+        lambda end: F.unix_date(end), lambda days: _EPOCH.date() + timedelta(days=days)
+    ),
+    "timestamp": _EndCodec(
+        lambda end: F.unix_micros(end), lambda micros: _EPOCH + timedelta(microseconds=micros)
+    ),
+    "string": _EndCodec(lambda end: end.cast("binary"), _decode_text),
+}
+
+
+def with_key_range(rows: "DataFrame", keys: Sequence[str]) -> tuple["DataFrame", tuple[str, ...]]:
+    """The rows, stored by the server, and SQL conditions that the keys of every row meet.
+
+    There is at most one condition per key column (see the module's safety properties).
+    """
+    stored = checkpointed(rows)
+    types = {field.name: field.dataType.simpleString() for field in stored.schema.fields}
+    range_keys = [key for key in keys if types[key] in _CODECS]
+    if not range_keys:
+        return stored, ()
+    ends: list[SparkColumn] = []
+    for key in range_keys:
+        column = F.col(quote(key))
+        codec = _CODECS[types[key]]
+        least = codec.encode(F.min(column))
+        greatest = codec.encode(F.max(column))
+        ends.append(F.struct(least, greatest, F.count_if(column.isNull())))
+    bounds = stored.select(*ends).collect()[0]
+    conditions = list[str]()
+    for key, (least_value, greatest_value, null_count) in zip(range_keys, bounds, strict=True):
+        least_end = _end(least_value, types[key])
+        greatest_end = _end(greatest_value, types[key])
+        if not null_count and least_end is not None and greatest_end is not None:
+            conditions.append(between(key, least_end, greatest_end))
+    return stored, tuple(conditions)
+
+
+def checkpointed(rows: "DataFrame") -> "DataFrame":
+    """The rows, computed once and stored by the server.
+
+    Over Connect, PySpark binds the stored rows to the active session, which may differ from the
+    session of `rows`. This function binds them to the session of `rows`.
+    Source: PySpark 4.2.0, sql/connect/conversion.py, proto_to_remote_cached_dataframe
+    """
+    stored: Any = rows.localCheckpoint()
+    if stored.sparkSession is not rows.sparkSession:
+        # PySpark has no public method for this.
+        stored._session = rows.sparkSession
+        stored._plan._spark_session = rows.sparkSession
+    return stored
+
+
+def _end(value: Any, type_: str) -> RangeEnd | None:
+    """One end of a range; `None` if all keys are null, or if no condition can use the end."""
+    if value is None:
+        return None
+    try:
+        return _CODECS[type_].decode(value)
+    except (OverflowError, UnicodeDecodeError):
+        return None
+
+
+def between(column: str, least: RangeEnd, greatest: RangeEnd) -> str:
+    """The SQL condition that a column is in a range, with both ends included."""
+    return f"{quote(column)} BETWEEN {_constant(least)} AND {_constant(greatest)}"
+
+
+def _constant(value: RangeEnd) -> str:
+    match value:
+        case str():
+            return literal(value)
+        case datetime():
+            return f"TIMESTAMP'{value.astimezone(UTC).isoformat()}'"
+        case date():
+            return f"DATE'{value.isoformat()}'"
+        case _:
+            return str(int(value))
+
+
+_RANK = "_lakehouse_rank"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedMerge:
+    """A MERGE into the table at `snapshot`, by the keys and order of `write`."""
+
+    snapshot: Snapshot
+    write: Merge
+    transaction: delta_writes.Transaction
+
+
+def merge_rows(
+    spark: "SparkSession", rows: "DataFrame", merge: KeyedMerge, *, are_few: bool = False
+) -> None:
+    """Merges rows, one per key, in one commit.
+
+    A row that is not newer than the table's row of the same key is left out first. Otherwise, the
+    MERGE would rewrite the file of the table's row without a change. With `are_few`, the rows are
+    checkpointed to compute the range of their keys, and the table's files outside of this range are
+    not read.
+    """
+    snapshot = merge.snapshot
+    write = merge.write
+    rows = with_columns_of(spark, snapshot, rows)
+    within: tuple[str, ...] = ()
+    if are_few:
+        rows, within = with_key_range(rows, write.keys)
+    target_rows = table_at(spark, snapshot, within=within).alias("target")
+    changes_nothing = F.expr(statements.not_older(write.keys, write.order_by))
+    new_rows = rows.alias("source").join(target_rows, changes_nothing, "left_anti")
+    target = statements.MergeTarget(uri=snapshot.uri, keys=write.keys, within=within)
+    statement = partial(statements.merge, target, order_by=write.order_by)
+    try:
+        delta_writes.run_merge(spark, new_rows, snapshot, merge.transaction, statement)
+    finally:
+        # Deleting checkpointed rows sends a request from a destructor, where Python would ignore an
+        # interrupt.
+        with late_interrupts():
+            del rows, new_rows
+
+
+def newest_per_key(rows: "DataFrame", write: Merge) -> "DataFrame":
+    """Keeps one row per key: the row with the greatest `order_by`.
+
+    Nulls are the least values. If several rows have the greatest value, the greatest hash of a
+    row's content decides, so that a repeated call keeps the same row.
+    """
+    from pyspark.sql import Window
+
+    newest_first = [F.col(statements.quote(name)).desc_nulls_last() for name in write.order_by]
+    newest_first.append(content_hash(rows.schema.fields).desc())
+    keys = [statements.quote(key) for key in write.keys]
+    rank = F.row_number().over(Window.partitionBy(*keys).orderBy(*newest_first))
+    return rows.withColumn(_RANK, rank).where(f"{_RANK} = 1").drop(_RANK)
+
+
+# Types that need a table feature, by their names in Spark's simple strings.
+_TYPE_FEATURES = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}
+
+
+def write_rows(
+    lake: Lake,
+    table: Table,
+    rows: "DataFrame",
+    transaction: Transaction | None = None,
+    *,
+    facts: TableFacts | None = None,
+) -> None:
+    """Writes rows in one commit, which creates the table as declared if it does not exist.
+
+    An `Overwrite` replaces all rows. It also replaces columns and partitioning if they differ from
+    the existing table (`facts`).
+    """
+    is_overwrite = isinstance(table.write, Overwrite)
+    target = None if facts is None else facts.snapshot
+    write = FrameWrite(
+        mode="overwrite" if is_overwrite else "append",
+        transaction=transaction,
+        partition_by=partition_columns(table),
+        properties=declared_properties(table),
+        replaces_schema=is_overwrite and bool(differences_from(rows, table, target)),
+    )
+    delta_writes.write_frame(rows, lake.settings.table_uri(table.key), write)
+
+
+def declared_properties(table: Table) -> dict[str, str]:
+    """The table properties that follow from a declaration.
+
+    The change data feed is enabled, so that derived tables can read only changes. Tables whose runs
+    replace all rows do not need it.
+    """
+    properties = dict[str, str]()
+    if not isinstance(table.write, Overwrite):
+        properties["delta.enableChangeDataFeed"] = "true"
+    change_keys = change_keys_text(table)
+    if change_keys is not None:
+        properties[CHANGE_KEYS] = change_keys
+    retention = table.vacuum.retention_properties({**properties, **table.properties})
+    return {**properties, **retention, **table.properties}
+
+
+def differences_from(rows: "DataFrame", table: Table, target: Snapshot | None) -> tuple[str, ...]:
+    """Describes each difference in columns and partitioning that an `Overwrite` would remove.
+
+    Empty for a table with another write mode.
+    """
+    if target is None:
+        return ()
+    return differences(table, columns_of(rows), target)
+
+
+def partition_columns(table: Table) -> tuple[str, ...]:
+    """The declared partition columns of a table."""
+    return table.write.partition_by if isinstance(table.write, Append) else ()
+
+
+def arranged(
+    frame: "DataFrame", table: Table, landed_bytes: int, row_count: int, facts: TableFacts | None
+) -> "DataFrame":
+    """The rows, in few tasks, because each task writes a file: by partition, or by target size."""
+    if facts is not None and facts.snapshot.properties.get(OPTIMIZE_WRITE) == "true":
+        return frame  # Delta arranges each batch itself
+    partition_by = partition_columns(table)
+    if partition_by:
+        return frame.repartition(*[frame[name] for name in partition_by])
+    policy = policy_for(table.layer, table.compaction)
+    files = () if facts is None else facts.snapshot.files
+    size_bytes = 0 if facts is None else facts.snapshot.size_bytes
+    history = None if facts is None else facts.history
+    target_bytes = target_in_force(size_bytes, policy, write_history_of(history))
+    return frame.coalesce(count_outputs(landed_bytes, row_count, files, target_bytes))
+
+
+def check_columns(rows: "DataFrame", table: Table, snapshot: Snapshot | None) -> None:
+    """Raises `Refused` unless the rows can be written to the table after its safe changes."""
+    if snapshot is not None:
+        checked(compare(table, columns_of(rows), snapshot))
+
+
+def follow_declaration(
+    lake: Lake, spark: "SparkSession", table: Table, rows: "DataFrame", facts: TableFacts | None
+) -> TableFacts | None:
+    """Applies the safe changes of the declaration, in commits without rows. Returns the new facts.
+
+    For an `Overwrite`, only descriptions and table features are changed, because each write
+    replaces columns and rows.
+
+    Raises:
+        Refused: the table needs a change that is not safe.
+    """
+    if facts is None:
+        return facts
+    plan = checked(compare(table, columns_of(rows), facts.snapshot))
+    changes = [*safe_statements(plan, facts.snapshot, rows)]
+    for statement in changes:
+        spark.sql(statement)
+    return lake.facts(table.key) if changes else facts
+
+
+def safe_statements(plan: EvolutionPlan, snapshot: Snapshot, rows: "DataFrame") -> Iterator[str]:
+    """The statements that apply the safe changes. `rows` have the declared columns."""
+    features = needed_features(columns_of(rows), snapshot)
+    if features:
+        yield statements.set_properties(snapshot.uri, features)
+    if plan.added:
+        types = {each.name: _ddl(_type_at(rows.schema, each)) for each in plan.added}
+        yield statements.add_columns(snapshot.uri, plan.added, types)
+    for change in plan.of(Kind.COMMENT_CHANGED):
+        assert change.column is not None and change.before is not None
+        yield statements.comment_on_column(snapshot.uri, change.before, change.column.comment)
+
+
+def needed_features(columns: Sequence[Column], snapshot: Snapshot) -> dict[str, str]:
+    """The properties that enable the table features that these column types need.
+
+    Delta itself enables them only in a new table. Source: delta-io/delta v4.4.0,
+    TableFeature.scala, `FeatureAutomaticallyEnabledByMetadata`.
+    """
+    needed = set[str]()
+    for type_name, feature in _TYPE_FEATURES.items():
+        if any(type_name in column.type for column in columns):
+            needed.add(feature)
+    return {f"delta.feature.{name}": "supported" for name in sorted(needed - snapshot.features)}
+
+
+def columns_of(rows: "DataFrame") -> tuple[Column, ...]:
+    """The columns of the rows, with the comments of their declaration."""
+    return tuple(
+        Column(
+            name=field.name,
+            type=field.dataType.simpleString(),
+            comment=str((field.metadata or {}).get("comment", "")),
+        )
+        for field in rows.schema.fields
+    )
+
+
+def _type_at(schema: "StructType", new: NewColumn) -> "DataType":
+    """The type of a new column, or of a new member of a struct."""
+    type_: Any = schema
+    for name in (*new.parent, new.column.name):
+        match type_.typeName():
+            case "struct":
+                names = {each.lower(): each for each in type_.fieldNames()}
+                type_ = type_[names[name.lower()]].dataType
+            case "array":
+                type_ = type_.elementType
+            case _:
+                type_ = type_.valueType
+    return type_
+
+
+def _ddl(type_: "DataType") -> str:
+    """A type as DDL, with quoted names of struct members."""
+    match type_.jsonValue():
+        case {"type": "struct"}:
+            members = cast("StructType", type_).fields
+            fields = [f"{quote(each.name)}: {_ddl(each.dataType)}" for each in members]
+            return f"STRUCT<{', '.join(fields)}>"
+        case {"type": "array"}:
+            return f"ARRAY<{_ddl(cast('ArrayType', type_).elementType)}>"
+        case {"type": "map"}:
+            key = cast("MapType", type_).keyType
+            value = cast("MapType", type_).valueType
+            return f"MAP<{_ddl(key)}, {_ddl(value)}>"
+        case _:
+            return type_.simpleString()
+
+
+def outcome_of(
+    lake: Lake,
+    table: Table,
+    *,
+    before: TableFacts | None,
+    after: TableFacts | None,
+    explanation: Explanation,
+) -> WriteOutcome:
+    """The outcome of the commits between two readings of a table's log."""
+    version = -1 if before is None else before.snapshot.version
+    commits = () if after is None else history_since(lake.store, after.history, version).commits
+    return WriteOutcome(
+        table=table.key,
+        explanation=explanation,
+        rows_written=sum(_rows_written(commit.metrics) for commit in commits),
+        columns_added=_added_between(before, after),
+        facts=after,
+    )
+
+
+def _added_between(before: TableFacts | None, after: TableFacts | None) -> tuple[str, ...]:
+    if before is None or after is None:
+        return ()
+    names_before = {column.name for column in before.snapshot.columns}
+    return tuple(each.name for each in after.snapshot.columns if each.name not in names_before)
+
+
+def _rows_written(metrics: Mapping[str, str]) -> int:
+    names = ("numOutputRows",)
+    if "numTargetRowsInserted" in metrics:
+        names = ("numTargetRowsInserted", "numTargetRowsUpdated")
+    counts = (metrics.get(name, "0") for name in names)
+    # The commits may include commits of other programs, whose metrics may contain anything.
+    return sum(int(count) for count in counts if count.isdigit())

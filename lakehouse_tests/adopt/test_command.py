@@ -1,0 +1,313 @@
+"""`lakehouse adopt`: what is found of tables of others, what is written down, and what is refused with what would be accepted."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lakehouse.adopt.run import write_adopted
+from lakehouse.base.errors import Refused
+from lakehouse.base.settings import parse_settings
+from lakehouse.declare.adopted_file import adopted_table
+from lakehouse.lake.lake import open_lake
+from lakehouse.lake.lease import hold
+from lakehouse.store import DiskStore
+from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.support.shapes import documented, shape
+from lakehouse_tests.support.terminal import Terminal
+
+
+def adopted(terminal: Terminal) -> str:
+    return (terminal.home / "adopted.toml").read_text()
+
+
+def test_a_table_is_adopted_by_three_lines_and_is_one_of_the_lake_s_from_then_on(
+    terminal: Terminal, warehouse: Path
+) -> None:
+    shown = terminal.run("adopt", f"{warehouse}/events").stdout
+    assert f"silver/events is {warehouse}/events, written by delta-rs:py-" in shown
+    lines = f'["silver/events"]\nuri = "{warehouse}/events"\n'
+    assert adopted(terminal).endswith(lines)
+    [health] = terminal.json("health", "silver/events")
+    assert (health["file_count"], health["uri"]) == (12, f"{warehouse}/events")
+
+
+def test_the_documents_have_the_documented_shape(terminal: Terminal, warehouse: Path) -> None:
+    [found] = terminal.json("adopt", f"{warehouse}/events", "--dry-run")
+    shown = dict(documented()["adopt"][0])
+    assert shape({**found, "writers": None, "health": None}) == shape(
+        {**shown, "writers": None, "health": None}
+    )
+    assert not (terminal.home / "adopted.toml").exists()
+
+
+def test_an_adopted_table_that_is_gone_is_not_to_be_materialized(
+    terminal: Terminal, warehouse: Path
+) -> None:
+    terminal.run("adopt", f"{warehouse}/events")
+    (warehouse / "events").rename(warehouse / "moved")
+    refused = terminal.refused("compact", "silver/events", "--dry-run")
+    assert f"is not at {warehouse}/events. If it has moved, declare" in refused
+
+
+def test_below_a_prefix_the_whole_fleet_is_shown_worst_first_and_adopted(
+    terminal: Terminal, warehouse: Path
+) -> None:
+    terminal.run("adopt", f"{warehouse}/customers", "--key", "gold/customers")
+    lines = terminal.run("adopt", "--prefix", str(warehouse)).stdout.splitlines()
+    assert [line.split()[1] for line in lines[2:4]] == ["silver/events", "gold/customers"]
+    [line] = [line for line in lines if line.startswith(f"gold/customers is {warehouse}/customers")]
+    assert line.endswith("(already declared)")
+    assert adopted(terminal).count("uri = ") == 2
+    before = adopted(terminal)
+    again = terminal.json("adopt", "--prefix", str(warehouse))
+    assert [(each["table"], each["adopted"]) for each in again] == [
+        ("gold/customers", True),
+        ("silver/events", True),
+    ]
+    assert adopted(terminal) == before
+
+
+def test_a_log_that_cannot_be_read_is_named_by_its_address_and_the_others_are_shown(
+    terminal: Terminal, warehouse: Path
+) -> None:
+    LogBuilder(DiskStore(warehouse), "broken").create()
+    (warehouse / "broken/_delta_log/00000000000000000000.json").write_text("{")
+    alone = terminal.run("adopt", "--prefix", f"{warehouse}/broken", "--dry-run")
+    assert alone.exit_code == 1
+    events, broken, customers = (
+        next(
+            each
+            for each in terminal.json("adopt", "--prefix", str(warehouse), "--dry-run", exit_code=1)
+            if each["uri"].endswith(name)
+        )
+        for name in ("events", "broken", "customers")
+    )
+    assert (
+        broken["sentence"].endswith(f"Restore the file (silver/broken is {warehouse}/broken)")
+        and broken["reason"] == "BROKEN"
+    )
+    for each in (events, customers):
+        assert each["table"] == f"silver/{each['uri'].rpartition('/')[2]}"
+
+
+def test_folders_that_are_passed_over_are_counted(terminal: Terminal, warehouse: Path) -> None:
+    for name in ("region=eu/orders", "_hidden", ".hidden"):
+        LogBuilder(DiskStore(warehouse), name).create()
+    result = terminal.run("adopt", "--prefix", str(warehouse), "--dry-run")
+    assert result.stderr.startswith(
+        f"3 folders skipped, for example {warehouse}/.hidden: a name with = is a partition"
+    )
+    assert "2 tables would be added to" in result.stdout and "uri =" not in result.stdout
+    [found] = terminal.json("adopt", f"{warehouse}/region=eu/orders", "--dry-run")
+    assert found["table"] == "silver/region_eu_orders"
+
+
+def test_what_a_person_wrote_in_the_file_stays(terminal: Terminal, warehouse: Path) -> None:
+    terminal.home.mkdir(parents=True)
+    mine = f'# mine\n["gold/mine"]  # all mine\nuri = "{warehouse}/customers"\norphans = "delete"\n'
+    (terminal.home / "adopted.toml").write_text(mine)
+    terminal.run("adopt", f"{warehouse}/events")
+    assert adopted(terminal).startswith(mine) and '["silver/events"]' in adopted(terminal)
+
+
+def refused(terminal: Terminal, *arguments: str) -> str:
+    before = adopted(terminal) if (terminal.home / "adopted.toml").exists() else ""
+    result = terminal.run("adopt", *arguments)
+    assert result.exit_code == 2, result.stdout
+    assert (adopted(terminal) if before else "") == before
+    return result.stderr
+
+
+def test_a_refusal_names_what_would_be_accepted(
+    terminal: Terminal, warehouse: Path, tmp_path: Path
+) -> None:
+    assert f"did you mean {warehouse}/events?" in refused(terminal, f"{warehouse}/event")
+    assert "already has the key silver/orders. Use" in refused(
+        terminal, f"{warehouse}/events", "--key", "silver/orders"
+    )
+    assert "Use another key, for example silver/events" in refused(
+        terminal, f"{warehouse}/events", "--key", "silver/orders"
+    )
+    assert "a layer of bronze, silver, gold" in refused(
+        terminal, f"{warehouse}/events", "--key", "copper/events"
+    )
+    assert "use either an ADDRESS or --prefix" in refused(terminal)
+    assert "Omit it: each table gets a key" in refused(
+        terminal, "--prefix", str(warehouse), "--key", "silver/x"
+    )
+    assert "did you mean" in refused(terminal, "--prefix", f"{warehouse}/nothing")
+    terminal.run("adopt", f"{warehouse}/events")
+    assert "it is already declared as silver/events" in refused(
+        terminal, f"{warehouse}/events", "--key", "gold/events"
+    )
+
+
+def test_a_table_inside_another_is_refused(terminal: Terminal, warehouse: Path) -> None:
+    LogBuilder(DiskStore(warehouse), "events/inside").create()
+    assert f"it lies inside the folder of the table {warehouse}/events" in refused(
+        terminal, f"{warehouse}/events/inside"
+    )
+    terminal.run("adopt", f"{warehouse}/customers")
+    LogBuilder(DiskStore(warehouse), "customers/deep/inside").create()
+    assert "lies inside the folder of the table" in refused(
+        terminal, f"{warehouse}/customers/deep/inside"
+    )
+
+
+def test_the_key_of_a_table_that_lies_in_the_lake_is_given_to_no_other(
+    terminal: Terminal, warehouse: Path
+) -> None:
+    LogBuilder(DiskStore(terminal.root), "silver/events").create()
+    assert "Use another key, for example silver/w_events" in refused(
+        terminal, f"{warehouse}/events", "--key", "silver/events"
+    )
+    [found] = terminal.json("adopt", f"{warehouse}/events")
+    assert found["table"] == "silver/w_events"
+
+
+def test_a_table_is_adopted_through_a_link_by_the_place_where_it_lies(
+    terminal: Terminal, warehouse: Path, tmp_path: Path
+) -> None:
+    LogBuilder(DiskStore(terminal.root), "silver/own").create()
+    for name, target in (("events", warehouse / "events"), ("own", terminal.root / "silver/own")):
+        (tmp_path / name).symlink_to(target)
+        terminal.run("adopt", str(tmp_path / name))
+        assert f'uri = "{target}"' in adopted(terminal)
+    assert {each["table"] for each in terminal.json("health")} > {"silver/events", "silver/own"}
+    assert "it is already declared as silver/events" in refused(terminal, str(tmp_path / "events"))
+
+
+def test_nothing_is_written_that_would_stop_the_next_command(
+    terminal: Terminal, warehouse: Path
+) -> None:
+    tables = [
+        adopted_table(f"silver/{name}", f"{warehouse}/{path}")
+        for name, path in (("a", "events"), ("b", "events/deep"))
+    ]
+    settings = parse_settings(terminal.environ, base=warehouse)
+    with pytest.raises(Refused, match=r"in the folder of the table silver/a"):
+        write_adopted(settings, tables[1:], declared={"silver/a": tables[0]})
+    assert not (terminal.home / "adopted.toml").exists()
+
+
+def test_a_folder_with_a_name_that_no_address_holds_is_one_refused_row(
+    terminal: Terminal, warehouse: Path
+) -> None:
+    LogBuilder(DiskStore(warehouse), "odd[1]").create()
+    fleet = terminal.run("adopt", "--prefix", str(warehouse))
+    assert fleet.exit_code == 2 and "holds '['" in fleet.stderr and "odd%5B1%5D" in fleet.stdout
+    assert adopted(terminal).count("uri = ") == 2
+
+
+def test_a_table_of_another_lake_and_one_of_this_lake_elsewhere_are_refused(
+    told: Terminal, tmp_path: Path
+) -> None:
+    other = open_lake(own_settings(tmp_path / "other"))
+    LogBuilder(other.store, "silver/t").create()
+    with hold(other, None, "silver/t", owner="test"):
+        pass
+    assert f"belongs to the lake {other.settings.root}" in refused(
+        told, f"{other.settings.root}/silver/t"
+    )
+    assert "it is already declared as silver/orders" in refused(told, f"{told.root}/silver/orders")
+    LogBuilder(DiskStore(told.root), "some/deeper/table").create()
+    assert "where a table's key is its path. Use a table at layer/name" in refused(
+        told, f"{told.root}/some/deeper/table"
+    )
+
+
+# A feature that only a writer has to know, one that changes what a reader sees, and one that leaves commits to somebody else.
+UNKNOWN = {
+    "newWriterFeature": False,
+    "newReaderFeature": True,
+    "catalogManaged": True,
+    "coordinatedCommits-preview": False,
+}
+
+
+@pytest.mark.parametrize(("feature", "reads"), UNKNOWN.items())
+def test_a_feature_that_is_not_known_is_refused_by_name(
+    terminal: Terminal, tmp_path: Path, feature: str, reads: bool
+) -> None:
+    story = LogBuilder(DiskStore(tmp_path), "w/t")
+    story.create(reader_features=[feature] if reads else [], features=[feature])
+    assert feature in refused(terminal, f"{tmp_path}/w/t")
+    assert feature in refused(terminal, "--prefix", f"{tmp_path}/w")
+
+
+def test_a_hand_written_entry_inside_another_table_or_the_lake_is_refused_wherever_it_is_read(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    terminal.home.mkdir(parents=True)
+    entries = {
+        f'["silver/a"]\nuri = "{tmp_path}/a"\n["silver/b"]\nuri = "{tmp_path}/a/deep/b"\n': "in the folder of the table silver/a",
+        f'["silver/a"]\nuri = "{terminal.root}/bronze/orders"\n': "in the lake",
+        '["bronze/orders"]\nuri = "/data/orders"\n': "is also declared in lakehouse_tests.support.example_terminal",
+    }
+    for text, said in entries.items():
+        (terminal.home / "adopted.toml").write_text(text)
+        assert said in terminal.refused("health")
+    (terminal.home / "adopted.toml").write_text(
+        '["silver/a"]\nuri = "/data"\n["silver/b"]\nuri = "/data/x"\n'
+    )
+    said = f"in the folder of the table silver/a. Adopt only one of the two tables, or move one of them to another folder. (adopted tables are in {terminal.home}/adopted.toml"
+    assert said in terminal.run("health").stderr
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    (terminal.home / "adopted.toml").write_text(
+        f'["silver/a"]\nuri = "{tmp_path}/a"\n["silver/b"]\nuri = "{tmp_path}/link"\n'
+    )
+    assert "are both" in terminal.run("health").stderr
+
+
+def test_ten_thousand_small_files_deletion_vectors_clustering_and_v2_checkpoints_are_counted_right(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    store = DiskStore(tmp_path)
+    LogBuilder(store, "w/many").create().append(
+        [(f"part-{number}", 100, 1) for number in range(10_000)]
+    ).checkpoint()
+    vectors = (
+        LogBuilder(store, "w/vectors")
+        .create(reader_features=["deletionVectors"])
+        .append([("a", 1_000, 100), ("b", 1_000, 100)])
+    )
+    vectors.delete_rows({"a": 60})
+    clustered = LogBuilder(store, "w/clustered").create(
+        columns={"id": "long"}, features=["clustering", "domainMetadata"]
+    )
+    domain = {
+        "domain": "delta.clustering",
+        "configuration": json.dumps({"clusteringColumns": [["id"]]}),
+        "removed": False,
+    }
+    clustered.commit("CLUSTER BY", {"domainMetadata": domain}).append(
+        [("a", 100, 1), ("b", 100, 1)]
+    )
+    second = (
+        LogBuilder(store, "w/v2")
+        .create(reader_features=["v2Checkpoint"])
+        .append([("a", 100, 1), ("b", 100, 1)])
+    )
+    second.checkpoint(uuid="00000000-0000-0000-0000-000000000000", sidecars=2).append(
+        [("c", 100, 1)]
+    )
+    found = {each["table"]: each for each in terminal.json("adopt", "--prefix", f"{tmp_path}/w")}
+    assert (
+        found["silver/many"]["health"]["file_count"],
+        found["silver/many"]["compaction"]["files_removed"],
+    ) == (10_000, 10_000)
+    assert found["silver/vectors"]["health"]["row_count"] == 140 and found["silver/vectors"][
+        "features"
+    ] == ["deletionVectors"]
+    assert found["silver/vectors"]["compaction"]["reason"] == "DELETED_ROWS"
+    assert (
+        found["silver/clustered"]["clustered_by"] == ["id"]
+        and found["silver/clustered"]["compaction"]["reason"] == "OUT_OF_ORDER"
+    )
+    assert 'cluster_by = ["id"]' in found["silver/clustered"]["lines"]
+    assert (
+        found["silver/v2"]["health"]["file_count"],
+        found["silver/v2"]["health"]["row_count"],
+    ) == (3, 3)

@@ -1,0 +1,191 @@
+"""What the page is told of a table: stable keys, whole numbers, and no secret."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from lakehouse.assets.dagster_records import NewestFacts
+from lakehouse.assets.metadata import (
+    compaction_metadata,
+    declared_metadata,
+    sensed_state,
+    table_metadata,
+    write_metadata,
+)
+from lakehouse.base.reasons import Reason
+from lakehouse.compact.plan.decision import TableState, state_of
+from lakehouse.compact.plan.history import account_for
+from lakehouse.compact.plan.outcome import CompactionOutcome, Comparison
+from lakehouse.compact.table_health import assess, health_of
+from lakehouse.declare.compaction import Compaction, policy_for
+from lakehouse.delta.log import TableFacts
+from lakehouse.land.plan.batches import SetAside
+from lakehouse.land.plan.outcome import WriteOutcome
+from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.support.example_assets import example_lake, orders
+from lakehouse_tests.support.example_histories import compaction
+from lakehouse_tests.support.example_snapshots import plan_of
+
+LAKE = example_lake(Path("/lake"))
+NUMBERS = {
+    "lakehouse/version": 3,
+    "lakehouse/file_count": 3,
+    "lakehouse/small_file_count": 2,
+    "lakehouse/mergeable_file_count": 2,
+    "lakehouse/size_bytes": 200_000_300,
+    "lakehouse/average_file_bytes": 66_666_766,
+    "lakehouse/tombstone_count": 0,
+    "lakehouse/tombstone_bytes": 0,
+    "lakehouse/log_commits": 4,
+    "lakehouse/landed_batch": 2,
+    "dagster/row_count": 13,
+}
+
+
+@pytest.fixture
+def facts() -> TableFacts:
+    builder = LogBuilder(key="bronze/orders").create(columns={"id": "string", "amount": "long"})
+    builder.append([("a", 100, 1)]).append(
+        [("b", 200, 2)], transaction=("lakehouse/ingest/bronze/orders", 2)
+    )
+    return builder.append([("c", 200_000_000, 10)]).facts()
+
+
+def sensed(metadata: dict[str, Any]) -> TableState:
+    facts = NewestFacts(
+        storage_id=1,
+        values={"lakehouse/state": json.loads(json.dumps(metadata["lakehouse/state"].value))},
+    )
+    return sensed_state("bronze/orders", facts)[0]
+
+
+def test_a_page_begins_with_what_a_person_wants_to_know(facts: TableFacts) -> None:
+    metadata = table_metadata(orders, assess(LAKE, orders, facts))
+    assert [*metadata][:2] == ["lakehouse/health", "lakehouse/plan"]
+    assert metadata["lakehouse/plan"] == "2 files (300 B) merge into 1"
+
+
+def test_the_numbers_stand_under_their_keys(facts: TableFacts) -> None:
+    metadata = table_metadata(orders, assess(LAKE, orders, facts))
+    assert {name: metadata[name] for name in NUMBERS} == NUMBERS
+    assert all(isinstance(metadata[name], int) for name in NUMBERS)
+    assert isinstance(metadata["lakehouse/health_score"], float)
+    dg.AssetMaterialization("t", metadata=metadata)  # the page can show all of it
+
+
+def test_the_sensor_reads_back_what_the_log_told(facts: TableFacts) -> None:
+    metadata = table_metadata(orders, assess(LAKE, orders, facts))
+    health = health_of(LAKE, orders, facts)
+    told = replace(state_of(facts.snapshot, health.plan), health_score=health.score)
+    assert sensed(metadata) == told
+    assert None not in (
+        told.oldest_small_ms,
+        told.estimate_seconds,
+        told.estimate_usd,
+        told.deleted_rows_share,
+        told.health_score,
+    )
+
+
+def test_the_sensor_reads_back_what_will_be_mergeable_once_the_table_is_cold(
+    facts: TableFacts,
+) -> None:
+    warm = replace(orders, compaction=Compaction(min_small_files=2, cold_hours=1e6))
+    metadata = table_metadata(warm, assess(LAKE, warm, facts))
+    state = sensed(metadata)
+    assert (state.mergeable_file_count, state.oldest_small_ms) == (0, None)
+    assert state.once_cold.at_ms == facts.snapshot.files[0].modified_ms + int(1e6) * 3_600_000
+    told = state.at(state.once_cold.at_ms)
+    unbound = state_of(facts.snapshot, health_of(LAKE, orders, facts).plan)
+    assert replace(told, health_score=None) == unbound
+
+
+def test_dagster_gets_what_it_has_a_page_for(facts: TableFacts) -> None:
+    described = replace(orders, column_descriptions={"amount": "cents"})
+    metadata = table_metadata(described, assess(LAKE, described, facts))
+    assert [column.description for column in metadata["dagster/column_schema"].columns] == [
+        None,
+        "cents",
+    ]
+    assert [(column.name, column.type) for column in metadata["dagster/column_schema"].columns] == [
+        ("id", "string"),
+        ("amount", "bigint"),
+    ]
+    assert metadata["dagster/uri"] == facts.snapshot.uri
+
+
+def test_rows_that_the_log_does_not_know_are_not_shown_as_a_number() -> None:
+    facts = LogBuilder(key="bronze/orders").create().append([("a", 100, None)]).facts()
+    assert "dagster/row_count" not in table_metadata(orders, assess(LAKE, orders, facts))
+
+
+def test_a_compaction_shows_predicted_beside_actual(facts: TableFacts) -> None:
+    plan = plan_of(facts.snapshot, policy_for(orders.layer, orders.compaction))
+    counts = {"files_removed": 2, "files_added": 1, "bytes_removed": 300}
+    compared = Comparison(by="content", row_count=3)
+    metadata = compaction_metadata(
+        CompactionOutcome(plan=plan, version_after=4, **counts, bytes_added=250, compared=compared)
+    )
+    for name in counts:
+        assert metadata[f"lakehouse/predicted_{name}"] == metadata[f"lakehouse/actual_{name}"]
+    assert metadata["lakehouse/outcome"] == plan.sentence
+    document = metadata["lakehouse/compaction"].value
+    assert (document["version"], document["version_after"]) == (3, 4)
+    assert "| files removed | 2 | 2 | 0.0% |" in metadata["lakehouse/account"].value
+    assert "| bytes added | 300 B | 250 B | 20.0% |" in metadata["lakehouse/account"].value
+    assert "| seconds | 0.48 | - | - |" in metadata["lakehouse/account"].value
+    assert metadata["lakehouse/predicted_seconds"] == 0.482
+    assert metadata["lakehouse/notes"].startswith("predicted from defaults")
+
+
+def test_a_compaction_shows_seconds_and_money_and_the_account_of_its_table(
+    facts: TableFacts,
+) -> None:
+    plan = plan_of(facts.snapshot, policy_for(orders.layer, orders.compaction))
+    run = compaction(4, 2, 300, seconds=2.0, predicted_seconds=1.0, written_share=0.9)
+    account = account_for(replace(facts.history, commits=(*facts.history.commits, run)))
+    metadata = compaction_metadata(
+        CompactionOutcome(plan=plan, version_after=4, bytes_added=270, account=account)
+    )
+    expected = {
+        "actual_seconds": 2.0,
+        "actual_usd": 0.000122222,
+        "actual_bytes_added": 270,
+    }
+    assert {name: metadata[f"lakehouse/{name}"] for name in expected} == expected
+    document = metadata["lakehouse/compaction"].value
+    assert (document["mean_error_seconds"], document["write_amplification"]) == (0.5, 0.0)
+    dg.AssetMaterialization("t", metadata=metadata)
+
+
+def test_files_set_aside_are_counted() -> None:
+    aside = tuple(
+        SetAside(name=f"{number}.txt", size_bytes=1, why="its name ends in none of .json")
+        for number in range(30)
+    )
+    outcome = WriteOutcome(
+        table="bronze/orders",
+        explanation=Reason.INPUTS_UNCHANGED.explain(versions="1"),
+        set_aside=aside,
+    )
+    assert write_metadata(outcome)["lakehouse/files_set_aside"] == 30
+
+
+def test_no_metadata_holds_a_secret(facts: TableFacts, monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = {
+        "SPARK_CONNECT_AUTHENTICATE_TOKEN": "tok-8391",
+        "AWS_ACCESS_KEY_ID": "AKIA-7713",
+        "AWS_SECRET_ACCESS_KEY": "aws-5527",
+    }
+    for name, value in secrets.items():
+        monkeypatch.setenv(name, value)
+    shown: dict[str, Any] = {
+        **declared_metadata(orders, LAKE),
+        **table_metadata(orders, assess(LAKE, orders, facts)),
+    }
+    text = repr({name: getattr(value, "value", value) for name, value in shown.items()})
+    assert [name for name, value in secrets.items() if value in text or name in text] == []

@@ -1,0 +1,116 @@
+"""`lakehouse health` and `lakehouse plan` of any Delta table, by its address: nothing is adopted and nothing is written."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lakehouse.store import DiskStore, S3Store
+from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.support.terminal import Terminal
+
+
+def everything_in(folder: Path) -> list[tuple[str, int]]:
+    return sorted((str(path), path.stat().st_mtime_ns) for path in folder.rglob("*"))
+
+
+def test_any_table_is_looked_at_by_its_address_and_left_as_it_is(
+    terminal: Terminal, warehouse: Path
+) -> None:
+    before = everything_in(warehouse)
+    orders, customers = terminal.json(
+        "health", f"{warehouse}/events", f"file://{warehouse}/customers"
+    )
+    assert (orders["table"], orders["uri"]) == ("silver/events", f"{warehouse}/events")
+    assert {
+        orders[name]
+        for name in ("file_count", "small_file_count", "mergeable_file_count", "row_count")
+    } == {12}
+    assert (customers["uri"], customers["file_count"], customers["row_count"]) == (
+        f"{warehouse}/customers",
+        1,
+        3,
+    )
+    [planned] = terminal.json("plan", f"{warehouse}/events")
+    assert (planned["files_removed"], planned["files_added"], planned["uri"]) == (
+        12,
+        2,
+        f"{warehouse}/events",
+    )
+    assert (planned["engine"], planned["fleet"]["reason"]) == ("deltalake", "BELOW_THRESHOLD")
+    assert everything_in(warehouse) == before
+    assert not terminal.root.exists()
+
+
+def test_a_relative_address_starts_where_the_person_is(
+    terminal: Terminal, warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(warehouse.parent)
+    [orders] = terminal.json("health", "./w/events")
+    assert orders["uri"] == os.path.join(os.getcwd(), "w/events")
+    assert (
+        "table 'w/events' is not declared; did you mean the folder ./w/events?"
+        in terminal.run("health", "w/events").stderr
+    )
+    assert "did you mean the folder ./w?" in terminal.run("plan", "w").stderr
+    assert terminal.run("plan", "w/nothing").stderr.endswith(
+        "; the address of a table begins with ./, / or s3://\n"
+    )
+
+
+def test_a_command_for_tables_of_the_lake_says_how_another_becomes_one(
+    terminal: Terminal, warehouse: Path
+) -> None:
+    for command in ("compact", "vacuum", "history"):
+        refused = terminal.run(command, f"{warehouse}/events").stderr
+        assert f"adopt it first: lakehouse adopt {warehouse}/events" in refused
+
+
+def test_a_declared_table_is_the_same_by_its_key_and_by_its_address(told: Terminal) -> None:
+    assert told.json("health", f"{told.root}/bronze/orders") == told.json("health", "bronze/orders")
+
+
+def test_two_tables_of_one_name_get_two_keys(terminal: Terminal, tmp_path: Path) -> None:
+    for folder in ("a/orders", "b/orders"):
+        LogBuilder(DiskStore(tmp_path), folder).create().append([("x", 10)])
+    found = terminal.json(
+        "health", f"{tmp_path}/a/orders", f"{tmp_path}/b/orders", "silver/orders", "silver/orders"
+    )
+    assert [each["table"] for each in found] == [
+        "silver/a_orders",
+        "silver/b_orders",
+        "silver/orders",
+    ]
+
+
+def test_an_address_without_a_table_names_those_that_are_near(
+    terminal: Terminal, warehouse: Path
+) -> None:
+    result = terminal.run("health", f"{warehouse}/event")
+    assert (
+        result.exit_code == 2 and f"there is no Delta table at {warehouse}/event:" in result.stderr
+    )
+    assert f"did you mean {warehouse}/events?" in result.stderr
+    assert terminal.run("plan", f"{warehouse}/event").exit_code == 2
+    assert (
+        "Use a folder, file:///folder or s3://bucket/folder"
+        in terminal.run("plan", "gs://bucket/t").stderr
+    )
+
+
+def test_a_table_in_a_bucket_is_looked_at_beside_a_lake_on_disk(
+    terminal: Terminal,
+    bucket: str,
+) -> None:
+    LogBuilder(S3Store(bucket, "warehouse"), "sales/orders").create().append(
+        [("a", 10, 1), ("b", 20, 2)]
+    )
+    environ = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    [orders] = terminal.json("health", f"s3a://{bucket}/warehouse/sales/orders", **environ)
+    assert (orders["uri"], orders["file_count"], orders["row_count"]) == (
+        f"s3://{bucket}/warehouse/sales/orders",
+        2,
+        3,
+    )
+    result = terminal.run("health", f"s3://{bucket}/warehouse/sales/order", **environ)
+    assert f"did you mean s3://{bucket}/warehouse/sales/orders?" in result.stderr

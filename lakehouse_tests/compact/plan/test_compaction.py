@@ -1,0 +1,339 @@
+"""The plan is Delta's own selection and packing, and a compacted table is a fixed point."""
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakehouse.base.errors import Refused
+from lakehouse.base.reasons import Reason
+from lakehouse.compact.plan.compaction import CompactionPlan
+from lakehouse.delta.snapshot import Column, DataFile, Snapshot
+from lakehouse_tests.support.example_snapshots import (
+    NO_PAST,
+    POLICY,
+    TARGET,
+    data_file,
+    plan,
+    plan_of,
+    snapshot,
+)
+from lakehouse_tests.support.optimize_oracle import after, day_of, delta_bins
+
+# Whole-table sizes of a bin, smallest first. The target is 8,000 bytes, files below 6,000 are candidates.
+PACKING = {
+    "up to the target and no further": ([4_000, 4_000], [[4_000, 4_000]]),
+    "a byte over the target closes the bin": ([4_000, 4_001], []),
+    "ascending, whatever the order": ([3_000, 1_000, 2_000], [[1_000, 2_000, 3_000]]),
+    "no look-back to a bin with room": ([1_000, 5_500, 2_000, 5_000], [[1_000, 2_000, 5_000]]),
+    "the file that does not fit starts the next bin": ([2_500] * 5, [[2_500] * 3, [2_500] * 2]),
+    "the last file alone is left": ([2_600] * 4, [[2_600] * 3]),
+    "at three quarters of the target it is no candidate": ([1_000, 1_000, 6_000], [[1_000, 1_000]]),
+    "a byte below it is one": ([1_000, 1_000, 5_999], [[1_000, 1_000, 5_999]]),
+    "one file": ([1_000], []),
+    "no file": ([], []),
+}
+
+
+def sizes(found: CompactionPlan) -> list[list[int]]:
+    return [[file.size_bytes for file in bin_.files] for bin_ in found.bins]
+
+
+@pytest.mark.parametrize(("files", "bins"), PACKING.values(), ids=PACKING)
+def test_bins_are_filled_as_delta_fills_them(files: list[int], bins: list[list[int]]) -> None:
+    assert sizes(plan(files)) == bins
+
+
+# rows, deleted rows, has a vector -> candidate although it is large; the ratio is 0.05
+DELETED = {
+    "no vector": (100, 0, False, False),
+    "few deleted": (100, 4, True, False),
+    "exactly the ratio is over it in floating point: 1 - 95 / 100": (100, 5, True, True),
+    "exactly the ratio is not over it: 1 - 190 / 200": (200, 10, True, 1.0 - 190 / 200 > 0.05),
+    "over the ratio": (100, 6, True, True),
+    "a vector and no statistics": (None, 6, True, True),
+    "a vector of no rows in a file of none": (0, 0, True, False),
+}
+
+
+@pytest.mark.parametrize(("rows", "deleted", "has_vector", "taken"), DELETED.values(), ids=DELETED)
+def test_a_large_file_is_taken_for_its_deleted_rows(
+    rows: int | None, deleted: int, has_vector: bool, taken: bool
+) -> None:
+    large = data_file(
+        7_000, "large", rows=rows, deleted=deleted, vector="v" if has_vector else None
+    )
+    found = plan([large, data_file(500, "a"), data_file(400, "b")])
+    assert ("large" in [file.path for bin_ in found.bins for file in bin_.files]) is taken
+
+
+def test_a_large_file_full_of_deleted_rows_stays_where_no_other_fits_beside_it() -> None:
+    assert (
+        plan([data_file(7_000, deleted=90), data_file(5_000)]).reason is Reason.NOTHING_SHARES_A_BIN
+    )
+
+
+TEXT_AND_NUMBER = (Column(name="p", type="string"), Column(name="n", type="int"))
+
+
+def test_a_partition_whose_text_optimize_would_turn_into_null_is_left_alone_and_the_plan_says_so() -> (
+    None
+):
+    files = [
+        data_file(500 + place, f"{value}-{place}", partition=(("p", value), ("n", "1")))
+        for value in ("", None, "a")
+        for place in range(6)
+    ]
+    table = snapshot(files, columns=TEXT_AND_NUMBER)
+    found = plan_of(table)
+    assert (found.files_removed, found.files_added) == (12, 2)
+    assert {dict(bin_.partition)["p"] for bin_ in found.bins} == {None, "a"}
+    assert found.sentence == (
+        "12 files (5.9 KiB) merge into 2 in 2 partitions; never merged: 6 files (2.9 KiB) in"
+        " partitions with an empty string, since OPTIMIZE would turn the string into null"
+        " (delta-io/delta#6150)"
+    )
+    alone = plan_of(snapshot(files[:6], columns=TEXT_AND_NUMBER))
+    assert (alone.bins, alone.reason) == ((), Reason.NOTHING_SMALL)
+    assert "would turn the string into null" in alone.sentence
+
+
+@pytest.mark.parametrize("name", ["p.q", "`p`"])
+def test_a_partition_column_that_no_condition_can_select_by_is_refused(name: str) -> None:
+    files = [data_file(500, "a", partition=((name, "1"),))]
+    with pytest.raises(Refused, match=f"plan of bronze/t: partition column '{name}' has a dot"):
+        plan_of(snapshot(files, columns=[Column(name=name, type="int")]))
+
+
+def test_values_that_cannot_be_cast_share_the_partition_of_null_and_no_bin_with_it() -> None:
+    files = [
+        data_file(500, f"{value}-{place}", partition=(("p", "a"), ("n", value)))
+        for value in ("", None, "none", "7", "007")
+        for place in range(2)
+    ]
+    found = plan_of(snapshot(files, columns=TEXT_AND_NUMBER))
+    names = [{file.path.partition("-")[0] for file in bin_.files} for bin_ in found.bins]
+    assert sorted(map(sorted, names)) == [[""], ["007", "7"], ["None"], ["none"]]
+    assert len(found.partitions or ()) == 2
+
+
+FRESHNESS = {
+    "two fresh files": ([(False, 0), (False, 0)], True),
+    "one fresh file beside a compacted one": ([(False, 0), (True, 0)], False),
+    "compacted files only": ([(True, 0), (True, 0), (True, 0)], False),
+    "two fresh files take the compacted one with them": ([(True, 0), (False, 0), (False, 0)], True),
+    "a compacted file with a vector is fresh, however few of its rows are deleted": (
+        [(True, 1), (False, 0)],
+        True,
+    ),
+    "two compacted files with vectors": ([(True, 1), (True, 1)], True),
+    "one vector is not enough, however many rows are deleted": ([(True, 99), (True, 0)], False),
+}
+
+
+@pytest.mark.parametrize(("files", "merged"), FRESHNESS.values(), ids=FRESHNESS)
+def test_a_bin_needs_two_files_that_no_compaction_wrote(
+    files: list[tuple[bool, int]], merged: bool
+) -> None:
+    found = plan(
+        [
+            data_file(1_000, str(place), compacted=old, deleted=rows)
+            for place, (old, rows) in enumerate(files)
+        ]
+    )
+    assert found.files_removed == (len(files) if merged else 0)
+    assert found.reason is (Reason.MERGEABLE_FILES if merged else Reason.ALREADY_COMPACTED)
+
+
+def in_day(size_bytes: int, path: str, day: str | None, *, compacted: bool = False) -> DataFile:
+    return data_file(size_bytes, path, partition=(("day", day),), compacted=compacted)
+
+
+def test_a_plan_is_limited_to_the_partitions_that_are_worth_it_and_takes_all_bins_there() -> None:
+    worth = [
+        in_day(3_000, "a", "1"),
+        in_day(3_000, "b", "1"),
+        *(in_day(4_000, f"old-{place}", "1", compacted=True) for place in range(2)),
+    ]
+    found = plan(
+        [
+            *worth,
+            in_day(100, "c", "2"),
+            in_day(100, "d", "3", compacted=True),
+            in_day(100, "e", "3"),
+        ]
+    )
+    assert found.partitions == ((("day", "1"),),)
+    assert [[file.path for file in bin_.files] for bin_ in found.bins] == [
+        ["a", "b"],
+        ["old-0", "old-1"],
+    ]
+    assert (found.files_removed, found.files_added, found.bytes_removed) == (4, 2, 14_000)
+    assert plan([1_000, 1_000]).partitions is None
+
+
+SPELLINGS = {
+    "timestamp": ("timestamp", "2024-01-01 03:04:05", "2024-01-01T03:04:05.000000Z", True),
+    "timestamp in another zone": (
+        "timestamp",
+        "2024-01-01 03:04:05",
+        "2024-01-01T05:04:05+02:00",
+        True,
+    ),
+    "two timestamps": ("timestamp", "2024-01-01 03:04:05", "2024-01-01 03:04:06", False),
+    "whole numbers": ("int", "5", "05", True),
+    "decimals": ("decimal(10,2)", "1.5", "1.50", True),
+    "strings are as they are spelled": ("string", "5", "05", False),
+    "null is not the empty string": ("string", None, "", False),
+    "what cannot be cast is as it is spelled": ("int", "five", "Five", False),
+}
+
+
+@pytest.mark.parametrize(("column_type", "one", "other", "same"), SPELLINGS.values(), ids=SPELLINGS)
+def test_two_spellings_of_one_value_are_one_partition(
+    column_type: str, one: str | None, other: str | None, same: bool
+) -> None:
+    found = plan(
+        [in_day(100, "a", one), in_day(200, "b", other)],
+        columns=[Column(name="day", type=column_type)],
+    )
+    assert (found.files_removed == 2) is same
+
+
+@pytest.mark.parametrize(
+    ("feature", "why"),
+    [
+        ("clustering", "the table is clustered by id, which BinPacking cannot plan"),
+        ("catalogManaged", "table feature catalogManaged is unknown"),
+    ],
+)
+def test_a_feature_that_changes_the_selection_is_refused_by_name(feature: str, why: str) -> None:
+    with pytest.raises(Refused, match=f"bronze/t: {why}"):
+        plan([1_000, 1_000], features=frozenset({feature}), clustering_columns=["id"])
+
+
+NOTHING = {
+    "no files": ([], Reason.NOTHING_SMALL),
+    "large files": ([6_000, 9_000], Reason.NOTHING_SMALL),
+    "a lone small file": ([1_000, 9_000], Reason.NOTHING_SHARES_A_BIN),
+    "compacted files": (
+        [data_file(1_000, "a", compacted=True), data_file(1_000, "b", compacted=True)],
+        Reason.ALREADY_COMPACTED,
+    ),
+}
+
+
+@pytest.mark.parametrize(("files", "reason"), NOTHING.values(), ids=NOTHING)
+def test_a_plan_that_does_nothing_says_why_with_numbers(
+    files: Sequence[int | DataFile], reason: Reason
+) -> None:
+    found = plan(files)
+    assert (found.reason, found.bins, found.partitions) == (reason, (), None)
+    assert re.search(r"\d|^one ", found.sentence)
+
+
+def test_the_sentence_and_the_json_hold_the_same_figures() -> None:
+    found = plan([1_000, 2_000])
+    assert found.sentence == "2 files (2.9 KiB) merge into 1"
+    assert found.as_json() == {
+        "table": "bronze/t",
+        "version": 7,
+        "reason": "MERGEABLE_FILES",
+        "sentence": found.sentence,
+        "engine": "spark",
+        "why_not_deltalake": "",
+        "statement": "packing",
+        "target_file_bytes": TARGET,
+        "files_removed": 2,
+        "files_added": 1,
+        "bytes_removed": 3_000,
+        "files_left": 0,
+        "verify": "rows",
+        "verify_sentence": "this process compares row counts and column statistics in the log",
+        "estimate": found.estimate.as_json(),
+        "bins": [["part-0", "part-1"]],
+    }
+
+
+def test_a_plan_does_not_depend_on_the_order_of_the_log() -> None:
+    files = [in_day(2_700, f"{day}-{place}", day) for day in "abc" for place in range(4)]
+    assert plan(files).bins == plan(files[::-1]).bins
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> Snapshot:
+    """Small partitioned tables in which every kind of file meets every other."""
+    count = draw(st.integers(0, 14))
+    files = [
+        data_file(
+            draw(
+                st.one_of(
+                    st.sampled_from([1_000, 2_600, 2_700, 4_000]), st.integers(1, TARGET + 2_000)
+                )
+            ),
+            f"f{place}",
+            partition=(("day", draw(st.sampled_from(["1", "01", "2", None]))),),
+            compacted=draw(st.booleans()),
+            deleted=draw(st.sampled_from([0, 0, 1, 50])),
+            rows=draw(st.sampled_from([100, 100, None])),
+        )
+        for place in range(count)
+    ]
+    return snapshot(files, columns=[Column(name="day", type="int")], partition_columns=["day"])
+
+
+@given(tables())
+def test_bins_never_mix_partitions_nor_share_files_nor_pass_the_target(table: Snapshot) -> None:
+    found = plan_of(table)
+    packed = [file.path for bin_ in found.bins for file in bin_.files]
+    assert len(packed) == len(set(packed))
+    for bin_ in found.bins:
+        assert len({day_of(file) for file in bin_.files}) == 1
+        assert len(bin_.files) >= 2
+        assert bin_.size_bytes <= TARGET
+
+
+@given(tables())
+def test_two_bins_of_one_partition_always_pass_the_target_together(table: Snapshot) -> None:
+    by_day = defaultdict(list)
+    for bin_ in plan_of(table).bins:
+        by_day[day_of(bin_.files[0])].append(bin_.size_bytes)
+    for found in by_day.values():
+        assert all(
+            one + other > TARGET for place, one in enumerate(found) for other in found[place + 1 :]
+        )
+
+
+@given(tables(), st.randoms(use_true_random=False))
+def test_the_plan_predicts_what_delta_does_whatever_its_order_among_equal_sizes(
+    table: Snapshot, random: Random
+) -> None:
+    done = plan_of(table)
+    # Where there is nothing to do, nothing is sent to Delta.
+    actual = delta_bins(table, done, ties=lambda _: random.randrange(100)) if done.bins else []
+    assert sorted([file.size_bytes for file in bin_] for bin_ in actual) == sorted(sizes(done))
+    assert sum(len(bin_) for bin_ in actual) == done.files_removed
+
+
+@given(tables(), st.data(), st.randoms(use_true_random=False))
+def test_planning_the_outcome_of_a_plan_yields_nothing_to_do(
+    table: Snapshot, data: st.DataObject, random: Random
+) -> None:
+    done = plan_of(table)
+    bins = delta_bins(table, done, ties=lambda _: random.randrange(100))
+    outputs = [
+        data.draw(st.sampled_from([1, size // 2 or 1, size]))
+        for size in (sum(file.size_bytes for file in bin_) for bin_ in bins)
+    ]
+    again = plan_of(after(table, NO_PAST, done, bins, outputs)[0], POLICY)
+    assert (again.bins, again.partitions) == ((), None)
+    assert again.reason in {
+        Reason.NOTHING_SMALL,
+        Reason.NOTHING_SHARES_A_BIN,
+        Reason.ALREADY_COMPACTED,
+    }
+    assert re.search(r"\d|^one ", again.sentence)

@@ -1,0 +1,97 @@
+"""Which engine compacts a table, and why it is not deltalake."""
+
+from dataclasses import replace
+
+import pytest
+
+from lakehouse.base.errors import Refused
+from lakehouse.compact.plan.engine_choice import choose_engine, missing_in_deltalake
+from lakehouse.declare.adopted_file import adopted_lines, adopted_table, parse_adopted
+from lakehouse.declare.compaction import Compaction, ZOrder
+from lakehouse.declare.landing import Landing
+from lakehouse.declare.table import Table
+from lakehouse.declare.write_modes import Append
+from lakehouse.delta.snapshot import Column, Snapshot
+from lakehouse_tests.support.example_snapshots import data_file, snapshot
+
+PLAIN = replace(
+    snapshot([data_file(10)]),
+    columns=(Column(name="id", type="bigint"), Column(name="tags", type="array<string>")),
+    features=frozenset({"appendOnly", "invariants"}),
+)
+ADOPTED = adopted_table("silver/orders", "/data/orders")
+
+
+def with_features(*features: str, **properties: str) -> Snapshot:
+    return replace(PLAIN, features=PLAIN.features | {*features}, properties=properties)
+
+
+def partitioned(type_: str, value: str | None) -> Snapshot:
+    return replace(
+        PLAIN,
+        columns=(*PLAIN.columns, Column(name="d", type=type_)),
+        partition_columns=("d",),
+        files=(data_file(10, partition=(("d", value),)),),
+    )
+
+
+def test_adopted_tables_that_deltalake_can_write_are_compacted_by_it() -> None:
+    assert choose_engine(ADOPTED, PLAIN).engine == "deltalake"
+    own = Table(
+        key="bronze/orders",
+        source=Landing(prefix="landing/o/", format="json", schema="id BIGINT"),
+        write=Append(),
+    )
+    assert choose_engine(own, PLAIN).engine == "spark"
+    by_spark = replace(ADOPTED, compaction=Compaction(engine="spark"))
+    assert choose_engine(by_spark, PLAIN).engine == "spark"
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (with_features("deletionVectors"), "it has deletion vectors"),
+        (with_features("rowTracking", "domainMetadata"), "it has the feature domainMetadata"),
+        (with_features("identityColumns"), "it has identity columns"),
+        (
+            with_features("columnMapping", **{"delta.columnMapping.mode": "name"}),
+            "it has column mapping",
+        ),
+        (with_features("columnMapping"), None),
+        (with_features("changeDataFeed", "generatedColumns", "timestampNtz"), None),
+        (replace(PLAIN, columns=(Column(name="v", type="void"),)), "column 'v' has the type void"),
+        (
+            replace(PLAIN, columns=(Column(name="v", type="struct<a:void>"),)),
+            "column 'v' has the type struct<a:void>",
+        ),
+        (partitioned("string", ""), "a partition has d = ''"),
+        (partitioned("string", "a b"), None),
+        (partitioned("int", "01"), "a partition has d = '01'"),
+        (partitioned("int", None), None),
+        (partitioned("date", "2026-01-31"), None),
+        (partitioned("timestamp", "2026-01-31 00:00:00"), "a partition has d = '2026-01-31 00:00:"),
+    ],
+)
+def test_what_deltalake_cannot_rewrite_is_named(found: Snapshot, why: str | None) -> None:
+    missing = missing_in_deltalake(found)
+    assert missing == why or (why and missing and missing.startswith(why))
+    choice = choose_engine(ADOPTED, found)
+    assert choice.engine == ("deltalake" if why is None else "spark")
+    assert choice.why_not_deltalake == (missing or "")
+
+
+def test_a_declared_engine_that_cannot_compact_the_table_is_refused() -> None:
+    declared = replace(ADOPTED, compaction=Compaction(engine="deltalake"))
+    with pytest.raises(Refused, match=r'since it has deletion vectors\. Use engine="auto"'):
+        choose_engine(declared, with_features("deletionVectors"))
+    ordered = Compaction(engine="deltalake", data_layout=ZOrder(columns=("id",)))
+    with pytest.raises(Refused, match="since its data_layout is ZOrder"):
+        choose_engine(replace(ADOPTED, compaction=ordered), PLAIN)
+
+
+def test_adopted_toml_names_the_engine() -> None:
+    table = adopted_table("silver/orders", "/data/orders", engine="spark")
+    assert 'engine = "spark"' in adopted_lines(table)
+    assert parse_adopted(adopted_lines(table), name="adopted.toml") == {"silver/orders": table}
+    with pytest.raises(Refused, match=r'Compaction\.engine is \'jvm\'\. Use "auto", "spark" or'):
+        parse_adopted('["silver/o"]\nuri = "/o"\nengine = "jvm"\n', name="adopted.toml")

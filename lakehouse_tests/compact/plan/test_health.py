@@ -1,0 +1,163 @@
+"""Counts are exact, and the score falls whenever anything gets worse."""
+
+import json
+
+import pytest
+
+from lakehouse.compact.plan.health import Health, assess_health, log_debt_ok, small_files_ok
+from lakehouse.delta.snapshot import Snapshot, Tombstone
+from lakehouse_tests.support.example_snapshots import data_file, plan_of, snapshot
+
+
+def health(table: Snapshot) -> Health:
+    return assess_health(table, plan_of(table))
+
+
+def part(found: Health, name: str) -> float:
+    return next(part.value for part in found.parts if part.name == name)
+
+
+def test_the_counts_are_those_of_the_layout_and_of_its_plan() -> None:
+    stones = [Tombstone(path="x", size_bytes=70), Tombstone(path="y")]
+    found = health(
+        snapshot(
+            [1_000, 2_000, 5_999, 6_000, data_file(9_000, rows=10, deleted=3)],
+            tombstones=stones,
+            commit_count=3,
+        )
+    )
+    assert (found.file_count, found.small_file_count, found.mergeable_file_count) == (5, 3, 2)
+    assert (found.size_bytes, found.average_file_bytes, found.row_count) == (23_999, 4_799, 407)
+    assert (found.tombstone_count, found.tombstone_bytes) == (2, 70)
+    assert (found.log.commit_count, found.log.commit_bytes) == (3, 3_000)
+
+
+def test_small_files_that_nothing_can_merge_are_counted_as_small_but_not_as_mergeable() -> None:
+    found = health(snapshot([data_file(100, day, partition=(("day", day),)) for day in "abcdefgh"]))
+    assert (found.small_file_count, found.mergeable_file_count) == (8, 0)
+    assert found.score == pytest.approx(100, abs=1)
+
+
+def test_rows_are_unknown_where_one_file_has_no_statistics() -> None:
+    assert health(snapshot([data_file(1), data_file(2, rows=None)])).row_count is None
+
+
+def test_an_empty_table_is_well() -> None:
+    found = health(snapshot([], commit_count=0))
+    assert (found.score, found.average_file_bytes, found.row_count) == (100.0, 0, 0)
+    assert found.sentence == "health 100 of 100: 0 files (0 B), nothing to improve"
+
+
+# What gets worse from one table to the next, and the part of the score that tells.
+WORSENING = {
+    "small files": [snapshot([100] * count) for count in (0, 2, 4, 40, 400)],
+    "average size": [snapshot([10_000 // count] * count) for count in (2, 5, 10, 100)],
+    "log debt": [snapshot([9_000], commit_count=count) for count in (0, 10, 100, 1_000)],
+    "tombstones": [
+        snapshot([9_000], tombstones=[Tombstone(path="x", size_bytes=size)])
+        for size in (0, 900, 9_000, 90_000)
+    ],
+}
+
+
+@pytest.mark.parametrize(("name", "tables"), WORSENING.items(), ids=WORSENING)
+def test_the_score_falls_with_each_of_its_parts(name: str, tables: list[Snapshot]) -> None:
+    found = [health(table) for table in tables]
+    values = [part(each, name) for each in found]
+    scores = [each.score for each in found]
+    assert values == sorted(values, reverse=True) and len(set(values)) == len(values)
+    assert scores == sorted(scores, reverse=True) and scores[0] - scores[-1] > 10
+    assert all(0 <= value <= 1 for value in values) and all(0 <= score <= 100 for score in scores)
+
+
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [
+        ("small files", snapshot([100] * 4)),
+        ("log debt", snapshot([9_000], commit_count=100)),
+        ("tombstones", snapshot([9_000], tombstones=[Tombstone(path="x", size_bytes=9_000)])),
+    ],
+)
+def test_a_part_is_half_at_its_limit(name: str, table: Snapshot) -> None:
+    assert part(health(table), name) == 0.5
+
+
+def test_the_average_is_measured_against_what_each_partition_could_have() -> None:
+    days = [
+        data_file(size, f"{day}{size}", partition=(("day", day),))
+        for day in "ab"
+        for size in (4_000, 5_000)
+    ]
+    assert part(health(snapshot(days)), "average size") == 1.0
+    days = [
+        data_file(size, f"{day}{size}", partition=(("day", day),))
+        for day in "ab"
+        for size in (1_000, 2_000)
+    ]
+    assert part(health(snapshot(days)), "average size") == 0.5
+
+
+def test_the_sentence_names_the_part_that_costs_most() -> None:
+    assert (
+        "lowered most by log debt: 900 commits"
+        in health(snapshot([9_000], commit_count=900)).sentence
+    )
+
+
+HISTOGRAM = {
+    0: "< 4 KiB",
+    4_095: "< 4 KiB",
+    4_096: "< 16 KiB",
+    2**20: "< 4 MiB",
+    2**30 - 1: "< 1 GiB",
+    2**30: ">= 1 GiB",
+    2**40: ">= 1 GiB",
+}
+
+
+@pytest.mark.parametrize(("size", "label"), HISTOGRAM.items())
+def test_each_file_stands_in_one_bin_of_the_histogram(size: int, label: str) -> None:
+    histogram = health(snapshot([size])).histogram
+    assert ([found for found, count in histogram.items() if count], len(histogram)) == ([label], 11)
+
+
+@pytest.mark.parametrize(
+    ("count", "ok"), [(0, True), (4, True), (7, True), (8, False), (40, False)]
+)
+def test_small_files_fail_the_check_at_twice_the_threshold(count: int, ok: bool) -> None:
+    found = health(snapshot([100] * count))
+    is_ok, sentence = small_files_ok(found)
+    assert is_ok is ok
+    assert (
+        sentence.startswith(found.plan.sentence)
+        and f"{count} mergeable" in sentence
+        and "the check fails at 8" in sentence
+    )
+
+
+@pytest.mark.parametrize(
+    ("commits", "interval", "ok"),
+    [
+        (100, None, True),
+        (101, None, False),
+        (20, "2", True),
+        (21, "2", False),
+        (100, "nonsense", True),
+        (100, "0", True),
+    ],
+)
+def test_log_debt_fails_beyond_ten_checkpoint_intervals(
+    commits: int, interval: str | None, ok: bool
+) -> None:
+    properties = {} if interval is None else {"delta.checkpointInterval": interval}
+    is_ok, sentence = log_debt_ok(
+        health(snapshot([9_000], commit_count=commits, properties=properties, checkpoint_version=5))
+    )
+    assert is_ok is ok
+    assert "KiB) since the checkpoint of version 5" in sentence
+
+
+def test_the_json_is_plain_and_holds_every_part() -> None:
+    found = json.loads(json.dumps(health(snapshot([1_000, 2_000])).as_json()))
+    assert set(found["parts"]) == {"small files", "average size", "log debt", "tombstones"}
+    assert sum(found["histogram"].values()) == found["file_count"] == 2

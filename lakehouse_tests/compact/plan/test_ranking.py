@@ -1,0 +1,315 @@
+"""Who is compacted in a tick, and that every other table is told why not."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakehouse.base.reasons import Reason
+from lakehouse.compact.plan.decision import (
+    CompactionCandidate,
+    Decision,
+    RunInFlight,
+    RunState,
+    TableState,
+    Try,
+)
+from lakehouse.compact.plan.fleet import CYCLE_MS, Bounds, choose_compactions, describe
+from lakehouse.declare.compaction import AfterWrite, Compaction
+from lakehouse_tests.support.example_snapshots import POLICY
+
+NOW = 1_700_000_000_000
+
+
+def state(table: str, mergeable: int | None, version: int | None = 7) -> TableState:
+    return TableState(table=table, version=version, mergeable_file_count=mergeable)
+
+
+def choose(
+    states: Sequence[TableState],
+    runs: RunState | None = None,
+    *,
+    slots: int = 9,
+    policy: Compaction = POLICY,
+    now_ms: int = NOW,
+) -> tuple[Decision, ...]:
+    candidates = [CompactionCandidate(state=each, policy=policy) for each in states]
+    bounds = Bounds(slots=slots)
+    return choose_compactions(candidates, runs or RunState(), bounds=bounds, now_ms=now_ms)
+
+
+def flying(table: str, *, compaction: bool = True) -> RunInFlight:
+    return RunInFlight(table=table, name=f"run of {table}", is_compaction=compaction)
+
+
+def tried(
+    result: str, *, version: int = 7, hours: float = 0, committed_ms: int | None = None
+) -> Try:
+    """A try that ended so many hours ago."""
+    ended_ms = NOW - int(hours * 3_600_000)
+    return Try(
+        table="a", version=version, result=result, committed_ms=committed_ms, ended_ms=ended_ms
+    )  # type: ignore[arg-type]
+
+
+def test_most_mergeable_first_and_unknown_last() -> None:
+    found = choose([state("a", None), state("b", 5), state("c", 0), state("d", 9), state("e", 5)])
+    assert [decision.table for decision in found] == ["d", "b", "e", "c", "a"]
+
+
+@pytest.mark.parametrize(
+    ("slots", "requested"), [(0, []), (1, ["c"]), (2, ["c", "b"]), (9, ["c", "b", "a"])]
+)
+def test_no_more_compactions_at_once_than_slots(slots: int, requested: list[str]) -> None:
+    found = choose([state("a", 5), state("b", 6), state("c", 7)], slots=slots)
+    assert [decision.table for decision in found if decision.request] == requested
+    assert all(decision.reason is Reason.NO_SLOT for decision in found if not decision.request)
+
+
+def test_compactions_under_way_take_their_slots_and_writes_do_not() -> None:
+    runs = RunState(in_flight=(flying("x"), flying("y", compaction=False)))
+    found = choose([state("a", 5), state("b", 6)], runs, slots=2)
+    assert [(decision.table, decision.reason) for decision in found] == [
+        ("b", Reason.DUE),
+        ("a", Reason.NO_SLOT),
+    ]
+
+
+def shared_and_alone(
+    states: Sequence[TableState], *tried: str, slots: int = 1
+) -> tuple[list[str], list[str]]:
+    """The tables that share a run, and those with runs of their own. No run may be shared by the
+    tables of `tried`."""
+    candidates = [
+        CompactionCandidate(state=each, policy=POLICY, may_share_run=each.table not in tried)
+        for each in states
+    ]
+    decisions = choose_compactions(candidates, RunState(), bounds=Bounds(slots=slots), now_ms=NOW)
+    requested = [each for each in decisions if each.request]
+    shared = [each.table for each in requested if each.shares_run]
+    return shared, [each.table for each in requested if not each.shares_run]
+
+
+def test_tables_that_may_share_a_run_need_one_slot_for_all_up_to_a_minute_s_work() -> None:
+    twelve = [replace(state(f"t{number:02}", 9), estimate_seconds=5.0) for number in range(13)]
+    names = [each.table for each in twelve]
+    assert shared_and_alone(twelve) == (names[:12], [])
+    assert shared_and_alone(twelve, *names[1:]) == (["t00"], [])
+    assert shared_and_alone(twelve, "t00") == ([], ["t00"])
+    large = replace(state("large", 90), estimate_seconds=900.0)
+    assert shared_and_alone([*twelve, large]) == ([], ["large"])
+    assert shared_and_alone([*twelve, large], slots=2) == (names[:12], ["large"])
+
+
+def test_a_run_of_several_tables_takes_one_slot() -> None:
+    under_way = [replace(flying(table), name="run 1") for table in ("a", "b", "c")]
+    decisions = choose([state("d", 9)], RunState(in_flight=tuple(under_way)), slots=2)
+    assert decisions[0].request
+
+
+def test_a_table_that_may_not_run_leaves_its_slot_to_the_next() -> None:
+    found = choose([state("a", 90), state("b", 6)], RunState(tries=(tried("succeeded"),)), slots=1)
+    assert [(decision.table, decision.request) for decision in found] == [("a", False), ("b", True)]
+
+
+def test_the_text_has_one_line_per_table_with_numbers() -> None:
+    assert describe(
+        choose([state("a", 3), state("b", 5), state("c", 4)], slots=1)
+    ).splitlines() == [
+        "b: 5 mergeable files reach the threshold of 4;",
+        "c: 4 mergeable files reach the threshold of 4, but at most 1 compaction may run at once;",
+        "a: 3 mergeable files, 4 needed",
+    ]
+
+
+def worthy(
+    table: str,
+    *,
+    reads: float = 24,
+    usd: float | None = 0.01,
+    since: int | None = None,
+    **more: object,
+) -> TableState:
+    """A due table; what it is worth is set by how often it is read."""
+    made = TableState(
+        table=table,
+        version=7,
+        mergeable_file_count=5,
+        file_count=9,
+        files_after=5,
+        reads_per_day=reads,
+        estimate_usd=usd,
+    )
+    return replace(made, due_since_ms=since, **more)  # type: ignore[arg-type]
+
+
+def served(states: Sequence[TableState], bounds: Bounds) -> list[str]:
+    found = choose_compactions(
+        [CompactionCandidate(state=each, policy=POLICY) for each in states],
+        RunState(),
+        bounds=bounds,
+        now_ms=NOW,
+    )
+    return [decision.table for decision in found if decision.request]
+
+
+def test_what_gives_most_for_its_cost_goes_first_and_health_breaks_the_tie() -> None:
+    states = [
+        worthy("dear", reads=90, usd=0.1),
+        worthy("cheap", reads=20, usd=0.01),
+        worthy("well", health_score=90.0),
+        worthy("sick", health_score=40.0),
+        replace(worthy("unknown"), reads_per_day=None),
+    ]
+    assert [decision.table for decision in choose(states)] == [
+        "sick",
+        "well",
+        "cheap",
+        "dear",
+        "unknown",
+    ]
+
+
+def test_a_table_that_has_waited_longer_than_the_patience_goes_before_all_others() -> None:
+    states = [
+        worthy("rich", reads=1e9),
+        worthy("poor", reads=0, since=NOW - CYCLE_MS),
+        worthy("poorer", reads=0, since=NOW - CYCLE_MS - 1),
+    ]
+    assert served(states, Bounds(slots=3)) == ["poorer", "poor", "rich"]
+    assert served(
+        [worthy("rich", reads=1e9), worthy("poor", since=NOW - CYCLE_MS + 1)], Bounds(slots=1)
+    ) == ["rich"]
+
+
+def test_no_more_is_asked_for_than_the_budget_pays() -> None:
+    states = [
+        worthy("a", usd=0.5, reads=900),
+        worthy("b", usd=0.6, reads=800),
+        worthy("c", usd=0.4),
+        worthy("d", usd=None),
+    ]
+    assert served(states, Bounds(slots=9, budget_usd=1.0)) == ["a", "c"]
+    assert served(states, Bounds(slots=9, budget_usd=1.0, spent_usd=0.45)) == ["a"]
+    assert served(states, Bounds(slots=9)) == ["a", "b", "c", "d"]
+
+
+def test_a_table_dearer_than_the_budget_is_served_at_its_bound_and_overdraws_it_alone() -> None:
+    dear, cheap = worthy("dear", usd=5.0, since=NOW - CYCLE_MS), worthy("cheap", usd=0.01)
+    bounds = Bounds(slots=9, budget_usd=1.0)
+    assert served([dear, cheap], replace(bounds, spent_usd=0.9)) == ["dear"]
+    assert served([dear, cheap], replace(bounds, spent_usd=1.0)) == []
+    assert served([replace(dear, due_since_ms=None), cheap], bounds) == ["cheap"]
+    refused = choose_compactions(
+        [CompactionCandidate(state=dear, policy=POLICY)],
+        RunState(),
+        bounds=replace(bounds, spent_usd=1.0),
+        now_ms=NOW,
+    )[0]
+    why = "5 mergeable files reach the threshold of 4"
+    assert refused.sentence == f"{why}, but it costs 5 USD, and only 0 of the hourly 1 USD are left"
+    assert (refused.reason, refused.due_since_ms) == (Reason.OVER_BUDGET, dear.due_since_ms)
+
+
+def test_openings_cost_requests_where_the_table_lies_on_s3() -> None:
+    near, far = choose([worthy("near"), worthy("far", on_s3=True)])[::-1]
+    assert (near.table, far.table) == ("near", "far")
+    assert near.net_benefit and far.net_benefit and near.net_benefit.ratio < far.net_benefit.ratio
+
+
+def test_who_is_left_alone_is_told_so_and_takes_no_slot() -> None:
+    policies = {
+        "a": POLICY,
+        "b": replace(POLICY, strategy=AfterWrite()),
+        "c": POLICY,
+    }
+    found = choose_compactions(
+        [
+            CompactionCandidate(
+                state=worthy(table),
+                policy=policy,
+                hold=Reason.OPTED_OUT.explain(said="mode off") if table == "a" else None,
+            )
+            for table, policy in policies.items()
+        ],
+        RunState(),
+        bounds=Bounds(slots=1),
+        now_ms=NOW,
+    )
+    assert [(each.table, each.sentence, each.request) for each in found] == [
+        (
+            "a",
+            "its declaration says mode off, so nothing runs without --anyway",
+            False,
+        ),
+        ("b", "its strategy is AfterWrite, so the sensor requests no compaction", False),
+        ("c", "5 mergeable files reach the threshold of 4", True),
+    ]
+
+
+def test_of_a_fleet_each_request_has_a_line_and_each_reason_that_many_tables_share() -> None:
+    fleet = choose([state(f"t{number:03}", number % 2 * 9) for number in range(100)], slots=2)
+    lines = describe(fleet).splitlines()
+    assert [line.partition(":")[0] for line in lines[:2]] == ["t001", "t003"]
+    why = "9 mergeable files reach the threshold of 4, but at most 2 compactions may run at once"
+    assert lines[2:] == [
+        f"t005, t007, t009 and 45 more: {why};",
+        "t000, t002, t004 and 47 more: 0 mergeable files, 4 needed",
+    ]
+    assert describe(fleet, lines=2).splitlines()[-1] == (
+        "and 98 more: 50 BELOW_THRESHOLD, 48 NO_SLOT"
+    )
+
+
+def test_a_reason_that_few_tables_share_is_told_of_each_and_of_many_for_the_first() -> None:
+    few = describe(choose([state("a", 1), state("b", 2), state("c", 3)]))
+    assert [line.partition(":")[0] for line in few.splitlines()] == ["c", "b", "a"]
+    many = choose(
+        [state(f"t{count}", count) for count in range(1, 5)],
+        policy=replace(POLICY, min_small_files=9),
+    )
+    assert describe(many) == ("t4: 4 mergeable files, 9 needed; BELOW_THRESHOLD, too: t3, t2, t1")
+
+
+COSTS = [0.001, 0.4, 1.0, 7.0]
+
+
+@given(
+    reads=st.lists(
+        st.lists(st.sampled_from([0, 1, 50, 1e6]), min_size=6, max_size=6), min_size=12, max_size=12
+    ),
+    costs=st.lists(st.sampled_from(COSTS), min_size=1, max_size=6),
+    slots=st.integers(1, 3),
+    budget_usd=st.sampled_from([0.0, 0.5, 1.0]),
+)
+def test_nobody_starves(
+    reads: list[list[float]], costs: list[float], slots: int, budget_usd: float
+) -> None:
+    """However the benefits move, each of n tables that are always due is served within its bound, one after the other."""
+    patience = 2
+    bound = patience + (len(costs) if budget_usd else -(-len(costs) // slots))
+    since: dict[str, int] = {}
+    waited = dict.fromkeys([f"t{place}" for place in range(len(costs))], 0)
+    bounds = Bounds(slots=slots, budget_usd=budget_usd, patience_ms=patience * CYCLE_MS)
+    for cycle, benefits in enumerate(reads * 2):
+        now = NOW + cycle * CYCLE_MS
+        states = [
+            worthy(table, reads=benefits[place], usd=costs[place], since=since.get(table))
+            for place, table in enumerate(waited)
+        ]
+        found = choose_compactions(
+            [CompactionCandidate(state=each, policy=POLICY) for each in states],
+            RunState(),
+            bounds=bounds,
+            now_ms=now,
+        )
+        for decision in found:
+            waited[decision.table] = 0 if decision.request else waited[decision.table] + 1
+            if decision.request:
+                since.pop(decision.table, None)
+            else:
+                since[decision.table] = decision.due_since_ms or now
+        assert sum(decision.request for decision in found) <= slots
+        assert max(waited.values()) <= bound

@@ -1,0 +1,92 @@
+"""Which hold applies to a table, and which of them stop a person."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from lakehouse.base.reasons import Reason
+from lakehouse.compact.plan.circuit_breaker import BreakerState, Rewrites, assess_breaker
+from lakehouse.compact.plan.decision import find_hold, persons_hold
+from lakehouse.declare.compaction import Compaction
+from lakehouse.declare.journal_records import CompactionTry, Pause
+from lakehouse.declare.landing import Landing
+from lakehouse.declare.table import Table
+from lakehouse.declare.write_modes import Append
+
+HOUR = 3_600_000
+NOON = int(datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp() * 1000)
+FAILED = [CompactionTry(ended_ms=NOON + number, result="failed") for number in range(3)]
+OPEN = assess_breaker(FAILED, Rewrites(), NOON + HOUR)
+HALF = assess_breaker(FAILED, Rewrites(), NOON + 7 * HOUR)
+CLOSED_BREAKER = assess_breaker([], Rewrites(), NOON)
+
+
+PAUSE = Pause(table="bronze/t", since_ms=NOON - HOUR, until_ms=NOON + HOUR, why="a backfill")
+
+
+# The policy, the pause, the breaker, and the reason; each row has all the reasons of the rows below it, too.
+EVERYTHING: dict[str, Any] = {"mode": "recommend"}
+ORDER = [
+    (Compaction(mode="off"), PAUSE, OPEN, Reason.OPTED_OUT, "mode off"),
+    (
+        Compaction(**EVERYTHING),
+        PAUSE,
+        OPEN,
+        Reason.PAUSED,
+        "paused since 2026-11-20 11:00 UTC, until 2026-11-20 13:00 UTC: a backfill",
+    ),
+    (Compaction(**EVERYTHING), None, OPEN, Reason.RECOMMEND_ONLY, "lakehouse compact bronze/t"),
+    (
+        Compaction(),
+        None,
+        OPEN,
+        Reason.BREAKER_OPEN,
+        "3 compactions in a row failed",
+    ),
+]
+
+
+def table(knobs: Compaction) -> Table:
+    source = Landing(prefix="landing/t/", format="json", schema="id BIGINT")
+    return Table(key="bronze/t", source=source, write=Append(), compaction=knobs)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "pause", "state", "reason", "sentence"), ORDER, ids=[row[3].name for row in ORDER]
+)
+def test_the_first_reason_in_order_is_given(
+    knobs: Compaction, pause: Pause | None, state: BreakerState, reason: Reason, sentence: str
+) -> None:
+    found = find_hold(table(knobs), pause=pause, breaker=state, now_ms=NOON)
+    assert found is not None and found.reason is reason and sentence in found.sentence
+
+
+@pytest.mark.parametrize("state", [None, HALF, CLOSED_BREAKER])
+def test_a_table_without_a_hold_is_served(state: BreakerState | None) -> None:
+    over = Pause(table="bronze/t", since_ms=0, until_ms=NOON)
+    assert find_hold(table(Compaction()), pause=over, breaker=state, now_ms=NOON) is None
+
+
+@pytest.mark.parametrize(
+    ("knobs", "pause", "reason"),
+    [
+        (Compaction(mode="off"), None, Reason.OPTED_OUT),
+        (Compaction(mode="recommend"), PAUSE, Reason.PAUSED),
+        (Compaction(mode="recommend"), None, None),
+    ],
+)
+def test_a_person_is_held_by_an_opt_out_and_a_pause_only(
+    knobs: Compaction, pause: Pause | None, reason: Reason | None
+) -> None:
+    found = persons_hold(knobs, pause, NOON)
+    assert (found and found.reason) == reason
+
+
+def test_a_pause_without_an_end_says_how_it_ends() -> None:
+    pause = Pause(table="bronze/t", since_ms=NOON)
+    assert (
+        pause.holds(NOON * 2)
+        and pause.explanation.sentence
+        == "paused since 2026-11-20 12:00 UTC, until you run lakehouse resume bronze/t"
+    )

@@ -1,0 +1,408 @@
+"""What the sensor weighs the fleet by: readers, waiting, budget, hands off; and the ranking that it reports."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster import DagsterEventType, SensorResult
+
+from lakehouse import AfterWrite, Compaction, Prices, Table
+from lakehouse.assets import dagster_records
+from lakehouse.assets.dagster_records import (
+    reader_runs,
+    recent_runs,
+    run_ids_in_flight,
+    tag_as_read_nothing,
+)
+from lakehouse.assets.keys import compaction_key, table_key
+from lakehouse.base.clock import now_ms
+from lakehouse.base.units import DAY_MS
+from lakehouse.compact.fleet_asset import COST_TAG, PLAN_KEY, SensorCursor, read_cursor
+from lakehouse.compact.sensor import compaction_sensor
+from lakehouse.declare.journal_records import CompactionTry, Pause
+from lakehouse.lake.journal import Journal
+from lakehouse.lake.lake import Lake
+from lakehouse_tests.counting_store import CountingStore
+from lakehouse_tests.support.dagster_events import (
+    begun,
+    ended,
+    materialized,
+    requested,
+    skip_text,
+    tick_of,
+)
+from lakehouse_tests.support.example_assets import (
+    TABLES,
+    example_lake,
+    latest_orders,
+    orders,
+    totals,
+)
+
+pytestmark = pytest.mark.usefixtures("no_java")
+# A reader of all of bronze/orders: silver/orders reads its changes only.
+DAILY = replace(totals, key="gold/daily", inputs=(orders,))
+FACTS = {
+    "file_count": 20,
+    "mergeable_file_count": 10,
+    "files_after": 11,
+    "mergeable_bytes": 1_000,
+    "estimate_usd": 0.01,
+}
+
+
+def tick(
+    instance: dg.DagsterInstance,
+    lake: Lake,
+    tables: Sequence[Table] = TABLES,
+    cursor: str | None = None,
+) -> SensorResult:
+    return tick_of(compaction_sensor(tables, lake), instance, cursor=cursor)
+
+
+def asked(result: SensorResult) -> list[str]:
+    return [
+        key.to_user_string()
+        for request in result.run_requests or []
+        for key in request.asset_selection or []
+    ]
+
+
+def told_state(instance: dg.DagsterInstance, table: Table, **state: object) -> None:
+    """An event of the instance: the table was materialized, with a state for the sensor."""
+    event = dg.AssetMaterialization(
+        table_key(table), metadata={"lakehouse/state": dg.MetadataValue.json(state)}
+    )
+    instance.report_runless_asset_event(event)
+
+
+def told_compaction(instance: dg.DagsterInstance, table: Table, **metadata: object) -> None:
+    named = {f"lakehouse/{name}": value for name, value in metadata.items()}
+    instance.report_runless_asset_event(
+        dg.AssetMaterialization(compaction_key(table), metadata=named)
+    )
+
+
+def three_failed(lake: Lake, key: str, newest_ms: int, *, apart_ms: int = 1) -> None:
+    """Three compactions of a table that failed."""
+    for number in range(3):
+        Journal(lake.store).record_try(
+            key, CompactionTry(ended_ms=newest_ms - number * apart_ms, result="failed", why="full")
+        )
+
+
+def read_by(instance: dg.DagsterInstance, reader: Table, times: int) -> None:
+    for _ in range(times):
+        ended(instance, begun(instance, table_key(reader)), DagsterEventType.RUN_SUCCESS)
+
+
+def test_the_table_whose_readers_gain_most_for_the_cost_goes_first(
+    instance: dg.DagsterInstance, dagster_lake: Lake
+) -> None:
+    materialized(instance, orders, version=7, **FACTS)
+    materialized(instance, latest_orders, version=7, **(FACTS | {"mergeable_file_count": 90}))
+    tables = (*TABLES, DAILY)
+    read_by(instance, totals, 2)
+    read_by(instance, latest_orders, 9)
+    assert asked(tick(instance, dagster_lake, tables)) == ["compaction/silver/orders"]
+    read_by(instance, DAILY, 3)
+    assert asked(tick(instance, dagster_lake, tables)) == ["compaction/bronze/orders"]
+
+
+def test_a_table_with_prices_of_its_own_is_ranked_by_them_on_both_sides(
+    instance: dg.DagsterInstance, dagster_lake: Lake
+) -> None:
+    dear = replace(
+        orders, prices=Prices(usd_per_vcpu_hour=11)
+    )  # a hundred times the default, and so is its cost
+    materialized(instance, dear, version=7, **(FACTS | {"estimate_usd": 1.0}))
+    materialized(instance, latest_orders, version=7, **FACTS)
+    read_by(instance, totals, 2)
+    read_by(instance, DAILY, 3)
+    assert asked(tick(instance, dagster_lake, (dear, latest_orders, totals, DAILY))) == [
+        "compaction/bronze/orders"
+    ]
+
+
+def test_slower_readers_make_a_compaction_due(
+    instance: dg.DagsterInstance, dagster_lake: Lake
+) -> None:
+    materialized(instance, orders, version=7, mergeable_file_count=3)
+    for seconds in [2.0] * 5 + [3.0] * 5:
+        run = begun(instance, table_key(latest_orders))
+        ended(instance, run, DagsterEventType.RUN_START, seconds_ago=10 + seconds)
+        ended(instance, run, DagsterEventType.RUN_SUCCESS, seconds_ago=10)
+    assert asked(tick(instance, dagster_lake)) == ["compaction/bronze/orders"]
+
+
+def test_reads_are_those_of_the_newest_day(instance: dg.DagsterInstance) -> None:
+    read_by(instance, latest_orders, 3)
+    ended(instance, begun(instance, table_key(latest_orders)), DagsterEventType.RUN_FAILURE)
+    today = recent_runs(instance, now_ms=now_ms() + 1)
+    assert len(today.records) == 4
+    assert len(reader_runs(instance, today, TABLES)) == 3
+    later = recent_runs(instance, now_ms=now_ms() + 2 * DAY_MS)
+    assert len(later.records) == 0
+
+
+def test_of_very_many_runs_the_newest_bound_what_is_known(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dagster_records, "_RUNS_LOOKED_AT", 3)
+    read_by(instance, latest_orders, 4)
+    now = now_ms()
+    found = recent_runs(instance, now_ms=now + 1)
+    assert len(found.records) == 3 and now + 1 - DAY_MS < found.since_ms <= now
+
+
+def test_runs_that_read_nothing_and_runs_of_other_jobs_are_no_reads(
+    instance: dg.DagsterInstance,
+) -> None:
+    in_vain = begun(instance, table_key(latest_orders), table_key(totals))
+    tag_as_read_nothing(instance, in_vain.run_id, totals)
+    of_others = instance.add_run(
+        dg.DagsterRun(job_name="rotate_keys", run_id="2f6b1a34-0000-4000-8000-000000000000")
+    )
+    again = begun(
+        instance, table_key(totals), tags=(instance.get_run_by_id(in_vain.run_id) or in_vain).tags
+    )
+    for each in (in_vain, of_others, again):
+        ended(instance, each, DagsterEventType.RUN_SUCCESS)
+    found = reader_runs(instance, recent_runs(instance, now_ms=now_ms() + 1), TABLES)
+    assert [sorted(each.tables) for each in found] == [["gold/totals"], [], ["silver/orders"]]
+    tag_as_read_nothing(instance, in_vain.run_id, latest_orders)
+    assert [
+        len(each.tables)
+        for each in reader_runs(instance, recent_runs(instance, now_ms=now_ms() + 1), TABLES)
+    ] == [1, 0, 0]
+    assert run_ids_in_flight(instance, table_key(totals)) == []
+    instance.add_run(
+        dg.DagsterRun(
+            job_name="rotate_keys",
+            run_id="2f6b1a34-0000-4000-8000-000000000001",
+            status=dg.DagsterRunStatus.STARTED,
+        )
+    )
+    assert run_ids_in_flight(instance, table_key(totals)) == []
+
+
+def test_waiting_outlasts_a_tick_and_ends_with_the_request(
+    instance: dg.DagsterInstance, dagster_lake: Lake
+) -> None:
+    materialized(instance, orders, version=7, **FACTS)
+    materialized(instance, totals, version=7, **FACTS)
+    first = tick(instance, dagster_lake)
+    assert asked(first) == ["compaction/bronze/orders"]
+    waiting = read_cursor(first.cursor).due_since_ms
+    assert set(waiting) == {"gold/totals"}
+    read_by(instance, latest_orders, 3)
+    long_ago = SensorCursor(due_since_ms={"gold/totals": now_ms() - 3_600_001}).as_cursor()
+    assert asked(tick(instance, dagster_lake, cursor=first.cursor)) == ["compaction/bronze/orders"]
+    assert (
+        read_cursor(tick(instance, dagster_lake, cursor=first.cursor).cursor).due_since_ms[
+            "gold/totals"
+        ]
+        == waiting["gold/totals"]
+    )
+    assert asked(tick(instance, dagster_lake, cursor=long_ago)) == ["compaction/gold/totals"]
+
+
+def test_what_was_asked_for_within_the_hour_is_taken_off_the_budget(
+    instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    lake = example_lake(tmp_path, LAKEHOUSE_COMPACTION_BUDGET_USD="0.015")
+    materialized(instance, orders, version=7, **FACTS)
+    [request] = tick(instance, lake).run_requests or []
+    assert request.tags[COST_TAG] == "0.010000"
+    run = begun(instance, compaction_key(latest_orders), tags=request.tags)
+    ended(instance, run, DagsterEventType.RUN_SUCCESS)
+    assert "it costs 0.01 USD, and only 0.005 of the hourly 0.015 USD are left" in skip_text(
+        tick(instance, lake)
+    )
+
+
+@pytest.mark.parametrize(
+    ("slots", "wanted"), [("1", ["bronze/orders"]), ("2", ["bronze/orders", "gold/totals"])]
+)
+def test_so_many_compactions_are_under_way_at_once_as_the_setting_says(
+    instance: dg.DagsterInstance, tmp_path: Path, slots: str, wanted: list[str]
+) -> None:
+    lake = example_lake(tmp_path, LAKEHOUSE_COMPACTION_SLOTS=slots)
+    late = replace(totals, key="gold/late")
+    for each in (*TABLES, late):
+        materialized(instance, each, version=7, **FACTS)
+    begun(instance, table_key(latest_orders))
+    first = tick(instance, lake)
+    assert asked(first) == [f"compaction/{key}" for key in wanted]
+    for request in first.run_requests or []:
+        requested(instance, request)
+    assert f"but at most {slots} compaction" in skip_text(tick(instance, lake, [*TABLES, late]))
+
+
+def test_a_table_that_was_just_compacted_cools_down(
+    instance: dg.DagsterInstance, dagster_lake: Lake
+) -> None:
+    materialized(instance, orders, version=7, **FACTS)
+    told_compaction(instance, orders, committed=dg.MetadataValue.timestamp(now_ms() / 1000))
+    assert "but the last compaction was only 0.0 min ago (cooldown 2 min)" in skip_text(
+        tick(instance, dagster_lake)
+    )
+
+
+def test_tables_that_are_to_be_left_alone_say_why_and_the_others_are_served(
+    instance: dg.DagsterInstance, dagster_lake: Lake
+) -> None:
+    recommend = replace(orders, compaction=Compaction(mode="recommend"))
+    after_write = replace(latest_orders, compaction=Compaction(strategy=AfterWrite()))
+    looping = replace(totals, key="gold/looping")
+    paused, sick = replace(totals, key="gold/paused"), replace(totals, key="gold/sick")
+    tables = (recommend, after_write, looping, paused, sick, totals)
+    Journal(dagster_lake.store).pause(Pause(table="gold/paused", since_ms=0, why="an audit"))
+    three_failed(dagster_lake, "gold/sick", now_ms())
+    loop = {
+        "rewrites_times": 3,
+        "rewrites_bytes_rewritten": 900,
+        "rewrites_version": 6,
+        "rewrites_last_ms": now_ms(),
+    }
+    for each in tables:
+        materialized(instance, each, version=7, **FACTS, **(loop if each is looping else {}))
+    assert asked(tick(instance, dagster_lake, tables)) == ["compaction/gold/totals"]
+    text = skip_text(tick(instance, dagster_lake, tables[:-1]))
+    strategy = "silver/orders: its strategy is AfterWrite"
+    loops, failed = (
+        "gold/looping: the same bytes were rewritten 3 times",
+        "gold/sick: 3 compactions in a row failed",
+    )
+    for line in (
+        "bronze/orders: its declaration says mode recommend",
+        strategy,
+        loops,
+        failed,
+        "gold/paused: paused since 1970-01-01",
+    ):
+        assert line in text
+
+
+def test_a_table_that_was_warm_at_its_last_write_is_asked_for_when_it_has_turned_cold(
+    instance: dg.DagsterInstance, dagster_lake: Lake
+) -> None:
+    warm = {
+        "file_count": 20,
+        "mergeable_file_count": 0,
+        "files_after": 20,
+        "mergeable_bytes": 0,
+        "estimate_usd": 0.0,
+    }
+    later = {f"once_cold_{name}": number for name, number in FACTS.items() if name != "file_count"}
+    later |= {"once_cold_estimate_seconds": 1.0, "once_cold_purged_row_count": 0}
+    materialized(instance, orders, version=7, **warm, **later, once_cold_at_ms=now_ms() + DAY_MS)
+    assert "bronze/orders: 0 mergeable files, 4 needed; 10 once all of it is cold" in skip_text(
+        tick(instance, dagster_lake)
+    )
+    materialized(instance, orders, version=7, **warm, **later, once_cold_at_ms=now_ms() - 1)
+    [request] = tick(instance, dagster_lake).run_requests or []
+    assert (request.run_key, request.tags["lakehouse/mergeable_files"]) == (
+        "compaction/bronze/orders/version=7/try=1",
+        "10",
+    )
+
+
+def test_a_breaker_knows_the_last_success_also_where_dagster_lost_its_record(
+    instance: dg.DagsterInstance, dagster_lake: Lake
+) -> None:
+    minute = 60_000
+    three_failed(dagster_lake, orders.key, now_ms() - 11 * minute, apart_ms=minute)
+    materialized(instance, orders, version=7, **FACTS)
+    assert "bronze/orders: 3 compactions in a row failed" in skip_text(tick(instance, dagster_lake))
+    materialized(instance, orders, version=8, **FACTS, last_compaction_ms=now_ms() - 10 * minute)
+    assert asked(tick(instance, dagster_lake)) == ["compaction/bronze/orders"]
+
+
+def test_a_compaction_that_found_nothing_to_do_is_no_success_and_starts_no_cooldown(
+    instance: dg.DagsterInstance, dagster_lake: Lake
+) -> None:
+    three_failed(dagster_lake, orders.key, now_ms())
+    materialized(instance, orders, version=7, **FACTS)
+    materialized(instance, totals, version=7, **FACTS)
+    for table in (orders, totals):
+        told_compaction(instance, table, version_before=7)
+    result = tick(instance, dagster_lake)
+    assert asked(result) == ["compaction/gold/totals"]
+
+
+def test_the_ranking_is_reported_when_it_changes_and_not_more_than_once_a_minute(
+    instance: dg.DagsterInstance, dagster_lake: Lake
+) -> None:
+    materialized(instance, orders, version=7, **FACTS)
+    first = tick(instance, dagster_lake)
+    [event] = first.asset_events
+    assert event.asset_key == PLAN_KEY
+    assert {
+        name: event.metadata[f"lakehouse/{name}"].value
+        for name in ("tables", "tables_due", "mergeable_bytes", "estimate_usd")
+    } == {
+        "tables": 3,
+        "tables_due": 1,
+        "mergeable_bytes": 1_000,
+        "estimate_usd": 0.01,
+    }
+    assert (
+        str(event.metadata["lakehouse/ranking"].value)
+        .splitlines()[2]
+        .startswith("| 1 | bronze/orders | DUE | 10 | 1,000 |")
+    )
+    cursor = read_cursor(first.cursor)
+    later = replace(cursor, reported_ms=cursor.reported_ms - 61_000).as_cursor()
+    assert tick(instance, dagster_lake, cursor=later).asset_events == []
+    materialized(instance, orders, version=8, mergeable_file_count=0)
+    assert tick(instance, dagster_lake, cursor=first.cursor).asset_events == []
+    assert len(tick(instance, dagster_lake, cursor=later).asset_events) == 1
+
+
+def test_a_clock_that_is_set_back_stops_no_report_and_no_compaction(
+    instance: dg.DagsterInstance, dagster_lake: Lake
+) -> None:
+    ahead_ms = now_ms() + 90 * 86_400_000
+    three_failed(dagster_lake, orders.key, ahead_ms + 2)
+    told_compaction(instance, orders, committed=dg.MetadataValue.timestamp(ahead_ms / 1000))
+    materialized(instance, orders, version=7, **FACTS)
+    result = tick(
+        instance,
+        dagster_lake,
+        cursor=SensorCursor(reported_ms=ahead_ms, due_since_ms={orders.key: ahead_ms}).as_cursor(),
+    )
+    assert asked(result) == ["compaction/bronze/orders"]
+    assert len(result.asset_events) == 1 and read_cursor(result.cursor).reported_ms <= now_ms()
+
+
+def test_failures_are_seen_though_a_success_lies_ahead_of_the_clock(
+    instance: dg.DagsterInstance, dagster_lake: Lake
+) -> None:
+    three_failed(dagster_lake, orders.key, now_ms())
+    materialized(instance, orders, version=7, **FACTS, last_compaction_ms=now_ms() + 86_400_000)
+    assert "bronze/orders: 3 compactions in a row failed" in skip_text(tick(instance, dagster_lake))
+
+
+def test_a_tick_asks_storage_on_s3_for_one_listing_and_for_what_is_new(
+    instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    store = CountingStore()
+    lake = example_lake(tmp_path, store, LAKEHOUSE_ROOT="s3://bucket")
+    three_failed(lake, orders.key, 3)
+    sensor, taken = compaction_sensor(TABLES, lake), list[dict[str, int]]()
+
+    def ticks() -> str:
+        store.requests.clear()
+        result = tick_of(sensor, instance)
+        taken.append(store.taken())
+        return skip_text(result)
+
+    ticks()
+    ticks()
+    Journal(store).pause(Pause(table=totals.key, since_ms=0))
+    assert "gold/totals: paused" in ticks()
+    assert taken == [{"LIST": 3, "GET": 3}, {"LIST": 1}, {"LIST": 3, "GET": 1}]
+    assert sensor.minimum_interval_seconds == 30

@@ -1,0 +1,165 @@
+"""Plans leave cold files alone, and files that deltalake cannot read to Spark."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import write_deltalake
+
+from lakehouse.base.clock import now_ms
+from lakehouse.base.errors import Refused
+from lakehouse.base.reasons import Reason
+from lakehouse.compact import skip_reasons as current_skip_reasons
+from lakehouse.compact.fleet_from_logs import read_fleet
+from lakehouse.compact.noted_files import note_cold_files
+from lakehouse.compact.run import compact, plan
+from lakehouse.declare.compaction import Compaction
+from lakehouse.declare.table import Landing, Table
+from lakehouse.declare.write_modes import Append
+from lakehouse.lake.journal import Journal
+from lakehouse.lake.lake import Lake, open_lake
+from lakehouse.store import S3Store
+from lakehouse.vacuum.inventory.plan.reconcile import Reconciliation
+from lakehouse.vacuum.inventory.run import scan
+from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.deltalake_tables import KEY, actions_of, adopted, lake_with, no_spark
+from lakehouse_tests.log_builder import LogBuilder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COLD = Table(
+    key="bronze/t",
+    source=Landing(prefix="landing/t/", format="json", schema="id BIGINT"),
+    write=Append(),
+    compaction=Compaction(min_small_files=2),
+)
+
+
+def reconciled(lake: Lake) -> Reconciliation:
+    return scan(lake, now_ms=now_ms()).reconciliation
+
+
+def test_a_partition_with_a_file_that_an_inventory_shows_as_cold_is_not_compacted(
+    bucket: str, tmp_path: Path
+) -> None:
+    lake = open_lake(own_settings(tmp_path, LAKEHOUSE_ROOT=f"s3://{bucket}/some/lake"))
+    names = [f"d={day}/{name}" for day in (1, 2) for name in ("a b", "c")]
+    story = LogBuilder(lake.store, COLD.key).create(partition_by=["d"])
+    story.append([(name.replace(" ", "%20"), 200) for name in names]).store_data()
+    assert (planned := plan(lake, COLD)) is not None and planned.files_removed == 4
+    assert isinstance(lake.store, S3Store)
+    for name, storage_class in (("d=1/a b", "GLACIER_IR"), ("d=2/c", "STANDARD_IA")):
+        object_key = f"some/lake/{COLD.key}/{name}"
+        lake.store.client.copy_object(
+            Bucket=bucket,
+            Key=object_key,
+            CopySource={"Bucket": bucket, "Key": object_key},
+            StorageClass=storage_class,
+        )
+        note_cold_files(lake, reconciled(lake))
+        again = plan(lake, COLD)
+        assert again is not None
+        if name == "d=1/a b":
+            assert {dict(bin_.partition)["d"] for bin_ in again.bins} == {"2"}
+    assert (again.reason, again.bins) == (Reason.COLD_FILES, ())
+    outside = replace(lake, elsewhere={COLD.key: f"s3a://another/{COLD.key}"})
+    note_cold_files(outside, Reconciliation(tables=(), unclaimed=()))
+    assert len(lake.store.list("_lakehouse/cold_files")) == 1
+    note_cold_files(lake, Reconciliation(tables=(), unclaimed=()))
+    assert lake.store.list("_lakehouse/cold_files") == []
+
+
+def test_the_first_plan_of_a_table_is_priced_by_the_compactions_of_others(tmp_path: Path) -> None:
+    uris = [str(tmp_path / name) for name in ("first", "second")]
+    for uri in uris:
+        for first in range(4):
+            write_deltalake(uri, pa.table({"id": [first]}), mode="append")
+    first, second = adopted(uris[0]), adopted(uris[1])
+    lake = lake_with(first, tmp_path / "home")
+    before = plan(lake, first)
+    assert before is not None and before.estimate.source == "defaults"
+    compact(lake, no_spark, first)
+    of_second = plan(lake_with(second, tmp_path / "home"), second)
+    assert of_second is not None
+    assert (of_second.estimate.source, of_second.files_removed) == ("lake", 4)
+
+
+def unreadable(folder: Path, kind: str) -> tuple[str, str, str]:
+    """A table whose first file deltalake cannot read. Its address, the file and the column."""
+    uri = str(folder / kind)
+    if kind == "text":
+        for first in (0, 10):
+            write_deltalake(uri, pa.table({"id": [first], "region": ["RXUNION"]}), mode="append")
+    else:
+        item = pa.struct([("a", pa.int64()), ("b", pa.string())])
+        grown = pa.map_(pa.string(), item)
+        for first in (0, 10):
+            maps = pa.array([[("k", {"a": 1, "b": "z"})]], grown)
+            write_deltalake(uri, pa.table({"id": [first], "region": maps}), mode="append")
+    [path] = [each["add"]["path"] for each in actions_of(uri, 0) if "add" in each]
+    file = Path(uri, path)
+    table = pq.read_table(file)
+    if kind == "text":
+        text = pa.array([b"R\xc9UNION"], pa.binary()).view(pa.string())
+        table = table.set_column(1, "region", text)
+    else:
+        old = pa.map_(pa.string(), pa.struct([("a", pa.int64())]))
+        table = table.set_column(1, "region", pa.array([[("k", {"a": 1})]], old))
+    size = file.stat().st_size
+    pq.write_table(table, file)
+    log = Path(uri, "_delta_log", f"{0:020}.json")
+    log.write_text(log.read_text().replace(f'"size":{size}', f'"size":{file.stat().st_size}'))
+    return uri, path, "region"
+
+
+@pytest.mark.parametrize("kind", ["text", "struct in a map"])
+def test_a_file_that_deltalake_cannot_read_is_named_where_deltalake_is_declared(
+    tmp_path: Path, kind: str
+) -> None:
+    uri, path, column = unreadable(tmp_path, kind)
+    lake = lake_with(adopted(uri), tmp_path / "home")
+    why = f"deltalake cannot read column '{column}' of {path}"
+    with pytest.raises(Refused, match=f'{why}. Use engine="spark"'):
+        compact(lake, no_spark, adopted(uri))
+    with pytest.raises(Refused, match=f'since {why}. Use engine="auto" or "spark"'):
+        compact(lake, no_spark, adopted(uri))
+    assert Journal(lake.store).tries(KEY) == ()  # no failure that the breaker counts
+    assert not (lake.settings.home / "workshops" / KEY.replace("/", ".")).exists()
+
+
+@pytest.mark.long
+def test_spark_compacts_what_deltalake_cannot_read_and_where_there_is_none_it_is_recommended(
+    tmp_path: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kind in ("text", "struct in a map"):
+        uri, path, column = unreadable(tmp_path, kind)
+        declared = adopted(uri, Compaction(min_small_files=2))
+        lake = lake_with(declared, tmp_path / f"home of {kind}")
+
+        def no_java() -> "SparkSession":
+            raise Refused("Spark needs Java")
+
+        with pytest.raises(Refused, match="Spark needs Java"):
+            compact(lake, no_java, declared)
+        why = f"by Spark, since deltalake cannot read column '{column}' of {path}"
+        [decision] = read_fleet(lake, {KEY: declared}, [declared]).decisions
+        assert decision.reason is Reason.DUE
+        with monkeypatch.context() as bare:
+            bare.setattr(current_skip_reasons, "is_installed", lambda _: False)
+            [decision] = read_fleet(lake, {KEY: declared}, [declared]).decisions
+            assert decision.reason is Reason.RECOMMEND_ONLY
+        readable = "hex(region)" if kind == "text" else "to_json(region)"
+
+        def content(uri: str = uri, readable: str = readable) -> list[str]:
+            rows = spark.read.format("delta").load(uri).selectExpr("id", readable)
+            return sorted(map(str, rows.collect()))
+
+        before = content()
+        outcome = compact(lake, spark, declared)
+        assert why in outcome.plan.sentence
+        assert (outcome.files_removed, outcome.files_added) == (2, 1)
+        assert content() == before

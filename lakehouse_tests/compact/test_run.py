@@ -1,0 +1,289 @@
+"""What a compaction does is what its plan said, and a table that was compacted is left alone."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from lakehouse.base.errors import Broken, Refused
+from lakehouse.base.reasons import Reason
+from lakehouse.compact import verify
+from lakehouse.compact.plan.outcome import CompactionOutcome
+from lakehouse.compact.run import compact, plan
+from lakehouse.declare.compaction import Compaction
+from lakehouse.declare.table import Table
+from lakehouse.lake.lake import Lake
+from lakehouse.spark.temporary_confs import session_confs
+from lakehouse_tests.log_builder import LogBuilder, add_of
+from lakehouse_tests.support.example_lake import events, facts_of, session_settings, version_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ODD_VALUES = (
+    "a b",
+    "it's",
+    "ü%20日",
+    None,
+    "x/y=z",
+    'q"u`o\\te',
+    "[b]*?{c}",
+    "plus+&#",
+    "${spark.app.id}",
+    "a\tb",
+)
+
+
+def test_a_partitioned_table_with_odd_values_and_late_data_gets_times_in_microseconds(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    """Its times are INT96, Spark's default, which other readers cannot read outside of 1677 to 2262."""
+    uri = lake.settings.table_uri(events.key)
+    rows = [
+        (batch, batch * 100 + place, value, place % 2, {"b": 1, "a": 2})
+        for batch in range(3)
+        for place, value in enumerate(ODD_VALUES[: 10 - 3 * batch])
+    ]
+    frame = spark.createDataFrame(
+        rows, "batch INT, id BIGINT, text STRING, half INT, more MAP<STRING, INT>"
+    )
+    timed = frame.selectExpr(
+        "*",
+        "IF(half = 0, TIMESTAMP'2013-01-01 05:00:00.123', NULL) AS at",
+        "IF(half = 0, TIMESTAMP'9999-12-31 23:59:59.999999', TIMESTAMP'0001-01-01') AS far",
+    )
+    with session_confs(spark, {"spark.sql.parquet.outputTimestampType": "INT96"}):
+        timed.repartitionByRange(3, "batch").write.format("delta").partitionBy("text", "at").save(
+            uri
+        )
+    before = _content(spark, uri)
+    assert _stored_types(lake, "far") == {"INT96"}
+    outcome = compact(lake, spark, events)
+    assert (outcome.files_removed, outcome.files_added, outcome.rows_verified) == (18, 7, 18)
+    _check_as_planned(lake, spark, outcome)
+    assert _content(spark, uri) == before
+    assert _stored_types(lake, "far") == {"INT96", "INT64"}  # a file alone in its partition stays
+    compacted = DeltaTable(uri).to_pyarrow_table(columns=["far"], partitions=[("text", "=", "a b")])
+    assert {moment.year for moment in compacted["far"].to_pylist()} == {9999}
+
+
+# Partition values as writers other than Spark put them into a log: a column of text, and one of whole numbers.
+FOREIGN_VALUES = (
+    ("", "7"),
+    (None, "7"),
+    ("__HIVE_DEFAULT_PARTITION__", "7"),
+    ("a", "7"),
+    ("a", "007"),
+    ("a", ""),
+    ("a", None),
+    ("A", " 7"),
+)
+
+
+@pytest.mark.long
+def test_values_that_other_writers_spell_are_compacted_as_planned_and_none_changes(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    story = LogBuilder(lake.store, events.key).create(
+        columns={"id": "long", "pä": "string", "n": "integer"}, partition_by=["pä", "n"]
+    )
+    adds: list[dict[str, Any]] = []
+    for text, number in FOREIGN_VALUES:
+        for _ in range(2):
+            name, data = f"part-{len(adds):02}.parquet", pa.BufferOutputStream()
+            pq.write_table(pa.table({"id": [len(adds)]}), data)
+            content = data.getvalue().to_pybytes()
+            lake.store.put(f"{events.key}/{name}", content)
+            values = {"pä": text, "n": number}
+            adds.append(add_of(name, partitionValues=values, size=len(content)))
+    story.commit("WRITE", *adds)
+    uri = lake.settings.table_uri(events.key)
+    before = _content(spark, uri)
+    outcome = compact(lake, spark, events)
+    assert (outcome.files_removed, outcome.files_added, outcome.rows_verified) == (12, 5, 12)
+    assert "4 files" in outcome.plan.sentence and "into null" in outcome.plan.sentence
+    _check_as_planned(lake, spark, outcome)
+    assert _content(spark, uri) == before
+
+
+@pytest.mark.long
+def test_a_compaction_that_cannot_read_a_file_names_it_and_says_what_to_do(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    uri = lake.settings.table_uri(events.key)
+    for _ in range(2):
+        write_deltalake(uri, pa.table({"id": range(10)}), mode="append")
+    first, _ = (file.path for file in facts_of(lake, events.key).snapshot.files)
+    content = lake.store.read(f"{events.key}/{first}")
+    lake.store.delete([f"{events.key}/{first}"])
+    with pytest.raises(Broken, match=f"{first} is in the table's log but not in storage.*RESTORE"):
+        compact(lake, spark, events)
+    lake.store.put(f"{events.key}/{first}", content)
+    # Another writer adds a column that is NOT NULL and that no file has (delta-io/delta-rs#4586).
+    commit = f"{events.key}/_delta_log/{{:020}}.json"
+    lines = [json.loads(line) for line in lake.store.read(commit.format(0)).splitlines()]
+    metadata = next(line["metaData"] for line in lines if "metaData" in line)
+    schema = json.loads(metadata["schemaString"])
+    schema["fields"].append({"name": "must", "type": "long", "nullable": False, "metadata": {}})
+    changed = {"metaData": {**metadata, "schemaString": json.dumps(schema)}}
+    lake.store.put(commit.format(2), json.dumps(changed).encode())
+    with pytest.raises(Broken, match=r"^compaction of bronze/events: column must is NOT NULL"):
+        compact(lake, spark, events)
+    assert version_of(lake, events.key) == 2
+
+
+def test_an_unpartitioned_table_fills_bins_up_to_the_target(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    small = replace(events, compaction=Compaction(target_file_bytes=4096))
+    uri = lake.settings.table_uri(events.key)
+    for rows in (10, 300, 50, 700, 2000, 20, 90, 200, 40, 60, 30, 80):
+        write_deltalake(uri, pa.table({"id": range(rows)}), mode="append")
+    outcome = compact(lake, spark, small)
+    assert outcome.files_added > 1
+    _check_as_planned(lake, spark, outcome, table=small)
+
+
+ODD_NAMES = ("a b.parquet", "100%25+x.parquet", "üß {x}.parquet", "it's^`[b].parquet")
+
+
+@pytest.mark.long
+def test_deleted_rows_are_left_out_and_their_vectors_go_whatever_the_files_are_called(
+    lake: Lake, spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pq.write_table(pa.table({"id": range(10)}), tmp_path / "made.parquet")
+    uri = lake.settings.table_uri(events.key)
+    for folder in ("part=a%20b", "part=ü +", "part=plain"):
+        for name in ODD_NAMES:
+            lake.store.put(
+                f"{events.key}/{folder}/{name}", (tmp_path / "made.parquet").read_bytes()
+            )
+    spark.sql(f"CONVERT TO DELTA parquet.`{uri}` PARTITIONED BY (part STRING)")
+    spark.sql(
+        f"ALTER TABLE delta.`{uri}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    )
+    spark.sql(f"DELETE FROM delta.`{uri}` WHERE id = 3 OR part = 'plain' AND id < 2")
+    before, content = facts_of(lake, events.key), _content(spark, uri)
+    with monkeypatch.context() as without_spark:
+        without_spark.delattr(verify, "content_sums")
+        outcome = compact(lake, spark, events)
+    assert (outcome.files_removed, outcome.files_added, outcome.rows_verified) == (12, 3, 100)
+    _check_as_planned(lake, spark, outcome)
+    facts = facts_of(lake, events.key)
+    assert [file.deletion_vector for file in facts.snapshot.files] == [None] * 3
+    assert _content(spark, uri) == content
+    monkeypatch.setattr(verify, "equal_by_log", lambda *_: None)
+    assert (
+        verify.verify(lake, spark, before.snapshot, facts, facts.history.commits[-1:]).row_count
+        == 100
+    )  # Spark finds the same
+
+
+@pytest.mark.long
+def test_a_table_with_renamed_columns_is_compared_by_what_it_means(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    uri = lake.settings.table_uri(events.key)
+    spark.sql(f"CREATE TABLE delta.`{uri}` (id BIGINT, old INT, day INT) USING delta PARTITIONED BY (day) "
+              "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")  # fmt: skip
+    _append(spark.sql("SELECT 1L AS id, 2 AS old, 3 AS day"), uri)
+    spark.sql(f"ALTER TABLE delta.`{uri}` RENAME COLUMN old TO `new name`")
+    spark.sql(f"ALTER TABLE delta.`{uri}` ADD COLUMN (late STRING)")
+    _append(spark.sql("SELECT 4L AS id, 5 AS `new name`, 3 AS day, 'x' AS late"), uri)
+    outcome = compact(lake, spark, events)
+    assert (outcome.files_removed, outcome.files_added, outcome.rows_verified) == (2, 1, 2)
+    _check_as_planned(lake, spark, outcome)
+
+
+def test_the_commit_carries_the_plans_figures_and_the_session_no_setting(
+    lake: Lake, spark: "SparkSession", log_reads: Counter[str], plans_made: Counter[str]
+) -> None:
+    before = session_settings(spark)
+    uri = lake.settings.table_uri(events.key)
+    for _ in range(2):
+        write_deltalake(uri, pa.table({"id": range(10)}), mode="append")
+    planned = plan(lake, events)
+    assert planned is not None
+    log_reads.clear()
+    plans_made.clear()
+    outcome = compact(lake, spark, events)
+    # Before, after, and once for the statistics that are compared.
+    assert (log_reads, plans_made) == ({events.key: 3}, {events.key: 1})
+    facts = facts_of(lake, events.key)
+    assert facts == outcome.facts
+    commit = facts.history.commits[-1]
+    assert (commit.operation, commit.changed_data) == ("OPTIMIZE", False)
+    assert f'"files_removed":2,"files_added":1,"bytes_removed":{planned.bytes_removed},' in str(
+        commit.user_metadata
+    )
+    [past] = facts.history.compactions()
+    assert past.predicted is not None and past.seconds is not None
+    assert past.predicted.seconds == round(planned.estimate.seconds, 3)
+    assert 0 < past.seconds < 60
+    assert session_settings(spark) == before
+    _append(spark.range(10), uri)
+    assert facts_of(lake, events.key).history.commits[-1].user_metadata is None
+
+
+def test_a_table_that_is_not_there_is_refused_and_has_no_plan(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    assert plan(lake, events) is None
+    with pytest.raises(
+        Refused, match=r"there is no table yet\. Use lakehouse materialize bronze/events first"
+    ):
+        compact(lake, spark, events)
+
+
+def _stored_types(lake: Lake, column: str) -> set[str]:
+    """How the files of the table store a column."""
+    folder = Path(lake.settings.root, events.key)
+    names = [file.path for file in facts_of(lake, events.key).snapshot.files]
+    schemas = [pq.ParquetFile(folder / unquote(name)).schema for name in names]
+    return {
+        schema.column(place).physical_type
+        for schema in schemas
+        for place in range(len(schema))
+        if schema.column(place).name == column
+    }
+
+
+def _append(frame: "DataFrame", uri: str) -> None:
+    frame.coalesce(1).write.format("delta").mode("append").save(uri)
+
+
+def _content(spark: "SparkSession", uri: str) -> list[str]:
+    return sorted(str(row) for row in spark.read.format("delta").load(uri).collect())
+
+
+def _check_as_planned(
+    lake: Lake, spark: "SparkSession", outcome: CompactionOutcome, *, table: Table = events
+) -> None:
+    """Actual is predicted, file by file, and a second compaction does nothing and says why."""
+    told: dict[str, Any] = outcome.as_json()
+    for figure in ("files_removed", "files_added", "bytes_removed"):
+        assert told[figure] == told[f"actual_{figure}"] > 0
+    facts = facts_of(lake, table.key)
+    assert {path for bin_ in told["bins"] for path in bin_} == set(
+        facts.history.commits[-1].removed_paths
+    )
+    version = version_of(lake, table.key)
+    again = compact(lake, spark, table)
+    assert (again.files_removed, again.version_after, version_of(lake, table.key)) == (
+        0,
+        None,
+        version,
+    )
+    assert again.plan.reason in (
+        Reason.ALREADY_COMPACTED,
+        Reason.NOTHING_SHARES_A_BIN,
+        Reason.NOTHING_SMALL,
+    )
+    assert again.plan.sentence

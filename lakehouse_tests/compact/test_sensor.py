@@ -1,0 +1,328 @@
+"""The compaction sensor: what it reads, when it asks, and that it asks once."""
+
+import os
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster import DagsterEventType, SensorResult
+
+from lakehouse.assets.keys import compaction_key, table_key
+from lakehouse.assets.resources import spark_resource
+from lakehouse.assets.runs import recorded_process
+from lakehouse.base.processes import identify
+from lakehouse.compact.asset import compaction_asset
+from lakehouse.compact.fleet_asset import SensorCursor, read_cursor
+from lakehouse.compact.sensor import compaction_sensor
+from lakehouse.declare.journal_records import Pause
+from lakehouse.lake.journal import Journal
+from lakehouse_tests.support.dagster_events import (
+    begun,
+    ended,
+    materialized,
+    observed,
+    requested,
+    skip_text,
+    tick_of,
+)
+from lakehouse_tests.support.example_assets import (
+    TABLES,
+    example_lake,
+    latest_orders,
+    orders,
+    totals,
+)
+
+LAKE = example_lake(Path("/lake"))
+pytestmark = pytest.mark.usefixtures("no_java")
+
+
+def tick(instance: dg.DagsterInstance) -> SensorResult:
+    return tick_of(compaction_sensor(TABLES, LAKE), instance)
+
+
+def asked(instance: dg.DagsterInstance) -> list[str]:
+    return [
+        key.to_user_string()
+        for request in tick(instance).run_requests or []
+        for key in request.asset_selection or []
+    ]
+
+
+def test_it_says_of_every_table_why_it_waits(instance: dg.DagsterInstance) -> None:
+    materialized(instance, orders, version=3, mergeable_file_count=3)
+    materialized(instance, latest_orders, version=1, mergeable_file_count=0)
+    assert skip_text(tick(instance)) == (
+        "bronze/orders: 3 mergeable files, 4 needed;\n"
+        "silver/orders: 0 mergeable files, 2 needed;\n"
+        "gold/totals: the table was never materialized or observed, so no file count is known; 2 mergeable files are needed"
+    )
+
+
+def test_it_asks_when_the_threshold_is_reached(instance: dg.DagsterInstance) -> None:
+    materialized(instance, orders, version=7, mergeable_file_count=4)
+    requests = tick(instance).run_requests or []
+    assert [(request.asset_selection, request.run_key) for request in requests] == [
+        ([compaction_key(orders)], "compaction/bronze/orders/version=7/try=1")
+    ]
+    assert requests[0].tags == {
+        "lakehouse/table": "bronze/orders",
+        "lakehouse/version": "7",
+        "lakehouse/mergeable_files": "4",
+    }
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "",
+        "odd",
+        "[]",
+        '{"due_since_ms": null}',
+        '{"due_since_ms": {"a": []}}',
+        '{"reported_ms": "x"}',
+        '{"other": 1}',
+    ],
+)
+def test_a_cursor_that_a_person_wrote_wrongly_costs_places_alone(
+    cursor: str, instance: dg.DagsterInstance
+) -> None:
+    materialized(instance, orders, version=7, mergeable_file_count=4)
+    assert read_cursor(cursor) == SensorCursor()
+    assert (
+        len(tick_of(compaction_sensor(TABLES, LAKE), instance, cursor=cursor).run_requests or [])
+        == 1
+    )
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_the_newer_of_observation_and_materialization_is_believed(
+    instance: dg.DagsterInstance, asks: bool
+) -> None:
+    first, newer = (observed, materialized) if asks else (materialized, observed)
+    first(instance, orders, version=7, mergeable_file_count=0 if asks else 40)
+    newer(instance, orders, version=8, mergeable_file_count=40 if asks else 0)
+    assert asked(instance) == ["compaction/bronze/orders"] * asks
+
+
+def test_the_table_with_the_most_to_merge_goes_first_and_the_other_waits_for_the_slot(
+    instance: dg.DagsterInstance,
+) -> None:
+    materialized(instance, orders, version=7, mergeable_file_count=5)
+    materialized(instance, totals, version=7, mergeable_file_count=50)
+    assert asked(instance) == ["compaction/gold/totals"]
+
+
+def test_one_state_is_never_asked_for_twice(instance: dg.DagsterInstance) -> None:
+    materialized(instance, orders, version=7, mergeable_file_count=4)
+    [request] = tick(instance).run_requests or []
+    run = requested(instance, request)
+    assert asked(instance) == []
+    ended(instance, run, DagsterEventType.RUN_SUCCESS)
+    assert asked(instance) == []
+    materialized(instance, orders, version=8, mergeable_file_count=5)
+    assert asked(instance) == ["compaction/bronze/orders"]
+
+
+def keys_until_it_waits(
+    instance: dg.DagsterInstance, *hows: DagsterEventType | tuple[DagsterEventType, int]
+) -> list[str | None]:
+    """The run keys of the requests that follow each other while each run ends in its way, after so many seconds."""
+    keys: list[str | None] = []
+    for each in hows:
+        how, seconds = each if isinstance(each, tuple) else (each, 0)
+        requests = tick(instance).run_requests
+        if not requests:
+            break
+        keys.append(requests[0].run_key)
+        run = requested(instance, requests[0])
+        ended(instance, run, DagsterEventType.RUN_START, seconds_ago=seconds)
+        ended(instance, run, how)
+    return keys
+
+
+FAILS, IS_CANCELED = DagsterEventType.RUN_FAILURE, DagsterEventType.RUN_CANCELED
+
+
+def test_a_failed_try_is_asked_again_under_a_key_of_its_own_three_times_at_most(
+    instance: dg.DagsterInstance,
+) -> None:
+    materialized(instance, orders, version=7, mergeable_file_count=4)
+    keys = keys_until_it_waits(instance, *[FAILS] * 5)
+    assert keys == [f"compaction/bronze/orders/version=7/try={number}" for number in (1, 2, 3)]
+
+
+def test_a_run_that_a_person_canceled_is_no_failure_and_is_asked_again_under_a_new_key(
+    instance: dg.DagsterInstance,
+) -> None:
+    materialized(instance, orders, version=7, mergeable_file_count=4)
+    keys = keys_until_it_waits(instance, FAILS, *[IS_CANCELED] * 4, FAILS, FAILS, FAILS)
+    assert keys == [f"compaction/bronze/orders/version=7/try={number}" for number in range(1, 8)]
+    assert "failed 3 times" in skip_text(tick(instance))
+
+
+def test_a_run_that_dagster_stops_at_its_time_limit_has_failed_though_it_says_canceled() -> None:
+    limit = {"run_monitoring": {"enabled": True, "max_runtime_seconds": 7200}}
+    with dg.DagsterInstance.ephemeral(settings=limit) as instance:
+        materialized(instance, orders, version=7, mergeable_file_count=4)
+        keys = keys_until_it_waits(instance, *[(IS_CANCELED, 7200)] * 5)
+    assert len(keys) == 3
+
+
+@pytest.mark.parametrize("how", [FAILS, IS_CANCELED])
+def test_a_run_that_a_person_executed_again_is_no_failure_unless_dagster_itself_repeated_it(
+    instance: dg.DagsterInstance, how: DagsterEventType
+) -> None:
+    materialized(instance, orders, version=7, mergeable_file_count=4)
+    [request] = tick(instance).run_requests or []
+    first = ended(instance, requested(instance, request), FAILS)
+    copied = {**first.tags, "dagster/parent_run_id": first.run_id}
+    for _ in range(3):
+        ended(instance, begun(instance, compaction_key(orders), tags=copied), how)
+    [request] = tick(instance).run_requests or []
+    assert request.run_key == "compaction/bronze/orders/version=7/try=2"
+    for _ in range(2):
+        retried = {**copied, "dagster/retry_number": "1"}
+        ended(instance, begun(instance, compaction_key(orders), tags=retried), FAILS)
+    assert "failed 3 times" in skip_text(tick(instance))
+
+
+def test_a_run_that_a_person_executed_again_with_success_has_compacted_that_version(
+    instance: dg.DagsterInstance,
+) -> None:
+    materialized(instance, orders, version=7, mergeable_file_count=4)
+    [request] = tick(instance).run_requests or []
+    first = ended(instance, requested(instance, request), FAILS)
+    again = begun(
+        instance,
+        compaction_key(orders),
+        tags={**first.tags, "dagster/parent_run_id": first.run_id},
+    )
+    ended(instance, again, DagsterEventType.RUN_SUCCESS)
+    assert "was already requested" in skip_text(tick(instance))
+
+
+@pytest.mark.parametrize("how", [DagsterEventType.RUN_SUCCESS, DagsterEventType.RUN_FAILURE])
+def test_a_table_that_was_made_anew_is_asked_for_though_the_same_version_of_the_old_one_was(
+    instance: dg.DagsterInstance, how: DagsterEventType
+) -> None:
+    keys: list[str | None] = []
+    for committed_ms in (1_700_000_000_000, 1_700_000_060_000):
+        state = {"version": 7, "committed_ms": committed_ms, "mergeable_file_count": 4}
+        event = dg.AssetMaterialization(
+            table_key(orders), metadata={"lakehouse/state": dg.MetadataValue.json(state)}
+        )
+        instance.report_runless_asset_event(event)
+        while requests := tick(instance).run_requests:
+            keys.append(requests[0].run_key)
+            ended(instance, requested(instance, requests[0]), how)
+    tries = (1,) if how is DagsterEventType.RUN_SUCCESS else (1, 2, 3)
+    assert keys == [
+        f"compaction/bronze/orders/version=7/committed_ms={ms}/try={number}"
+        for ms in (1700000000000, 1700000060000)
+        for number in tries
+    ]
+
+
+def test_a_table_that_nobody_writes_is_asked_for_again_hours_after_its_tries_failed(
+    instance: dg.DagsterInstance,
+) -> None:
+    materialized(instance, orders, version=7, mergeable_file_count=4)
+    for number in range(1, 4):
+        [request] = tick(instance).run_requests or []
+        assert request.run_key == f"compaction/bronze/orders/version=7/try={number}"
+        ended(
+            instance,
+            requested(instance, request),
+            DagsterEventType.RUN_FAILURE,
+            seconds_ago=6 * 3600 + 60 * number,
+        )
+    [request] = tick(instance).run_requests or []
+    assert request.run_key == "compaction/bronze/orders/version=7/try=4"
+    ended(
+        instance, requested(instance, request), DagsterEventType.RUN_FAILURE, seconds_ago=11 * 3600
+    )
+    assert (
+        "failed 4 times; its 4 mergeable files wait for the next write, or until 20"
+        in skip_text(tick(instance))
+    )
+
+
+def test_runs_that_were_refused_since_the_table_was_paused_never_use_up_the_tries(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    materialized(instance, orders, version=7, mergeable_file_count=4)
+    lake = example_lake(tmp_path)
+    Journal(lake.store).pause(Pause(table=orders.key, since_ms=0))
+    keys: list[str | None] = []
+    for _ in range(8):
+        [request] = tick(instance).run_requests or []
+        keys.append(request.run_key)
+        refused = dg.materialize(
+            [compaction_asset(orders, lake)],
+            instance=instance,
+            resources={"spark": spark_resource(lake.settings)},
+            tags={
+                **request.tags,
+                "dagster/sensor_name": "compaction_sensor",
+                "dagster/run_key": request.run_key or "",
+            },
+            raise_on_error=False,
+        )
+        assert not refused.success
+    assert keys == [f"compaction/bronze/orders/version=7/try={number}" for number in range(1, 9)]
+    copied = refused.dagster_run.tags
+    begun_run = instance.get_run_by_id(refused.run_id)
+    assert recorded_process(begun_run) == identify(
+        os.getpid()
+    )  # before it asks for a session, which takes a while
+    while requests := tick(instance).run_requests:
+        keys.append(requests[0].run_key)
+        again = begun(
+            instance,
+            compaction_key(orders),
+            tags={**copied, "dagster/run_key": requests[0].run_key or ""},
+        )
+        ended(instance, again, DagsterEventType.RUN_FAILURE)
+    assert keys[8:] == [
+        f"compaction/bronze/orders/version=7/try={number}" for number in (9, 10, 11)
+    ]
+
+
+@pytest.mark.parametrize("key", [table_key(orders), compaction_key(orders)])
+def test_a_run_that_a_person_started_is_waited_for(
+    instance: dg.DagsterInstance, key: dg.AssetKey
+) -> None:
+    materialized(instance, orders, version=7, mergeable_file_count=4)
+    run = begun(instance, key)
+    assert f"bronze/orders: a run of this table is under way ({run.run_id[:8]})" in skip_text(
+        tick(instance)
+    )
+
+
+def test_a_run_of_another_table_does_not_hold_it_up(instance: dg.DagsterInstance) -> None:
+    materialized(instance, orders, version=7, mergeable_file_count=4)
+    begun(instance, table_key(latest_orders))
+    assert asked(instance) == ["compaction/bronze/orders"]
+
+
+def test_tables_that_deltalake_compacts_share_a_run_once_and_then_get_runs_of_their_own(
+    instance: dg.DagsterInstance,
+) -> None:
+    """A run for several tables may fail for one of them: its tries are counted from then on."""
+    for table in (orders, totals):
+        materialized(instance, table, version=7, mergeable_file_count=9, engine="deltalake")
+    sensor = compaction_sensor(TABLES, LAKE)
+    first = tick_of(sensor, instance)
+    [request] = first.run_requests or []
+    assert {*request.asset_selection} == {compaction_key(orders), compaction_key(totals)}
+    assert request.tags["lakehouse/tables"] == "2"
+    run = requested(instance, request)
+    assert not tick_of(sensor, instance, cursor=first.cursor).run_requests
+    ended(instance, run, dg.DagsterEventType.RUN_FAILURE)
+    materialized(instance, totals, version=8, mergeable_file_count=0, engine="deltalake")
+    second = tick_of(sensor, instance, cursor=first.cursor)
+    assert [(each.run_key, each.asset_selection) for each in second.run_requests or []] == [
+        ("compaction/bronze/orders/version=7/try=1", [compaction_key(orders)])
+    ]
+    assert read_cursor(second.cursor).shared == ("compaction/bronze/orders/version=7/try=1",)

@@ -1,0 +1,150 @@
+"""What is noted against a table, and what binds a person."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pytest
+from pyspark.errors import PySparkException
+
+from lakehouse.base.clock import now_ms
+from lakehouse.base.errors import Broken, Refused, Transient
+from lakehouse.compact.plan.compaction import CompactionPlan
+from lakehouse.compact.run import Attempt, failure_recorded
+from lakehouse.compact.skip_reasons import hold_now, refuse_held
+from lakehouse.declare.compaction import Compaction
+from lakehouse.declare.journal_records import Pause
+from lakehouse.lake.journal import Journal
+from lakehouse.lake.lake import Lake
+from lakehouse.spark.errors import translated
+from lakehouse.spark.server.conf import write_private
+from lakehouse.spark.server.server import folder
+from lakehouse_tests.memory_store import MemoryStore
+from lakehouse_tests.support.example_lake import events
+from lakehouse_tests.support.example_snapshots import plan
+
+
+class Conflict(PySparkException):
+    """Another writer was first, as Delta says it."""
+
+    def getSqlState(self) -> str:  # noqa: N802 (PySpark's name)
+        return "2D521"
+
+
+class Py4JNetworkError(Exception):
+    """The driver is gone, as PySpark says it."""
+
+
+@pytest.mark.parametrize(
+    ("error", "results"),
+    [
+        (Broken("rows differ\nmore"), ["failed"]),
+        (ValueError("not a Parquet file"), ["failed"]),
+        (Conflict("a race, which whoever lost it has noted"), []),
+        (Refused("no such table"), []),
+        (Transient("the server is gone"), []),
+        (KeyboardInterrupt(), []),
+        (None, []),
+    ],
+)
+def test_what_speaks_against_the_table_is_noted_and_passes_on(
+    memory: Lake, error: BaseException | None, results: list[str]
+) -> None:
+    with (
+        pytest.raises(type(error)) if error else nullcontext(),
+        failure_recorded(memory, events.key, Attempt(run="run 1")),
+    ):
+        if error:
+            raise error
+    found = Journal(memory.store).tries(events.key)
+    assert [each.result for each in found] == results
+    assert all(
+        each.run == "run 1" and each.why and 0 <= now_ms() - each.ended_ms < 3_600_000
+        for each in found
+    )
+
+
+@pytest.mark.parametrize(
+    ("during_statement", "stopped", "results"),
+    [(True, False, ["failed"]), (True, True, []), (False, False, [])],
+)
+def test_a_server_that_was_lost_in_a_statement_is_a_failure_unless_somebody_stopped_it(
+    memory: Lake, during_statement: bool, stopped: bool, results: list[str]
+) -> None:
+    if not stopped:
+        folder(memory.settings).mkdir(parents=True)
+        write_private(
+            folder(memory.settings) / "pid",
+            '{"process": {"pid": 999999999, "born": "0"}, "keeper": null, "port": 1}',
+        )
+    planned = plan([40, 50, 60, 70])
+    with pytest.raises(Transient):
+        _fail(
+            memory, planned, Py4JNetworkError("answered nothing"), during_statement=during_statement
+        )
+    found = Journal(memory.store).tries(events.key)
+    assert [each.result for each in found] == results
+    assert [(each.bytes_rewritten, each.files_rewritten) for each in found] == [
+        (planned.bytes_removed, 4)
+    ] * len(results)
+
+
+def test_what_was_undone_has_cost_what_was_planned(memory: Lake) -> None:
+    planned = plan([40, 50, 60, 70])
+    with pytest.raises(Broken):
+        _fail(memory, planned, Broken("rows differ"), during_statement=False)
+    [ended] = Journal(memory.store).tries(events.key)
+    assert (ended.bytes_rewritten, ended.files_rewritten) == (220, 4)
+
+
+def _fail(lake: Lake, planned: CompactionPlan, error: Exception, *, during_statement: bool) -> None:
+    attempt = Attempt(run="run 1")
+    with failure_recorded(lake, events.key, attempt), translated():
+        with attempt.statement(planned):
+            if during_statement:
+                raise error
+        raise error
+
+
+def test_storage_that_does_not_answer_hides_no_failure(memory: Lake) -> None:
+    class Away(MemoryStore):
+        def put_if_absent(self, name: str, data: bytes) -> bool:
+            raise Transient(f"{name} cannot be written now")
+
+    with (
+        pytest.raises(Broken, match="rows differ"),
+        failure_recorded(replace(memory, store=Away()), events.key, Attempt(run="")),
+    ):
+        raise Broken("rows differ")
+
+
+def test_a_pause_and_an_opt_out_bind_a_person_until_they_are_over(memory: Lake) -> None:
+    refuse_held(memory, events)
+    journal = Journal(memory.store)
+    journal.pause(Pause(table=events.key, since_ms=1, why="a backfill"))
+    message = r"^compact bronze/events: paused since .*a backfill. To compact it all the same, use: lakehouse compact bronze/events --anyway$"
+    with pytest.raises(Refused, match=message):
+        refuse_held(memory, events)
+    journal.pause(Pause(table=events.key, since_ms=1, until_ms=now_ms() - 1))
+    refuse_held(memory, events)
+    with pytest.raises(Refused, match="mode off"):
+        refuse_held(memory, replace(events, compaction=Compaction(mode="off")))
+
+
+def test_failures_open_the_breaker_also_where_there_is_no_log(memory: Lake) -> None:
+    for _ in range(3):
+        assert hold_now(memory, events, None) is None
+        with pytest.raises(Broken), failure_recorded(memory, events.key, Attempt(run="")):
+            raise Broken("rows differ")
+    held = hold_now(memory, events, None)
+    assert held is not None and held.sentence.endswith("last error: rows differ")
+
+
+def test_failures_of_a_person_s_runs_are_noted_and_open_nothing(memory: Lake) -> None:
+    for _ in range(4):
+        with (
+            pytest.raises(Broken),
+            failure_recorded(memory, events.key, Attempt(run="", by_person=True)),
+        ):
+            raise Broken("rows differ")
+    assert len(Journal(memory.store).tries(events.key)) == 4
+    assert hold_now(memory, events, None) is None

@@ -1,0 +1,234 @@
+"""What is to be verified is forgotten when it was, or when it was found to be broken, and by nothing else."""
+
+import contextlib
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+
+from lakehouse.base.errors import Broken, Refused, Transient
+from lakehouse.compact import verify
+from lakehouse.compact.verify import Expected, expect_verification, expected, settled
+from lakehouse.lake.lake import Lake
+from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.memory_store import MemoryStore
+
+KEY = "bronze/events"
+
+
+@pytest.fixture
+def memory(memory: Lake) -> Lake:
+    """A lake in memory, in which a compaction is to be verified."""
+    expect_verification(memory, KEY, "a mark", version=1)
+    return memory
+
+
+def compacted(lake: Lake) -> LogBuilder:
+    """The table, of which version 2 is that compaction."""
+    log = LogBuilder(lake.store, KEY).create().append([("a", 1), ("b", 1)])
+    return log.optimize(
+        ["a", "b"], into=("c", 2), user_metadata=json.dumps({"compaction": "a mark"})
+    )
+
+
+def look_again(lake: Lake) -> None:
+    """The next run's verification, in which nothing runs."""
+    verify.verify_left(lake, cast("Any", None), KEY)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_forgotten"),
+    [
+        (Broken("rows differ"), True),
+        (Transient("the server is gone"), False),
+        (KeyboardInterrupt(), False),
+    ],
+)
+def test_only_a_verdict_settles_it(memory: Lake, error: BaseException, is_forgotten: bool) -> None:
+    with pytest.raises(type(error)), settled(memory, KEY, "a mark"):
+        raise error
+    assert (expected(memory, KEY) is None) == is_forgotten
+    with settled(memory, KEY, "a mark"):
+        pass
+    assert expected(memory, KEY) is None
+
+
+@pytest.mark.parametrize("found", [None, Broken("rows differ")])
+def test_what_another_compaction_committed_meanwhile_is_still_to_be_verified(
+    memory: Lake, found: Broken | None
+) -> None:
+    with (
+        pytest.raises(Broken) if found else contextlib.nullcontext(),
+        settled(memory, KEY, "a mark"),
+    ):
+        expect_verification(memory, KEY, "another mark", version=2)
+        if found:
+            raise found
+    assert expected(memory, KEY) == Expected("another mark", 2)
+
+
+@pytest.mark.parametrize("found", [None, Broken("rows differ")])
+def test_a_note_that_cannot_be_deleted_changes_nothing_of_what_was_found(
+    memory: Lake, found: Broken | None
+) -> None:
+    class NothingGoes(MemoryStore):
+        def delete(self, names: Iterable[str]) -> None:
+            raise Transient(f"S3 answers SlowDown (503) of {sorted(names)}")
+
+    lake = replace(memory, store=NothingGoes())
+    expect_verification(lake, KEY, "a mark")
+    with (
+        pytest.raises(Broken, match="rows differ") if found else contextlib.nullcontext(),
+        settled(lake, KEY, "a mark"),
+    ):
+        if found:
+            raise found
+    assert expected(lake, KEY) is not None
+
+
+FINAL = ["FAILED_READ_FILE.FILE_NOT_EXIST", "PATH_NOT_FOUND", "DELTA_VERSION_NOT_FOUND"]
+NOT_FINAL = ["FAILED_READ_FILE.NO_HINT", "OPERATION_CANCELED", None]
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_final"),
+    [*((each, True) for each in FINAL), *((each, False) for each in NOT_FINAL)],
+)
+def test_only_what_is_gone_for_good_ends_the_comparison_for_good(
+    memory: Lake, monkeypatch: pytest.MonkeyPatch, condition: str | None, is_final: bool
+) -> None:
+    compacted(memory)
+    error = SparkConnectGrpcException("the server says so", errorClass=condition)
+
+    def fails(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(verify, "verify", fails)
+    with pytest.raises(Exception) as raised:  # noqa: PT011  # which one is the question
+        look_again(memory)
+    assert (isinstance(raised.value, Broken), expected(memory, KEY) is None) == (is_final, is_final)
+    assert is_final or raised.value is error
+
+
+@pytest.mark.parametrize("note", ['{"mark":"a mark","version":1}', '{"mark":"a mark"}'])
+def test_a_compaction_is_compared_however_many_commits_came_after_it(
+    memory: Lake, monkeypatch: pytest.MonkeyPatch, note: str
+) -> None:
+    memory.store.put(f"_lakehouse/unverified/{KEY}.json", note.encode())
+    log = compacted(memory)
+    for number in range(600):
+        log.append([(f"more-{number}", 1)])
+    compared: list[int] = []
+    monkeypatch.setattr(
+        verify, "verify", lambda *given: compared.extend(commit.version for commit in given[4])
+    )
+    look_again(memory)
+    assert compared == [2] and expected(memory, KEY) is None
+
+
+@pytest.mark.parametrize(("forgotten", "is_told"), [(2, False), (3, True)])
+def test_a_compaction_of_which_the_log_tells_no_more_is_told_once(
+    memory: Lake, forgotten: int, is_told: bool
+) -> None:
+    log = LogBuilder(memory.store, KEY).create()
+    for number in range(5):
+        log.append([(f"more-{number}", 1)])
+    log.checkpoint().forget_before(forgotten)
+    told = "began at version 1 ended before it compared the rows, and the log no longer shows whether it committed"
+    with pytest.raises(Broken, match=told) if is_told else contextlib.nullcontext():
+        look_again(memory)
+    assert expected(memory, KEY) is None
+
+
+@pytest.mark.parametrize("goes", ["before", "while it is compared", "log with it"])
+def test_what_lies_on_a_disk_that_is_away_is_still_to_be_verified(
+    memory: Lake, monkeypatch: pytest.MonkeyPatch, goes: str
+) -> None:
+    compacted(memory)
+    log = [file.name for file in memory.store.list(f"{KEY}/_delta_log")]
+
+    def fails(*_: object) -> int:
+        memory.store.delete(log)
+        raise SparkConnectGrpcException("the server says so", errorClass="PATH_NOT_FOUND")
+
+    def is_refused(*_: object) -> int:
+        monkeypatch.setattr(Lake, "facts", is_refused)
+        raise Refused("S3 answers ExpiredToken (403)")
+
+    monkeypatch.setattr(verify, "verify", is_refused if goes == "log with it" else fails)
+    if goes == "before":
+        memory.store.delete(log)
+        look_again(memory)
+    else:
+        with pytest.raises(Refused if goes == "log with it" else SparkConnectGrpcException):
+            look_again(memory)
+    assert expected(memory, KEY) == Expected("a mark", 1)
+
+
+def test_a_table_that_was_made_anew_has_nothing_to_compare(memory: Lake) -> None:
+    LogBuilder(memory.store, KEY).create()
+    look_again(memory)
+    assert expected(memory, KEY) is None
+
+
+# What was written after the compaction, which is version 2: each our RESTORE to that version, or somebody's write.
+IN_BETWEEN = {
+    "taken away": (
+        [None, 1],
+        r"version\(s\) 3, and the rows of 3 are in no newer version. Check versions 2 to 4",
+    ),
+    "given back": (
+        [None, 1, 3],
+        r"version\(s\) 3, and a later RESTORE brought them back, together with the undone version. Check versions 2 to 5",
+    ),
+    "one for another": (
+        [None, 1, None, 3],
+        r"version\(s\) 3, 5, and the rows of 5 are in no newer version. Check versions 2 to 6",
+    ),
+}
+
+
+@pytest.mark.parametrize(("later", "told"), IN_BETWEEN.values(), ids=IN_BETWEEN)
+def test_what_somebody_wrote_before_a_run_that_was_ended_undid_its_compaction_is_named(
+    memory: Lake, later: list[int | None], told: str
+) -> None:
+    log = compacted(memory)
+    for restored in later:
+        if restored is None:
+            log.append([(f"more-{log.version}", 1)])
+        else:
+            log.commit("RESTORE", user_metadata=json.dumps({"restored": restored}))
+    with pytest.raises(
+        Broken,
+        match=f"version 2 was undone by a run that ended .*in between, another writer committed {told}",
+    ):
+        look_again(memory)
+
+
+def test_another_table_has_nothing_to_verify_and_a_damaged_record_is_told(memory: Lake) -> None:
+    assert expected(memory, "bronze/events_too") is None
+    memory.store.put(f"_lakehouse/unverified/{KEY}.json", b"{")
+    with pytest.raises(
+        Broken, match=r"_lakehouse/unverified/bronze/events.json cannot be read .*, or delete it"
+    ):
+        expected(memory, KEY)
+
+
+@pytest.mark.parametrize(
+    ("restored", "told"),
+    [('{"restored":1}', "version 2 was undone by a run that ended"), (None, "")],
+)
+def test_a_commit_that_was_undone_is_told_once_and_one_that_was_never_made_not_at_all(
+    memory: Lake, restored: str | None, told: str
+) -> None:
+    if restored is None:
+        LogBuilder(memory.store, KEY).create().append([("a", 1), ("b", 1)])
+    else:
+        remove = {"path": "c", "deletionTimestamp": 1, "dataChange": True}
+        compacted(memory).commit("RESTORE", {"remove": remove}, user_metadata=restored)
+    with pytest.raises(Broken, match=told) if told else contextlib.nullcontext():
+        look_again(memory)
+    assert expected(memory, KEY) is None

@@ -1,0 +1,350 @@
+"""However many commits were made since, what is decided over rows is decided by all of them; the logs alone are read here."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lakehouse.base.errors import Broken, Refused, Transient
+from lakehouse.base.reasons import Reason
+from lakehouse.compact import run
+from lakehouse.compact.plan.circuit_breaker import find_rewrites
+from lakehouse.compact.plan.target_size import write_history_of
+from lakehouse.compact.verify import expect_verification
+from lakehouse.declare.write_modes import Merge
+from lakehouse.delta.commits import may_repeat_rows
+from lakehouse.delta.log import history_since, newest_first
+from lakehouse.lake.lake import Lake
+from lakehouse.materialize import derive as derived_inputs
+from lakehouse.materialize.plan import (
+    CREATED_AGAIN,
+    NothingNew,
+    ReadAll,
+    ReadChanges,
+    consume_app_id,
+    consumed_by_overwrite,
+)
+from lakehouse.vacuum.lake_facts import LakeFacts, OlderCommits
+from lakehouse.vacuum.plan.facts import VacuumFacts
+from lakehouse.vacuum.table_facts import gather
+from lakehouse.write import commit_rows
+from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.memory_store import MemoryStore
+from lakehouse_tests.support.example_lake import copies, counts, events, facts_of, states
+
+MANY = 1_100  # commits; the facts of a table hold 500
+nothing_runs: Any = None
+
+
+def read_facts(lake: Lake, key: str) -> VacuumFacts:
+    known = gather(LakeFacts(lake, [events, copies]), replace(events, key=key))
+    assert known is not None
+    return known.facts
+
+
+def appended(log: LogBuilder, count: int = MANY) -> LogBuilder:
+    for _ in range(count):
+        log.append([(f"f{log.version}", 1)])
+    return log
+
+
+def followed(lake: Lake, key: str, *versions: int) -> LogBuilder:
+    """A table that consumed these versions of the events, a commit for each."""
+    log = LogBuilder(lake.store, key).create()
+    for version in versions:
+        log.append(
+            [(f"f{version}", 1)],
+            transaction=(consume_app_id(facts_of(lake, events.key).snapshot), version),
+        )
+    return log
+
+
+def increment(lake: Lake, table: Any = copies) -> Any:
+    """The part of the events that is new for a table that follows them."""
+    return derived_inputs.next_increment(
+        lake, table, facts_of(lake, events.key), facts_of(lake, table.key)
+    )
+
+
+@pytest.mark.parametrize("table", [copies, states])
+def test_who_is_far_behind_reads_the_changes_since_and_not_all(memory: Lake, table: Any) -> None:
+    appended(LogBuilder(memory.store, events.key).create()).checkpoint().append([("last", 1)])
+    followed(memory, table.key, 3)
+    found = increment(memory, table)
+    assert isinstance(found, ReadChanges) and found.ranges == ((4, MANY + 1),)
+
+
+def test_who_is_behind_what_the_log_still_holds_reads_all(memory: Lake) -> None:
+    appended(LogBuilder(memory.store, events.key).create()).checkpoint().forget_before(5)
+    followed(memory, copies.key, 3)
+    found = increment(memory)
+    assert isinstance(found, ReadAll) and found.reason is Reason.INPUT_READ_WHOLE
+
+
+def test_an_input_that_is_older_than_what_was_read_of_it_is_broken(memory: Lake) -> None:
+    appended(LogBuilder(memory.store, events.key).create(), 2)
+    followed(memory, copies.key, 3)
+    with pytest.raises(
+        Broken,
+        match=r"it has consumed version 3 of bronze/events, .* is at version 2: an older copy",
+    ):
+        increment(memory)
+
+
+def test_another_commit_in_the_place_of_the_one_that_was_read_long_ago_is_broken(
+    memory: Lake,
+) -> None:
+    source = appended(LogBuilder(memory.store, events.key).create(), 5)
+    driver = facts_of(memory, events.key)
+    app_id = consume_app_id(driver.snapshot)
+    own = LogBuilder(memory.store, copies.key).create()
+    read = {"read_ms": {app_id: driver.history.commits[3].committed_ms}}
+    own.commit(
+        "WRITE",
+        {"txn": {"appId": app_id, "version": 3, "lastUpdated": 1}},
+        user_metadata=json.dumps(read),
+    )
+    for number in range(MANY):
+        own.set_properties(x=str(number))
+    assert isinstance(
+        derived_inputs.next_increment(memory, copies, driver, facts_of(memory, copies.key)),
+        ReadChanges,
+    )
+    source.version = 2
+    source.commit("WRITE", committed_ms=1)
+    with pytest.raises(
+        Broken,
+        match=r"it has consumed version 3 of bronze/events, .* an older copy was put in its place",
+    ):
+        increment(memory)
+
+
+def test_who_followed_long_ago_is_still_known_to_follow(memory: Lake) -> None:
+    """Version 3 is a compaction, which version 5 undoes: who followed the changes has all rows right, who read all of 4 has not."""
+    log = (
+        LogBuilder(memory.store, events.key)
+        .create()
+        .append([("a", 1), ("b", 1)])
+        .append([("c", 1)])
+    )
+    log.optimize(["a", "b"], into=("ab", 2)).append([("d", 1)]).commit(
+        "RESTORE", user_metadata=json.dumps({"restored": 2})
+    )
+    log.append([("e", 1)])
+    own = followed(memory, copies.key, 1, 4)
+    assert isinstance(increment(memory), ReadChanges)
+    for number in range(MANY):
+        own.set_properties(x=str(number))
+    assert isinstance(increment(memory), ReadChanges)
+
+
+OTHER_WAYS = [
+    (
+        states,
+        {"keys": ["id", "state"]},
+        r'merged by \["id"\], .* merged by \["id", "state"\], so .* restore the declaration',
+    ),
+    (states, {"keys": None}, r'merged by \["id"\], .* appended, so '),
+    (states, {"inputs": {}}, r'merged by \["id"\], .* overwritten, so '),
+    (copies, {"keys": ["id"]}, r'appended, .* merged by \["id"\], so .* restore the declaration'),
+    (copies, {"inputs": {}}, "appended, .* overwritten, so "),
+]
+
+
+@pytest.mark.parametrize(("table", "told", "refused"), OTHER_WAYS)
+def test_rows_that_were_written_in_another_way_are_not_added_to(
+    memory: Lake, table: Any, told: dict[str, Any], refused: str
+) -> None:
+    """The first commit is of an older program, which told no keys."""
+    appended(LogBuilder(memory.store, events.key).create(), 2)
+    driver = facts_of(memory, events.key)
+    own = followed(memory, table.key, 1)
+    assert isinstance(
+        derived_inputs.next_increment(memory, table, driver, own.facts()), ReadChanges
+    )
+    consumed = {"txn": {"appId": consume_app_id(driver.snapshot), "version": 1, "lastUpdated": 1}}
+    own.commit(
+        "WRITE", *([consumed] if "keys" in told else []), user_metadata=json.dumps(told)
+    ).set_properties(x="y")
+    with pytest.raises(Refused, match=f"{table.key}: its rows are to be {refused}"):
+        derived_inputs.next_increment(memory, table, driver, own.facts())
+
+
+def test_the_order_in_which_keys_are_declared_is_no_other_way(memory: Lake) -> None:
+    appended(LogBuilder(memory.store, events.key).create(), 2)
+    driver, told = facts_of(memory, events.key), json.dumps({"keys": ["id", "state"]})
+    consumed = {"txn": {"appId": consume_app_id(driver.snapshot), "version": 1, "lastUpdated": 1}}
+    own = (
+        LogBuilder(memory.store, states.key).create().commit("WRITE", consumed, user_metadata=told)
+    )
+    turned = replace(states, write=Merge(keys=("state", "id"), order_by=("at",)))
+    assert isinstance(
+        derived_inputs.next_increment(memory, turned, driver, own.facts()), ReadChanges
+    )
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_an_overwrite_of_long_ago_is_not_done_again_for_nothing(
+    memory: Lake, is_told: bool
+) -> None:
+    """Also where an older program did not tell when the version was committed; another commit in its place is seen where it was told."""
+    source = LogBuilder(memory.store, states.key).create().append([("a", 1)])
+    facts = facts_of(memory, states.key)
+    read = {
+        "inputs": {
+            states.key: [
+                facts.snapshot.table_id,
+                1,
+                *([facts.history.commits[1].committed_ms] if is_told else []),
+            ]
+        }
+    }
+    log = (
+        LogBuilder(memory.store, counts.key)
+        .create()
+        .commit("WRITE", user_metadata=json.dumps(read))
+    )
+    for number in range(MANY):
+        log.set_properties(x=str(number))
+        source.set_properties(x=str(number))
+    consumed = consumed_by_overwrite(
+        derived_inputs.commits_of(memory, facts_of(memory, counts.key))
+    )
+    assert isinstance(
+        derived_inputs._increment_of(memory, consumed, facts_of(memory, states.key)), NothingNew
+    )
+    source.version = 0
+    source.commit("WRITE", committed_ms=1)
+    source.version = MANY + 1
+    source.set_properties(x="y")
+    found = derived_inputs._increment_of(memory, consumed, facts_of(memory, states.key))
+    assert found.reason is (Reason.INPUT_READ_WHOLE if is_told else Reason.INPUTS_UNCHANGED)
+    assert is_told == (CREATED_AGAIN in found.sentence)
+
+
+def test_a_compaction_finds_its_commit_below_any_number_of_others(memory: Lake) -> None:
+    log = LogBuilder(memory.store, events.key).create().append([("a", 1), ("b", 1)])
+    appended(
+        log.optimize(["a", "b"], into=("c", 2), user_metadata=json.dumps({"compaction": "a mark"}))
+    )
+    assert [
+        each.version for each in run._facts_since(memory, events, 1).history.marked("a mark")
+    ] == [2]
+
+
+def test_a_vacuum_keeps_what_a_follower_far_behind_and_an_unverified_compaction_still_read(
+    memory: Lake,
+) -> None:
+    log = LogBuilder(memory.store, events.key).create().append([("a", 1), ("b", 1)])
+    appended(
+        log.optimize(["a", "b"], into=("c", 2), user_metadata=json.dumps({"compaction": "a mark"}))
+    )
+    followed(memory, copies.key, 3)
+    expect_verification(memory, events.key, "a mark", version=1)
+    assert read_facts(memory, events.key).needed_because.endswith(
+        "read them yet: silver/copies, the verification of a compaction"
+    )
+    known = read_facts(memory, events.key)
+    assert known.older_commits is not None
+    assert [each.version for each in known.older_commits(known.log.history)] == [
+        *range(MANY + 2, -1, -1)
+    ]
+
+
+def test_commits_below_a_history_are_read_once_however_often_it_is_a_newer_one() -> None:
+    log = appended(LogBuilder(store := MemoryStore()).create())
+    older = OlderCommits(store)
+    versions = [commit.version for commit in older.below(log.facts().history)]
+    log.append([("one more", 1)])
+    history = log.facts().history
+    store.was_read.clear()
+    assert [commit.version for commit in older.below(history)] == [MANY + 1, *versions]
+    assert store.was_read == []
+    history = appended(log).facts().history
+    assert [commit.version for commit in older.below(history)] == [*range(2 * MANY + 1, -1, -1)]
+
+
+def test_rows_of_any_number_of_batches_are_counted(memory: Lake) -> None:
+    log = LogBuilder(memory.store, events.key).create().append([("a", 1)])
+    before = facts_of(memory, events.key)
+    for number in range(MANY):
+        info = {"operation": "WRITE", "timestamp": 1, "operationMetrics": {"numOutputRows": "2"}}
+        memory.store.put(log.commit_name(number + 2), json.dumps({"commitInfo": info}).encode())
+    after = facts_of(memory, events.key)
+    told = commit_rows.outcome_of(
+        memory,
+        events,
+        before=before,
+        after=after,
+        explanation=Reason.BATCH_READY.explain(),
+    )
+    assert told.rows_written == 2 * MANY
+
+
+def test_older_commits_are_read_only_as_far_as_they_are_asked_for() -> None:
+    history = appended(LogBuilder(store := MemoryStore()).create()).checkpoint().facts().history
+    store.was_read.clear()
+    assert history_since(store, history, MANY - 400).commits == history.commits[-400:]
+    assert store.was_read == []
+    assert len(history_since(store, history, MANY - 600).commits) == 600
+    assert len(store.was_read) < 300
+
+
+def test_a_gap_ends_the_history_and_a_damaged_commit_is_told() -> None:
+    log = appended(LogBuilder().create()).checkpoint().lose(300)
+    history = log.facts().history
+    assert [commit.version for commit in newest_first(log.store, history)] == [
+        *range(MANY, 300, -1)
+    ]
+    assert history_since(log.store, history, 10).between(10, MANY) is None
+    log.store.put(log.commit_name(400), b"{")
+    with pytest.raises(Broken, match=r"00000000000000000400\.json, line 1 is not a Delta action"):
+        history_since(log.store, history, 350)
+
+
+def test_a_log_that_is_cleaned_up_meanwhile_is_transient() -> None:
+    class Cleaned(MemoryStore):
+        def read(self, name: str) -> bytes:
+            if name.endswith("00000000000000000400.json"):
+                raise FileNotFoundError(name)
+            return super().read(name)
+
+    log = appended(LogBuilder(Cleaned()).create()).checkpoint()
+    with pytest.raises(Transient, match="it was cleaned up while it was read"):
+        history_since(log.store, log.facts().history, 350)
+
+
+ODD = [
+    "7",
+    "[]",
+    '{"plan":7}',
+    '{"compaction":7,"plan":{"files_removed":Infinity}}',
+    '{"restored":[]}',
+    '{"inputs":{"a":7}}',
+]
+ENDLESS = ["[" * 100_000, '{"plan":' * 100_000]
+
+
+@pytest.mark.parametrize(
+    "said", [*ODD, '{"inputs":{"a":["b",Infinity]}}', *ENDLESS], ids=lambda said: said[:40]
+)
+def test_whatever_somebody_writes_into_a_commit_ends_nothing(memory: Lake, said: str) -> None:
+    log = (
+        LogBuilder(memory.store, events.key)
+        .create()
+        .append([("a", 1), ("b", 1)])
+        .optimize(["a", "b"], into=("c", 2), user_metadata=said)
+    )
+    log.commit("RESTORE", {"remove": {"path": "c", "dataChange": True}}, user_metadata=said)
+    for columns in (said, "7", "[[7]]"):
+        log.commit(
+            "OPTIMIZE", user_metadata=said, parameters={"zOrderBy": columns, "clusterBy": columns}
+        )
+    log.commit("WRITE", user_metadata=said)
+    facts = facts_of(memory, events.key)
+    assert facts.history.undone() == frozenset() and len(facts.history.compactions()) == 4
+    assert [may_repeat_rows(commit) for commit in facts.history.commits] == [False] * 8
+    assert consumed_by_overwrite(derived_inputs.commits_of(memory, facts)) == {}
+    assert find_rewrites(facts.history).times == 0
+    assert write_history_of(facts.history).last_target is None

@@ -1,0 +1,165 @@
+"""The story of a log; `lakehouse_tests/long` replays one that real Spark wrote."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakehouse.backtest.plan import replay
+from lakehouse.base.errors import Broken, Refused
+from lakehouse.declare.compaction import BinPacking, Compaction, LiquidClustering, policy_for
+from lakehouse.delta.file_history import FileHistory
+from lakehouse.delta.log.read_log import read_file_history
+from lakehouse_tests.log_builder import LogBuilder
+
+if TYPE_CHECKING:
+    pass
+
+type_of_checkpoint = Callable[[LogBuilder], LogBuilder]
+
+
+def told(log: LogBuilder) -> FileHistory:
+    story = read_file_history(log.store, log.key, uri=f"/lake/{log.key}")
+    assert story is not None
+    return story
+
+
+def test_a_commit_tells_what_it_added_and_removed_and_whether_rows_changed() -> None:
+    log = (
+        LogBuilder()
+        .create(partition_by=["d"])
+        .append([("d=1/a", 10), ("d=1/b", 20)])
+        .optimize(["d=1/a", "d=1/b"], into=("d=1/c", 30))
+    )
+    log.set_properties(x="y").delete_rows({"d=1/c": 3})
+    story = told(log)
+    assert [
+        (commit.operation, commit.changed_data, commit.is_compaction) for commit in story.commits
+    ] == [
+        ("CREATE TABLE", False, False),
+        ("WRITE", True, False),
+        ("OPTIMIZE", False, True),
+        ("SET TBLPROPERTIES", False, False),
+        ("DELETE", True, False),
+    ]
+    last = story.commits[-1]
+    assert (
+        last.removed_paths,
+        [(file.path, file.deleted_row_count, file.compacted) for file in last.added],
+    ) == (
+        ("d=1/c",),
+        [("d=1/c", 3, True)],
+    )
+    assert (last.shape.partition_columns, dict(last.shape.properties), last.shape.files) == (
+        ("d",),
+        {"x": "y"},
+        (),
+    )
+
+
+def test_a_story_tells_by_what_the_table_was_clustered_at_each_version_also_after_its_beginning_is_gone() -> (
+    None
+):
+    log = LogBuilder().create(features=["clustering", "domainMetadata"]).append([("a", 10)])
+    log.commit("CLUSTER BY", _clustered("id")).append([("b", 10)]).set_properties(
+        x="y"
+    ).checkpoint()
+    log.append([("c", 10)]).commit("CLUSTER BY", _clustered()).append([("d", 10)])
+    by = [commit.shape.clustering_columns for commit in told(log).commits]
+    assert by == [(), (), ("id",), ("id",), ("id",), ("id",), (), ()]
+    assert [commit.shape.clustering_columns for commit in told(log.forget_before(5)).commits] == by[
+        5:
+    ]
+
+
+def test_a_clustered_table_is_replayed_as_plan_plans_it() -> None:
+    log = (
+        LogBuilder()
+        .create(features=["clustering", "domainMetadata"])
+        .commit("CLUSTER BY", _clustered("id"))
+    )
+    for number in range(6):
+        log.append([(f"f{number}", 100)])
+    policy = policy_for(
+        "bronze",
+        Compaction(
+            min_small_files=3, cooldown_minutes=0, data_layout=LiquidClustering(columns=("id",))
+        ),
+    )
+    assert replay(told(log), policy).compactions[0].files_removed == 3
+    with pytest.raises(
+        Refused,
+        match=r"which BinPacking cannot plan.*data_layout=LiquidClustering",
+    ):
+        replay(told(log), replace(policy, data_layout=BinPacking()))
+
+
+def _clustered(*columns: str) -> dict[str, Any]:
+    configuration = json.dumps({"clusteringColumns": [[column] for column in columns]})
+    return {
+        "domainMetadata": {
+            "domain": "delta.clustering",
+            "configuration": configuration,
+            "removed": False,
+        }
+    }
+
+
+CHECKPOINTS: dict[str, type_of_checkpoint] = {
+    "classic": lambda log: log.checkpoint(),
+    "in parts": lambda log: log.checkpoint(parts=2),
+    "V2": lambda log: log.checkpoint(uuid="0f1a2b3c-0000-4000-8000-000000000000", sidecars=1),
+}
+
+
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS.values(), ids=CHECKPOINTS)
+def test_a_story_without_its_beginning_starts_at_the_oldest_checkpoint_that_serves(
+    checkpoint: type_of_checkpoint,
+) -> None:
+    log = checkpoint(
+        LogBuilder().create().append([("a", 10), ("b", 20)]).optimize(["a", "b"], into=("c", 25))
+    )
+    log = checkpoint(log.append([("d", 5)])).append([("e", 6)])
+    story = told(log.forget_before(3))
+    assert story.start is not None and story.first_version == 2
+    assert [(file.path, file.size_bytes) for file in story.start.files] == [("c", 25)]
+    assert [commit.version for commit in story.commits] == [3, 4]
+    assert told(log.forget_before(4)).first_version == 3
+
+
+def test_a_gap_that_no_checkpoint_closes_is_broken() -> None:
+    log = LogBuilder().create().append([("a", 10)]).append([("b", 10)]).lose(1)
+    with pytest.raises(Broken):
+        told(log)
+    assert (
+        told(
+            LogBuilder().create().append([("a", 10)]).append([("b", 10)]).checkpoint().lose(1)
+        ).first_version
+        == 2
+    )
+
+
+@pytest.mark.parametrize("kept", [[], [0, 1], [1]])
+def test_a_story_reaches_the_newest_version_though_only_its_checkpoint_is_left(
+    kept: list[int],
+) -> None:
+    log = (
+        LogBuilder()
+        .create()
+        .append([("a", 10)])
+        .checkpoint()
+        .append([("b", 10)])
+        .append([("c", 10)])
+        .checkpoint()
+    )
+    for version in {*range(4)} - {*kept}:
+        log.lose(version)
+    story = told(log)
+    assert (story.first_version, story.commits) == (3, ())
+
+
+def test_where_there_is_no_table_there_is_no_story() -> None:
+    log = LogBuilder()
+    assert read_file_history(log.store, log.key, uri="/lake/bronze/t") is None

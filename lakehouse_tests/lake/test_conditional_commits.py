@@ -1,0 +1,119 @@
+"""Nothing is committed where a commit could overwrite another one."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+import pytest
+
+from lakehouse.base.errors import Refused
+from lakehouse.cli.up import check_storage
+from lakehouse.compact.sensor import compaction_sensor
+from lakehouse.declare.adopted_file import adopted_table
+from lakehouse.lake import conditional_commits
+from lakehouse.lake.conditional_commits import refuse_unsafe_commits, storage_fault
+from lakehouse.lake.lake import Lake, open_lake
+from lakehouse.lake.lease import hold
+from lakehouse.spark.temporary_confs import session_confs
+from lakehouse.store import S3Store, store_at
+from lakehouse.store.s3_client import client_from_environ
+from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.support.dagster_events import materialized, skip_text, tick_of
+from lakehouse_tests.support.example_assets import orders
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OWN_STORE = "org.apache.spark.sql.delta.storage.HDFSLogStore"
+
+
+@pytest.fixture(autouse=True)
+def another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was tested yet, as in a new process."""
+    monkeypatch.setattr(conditional_commits, "_honouring", set())
+    monkeypatch.setattr(conditional_commits, "_safe_sessions", set())
+
+
+def deaf_client(operation: str) -> Any:
+    """A client whose server ignores the condition of this operation."""
+
+    def unheard(request: Any, **_: Any) -> None:
+        del request.headers["If-None-Match"]
+
+    client = client_from_environ()
+    client.meta.events.register(f"before-sign.s3.{operation}", unheard)
+    return client
+
+
+@pytest.mark.parametrize("operation", ["PutObject", "CompleteMultipartUpload"])
+def test_a_bucket_that_ignores_conditions_is_refused_at_the_first_write(
+    tmp_path: Path, bucket: str, operation: str
+) -> None:
+    """S3A uploads a large commit in parts."""
+    settings = own_settings(tmp_path, LAKEHOUSE_ROOT=f"s3://{bucket}")
+    lake = open_lake(settings, lambda **_: deaf_client(operation))
+    refused = rf"^write of bronze/t: the bucket {bucket} ignores If-None-Match.*Use AWS S3"
+    no_session: Any = None
+    with pytest.raises(Refused, match=refused):
+        refuse_unsafe_commits(lake, no_session, "bronze/t", asked="write of bronze/t")
+    if operation == "PutObject":
+        with pytest.raises(Refused, match="If-None-Match"), hold(lake, None, "t", owner="write"):
+            pass
+    assert isinstance(lake.store, S3Store)
+    assert "Uploads" not in lake.store.client.list_multipart_uploads(Bucket=bucket)
+
+
+def test_a_bucket_is_tested_once_per_process(tmp_path: Path, bucket: str) -> None:
+    settings = own_settings(tmp_path, LAKEHOUSE_ROOT=f"s3://{bucket}")
+    check_storage(settings)
+    lake = open_lake(settings)
+    assert storage_fault(lake, "bronze/t") is None
+    assert not lake.store.requests
+
+
+def test_the_bucket_of_an_adopted_table_is_tested_and_left_as_it_was(
+    tmp_path: Path, bucket: str
+) -> None:
+    table = adopted_table("silver/orders", f"s3://{bucket}/orders")
+    assert storage_fault(open_lake(own_settings(tmp_path), tables=[table]), table.key) is None
+    assert [*store_at(f"s3://{bucket}").walk("")] == []
+    deaf = open_lake(own_settings(tmp_path), lambda **_: deaf_client("PutObject"), tables=[table])
+    conditional_commits._honouring.clear()
+    fault = storage_fault(deaf, table.key)
+    assert fault is not None and bucket in fault.sentence
+    assert [*store_at(f"s3://{bucket}").walk("")] == []
+
+
+@pytest.mark.parametrize("operation", ["GetObject", "PutObject"])
+def test_the_sensor_requests_no_compaction_of_a_bucket_that_ignores_conditions(
+    tmp_path: Path, bucket: str, operation: str
+) -> None:
+    """The other operation has no condition that could be ignored."""
+    settings = own_settings(tmp_path, LAKEHOUSE_ROOT=f"s3://{bucket}")
+    lake = open_lake(settings, lambda **_: deaf_client(operation))
+    with dg.instance_for_test() as instance:
+        materialized(instance, orders, version=7, mergeable_file_count=4)
+        result = tick_of(compaction_sensor([orders], lake), instance)
+    if operation == "GetObject":
+        assert len(result.run_requests or []) == 1
+    else:
+        assert not result.run_requests
+        assert f"bronze/orders: the bucket {bucket} ignores If-None-Match" in skip_text(result)
+
+
+def test_a_spark_server_with_delta_s_own_log_store_is_refused_unless_its_platform_is_trusted(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    with session_confs(spark, {"spark.delta.logStore.file.impl": OWN_STORE}):
+        refused = "^write of bronze/t: Spark's commits to .* are not conditional.*LAKEHOUSE_LOG_STORE=platform"
+        with (
+            pytest.raises(Refused, match=refused),
+            hold(lake, spark, "t", owner="write of bronze/t"),
+        ):
+            pass
+        trusting = replace(lake, settings=replace(lake.settings, log_store="platform"))
+        with hold(trusting, spark, "t", owner="write of bronze/t"):
+            pass
+    with hold(lake, spark, "t", owner="write of bronze/t"):
+        pass

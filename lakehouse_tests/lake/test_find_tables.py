@@ -1,0 +1,92 @@
+"""Tables below an address: each once, none inside another's folders, and no more listings than are allowed."""
+
+import pytest
+
+from lakehouse.base.errors import Refused
+from lakehouse.lake.find_tables import facts_of, find_tables, no_table
+from lakehouse.lake.lake import Lake, open_lake
+from lakehouse.store import DiskStore, Store
+from lakehouse_tests.log_builder import LogBuilder
+
+
+def test_every_table_is_found_and_none_inside_another(store: Store) -> None:
+    for key in (
+        "orders",
+        "sales/eu/orders",
+        "sales/us",
+        "sales/us/nested",
+        "sales/d=1/not_looked_for",
+        "_hidden/t",
+        ".hidden/t",
+    ):
+        LogBuilder(store, key).create()
+    store.put("sales/eu/file", b"")
+    store.put("empty/deep/deeper/file", b"")
+    found = find_tables("/w", store=store)
+    assert found.addresses == ("/w/orders", "/w/sales/eu/orders", "/w/sales/us")
+    assert (found.left_count, found.passed) == (0, ("/w/.hidden", "/w/_hidden", "/w/sales/d=1"))
+
+
+def test_a_table_at_the_address_itself_is_the_only_one(store: Store) -> None:
+    LogBuilder(store, "t").create()
+    for name in ("_delta_log/00000000000000000000.json", "t/x"):
+        store.put(name, b"{}")
+    assert find_tables("s3://b/w", store=store).addresses == ("s3://b/w",)
+
+
+def test_a_table_whose_first_commits_were_cleaned_up_is_found(store: Store) -> None:
+    LogBuilder(store, "a/t").create().append([("x", 1)]).checkpoint().forget_before(1)
+    assert find_tables("/w", store=store).addresses == ("/w/a/t",)
+
+
+def test_the_search_ends_where_there_are_too_many_folders(store: Store) -> None:
+    for number in range(30):
+        store.put(f"f{number}/x/y", b"")
+    LogBuilder(store, "f0").create()
+    found = find_tables("/w", store=store, most_folders=10)
+    assert (found.left_count, found.addresses) == (29, ("/w/f0",))
+
+
+def test_a_refusal_names_the_tables_that_are_near(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("warehouse")
+    for key in ("sales/orders", "sales/customers"):
+        LogBuilder(DiskStore(folder), key).create()
+    assert str(no_table(f"{folder}/sales/order")).endswith(f"did you mean {folder}/sales/orders?")
+    assert str(no_table(f"{folder}/sales")).endswith(
+        f"2 tables are below it ({folder}/sales/customers, {folder}/sales/orders); to see them: "
+        f"lakehouse adopt --prefix {folder}/sales --dry-run"
+    )
+    assert str(no_table(f"{folder}/sales/orders/d=1/x")).endswith(
+        f"did you mean {folder}/sales/orders?"
+    )
+    (folder / "sales/empty/_delta_log").mkdir(parents=True)
+    assert str(no_table(f"{folder}/sales/empty")).endswith(
+        f"did you mean {folder}/sales/customers or {folder}/sales/orders?"
+    )
+
+
+def test_parquet_files_without_a_log_are_named(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("warehouse")
+    LogBuilder(DiskStore(folder), "sales/orders").create().append([("a.parquet", 1)]).store_data()
+    DiskStore(folder).put("plain/d=1/a.parquet", b"x")
+    assert str(no_table(f"{folder}/plain")).endswith(
+        "use CONVERT TO DELTA in Spark SQL to make a table of the Parquet files in it"
+    )
+    assert str(no_table(f"{folder}/sales")).endswith(f"did you mean {folder}/sales/orders?")
+
+
+def test_a_table_of_the_lake_may_not_be_there_yet_and_one_of_others_must(lake: Lake) -> None:
+    from lakehouse.declare.adopted_file import adopted_table
+    from lakehouse.declare.table import Table
+    from lakehouse.declare.write_modes import Overwrite
+
+    own = Table(
+        key="gold/own",
+        write=Overwrite(),
+        inputs=(adopted_table("silver/t", "/nowhere"),),
+        transform=lambda t: t,
+    )
+    assert facts_of(lake, own) is None
+    gone = adopted_table("silver/gone", f"{lake.settings.root}-elsewhere/gone")
+    with pytest.raises(Refused, match="there is no Delta table at"):
+        facts_of(open_lake(lake.settings, tables=[gone]), gone)

@@ -1,0 +1,470 @@
+"""Which landed files make the next batch: one story per rule."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from lakehouse.base.reasons import Reason
+from lakehouse.declare.table import Landing
+from lakehouse.declare.write_modes import Append, Overwrite, WriteMode
+from lakehouse.land.plan import choose_files
+from lakehouse.land.plan.batches import (
+    Batch,
+    KnownFile,
+    LandedFile,
+    Ledger,
+    SetAside,
+    fingerprint,
+    ingest_app_id,
+)
+from lakehouse.land.plan.choose_files import BatchPlan, choose_batch, repeat_batch
+from lakehouse.land.plan.judge_read_file import FileRead, judge_file, settle_batch
+from lakehouse.land.plan.ledger_segments import extend_ledger, find_unfinished
+from lakehouse.land.plan.undeclared import AddedColumn
+
+LANDING = Landing(
+    prefix="landing/orders/",
+    format="json",
+    schema="id STRING",
+    max_file_bytes=1_000,
+)
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose_files, "MAX_BATCH_FILES", 3)
+
+
+APPEND = Append()
+FILE = LandedFile(name="a.json", size_bytes=10, modified_ms=7)
+
+
+def landed(*names: str, size_bytes: int = 10) -> list[LandedFile]:
+    return [LandedFile(name=name, size_bytes=size_bytes, modified_ms=0) for name in names]
+
+
+def known(modified_ms: int, **more: Any) -> KnownFile:
+    return KnownFile(size_bytes=10, modified_ms=modified_ms, **more)
+
+
+def batch(number: int, *names: str) -> Batch:
+    return Batch(number=number, files=tuple(landed(*names)))
+
+
+@dataclass(frozen=True)
+class Story:
+    """What lies there and what is known, and what comes of it. `seen` are names below the prefix, with sizes where no more is known."""
+
+    listing: list[LandedFile]
+    older: list[Batch] = field(default_factory=list[Batch])
+    newest: Batch | None = None
+    seen: dict[str, int | KnownFile] = field(default_factory=dict[str, int | KnownFile])
+    arrived: int = 0
+    write: WriteMode = APPEND
+    reason: Reason = Reason.BATCH_READY
+    number: int | None = 1
+    taken: list[str] = field(default_factory=list[str])
+    aside: list[str] = field(default_factory=list[str])
+    is_new: bool = True
+
+    def plan(self) -> BatchPlan:
+        taken = [
+            f"{LANDING.prefix}{file.name}"
+            for known in (*self.older, self.newest)
+            if known
+            for file in known.files
+        ]
+        seen = {
+            name: KnownFile(size_bytes=each, modified_ms=0) if isinstance(each, int) else each
+            for name, each in self.seen.items()
+        }
+        ledger = Ledger(
+            newest=self.newest,
+            seen={f"{LANDING.prefix}{name}": each for name, each in seen.items()},
+            last_taken=max(taken, default=""),
+        )
+        numbered = {known.number: known for known in self.older}
+        unfinished = find_unfinished(
+            ledger, self.write, last_loaded_batch=self.arrived, read=numbered.__getitem__
+        )
+        if unfinished is not None:
+            return repeat_batch(unfinished)
+        return choose_batch(self.listing, ledger, LANDING, self.write)
+
+
+NOTHING = {"reason": Reason.NOTHING_LANDED, "number": None, "is_new": False}
+KNOWN = {"newest": batch(4, "a.json"), "seen": {"a.json": 10}, "arrived": 4}
+AGAIN = {"reason": Reason.BATCH_UNFINISHED, "is_new": False}
+PLANNED = {**AGAIN, "arrived": 3, "number": 4, "taken": ["a.json"]}
+DELETED = {
+    "listing": landed("a.json", "b.csv", "c.json", "new.json"),
+    "older": [batch(1, "a.json"), Batch(number=2, files=())],
+    "newest": batch(3, "c.json"),
+    "seen": {"a.json": 10, "b.csv": 10, "c.json": 10},
+}
+STORIES = {
+    "the first files": Story(landed("b.json", "a.jsonl.gz"), taken=["a.jsonl.gz", "b.json"]),
+    "an empty folder": Story([], **NOTHING),
+    "nothing new": Story(landed("a.json"), **KNOWN, **NOTHING),
+    "one new file": Story(landed("a.json", "b.json"), **KNOWN, number=5, taken=["b.json"]),
+    "a late file that sorts before those taken": Story(
+        landed("0.json", "a.json"), **KNOWN, number=5, taken=["0.json"]
+    ),
+    "more files than a batch takes": Story(
+        landed(*(f"{place}.json" for place in range(9))), taken=["0.json", "1.json", "2.json"]
+    ),
+    "more bytes than a batch takes": Story(
+        landed("a.json", "b.json", "c.json", size_bytes=700), taken=["a.json", "b.json"]
+    ),
+    "hidden names at any level": Story(
+        landed(".a.json", "_b.json", "x/.y/c.json", "_tmp/d.json"), **NOTHING
+    ),
+    "a folder below the prefix": Story(landed("x/y/a.json"), taken=["x/y/a.json"]),
+    "a batch that did not arrive": Story(
+        landed("a.json", "b.json", "new.json"), **(KNOWN | PLANNED)
+    ),
+    "the same, its files gone": Story([], **(KNOWN | PLANNED)),
+    "none of three batches arrived, the oldest comes first": Story(
+        **DELETED, **AGAIN, arrived=0, number=1, taken=["a.json"]
+    ),
+    "then the next with files, whatever is set aside in between": Story(
+        **DELETED, **AGAIN, arrived=1, number=3, taken=["c.json"]
+    ),
+    "then what is new": Story(**DELETED, arrived=3, number=4, taken=["new.json"]),
+    "of an overwrite the newest is done again": Story(
+        **DELETED, **AGAIN, write=Overwrite(), arrived=0, number=3, taken=["c.json"]
+    ),
+    "a batch of no file has nothing to arrive": Story(
+        landed("a.json", "b.json"),
+        newest=batch(4),
+        seen={"a.json": 10},
+        arrived=3,
+        number=5,
+        taken=["b.json"],
+    ),
+    "a foreign file": Story(landed("a.json", "a.parquet"), taken=["a.json"], aside=["a.parquet"]),
+    "foreign files alone": Story(landed("a.csv", "b.txt"), aside=["a.csv", "b.txt"]),
+    "an ending in capital letters": Story(
+        landed("a.Json", "b.JSONL.GZ"), taken=["a.Json", "b.JSONL.GZ"]
+    ),
+    "a foreign file set aside before": Story(
+        landed("a.csv"), newest=batch(1), seen={"a.csv": 10}, arrived=0, **NOTHING
+    ),
+    "a file that changed": Story(
+        landed("a.json", size_bytes=11) + landed("b.json"),
+        **KNOWN,
+        number=5,
+        taken=["b.json"],
+        aside=["a.json"],
+    ),
+    "a taken file of another time is read again": Story(
+        [FILE], seen={"a.json": known(6, digest="d")}, taken=["a.json"]
+    ),
+    "a file that was set aside and has changed": Story(
+        [FILE], seen={"a.json": known(6, is_taken=False)}, taken=["a.json"]
+    ),
+    "a file that was set aside and has not": Story(
+        [FILE], seen={"a.json": known(7, is_taken=False)}, **NOTHING
+    ),
+    **{
+        f"a file with {name}": Story(
+            [replace(FILE, etag=now)], seen={"a.json": known(7, digest="d", etag=before)}, **more
+        )
+        for name, before, now, more in (
+            ("another etag", "1", "2", {"taken": ["a.json"]}),
+            ("the same etag", "1", "1", NOTHING),
+            ("an etag that was not known", "", "1", NOTHING),
+        )
+    },
+    "a file that was written again with its etag": Story(
+        [replace(FILE, modified_ms=9, etag="1")],
+        seen={"a.json": known(7, etag="1", loaded=known(6, digest="d"))},
+        **NOTHING,
+    ),
+    "a name that is no text": Story(landed("a\udcff.json"), aside=["a\udcff.json"]),
+    "a name with an empty part": Story(
+        landed("/a.json", "b//a.json", "c.json"), taken=["c.json"], aside=["/a.json", "b//a.json"]
+    ),
+    "a name with a colon": Story(landed("05:00.json"), taken=["05:00.json"]),
+    "a file as large as is allowed": Story(landed("a.json", size_bytes=1_000), taken=["a.json"]),
+    "a larger one": Story(landed("a.json", size_bytes=1_001), aside=["a.json"]),
+    "an overwrite takes the newest": Story(
+        landed("2.json", "1.json", "3.json"),
+        write=Overwrite(),
+        taken=["3.json"],
+        aside=["1.json", "2.json"],
+    ),
+    "an overwrite takes no older file": Story(
+        landed("0.json", "a.json"), **KNOWN, write=Overwrite(), number=5, aside=["0.json"]
+    ),
+    "an overwrite is not held up by a larger file": Story(
+        landed("z.json", size_bytes=1_001) + landed("b.json"),
+        newest=batch(2),
+        older=[batch(1, "a.json")],
+        seen={"a.json": 10, "z.json": 1_001},
+        arrived=1,
+        write=Overwrite(),
+        number=3,
+        taken=["b.json"],
+    ),
+    "nor by a foreign name": Story(
+        landed("b.json"),
+        newest=batch(1),
+        seen={"z.csv": 10},
+        write=Overwrite(),
+        number=2,
+        taken=["b.json"],
+    ),
+    "an overwrite of a file that changed": Story(
+        landed("a.json", size_bytes=11), **KNOWN, write=Overwrite(), number=5, aside=["a.json"]
+    ),
+}
+
+
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+def test_a_batch(story: Story) -> None:
+    found = story.plan()
+    chosen = found.batch
+    assert (found.reason, found.is_new, chosen and chosen.number) == (
+        story.reason,
+        story.is_new,
+        story.number,
+    )
+    assert ([file.name for file in chosen.files] if chosen else []) == story.taken
+    assert (
+        [aside.name for aside in (*chosen.set_aside, *found.superseded)] == story.aside
+        if chosen
+        else not story.aside
+    )
+
+
+@pytest.mark.parametrize(
+    ("listing", "why"),
+    [
+        (
+            landed("b.csv"),
+            "its name ends in none of .json, .jsonl, .json.gz, .jsonl.gz, .json.zst, .jsonl.zst",
+        ),
+        (landed("a.json", size_bytes=11), "it had 10 bytes when it was loaded and has 11 now"),
+        (landed("b.json", size_bytes=1_001), "it has 1001 bytes, at most 1000 are read"),
+    ],
+)
+def test_a_file_is_set_aside_with_the_reason(listing: list[LandedFile], why: str) -> None:
+    found = Story(listing, seen={"a.json": 10}).plan().batch
+    assert found is not None and why in found.set_aside[0].why
+
+
+@pytest.mark.parametrize(
+    ("loaded", "name", "format_", "is_read"),
+    [
+        (KnownFile(size_bytes=9, digest="d"), "a.json", "json", True),
+        (KnownFile(size_bytes=9, digest="d"), "a.csv", "csv", True),
+        (KnownFile(size_bytes=9, digest="d"), "a.parquet", "parquet", False),
+        (KnownFile(size_bytes=9, digest="d"), "a.avro", "avro", False),
+        (KnownFile(size_bytes=9), "a.json", "json", False),  # of an older program
+        (KnownFile(size_bytes=11, digest="d"), "a.json", "json", False),  # it is shorter now
+        (KnownFile(size_bytes=11, digest="d", text_bytes=30), "a.json.gz", "json", True),
+        (
+            KnownFile(size_bytes=7, digest="x", loaded=KnownFile(size_bytes=9, digest="d")),
+            "a.json",
+            "json",
+            True,
+        ),
+    ],
+)
+def test_a_replaced_file_is_read_only_if_it_may_begin_with_what_was_loaded(
+    loaded: KnownFile, name: str, format_: str, is_read: bool
+) -> None:
+    landing = replace(LANDING, format=format_)
+    ledger = Ledger(newest=None, seen={f"{LANDING.prefix}{name}": loaded})
+    found = choose_batch(landed(name, size_bytes=10), ledger, landing, APPEND)
+    assert found.batch is not None
+    assert [file.name for file in found.batch.files] == ([name] if is_read else [])
+    assert [aside.is_quarantined for aside in found.batch.set_aside] == ([] if is_read else [True])
+
+
+def test_an_overwrite_ends_with_a_late_file_that_is_older_than_the_one_taken() -> None:
+    """A manifest tells of the file: else the next turn of the same load finds it again, and so without end."""
+    plan = Story(landed("0.json"), newest=batch(4, "a.json"), arrived=4, write=Overwrite()).plan()
+    settled = settle_batch(plan, [], row_count=0, is_overwrite=True)
+    assert ([aside.name for aside in settled.set_aside], settled.number) == (["0.json"], 5)
+
+
+def test_files_of_another_prefix_are_other_files() -> None:
+    ledger = Ledger(
+        newest=batch(1, "a.json"),
+        seen={"landing/old/a.json": KnownFile(size_bytes=10)},
+        last_taken="landing/old/z.json",
+    )
+    found = choose_batch(landed("a.json"), ledger, LANDING, Overwrite()).batch
+    assert found is not None and (found.prefix, [file.name for file in found.files]) == (
+        "landing/orders/",
+        ["a.json"],
+    )
+
+
+@pytest.mark.parametrize("older", ["landing/z/2023-12.json", "landing/orders/prices.csv"])
+def test_an_overwrite_that_was_declared_anew_is_not_replaced_by_a_late_older_file(
+    older: str,
+) -> None:
+    """What was taken before under another prefix, or of another format, hides nothing that was taken since."""
+    taken = {
+        older: KnownFile(size_bytes=10, digest="1"),
+        "landing/orders/2024-02.json": KnownFile(size_bytes=10, digest="2"),
+    }
+    ledger = Ledger(
+        newest=batch(2, "2024-02.json"),
+        seen=taken,
+        last_taken=max(older, "landing/orders/2024-02.json"),
+    )
+    plan = choose_batch(landed("2024-01.json"), ledger, LANDING, Overwrite())
+    assert plan.batch is not None
+    assert (plan.batch.files, [aside.name for aside in plan.superseded]) == ((), ["2024-01.json"])
+
+
+@pytest.mark.parametrize(("name", "is_read"), [("b.parquet", True), ("b.txt", False)])
+def test_a_file_set_aside_for_its_format_waits_again_when_that_format_is_declared(
+    name: str, is_read: bool
+) -> None:
+    aside = choose_batch(landed(name), Ledger(newest=None, seen={}), LANDING, APPEND).batch
+    assert aside is not None and not aside.files
+    ledger, now = (
+        extend_ledger(Ledger(newest=None, seen={}), [aside]),
+        replace(LANDING, format="parquet"),
+    )
+    assert choose_batch(landed(name), ledger, LANDING, APPEND).batch is None
+    found = choose_batch(landed(name), ledger, now, APPEND).batch
+    assert (found is not None) is is_read
+    if found is not None:
+        assert [file.name for file in found.files] == [name]
+        assert choose_batch(landed(name), extend_ledger(ledger, [found]), now, APPEND).batch is None
+
+
+READ = FileRead(size_bytes=12, digest="new", record_count=3)
+TAKEN = KnownFile(size_bytes=12, modified_ms=6, digest="old")
+JUDGED: dict[str, tuple[KnownFile | None, FileRead, str, bool]] = {
+    "good": (None, READ, "", False),
+    "set aside before": (replace(TAKEN, is_taken=False), READ, "", False),
+    "unreadable": (None, replace(READ, problem="no"), "no", True),
+    "empty": (None, replace(READ, record_count=0), "it contains no record", False),
+    "touched": (
+        replace(TAKEN, digest="new"),
+        READ,
+        "it was written again with content that was already read",
+        False,
+    ),
+    "replaced": (
+        TAKEN,
+        READ,
+        "it had 12 bytes when it was loaded and its content differs now; its new records cannot be",
+        True,
+    ),
+    "grown": (TAKEN, replace(READ, continues=True, loaded_records=2), "", False),
+    "grown by blank lines": (
+        TAKEN,
+        replace(READ, continues=True, record_count=0),
+        "it was written again without new records",
+        False,
+    ),
+    "grown by a part that is unreadable": (
+        TAKEN,
+        replace(READ, continues=True, problem="no"),
+        "no",
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("known", "read", "why", "is_quarantined"), JUDGED.values(), ids=JUDGED)
+def test_what_becomes_of_a_file_that_was_read(
+    known: KnownFile | None, read: FileRead, why: str, is_quarantined: bool
+) -> None:
+    found = judge_file(FILE, known, read, is_overwrite=False)
+    assert (found.name, found.size_bytes, found.modified_ms, found.digest) == (
+        "a.json",
+        12,
+        7,
+        "new",
+    )
+    if isinstance(found, LandedFile):
+        assert why == ""
+    else:
+        assert found.why.startswith(why) and found.is_quarantined is is_quarantined
+
+
+@pytest.mark.parametrize(
+    ("write", "advice"),
+    [(APPEND, "Land only the new records"), (Overwrite(), "Land the whole file, under a name")],
+)
+def test_the_advice_about_a_changed_file_loses_no_row(write: WriteMode, advice: str) -> None:
+    """New records alone, under a later name, would replace all rows of an overwritten table."""
+    changed = landed("a.json", size_bytes=7)
+    forgotten = Ledger(
+        newest=batch(4, "z.json"),
+        seen={},
+        forgotten=frozenset({fingerprint("landing/orders/a.json")}),
+    )
+    for plan in (
+        Story(changed, **KNOWN, write=write).plan(),
+        choose_batch(changed, forgotten, LANDING, write),
+    ):
+        assert plan.batch is not None
+        [aside] = plan.batch.set_aside
+        assert advice in aside.why and aside.is_quarantined
+
+
+def test_an_empty_file_of_an_overwrite_is_one_that_a_person_should_see() -> None:
+    found = judge_file(FILE, None, replace(READ, record_count=0), is_overwrite=True)
+    assert isinstance(found, SetAside) and found.is_quarantined
+
+
+@pytest.mark.parametrize("row_count", [0, 1])
+def test_an_overwrite_takes_its_file_only_for_its_rows_and_leaves_older_ones_in_wait_without_any(
+    row_count: int,
+) -> None:
+    plan = Story(landed("1.json", "2.json", "x.csv"), write=Overwrite()).plan()
+    assert plan.batch is not None
+    columns = (AddedColumn(name="id", type="BIGINT", file="2.json", policy="infer", at_ms=0),)
+    plan = replace(plan, batch=replace(plan.batch, columns=columns))
+    settled = settle_batch(
+        plan, [replace(FILE, name="2.json")], row_count=row_count, is_overwrite=True
+    )
+    assert [file.name for file in settled.files] == ["2.json"][:row_count]
+    assert settled.columns == columns[:row_count]
+    assert [aside.name for aside in settled.set_aside] == (
+        ["x.csv", "1.json"] if row_count else ["x.csv", "2.json"]
+    )
+    assert [aside.name for aside in settled.quarantined] == ([] if row_count else ["2.json"])
+
+
+def test_an_append_takes_files_without_a_single_row_and_its_sentence_counts_what_is_not_taken() -> (
+    None
+):
+    plan = Story(landed("a.json", "b.csv")).plan()
+    assert plan.sentence == "batch 1 has 1 landed file (10 B), 1 file set aside (b.csv)"
+    many = Story(landed("a.json", *(f"{place}.csv" for place in range(9)))).plan()
+    assert many.sentence.endswith("9 files set aside (0.csv, 1.csv, 2.csv and 6 more)")
+    assert settle_batch(plan, [FILE], row_count=0, is_overwrite=False).files == (FILE,)
+
+
+def test_no_manifest_is_read_where_the_newest_batch_alone_may_be_unfinished() -> None:
+    ledger = Ledger(newest=batch(7, "a.json"), seen={})
+    assert find_unfinished(ledger, APPEND, last_loaded_batch=7, read={}.__getitem__) is None
+    assert (
+        find_unfinished(ledger, APPEND, last_loaded_batch=6, read={}.__getitem__) is ledger.newest
+    )
+
+
+def test_everything_landed_is_taken_once_and_only_once_over_any_number_of_batches() -> None:
+    listing = landed(*(f"{place:02}.json" for place in range(10)), "x.csv")
+    ledger, taken = Ledger(newest=None, seen={}), []
+    while (found := choose_batch(listing, ledger, LANDING, Append())).batch:
+        taken.extend(file.name for file in (*found.batch.files, *found.batch.set_aside))
+        ledger = extend_ledger(ledger, [found.batch])
+    assert sorted(taken) == [file.name for file in listing]
+    assert found.sentence == "nothing new has landed; 11 files known"
+
+
+def test_each_table_has_its_own_transaction_id() -> None:
+    assert ingest_app_id("bronze/orders") == "lakehouse/ingest/bronze/orders"

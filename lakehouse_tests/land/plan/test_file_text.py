@@ -1,0 +1,575 @@
+"""A file's content becomes records: whole, numbered, and none is lost."""
+
+import csv
+import gzip
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakehouse.declare.change_sources import Debezium, Dms
+from lakehouse.declare.landing import Csv, Landing
+from lakehouse.land.plan import file_text, records
+from lakehouse.land.plan.file_text import GZIP, read_records
+from lakehouse.land.plan.records import Unreadable
+
+COLUMNS = ("code", "n", "comment")
+CSV = Landing(prefix="landing/c/", format="csv", schema="code STRING, n INT, comment STRING")
+JSON = replace(CSV, format="json")
+HEADER = b"code,n,comment\n"
+LIMIT = 10_000_000
+
+
+class Plain(NamedTuple):
+    """A record without its undeclared fields."""
+
+    line: int
+    content: bytes
+    problem: str | None
+
+
+def json_records(data: bytes, *, packed: bool = False, limit: int = LIMIT) -> list[Plain]:
+    return [
+        Plain(*each[:3])
+        for each in read_records(
+            data, JSON, compression=GZIP if packed else None, max_content_bytes=limit
+        )
+    ]
+
+
+def csv_records(data: bytes, landing: Landing = CSV) -> list[Plain]:
+    return [Plain(*each[:3]) for each in read_records(data, landing, max_content_bytes=LIMIT)]
+
+
+def test_lines_end_in_any_of_three_ways_and_blank_ones_are_left_out() -> None:
+    assert json_records(b'{"a": 1}\r\n\n  \t\r{"b": 2}\r{"c": 3}\n{"d": 4}') == [
+        (1, b'{"a": 1}', None),
+        (4, b'{"b": 2}', None),
+        (5, b'{"c": 3}', None),
+        (6, b'{"d": 4}', None),
+    ]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_records_do_not_depend_on_the_size_of_a_chunk(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines, fields = (
+        b'{"a": 1}\r\n\r\n{"b":\r2}\n\n{"c": 3}\r',
+        HEADER + b'A,1,"x\r\ny ""z"""\r\n\r\nB,2,\rC,3,"\n"',
+    )
+    expected = json_records(lines), csv_records(fields)
+    monkeypatch.setattr(file_text, "_CHUNK_BYTES", size)
+    assert (json_records(lines), csv_records(fields)) == expected
+    assert [record.line for record in expected[1]] == [2, 5, 6]
+
+
+def test_a_line_over_the_limit_is_one_record_with_its_problem_and_those_after_it_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(records, "MAX_RECORD_BYTES", 2_000)
+    for size in (500, 10_000):
+        monkeypatch.setattr(file_text, "_CHUNK_BYTES", size)
+        first, long, last, end = json_records(b"{}\n" + b"x" * 5_000 + b"\r\n[]\n" + b"y" * 3_000)
+        assert (first, last) == ((1, b"{}", None), (3, b"[]", "not JSON"))
+        for record, line, sign in ((long, 2, b"x"), (end, 4, b"y")):
+            assert (record.line, record.content, record.problem) == (
+                line,
+                sign * 1_000,
+                "the line has more than 2000 bytes, the limit",
+            )
+
+
+@pytest.mark.parametrize(
+    ("line", "is_bad"),
+    [
+        (rb'{"a": "\ud83d\ude00"}', False),
+        (rb'{"a": "\\ud83d"}', False),
+        (rb'{"a": "\ud83d"}', True),
+        (rb'{"a": "\uDE00\ud83d"}', True),
+        (rb'{"\udfff": 1}', True),
+    ],
+)
+def test_half_a_character_is_a_problem_and_not_a_question_mark(line: bytes, is_bad: bool) -> None:
+    [record] = json_records(line)
+    assert record.problem == ("a \\u escape is one half of a character" if is_bad else None)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"a":1}x',
+        b'{"a":1}{"b":2}',
+        b"7",
+        b'{"a":NaN}',
+        b"{'a': 1}",
+        b'{"a":',
+        b'{"a":"\t"}',
+    ],
+)
+def test_what_is_no_strict_json_object_is_bad(line: bytes) -> None:
+    assert json_records(line) == [(1, line, "not JSON")]
+
+
+def test_a_line_that_is_not_utf_8_is_bad() -> None:
+    assert json_records(b'{"a":"\xff"}') == [(1, b'{"a":"\xff"}', "not UTF-8")]
+
+
+@pytest.mark.parametrize("schema", ["x STRING", "id BIGINT", "x STRUCT<a: INT>"])
+def test_what_is_nested_too_deep_stands_in_quarantine_and_stops_nobody(schema: str) -> None:
+    lines = [
+        b'{"x": {"b": %b%b}}' % (b"[" * depth, b"]" * depth)
+        for depth in (*range(900, 1_000), 9_999)
+    ]
+    records = [
+        *read_records(b"\n".join(lines), replace(JSON, schema=schema), max_content_bytes=LIMIT)
+    ]
+    assert [record.line for record in records] == [*range(1, len(lines) + 1)]
+    assert {record.problem for record in records[:5]} == {None}
+    assert records[-1].problem == "a value is nested too deeply"
+    assert {record.problem for record in records} == {None, "a value is nested too deeply"}
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_record() -> None:
+    assert json_records(b"\xef\xbb\xbf{}") == [(1, b"{}", None)]
+    assert csv_records(b"\xef\xbb\xbf" + HEADER + b"A,1,x") == [(2, b"A,1,x", None)]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+def test_another_encoding_is_named(encoding: str) -> None:
+    with pytest.raises(
+        Unreadable, match=f"byte order mark of {encoding.upper()}; land it as UTF-8"
+    ):
+        json_records("{}".encode(encoding))
+
+
+def test_a_field_in_quotes_is_never_split() -> None:
+    assert csv_records(HEADER + b'A,1,5" pipe\nB, "2",x\n') == [
+        (2, b'A,1,5" pipe', None),
+        (3, b'B, "2",x', None),
+    ]
+    assert csv_records(
+        HEADER + b'A,1,"first\nsecond"\nB,2,"x\nC,3,injected"\nD,4,"say ""hi""\n" \n'
+    ) == [
+        (2, b'A,1,"first\nsecond"', None),
+        (4, b'B,2,"x\nC,3,injected"', None),
+        (6, b'D,4,"say ""hi""\n" ', None),
+    ]
+
+
+DOUBLED = "before other text, but a quote inside quotes must be doubled"
+BEHIND = "so the records after it are unknown; correct the file and land it again"
+STRAY = {
+    "never closed": (
+        b'B,2,"not closed\nC,3,lost\n',
+        "the quote that opens in line 3 is never closed",
+    ),
+    "opened behind a line break in quotes": (
+        b'"B\r\n2",2,"x\nC,3,lost',
+        "the quote that opens in line 4 is never closed",
+    ),
+    "at the end": (b'B,2,"', "the quote that opens in line 3 is never closed"),
+    "doubled at the end": (b'B,2,"x""\n', "the quote that opens in line 3 is never closed"),
+    "closed by the quote of a later field": (
+        b'B,2,"x\nC,3,"lost"\n',
+        f"the quote that opens in line 3 is closed in line 4 {DOUBLED}",
+    ),
+    "not doubled": (
+        b'B,2,"x"y\nC,3,z\n',
+        f"the quote that opens in line 3 is closed in line 3 {DOUBLED}",
+    ),
+}
+
+
+@pytest.mark.parametrize(("bad", "why"), STRAY.values(), ids=STRAY)
+@pytest.mark.parametrize("size", [1, 1_000])
+def test_a_file_with_a_stray_quote_gives_no_record_and_the_line_where_the_quote_opens(
+    bad: bytes, why: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_text, "_CHUNK_BYTES", size)
+    found = read_records(
+        HEADER + b"A,1,x\n" + bad, CSV, max_content_bytes=LIMIT
+    )  # who infers a schema opens all files first
+    with pytest.raises(Unreadable) as error:
+        next(found)
+    assert str(error.value) == f"{why}, {BEHIND}"
+
+
+def test_so_does_one_with_a_record_over_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MAX_RECORD_BYTES", 2_000)
+    record = f"the record that begins in line 3 has more than 2000 bytes, the limit, {BEHIND}"
+    quote = f"the quote that opens in line 3 is not closed within 2000 bytes, the limit of a record, {BEHIND}"
+    for size, of_quotes in ((500, quote), (10_000, record)):
+        monkeypatch.setattr(file_text, "_CHUNK_BYTES", size)
+        for long, why in (
+            (b'"' + b"x" * 3_000 + b'"', of_quotes),
+            (b"x" * 3_000, record),
+            (b'"' + b"x" * 3_000, quote),
+        ):
+            with pytest.raises(Unreadable) as error:
+                csv_records(HEADER + b"A,1,x\nB,2," + long + b"\nC,3,z\n")
+            assert str(error.value) == why
+
+
+@pytest.mark.parametrize(
+    "header",
+    [b"code,n,comment", b'"code","n","comment"', b" code , n,\tcomment", b"\r\ncode,n,comment"],
+)
+def test_a_header_is_known_by_its_names(header: bytes) -> None:
+    assert len(csv_records(header + b"\r\nA,1,x\r\n")) == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "it has no header; land it again with the header code,n,comment"),
+        (b"\n\n", "it has no header"),
+        (b"code,comment,n\nA,x,1\n", "its header is 'code,comment,n' and not code,n,comment"),
+        (b'code,n,"comment\nA,1,x\n', "the quote that opens in line 1 is never closed"),
+        (b"\xff\xfdcode,n,comment\n", r"its header is '\\xff\\xfdcode,n,comment'"),
+    ],
+)
+def test_a_csv_file_with_another_header_is_not_read(data: bytes, why: str) -> None:
+    with pytest.raises(Unreadable, match=why.replace("\\", "\\\\")):
+        csv_records(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    {
+        "the last": (b"code,n\nA,1\nB,\n", [b"A,1,", b"B,,"]),
+        "the first": (b"n,comment\n1,x\n", [b",1,x"]),
+        "one in the middle": (b'code,comment\nA,"x,\ny"\n', [b'A,,"x,\ny"']),
+    }.values(),
+)
+def test_a_column_that_a_header_lacks_is_null_in_its_file(data: bytes, found: list[bytes]) -> None:
+    assert [record.content for record in csv_records(data)] == found
+
+
+def test_each_record_below_a_header_that_lacks_a_column_has_as_many_fields_as_the_header() -> None:
+    [good, long] = csv_records(b"code,n\nA,1\nB,2,y\n")
+    assert (good.problem, long.problem) == (
+        None,
+        "it has 3 fields, but the header of its file has 2",
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "required"),
+    {
+        "a misspelt name": (b"code,n,coment\nA,1,x\n", ()),
+        "a name in another case": (b"CODE,n\nA,1\n", ()),
+        "a required column is absent": (b"n,comment\n1,x\n", ("code",)),
+        "most columns are absent": (b"code\nA\n", ()),
+        "there is no header": (b"A,1,x\n", ()),
+        "another order": (b"n,code\n1,A\n", ()),
+        "another delimiter": (b"code;n\nA;1\n", ()),
+        "a name twice": (b"code,code\nA,B\n", ()),
+    }.values(),
+)
+@pytest.mark.parametrize("new_columns", ["rescue", "add", "refuse"])
+def test_a_header_that_lacks_columns_is_not_taken_where_it_may_be_misread(
+    data: bytes, required: tuple[str, ...], new_columns: Any
+) -> None:
+    landing = replace(CSV, required=required, new_columns=new_columns)
+    with pytest.raises(Unreadable, match=r"its header is .* and not code,n,comment"):
+        csv_records(data, landing)
+
+
+def test_the_reason_names_what_a_header_lacks_and_what_to_do() -> None:
+    with pytest.raises(
+        Unreadable,
+        match=r"it lacks comment and has coment, which may be the same. Either land the file with the declared name, or declare coment, too",
+    ):
+        csv_records(b"code,n,coment\nA,1,x\n")
+    with pytest.raises(Unreadable, match="it lacks the required code"):
+        csv_records(b"n,comment\n1,x\n", replace(CSV, required=("code",)))
+
+
+def test_a_file_without_a_header_begins_with_its_first_row() -> None:
+    assert csv_records(b"A,1,x\nB,2,y", replace(CSV, csv=Csv(header=False))) == [
+        (1, b"A,1,x", None),
+        (2, b"B,2,y", None),
+    ]
+    assert csv_records(b"", replace(CSV, csv=Csv(header=False))) == []
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "cp1252", "utf-8-sig", "shift_jis"])
+def test_text_of_another_encoding_is_read_as_declared(encoding: str) -> None:
+    text = (
+        "code;n;comment\nA;1;ソート\n"
+        if encoding in ("utf-16", "shift_jis")
+        else "code;n;comment\nA;1;é\n"
+    )
+    [record] = csv_records(
+        text.encode(encoding), replace(CSV, csv=Csv(delimiter=";"), encoding=encoding)
+    )
+    assert record.content.decode() == text.splitlines()[1]
+
+
+@pytest.mark.parametrize("landing", [CSV, JSON])
+@pytest.mark.parametrize("compression", [None, GZIP])
+def test_a_file_that_is_not_of_its_encoding_gives_no_record_at_all(
+    landing: Landing, compression: file_text.Compression | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_text, "_CHUNK_BYTES", 100)
+    data = HEADER + b"A,1,x\n" * 1_000 + b"B,2,\x81\n"
+    packed = data if compression is None else gzip.compress(data)
+    with pytest.raises(
+        Unreadable,
+        match=r"its encoding is not cp1252, which Landing.encoding declares .*; land it again, or declare its encoding",
+    ):
+        next(
+            read_records(
+                packed,
+                replace(landing, encoding="cp1252"),
+                compression=compression,
+                max_content_bytes=LIMIT,
+            )
+        )
+
+
+def test_gzip_of_several_members_and_padding_is_one_file() -> None:
+    data = (
+        gzip.compress(b'{"a": 1}\n{"b"') + gzip.compress(b": 2}\n") + gzip.compress(b"") + b"\0" * 8
+    )
+    assert [record.content for record in json_records(data, packed=True)] == [
+        b'{"a": 1}',
+        b'{"b": 2}',
+    ]
+
+
+WHOLE = gzip.compress(b"".join(b'{"id": %d}\n' % number for number in range(2_000)), mtime=0)
+FLIPPED = WHOLE[:-6] + bytes([WHOLE[-6] ^ 1]) + WHOLE[-5:]
+DAMAGED = {
+    "empty": b"",
+    "cut": WHOLE[:-9],
+    "flipped": FLIPPED,
+    "behind": WHOLE + b"more",
+    "not gzip": b'{"id": 1}\n',
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_gzip_gives_no_record_at_all(damage: str) -> None:
+    with pytest.raises(Unreadable, match="land it again"):
+        next(read_records(DAMAGED[damage], JSON, compression=GZIP, max_content_bytes=LIMIT))
+
+
+def test_what_unpacks_to_more_than_the_limit_is_not_unpacked_further() -> None:
+    bomb = gzip.compress(b"\n" * 60_000_000, compresslevel=9)
+    assert len(bomb) < 100_000
+    with pytest.raises(Unreadable, match="it unpacks to more than 5000000 bytes"):
+        json_records(bomb, packed=True, limit=5_000_000)
+
+
+TEXT = st.one_of(
+    st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6),
+    st.sampled_from(['"', ",", "\n", "\r\n", "\r", ' "', 'a"b']),
+)
+
+
+SIGNS = [
+    CSV,
+    replace(CSV, csv=Csv(delimiter=";")),
+    replace(CSV, csv=Csv(delimiter="\t", quote="'")),
+    replace(CSV, csv=Csv(delimiter="\x01", quote="|")),
+]
+
+
+@given(
+    rows=st.lists(st.tuples(TEXT, TEXT, TEXT), max_size=6),
+    end=st.sampled_from(["\n", "\r\n", "\r"]),
+    size=st.integers(1, 40),
+    landing=st.sampled_from(SIGNS),
+)
+def test_every_row_of_a_csv_writer_is_one_record_on_its_line(
+    rows: Sequence[tuple[str, ...]], end: str, size: int, landing: Landing
+) -> None:
+    file = io.StringIO(newline="")
+    # By itself the writer puts no other line break into quotes than its own.
+    quoting = (
+        csv.QUOTE_ALL
+        if any(sign in value for row in rows for value in row for sign in "\r\n")
+        else csv.QUOTE_MINIMAL
+    )
+    signs = {"delimiter": landing.csv.delimiter, "quotechar": landing.csv.quote}
+    writer = csv.writer(file, lineterminator=end, quoting=quoting, **signs)
+    expected: list[tuple[int, list[str]]] = []
+    for row in [COLUMNS, *rows]:
+        line = file.getvalue().replace("\r\n", "\n").replace("\r", "\n").count("\n") + 1
+        writer.writerow(row)
+        expected.append((line, [*row]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_text, "_CHUNK_BYTES", size)
+        found = csv_records(file.getvalue().encode(), landing)
+    assert [(record.line, parsed(record, **signs)) for record in found] == expected[1:]
+
+
+def parsed(record: Plain, **signs: str) -> list[str]:
+    [row] = csv.reader(list(io.StringIO(record.content.decode(), newline="")), **signs)
+    return row
+
+
+@given(st.binary(max_size=60), st.integers(1, 20))
+def test_any_bytes_are_read_or_refused_whatever_the_chunk(data: bytes, size: int) -> None:
+    def outcome() -> list[object]:
+        found: list[object] = []
+        for kind, packed, content in (
+            (JSON, False, data),
+            (JSON, True, data),
+            (CSV, False, data),
+            (CSV, False, HEADER + data),
+        ):
+            try:
+                found.append(
+                    [
+                        *read_records(
+                            content,
+                            kind,
+                            compression=GZIP if packed else None,
+                            max_content_bytes=LIMIT,
+                        )
+                    ]
+                )
+            except Unreadable as error:
+                found.append(str(error))
+        return found
+
+    whole = outcome()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_text, "_CHUNK_BYTES", size)
+        assert outcome() == whole
+
+
+@pytest.mark.parametrize(
+    ("line", "staged"),
+    {
+        "a fraction": ('{"id":1,"name":1.10}', '{"id": 1, "name": "1.10"}'),
+        "more digits than a double has": (
+            '{"name":12345678901234567890.5}',
+            '{"name": "12345678901234567890.5"}',
+        ),
+        "an object": (
+            '{"name":{"a": 0.1234567890123456789},"x":"y"}',
+            '{"name": "{\\"a\\": 0.1234567890123456789}", "x": "y"}',
+        ),
+        "a key twice": ('{"name":1.0,"name":2.50}', '{"name": "2.50"}'),
+        "a whole number": (
+            '{"id":1.5,"name":12345678901234567890}',
+            '{"id":1.5,"name":12345678901234567890}',
+        ),
+        "a text": ('{"id":1.5,"name":"1.10"}', '{"id":1.5,"name":"1.10"}'),
+    }.values(),
+)
+def test_a_text_column_gets_what_was_sent_and_not_what_a_double_makes_of_it(
+    line: str, staged: str
+) -> None:
+    assert staged_as(line, replace(JSON, schema="id INT, name STRING NOT NULL")) == [staged]
+
+
+def staged_as(line: str, landing: Landing) -> list[str]:
+    return [
+        record.content.decode()
+        for record in read_records(line.encode(), landing, max_content_bytes=LIMIT)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "staged"),
+    {
+        "before and after": (
+            '{"before":{"id":1,"name":1.10},"after":{"name":2.50}}',
+            '{"before": {"id": 1, "name": "1.10"}, "after": {"name": "2.50"}}',
+        ),
+        "with its schema": (
+            '{"schema":{},"payload":{"after":{"name":1e2}}}',
+            '{"after": {"name": "1e2"}}',
+        ),
+        "a tombstone": ("null", "null"),
+        "a deletion": (
+            '{"op":"d","before":{"id":1},"after":null}',
+            '{"op":"d","before":{"id":1},"after":null}',
+        ),
+    }.values(),
+)
+def test_so_does_one_of_the_rows_of_an_event(line: str, staged: str) -> None:
+    landing = replace(JSON, schema="id INT, name STRING", changes=Debezium())
+    [record] = read_records(line.encode(), landing, max_content_bytes=LIMIT)
+    assert (record.content.decode(), record.event) == (line, staged)
+
+
+def dms_records(data: bytes) -> list[bytes]:
+    landing = replace(
+        CSV, schema="Op STRING, id INT, name STRING", null_value="NULL", changes=Dms()
+    )
+    return [record.content for record in read_records(data, landing, max_content_bytes=LIMIT)]
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    {
+        "changes with a header": (b"Op,id,name\nI,1,a\nD,2,\n", [b"I,1,a", b"D,2,"]),
+        "changes without one": (b'I,1,a\nU,2,"x,\ny"\n', [b"I,1,a", b'U,2,"x,\ny"']),
+        "a first record with a large field": (b"I,1," + b"x" * 200_000, [b"I,1," + b"x" * 200_000]),
+        "a full load with a header and no operation": (b"id,name\n1,a\n2,b\n", [b",1,a", b",2,b"]),
+        "a full load with neither": (b"1,a\n2,b", [b",1,a", b",2,b"]),
+        "a full load with a header and values like an operation": (b"id,name\nD,a\n", [b",D,a"]),
+        "a header without a column": (b"Op,id\nI,1\nD,2\n", [b"I,1,NULL", b"D,2,NULL"]),
+        "one without the operation, too": (b"id\n1\n", [b",1,NULL"]),
+        "a header alone": (b"Op,id,name\n", []),
+        "nothing": (b"", []),
+    }.values(),
+)
+def test_a_file_of_dms_has_a_header_or_none_and_a_full_load_may_lack_the_operation(
+    data: bytes, found: list[bytes]
+) -> None:
+    assert dms_records(data) == found
+
+
+def test_a_file_of_dms_without_a_before_image_is_unreadable_since_a_changed_key_would_not_show() -> (
+    None
+):
+    landing = replace(
+        CSV, schema="Op STRING, id INT, name STRING, BI_id INT", null_value="", changes=Dms()
+    )
+    with pytest.raises(Unreadable, match="its header is 'Op,id,name' and not Op,id,name,BI_id"):
+        csv_records(b"Op,id,name\nU,1,a\n", landing)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    {
+        "a field too many": (
+            b"I,1,a,b\n",
+            r"^its first record has 4 fields, 3 are declared: Op,id,name$",
+        ),
+        "a header in another order": (
+            b"Op,name,id\nI,a,1\n",
+            "^its header is 'Op,name,id' and not Op,id,name$",
+        ),
+        "one without operation, too": (
+            b"name,id\na,1\n",
+            "^its header is 'name,id' and not Op,id,name$",
+        ),
+        "a header in another case": (
+            b"OP,ID,NAME\nI,1,a\n",
+            "^its header is 'OP,ID,NAME' and not Op,id,name$",
+        ),
+        "a header with another column": (
+            b"op,id,city\nI,1,a\n",
+            "^its header is 'op,id,city' and not Op,id,name; it lacks name and has op, city, which may be the same",
+        ),
+        "a change that lacks a column": (
+            b"D,1\n",
+            r"^its first record has 2 fields and begins with 'D', an operation or a value of",
+        ),
+    }.values(),
+)
+def test_a_file_of_dms_with_other_columns_is_unreadable(data: bytes, why: str) -> None:
+    with pytest.raises(Unreadable, match=why):
+        dms_records(data)

@@ -1,0 +1,150 @@
+"""Which landed files a segment forgets, and what becomes of a name that comes back."""
+
+from dataclasses import replace
+
+import pytest
+
+from lakehouse.declare.table import Landing
+from lakehouse.declare.write_modes import Append
+from lakehouse.land.plan.batches import Batch, LandedFile, Ledger, SetAside, fingerprint
+from lakehouse.land.plan.choose_files import choose_batch
+from lakehouse.land.plan.judge_read_file import FileRead, judge_file
+from lakehouse.land.plan.ledger_segments import (
+    FORGET_AFTER_MS,
+    LedgerSegment,
+    extend_ledger,
+    fold_batches,
+)
+from lakehouse.land.plan.undeclared import AddedColumn
+
+PREFIX = "landing/a/"
+FILE = LandedFile(name="f.json", size_bytes=3, modified_ms=1_000, digest="d")
+ASIDE = SetAside(name="x.txt", size_bytes=3, why="no", modified_ms=1_000)
+NEWEST = Batch(number=3, files=(replace(FILE, name="z.json"),), prefix=PREFIX)
+GONE = {
+    "landed_paths": {f"{PREFIX}z.json"},
+    "prefix": PREFIX,
+    "last_loaded_batch": 3,
+    "now_ms": 1_001 + FORGET_AFTER_MS,
+}
+LANDING = Landing(prefix=PREFIX, format="json", schema="id INT")
+
+
+def folded(first: Batch, **changed: object) -> LedgerSegment:
+    return fold_batches(
+        LedgerSegment(),
+        [first, Batch(number=2, files=(), set_aside=(ASIDE,), prefix=PREFIX), NEWEST],
+        **(GONE | changed),
+    )  # type: ignore[arg-type]
+
+
+def test_a_file_that_is_gone_and_old_leaves_a_fingerprint_and_one_that_was_set_aside_leaves_nothing() -> (
+    None
+):
+    found = folded(Batch(number=1, files=(FILE,), prefix=PREFIX))
+    assert found == LedgerSegment(
+        number=3,
+        batches=(NEWEST,),
+        last_taken=f"{PREFIX}z.json",
+        forgotten=frozenset([fingerprint(f"{PREFIX}f.json")]),
+        forgotten_batch=1,
+    )
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"landed_paths": {f"{PREFIX}f.json"}},
+        {"landed_paths": set()},
+        {"now_ms": 1_000 + FORGET_AFTER_MS},
+        {"last_loaded_batch": 0},
+        {"prefix": "landing/b/"},
+        {"file": replace(FILE, name="z.json")},
+    ],
+    ids=[
+        "it lies there",
+        "nothing lies there",
+        "young",
+        "not arrived",
+        "elsewhere",
+        "of the newest batch, too",
+    ],
+)
+def test_a_file_stays_known_as_long_as_it_may_be_asked_for(changed: dict[str, object]) -> None:
+    first = Batch(number=1, files=(changed.pop("file", FILE),), prefix=PREFIX)  # type: ignore[arg-type]
+    found = folded(first, **changed)
+    assert first in found.batches and (found.forgotten, found.forgotten_batch) == (frozenset(), 0)
+
+
+def test_an_added_column_stays_known_in_its_place_though_its_batch_is_forgotten() -> None:
+    first, second = (
+        AddedColumn(name=name, type="BIGINT", file="f", policy="add", at_ms=1) for name in "ba"
+    )
+    segment = folded(Batch(number=1, files=(FILE,), prefix=PREFIX, columns=(first,)))
+    assert [batch.number for batch in segment.batches] == [3]
+    again = Batch(
+        number=4, files=(), prefix=PREFIX, columns=(second, replace(first, type="STRING"))
+    )
+    assert extend_ledger(segment.ledger, [again]).columns == (first, second)
+
+
+def test_a_forgotten_name_that_comes_back_is_refused_however_often_it_changes() -> None:
+    ledger = folded(Batch(number=1, files=(FILE,), prefix=PREFIX)).ledger
+    for number, back in enumerate(
+        [FILE, *(replace(FILE, size_bytes=4, modified_ms=at) for at in (9, 20))], start=4
+    ):
+        [batch] = [choose_batch([back], ledger, LANDING, Append()).batch]
+        assert batch is not None and batch.number == number
+        for file in batch.files:  # of the size of before: it is read, and judged
+            read = FileRead(size_bytes=4, digest="e", record_count=1)
+            aside = judge_file(file, ledger.seen[f"{PREFIX}f.json"], read, is_overwrite=False)
+            assert isinstance(aside, SetAside)
+            batch = replace(batch, files=(), set_aside=(aside,))
+        [aside] = batch.quarantined
+        assert "under a new name" in aside.why
+        ledger = extend_ledger(ledger, [batch])
+        assert choose_batch([back], ledger, LANDING, Append()).batch is None
+        assert ledger.seen[
+            f"{PREFIX}f.json"
+        ].is_taken  # so that no retry of its quarantine has it read again
+    again = fold_batches(
+        LedgerSegment(number=3, forgotten=ledger.forgotten), [replace(NEWEST, number=4)], **GONE
+    )  # type: ignore[arg-type]
+    assert again.forgotten == ledger.forgotten and isinstance(again.ledger, Ledger)
+
+
+def test_a_name_that_was_loaded_is_refused_each_time_that_another_file_is_written_over_it() -> None:
+    """Its own content is known again; that of a file that was refused never counts as loaded."""
+    ledger = extend_ledger(
+        Ledger(newest=None, seen={}), [Batch(number=1, files=(FILE,), prefix=PREFIX)]
+    )
+    written = [
+        (4, 2_000, "e"),
+        (4, 3_000, "f"),
+        (4, 4_000, "f"),
+        (3, 5_000, "f"),
+        (3, 6_000, "d"),
+        (4, 7_000, "e"),
+        (3, 1_000, "d"),
+    ]
+    told: list[tuple[str, bool]] = []
+    for size, at, digest in written:
+        now = replace(FILE, size_bytes=size, modified_ms=at, digest="")
+        batch = choose_batch([now], ledger, LANDING, Append()).batch
+        assert batch is not None
+        read = FileRead(size_bytes=size, digest=digest, record_count=1)
+        judged = [
+            judge_file(file, ledger.seen[f"{PREFIX}f.json"], read, is_overwrite=False)
+            for file in batch.files
+        ]
+        [aside] = (*batch.set_aside, *judged)
+        assert isinstance(aside, SetAside)
+        told.append((aside.why.partition(";")[0], aside.is_quarantined))
+        ledger = extend_ledger(ledger, [replace(batch, files=(), set_aside=(aside,))])
+        assert choose_batch([now], ledger, LANDING, Append()).batch is None
+    larger, other = (
+        "it had 3 bytes when it was loaded and has 4 now",
+        "it had 3 bytes when it was loaded and its content differs now",
+    )
+    same = ("it was written again with content that was already read", False)
+    assert told == [(larger, True)] * 3 + [(other, True), same, (larger, True), same]

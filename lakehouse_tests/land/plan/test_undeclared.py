@@ -1,0 +1,288 @@
+"""Fields that no schema names are found as they were sent, and become columns by rules that anybody can tell."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakehouse.declare.change_sources import Debezium, Dms
+from lakehouse.declare.landing import Csv, Landing
+from lakehouse.land.plan.file_text import read_records
+from lakehouse.land.plan.records import Unreadable
+from lakehouse.land.plan.undeclared import AddedColumn, NewColumns, columns_in_force
+
+LIMIT = 10_000_000
+JSON = Landing(prefix="landing/o/", format="json", schema="id BIGINT, name STRING")
+CSV = replace(JSON, format="csv")
+SHOP, PLAIN = (replace(JSON, changes=Debezium(unwrapped=unwrapped)) for unwrapped in (False, True))
+
+
+def beside(data: str, landing: Landing = JSON) -> list[str | None]:
+    """What each record has beside the declared fields."""
+    return [
+        record.undeclared
+        for record in read_records(data.encode(), landing, max_content_bytes=LIMIT)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    {
+        "nothing": ('{"id": 1, "name": "a"}', None),
+        "digits as they were sent": (
+            '{"x": 1.10, "id": 1, "y" : 12345678901234567890.5}',
+            '{"x": 1.10, "y": 12345678901234567890.5}',
+        ),
+        "objects and lists": (
+            '{"x":{"id": [1, {"a": 2}], "a" :1,"a":2},"id":1}',
+            '{"x": {"id": [1, {"a": 2}], "a" :1,"a":2}}',
+        ),
+        "a name in another case": ('{"ID": 1}', '{"ID": 1}'),
+        "names with signs": (
+            r'{"a\"b, {": "}", "\u00e9": [], "": 0}',
+            '{"a\\"b, {": "}", "é": [], "": 0}',
+        ),
+        "the last of two": ('{"x": 1, "x": 2}', '{"x": 2}'),
+        "null": ('{"x": null, "id": null}', None),
+        "no object": ("[1]", None),
+        "half a character": (r'{"id": 1, "x": "\ud83d"}', None),
+    }.values(),
+)
+def test_fields_that_no_schema_names_are_kept_as_they_were_sent(
+    line: str, found: str | None
+) -> None:
+    assert beside(line) == [found]
+
+
+NESTED = replace(
+    JSON,
+    schema="id BIGINT, who STRUCT<name: STRING, at: STRUCT<x: INT, `y z`: INT> COMMENT 'a > b'>",
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "found", "refused"),
+    {
+        "all declared": ('{"id": 1, "who": {"name": "a", "at": {"x": 1, "y z": 2}}}', None, None),
+        "in a struct": (
+            '{"who": {"name": "a", "mail": 1.10}}',
+            '{"who": {"mail": 1.10}}',
+            '{"who.mail": 1.10}',
+        ),
+        "in a struct of a struct, and beside": (
+            '{"x": 1, "who": {"at": {"x": 1, "z": [2]}, "mail": null}}',
+            '{"x": 1, "who": {"at": {"z": [2]}}}',
+            '{"x": 1, "who.at.z": [2]}',
+        ),
+        "a struct that is none": ('{"who": [1]}', None, None),
+        "no struct": ('{"who": null, "id": {"a": 1}}', None, None),
+    }.values(),
+)
+def test_members_that_a_declared_struct_does_not_name_are_kept_too(
+    line: str, found: str | None, refused: str | None
+) -> None:
+    assert beside(line, NESTED) == [found]
+    assert beside(line, replace(NESTED, new_columns="refuse")) == [refused]
+
+
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8")),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=3), inner, max_size=2)
+    ),
+    max_leaves=5,
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["id", "name", "x", "é", 'a"b', "", "id "]), JSON_VALUES),
+    st.booleans(),
+)
+def test_declared_and_undeclared_fields_are_all_fields(
+    record: dict[str, Any], is_ascii: bool
+) -> None:
+    found = (
+        [None]
+        if not record
+        else beside(json.dumps(record, ensure_ascii=is_ascii).replace("\n", " "))
+    )
+    others = {
+        name: value
+        for name, value in record.items()
+        if name not in ("id", "name") and value is not None
+    }
+    assert [each and json.loads(each) for each in found] == [others or None]
+
+
+@pytest.mark.parametrize(
+    ("event", "landing", "found"),
+    {
+        "after": (
+            '{"op": "u", "before": {"id": 1, "x": 1}, "after": {"id": 1, "x": 2.0}, "source": {"lsn": 7}}',
+            SHOP,
+            '{"x": 2.0}',
+        ),
+        "with its schema": (
+            '{"schema": {}, "payload": {"op": "c", "after": {"id": 1, "x": 2}}}',
+            SHOP,
+            '{"x": 2}',
+        ),
+        "a deletion": ('{"op": "d", "before": {"id": 1, "x": 1}, "after": null}', SHOP, None),
+        "a tombstone": ("null", SHOP, None),
+        "unwrapped": ('{"id": 1, "x": 2, "__op": "u", "__source_lsn": 7}', PLAIN, '{"x": 2}'),
+        "unwrapped, with names like the event's": (
+            '{"id": 1, "__op": "u", "__wallTime": 7, "__v": 1}',
+            PLAIN,
+            '{"__v": 1}',
+        ),
+        "unwrapped, and refused": (
+            '{"id": 1, "__op": "u", "__shard_of_new": 7}',
+            replace(PLAIN, new_columns="refuse"),
+            None,
+        ),
+    }.values(),
+)
+def test_of_an_event_of_debezium_its_row_is_looked_at(
+    event: str, landing: Landing, found: str | None
+) -> None:
+    assert beside(event, landing) == [found]
+
+
+def test_a_wider_header_of_csv_tells_which_fields_are_undeclared() -> None:
+    wide = "a b;id;x;name;y\n'1;''2''';7;;'n;m';\n;8;'' ;'';5\n;9; 'b;'';\n"
+    landing = replace(CSV, csv=Csv(delimiter=";", quote="'"))
+    records = [*read_records(wide.encode(), landing, max_content_bytes=LIMIT)]
+    assert [record.content for record in records] == [b"7;'n;m'", b"8;''", b"9;''"]
+    assert [record.undeclared for record in records] == [
+        '{"a b": "1;\'2\'"}',
+        '{"y": "5"}',
+        '{"x": " \'b"}',
+    ]
+    assert (
+        beside(wide.replace(";;", ";-;"), replace(landing, null_value="-"))[1]
+        == '{"x": "", "y": "5"}'
+    )
+    short = [*read_records(b"id,name,x\n1,a\n2,b,c\n", CSV, max_content_bytes=LIMIT)]
+    assert [record.problem for record in short] == [
+        "it has 2 fields, but the header of its file has 3",
+        None,
+    ]
+    change = replace(
+        CSV, schema="Op STRING, id BIGINT, name STRING", null_value="NULL", changes=Dms()
+    )
+    assert [
+        (r.content, r.undeclared)
+        for r in read_records(b"id,x,name\n1,2,a\n", change, max_content_bytes=LIMIT)
+    ] == [(b",1,a", '{"x": "2"}')]
+
+
+@pytest.mark.parametrize(
+    ("null_value", "found"),
+    [
+        ("NULL", '{"a": "", "b": "", "d": "-"}'),
+        ("-", '{"a": "", "b": "", "c": "NULL"}'),
+        ("", '{"c": "NULL", "d": "-"}'),
+    ],
+)
+def test_a_field_of_dms_that_holds_nothing_is_null_only_where_dms_writes_nulls_so(
+    null_value: str, found: str
+) -> None:
+    change = replace(
+        CSV, schema="Op STRING, id BIGINT, name STRING", null_value=null_value, changes=Dms()
+    )
+    assert beside('Op,id,name,a,b,c,d\nI,1,x,,"",NULL,-\n', change) == [found]
+
+
+@pytest.mark.parametrize("header", ["name,x,id", "id,x,name,x", "id,x"])
+def test_a_header_without_the_declared_columns_in_order_or_with_a_name_twice_is_not_read(
+    header: str,
+) -> None:
+    with pytest.raises(Unreadable, match="and not id,name"):
+        beside(f"{header}\n1,2,3\n", CSV)
+    with pytest.raises(Unreadable, match="its header is 'id,name,x' and not id,name"):
+        beside("id,name,x\n1,2,3\n", replace(CSV, new_columns="refuse"))
+
+
+def added(
+    *records: str, known: tuple[AddedColumn, ...] = (), landing: Landing = JSON
+) -> dict[str, str]:
+    columns = NewColumns(landing=replace(landing, new_columns="add"), known=known)
+    for record in records:
+        columns.see(record, "f")
+    return {column.name: column.type for column in columns.columns(0)}
+
+
+KNOWN = AddedColumn(name="Kept", type="BIGINT", file="f", policy="add", at_ms=0)
+
+
+@pytest.mark.parametrize(
+    ("records", "found"),
+    {
+        "kinds": (
+            ('{"a": 1, "b": 1.0, "c": true, "d": "2026-01-01", "e": [1], "f": {}}',),
+            {
+                "a": "BIGINT",
+                "b": "DOUBLE",
+                "c": "BOOLEAN",
+                "d": "STRING",
+                "e": "STRING",
+                "f": "STRING",
+            },
+        ),
+        "whole and other numbers": (('{"a": 1}', '{"a": 1.5}'), {"a": "DOUBLE"}),
+        "numbers that a DOUBLE would round": (
+            (
+                '{"a": 9007199254740993, "b": 1.5, "c": 9007199254740992}',
+                '{"a": 1.5, "b": -9007199254740993, "c": 1.5}',
+            ),
+            {"a": "STRING", "b": "STRING", "c": "DOUBLE"},
+        ),
+        "large whole numbers": (
+            ('{"a": 1}', '{"a": 9007199254740993}', '{"a": 2}'),
+            {"a": "BIGINT"},
+        ),
+        "several kinds": (('{"a": 1}', '{"a": "x"}', '{"a": 1}'), {"a": "STRING"}),
+        "numbers too large": (
+            ('{"a": 9223372036854775808, "b": 1e999}',),
+            {"a": "STRING", "b": "STRING"},
+        ),
+        "known ones": (('{"Kept": "x", "new": 1}',), {"new": "BIGINT"}),
+        "names that are taken": (
+            ('{"ID": 1, "kept": 1, "valid_from": 1}', '{"a": 1, "A": 1}'),
+            {"_rescued": "STRING", "a": "BIGINT"},
+        ),
+        "names of no column": (
+            ('{"_id": 1}', '{"a b": 1}', '{"": 1}', f'{{"{"x" * 256}": 1}}'),
+            {"_rescued": "STRING"},
+        ),
+    }.values(),
+)
+def test_added_columns_have_types_by_rule_and_names_that_are_free(
+    records: tuple[str, ...], found: dict[str, str]
+) -> None:
+    assert added(*records, known=(KNOWN,)) == found
+
+
+def test_a_table_gets_a_thousand_columns_at_most() -> None:
+    many = added(json.dumps({f"c{number}": 1 for number in range(2_000)}))
+    assert (len(many), many["_rescued"]) == (999, "STRING")  # beside the two that are declared
+
+
+def test_only_a_policy_that_keeps_fields_makes_columns() -> None:
+    for policy, names in (("rescue", ["_rescued"]), ("refuse", [])):
+        columns = NewColumns(landing=replace(JSON, new_columns=policy), known=())  # type: ignore[arg-type]
+        columns.see('{"x": 1}', "f")
+        assert [column.name for column in columns.columns(0)] == names
+
+
+def test_a_column_that_was_declared_since_is_of_the_declaration() -> None:
+    assert columns_in_force([KNOWN], JSON) == (KNOWN,)
+    assert columns_in_force([KNOWN], replace(JSON, schema="id BIGINT, kept STRING")) == ()

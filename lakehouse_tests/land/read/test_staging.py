@@ -1,0 +1,252 @@
+import gzip
+from dataclasses import replace
+from hashlib import blake2b
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from lakehouse import Debezium
+from lakehouse.base.errors import Broken
+from lakehouse.declare.landing import Landing
+from lakehouse.land.plan.batches import Batch, KnownFile, KnownFiles, LandedFile
+from lakehouse.land.plan.file_text import content_digest
+from lakehouse.land.plan.judge_read_file import FileRead
+from lakehouse.land.plan.records import with_earlier_names
+from lakehouse.land.read import staging as staged_parts
+from lakehouse.land.read.staging import part_names, stage, staged_again
+from lakehouse.store import DiskStore
+from lakehouse_tests.kills import Killed
+
+KEY, LANDING = "bronze/t", Landing(prefix="landing/t/", format="json", schema="id BIGINT")
+
+
+def batch_of(name: str, data: bytes, **counts: int) -> Batch:
+    """A batch that was planned with one file."""
+    file = LandedFile(
+        name=name,
+        size_bytes=len(data),
+        modified_ms=0,
+        digest=blake2b(data, digest_size=16).hexdigest(),
+    )
+    return Batch(number=1, files=(file,), prefix=LANDING.prefix, **counts)
+
+
+def test_what_was_read_of_a_file_that_changed_is_never_taken_for_what_the_batch_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever dies between: the files are compared before one of their records is staged."""
+    was, now = b'{"id": 1}', b'{"id": 2}'
+    batch = batch_of("a.json", was, part_count=1, record_count=1)
+    store = DiskStore(tmp_path)
+    store.put("landing/t/a.json", now)
+    with monkeypatch.context() as patch:
+        patch.setattr(DiskStore, "delete", lambda *_: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Broken, match=r"'a\.json' has changed since"):
+            staged_again(store, KEY, batch, LANDING)
+    assert store.list("_lakehouse/staged") == []
+    store.put("landing/t/a.json", was)
+    again = staged_again(store, KEY, replace(batch, record_count=None), LANDING)
+    assert (replace(again, shape=""), len(store.list("_lakehouse/staged"))) == (batch, 1)
+
+
+def test_records_are_staged_anew_where_the_declaration_would_stage_them_otherwise(
+    tmp_path: Path,
+) -> None:
+    store, data = DiskStore(tmp_path), b'{"id": 1, "x": 1.10}'
+    store.put("landing/t/a.json", data)
+    batch = stage(store, KEY, batch_of("a.json", data), LANDING).batch
+
+    def texts(batch: Batch) -> list[str]:
+        [part] = part_names(KEY, batch)
+        return pq.read_table(BytesIO(store.read(part)))["raw"].to_pylist()
+
+    as_text = replace(LANDING, schema="id BIGINT, x STRING")
+    assert (staged_again(store, KEY, batch, LANDING), texts(batch)) == (batch, [data.decode()])
+    for _ in range(
+        2
+    ):  # whatever dies then: the records of the one are never taken for those of the other
+        assert texts(staged_again(store, KEY, batch, as_text)) == ['{"id": 1, "x": "1.10"}']
+        assert texts(staged_again(store, KEY, batch, LANDING)) == [data.decode()]
+    for changes in (Debezium(), Debezium(unwrapped=True)):
+        stage(store, KEY, batch, replace(as_text, changes=changes))
+    assert len({file.name.split("/")[4] for file in store.list(f"_lakehouse/staged/{KEY}")}) == 4
+    store.delete(["landing/t/a.json"])
+    with pytest.raises(
+        Broken,
+        match=r"gone from landing/t/: 1, .* restore the declaration with which the batch was planned",
+    ):
+        staged_again(store, KEY, batch, as_text)
+    assert staged_again(store, KEY, batch, LANDING) == batch
+
+
+def test_records_are_staged_again_by_the_present_names_of_their_fields(tmp_path: Path) -> None:
+    store, data = DiskStore(tmp_path), b'{"id": 1}\n{"no": 2}'
+    store.put("landing/t/a.json", data)
+    batch = stage(store, KEY, batch_of("a.json", data), LANDING).batch
+    renamed = with_earlier_names(replace(LANDING, schema="no BIGINT"), {"id": "no"})
+    again = staged_again(store, KEY, batch, renamed)
+    [part] = part_names(KEY, again)
+    rows = pq.read_table(BytesIO(store.read(part)))
+    assert rows["raw"].to_pylist() == data.decode().split("\n")
+    assert rows["event"].to_pylist() == ['{"no": 1}', None]
+    assert rows["undeclared"].to_pylist() == [None, None]
+    other = with_earlier_names(replace(LANDING, schema="no BIGINT"), {"nr": "no"})
+    assert staged_again(store, KEY, again, other).shape != again.shape
+
+
+def test_a_file_of_a_planned_batch_that_another_declaration_cannot_read_stops_the_load(
+    tmp_path: Path,
+) -> None:
+    store, landing, data = (
+        DiskStore(tmp_path),
+        replace(LANDING, format="csv", schema="code STRING, n INT"),
+        b"code,n\nA,1",
+    )
+    store.put("landing/t/a.csv", data)
+    batch = batch_of("a.csv", data, part_count=1, record_count=1)
+    wider = replace(landing, schema="code STRING, n INT, more STRING", required=("more",))
+    for _ in range(2):
+        with pytest.raises(
+            Broken,
+            match=r"Its file 'a.csv' could be read then and cannot be read now: its header is 'code,n' and not code,n,more",
+        ):
+            staged_again(store, KEY, batch, wider)
+    again = staged_again(store, KEY, batch, landing)
+    assert (replace(again, shape=""), len(store.list("_lakehouse/staged"))) == (batch, 1)
+
+
+@pytest.mark.parametrize(
+    ("lines", "parts"), [(["1,"] * 9, 3), (["1," + "x" * 60] * 6, 3), (["1,x"] * 3, 1)]
+)
+def test_a_part_is_full_of_records_however_short_they_are_and_of_fields_that_no_schema_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str], parts: int
+) -> None:
+    monkeypatch.setattr(staged_parts, "_PART_RECORDS", 4)
+    monkeypatch.setattr(staged_parts, "_PART_BYTES", 100)
+    store, landing, data = (
+        DiskStore(tmp_path),
+        replace(LANDING, format="csv"),
+        "\n".join(["id,note", *lines]).encode(),
+    )
+    store.put("landing/t/a.csv", data)
+    assert stage(store, KEY, batch_of("a.csv", data), landing).batch.part_count == parts
+
+
+def known(data: bytes, **more: Any) -> KnownFile:
+    """What the ledger says of a file that was loaded with this content."""
+    return KnownFile(size_bytes=len(data), digest=content_digest(data), **more)
+
+
+def staged_lines(store: DiskStore, batch: Batch) -> list[tuple[int, str]]:
+    """The staged records of a batch: line and text."""
+    tables = [pq.read_table(BytesIO(store.read(name))) for name in part_names(KEY, batch)]
+    return [(row["line"], row["raw"]) for table in tables for row in table.to_pylist()]
+
+
+CSV = replace(LANDING, format="csv", schema="id BIGINT, name STRING")
+UTF_16 = replace(CSV, encoding="utf-16")
+FIRST, SECOND = b'{"id": 1}\n', b'{"id": 2}\n'
+
+
+@pytest.mark.parametrize(
+    ("landing", "was", "now", "new_lines"),
+    [
+        (LANDING, FIRST, FIRST + SECOND, [(2, '{"id": 2}')]),
+        (LANDING, FIRST[:-1], FIRST + SECOND, [(2, '{"id": 2}')]),
+        (LANDING, b'{"id": 1}\r', b'{"id": 1}\r\n' + SECOND, [(2, '{"id": 2}')]),
+        (LANDING, b"nope", b"nope\nnope", [(2, "nope")]),
+        (CSV, b'id,name\n1,"a\nb"', b'id,name\n1,"a\nb"\n2,c', [(4, "2,c")]),
+        (
+            UTF_16,
+            "id,name\n1,a".encode("utf-16"),
+            "id,name\n1,a\n2,c".encode("utf-16"),
+            [(3, "2,c")],
+        ),
+        (LANDING, FIRST, FIRST + b"\n \n", []),
+    ],
+)
+def test_of_a_file_that_begins_with_what_was_loaded_the_new_records_are_staged(
+    tmp_path: Path, landing: Landing, was: bytes, now: bytes, new_lines: list[tuple[int, str]]
+) -> None:
+    """Also if the batch has to be staged again, and by then the file has grown once more."""
+    store, name = DiskStore(tmp_path), f"a.{landing.format}"
+    store.put(f"{LANDING.prefix}{name}", now)
+    staged = stage(store, KEY, batch_of(name, now), landing, KnownFiles(loaded={name: known(was)}))
+    found = staged.files[name]
+    assert (found.continues, found.record_count, found.loaded_records) == (True, len(new_lines), 1)
+    assert staged_lines(store, staged.batch) == new_lines
+    whole = stage(
+        store,
+        KEY,
+        batch_of(name, now),
+        landing,
+        KnownFiles(loaded={name: known(was)}, reads_whole=True),
+    )
+    assert (whole.files[name].record_count, whole.files[name].loaded_records) == (
+        len(new_lines) + 1,
+        0,
+    )
+    [planned] = batch_of(name, now).files
+    batch = replace(staged.batch, files=(replace(planned, loaded_records=1),))
+    first = batch_of(name, was, part_count=1, record_count=1)
+    for later in (now, now + ("\n3,d" if landing is CSV else "").encode()):
+        store.put(f"{LANDING.prefix}{name}", later)
+        store.delete([file.name for file in store.list("_lakehouse/staged")])
+        assert staged_lines(store, staged_again(store, KEY, batch, landing)) == new_lines
+        assert len(staged_lines(store, staged_again(store, KEY, first, landing))) == 1
+
+
+def test_a_packed_file_is_compared_by_what_it_unpacks_to(tmp_path: Path) -> None:
+    """Packed again, a longer text has other bytes from the first on."""
+    store, name = DiskStore(tmp_path), "a.json.gz"
+    lines = [b'{"id": %d}\n' % each for each in range(500)]
+    was, now = (gzip.compress(b"".join(lines[:count])) for count in (300, 500))
+    assert not now.startswith(was)
+    store.put(f"{LANDING.prefix}{name}", was)
+    first = stage(store, KEY, batch_of(name, was), LANDING, KnownFiles(loaded={}))
+    found = first.files[name]
+    [file] = batch_of(name, was).files
+    marks = {"text_bytes": found.text_bytes, "text_digest": found.text_digest}
+    store.put(f"{LANDING.prefix}{name}", now)
+    for as_known, count in ((known(was, **marks), 200), (known(was), 0)):
+        staged = stage(
+            store, KEY, batch_of(name, now), LANDING, KnownFiles(loaded={name: as_known})
+        )
+        read = staged.files[name]
+        assert (read.continues, read.record_count) == (count > 0, count)
+    store.delete([file.name for file in store.list("_lakehouse/staged")])
+    planned = replace(first.batch, files=(replace(file, **marks),))
+    assert len(staged_lines(store, staged_again(store, KEY, planned, LANDING))) == 300
+
+
+@pytest.mark.parametrize(
+    ("landing", "was", "now"),
+    [
+        (LANDING, FIRST, b'{"id": 9}\n' + SECOND),
+        (LANDING, b'{"id": 1', b'{"id": 1}\n'),  # its last line goes on
+        (CSV, b"id,name\n1,a", b"id,name\n1,ab"),
+        (CSV, b"id,name\n1,a\n", b"id,name\n"),
+    ],
+)
+def test_of_a_file_that_was_replaced_by_another_one_nothing_is_staged(
+    tmp_path: Path, landing: Landing, was: bytes, now: bytes
+) -> None:
+    store, name = DiskStore(tmp_path), f"a.{landing.format}"
+    store.put(f"{LANDING.prefix}{name}", now)
+    staged = stage(store, KEY, batch_of(name, now), landing, KnownFiles(loaded={name: known(was)}))
+    assert staged.files[name] == FileRead(size_bytes=len(now), digest=content_digest(now))
+    assert (staged.batch.part_count, staged.batch.record_count) == (0, 0)
+
+
+def test_a_file_that_grew_by_a_part_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    was, now = b"id,name\n1,a\n", b'id,name\n1,a\n2,"b\n'
+    store = DiskStore(tmp_path)
+    store.put(f"{LANDING.prefix}a.csv", now)
+    staged = stage(
+        store, KEY, batch_of("a.csv", now), CSV, KnownFiles(loaded={"a.csv": known(was)})
+    )
+    assert "quote that opens in line 3" in str(staged.files["a.csv"].problem)
+    assert staged.batch.part_count == 0

@@ -1,0 +1,237 @@
+"""Large Parquet files, which Spark reads itself: the same rows and the same quarantine as of small ones."""
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakehouse import Append, Dms, Landing, Merge, Table
+from lakehouse.base.errors import Broken
+from lakehouse.lake.lake import Lake
+from lakehouse.land.ledger import PlannedBatches
+from lakehouse.land.plan import choose_files
+from lakehouse.materialize.run import write_table
+from lakehouse.spark import delta_writes
+from lakehouse_tests.kills import killed_at
+from lakehouse_tests.support.example_lake import rows_in, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA = (
+    "id INT, town STRING, at TIMESTAMP, local TIMESTAMP, day DATE, price DECIMAL(8, 2), "
+    "paid BOOLEAN, score DOUBLE, key STRING, sold DATE, missing STRING"
+)
+LANDED = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("city", pa.string()),  # an earlier name of `town`
+        ("at", pa.timestamp("us", "UTC")),
+        ("local", pa.timestamp("ns")),
+        ("day", pa.date32()),
+        ("price", pa.decimal128(12, 3)),
+        ("paid", pa.bool_()),
+        ("score", pa.float32()),
+        ("key", pa.binary()),
+        ("sold", pa.string()),
+        ("note", pa.string()),  # undeclared, and so is the next
+        ("count", pa.int32()),
+    ]
+)
+GOOD: dict[str, Any] = {
+    "id": 1,
+    "city": "Zoë's",
+    "at": datetime(2026, 11, 22, 8, 44, 1, 500_001, UTC),
+    "local": 1_700_000_000_123_456_789,
+    "day": date(2024, 2, 29),
+    "price": Decimal("12.345"),
+    "paid": True,
+    "score": 0.25,
+    "key": b"\xff\x00",
+    "sold": "2024-02-29",
+    "note": None,
+    "count": None,
+}
+# Each with the row's id, and what differs from GOOD.
+ROWS = [
+    GOOD | changed
+    for changed in [
+        {},
+        dict.fromkeys(GOOD) | {"id": 2},
+        {"id": 3, "city": "-", "local": -1},  # `null_value`; a time before 1970
+        {"id": 4, "note": 'the "x"', "count": 7},
+        {"id": None},  # `required`
+        {"id": 2**31},
+        {"id": 7, "price": Decimal("999999.995")},  # rounded, it has too many digits
+        {"id": 8, "sold": "29.02.2024"},
+        {"id": 9, "day": date(1, 1, 1), "score": float("nan")},
+        {"id": 10, "sold": "20240229"},
+    ]
+]
+
+
+@pytest.fixture
+def all_by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose_files, "SPARK_READS_FROM_BYTES", 1)
+
+
+def as_parquet(rows: list[dict[str, Any]], **options: Any) -> bytes:
+    file = BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, LANDED), file, **options)
+    return file.getvalue()
+
+
+def declared(key: str, **words: Any) -> Table:
+    source = Landing(
+        prefix=f"landing/{key}/",
+        format="parquet",
+        schema=SCHEMA,
+        required=("id",),
+        null_value="-",
+        derived={"year": "year(day)"},
+        **words,
+    )
+    return Table(key=f"bronze/{key}", source=source, write=Append(), renamed={"city": "town"})
+
+
+def loaded(lake: Lake, table: Table) -> tuple[list[Any], list[Any]]:
+    """The rows without their origin, and the quarantined rows with their reasons."""
+    names = ["id", "town", "at", "local", "day", "price", "paid", "score", "key", "sold"]
+    rows = [
+        (*row, rescued and json.loads(rescued))
+        for *row, rescued in rows_in(lake, table.key, *names, "missing", "year", "_rescued")
+    ]
+    refused = rows_in(lake, f"quarantine/{table.key}", "reason", "raw")
+    texts = sorted((reason, repr(sorted(json.loads(raw)))) for reason, raw in refused)
+    return sorted(map(repr, rows)), texts
+
+
+@pytest.mark.usefixtures("all_by_spark")
+def test_a_large_file_gives_the_same_rows_and_the_same_quarantine_as_small_ones(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = declared("large")
+    small = declared("small")
+    lake.store.put("landing/large/an export+1 ü.parquet", as_parquet(ROWS))
+    for number, row in enumerate(ROWS):
+        lake.store.put(f"landing/small/{number}.parquet", as_parquet([row]))
+    by_spark = write_table(lake, spark, large)
+    monkeypatch.setattr(choose_files, "SPARK_READS_FROM_BYTES", 2**40)
+    by_us = write_table(lake, spark, small)
+    assert (by_spark.rows_written, by_spark.rows_quarantined, by_spark.rows_rescued) == (5, 5, 1)
+    assert (by_us.rows_written, by_us.rows_quarantined, by_us.rows_rescued) == (5, 5, 1)
+    assert loaded(lake, large) == loaded(lake, small)
+    origins = rows_in(lake, large.key, "_source_file", "_source_line", "id")
+    assert sorted(origins) == [
+        ("landing/large/an export+1 ü.parquet", line, id_)
+        for line, id_ in [(1, 1), (2, 2), (3, 3), (4, 4), (9, 9)]
+    ]
+    lines = rows_in(lake, f"quarantine/{large.key}", "line")
+    assert sorted(lines) == [(5,), (6,), (7,), (8,), (10,)]
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("all_by_spark")
+def test_a_damaged_page_sets_its_file_aside_and_the_batch_goes_on(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    table = declared("orders")
+    whole = as_parquet(ROWS[:4], compression="none", use_dictionary=False)
+    lake.store.put("landing/orders/a.parquet", whole)
+    lake.store.put(
+        "landing/orders/b b.parquet", whole.replace(b"Zo\xc3\xab's", b"Zo\xc3\xab'\xff\xff")
+    )
+    torn = bytearray(as_parquet(ROWS[:4], compression="zstd"))
+    torn[40:80] = bytes(40)
+    lake.store.put("landing/orders/c c.parquet", bytes(torn))
+    lake.store.put("landing/orders/d.parquet", whole[:-9])
+    outcome = write_table(lake, spark, table)
+    assert [aside.name for aside in outcome.set_aside] == [
+        "b b.parquet",
+        "c c.parquet",
+        "d.parquet",
+    ]
+    assert all(aside.is_quarantined for aside in outcome.set_aside)
+    assert (outcome.files_read, outcome.rows_written, outcome.rows_quarantined) == (1, 4, 0)
+
+
+@pytest.mark.usefixtures("all_by_spark")
+def test_a_killed_load_is_repeated_once_and_a_file_that_changed_meanwhile_stops_it(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    table = declared("orders")
+    lake.store.put("landing/orders/a.parquet", as_parquet(ROWS))
+    for when in ("before", "after"):
+        with killed_at(PlannedBatches, "plan", when):
+            write_table(lake, spark, table)
+    with killed_at(delta_writes, "write_frame", "after"):  # of the quarantine
+        write_table(lake, spark, table)
+    whole = lake.store.read("landing/orders/a.parquet")
+    lake.store.put("landing/orders/a.parquet", as_parquet(ROWS[::-1]))
+    with pytest.raises(Broken, match="it has changed since the batch was planned"):
+        write_table(lake, spark, table)
+    lake.store.put("landing/orders/a.parquet", whole)
+    assert write_table(lake, spark, table).rows_written == 5
+    assert len(rows_in(lake, f"quarantine/{table.key}", "line")) == 5
+    lake.store.put("landing/orders/a.parquet", whole)  # copied over with the same content
+    again = write_table(lake, spark, table)
+    assert (again.rows_written, [aside.is_quarantined for aside in again.set_aside]) == (0, [False])
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("all_by_spark")
+def test_a_file_above_the_limit_loads_if_spark_can_read_it_as_it_is(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    table = declared("orders", max_file_bytes=100, new_columns="add")
+    lake.store.put("landing/orders/a.parquet", as_parquet(ROWS[:4]))
+    nested = BytesIO()
+    pq.write_table(pa.table({"id": [1], "town": [["x"]]}), nested)
+    lake.store.put("landing/orders/b.parquet", nested.getvalue())
+    outcome = write_table(lake, spark, table)
+    assert (outcome.files_read, outcome.rows_written) == (1, 4)
+    assert [aside.name for aside in outcome.set_aside] == ["b.parquet"]
+    assert "only Spark may read it, and a column is nested" in outcome.set_aside[0].why
+    assert sorted(rows_in(lake, table.key, "id", "note", "count"), key=repr) == [
+        (1, None, None),
+        (2, None, None),
+        (3, None, None),
+        (4, 'the "x"', 7),
+    ]
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("all_by_spark")
+def test_a_full_load_and_changes_of_dms_in_parquet_are_applied_in_their_order(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    changes = [
+        {"Op": "U", "id": 1, "v": "changed", "seq": 1},
+        {"Op": "D", "id": 2, "v": None, "seq": 2},
+        {"Op": "?", "id": 3, "v": "x", "seq": 3},
+    ]
+    files = {
+        "LOAD00000001": [{"id": id_, "v": "loaded"} for id_ in (1, 2, 3)],
+        "20130102-000000001": changes,
+    }
+    for name, rows in files.items():
+        file = BytesIO()
+        pq.write_table(pa.Table.from_pylist(rows), file)
+        lake.store.put(f"landing/orders/{name}.parquet", file.getvalue())
+    source = Landing(
+        prefix="landing/orders/",
+        format="parquet",
+        schema="Op STRING, id BIGINT, v STRING, seq INT",
+        changes=Dms(position=("seq",)),
+    )
+    table = Table(key="bronze/orders", source=source, write=Merge(keys=("id",)))
+    assert write_table(lake, spark, table).rows_quarantined == 1
+    assert rows_of(spark, lake, table.key, "id", "v") == [(1, "changed"), (3, "loaded")]
+    assert rows_in(lake, f"quarantine/{table.key}", "line", "reason") == [
+        (3, "the operation ? is not one of I, U, D")
+    ]

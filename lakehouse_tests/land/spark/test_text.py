@@ -1,0 +1,173 @@
+"""Large CSV files, which Spark reads itself: the same rows and the same quarantine as of small ones."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakehouse import Append, Csv, Dms, Landing, Merge, Table
+from lakehouse.base.errors import Broken
+from lakehouse.lake.lake import Lake
+from lakehouse.land.ledger import PlannedBatches
+from lakehouse.land.plan import choose_files
+from lakehouse.land.spark import text as spark_text
+from lakehouse.materialize.run import write_table
+from lakehouse.spark import delta_writes
+from lakehouse_tests.kills import killed_at
+from lakehouse_tests.support.example_lake import rows_in, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HEADER = "id;note;city;at;price;day;;paid\n"
+LINES = [
+    "1;;'Zo''s; b';2026-11-22T08:44:01Z;12,345;2024-02-29;0;true",
+    "2;;;;;;;",
+    ' 3 ;a "b";-;2026-11-22 08:44:01 Europe/Berlin;1.234,50;2024-02-29 00:00:00;x;FALSE',
+    "  ",
+    "4;'';'';2026-11-22T08:44;-0,5;;;",
+    ";;no id;;;;;",
+    "6;;too;many;fields;;;;",
+    "7;;few",
+    "8;;a;12:00 BST;;;;",
+    "9;;a;;1.5.5;;;",
+    "10;;a;;;29.02.2024;;",
+    "2147483648;;a;;;;;",
+    "12;;\xff\xfe;;;;;",
+    "13;y;a;;999999,995;;;",
+    "14;-;a;2026-11-22T08:44:01 IST;;;;",
+]
+
+
+@pytest.fixture
+def all_by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose_files, "SPARK_READS_FROM_BYTES", 1)
+    # Some blocks hold several lines, some none.
+    monkeypatch.setattr(spark_text, "BLOCK_BYTES", 64)
+
+
+def content_of(lines: list[str], end: str = "\n") -> bytes:
+    return (HEADER + "".join(f"{line}{end}" for line in lines)).encode("latin-1")
+
+
+def declared(key: str, **words: Any) -> Table:
+    source = Landing(
+        prefix=f"landing/{key}/",
+        format="csv",
+        schema="id INT, town STRING, at TIMESTAMP, price DECIMAL(8, 2), day DATE, paid BOOLEAN",
+        required=("id",),
+        null_value="-",
+        csv=Csv(delimiter=";", quote="'", decimal=","),
+        derived={"year": "year(day)"},
+        **words,
+    )
+    return Table(key=f"bronze/{key}", source=source, write=Append(), renamed={"city": "town"})
+
+
+def loaded(lake: Lake, table: Table) -> tuple[list[Any], list[Any]]:
+    """The rows without their origin, and the quarantined rows with their reasons."""
+    names = ["id", "town", "at", "price", "day", "paid", "year"]
+    rows = [
+        (*row, rescued and json.loads(rescued))
+        for *row, rescued in rows_in(lake, table.key, *names, "_rescued")
+    ]
+    refused = rows_in(lake, f"quarantine/{table.key}", "reason", "raw")
+    texts = sorted((reason, raw.replace("'", "")[:3]) for reason, raw in refused)
+    return sorted(map(repr, rows)), texts
+
+
+@pytest.mark.usefixtures("all_by_spark")
+def test_a_large_file_gives_the_same_rows_and_the_same_quarantine_as_small_ones(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = declared("large")
+    small = declared("small")
+    lake.store.put("landing/large/an export+1 ü.csv", content_of(LINES, "\r\n"))
+    for number, line in enumerate(LINES):
+        lake.store.put(f"landing/small/{number:02}.csv", content_of([line]))
+    by_spark = write_table(lake, spark, large)
+    monkeypatch.setattr(choose_files, "SPARK_READS_FROM_BYTES", 2**40)
+    by_us = write_table(lake, spark, small)
+    assert (by_spark.rows_written, by_spark.rows_quarantined) == (4, 10)
+    assert (by_us.rows_written, by_us.rows_quarantined) == (4, 10)
+    assert loaded(lake, large) == loaded(lake, small)
+    origins = rows_in(lake, large.key, "_source_file", "_source_line", "id")
+    assert sorted(origins) == [
+        ("landing/large/an export+1 ü.csv", line, id_)
+        for line, id_ in [(2, 1), (3, 2), (4, 3), (6, 4)]
+    ]
+    lines = rows_in(lake, f"quarantine/{large.key}", "line")
+    assert sorted(lines) == [(line,) for line in range(7, 17)]
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("all_by_spark")
+def test_a_file_with_a_line_break_in_a_field_is_read_whole_if_it_is_small_enough(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    table = declared("orders", new_columns="add", max_file_bytes=150)
+    lake.store.put("landing/orders/a.csv", content_of([LINES[0], "4;;'a\nb';;;;;"]))
+    lake.store.put("landing/orders/b.csv", content_of(["5;new;x;;;;;"] * 20))
+    lake.store.put("landing/orders/c.csv", content_of(["6;;'x\ny';;;;;", *["7;;;;;;;"] * 20]))
+    outcome = write_table(lake, spark, table)
+    assert [aside.name for aside in outcome.set_aside] == ["c.csv"]
+    assert (
+        "only Spark may read it, and it has line breaks inside quotes" in outcome.set_aside[0].why
+    )
+    assert (outcome.files_read, outcome.rows_written) == (2, 22)
+    assert sorted({*rows_in(lake, table.key, "id", "town", "note")}, key=repr) == [
+        (1, "Zo's; b", None),
+        (4, "a\nb", None),
+        (5, "x", "new"),
+    ]
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("all_by_spark")
+def test_a_killed_load_is_repeated_once_and_a_file_that_changed_meanwhile_stops_it(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    table = declared("orders")
+    lake.store.put("landing/orders/a.csv", content_of(LINES))
+    for when in ("before", "after"):
+        with killed_at(PlannedBatches, "plan", when):
+            write_table(lake, spark, table)
+    with killed_at(delta_writes, "write_frame", "after"):  # of the quarantine
+        write_table(lake, spark, table)
+    lake.store.put("landing/orders/a.csv", content_of(LINES[::-1]))
+    with pytest.raises(Broken, match="has changed since"):
+        write_table(lake, spark, table)
+    lake.store.put("landing/orders/a.csv", content_of(LINES))
+    assert write_table(lake, spark, table).rows_written == 4
+    assert len(rows_in(lake, f"quarantine/{table.key}", "line")) == 10
+    lake.store.put("landing/orders/a.csv", content_of(LINES))  # copied over with the same content
+    again = write_table(lake, spark, table)
+    assert (again.rows_written, [aside.is_quarantined for aside in again.set_aside]) == (0, [False])
+    lake.store.put("landing/orders/b.csv", content_of(["5;;;;;;;"] * 20))  # its write counts it
+    for when in ("before", "after"):
+        with killed_at(delta_writes, "write_frame", when):
+            write_table(lake, spark, table)
+    assert write_table(lake, spark, table).rows_written == 0
+    assert len(rows_in(lake, table.key, "id")) == 24
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("all_by_spark")
+def test_a_full_load_and_changes_of_dms_without_a_header_are_applied_in_their_order(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    lake.store.put("landing/orders/LOAD00000001.csv", b"1,loaded,0\n2,loaded,0\n3,loaded,0\n")
+    lake.store.put("landing/orders/20130102-000000001.csv", b"U,1,changed,1\nD,2,NULL,2\n?,3,x,3\n")
+    source = Landing(
+        prefix="landing/orders/",
+        format="csv",
+        schema="Op STRING, id BIGINT, v STRING, seq INT",
+        null_value="NULL",
+        changes=Dms(position=("seq",)),
+    )
+    table = Table(key="bronze/orders", source=source, write=Merge(keys=("id",)))
+    assert write_table(lake, spark, table).rows_quarantined == 1
+    assert rows_of(spark, lake, table.key, "id", "v") == [(1, "changed"), (3, "loaded")]
+    assert rows_in(lake, f"quarantine/{table.key}", "line", "reason") == [
+        (3, "the operation ? is not one of I, U, D")
+    ]

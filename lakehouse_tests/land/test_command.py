@@ -1,0 +1,39 @@
+"""`lakehouse schema`: the schema to declare for a file."""
+
+from pathlib import Path
+
+from lakehouse_tests.support.terminal import Terminal
+
+CSV = b"\xef\xbb\xbfid;amount;Unit Price;at\r\n007;9,50;1;2024-01-15\r\n8;NA;2;2024-01-15 10:00\r\n"
+JSON = b'[{"id": 1, "who": {"a": [1, 2.5], "b": null}}, {"id": 2, "who": {"c": "2024-01-15"}}]'
+
+
+def test_a_schema_to_declare_is_printed_for_a_file(terminal: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(CSV)
+    assert terminal.run("schema", str(tmp_path / "a.csv")).stdout.splitlines() == [
+        "Landing(",
+        '    prefix="landing/…/",',
+        '    format="csv",',
+        '    schema="id STRING, amount DOUBLE, at TIMESTAMP",',
+        "    csv=Csv(delimiter=';', decimal=','),",
+        "    null_value='NA',",
+        ")",
+        "# Names that cannot be columns, whose values are kept in _rescued: 'Unit Price'",
+    ]
+    (tmp_path / "a.json").write_bytes(JSON)
+    found = terminal.json("schema", str(tmp_path / "a.json"))
+    assert found["schema"] == "id BIGINT, who STRUCT<a: ARRAY<DOUBLE>, c: DATE>"
+    (tmp_path / "b.parquet").write_bytes(b"PAR1\x15")
+    assert "Use an undamaged" in terminal.run("schema", str(tmp_path / "b.parquet")).stderr
+
+
+def test_a_file_whose_fields_are_wide_or_separated_by_blanks(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    (tmp_path / "wide.csv").write_text(f"id,note\n1,{'x' * 200_000}\n")
+    assert terminal.json("schema", str(tmp_path / "wide.csv"))["schema"] == "id BIGINT, note STRING"
+    (tmp_path / "blanks.csv").write_text("id size\n1 2\n")
+    assert (
+        "no field of it can be a column: 'id size'. Use another file, or other names. "
+        "Blanks do not separate fields"
+    ) in terminal.run("schema", str(tmp_path / "blanks.csv")).stderr

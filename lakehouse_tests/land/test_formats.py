@@ -1,0 +1,289 @@
+"""Every format that lands: rows in are rows loaded and rows quarantined, and a file that is damaged stands alone."""
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakehouse import Append, Csv, Landing, Table
+from lakehouse.lake.lake import Lake
+from lakehouse.materialize.run import write_table
+from lakehouse_tests.support.example_lake import rows_in, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA = "id BIGINT, at TIMESTAMP, price DECIMAL(12, 2), name STRING"
+# The third row has no `id`, which is required; the price of the fourth is none.
+ROWS: list[dict[str, Any]] = [
+    {"id": 1, "at": "2026-11-22T08:44:01.5Z", "price": "1234567890.12", "name": 'Zoë; the "first"'},
+    {"id": 2, "at": None, "price": None, "name": None},
+    {"id": None, "at": None, "price": "1", "name": "x"},
+    {"id": 4, "at": None, "price": "dear", "name": "x"},
+]
+# Fields that the schema does not name, between those that it does.
+WIDER: list[dict[str, Any]] = [
+    {"id": 5, "note": 'the "x"', "at": None, "price": "2", "name": "y", "none": None}
+]
+
+
+def as_csv(rows: Sequence[dict[str, Any]]) -> bytes:
+    def field(value: object) -> str:
+        return "-" if value is None else f"'{value}'"
+
+    lines = [[*rows[0]], *([field(value) for value in row.values()] for row in rows)]
+    return "\r\n".join(";".join(line) for line in lines).encode("cp1252")
+
+
+def as_parquet(rows: Sequence[dict[str, Any]]) -> bytes:
+    file = BytesIO()
+    pq.write_table(pa.Table.from_pylist([*rows]), file)
+    return file.getvalue()
+
+
+def as_avro(rows: Sequence[dict[str, Any]]) -> bytes:
+    file = BytesIO()
+    fields = [
+        {"name": name, "type": ["null", "long" if name == "id" else "string"]} for name in rows[0]
+    ]
+    fastavro.writer(file, {"type": "record", "name": "row", "fields": fields}, rows, codec="snappy")
+    return file.getvalue()
+
+
+AS_CSV = {
+    "format": "csv",
+    "csv": Csv(delimiter=";", quote="'"),
+    "null_value": "-",
+    "encoding": "cp1252",
+}
+
+
+@pytest.mark.parametrize(
+    ("suffix", "as_file", "declared"),
+    [
+        pytest.param(".csv", as_csv, AS_CSV, marks=pytest.mark.long),
+        (".parquet", as_parquet, {"format": "parquet"}),
+    ],
+)
+def test_rows_in_are_rows_loaded_and_rows_quarantined_and_a_damaged_file_stands_alone(
+    lake: Lake,
+    spark: "SparkSession",
+    suffix: str,
+    as_file: Callable[[Sequence[dict[str, Any]]], bytes],
+    declared: dict[str, Any],
+) -> None:
+    source = Landing(prefix="landing/prices/", schema=SCHEMA, required=("id",), **declared)
+    table = Table(key="bronze/prices", source=source, write=Append())
+    for name, rows in (("a", ROWS[:1]), ("b", ROWS), ("c", WIDER)):
+        lake.store.put(f"landing/prices/{name}{suffix}", as_file(rows))
+    damaged = b"\x81\x8d" if suffix == ".csv" else as_file(ROWS)[:-9]
+    lake.store.put(f"landing/prices/damaged{suffix}", damaged)
+    outcome = write_table(lake, spark, table)
+    assert (
+        outcome.files_read,
+        outcome.rows_written,
+        outcome.rows_quarantined,
+        outcome.rows_rescued,
+    ) == (3, 4, 2, 1)
+    assert [aside.name for aside in outcome.set_aside] == [f"damaged{suffix}"]
+    above = 1 if suffix == ".csv" else 0  # its header
+    found = [
+        (row[0] - above, *row[1:])
+        for row in rows_of(
+            spark, lake, table.key, "_source_line", "id", "at", "price", "name", "_rescued"
+        )
+    ]
+    first = (
+        1,
+        1,
+        datetime(2026, 11, 22, 8, 44, 1, 500_000),
+        Decimal("1234567890.12"),
+        'Zoë; the "first"',
+        None,
+    )
+    wider = (1, 5, None, Decimal("2.00"), "y", '{"note": "the \\"x\\""}')
+    assert found == [first, first, wider, (2, 2, None, None, None, None)]
+    places = rows_in(lake, f"quarantine/{table.key}", "source_file", "line", "reason")
+    assert [place[:2] for place in places] == [
+        (f"landing/prices/b{suffix}", 3 + above),
+        (f"landing/prices/b{suffix}", 4 + above),
+        (f"landing/prices/damaged{suffix}", None),
+    ]
+    assert [place[2] for place in places[:2]] == [
+        "required field id is missing",
+        "a field does not fit the schema",
+    ]
+
+
+TYPED = "id BIGINT, day DATE, price DECIMAL(10, 2), small TINYINT, at TIMESTAMP, ratio DOUBLE, share FLOAT"
+TYPED_ROWS = [
+    (
+        1,
+        date(2024, 1, 15),
+        Decimal("1.50"),
+        -128,
+        datetime(2024, 1, 15, 5),
+        100.0,
+        100000002004087734272.0,
+    ),
+    (
+        2,
+        date(2024, 1, 16),
+        Decimal("1000.25"),
+        127,
+        datetime(2023, 11, 14, 22, 13, 20),
+        float("inf"),
+        None,
+    ),
+    (
+        3,
+        date(1, 1, 1),
+        None,
+        None,
+        datetime(9999, 12, 31, 23, 59, 59, 999_999),
+        None,
+        float("-inf"),
+    ),
+]
+NESTED = "one STRUCT<price: DECIMAL(10, 2), day: DATE>, many ARRAY<DECIMAL(10, 2)>, by MAP<STRING, DECIMAL(10, 2)>"
+GOOD_JSON = [
+    '{"id": 1, "day": "2024-01-15", "price": 1.5, "small": -128, "at": "2024-01-15T05:00:00Z", "ratio": 100.0, "share": 1e20}',
+    '{"id": 2, "day": "2024-01-16T00:00:00.000Z", "ratio": "Infinity", "price": "1,000.25", "small": 127, "at": 1700000000}',
+    '{"id": 3, "day": "0001-01-01", "at": "9999-12-31T23:59:59.999999Z", "share": "-Infinity", "one": {"price": 1.5e1}, "many": [2.5], "by": {"1e5000": 3}}',
+]
+GOOD_CSV = [
+    "id;day;price;small;at;ratio;share",
+    "1;2024-01-15;1.5;-128;2024-01-15 05:00:00;1e2;1e20",
+    "2;2024-01-16 00:00:00;1,000.25;127;2023-11-14T22:13:20Z;Inf;",
+    "3;0001-01-01;;;9999-12-31T23:59:59.999999Z;;-Inf",
+]
+# Values that stand for another one, by field.
+BAD_JSON = [
+    (
+        "day",
+        ['"20240115"', '"7"', '"202401"', '"2024015"', '"2024-01"', '"2024-01-15 - 2024-02-03"'],
+    ),
+    ("day", ['"2024-01-15T23:30:00-08:00"', '"2024-01-15T00:00:00-08:00"']),
+    ("day", ['"10000-01-01"', '"+10000-01-01"', '"0000-12-31"', '"-0001-01-01"']),
+    ("at", ['"10000-01-01T00:00:00Z"', '"0001-01-01T00:00:00+05:00"', '"-0044-03-15"']),
+    ("ratio", ["1e400", "-1e400"]),
+    ("share", ["3.5e38", "9" * 39]),
+    ("price", ["1e400000000", '"1e-400000000"', '"1,5"', '"1,234"', r'"1\u002c5"']),
+    (r"pri\u0063e", ['"1,5"']),
+    ("small", ["200"]),
+    (
+        "at",
+        [
+            '"20240"',
+            '"T10"',
+            "1700000000000",
+            "1700000000000000",
+            '"10:30:00"',
+            '"T10:30"',
+            r'"\t10:30"',
+        ],
+    ),
+    ("one", ['{"price": 1e400000000}', '{"day": "20240115"}']),
+    ("many", ['[1, "1e-400000000"]']),
+    ("by", ['{"a":1E+400000000}']),
+]
+BAD_CSV = {
+    "day": [
+        "10000-01-01",
+        "0000-12-31",
+        "202401",
+        '"45306"',
+        "2024-01",
+        "2024-01-15 - 2024-02-03",
+        '"2024-01-15T23:30:00"',
+    ],
+    "price": ["1,5", '"1,234"', "1e400000000"],
+    "small": ["200"],
+    "at": [
+        "10000-01-01T00:00:00Z",
+        "9999-12-31T23:00:00-02:00",
+        "10:30:00",
+        "T10:30",
+        " 20240",
+        "T10",
+    ],
+    "ratio": ["100.00D", "12f", "0x1p3", "1e400", f"-{'9' * 400}"],
+    "share": ["3.5e38"],
+}
+READ_AS_ANOTHER: dict[str, tuple[str, list[str], list[str]]] = {
+    "json": (
+        f"{TYPED}, {NESTED}",
+        GOOD_JSON,
+        [f'{{"id": 3, "{name}": {value}}}' for name, values in BAD_JSON for value in values],
+    ),
+    "csv": (
+        TYPED,
+        GOOD_CSV,
+        [
+            f"3;{';'.join(value if field == name else '' for field in BAD_CSV)}"
+            for name, values in BAD_CSV.items()
+            for value in values
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ["json", pytest.param("csv", marks=pytest.mark.long)])
+def test_a_value_that_spark_would_read_as_another_one_goes_to_quarantine(
+    lake: Lake, spark: "SparkSession", name: str
+) -> None:
+    schema, good, bad = READ_AS_ANOTHER[name]
+    source = Landing(
+        prefix="landing/typed/",
+        format=name,
+        schema=schema,
+        csv=Csv(delimiter=";") if name == "csv" else Csv(),
+    )
+    lake.store.put(f"landing/typed/a.{name}", "\n".join([*good, *bad]).encode())
+    write_table(lake, spark, Table(key="bronze/typed", source=source, write=Append()))
+    assert (
+        rows_of(spark, lake, "bronze/typed", "id", "day", "price", "small", "at", "ratio", "share")
+        == TYPED_ROWS
+    )
+    if name == "json":
+        nested = (3, Decimal("15.00"), [Decimal("2.50")], {"1e5000": Decimal(3)})
+        assert rows_of(spark, lake, "bronze/typed", "id", "one.price", "many", "by")[-1] == nested
+    refused = [(line, "a field does not fit the schema") for line in bad]
+    assert rows_in(lake, "quarantine/bronze/typed", "raw", "reason") == sorted(refused, key=str)
+
+
+def test_an_empty_text_in_a_partition_column_and_a_derived_day_after_9999_go_to_quarantine(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    source = Landing(
+        prefix="landing/by/",
+        format="json",
+        schema="id BIGINT, state STRING",
+        required=("state",),
+        derived={
+            "rest": "substring(state, 2)",
+            "due": "date_add(date'9999-12-31', IF(state = 'NYC', 1, 0))",
+        },
+    )
+    texts = ("NY", "", "__HIVE_DEFAULT_PARTITION__", "N", "NYC")
+    lines = [json.dumps({"id": number, "state": text}) for number, text in enumerate(texts, 1)]
+    lake.store.put("landing/by/a.json", "\n".join(lines).encode())
+    write_table(
+        lake,
+        spark,
+        Table(key="bronze/by", source=source, write=Append(partition_by=("state", "rest"))),
+    )
+    assert rows_in(lake, "bronze/by", "id", "state", "rest") == [(1, "NY", "Y")]
+    assert rows_in(lake, "quarantine/bronze/by", "raw", "reason") == [
+        (lines[1], "partition field state is empty"),
+        (lines[2], "partition field state is __HIVE_DEFAULT_PARTITION__, a word for null"),
+        (lines[3], "partition field rest is empty"),
+        (lines[4], "derived due is not in the years 1 to 9999"),
+    ]

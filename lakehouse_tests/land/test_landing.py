@@ -1,0 +1,44 @@
+"""`lakehouse landing`: what comes next for a landed table, or what the next load stops with."""
+
+from lakehouse.land.ledger import PlannedBatches
+from lakehouse.land.plan.batches import FOREIGN, Batch, SetAside
+from lakehouse.store import DiskStore
+from lakehouse_tests.support.terminal import Terminal
+
+
+def test_a_table_that_the_next_load_refuses_is_announced_no_batch(told: Terminal) -> None:
+    assert told.json("landing", "bronze/orders")["next"].startswith(
+        "load of bronze/orders: the table has rows, but its log has no"
+    )
+    first, second = told.run("landing", "bronze/orders").stdout.splitlines()
+    assert first.startswith(
+        "bronze/orders: 0 files below landing/orders/ in 0 planned batches; "
+    ) and second.startswith("load of bronze/orders: ")
+
+
+def test_files_that_were_set_aside_are_named_without_asking(told: Terminal) -> None:
+    aside = (
+        *(
+            SetAside(name=f"{name}.tmp", size_bytes=1, why=f"{FOREIGN}.json, .jsonl")
+            for name in "abcd"
+        ),
+        SetAside(name="e.json", size_bytes=1, why="it contains no record"),
+    )
+    PlannedBatches(DiskStore(told.root), "bronze/orders", prefix="").plan(
+        Batch(number=1, files=(), set_aside=aside, prefix="landing/orders/")
+    )
+    found = told.run("landing", "bronze/orders").stdout.splitlines()[1]
+    assert found.startswith("bronze/orders: 4 files set aside, since the name ends in none of ")
+    assert found.endswith(
+        ": landing/orders/a.tmp, landing/orders/b.tmp, landing/orders/c.tmp and 1 more; "
+        "1 file set aside for other reasons: landing/orders/e.json"
+    )
+
+
+def test_the_next_batch_says_who_reads_its_files(terminal: Terminal) -> None:
+    DiskStore(terminal.root).put("landing/orders/a.json", b"{}")
+    document = terminal.json("landing", "bronze/orders")
+    assert document["next"].startswith("batch 1 has 1 landed file")
+    assert document["next"].endswith(
+        "; the process that loads reads them, and stages them in parts of about 16 MiB"
+    )

@@ -1,0 +1,211 @@
+"""The ledger of landed batches, whether their manifests are folded or not."""
+
+from dataclasses import replace
+
+import pytest
+
+from lakehouse.base.errors import Broken, Refused, Transient
+from lakehouse.land.ledger import FOLD_EVERY, PlannedBatches, encode_manifest
+from lakehouse.land.plan.batches import Batch, KnownFile, LandedFile, Ledger, SetAside, set_aside
+from lakehouse.store import Store
+from lakehouse_tests.counting_store import CountingStore
+from lakehouse_tests.memory_store import MemoryStore, OvertakenStore
+
+KEY, PREFIX = "bronze/events", "landing/events/"
+
+
+def batch(number: int, *names: str, size_bytes: int = 10) -> Batch:
+    return Batch(
+        number=number,
+        files=tuple(LandedFile(name=name, size_bytes=size_bytes, modified_ms=1) for name in names),
+        prefix=PREFIX,
+    )
+
+
+def of(store: Store, table: str = KEY) -> PlannedBatches:
+    return PlannedBatches(store, table, prefix=PREFIX)
+
+
+def manifest(number: int) -> str:
+    return f"_lakehouse/ingest/{KEY}/{number:020}.json"
+
+
+def planned(last: int) -> MemoryStore:
+    """Batches of one file each."""
+    store = MemoryStore()
+    for number in range(1, last + 1):
+        of(store).plan(batch(number, f"f{number}"))
+    return store
+
+
+def sizes(ledger: Ledger) -> dict[str, int]:
+    """The files of a ledger below the prefix, with their sizes."""
+    return {path.removeprefix(PREFIX): known.size_bytes for path, known in ledger.seen.items()}
+
+
+def test_a_ledger_gives_back_the_newest_batch_and_every_name() -> None:
+    store = MemoryStore()
+    batches = of(store)
+    batches.plan(batch(1, "a", "b"))
+    store.put("_lakehouse/ingest/bronze/events/.DS_Store", b"x")
+    second = Batch(
+        number=2,
+        files=(LandedFile(name="c ä%", size_bytes=3, modified_ms=7, digest="d"),),
+        set_aside=(SetAside(name="x.pdf", size_bytes=5, why="foreign", modified_ms=8, digest="e"),),
+        prefix="landing/other/",
+        part_count=2,
+        record_count=7,
+    )
+    batches.plan(second)
+    seen = {
+        "landing/events/a": KnownFile(size_bytes=10, modified_ms=1),
+        "landing/events/b": KnownFile(size_bytes=10, modified_ms=1),
+        "landing/other/c ä%": KnownFile(size_bytes=3, modified_ms=7, digest="d"),
+        "landing/other/x.pdf": KnownFile(size_bytes=5, modified_ms=8, digest="e", is_taken=False),
+    }
+    assert batches.ledger() == Ledger(
+        newest=second, seen=seen, table="bronze/events", last_taken="landing/other/c ä%"
+    )
+    assert batches.batch(1) == batch(1, "a", "b")
+
+
+def test_tables_do_not_share_batches() -> None:
+    store = MemoryStore()
+    of(store, "bronze/a").plan(batch(1, "x"))
+    assert of(store, "bronze/ab").ledger() == Ledger(newest=None, seen={}, table="bronze/ab")
+
+
+def test_a_name_that_changed_its_size_is_known_by_the_last_one_and_stays_taken() -> None:
+    batches = of(MemoryStore())
+    batches.plan(batch(1, "a", size_bytes=1))
+    aside = (SetAside(name="a", size_bytes=2, why="changed", modified_ms=9),)
+    batches.plan(Batch(number=2, files=(), set_aside=aside, prefix=PREFIX))
+    assert batches.ledger().seen[f"{PREFIX}a"] == KnownFile(
+        size_bytes=2, modified_ms=9, loaded=KnownFile(size_bytes=1, modified_ms=1)
+    )
+    assert sizes(batches.ledger()) == {"a": 2}
+
+
+def test_a_batch_that_another_process_planned_meanwhile_is_a_lost_race_and_one_beyond_the_next_is_broken() -> (
+    None
+):
+    batches = of(planned(1))
+    with pytest.raises(Transient, match="batch 1 was planned by another process"):
+        batches.plan(batch(1, "ours"))
+    assert sizes(batches.ledger()) == {"f1": 10}
+    with pytest.raises(Broken, match="batch 3 was to be planned, but the newest manifest is 1"):
+        batches.plan(batch(3, "b"))
+
+
+@pytest.mark.parametrize("last", [1, 31, 32, 33, 64, 200])
+def test_a_long_ledger_costs_few_reads_and_forgets_nothing(last: int) -> None:
+    store = CountingStore()
+    batches = of(store)
+    for number in range(1, last + 1):
+        batches.plan(batch(number, f"f{number}", size_bytes=number))
+        batches.ledger()
+        batches.fold(landed_paths=(), last_loaded_batch=number, now_ms=0)
+    store.requests.clear()
+    ledger = of(store).ledger()
+    assert ledger.newest == batch(last, f"f{last}", size_bytes=last)
+    assert sizes(ledger) == {f"f{number}": number for number in range(1, last + 1)}
+    assert ledger.last_taken == max(ledger.seen)
+    assert store.taken()["GET"] <= FOLD_EVERY
+
+
+ANOTHER = encode_manifest(batch(3, "c"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'{"number": 2}',
+        b'{"number": 1, "files": [{"name": "a"}], "set_aside": []}',
+        ANOTHER,
+        b"\xff",
+        None,
+    ],
+    ids=[
+        "empty",
+        "cut",
+        "list",
+        "null",
+        "no files",
+        "no size",
+        "another number",
+        "not utf-8",
+        "gone",
+    ],
+)
+def test_a_damaged_or_missing_manifest_is_broken_and_named(content: bytes | None) -> None:
+    store = planned(3)
+    store.delete([manifest(2)])
+    if content is not None:
+        store.put(manifest(2), content)
+    with pytest.raises(Broken, match="holds batch 3" if content is ANOTHER else manifest(2)):
+        of(store).ledger()
+
+
+def test_keys_that_leave_the_journal_are_refused() -> None:
+    with pytest.raises(Refused):
+        of(MemoryStore(), "../../etc").ledger()
+
+
+def test_of_a_race_for_one_number_only_one_manifest_stays() -> None:
+    store = OvertakenStore()
+    store.act = lambda: of(store).plan(batch(1, "theirs"))
+    with pytest.raises(Transient):
+        of(store).plan(batch(1, "ours"))
+    assert sizes(of(store).ledger()) == {"theirs": 10}
+
+
+def test_only_the_newest_manifest_is_replaced_and_no_file_of_it_is_forgotten() -> None:
+    store = MemoryStore()
+    batches = of(store)
+    first = replace(batch(1, "a", "b"), part_count=1, record_count=4)
+    batches.plan(first)
+    smaller = replace(first, files=first.files[:1])
+    for wrong in (replace(first, files=()), replace(first, files=batch(1, "c").files)):
+        with pytest.raises(Broken, match=r"batch 1 was to be planned again with \d of its 2 files"):
+            batches.replace(wrong)
+    assert of(store).batch(1) == first
+    batches.replace(smaller)
+    for ledger in (batches.ledger(), of(store).ledger()):
+        assert ([*ledger.seen], ledger.newest) == ([f"{PREFIX}a"], smaller)
+    aside = set_aside(smaller.files[0], "n is 0", is_quarantined=True)
+    batches.replace(replace(smaller, files=(), set_aside=(aside,)))
+    assert [known.is_taken for known in batches.ledger().seen.values()] == [False]
+    for number in range(2, FOLD_EVERY + 1):
+        batches.plan(batch(number, f"f{number}", "g"))
+        with pytest.raises(Broken, match=f"batch {number - 1} was .* but it is not the newest"):
+            batches.replace(batch(number - 1, "g"))
+    batches.ledger()
+    batches.fold(landed_paths=(), last_loaded_batch=FOLD_EVERY, now_ms=0)
+    with pytest.raises(Broken, match=f"or is folded into segment {FOLD_EVERY}"):
+        batches.replace(batch(FOLD_EVERY, "g"))
+
+
+def test_a_file_that_grew_knows_the_contents_that_it_begins_with() -> None:
+    batches = of(MemoryStore())
+    names = [("A", 0), ("B", 1), ("C", 2)]
+    for number, (digest, loaded_records) in enumerate(names, start=1):
+        file = LandedFile(
+            name="a.json.gz",
+            size_bytes=number,
+            modified_ms=number,
+            digest=digest,
+            text_bytes=10 * number,
+            text_digest=f"text of {digest}",
+            loaded_records=loaded_records,
+        )
+        batches.plan(Batch(number=number, files=(file,), prefix=PREFIX))
+        aside = SetAside(name="a.json.gz", size_bytes=0, why="changed", modified_ms=9)
+    batches.plan(Batch(number=4, files=(), set_aside=(aside,), prefix=PREFIX))
+    [known] = batches.ledger().seen.values()
+    loaded = known.as_loaded
+    assert (loaded.digest, loaded.earlier) == ("C", ("B", "A"))
+    assert loaded.text == (30, "text of C") and known.is_taken

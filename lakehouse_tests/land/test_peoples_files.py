@@ -1,0 +1,338 @@
+"""Files as people's tools write them: no file stops a table, and no value loads as another one."""
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakehouse import Append, Csv, Landing, Table
+from lakehouse.lake.lake import Lake
+from lakehouse.land.schema_of_file import file_schema
+from lakehouse.materialize.run import write_table
+from lakehouse_tests.support.example_lake import rows_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PREFIX = "landing/x/"
+KEY = "bronze/x"
+CSV_SCHEMA = "id BIGINT, amount DECIMAL(10,2), note STRING"
+
+
+def load(
+    lake: Lake, spark: "SparkSession", files: Mapping[str, bytes], *columns: str, **declared: Any
+) -> list[tuple[Any, ...]]:
+    """The rows after a load of the files: of these columns, or of all declared ones."""
+    source = Landing(prefix=PREFIX, **declared)
+    for name, data in files.items():
+        lake.store.put(f"{PREFIX}{name}", data)
+    write_table(lake, spark, Table(key=KEY, source=source, write=Append()))
+    rows = rows_in(lake, KEY, *(columns or source.column_names))
+    return sorted(rows, key=lambda row: row[0])
+
+
+def quarantined(lake: Lake) -> list[tuple[object, ...]]:
+    """File, line and reason of what was set aside."""
+    key = f"quarantine/{KEY}"
+    if not lake.store.list(f"{key}/"):
+        return []
+    found = rows_in(lake, key, "source_file", "line", "reason")
+    return [(str(file).removeprefix(PREFIX), line, why) for file, line, why in found]
+
+
+def parquet(ids: list[int], **columns: pa.Array) -> bytes:
+    arrays = {"id": pa.array(ids, pa.int64()), **columns}
+    file = BytesIO()
+    pq.write_table(pa.Table.from_arrays([*arrays.values()], names=[*arrays]), file)
+    return file.getvalue()
+
+
+def texts(*values: bytes) -> pa.Array:
+    """Texts of any bytes, as writers that do not check them write."""
+    binary = pa.array(values, pa.binary())
+    return pa.Array.from_buffers(pa.string(), len(values), binary.buffers())
+
+
+def tags(*maps: list[tuple[Any, Any]]) -> pa.Array:
+    return pa.array(maps, pa.map_(pa.string(), pa.string()))
+
+
+def pairs() -> pa.Array:
+    """Structs of two members with one name."""
+    return pa.StructArray.from_arrays([pa.array([1, 2]), pa.array([3, 4])], names=["a", "a"])
+
+
+def by_struct() -> pa.Array:
+    kind = pa.map_(pa.struct([("a", pa.int64())]), pa.string())
+    return pa.array([[({"a": 1}, "x")], [({"a": 2}, "y")]], kind)
+
+
+@pytest.mark.parametrize(
+    "schema", ["id BIGINT, region STRING", pytest.param("id BIGINT", marks=pytest.mark.long)]
+)
+def test_a_parquet_text_that_is_not_utf_8_stops_neither_its_file_nor_the_next(
+    lake: Lake, spark: "SparkSession", schema: str
+) -> None:
+    files = {
+        "1.parquet": parquet([1, 2], region=texts(b"a", b"b")),
+        "2.parquet": parquet([3, 4, 5], region=texts(b"c", b"\xff\xfe", b"d")),
+        "3.parquet": parquet([6], region=texts(b"e")),
+    }
+    rows = load(lake, spark, files, format="parquet", schema=schema)
+    aside = quarantined(lake)
+    if schema == "id BIGINT" and not aside:
+        assert [row[0] for row in rows] == [1, 2, 3, 4, 5, 6]  # no reader asks for the text
+        return
+    assert [row[0] for row in rows] == [1, 2, 3, 5, 6]
+    assert [place[:2] for place in aside] == [("2.parquet", 2)]
+    assert "not UTF-8" in str(aside[0][2])
+
+
+@pytest.mark.parametrize(
+    ("column", "type_"),
+    [
+        pytest.param(
+            tags([("a", "1"), ("a", "2")], [("b", "1"), ("b", "2")]),
+            "MAP<STRING, STRING>",
+            id="a key twice",
+        ),
+        pytest.param(pairs(), "STRUCT<a: BIGINT>", id="a member twice", marks=pytest.mark.long),
+        pytest.param(by_struct(), "STRING", id="a key that is a struct", marks=pytest.mark.long),
+    ],
+)
+def test_a_nested_value_that_no_row_holds_stands_alone(
+    lake: Lake, spark: "SparkSession", column: pa.Array, type_: str
+) -> None:
+    other = pa.array([None], column.type)
+    files = {"1.parquet": parquet([1, 2], nested=column), "2.parquet": parquet([3], nested=other)}
+    schema = f"id BIGINT, nested {type_}"
+    loaded = {row[0] for row in load(lake, spark, files, "id", format="parquet", schema=schema)}
+    aside = {(file, line) for file, line, _ in quarantined(lake)}
+    whole_file = {("1.parquet", None)}
+    rows_alone = {("1.parquet", 1), ("1.parquet", 2)}
+    if loaded == {3}:
+        assert aside in (whole_file, rows_alone)
+    else:
+        assert (loaded, aside) == ({1, 2, 3}, set())
+
+
+ZONES = {
+    1: "2024-07-01 12:00:00 BST",
+    2: "2024-07-01 12:00:00 IST",
+    3: "2024-07-01 12:00:00 PST",
+    4: "2024-07-01 12:00:00AST",
+    5: "2024-07-01T12:00 CST",
+    6: "2024-07-01 12:00:00 UTC",
+    7: "2024-07-01T12:00:00+0530",
+    8: "2024-07-01T12:00:00Z",
+    9: "2024-07-01 14:00:00 Europe/Berlin",
+    10: "2024-07-01 12:00:00 GMT",
+    11: "2024-07-01 12:00:00 EST5EDT",
+    12: "2024-07-01 13:00:00.5 UTC+01:00",
+    13: "2024-07-01",
+}
+
+
+@pytest.mark.parametrize("format", ["json", pytest.param("csv", marks=pytest.mark.long)])
+def test_a_time_with_the_letters_of_a_zone_is_no_time(
+    lake: Lake, spark: "SparkSession", format: str
+) -> None:
+    if format == "csv":
+        lines = ["id,at", *(f"{number},{text}" for number, text in ZONES.items())]
+    else:
+        lines = [f'{{"id": {number}, "at": "{text}"}}' for number, text in ZONES.items()]
+    files = {f"1.{format}": "\n".join(lines).encode()}
+    noon = datetime(2024, 7, 1, 12, tzinfo=UTC)
+    assert load(lake, spark, files, format=format, schema="id BIGINT, at TIMESTAMP") == [
+        (6, noon),
+        (7, noon.replace(hour=6, minute=30)),
+        (8, noon),
+        (9, noon),
+        (10, noon),
+        (12, noon.replace(microsecond=500_000)),
+        (13, noon.replace(hour=0)),
+    ]
+    assert len(quarantined(lake)) == 6
+
+
+@pytest.mark.long
+def test_a_time_with_the_letters_of_a_zone_is_no_time_inside_a_struct_either(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    lines = b"".join(
+        b'{"id": %d, "seen": {"at": "2024-07-01 12:00:00 %b"}}\n' % (number, zone)
+        for number, zone in enumerate((b"BST", b"UTC"))
+    )
+    schema = "id BIGINT, seen STRUCT<at: TIMESTAMP>"
+    rows = load(lake, spark, {"1.json": lines}, "id", "seen.at", format="json", schema=schema)
+    assert rows == [(1, datetime(2024, 7, 1, 12, tzinfo=UTC))]
+
+
+TWO_ROWS = [(1, Decimal("9.50"), "a"), (2, Decimal("1.25"), "b")]
+AS_TOOLS_WRITE = {
+    "pandas": (b",id,amount,note\n0,1,9.50,a\n1,2,1.25,b\n", {}, TWO_ROWS),
+    "R": (
+        b'"","id","amount","note"\n"1",1,9.50,"a"\n"2",2,NA,"b"\n',
+        {"null_value": "NA"},
+        [TWO_ROWS[0], (2, None, "b")],
+    ),
+    "blanks": (
+        b"id, amount, note\n1, 9.50, a\n2, ,b\n",
+        {},
+        [(1, Decimal("9.50"), " a"), (2, None, "b")],
+    ),
+    "Excel in German": (
+        b'\xef\xbb\xbfid;amount;note\r\n1;1.009,50;a\r\n2;1,25;"b;c"\r\n3;1.25;d\r\n',
+        {"csv": Csv(delimiter=";", decimal=",")},
+        [(1, Decimal("1009.50"), "a"), (2, Decimal("1.25"), "b;c")],
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        "pandas",
+        pytest.param("R", marks=pytest.mark.long),
+        pytest.param("blanks", marks=pytest.mark.long),
+        "Excel in German",
+    ],
+)
+def test_csv_loads_as_tools_write_it(lake: Lake, spark: "SparkSession", tool: str) -> None:
+    data, declared, rows = AS_TOOLS_WRITE[tool]
+    assert load(lake, spark, {"1.csv": data}, format="csv", schema=CSV_SCHEMA, **declared) == rows
+    # 1.25 has a point although `decimal` is a comma.
+    assert [place[1] for place in quarantined(lake)] == ([4] if ";" in str(data) else [])
+    if tool == "pandas":
+        assert rows_in(lake, KEY, "_rescued") == [('{"_c0": "0"}',), ('{"_c0": "1"}',)]
+
+
+@pytest.mark.long
+def test_blanks_around_values_other_than_texts_do_not_count(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    schema = "id INT, is_new BOOLEAN, ratio DOUBLE, day DATE, at TIMESTAMP, note STRING"
+    data = (
+        b"id, is_new ,ratio,day,at,note\n 1 , true,\t0.5, 2024-01-15 , 2024-01-15 05:00:00 , x \n"
+    )
+    assert load(lake, spark, {"1.csv": data}, format="csv", schema=schema) == [
+        (
+            1,
+            True,
+            0.5,
+            datetime(2024, 1, 15).date(),
+            datetime(2024, 1, 15, 5, tzinfo=UTC),
+            " x ",
+        )
+    ]
+
+
+# A file that is not as declared, the line that is set aside (`None`: all), and a part of the reason.
+OTHERWISE = {
+    "excel.csv": (
+        b"id;amount;note\n1;9,50;a\n",
+        None,
+        "its fields are separated by ';', so declare csv=Csv(delimiter=';')",
+    ),
+    "r-write-table.csv": (
+        b'"id","amount","note"\n"1",1,9.50,"a"\n',
+        2,
+        "it has more or fewer fields than the 3 declared",
+    ),
+    "tabs.csv": (
+        b"id\tamount\tnote\n1\t9.50\ta\n",
+        None,
+        "its fields are separated by '\\t', so declare csv=Csv(delimiter='\\t')",
+    ),
+}
+
+
+def test_the_reason_says_how_the_file_differs_from_its_declaration(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    files = {name: data for name, (data, _, _) in OTHERWISE.items()}
+    good = {"good.csv": b"id,amount,note\n7,1,g\n"}
+    load(lake, spark, {**good, **files}, format="csv", schema=CSV_SCHEMA)
+    aside = sorted(quarantined(lake))
+    assert [(file, line) for file, line, _ in aside] == [
+        (name, line) for name, (_, line, _) in OTHERWISE.items()
+    ]
+    for (_, _, why), (_, _, reason) in zip(aside, OTHERWISE.values(), strict=True):
+        assert reason in str(why)
+
+
+def test_a_json_file_that_begins_with_a_bracket_is_an_array_of_objects(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    array = (
+        b'\n[\n {"id": 1,\n  "amount": 9.50, "note": "a"},\n {"id": 2, "note": "[b, {\\n}]"}, 5 ]\n'
+    )
+    files = {
+        "1.json": array,
+        "2.json": b'[{"id": 3}]',
+        "3.json": b'[{"id": 4}, {"id": 5]',
+        "4.json": b"[]",
+        "5.json": b'[{"id": 6}]\n{"id": 7}',
+    }
+    rows = load(lake, spark, files, format="json", schema=CSV_SCHEMA)
+    assert rows == [(1, Decimal("9.50"), "a"), (2, None, "[b, {\n}]"), (3, None, None)]
+    lines = {row[1]: row[0] for row in rows_in(lake, KEY, "_source_line", "id")}
+    assert lines == {1: 3, 2: 5, 3: 1}
+    assert [place[:2] for place in quarantined(lake)] == [
+        ("1.json", 5),
+        ("3.json", None),
+        ("5.json", None),
+    ]
+
+
+OF_TYPES: dict[str, tuple[pa.DataType, object]] = {
+    "small": (pa.uint8(), 255),
+    "large": (pa.uint64(), 2**64 - 1),
+    "x": (pa.float32(), 0.5),
+    "bytes": (pa.binary(), b"\xff\x00"),
+    "day": (pa.date32(), date(2024, 1, 15)),
+    "at": (pa.timestamp("us", "UTC"), datetime(2024, 1, 15, 5, tzinfo=UTC)),
+    "wall": (pa.timestamp("us"), datetime(2024, 1, 15, 5)),
+    "price": (pa.decimal128(10, 2), Decimal("1.50")),
+    "list": (
+        pa.list_(pa.struct([("a", pa.int64()), ("b", pa.binary())])),
+        [{"a": 1, "b": b"\x01"}],
+    ),
+    "by": (pa.map_(pa.string(), pa.float64()), [("k", 0.25)]),
+}
+
+
+def test_the_schema_that_a_parquet_file_suggests_holds_its_values(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    columns = {name: pa.array([value, None], kind) for name, (kind, value) in OF_TYPES.items()}
+    data = parquet([1, 2], **columns)
+    schema = file_schema("x.parquet", data).schema
+    assert schema.left_out == ()
+    declared = {"format": "parquet", "schema": schema.ddl}
+    rows = load(lake, spark, {"1.parquet": data}, "id", *OF_TYPES, **declared)
+    assert rows[0][1:] == tuple(value for _, value in OF_TYPES.values())
+    assert rows[1] == (2, *[None] * len(OF_TYPES))
+
+
+def test_the_schemas_that_csv_and_json_suggest_hold_their_values(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    data = b"id;code;amount;at;day\n1;007;9,50;2024-01-15 05:00:00Z;2024-01-15\n2;8;NA;NA;NA\n"
+    schema = file_schema("1.csv", data).schema
+    declared = {
+        "format": "csv",
+        "schema": schema.ddl,
+        "csv": Csv(delimiter=schema.delimiter, decimal=schema.decimal),  # type: ignore[arg-type]
+        "null_value": schema.null_value,
+    }
+    at = datetime(2024, 1, 15, 5, tzinfo=UTC)
+    assert load(lake, spark, {"1.csv": data}, **declared) == [
+        (1, "007", 9.5, at, at.date()),
+        (2, "8", None, None, None),
+    ]

@@ -1,0 +1,602 @@
+"""Landed files become rows exactly once, and a line that is no row is kept with its reason."""
+
+import gzip
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.errors.exceptions.connect import UnknownException
+
+from lakehouse.base.errors import Broken, Refused
+from lakehouse.base.reasons import Reason
+from lakehouse.declare.table import Landing, Table
+from lakehouse.declare.write_modes import Append, Overwrite
+from lakehouse.lake.lake import Lake, TableSession
+from lakehouse.land import ledger as planned_batches
+from lakehouse.land import rows as batch_rows
+from lakehouse.land.ledger import PlannedBatches
+from lakehouse.land.loaded_batches import record_loaded
+from lakehouse.land.parse_lines import parse_records
+from lakehouse.land.plan import choose_files
+from lakehouse.land.read import staging as staged_parts
+from lakehouse.materialize.run import write_table
+from lakehouse.spark import delta_writes
+from lakehouse.store import DiskStore
+from lakehouse_tests.kills import killed_at
+from lakehouse_tests.support.example_lake import event, events, land, rows_in, version_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+QUARANTINE = "quarantine/bronze/events"
+SOURCE = events.landing
+
+codes = Table(
+    key="bronze/codes",
+    source=Landing(
+        prefix="landing/codes/",
+        format="csv",
+        schema="code STRING, n INT, name STRING",
+        null_value="NA",
+        required=("code",),
+    ),
+    write=Overwrite(),
+)
+
+
+def declared(**changes: Any) -> Table:
+    return replace(events, source=replace(SOURCE, **changes))
+
+
+def test_good_lines_become_rows_and_the_others_stand_in_quarantine_with_their_reason(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    """An expression that fails on a row gives null, and blocks nobody."""
+    derived = {"day": "to_date(at)", "number": "CAST(state AS INT)"}
+    not_json, unfit = (
+        ["not json", '{"id": 2} {"id": 3}', '{"id": 4}]', '{"id": 5}}', "[1]"],
+        ['{"id": "six"}', '{"at": "yesterday", "id": 7}'],
+    )
+    lines = [
+        "",
+        *not_json,
+        *unfit,
+        '{"state": "lost"}',
+        '{"id": 8',
+        '  {"id": 9, "unknown": {"x": [1]}}\r',
+    ]
+    land(lake, "sub dir/a [b] {c}*? 10:30 100%+ü\\.json", [event(1, 5, "new"), *lines])
+    single_quotes = "{'id': 11, 'x': 1.50}"
+    land(lake, "b.jsonl", [event(10, 6, "17"), single_quotes])
+    land(lake, "readme.txt", ["hello"])
+    land(lake, ".unfinished.json", ["{}"])
+    outcome = write_table(lake, spark, declared(derived=derived))
+    assert (outcome.reason, outcome.rows_written, outcome.rows_quarantined, outcome.files_read) == (
+        Reason.BATCH_READY,
+        3,
+        10,
+        2,
+    )
+    assert [(aside.name, aside.why) for aside in outcome.set_aside] == [
+        (
+            "readme.txt",
+            "its name ends in none of .json, .jsonl, .json.gz, .jsonl.gz, .json.zst, .jsonl.zst",
+        )
+    ]
+    name = "landing/events/sub dir/a [b] {c}*? 10:30 100%+ü\\.json"
+    assert outcome.rows_rescued == 1
+    assert rows_in(
+        lake, events.key, "id", "_source_file", "_source_line", "state", "number", "_rescued"
+    ) == [
+        (1, name, 1, "new", None, None),
+        (10, "landing/events/b.jsonl", 1, "17", 17, None),
+        (9, name, 12, None, None, '{"unknown": {"x": [1]}}'),
+    ]
+    whys = (
+        ["not JSON"] * 5
+        + ["a field does not fit the schema"] * 2
+        + ["required field id is missing", "not JSON"]
+    )
+    refused = [(name, line, why, lines[line - 2], 1) for line, why in enumerate(whys, start=3)]
+    refused.append(("landing/events/b.jsonl", 2, "not JSON", single_quotes, 1))
+    assert rows_in(lake, QUARANTINE, "source_file", "line", "reason", "raw", "batch") == sorted(
+        refused, key=str
+    )
+
+
+def test_a_second_run_adds_no_rows_makes_no_commit_and_reads_the_log_once(
+    lake: Lake, spark: "SparkSession", log_reads: Counter[str]
+) -> None:
+    """A file of equal name and content below another prefix is another file."""
+    land(lake, "a.json", [event(1, 5, "new")])
+    land(lake, "b.json", ["nope"])
+    write_table(lake, spark, events)
+    log_reads.clear()
+    again = write_table(lake, spark, events)
+    assert log_reads == {events.key: 1}
+    assert (again.reason, again.rows_written) == (Reason.NOTHING_LANDED, 0)
+    assert (version_of(lake, events.key), version_of(lake, QUARANTINE)) == (0, 0)
+    land(lake, "a.json", [event(1, 5, "new")], prefix="landing/moved/")
+    log_reads.clear()
+    outcome = write_table(lake, spark, declared(prefix="landing/moved/"))
+    assert log_reads == {events.key: 2} and outcome.facts == lake.facts(events.key)
+    assert rows_in(lake, events.key, "_source_file") == [
+        ("landing/events/a.json",),
+        ("landing/moved/a.json",),
+    ]
+
+
+def test_a_batch_killed_at_any_step_is_there_once_after_the_next_run(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    land(lake, "a.json", [event(1, 5, "new"), "nope"])
+    for when in ("before", "after", "after"):  # before its quarantine, after it, and after its rows
+        with killed_at(delta_writes, "write_frame", when):
+            write_table(lake, spark, events)
+    land(lake, "b.json", [event(2, 6, "new")])
+    write_table(lake, spark, events)
+    assert rows_in(lake, events.key, "id", "_source_file") == [
+        (1, "landing/events/a.json"),
+        (2, "landing/events/b.json"),
+    ]
+    assert rows_in(lake, QUARANTINE, "raw", "batch") == [("nope", 1)]
+    assert [
+        file.name
+        for file in PlannedBatches(lake.store, events.key, prefix="landing/events/")
+        .ledger()
+        .newest.files
+    ] == ["b.json"]  # type: ignore[union-attr]
+
+
+@pytest.mark.long
+def test_a_batch_killed_between_staging_and_manifest_is_read_anew_and_one_killed_after_it_is_done_again(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Staged records without a manifest are nobody's: by then the files may be others, and fewer parts."""
+    monkeypatch.setattr(staged_parts, "_PART_RECORDS", 1)
+    land(lake, "a.json", [event(1, 5, "first"), event(2, 5, "first"), "nope"])
+    with killed_at(PlannedBatches, "plan", "before"):
+        write_table(lake, spark, events)
+    parts = [
+        file.name.rpartition("/")[2] for file in lake.store.list(f"_lakehouse/staged/{events.key}")
+    ]
+    assert parts == ["00000.parquet", "00001.parquet", "00002.parquet"]
+    land(lake, "a.json", [event(1, 5, "second"), "no"])
+    with killed_at(PlannedBatches, "plan", "after"):
+        write_table(lake, spark, events)
+    land(lake, "a.json", [event(1, 5, "third")])
+    write_table(lake, spark, events)
+    assert rows_in(lake, events.key, "id", "state") == [(1, "second")]
+    assert rows_in(lake, QUARANTINE, "line", "raw") == [
+        (2, "no"),
+        (None, None),
+    ]  # the line, and the file that has changed
+    assert lake.store.list("_lakehouse/staged") == []
+
+
+def test_a_batch_of_foreign_files_only_is_noted_once_and_makes_no_table(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    land(lake, "notes.txt", ["hello"])
+    land(lake, "empty.json", [])
+    first = write_table(lake, spark, events)
+    second = write_table(lake, spark, events)
+    assert sorted(aside.name for aside in first.set_aside) == ["empty.json", "notes.txt"]
+    assert (second.reason, second.set_aside, version_of(lake, events.key)) == (
+        Reason.NOTHING_LANDED,
+        (),
+        None,
+    )
+
+
+@pytest.mark.long
+def test_a_batch_that_was_killed_has_the_records_that_were_read_whatever_becomes_of_its_files(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    land(lake, "changes.json", [event(1, 5, "new"), "nope"])
+    land(lake, "goes.json", [event(2, 5, "new")])
+    for when in ("after", "before"):  # after its quarantine, and before its rows
+        with killed_at(delta_writes, "write_frame", when):
+            write_table(lake, spark, events)
+    land(lake, "changes.json", [{"id": 1, "state": "other"}, {"id": 2}])
+    staged = {
+        file.name: lake.store.read(file.name) for file in lake.store.list("_lakehouse/staged")
+    }
+    lake.store.delete([*staged])
+    for _ in range(
+        2
+    ):  # what the first try read is not what the batch was, and is not taken for it by the second
+        with pytest.raises(
+            Broken, match=r"batch 1 was planned with 2 files .*'changes.json' has changed"
+        ):
+            write_table(lake, spark, events)
+    lake.store.delete(["landing/events/goes.json"])
+    with pytest.raises(
+        Broken,
+        match=r"batch 1 was planned with 2 files .* gone from landing/events/: 1, first 'goes.json'",
+    ):
+        write_table(lake, spark, events)
+    assert (version_of(lake, events.key), lake.store.list("_lakehouse/staged")) == (None, [])
+    for name, data in staged.items():
+        lake.store.put(name, data)
+    outcome = write_table(lake, spark, events)
+    assert rows_in(lake, events.key, "id", "state") == [(1, "new"), (2, "new")]
+    assert rows_in(lake, QUARANTINE, "raw") == [("nope",), (None,)]
+    assert [aside.name for aside in outcome.set_aside] == ["changes.json"]
+    assert lake.store.list("_lakehouse/staged") == []
+
+
+def test_csv_is_read_below_its_header_and_a_file_with_another_header_or_an_open_quote_is_set_aside(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    """A field over several lines is one field."""
+    lines = [
+        'A,1,"one, ""uno"""',
+        "B,NA,NA",
+        "C,x,three",
+        "NA,4,four",
+        "D,5",
+        'E,6,"first',
+        'second"',
+        'F,7,"x',
+        'G,8,injected"',
+        "",
+    ]
+    land(lake, "a.csv", ["code,n,name", *lines], prefix="landing/codes/")
+    land(lake, "b.csv", ["code,name,n", "E,five,5", "F,six,6"], prefix="landing/codes/")
+    land(
+        lake,
+        "c.csv",
+        ["code,n,name", "H,6,six", 'I,7,"seven', "J,8,eight"],
+        prefix="landing/codes/",
+    )
+    outcome = write_table(lake, spark, replace(codes, write=Append()))
+    assert outcome.rows_quarantined == 3
+    assert {aside.name: aside.why.partition(",")[0] for aside in outcome.set_aside} == {
+        "b.csv": "its header is 'code",
+        "c.csv": "the quote that opens in line 3 is never closed",
+    }
+    assert rows_in(lake, codes.key, "_source_line", "code", "n", "name") == [
+        (2, "A", 1, 'one, "uno"'),
+        (3, "B", None, None),
+        (7, "E", 6, "first\nsecond"),
+        (9, "F", 7, "x\nG,8,injected"),
+    ]
+    assert rows_in(lake, "quarantine/bronze/codes", "source_file", "line", "reason")[:4] == [
+        ("landing/codes/a.csv", 4, "a field does not fit the schema"),
+        ("landing/codes/a.csv", 5, "required field code is missing"),
+        ("landing/codes/a.csv", 6, "it has more or fewer fields than the 3 declared"),
+        ("landing/codes/b.csv", None, "its header is 'code,name,n' and not code,n,name"),
+    ]
+
+
+@pytest.mark.long
+def test_a_file_that_cannot_be_read_stands_alone_and_may_be_landed_again(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    whole = gzip.compress(json.dumps(event(2, 5, "new")).encode())
+    land(lake, "a.json", [event(1, 5, "new")])
+    lake.store.put("landing/events/b.json.gz", whole[:-4])
+    lake.store.put("landing/events/c.json.gz", gzip.compress(b"\n" * 11_000))
+    lake.store.put(
+        "landing/events/d.json.zst",
+        pa.compress(json.dumps(event(4, 5, "new")).encode(), "zstd", asbytes=True),
+    )
+    small = declared(max_file_bytes=2_500)
+    first = write_table(lake, spark, small)
+    assert rows_in(lake, events.key, "id") == [(1,), (4,)]
+    assert [(aside.name, aside.why[:35]) for aside in first.set_aside] == [
+        ("b.json.gz", "its gzip is damaged after 0 unpacke"),
+        ("c.json.gz", "it unpacks to more than 10000 bytes"),
+    ]
+    assert write_table(lake, spark, small).reason is Reason.NOTHING_LANDED
+    lake.store.put("landing/events/b.json.gz", whole)
+    lake.store.delete(["landing/events/c.json.gz"])
+    write_table(lake, spark, small)
+    assert rows_in(lake, events.key, "id", "_source_file")[1] == (2, "landing/events/b.json.gz")
+    found = rows_in(lake, QUARANTINE, "source_file", "line", "raw", "batch")
+    assert found == [(f"landing/events/{name}.json.gz", None, None, 1) for name in ("b", "c")]
+
+
+def test_a_file_that_was_loaded_is_never_loaded_again_whatever_becomes_of_it(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    land(lake, "shrinks.json", [event(1, 5, "new"), "nope"])
+    land(lake, "same size.json", [event(2, 5, "new")])
+    land(lake, "touched.json", [event(3, 5, "new")])
+    write_table(lake, spark, events)
+    rows_before = rows_in(lake, events.key, "id", "state")
+    land(lake, "shrinks.json", [event(1, 5, "new")])
+    land(lake, "same size.json", [event(2, 5, "old")])
+    land(lake, "touched.json", [event(3, 5, "new")])
+    for name in ("same size.json", "touched.json"):
+        os.utime(Path(lake.settings.root, "landing/events", name), (1_000_000_000, 1_000_000_000))
+    outcome = write_table(lake, spark, events)
+    assert {aside.name: aside.why.partition(";")[0] for aside in outcome.set_aside} == {
+        "shrinks.json": "it had 60 bytes when it was loaded and has 55 now",
+        "same size.json": "it had 55 bytes when it was loaded and its content differs now",
+        "touched.json": "it was written again with content that was already read",
+    }
+    assert rows_in(lake, events.key, "id", "state") == rows_before
+    assert rows_in(lake, QUARANTINE, "source_file", "line") == [
+        ("landing/events/same size.json", None),
+        ("landing/events/shrinks.json", 2),
+        ("landing/events/shrinks.json", None),
+    ]
+    assert write_table(lake, spark, events).reason is Reason.NOTHING_LANDED
+
+
+def test_a_file_that_grows_or_goes_while_it_is_read_is_settled_by_what_was_read(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    class Busy(DiskStore):
+        """Somebody writes to the landing area between our listing and our reading."""
+
+        def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
+            for name in names:
+                if name.endswith("grows.json") and b"late" not in self.read(name):
+                    self.put(
+                        name, self.read(name) + b"\n" + json.dumps(event(2, 5, "late")).encode()
+                    )
+                if name.endswith("gone.json"):
+                    self.delete([name])
+            return super().read_many(names)
+
+    land(lake, "grows.json", [event(1, 5, "new")])
+    land(lake, "gone.json", [event(3, 5, "new")])
+    outcome = write_table(replace(lake, store=Busy(Path(lake.settings.root))), spark, events)
+    assert (outcome.files_read, outcome.set_aside, rows_in(lake, events.key, "id")) == (
+        1,
+        (),
+        [(1,), (2,)],
+    )
+    again = write_table(lake, spark, events)
+    assert [(aside.name, aside.why) for aside in again.set_aside] == [
+        ("grows.json", "it was written again with content that was already read")
+    ]
+    assert write_table(lake, spark, events).reason is Reason.NOTHING_LANDED
+
+
+@pytest.mark.long
+def test_files_of_other_names_are_other_files_whatever_their_time_and_their_content(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    """Two devices write the same reading in the same second, and the first file is gone before the second one comes."""
+    landing = Path(lake.settings.root, "landing/events")
+    land(lake, "dev-0.json", [event(0, 5, "on")])
+    write_table(lake, spark, events)
+    (landing / "dev-0.json").unlink()
+    names = ["dev-1.json", "dev-2.json", "dev-3.json.gz"]
+    for name in names:
+        land(lake, name, [event(1, 5, "on")])
+        if name.endswith(".gz"):
+            (landing / name).write_bytes(gzip.compress((landing / name).read_bytes()))
+        os.utime(landing / name, (1_700_000_000, 1_700_000_000))
+        write_table(lake, spark, events)
+    (landing / names[-1]).rename(landing / "dev-4.json.gz")
+    write_table(lake, spark, events)
+    assert rows_in(lake, events.key, "id", "_source_file") == [
+        (0, "landing/events/dev-0.json"),
+        *((1, f"landing/events/{name}") for name in (*names, "dev-4.json.gz")),
+    ]
+    assert version_of(lake, QUARANTINE) is None
+
+
+@pytest.mark.long
+def test_of_an_object_that_is_written_again_with_more_records_these_are_loaded_once(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    """Whatever dies, and also if the table is made anew from what lies there now."""
+    without_id = '{"state": "lost"}'
+    first = [event(1, 5, "new"), without_id]
+    land(lake, "a.json", first)
+    write_table(lake, spark, events)
+    rows = [(1, 1)]
+    for number, lines in enumerate(([event(2, 6, "late"), "no"], [event(3, 7, "later")]), start=2):
+        first += lines
+        land(lake, "a.json", first)
+        for when in ("before", "after"):
+            with killed_at(delta_writes, "write_frame", when):
+                write_table(lake, spark, events)
+        outcome = write_table(lake, spark, events)
+        rows.append((number, len(first) - len(lines) + 1))
+        assert (outcome.set_aside, rows_in(lake, events.key, "id", "_source_line")) == ((), rows)
+    refused = [(without_id, 2, 1), ("no", 4, 2)]
+    assert rows_in(lake, QUARANTINE, "raw", "line", "batch") == sorted(refused, key=str)
+    lake.store.delete([file.name for file in lake.store.list(events.key)])
+    write_table(lake, spark, events)
+    assert rows_in(lake, events.key, "id", "_source_line") == rows
+    assert rows_in(lake, QUARANTINE, "raw", "line", "batch") == sorted(refused, key=str)
+
+
+@pytest.mark.long
+def test_an_overwrite_has_all_records_of_an_object_that_is_written_again(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    table = replace(events, write=Overwrite())
+    land(lake, "a.json", [event(1, 5, "new")])
+    write_table(lake, spark, table)
+    land(lake, "a.json", [event(1, 5, "new"), event(2, 5, "late")])
+    outcome = write_table(lake, spark, table)
+    assert (outcome.set_aside, rows_in(lake, table.key, "id", "_source_line")) == (
+        (),
+        [(1, 1), (2, 2)],
+    )
+    assert write_table(lake, spark, table).reason is Reason.NOTHING_LANDED
+
+
+@pytest.mark.long
+def test_a_table_that_does_not_tell_its_batches_is_loaded_only_after_a_person_has_told_them(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    land(lake, "a.json", [event(1, 5, "new")])
+    write_table(lake, spark, events)
+    uri = lake.settings.table_uri(events.key)
+    rows = DeltaTable(uri).to_pyarrow_table()
+    shutil.rmtree(uri)
+    write_deltalake(uri, rows, partition_by=["day"])
+    land(lake, "b.json", [event(2, 5, "new")])
+    for _ in range(2):
+        with pytest.raises(
+            Broken,
+            match=r"no transaction id of a landed batch, but batches up to 1 were planned.*--arrived N",
+        ):
+            write_table(lake, spark, events)
+    assert rows_in(lake, events.key, "id") == [(1,)]
+    session = TableSession(lake=lake, spark=spark, table=events)
+    with pytest.raises(Refused, match=r"--arrived is 2\. Use 0 to 1"):
+        record_loaded(session, 2)
+    record_loaded(session, 1)
+    with pytest.raises(Refused, match="the log already records batch 1 as the last one"):
+        record_loaded(session, 0)
+    write_table(lake, spark, events)
+    assert rows_in(lake, events.key, "id") == [(1,), (2,)]
+
+
+def test_a_write_of_other_rows_than_were_staged_is_not_repeated(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land(lake, "a.json", [event(1, 5, "new"), event(2, 5, "new")])
+    real = delta_writes.write_frame
+
+    def without_a_row(frame: "DataFrame", *arguments: Any, **options: Any) -> None:
+        real(frame.where("id = 1"), *arguments, **options)
+
+    def without_a_line(*arguments: Any) -> "DataFrame":
+        return parse_records(*arguments).where("id = 1")
+
+    monkeypatch.setattr(batch_rows, "parse_records", without_a_line)
+    with pytest.raises(
+        Broken, match=r"batch 1 has 2 records, but Spark read 1 row and 0 bad records"
+    ):
+        write_table(lake, spark, events)
+    assert (version_of(lake, events.key), lake.store.list("_lakehouse/ingest")) == (None, [])
+    monkeypatch.setattr(batch_rows, "parse_records", parse_records)
+    monkeypatch.setattr(delta_writes, "write_frame", without_a_row)
+    with pytest.raises(
+        Broken, match="batch 1 has 2 rows, but version 0 of the table records 1 written row"
+    ):
+        write_table(lake, spark, events)
+    assert version_of(lake, events.key) == 0
+
+
+def test_a_file_set_aside_alone_is_quarantined_though_the_run_was_killed_before(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    lake.store.put("landing/events/a.json.gz", b"no gzip")
+    with killed_at(delta_writes, "write_frame", "before"):
+        write_table(lake, spark, events)
+    for _ in range(2):
+        write_table(lake, spark, events)
+        assert rows_in(lake, QUARANTINE, "source_file", "batch") == [
+            ("landing/events/a.json.gz", 1)
+        ]
+
+
+@pytest.mark.long
+def test_a_backlog_is_worked_off_in_batches_bounded_by_files_and_by_what_they_unpack_to_and_folded_ones_stay_known(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planned_batches, "FOLD_EVERY", 2)
+    monkeypatch.setattr(choose_files, "MAX_BATCH_FILES", 4)
+    small = declared(max_file_bytes=1_500)
+    for number, count in enumerate((80, 80, 80, 1, 1, 1, 1, 1)):
+        lines = b"\n".join(
+            json.dumps(event(number * 100 + each, 5, "x" * 20)).encode() for each in range(count)
+        )
+        lake.store.put(f"landing/events/{number}.json.gz", gzip.compress(lines))
+    outcome = write_table(lake, spark, small)
+    assert (outcome.files_read, outcome.rows_written) == (8, 245)
+    assert outcome.sentence.startswith("batch 1 to 3 has 8 landed files (")
+    facts = lake.facts(events.key)
+    assert facts is not None and [
+        commit.metrics["numOutputRows"] for commit in facts.history.commits
+    ] == ["240", "4", "1"]
+    assert [
+        file.name.rpartition("/")[2][:8]
+        for file in lake.store.list(f"_lakehouse/ingest/{events.key}")
+    ] == ["segment-"]
+    assert write_table(lake, spark, small).reason is Reason.NOTHING_LANDED
+
+
+@pytest.mark.long
+def test_after_a_race_that_is_lost_between_batches_each_row_is_there_once_and_the_outcome_tells_of_all(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries, real = Counter[str](), delta_writes.write_frame
+
+    def lost_once(frame: "DataFrame", *arguments: Any, **options: Any) -> None:
+        tries["commits"] += 1
+        if tries["commits"] == 2:
+            # Somebody changed the table's metadata first, for instance by ADD COLUMNS.
+            raise UnknownException("", errorClass="DELTA_METADATA_CHANGED", sql_state="2D521")
+        real(frame, *arguments, **options)
+
+    monkeypatch.setattr(delta_writes, "write_frame", lost_once)
+    for name in "abc":
+        land(lake, f"{name}.json", [event(1, 5, name)])
+    monkeypatch.setattr(choose_files, "MAX_BATCH_FILES", 1)
+    outcome = write_table(lake, spark, events)
+    assert (outcome.files_read, outcome.rows_written, outcome.reason) == (3, 3, Reason.BATCH_READY)
+    assert outcome.sentence.startswith("batch 1 to 3 has 3 landed files (")
+    assert (tries["commits"], rows_in(lake, events.key, "state")) == (4, [("a",), ("b",), ("c",)])
+
+
+@pytest.mark.long
+def test_a_declaration_that_differs_from_the_table_is_refused_before_anything_is_written(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    """Also where it would do a batch again that was killed."""
+    land(lake, "a.json", [event(1, 5, "new")])
+    write_table(lake, spark, events)
+    land(lake, "b.json", [event(2, 5, "new"), "nope"])
+    other = declared(schema="id STRING, at TIMESTAMP, state STRING, more INT")
+    with pytest.raises(
+        Refused, match="changed: id is declared as string, but is bigint in the table"
+    ):
+        write_table(lake, spark, other)
+    with pytest.raises(Refused, match="partitions by nothing, but the table is partitioned by day"):
+        write_table(lake, spark, replace(events, write=Append()))
+    with killed_at(delta_writes, "write_frame", "before"):
+        write_table(lake, spark, events)
+    texts = declared(schema="id BIGINT, at STRING, state STRING")
+    with pytest.raises(Refused, match="at is declared as string, but is timestamp in the table"):
+        write_table(lake, spark, texts)
+    assert (version_of(lake, events.key), version_of(lake, QUARANTINE)) == (0, None)
+    write_table(lake, spark, events)
+    assert rows_in(lake, events.key, "id", "state") == [(1, "new"), (2, "new")]
+
+
+def test_declared_properties_are_set_at_once_and_when_they_change(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    land(lake, "a.json", [event(1, 5, "new")])
+    write_table(
+        lake,
+        spark,
+        replace(events, properties={"delta.checkpointInterval": "5", "team": "it's ours"}),
+    )
+    assert _properties(lake) >= {
+        ("delta.enableChangeDataFeed", "true"),
+        ("delta.checkpointInterval", "5"),
+        ("team", "it's ours"),
+    }
+    assert ("delta.checkpointInterval", "5") in _properties(
+        lake, version=0
+    )  # in the commit that made the table
+    write_table(lake, spark, replace(events, properties={"delta.checkpointInterval": "7"}))
+    assert ("delta.checkpointInterval", "7") in _properties(lake)
+
+
+def _properties(lake: Lake, version: int | None = None) -> set[tuple[str, str]]:
+    facts = lake.facts(events.key, version=version)
+    assert facts is not None
+    return set(facts.snapshot.properties.items())

@@ -1,0 +1,170 @@
+"""Files whose rows cannot be written are set aside alone, and each row of the others is there once."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors.exceptions.connect import (
+    AnalysisException,
+    PythonException,
+    SparkException,
+    UnknownException,
+)
+
+from lakehouse import Append, Landing, Table
+from lakehouse.base.errors import Broken
+from lakehouse.base.reasons import Reason
+from lakehouse.lake.lake import Lake, TableSession, open_lake
+from lakehouse.land import rows as batch_rows
+from lakehouse.land import rows as unwritable_rows
+from lakehouse.land.ledger import PlannedBatches
+from lakehouse.land.plan.batches import Batch, LandedFile, ingest_app_id
+from lakehouse.land.quarantine.run import retry
+from lakehouse.materialize.run import write_table
+from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.kills import killed_at
+from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.support.example_lake import land, rows_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SOURCE = Landing(
+    prefix="landing/parts/",
+    format="json",
+    schema="id BIGINT, size INT",
+    new_columns="refuse",
+)
+PARTS = Table(key="bronze/parts", source=SOURCE, write=Append())
+HALVED = {"half": "IF(size % 2 = 1, raise_error('an odd size'), size / 2)"}
+QUARANTINE = "quarantine/bronze/parts"
+
+
+def part(id_: int, size: int) -> dict[str, int]:
+    return {"id": id_, "size": size}
+
+
+def put(lake: Lake, name: str, *lines: object) -> None:
+    land(lake, name, lines, prefix=SOURCE.prefix)
+
+
+def quarantined(lake: Lake) -> list[tuple[Any, ...]]:
+    return [
+        (name.rpartition("/")[2], line)
+        for name, line in rows_in(lake, QUARANTINE, "source_file", "line")
+    ]
+
+
+# The steps of a load, at each of which a run dies.
+DEATHS = (
+    (unwritable_rows, "take_out_lines", "after"),
+    (PlannedBatches, "replace", "before"),
+    (PlannedBatches, "replace", "after"),
+    (batch_rows, "quarantine", "after"),
+)
+
+
+def test_a_file_with_a_row_that_cannot_be_written_is_alone_in_quarantine(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    halved = replace(PARTS, source=replace(SOURCE, derived=HALVED))
+    put(lake, "a.json", part(1, 2), "nope")
+    put(lake, "b.json", part(2, 2), "nope", part(3, 3))
+    write_table(lake, spark, halved)
+    assert rows_in(lake, PARTS.key, "id", "half") == [(1, 1.0)]
+    assert quarantined(lake) == [("a.json", 2), ("b.json", None)]
+    why = "its rows cannot be written: [USER_RAISED_EXCEPTION] an odd size"
+    assert (f"{SOURCE.prefix}b.json", why) in rows_in(lake, QUARANTINE, "source_file", "reason")
+    assert write_table(lake, spark, halved).reason is Reason.NOTHING_LANDED
+
+
+@pytest.mark.long
+def test_a_file_with_a_row_that_cannot_be_written_is_alone_in_quarantine_whatever_dies(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    halved = replace(PARTS, source=replace(SOURCE, derived=HALVED))
+    put(lake, "a.json", part(1, 2), "nope")
+    put(lake, "b.json", part(2, 2), "nope", part(3, 3))
+    put(lake, "c.json", part(4, 4))
+    put(lake, "d.json", part(5, 6), "nope")
+    for owner, step, when in DEATHS:
+        with killed_at(owner, step, when):
+            write_table(lake, spark, halved)
+    put(lake, "e.json", part(6, 8))
+    write_table(lake, spark, halved)
+    assert rows_in(lake, PARTS.key, "id", "half") == [(1, 1.0), (4, 2.0), (5, 3.0), (6, 4.0)]
+    assert quarantined(lake) == [("a.json", 2), ("b.json", None), ("d.json", 2)]
+    why = "its rows cannot be written: [USER_RAISED_EXCEPTION] an odd size"
+    assert (f"{SOURCE.prefix}b.json", why) in rows_in(lake, QUARANTINE, "source_file", "reason")
+    assert write_table(lake, spark, halved).reason is Reason.NOTHING_LANDED
+    assert lake.store.list("_lakehouse/staged") == []
+
+    mended = replace(halved, source=replace(SOURCE, derived={"half": "size / 2"}))
+    session = TableSession(lake=lake, spark=spark, table=mended)
+    assert retry(session, [f"{SOURCE.prefix}b.json"], dry_run=False).files == 1
+    write_table(lake, spark, mended)
+    assert rows_in(lake, PARTS.key, "id") == [(1,), (2,), (3,), (4,), (5,), (6,)]
+    assert quarantined(lake) == [("a.json", 2), ("b.json", 2), ("d.json", 2)]
+    assert write_table(lake, spark, mended).reason is Reason.NOTHING_LANDED
+
+
+VIOLATED = UnknownException(
+    "CHECK constraint", errorClass="DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", sql_state="23001"
+)
+WRAPPED = "org.apache.spark.SparkException\nCaused by: org.NumberError: [CAST_INVALID_INPUT] The value 'x'. SQLSTATE: 22018\n\tat Cast"
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        (VIOLATED, "CHECK"),
+        (
+            SparkException(
+                "Task failed", errorClass="TASK_WRITE_FAILED", server_stacktrace=WRAPPED
+            ),
+            "[CAST_INVALID_INPUT] The value 'x'",
+        ),
+        (
+            PythonException(
+                "\n[PYTHON_EXCEPTION] Traceback (most recent call last):\nZeroDivisionError: x\n SQLSTATE: 38000"
+            ),
+            "ZeroDiv",
+        ),
+        (
+            UnknownException(
+                "", errorClass="DELTA_CONCURRENT_APPEND.WITHOUT_HINT", sql_state="2D521"
+            ),
+            None,
+        ),
+        (
+            SparkException(
+                "[FAILED_READ_FILE.FILE_NOT_EXIST] x SQLSTATE: KD001",
+                errorClass="FAILED_READ_FILE.FILE_NOT_EXIST",
+            ),
+            None,
+        ),
+        (AnalysisException("nope", errorClass="UNRESOLVED_ROUTINE", sql_state="42883"), None),
+        (SparkException("java.lang.OutOfMemoryError"), None),
+        (OSError("22"), None),
+        (Broken("SQLSTATE: 22000"), None),
+    ],
+)
+def test_only_what_is_about_values_sets_files_aside(error: Exception, problem: str | None) -> None:
+    found = unwritable_rows.row_problem(error)
+    assert found is problem if problem is None else (found or "").startswith(problem)
+
+
+def test_a_batch_that_is_in_the_table_loses_no_file_whatever_its_write_says(tmp_path: Path) -> None:
+    lake = open_lake(own_settings(tmp_path))
+    file = LandedFile(name="a", size_bytes=1, modified_ms=1)
+    batch = Batch(number=1, files=(file,), prefix=SOURCE.prefix)
+    batches = PlannedBatches(lake.store, PARTS.key, prefix=SOURCE.prefix)
+    batches.plan(batch)
+    session = TableSession(lake=lake, spark=None, table=PARTS)  # type: ignore[arg-type]
+    LogBuilder(lake.store, PARTS.key).create().append(
+        [("x", 1, 1)], transaction=(ingest_app_id(PARTS.key), 1)
+    )
+    with pytest.raises(UnknownException, match="CHECK constraint"):
+        unwritable_rows.make_smaller(session, batches, batch, VIOLATED)
+    assert batches.batch(1) == batch

@@ -1,0 +1,154 @@
+"""Which removed files are planned for the tag: never a live one, and only if they stay long."""
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakehouse.base.errors import Refused
+from lakehouse.base.reasons import Reason
+from lakehouse.retain.plan import tiers as module
+from lakehouse.retain.plan.tiers import TierPlan, plan_tiers
+from lakehouse.vacuum.inventory.plan.table_files import fold_table_files
+from lakehouse.vacuum.plan.facts import VacuumFacts
+from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder, add_of
+
+DAY = 86_400_000
+KIB = 1024
+KEY = "bronze/t"
+FOR_100_DAYS = {"delta.deletedFileRetentionDuration": "interval 100 days"}
+
+
+def facts_of(story: LogBuilder, *, now_ms: int, **more: Any) -> VacuumFacts:
+    facts = story.facts()
+    files = fold_table_files(
+        facts.snapshot,
+        resolve=lambda uri: uri.removeprefix("/lake/") if uri.startswith("/lake/") else None,
+        commits=facts.history.commits,
+        now_ms=now_ms,
+    )
+    return VacuumFacts(table_files=files, log=facts, tables=frozenset({KEY}), on_s3=True, **more)
+
+
+def planned(story: LogBuilder, *tagged: str, days: float = 1, **more: Any) -> TierPlan:
+    """The plan so many days after the history's begin."""
+    now_ms = START_MS + round(days * DAY)
+    return plan_tiers(facts_of(story, now_ms=now_ms, **more), {*tagged}, now_ms=now_ms)
+
+
+@pytest.fixture
+def story() -> LogBuilder:
+    """`a` and `b` are live, `old` was removed two minutes after the begin."""
+    begun = LogBuilder(key=KEY).create(properties=FOR_100_DAYS)
+    size = 128 * KIB
+    return begun.append([("a", size), ("b", size), ("old", size)]).delete(["old"])
+
+
+def test_a_removed_file_with_a_long_wait_is_planned(story: LogBuilder) -> None:
+    plan = planned(story)
+    assert (plan.reason, plan.tag, plan.untag) == (Reason.TIER_DUE, ("old",), ())
+    assert plan.sentence == (
+        "to tag: 1 removed file (128 KiB) that will stay for more than a month; to untag: 0 needed "
+        "files"
+    )
+    assert plan.rule["Transitions"] == [
+        {"Days": 30, "StorageClass": "STANDARD_IA"},
+        {"Days": 90, "StorageClass": "GLACIER_IR"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tagged", "more"),
+    {
+        "tagged already": (("old",), {}),
+        "a month before its vacuum": ((), {"days": 71}),
+        "past its retention": ((), {"days": 101}),
+        "read by another table": ((), {"borrowed": frozenset({f"{KEY}/old"})}),
+        "perhaps read by another table": ((), {"unplaced": frozenset({"old"})}),
+        "of a reader that comes later": ((), {"needed_since_ms": START_MS}),
+    }.values(),
+)
+def test_every_other_file_stays(
+    story: LogBuilder, tagged: tuple[str, ...], more: dict[str, Any]
+) -> None:
+    assert planned(story, *tagged, **more).tag == ()
+
+
+def test_a_table_with_a_week_s_retention_has_nothing_to_tag(story: LogBuilder) -> None:
+    story.set_properties(delta__deletedFileRetentionDuration="interval 7 days")
+    plan = planned(story)
+    assert (plan.reason, plan.tag) == (Reason.NOTHING_TO_TIER, ())
+
+
+def test_a_small_file_stays(story: LogBuilder) -> None:
+    story.append([("small", 127 * KIB)]).delete(["small"])
+    assert planned(story).tag == ("old",)
+
+
+def test_a_file_that_a_kept_version_reads_stays(story: LogBuilder) -> None:
+    """Its reader may be reading it now, and no vacuum deletes it when the retention has passed."""
+    kept = frozenset({"a", "b", "old"})
+    assert planned(story, kept_for_versions=kept).tag == ()
+
+
+def test_an_unknown_retention_is_refused(story: LogBuilder) -> None:
+    story.set_properties(delta__deletedFileRetentionDuration="for ever")
+    with pytest.raises(Refused, match=r"tiers of bronze/t: its retention cannot be understood"):
+        planned(story)
+
+
+def test_one_run_takes_the_files_that_were_removed_first(
+    story: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_FILES", 1)
+    assert planned(story.delete(["a"])).tag == ("old",)
+
+
+def test_a_tagged_file_that_is_live_again_or_borrowed_is_untagged(story: LogBuilder) -> None:
+    assert planned(story, "old", borrowed=frozenset({f"{KEY}/old"})).untag == ("old",)
+    story.commit("RESTORE", add_of("old", size=128 * KIB))
+    assert planned(story, "old", "gone").untag == ("old",)
+
+
+@given(seed=st.integers(0, 10_000))
+def test_over_random_histories_no_live_file_is_planned_and_every_dead_one_is(seed: int) -> None:
+    """A model of its own knows what is live: appends, rewrites, deletions, restores, vectors."""
+    random = Random(seed)
+    story = LogBuilder(key=KEY).create(properties=FOR_100_DAYS)
+    live, dead = set[str](), set[str]()
+    for step in range(12):
+        some = sorted(name for name in live if random.random() < 0.4)
+        fresh = f"f{step}"
+        match random.choice(["append", "rewrite", "delete", "restore", "vectors", "optimize"]):
+            case "rewrite" if some:
+                story.rewrite(some, [(fresh, 128 * KIB)])
+            case "optimize" if some:
+                story.optimize(some, into=(fresh, 128 * KIB))
+            case "delete" if some:
+                story.delete(some)
+                fresh = ""
+            case "vectors" if some:
+                story.delete_rows(dict.fromkeys(some, 1))
+                some, fresh = [], ""
+            case "restore" if dead:
+                back = random.choice(sorted(dead))
+                gone = [story._remove(name, data_change=True) for name in some]
+                story.commit("RESTORE", *gone, add_of(back, size=128 * KIB))
+                dead.discard(back)
+                live.add(back)
+                fresh = ""
+            case _:
+                some = []
+                story.append([(fresh, 128 * KIB)])
+        live = live - set(some) | ({fresh} if fresh else set())
+        dead |= set(some)
+        if random.random() < 0.3:
+            story.checkpoint()
+        now_ms = START_MS + step * MINUTE_MS + DAY
+        facts = facts_of(story, now_ms=now_ms)
+        everything = live | dead
+        plan = plan_tiers(facts, frozenset(), now_ms=now_ms)
+        assert {*plan.tag} == dead
+        assert {*plan_tiers(facts, everything, now_ms=now_ms).untag} == live

@@ -1,0 +1,294 @@
+import os
+import stat
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
+from pyspark.sql.types import LongType
+
+from lakehouse.base.errors import Refused, Transient
+from lakehouse.base.settings import Settings
+from lakehouse.spark import errors
+from lakehouse.spark import session as open_session
+from lakehouse.spark import session as prepare_session
+from lakehouse.spark.server import server
+from lakehouse.spark.server.conf import (
+    TOKEN_VARIABLE,
+    cores_of,
+    s3a_conf,
+    scratch_folder,
+    server_conf,
+    session_conf,
+    write_conf,
+)
+from lakehouse.spark.server.log_store import JAR
+from lakehouse.spark.temporary_confs import session_confs
+from lakehouse_tests.conftest import free_port, own_settings, wait_until
+from lakehouse_tests.support.clients import Thrown
+
+# Leaves a file in the server's scratch folder when it is evaluated, then takes that long.
+SLOW = "reflect('java.io.File', 'createTempFile', '{name}', '.begun') || coalesce(reflect('java.lang.Thread', 'sleep', {ms}L), '')"
+CLIENT = """
+import os, sys
+from pathlib import Path
+from lakehouse.base.settings import parse_settings
+from lakehouse.spark import open_session, prepare_session
+session = open_session.connect(parse_settings(os.environ, base=Path.cwd()))
+print(prepare_session.session_id(session), flush=True)
+session.sql(sys.argv[1])
+"""
+
+
+@pytest.fixture
+def session(shared_settings: Settings) -> SparkSession:
+    return open_session.connect(shared_settings)
+
+
+def begun(settings: Settings, name: str) -> list[Path]:
+    return list(scratch_folder(settings).glob(f"{name}*.begun"))
+
+
+@pytest.mark.spark
+def test_each_session_is_its_own_and_knows_its_id(
+    shared_settings: Settings, session: SparkSession
+) -> None:
+    configs = [open_session.session_config(shared_settings) for _ in range(2)]
+    assert configs[0] != configs[1]
+    assert [set(config) for config in configs] == [{"spark.remote"}, {"spark.remote"}]
+    assert session.sql("SELECT 1 AS one").collect()[0].one == 1
+    assert open_session.connect(shared_settings) is session
+    assert len(prepare_session.session_id(session)) == 36
+
+
+@pytest.mark.spark
+def test_spark_is_asked_how_many_tasks_it_runs_at_once(session: SparkSession) -> None:
+    with session_confs(session, {"spark.sql.leafNodeDefaultParallelism": "7"}):
+        assert prepare_session.task_slots(session) == 7
+    assert prepare_session.task_slots(session) == 2
+
+
+@pytest.mark.spark
+def test_every_session_reads_times_without_a_zone_as_utc_and_stores_microseconds(
+    shared_settings: Settings,
+) -> None:
+    """Whatever the server is set to: one elsewhere is not started here."""
+    session = open_session.connect(shared_settings)
+    session.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    session.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
+    session.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "LEGACY")
+    connected = open_session.connect(shared_settings)
+    assert connected.conf.get("spark.sql.parquet.outputTimestampType") == "TIMESTAMP_MICROS"
+    assert connected.conf.get("spark.sql.parquet.datetimeRebaseModeInWrite") == "CORRECTED"
+    assert (
+        open_session.connect(shared_settings)
+        .sql("SELECT timestamp'2026-07-01 12:00:00' = timestamp'2026-07-01 12:00:00Z'")
+        .collect()[0][0]
+    )
+
+
+def test_a_lost_race_for_a_commit_is_transient(
+    shared_settings: Settings, session: SparkSession, tmp_path: Path
+) -> None:
+    table = f"delta.`{tmp_path / 'contended'}`"
+    session.range(3).coalesce(1).write.format("delta").save(str(tmp_path / "contended"))
+    seen, go = tmp_path / "seen", tmp_path / "go"
+
+    @udf(LongType(), useArrow=False)
+    def gate(number: int) -> int:
+        import time
+        from pathlib import Path
+
+        Path(seen).touch()
+        while not Path(go).exists():
+            time.sleep(0.05)
+        return number
+
+    session.udf.register("gate", gate)
+    delete = Thrown(lambda: session.sql(f"DELETE FROM {table} WHERE gate(id) = 1"))
+    wait_until("the slow delete reads the table", seen.exists)
+    session.sql(f"DELETE FROM {table} WHERE id = 1")
+    go.touch()
+    delete.join()
+    assert isinstance(delete.error, Transient), delete.error
+    assert "another writer" in str(delete.error)
+
+
+@pytest.mark.spark
+def test_a_supervised_server_is_stopped_and_supervised_by_nobody_else(
+    shared_settings: Settings,
+) -> None:
+    with pytest.raises(Refused, match="supervises the Spark Connect server"):
+        server.stop(shared_settings)
+    with pytest.raises(Transient, match="already supervises"), server.supervised(shared_settings):
+        pass
+    assert server.status(shared_settings).is_running
+
+
+def test_a_server_that_is_down_is_noticed_before_pyspark_is_even_loaded(tmp_path: Path) -> None:
+    settings = own_settings(tmp_path)
+    program = f"""
+import sys
+from lakehouse.base.errors import Transient
+sys.path.insert(0, {str(Path(__file__).parents[3])!r})
+from lakehouse.spark import open_session
+from lakehouse.base.settings import parse_settings
+from pathlib import Path
+try:
+    open_session.prepare(parse_settings({settings.as_environ()!r}, base=Path.cwd()))
+except Transient as error:
+    print(error)
+assert not [name for name in sys.modules if name.startswith(("pyspark", "dagster"))]
+"""
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert said.stdout == (
+        f"Spark Connect server of this lake is not running at localhost:{settings.spark_port}; "
+        "start it with: lakehouse server start (or make run, or dagster dev)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "sc://127.0.0.1",
+        "sc://127.0.0.1/",
+        "sc://127.0.0.1/;use_ssl=true",
+        "sc://127.0.0.1:{port}/;user_id=me",
+    ],
+)
+def test_the_url_of_a_server_elsewhere_gets_a_user_and_a_session(
+    given: str, tmp_path: Path
+) -> None:
+    given = given.format(port=15999)
+    remote = open_session.session_config(own_settings(tmp_path, LAKEHOUSE_SPARK=given))[
+        "spark.remote"
+    ]
+    parameters = dict(part.split("=") for part in urlsplit(remote).path.strip("/;").split(";"))
+    assert remote.startswith(given)
+    assert (
+        remote
+        != open_session.session_config(own_settings(tmp_path, LAKEHOUSE_SPARK=given))[
+            "spark.remote"
+        ]
+    )
+    assert set(parameters) >= {"user_id", "session_id"}
+    assert parameters["user_id"] == ("me" if "user_id=me" in given else "lakehouse")
+
+
+def test_a_server_elsewhere_that_does_not_answer_is_transient(tmp_path: Path) -> None:
+    settings = own_settings(tmp_path)
+    with pytest.raises(Transient, match=f"127.0.0.1:{settings.spark_port}"):
+        open_session.prepare(replace(settings, spark=f"sc://127.0.0.1:{settings.spark_port}"))
+
+
+def test_a_session_with_its_own_driver_is_told_all_before_it_starts(tmp_path: Path) -> None:
+    alone = open_session.session_config(own_settings(tmp_path, LAKEHOUSE_SPARK="local[2]"))
+    assert alone["spark.master"] == "local[2]"
+    assert alone["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
+    assert len(alone["spark.driver.extraClassPath"].split(os.pathsep)) == 41
+    cluster = open_session.session_config(
+        own_settings(tmp_path, LAKEHOUSE_SPARK="spark://host:7077")
+    )
+    assert len(cluster["spark.jars"].split(",")) == 41
+    assert "spark.driver.host" not in cluster
+
+
+@pytest.mark.parametrize(
+    ("environ", "endpoint", "ssl", "region"),
+    [
+        ({}, None, None, "us-east-1"),
+        ({"AWS_DEFAULT_REGION": "eu-west-1", "AWS_REGION": "us-west-2"}, None, None, "eu-west-1"),
+        (
+            {"AWS_ENDPOINT_URL": "http://127.0.0.1:5000"},
+            "http://127.0.0.1:5000",
+            "false",
+            "us-east-1",
+        ),
+        (
+            {"AWS_ENDPOINT_URL": "http://other", "AWS_ENDPOINT_URL_S3": "https://s3.example"},
+            "https://s3.example",
+            "true",
+            "us-east-1",
+        ),
+    ],
+)
+def test_s3a_goes_where_boto3_goes(
+    environ: dict[str, str], endpoint: str | None, ssl: str | None, region: str
+) -> None:
+    conf = s3a_conf({**environ, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"})
+    assert conf.get("spark.hadoop.fs.s3a.endpoint") == endpoint
+    assert conf.get("spark.hadoop.fs.s3a.connection.ssl.enabled") == ssl
+    assert conf["spark.hadoop.fs.s3a.endpoint.region"] == region
+    assert conf["spark.hadoop.fs.s3a.connection.timeout"] == "60s"
+    assert {"key", "secret"}.isdisjoint(conf.values())
+
+
+def test_what_spark_is_told_is_readable_by_its_owner_only(tmp_path: Path) -> None:
+    write_conf(tmp_path / "conf", {"spark.hadoop.fs.s3a.endpoint": "http://127.0.0.1:9"})
+    assert stat.S_IMODE((tmp_path / "conf" / "spark-defaults.conf").stat().st_mode) == 0o600
+
+
+def test_a_server_is_told_to_stay_on_loopback_and_gets_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", TOKEN_VARIABLE):
+        monkeypatch.setenv(name, "hush")
+    conf = server_conf(own_settings(tmp_path, LAKEHOUSE_ROOT="s3://bucket"), ())
+    addresses = {
+        conf[f"spark.{name}"]
+        for name in ("connect.grpc.binding.address", "driver.host", "driver.bindAddress")
+    }
+    assert addresses == {"127.0.0.1"} and "hush" not in str(conf)
+    assert conf["spark.databricks.delta.write.txnVersion.autoReset.enabled"] == "true"
+
+
+def test_sizes_are_those_of_one_machine_or_a_clusters_own(tmp_path: Path) -> None:
+    sized = (
+        *("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions"),
+        "spark.databricks.delta.optimize.maxThreads",
+    )
+    settings = own_settings(tmp_path, LAKEHOUSE_SPARK="local[3]")
+    conf = session_conf(settings, ())
+    assert [conf[name] for name in sized] == ["6", "3", "3"] and cores_of(settings) == 3
+    settings = own_settings(tmp_path, LAKEHOUSE_SPARK="spark://127.0.0.1:7077")
+    conf = session_conf(settings, (tmp_path / "delta.jar",))
+    assert not conf.keys() & {*sized} and cores_of(settings) is None
+    assert conf["spark.jars"] == f"{tmp_path}/delta.jar,{JAR}"  # for the executors
+
+
+def test_a_master_that_does_not_answer_is_named_at_once(tmp_path: Path) -> None:
+    masters = f"spark://127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
+    with pytest.raises(Transient, match=f"no Spark master answers at {masters}"):
+        open_session.prepare(own_settings(tmp_path, LAKEHOUSE_SPARK=masters))
+
+
+def test_a_server_is_told_of_s3_wherever_the_lake_is(tmp_path: Path) -> None:
+    """A table that others write may lie in a bucket beside a lake on disk."""
+    on_disk, on_s3 = (
+        server_conf(own_settings(tmp_path, **root), ())
+        for root in ({}, {"LAKEHOUSE_ROOT": "s3://bucket"})
+    )
+    assert (
+        on_disk["spark.hadoop.fs.s3a.endpoint.region"]
+        == on_s3["spark.hadoop.fs.s3a.endpoint.region"]
+        != ""
+    )
+
+
+def test_rows_that_are_lost_with_their_executor_are_asked_for_again() -> None:
+    class Lost(Exception):
+        """A statement that a cluster ended, as its trace tells it."""
+
+        _stacktrace = (
+            "org.apache.spark.SparkException: Job aborted\n"
+            "Caused by: org.apache.spark.SparkException: [CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND] Checkpoint block rdd_7_0 not found!"
+        )
+
+    with pytest.raises(Transient, match="lost with their executor"), errors.translated():
+        raise Lost

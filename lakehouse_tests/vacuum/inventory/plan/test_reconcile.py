@@ -1,0 +1,557 @@
+"""Manifests that can be trusted, keys, and an inventory held against logs to the byte."""
+
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakehouse.base.errors import Refused
+from lakehouse.base.paths import name_below, vector_file
+from lakehouse.base.stored_objects import KnownObjects, Part, StoredObject, plausible_ms
+from lakehouse.delta.protocol import retention_ms_of
+from lakehouse.delta.snapshot import DataFile, LogTail, Snapshot, Tombstone
+from lakehouse.vacuum.inventory.plan.reconcile import (
+    KnownTables,
+    Reconciliation,
+    TableShares,
+    reconcile,
+)
+from lakehouse.vacuum.inventory.plan.report_manifest import ReportSource, parse_manifest
+from lakehouse.vacuum.inventory.plan.table_files import (
+    Owners,
+    Reference,
+    TableFiles,
+    fold_table_files,
+    table_roots,
+)
+
+NOW = 1_795_000_000_000
+HOUR, DAY = 3_600_000, 86_400_000
+WEEK = 7 * DAY
+FOLDER = "reports/lake/daily/data"
+CSV = "Bucket, Key, VersionId, IsLatest, IsDeleteMarker, Size, LastModifiedDate, ETag, StorageClass, IntelligentTieringAccessTier"
+
+PARQUET = (
+    "message s3.inventory {  required binary bucket (UTF8);  required binary key (UTF8);  optional int64 size;"
+    "  optional int64 last_modified_date (TIMESTAMP_MILLIS);  optional binary e_tag (UTF8);}"
+)
+
+
+def manifest(**changed: Any) -> dict[str, Any]:
+    """As AWS writes it. Source: Amazon S3 user guide, "Locating your inventory list"."""
+    return {
+        "sourceBucket": "lake",
+        "destinationBucket": "arn:aws:s3:::reports-bucket",
+        "version": "2016-11-30",
+        "creationTimestamp": str(NOW - HOUR),
+        "fileFormat": "CSV",
+        "fileSchema": CSV,
+        "files": [{"key": f"{FOLDER}/a.csv.gz", "size": 10, "MD5checksum": "0" * 32}],
+    } | changed
+
+
+def parse(document: dict[str, Any] | bytes, checksum: str | None = None, **more: Any) -> Any:
+    data = document if isinstance(document, bytes) else json.dumps(document).encode()
+    said = hashlib.md5(data).hexdigest() + "\n" if checksum is None else checksum
+    source = ReportSource(name="daily/x", bucket="lake", folder=FOLDER)
+    return parse_manifest(data, said, source, now_ms=NOW, **more)
+
+
+def test_a_report_of_a_clock_that_is_minutes_ahead_is_read() -> None:
+    assert parse(manifest(creationTimestamp=str(NOW + 300_000))).created_ms == NOW + 300_000
+
+
+def test_a_manifest_of_aws_is_read() -> None:
+    found = parse(manifest())
+    assert (found.bucket, found.configuration, found.created_ms) == ("lake", "daily", NOW - HOUR)
+    assert found.columns == (
+        *(
+            "bucket",
+            "key",
+            "version_id",
+            "is_latest",
+            "is_delete_marker",
+            "size",
+            "last_modified_date",
+            "e_tag",
+            "storage_class",
+        ),
+        "intelligent_tiering_access_tier",
+    )
+    assert [(file.key, file.size_bytes) for file in found.files] == [(f"{FOLDER}/a.csv.gz", 10)]
+
+
+@pytest.mark.parametrize(
+    ("file_format", "schema"),
+    [
+        (
+            "ORC",
+            "struct<bucket:string,key:string,size:bigint,last_modified_date:timestamp,e_tag:string>",
+        ),
+        ("Parquet", PARQUET),
+        (
+            "Parquet",
+            PARQUET.replace("UTF8", "STRING").replace("TIMESTAMP_MILLIS", "TIMESTAMP(MILLIS,true)"),
+        ),
+    ],
+)
+def test_the_columns_of_orc_and_parquet_are_read(file_format: str, schema: str) -> None:
+    found = parse(manifest(fileFormat=file_format, fileSchema=schema))
+    assert found.columns == ("bucket", "key", "size", "last_modified_date", "e_tag")
+
+
+@pytest.mark.parametrize(
+    ("document", "more", "said"),
+    [
+        (manifest(), {"checksum": "f" * 32}, "manifest.checksum contains"),
+        (manifest(), {"checksum": ""}, "manifest.checksum contains"),
+        (b"{", {}, "cannot be parsed"),
+        (b"[]", {}, "cannot be parsed"),
+        (manifest(sourceBucket="other"), {}, "the report lists bucket 'other'"),
+        (
+            manifest(
+                files=[{"key": "reports/lake/weekly/data/a", "size": 1, "MD5checksum": "0" * 32}]
+            ),
+            {},
+            "is not a plain path below",
+        ),
+        (
+            manifest(files=[{"key": f"{FOLDER}/../../x", "size": 1, "MD5checksum": "0" * 32}]),
+            {},
+            "is not a plain path below",
+        ),
+        (
+            manifest(files=[{"key": f"{FOLDER}/a", "size": 1, "MD5checksum": "x"}]),
+            {},
+            "is not an MD5 in lower case. Wait for the next report",
+        ),
+        (manifest(files=[]), {}, "no data files"),
+        (manifest(fileSchema="Bucket, Key, LastModifiedDate"), {}, "no column size"),
+        (manifest(fileSchema="Bucket, Key, Size"), {}, "no column last_modified_date"),
+        (manifest(fileFormat="Avro"), {}, "'Avro'"),
+        (manifest(creationTimestamp=str(NOW // 1000)), {}, "not a plausible time in"),
+        (manifest(creationTimestamp=str(NOW * 1000)), {}, "not a plausible time in"),
+        (manifest(creationTimestamp=str(NOW + 2 * DAY)), {}, "not a plausible time in"),
+        (
+            manifest(creationTimestamp=str(NOW + HOUR)),
+            {},
+            "the report's time is 60 min ahead of this machine's clock (limit 5 min)",
+        ),
+        (manifest(creationTimestamp=str(NOW + HOUR)), {}, "ahead of this machine's clock"),
+        (manifest(creationTimestamp="2026-11-20"), {}, "cannot be parsed"),
+    ],
+)
+def test_a_manifest_that_cannot_be_trusted_is_refused_by_name(
+    document: Any, more: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(Refused, match="inventory report daily/x") as refused:
+        parse(document, **more)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [
+        ("a/b/x", "a/b"),
+        ("a/bc/x", None),
+        ("a/b", None),
+        ("a/b/", "a/b"),
+        ("a/b/c/x", "a/b"),
+        ("a/b/c/d/x", "a/b/c/d"),
+        ("a/b/c/de/x", "a/b"),
+        ("x", None),
+    ],
+)
+def test_a_key_belongs_to_the_longest_table_folder_by_whole_components(
+    name: str, table: str | None
+) -> None:
+    assert Owners(["a/b", "a/b/c/d"]).table_of(name) == table
+
+
+def test_every_folder_with_a_log_is_a_table() -> None:
+    assert table_roots(
+        ["a/b/_delta_log/0.json", "a/b/c/_delta_log/_sidecars/x", "d/x", "_delta_log/x"]
+    ) == {"a/b", "a/b/c"}
+
+
+@pytest.mark.parametrize(
+    ("ms", "plausible"),
+    [
+        (NOW, True),
+        (NOW // 1000, False),
+        (NOW * 1000, False),
+        (0, False),
+        (NOW + 2 * DAY, False),
+        (None, False),
+    ],
+)
+def test_seconds_and_microseconds_are_no_times(ms: int | None, plausible: bool) -> None:
+    assert (plausible_ms(ms, now_ms=NOW) is not None) == plausible
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        (None, WEEK),
+        ("interval 1 week", WEEK),
+        ("INTERVAL 168 HOURS", WEEK),
+        ("2 days 12 hours", 2 * DAY + 12 * HOUR),
+        ("interval 0 seconds", 0),
+        ("interval 5184000000000 microseconds", 60 * DAY),
+        ("interval 1 second 1 microsecond", 1_001),
+        ("interval 1 month", None),
+        ("soon", None),
+        ("7", None),
+    ],
+)
+def test_the_retention_is_the_table_s_property(text: str | None, ms: int | None) -> None:
+    assert (
+        retention_ms_of({} if text is None else {"delta.deletedFileRetentionDuration": text}) == ms
+    )
+
+
+def stored(key: str, size: int = 1, age: int = 30 * DAY, **more: Any) -> StoredObject:
+    return StoredObject(bucket="lake", key=key, size_bytes=size, modified_ms=NOW - age, **more)
+
+
+def table_files(table: str = "a/t", **more: Any) -> TableFiles:
+    fields: dict[str, Any] = {
+        "table": table,
+        "version": 3,
+        "retention_ms": WEEK,
+        "live": {"d=1/live": Reference(size_bytes=5, written_ms=NOW - DAY)},
+        "vectors": {"deletion_vector_live.bin": Reference(size_bytes=None, written_ms=NOW - DAY)},
+        "tombstones": {
+            "kept": NOW - DAY,
+            "past": NOW - 8 * DAY,
+            "unknown": None,
+            "edge": NOW - WEEK,
+        },
+        "removed_vectors": {"v_kept.bin": NOW - DAY, "v_dead.bin": NOW - 8 * DAY},
+        "partition_columns": ("d", "_p"),
+    }
+    return TableFiles(**(fields | more))
+
+
+ALL = (stored("a/t/d=1/live", 5), stored("a/t/deletion_vector_live.bin", 3))
+SHARED = "u00000000000000000002"  # a file with several vectors
+UNREFERENCED = "deletion_vector_61d16c75-6994-46b7-a15b-8b538852e50e.bin"
+
+
+def held(*objects: StoredObject, **more: Any) -> Reconciliation:
+    known = KnownTables(files=[table_files()], **more)
+    return reconcile(known, KnownObjects(objects=objects, settled_ms=NOW - HOUR), now_ms=NOW)
+
+
+@pytest.mark.parametrize(
+    ("each", "part"),
+    [
+        (stored("a/t/d=1/live", 5), Part.LIVE),
+        (stored("a/t/d=1/live", 5, is_dir=True), Part.LIVE),
+        (stored("a/t/deletion_vector_live.bin"), Part.VECTORS_LIVE),
+        (stored("a/t/kept"), Part.TOMBSTONED_KEPT),
+        (stored("a/t/edge"), Part.TOMBSTONED_KEPT),
+        (stored("a/t/unknown"), Part.TOMBSTONED_KEPT),
+        (stored("a/t/past"), Part.TOMBSTONED_PAST),
+        (stored("a/t/v_kept.bin"), Part.VECTORS_KEPT),
+        (stored("a/t/v_dead.bin"), Part.VECTORS_DEAD),
+        (stored(f"a/t/{UNREFERENCED}"), Part.VECTORS_DEAD),
+        (stored(f"a/t/ab/{UNREFERENCED}", age=DAY), Part.ORPHANED_YOUNG),
+        (stored("a/t/d=1/x"), Part.ORPHANED_OLD),
+        (stored("a/t/d=1/x", age=DAY), Part.ORPHANED_YOUNG),
+        (stored("a/t/d=1/x", age=WEEK), Part.ORPHANED_YOUNG),
+        (
+            StoredObject(bucket="lake", key="a/t/x", size_bytes=1, modified_ms=None),
+            Part.ORPHANED_YOUNG,
+        ),
+        (stored("a/t/_p=1/x"), Part.ORPHANED_OLD),
+        (stored("a/t/_delta_index/x"), Part.HIDDEN),
+        (stored("a/t/metadata/v1.metadata.json"), Part.HIDDEN),
+        (stored("a/t/d=1/metadata/x"), Part.ORPHANED_OLD),
+        (stored("a/t/_change_data/cdc-0"), Part.CHANGE_DATA_PAST),
+        (stored("a/t/_change_data/cdc-0", age=DAY), Part.CHANGE_DATA),
+        (stored("a/t/_delta_log/00000000000000000001.json"), Part.LOG_COMMITS),
+        (stored("a/t/_delta_log/00000000000000000001.crc"), Part.LOG_CHECKSUMS),
+        (stored("a/t/_delta_log/00000000000000000001.checkpoint.parquet"), Part.LOG_CHECKPOINTS),
+        (stored("a/t/_delta_log/_sidecars/x.parquet"), Part.LOG_SIDECARS),
+        (stored("a/t/_delta_log/_last_checkpoint"), Part.LOG_OTHER),
+        (stored("a/t/_delta_log/.00000000000000000001.json.crc"), Part.LOG_OTHER),
+        (stored("a/t/d=1/_SUCCESS"), Part.HIDDEN),
+        (stored("a/t/d=1/.live.crc"), Part.HIDDEN),
+        (stored("a/t/.x/y"), Part.HIDDEN),
+        (stored("a/t/d=1/", 0, is_dir=True), Part.FOLDERS),
+        (stored("a/t/d=1/live", 9, is_latest=False), Part.NONCURRENT),
+        (stored("a/t/d=1/live", 0, is_latest=True, is_delete_marker=True), Part.DELETE_MARKERS),
+        (stored("a/t/d=1/live", 0, is_latest=False, is_delete_marker=True), Part.DELETE_MARKERS),
+    ],
+)
+def test_every_object_is_told_apart(each: StoredObject, part: Part) -> None:
+    [table] = held(each).tables
+    assert [(share.part, share.file_count, share.size_bytes) for share in table.shares] == [
+        (part, 1, each.size_bytes)
+    ]
+
+
+def only(found: Reconciliation) -> TableShares:
+    [table] = found.tables
+    return table
+
+
+def test_a_live_file_that_is_not_in_storage_is_missing() -> None:
+    assert only(held(*ALL)).missing == ()
+    assert only(held()).missing == ("d=1/live", "deletion_vector_live.bin")
+    hidden_by_versions = (
+        stored("a/t/d=1/live", 5, is_latest=False),
+        stored("a/t/d=1/live", 0, is_latest=True, is_delete_marker=True),
+    )
+    assert only(held(ALL[1], *hidden_by_versions)).missing == ("d=1/live",)
+
+
+def test_a_live_file_younger_than_the_report_is_not_missing() -> None:
+    found = only(
+        reconcile(
+            KnownTables(files=[table_files()]),
+            KnownObjects(objects=[], settled_ms=NOW - DAY),
+            now_ms=NOW,
+        )
+    )
+    assert (found.missing, found.unsettled_count) == ((), 2)
+
+
+def test_a_live_file_of_another_size_is_told() -> None:
+    assert only(held(stored("a/t/d=1/live", 6), ALL[1])).resized == ("d=1/live",)
+
+
+@pytest.mark.parametrize(
+    ("more", "archived"),
+    [
+        ({"storage_class": "DEEP_ARCHIVE"}, True),
+        ({"storage_class": "INTELLIGENT_TIERING", "archive_tier": "ARCHIVE"}, True),
+        ({"storage_class": "INTELLIGENT_TIERING", "archive_tier": "DEEP_ARCHIVE"}, True),
+        ({"storage_class": "INTELLIGENT_TIERING", "archive_tier": "ARCHIVE_INSTANT"}, False),
+        ({"storage_class": "GLACIER_IR"}, False),
+        ({}, False),
+    ],
+)
+def test_a_live_file_in_an_archive_is_found_and_a_removed_one_is_not(
+    more: dict[str, Any], archived: bool
+) -> None:
+    dead = stored("a/t/kept", storage_class="GLACIER")
+    found = only(held(stored("a/t/d=1/live", 5, **more), ALL[1], dead))
+    assert found.archived == (("d=1/live",) if archived else ())
+
+
+def test_without_a_known_retention_nothing_is_past_it() -> None:
+    found = only(
+        reconcile(
+            KnownTables(files=[table_files(retention_ms=None)]),
+            KnownObjects(objects=[stored("a/t/past"), stored("a/t/x")]),
+            now_ms=NOW,
+        )
+    )
+    assert [share.part for share in found.shares] == [Part.TOMBSTONED_KEPT, Part.ORPHANED_YOUNG]
+
+
+def test_files_that_a_shallow_clone_reads_are_lent_and_missed_by_the_clone() -> None:
+    reference = Reference(size_bytes=1, written_ms=NOW - DAY)
+    clone = table_files(
+        "a/clone",
+        live={},
+        vectors={},
+        tombstones={},
+        elsewhere={"a/t/past": reference, "a/t/gone": reference},
+    )
+    found = reconcile(
+        KnownTables(files=[table_files(), clone]),
+        KnownObjects(objects=[*ALL, stored("lake/a/t/past"), stored("a/t/past")], settled_ms=NOW),
+        now_ms=NOW,
+    )
+    cloned, lender = found.tables
+    assert cloned.missing == ("a/t/gone",)
+    assert [share.part for share in lender.shares] == [Part.LIVE, Part.LENT, Part.VECTORS_LIVE]
+
+
+def test_what_belongs_to_no_table_is_listed_by_its_folder() -> None:
+    objects = [
+        *ALL,
+        stored("landing/a", 7),
+        stored("landing/b/c", 8),
+        stored("readme", 1),
+        stored("a/tt/x", 2),
+    ]
+    found = held(*objects)
+    assert [(share.folder, share.file_count, share.size_bytes) for share in found.unclaimed] == [
+        ("a/tt/", 1, 2),
+        ("landing/", 1, 7),
+        ("landing/b/", 1, 8),
+        ("readme", 1, 1),
+    ]
+
+
+def test_the_files_of_an_archive_are_a_part_of_their_table_and_never_orphans() -> None:
+    """Not even next to a file of the table that has the same name, whatever their age."""
+    found = held(
+        *ALL,
+        stored("archive/a/t/d=1/past", 7, storage_class="GLACIER_IR"),
+        stored("archive/a/t/d=1/live", 8),
+        stored("archive/a/t/d=1/live", 9, is_latest=False),
+        stored("archive/a/gone/d=1/x", 2),
+        stored("archive/a/t", 3),
+        lake_prefix="",
+    )
+    of_archive = [
+        (share.part, share.storage_class, share.size_bytes)
+        for share in only(found).shares
+        if share.part in (Part.ARCHIVED, Part.NONCURRENT)
+    ]
+    assert of_archive == [
+        (Part.ARCHIVED, None, 8),
+        (Part.ARCHIVED, "GLACIER_IR", 7),
+        (Part.NONCURRENT, None, 9),
+    ]
+    assert [(share.folder, share.size_bytes) for share in found.unclaimed] == [
+        ("archive/a/", 2 + 3),
+    ]
+
+
+def test_keys_of_a_bucket_are_taken_relative_to_the_lake() -> None:
+    found = held(stored("lake/a/t/d=1/live", 5), stored("lake/x/y", 1), lake_prefix="lake/")
+    assert [(share.part, share.size_bytes) for share in only(found).shares] == [(Part.LIVE, 5)]
+    assert [(share.folder, share.size_bytes) for share in found.unclaimed] == [("x/", 1)]
+
+
+def test_a_table_whose_log_cannot_be_read_has_no_orphans() -> None:
+    found = held(*ALL, stored("a/u/x", 4), unread={"a/u": "why"})
+    assert found.tables[1].problem == "why"
+    assert [(share.part, share.size_bytes) for share in found.tables[1].shares] == [
+        (Part.UNREAD, 4)
+    ]
+    assert found.unclaimed == ()
+
+
+def test_small_files_are_seen_where_no_log_is_read() -> None:
+    small = [
+        stored("a/u/x", 4),
+        stored("a/u/d=1/y", 12 << 20),
+        stored("a/u/_delta_log/0.json", 4),
+        stored("a/u/.z"),
+        stored("a/u/d/", 0, is_dir=True),
+    ]
+    found = held(*ALL, *small, stored("plain/t/x"), stored("_hidden/x"), unread={"a/u": "why"})
+    assert [share.small_count for table in found.tables for share in table.shares] == [0, 0, 1]
+    assert [(share.folder, share.small_count) for share in found.unclaimed] == [
+        ("_hidden/", 0),
+        ("plain/t/", 1),
+    ]
+
+
+def test_storage_classes_are_kept_apart() -> None:
+    found = only(
+        held(
+            ALL[1],
+            stored("a/t/d=1/live", 5, storage_class="STANDARD"),
+            stored("a/t/x", 2, storage_class="GLACIER"),
+        )
+    )
+    assert [(share.part, share.storage_class) for share in found.shares] == [
+        (Part.LIVE, "STANDARD"),
+        (Part.ORPHANED_OLD, "GLACIER"),
+        (Part.VECTORS_LIVE, None),
+    ]
+
+
+def test_the_books_of_a_layout() -> None:
+    snapshot = Snapshot(
+        table="a/t",
+        uri="s3a://bucket/lake/a/t",
+        version=7,
+        committed_ms=NOW,
+        files=(
+            DataFile(
+                path="d=a%2520b/x",
+                size_bytes=5,
+                modified_ms=1,
+                deletion_vector="u00000000000000000001@1",
+            ),
+            DataFile(path="s3://bucket/lake/a/t/y%20z", size_bytes=6, modified_ms=2),
+            DataFile(path="s3a://bucket/lake/a/source/z", size_bytes=7, modified_ms=3),
+            DataFile(path="s3a://elsewhere/z", size_bytes=8, modified_ms=4),
+        ),
+        tombstones=(
+            Tombstone(path="old%3D1", deleted_ms=9),
+            Tombstone(path="s3://bucket/lake/a/t/old%3D1", deleted_ms=8),
+            Tombstone(path="s3a://bucket/lake/a/source/gone"),
+        ),
+        removed_vectors={
+            "iinline": 1,
+            f"{SHARED}@1": 7,
+            f"{SHARED}@99": 5,
+            "u00000000000000000003@1": 5,
+            "u00000000000000000003@2": None,
+        },
+        log=LogTail(checkpoint_version=None, commit_count=1, commit_bytes=1),
+    )
+    found = fold_table_files(snapshot, resolve=lambda uri: name_below(uri, "s3a://bucket/lake"))
+    assert found.live == {
+        "d=a%20b/x": Reference(size_bytes=5, written_ms=1),
+        "y z": Reference(size_bytes=6, written_ms=2),
+    }
+    assert found.elsewhere == {"a/source/z": Reference(size_bytes=7, written_ms=3)}
+    assert found.outside == ("s3a://elsewhere/z",)
+    assert (found.tombstones, found.retention_ms) == ({"old=1": 9}, WEEK)
+    assert found.removed_vectors == {
+        vector_file(SHARED): 7,
+        vector_file("u00000000000000000003"): None,
+    }
+    [vector] = found.vectors
+    assert vector.startswith("deletion_vector_") and found.vectors[vector].written_ms == NOW
+
+
+NAMES = st.sampled_from(
+    [
+        "d=1/live",
+        "kept",
+        "past",
+        "x",
+        "d=1/y",
+        "_delta_log/00000000000000000001.json",
+        "_change_data/c",
+        ".z",
+        "d=1/",
+        "v_dead.bin",
+        "n/x",
+    ]
+)
+
+
+@given(
+    st.lists(
+        st.builds(
+            StoredObject,
+            bucket=st.just("lake"),
+            key=st.builds(
+                "{}{}".format,
+                st.sampled_from(["a/t/", "a/t/n/", "a/tt/", "a/bad/", "landing/", "", "other/"]),
+                NAMES,
+            ),
+            size_bytes=st.integers(0, 10**15),
+            modified_ms=st.none() | st.integers(NOW - 30 * DAY, NOW),
+            is_dir=st.booleans(),
+            storage_class=st.sampled_from([None, "STANDARD", "GLACIER"]),
+            is_latest=st.none() | st.booleans(),
+            is_delete_marker=st.none() | st.booleans(),
+        ),
+        max_size=30,
+    )
+)
+def test_the_parts_sum_to_the_inventory_s_total(objects: list[StoredObject]) -> None:
+    found = reconcile(
+        KnownTables(files=[table_files(), table_files("a/t/n")], unread={"a/bad": "why"}),
+        KnownObjects(objects=objects, settled_ms=NOW),
+        now_ms=NOW,
+    )
+    assert found.file_count == len(objects)
+    assert found.size_bytes == sum(each.size_bytes for each in objects)

@@ -1,0 +1,191 @@
+"""The inventory as Dagster shows it: a report is noticed, loaded and judged; the first one is made soon, and a day later the next."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster import SensorResult
+
+from lakehouse.assets.keys import inventory_key
+from lakehouse.lake.lake import Lake
+from lakehouse.vacuum.inventory.asset import inventory_asset, inventory_sensor
+from lakehouse.vacuum.inventory.stored_reports import REPORTS
+from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.support.dagster_events import begun, materialized, skip_text, tick_of
+from lakehouse_tests.support.example_assets import (
+    TABLES,
+    AwayStore,
+    example_lake,
+    latest_orders,
+    orders,
+    totals,
+)
+
+HOUR = 3_600_000
+type_of_tick = Callable[[], SensorResult]
+
+
+def deliver(lake: Lake, stamp: str, *, complete: bool = True, configuration: str = "daily") -> None:
+    """What a sensor sees of a report of AWS."""
+    folder = f"{REPORTS}/{lake.store.bucket}/{configuration}/{stamp}"
+    lake.store.put(f"{folder}/manifest.json", b"{}")
+    if complete:
+        lake.store.put(f"{folder}/manifest.checksum", b"0")
+
+
+@pytest.fixture
+def tick(dagster_lake: Lake, instance: dg.DagsterInstance) -> type_of_tick:
+    """Ticks of one sensor, each with the cursor of the one before."""
+    sensor, cursor = inventory_sensor(dagster_lake), [""]
+
+    def one() -> SensorResult:
+        result = tick_of(sensor, instance, cursor=cursor[0] or None)
+        cursor[0] = result.cursor or cursor[0]
+        return result
+
+    return one
+
+
+def said(result: SensorResult) -> str:
+    assert not result.run_requests
+    return skip_text(result)
+
+
+def asked(result: SensorResult) -> list[str | None]:
+    return [request.run_key for request in result.run_requests or []]
+
+
+@pytest.mark.usefixtures("no_java")
+def test_a_report_is_waited_for_until_it_is_complete_and_asked_for_once(
+    dagster_lake: Lake, tick: type_of_tick
+) -> None:
+    assert "no report of bucket local was delivered" in said(tick())
+    deliver(dagster_lake, "2026-11-19T01-00Z", complete=False)
+    assert (
+        said(tick())
+        == "report daily/2026-11-19T01-00Z is not complete yet: it has no manifest.checksum"
+    )
+    deliver(dagster_lake, "2026-11-19T01-00Z")
+    assert asked(tick()) == ["daily/2026-11-19T01-00Z"]
+    assert said(tick()) == "no report of bucket local is newer than daily/2026-11-19T01-00Z"
+    deliver(dagster_lake, "2026-11-20T01-00Z")
+    deliver(dagster_lake, "2026-11-21T01-00Z", complete=False)
+    assert asked(tick()) == ["daily/2026-11-20T01-00Z"]
+    deliver(dagster_lake, "2026-11-15T01-00Z", configuration="weekly")
+    assert asked(tick()) == ["weekly/2026-11-15T01-00Z"]
+
+
+@pytest.mark.usefixtures("no_java")
+def test_a_run_under_way_and_a_report_that_is_loaded_ask_for_nothing(
+    dagster_lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
+) -> None:
+    # Earlier versions of this program stored scans as reports.
+    deliver(dagster_lake, "2026-11-19T01-00Z", configuration="lakehouse-scan")
+    assert "was delivered" in said(tick())
+    deliver(dagster_lake, "2026-11-19T01-00Z")
+    run = begun(instance, inventory_key(dagster_lake))
+    assert f"a run of the inventory is under way: {run.run_id[:8]}" in said(tick())
+    instance.delete_run(run.run_id)
+    metadata = {"lakehouse/report": "daily/2026-11-19T01-00Z"}
+    instance.report_runless_asset_event(
+        dg.AssetMaterialization(inventory_key(dagster_lake), metadata=metadata)
+    )
+    assert said(tick()) == "report daily/2026-11-19T01-00Z is loaded"
+
+
+@pytest.mark.usefixtures("no_java")
+def test_storage_that_does_not_answer_is_waited_for(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    sensor = inventory_sensor(example_lake(tmp_path, AwayStore()))
+    result = tick_of(sensor, instance, cursor='{"daily": "2026-11-19T01-00Z"}')
+    assert (
+        said(result).startswith("the reports cannot be listed now: ")
+        and result.cursor == '{"daily": "2026-11-19T01-00Z"}'
+    )
+
+
+@pytest.mark.usefixtures("no_java")
+def test_the_first_inventory_waits_for_the_last_tables_and_the_next_for_the_day(
+    dagster_lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    definitions = dg.Definitions(assets=[inventory_asset(TABLES, dagster_lake), *map(spec, TABLES)])
+    began = datetime.now(tz=UTC).replace(hour=12)
+    cursor = None
+
+    def requests(after: timedelta) -> int:
+        nonlocal cursor
+        result = dg.evaluate_automation_conditions(
+            definitions,
+            instance,
+            asset_selection=dg.AssetSelection.assets(inventory_key(dagster_lake)),
+            cursor=cursor,
+            evaluation_time=began + after,
+        )
+        cursor = result.cursor
+        return result.total_requested
+
+    assert requests(timedelta()) == 0
+    for table in (orders, latest_orders):
+        materialized(instance, table)
+    assert requests(timedelta(minutes=1)) == 0
+    materialized(instance, totals)
+    assert requests(timedelta(minutes=2)) == 1
+    instance.report_runless_asset_event(dg.AssetMaterialization(inventory_key(dagster_lake)))
+    assert [
+        requests(timedelta(minutes=3)),
+        requests(timedelta(hours=10)),
+        requests(timedelta(hours=20)),
+    ] == [0, 0, 1]
+    assert requests(timedelta(hours=21)) == 0
+
+
+def spec(table: Any) -> dg.AssetSpec:
+    return dg.AssetSpec(table.key.split("/"))
+
+
+@pytest.mark.usefixtures("no_java")
+def test_the_asset_scans_and_judges(dagster_lake: Lake, instance: dg.DagsterInstance) -> None:
+    def run() -> dg.ExecuteInProcessResult:
+        return dg.materialize(
+            [inventory_asset(TABLES, dagster_lake)], instance=instance, raise_on_error=False
+        )
+
+    LogBuilder(dagster_lake.store, "bronze/orders").create().append(
+        [("a", 5), ("b", 6)]
+    ).store_data()
+    LogBuilder(dagster_lake.store, "bronze/orders[x]").create().append([("a", 5)]).store_data()
+    dagster_lake.store.put("landing/orders/1.json", b"x" * 9)
+    first = run()
+    all_pass = dict.fromkeys(("complete", "fresh", "plausible", "readable", "missing"), True)
+    assert first.success and results(first) == all_pass
+    told = metadata(first)
+    assert told["objects"] == told["rows_loaded"] > 4
+    assert told["not_declared"].startswith("bronze/orders[x] is in the lake but not declared, so")
+
+    dagster_lake.store.delete(["bronze/orders/a"])
+    second = run()
+    assert second.success and results(second) == {**all_pass, "missing": False}
+    assert metadata(second)["missing_files"] == 1
+
+    deliver(dagster_lake, "2026-11-19T01-00Z")
+    third = run()
+    assert not third.success and results(third) == {"complete": False}
+
+
+def results(result: dg.ExecuteInProcessResult) -> dict[str, bool]:
+    return {
+        evaluation.check_name: evaluation.passed
+        for evaluation in result.get_asset_check_evaluations()
+    }
+
+
+def metadata(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
+    [event] = result.get_asset_materialization_events()
+    return {
+        name.removeprefix("lakehouse/"): entry.value
+        for name, entry in event.materialization.metadata.items()
+    }

@@ -1,0 +1,272 @@
+"""Reports of AWS in every format; each fault of a report planted, and refused by name."""
+
+import hashlib
+import io
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakehouse.base.clock import now_ms
+from lakehouse.base.errors import Refused
+from lakehouse.base.stored_objects import StoredObject
+from lakehouse.store import Store
+from lakehouse.vacuum.inventory.plan.report_manifest import Report
+from lakehouse.vacuum.inventory.stored_reports import REPORTS, _parquet, newest_report, read_report
+from lakehouse_tests.memory_store import MemoryStore
+from lakehouse_tests.support.reports import data_file, row_of, write_report
+
+NOW = now_ms()
+HOUR = 3_600_000
+ODD = [
+    "d=a b/x",
+    "d=100%/x",
+    "d=a%2Fb/x",
+    "d=ä€😀/x",
+    "d=a+b/x",
+    "d=a%20b/x",
+    "d=#?&=/x",
+    "d='\"/,x",
+    "plain",
+]
+
+
+def rows_of(store: Store, *, now_ms: int = NOW, **more: Any) -> list[StoredObject]:
+    report = newest_report(store, now_ms=now_ms, **more)
+    assert report is not None
+    return sorted(read_report(store, report), key=lambda row: row.key)
+
+
+def walked(store: Store) -> list[StoredObject]:
+    return sorted(store.walk(""), key=lambda each: each.key)
+
+
+VERSIONS = [
+    (
+        "a b+c%2F",
+        {"is_latest": True, "is_delete_marker": False, "version_id": "v2", "size_bytes": 7},
+    ),
+    (
+        "a b+c%2F",
+        {"is_latest": False, "is_delete_marker": False, "version_id": "v1", "size_bytes": 9},
+    ),
+    ("gone", {"is_latest": True, "is_delete_marker": True, "version_id": None, "size_bytes": 0}),
+    (
+        "folder/",
+        {
+            "is_latest": True,
+            "is_delete_marker": False,
+            "version_id": "v3",
+            "size_bytes": 0,
+            "is_dir": True,
+        },
+    ),
+    ("ends/", {"is_latest": True, "is_delete_marker": False, "version_id": "v4", "size_bytes": 1}),
+]
+
+
+@pytest.mark.parametrize("file_format", ["CSV", "ORC", "Parquet"])
+def test_a_report_of_any_format_gives_the_listing_to_the_row(
+    store: Store, file_format: str
+) -> None:
+    for name in ODD:
+        store.put(name, name.encode())
+    listing = walked(store)
+    rows = [row_of(each) for each in listing]
+    if store.prefix:  # a report lists the bucket, of which the lake is a part
+        rows = [*rows, rows[0] | {"key": "some/lakes/x"}]
+    write_report(store, rows, created_ms=NOW, file_format=file_format)
+    before = walked(store)
+    assert (rows_of(store), walked(store)) == (listing, before)
+
+
+@pytest.mark.parametrize("file_format", ["CSV", "ORC", "Parquet"])
+def test_the_zone_of_the_machine_that_reads_a_report_changes_no_time(
+    file_format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryStore()
+    store.put("x", b"1")
+    listing = walked(store)
+    write_report(store, [row_of(each) for each in listing], created_ms=NOW, file_format=file_format)
+    monkeypatch.setenv("TZ", "Pacific/Kiritimati")  # 14 hours ahead
+    time.tzset()
+    try:
+        assert time.timezone == -14 * 3_600
+        assert rows_of(store) == listing
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.mark.parametrize("file_format", ["CSV", "ORC", "Parquet"])
+def test_every_version_and_every_column_is_read(file_format: str) -> None:
+    store = MemoryStore()
+    more = {
+        "storage_class": "INTELLIGENT_TIERING",
+        "archive_tier": "ARCHIVE",
+    }
+    objects = [
+        StoredObject(
+            bucket="local",
+            key=key,
+            modified_ms=NOW - HOUR - 1,
+            **more,
+            **fields,
+        )
+        for key, fields in VERSIONS
+    ]
+    write_report(
+        store,
+        [row_of(each, versions=True) for each in objects],
+        created_ms=NOW,
+        file_format=file_format,
+        files=1,
+    )
+    report = newest_report(store, now_ms=NOW)
+    assert report is not None and list(read_report(store, report)) == objects
+
+
+def one(key: str = "x", **more: Any) -> dict[str, Any]:
+    return (
+        row_of(StoredObject(bucket="local", key=key, size_bytes=1, modified_ms=NOW - HOUR)) | more
+    )
+
+
+def test_the_newest_complete_report_comes_first_and_an_unfinished_one_is_not_read() -> None:
+    store = MemoryStore()
+    write_report(
+        store, [one("old")], created_ms=NOW - 5 * HOUR, file_format="CSV", configuration="weekly"
+    )
+    write_report(store, [one("new")], created_ms=NOW - 3 * HOUR, file_format="ORC")
+    write_report(
+        store, [one("unfinished")], created_ms=NOW - HOUR, file_format="Parquet", complete=False
+    )
+    assert [row.key for row in rows_of(store)] == ["new"]
+    assert [row.key for row in rows_of(store, configuration="weekly")] == ["old"]
+    assert newest_report(store, now_ms=NOW, configuration="hourly") is None
+
+
+def _cut(store: Store, name: str) -> None:
+    store.put(name, store.read(name)[:-1])
+
+
+def _flip(store: Store, name: str) -> None:
+    data = store.read(name)
+    store.put(name, data[:-1] + bytes([data[-1] ^ 1]))
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (lambda store, name: store.delete([name]), "does not exist"),
+        (_cut, "according to the manifest"),
+        (_flip, "has MD5"),
+    ],
+)
+@pytest.mark.parametrize("file_format", ["CSV", "Parquet"])
+def test_a_data_file_that_is_not_the_manifest_s_is_refused(
+    harm: Callable[[Store, str], None], said: str, file_format: str
+) -> None:
+    store = MemoryStore()
+    write_report(store, [one("a"), one("b")], created_ms=NOW, file_format=file_format)
+    [_, second] = [file.name for file in store.list(REPORTS) if "/data/" in file.name]
+    harm(store, second)
+    with pytest.raises(Refused, match=said):
+        rows_of(store)
+
+
+@pytest.mark.parametrize("file_format", ["CSV", "ORC", "Parquet"])
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (one(bucket="another"), "rows of bucket 'another'"),
+        (one(last_modified_date=(NOW - HOUR) // 1000), "Times may be in seconds; use milliseconds"),
+        (one(size=None), "has size None"),
+        (one(size=-1), "has size -1"),
+    ],
+)
+def test_rows_that_cannot_be_trusted_are_refused(
+    file_format: str, row: dict[str, Any], said: str
+) -> None:
+    store = MemoryStore()
+    write_report(store, [row, row], created_ms=NOW, file_format=file_format)
+    with pytest.raises(Refused, match=said):
+        rows_of(store)
+
+
+def test_a_single_time_that_cannot_be_is_unknown() -> None:
+    store = MemoryStore()
+    write_report(
+        store,
+        [one("a"), one("b", last_modified_date=0)],
+        created_ms=NOW,
+        file_format="Parquet",
+        files=1,
+    )
+    assert [row.modified_ms for row in rows_of(store)] == [NOW - HOUR, None]
+
+
+@pytest.mark.parametrize("file_format", ["CSV", "ORC", "Parquet"])
+def test_a_data_file_of_another_format_is_refused(file_format: str) -> None:
+    store = MemoryStore()
+    data = data_file([one()], list(one()), "ORC" if file_format == "Parquet" else "Parquet")
+    part = {
+        "key": f"{REPORTS}/local/daily/data/x",
+        "size": len(data),
+        "MD5checksum": hashlib.md5(data).hexdigest(),
+    }
+    store.put(part["key"], data)
+    write_report(
+        store, [one()], created_ms=NOW, file_format=file_format, files=1, manifest={"files": [part]}
+    )
+    with pytest.raises(Refused, match=f"cannot be read as {file_format}"):
+        rows_of(store)
+
+
+def test_a_wrong_checksum_is_refused_and_no_older_report_takes_its_place() -> None:
+    store = MemoryStore()
+    write_report(store, [one("old")], created_ms=NOW - HOUR, file_format="CSV")
+    manifest = write_report(store, [one("new")], created_ms=NOW, file_format="CSV")
+    _flip(store, manifest)
+    with pytest.raises(Refused, match=r"manifest\.checksum contains"):
+        rows_of(store)
+
+
+def _keys_decoded(
+    *row_groups: list[str | None], below: str = "lake/", statistics: bool = True
+) -> list[str]:
+    out, schema = io.BytesIO(), pa.schema([("key", pa.string())])
+    with pq.ParquetWriter(out, schema, write_statistics=statistics) as writer:
+        for keys in row_groups:
+            writer.write_table(pa.table({"key": keys}, schema=schema))
+    report = Report(
+        name="daily/1",
+        bucket="here",
+        created_ms=NOW,
+        file_format="Parquet",
+        columns=("key",),
+        files=(),
+    )
+    batches = _parquet(report, out.getvalue(), ["key"], below=below)
+    return [key for batch in batches for key in batch.column("key").to_pylist()]
+
+
+def test_row_groups_without_a_key_of_the_lake_are_not_decoded() -> None:
+    keys: list[str | None] = ["a/1", "lake", "lake/1", "lake/2", "lake0", "z/1"]
+    assert _keys_decoded(*([key] for key in keys)) == ["lake/1", "lake/2"]
+    assert _keys_decoded(*([key] for key in keys), below="") == keys
+    assert _keys_decoded(["a", "lake/1"], ["lake/2", "z"], ["a", "z"]) == [
+        *("a", "lake/1", "lake/2", "z", "a", "z")
+    ]
+
+
+def test_a_row_group_whose_bounds_are_unknown_is_decoded() -> None:
+    assert _keys_decoded(["a"], statistics=False) == ["a"]
+    assert _keys_decoded(["a", None]) == ["a", None]
+    assert _keys_decoded([None]) == [None]
+    # Old writers order bytes as signed numbers: "lak\u00e9" would be the first, and "lake/1" in it.
+    assert _keys_decoded(["lak\u00e9", "z"]) == ["lak\u00e9", "z"]
+    assert _keys_decoded(["a"], below="l\u00e9ke/") == ["a"]

@@ -1,0 +1,714 @@
+"""Which files go, by which mode, and why not."""
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from lakehouse.base.errors import Broken, Refused
+from lakehouse.base.paths import vector_file
+from lakehouse.base.reasons import Reason
+from lakehouse.base.stored_objects import Inventory, KnownObjects, Part, StoredObject
+from lakehouse.declare.adopted import Adopted
+from lakehouse.declare.journal_records import VacuumRecord
+from lakehouse.declare.prices import DEFAULT_PRICES
+from lakehouse.declare.table import Landing, Table
+from lakehouse.declare.vacuum import SHORT_RETENTION_RISK, Vacuum
+from lakehouse.declare.write_modes import Append
+from lakehouse.delta.commits import Commit, Commits
+from lakehouse.delta.snapshot import LogFile, LogTail, Snapshot, TableFacts
+from lakehouse.vacuum.inventory.plan.table_files import Reference, TableFiles
+from lakehouse.vacuum.plan import candidates, mode_choice
+from lakehouse.vacuum.plan.candidates import Candidate, LastCheck
+from lakehouse.vacuum.plan.facts import VacuumFacts, folders_above, folders_to_ask, written_once
+from lakehouse.vacuum.plan.logged_files import objects_by_log
+from lakehouse.vacuum.plan.mode_choice import ModeChoice, choose_mode
+from lakehouse.vacuum.plan.vacuum import VacuumPlan, plan_vacuum
+
+NOW = 1_795_000_000_000
+HOUR, DAY = 3_600_000, 86_400_000
+WEEK = 7 * DAY
+OLD = NOW - 30 * DAY
+
+
+def adding(version: int, path: str, *removed: str) -> Commit:
+    return replace(commit(version, OLD, *removed), added_paths=(path,))
+
+
+def commit(version: int, ms: int, *removed: str) -> Commit:
+    return Commit(
+        version=version,
+        committed_ms=ms,
+        operation="DELETE",
+        changed_data=True,
+        removed_paths=removed,
+    )
+
+
+BOOKS = TableFiles(
+    table="a/t",
+    version=3,
+    retention_ms=WEEK,
+    live={"live": Reference(size_bytes=5, written_ms=OLD)},
+    vectors={},
+    tombstones={"past": OLD, "kept": NOW - DAY},
+    removed_vectors={},
+)
+HISTORY = Commits(
+    table="a/t",
+    commits=(
+        commit(0, OLD - DAY),
+        commit(1, OLD, "past"),
+        commit(2, NOW - DAY, "kept"),
+        commit(3, NOW - HOUR),
+    ),
+)
+
+
+BUSY = replace(HISTORY, commits=HISTORY.commits[3:])  # the newest commit of a busy table
+
+
+def log_of(history: Commits = HISTORY, **more: Any) -> TableFacts:
+    tail = LogTail(checkpoint_version=None, commit_count=4, commit_bytes=4)
+    snapshot = Snapshot(
+        table="a/t",
+        uri="s3a://b/a/t",
+        version=3,
+        committed_ms=NOW - HOUR,
+        files=(),
+        log=tail,
+        **more,
+    )
+    return TableFacts(
+        snapshot=snapshot,
+        history=history,
+        newest=LogFile(version=3, name="3.json", size_bytes=1, modified_ms=NOW),
+    )
+
+
+FACTS = VacuumFacts(
+    table_files=BOOKS, log=log_of(), on_s3=True, tables=frozenset({"a/t", "a/t/inner"})
+)
+MANY = replace(
+    FACTS,
+    table_files=replace(
+        BOOKS,
+        live={str(number): Reference(size_bytes=5, written_ms=OLD) for number in range(5_000)},
+    ),
+)
+INVENTORY = Inventory(
+    name="daily/x", created_ms=NOW - 2 * HOUR, object_count=1, size_bytes=1, files=("x",)
+)
+
+
+def past(mode: str = "FULL", ended_ms: int = NOW - 3 * HOUR, **more: Any) -> VacuumRecord:
+    zeros = {
+        each.name: 0
+        for each in fields(VacuumRecord)
+        if each.name.startswith(("predicted_", "deleted_"))
+    }
+    defaults = {"report": "", "version": 2, "horizon_ms": ended_ms - WEEK, "spared": 0, **zeros}
+    return VacuumRecord(
+        mode=mode, started_ms=ended_ms - 1, ended_ms=ended_ms, **{**defaults, **more}
+    )  # type: ignore[arg-type]
+
+
+def stored(name: str, size: int = 1, ms: int | None = OLD, **more: Any) -> StoredObject:
+    return StoredObject(bucket="b", key=f"a/t/{name}", size_bytes=size, modified_ms=ms, **more)
+
+
+ALL = [stored("live", 5), stored("past", 3), stored("kept", 2), stored("orphan", 4)]
+
+
+def plan(
+    objects: list[StoredObject],
+    facts: VacuumFacts = FACTS,
+    policy: Vacuum | None = None,
+    mode: Any = "FULL",
+    settled_ms: int = NOW,
+) -> VacuumPlan:
+    policy = policy or Vacuum()
+    quotes = choose_mode(facts, prices=DEFAULT_PRICES, now_ms=NOW).quotes
+    table = Table(key="bronze/t", write=Adopted(uri="/warehouse/t"), vacuum=policy)
+    listing = KnownObjects(objects=objects, settled_ms=settled_ms)
+    choice = ModeChoice(mode=mode, quotes=quotes)
+    return plan_vacuum(facts, table, listing, choice=choice, now_ms=NOW)
+
+
+@pytest.mark.parametrize(
+    ("facts", "left"),
+    {
+        # A checkpoint dropped its tombstone while the retention was a shorter one.
+        "removed by a commit": (
+            replace(FACTS, table_files=replace(BOOKS, tombstones={"past": OLD})),
+            ["orphan", "past"],
+        ),
+        "removed twice": (
+            replace(
+                FACTS,
+                table_files=replace(BOOKS, tombstones={**BOOKS.tombstones, "past": NOW - DAY}),
+            ),
+            ["orphan"],
+        ),
+        "borrowed by another table": (
+            replace(FACTS, borrowed=frozenset({"a/t/past", "a/t/orphan"})),
+            [],
+        ),
+        # Its own log names a file whose place nobody can tell: whatever has that name is kept, also before other tables were asked.
+        "perhaps read by another way": (
+            replace(FACTS, table_files=replace(BOOKS, unplaced=frozenset({"orphan"}))),
+            ["past"],
+        ),
+    }.values(),
+)
+def test_what_a_version_within_the_retention_or_another_table_may_read_stays(
+    facts: VacuumFacts, left: list[str]
+) -> None:
+    assert [each.name for each in plan(ALL, facts).candidates] == left
+
+
+def test_a_file_without_a_tombstone_is_looked_for_in_commits_below_the_known_history() -> None:
+    """The facts hold the newest commits of a busy table, which may be those of an hour."""
+    asked: list[Commits] = []
+
+    def older(history: Commits) -> Iterator[Commit]:
+        asked.append(history)
+        yield commit(3, NOW - HOUR)
+        yield commit(2, NOW - DAY, "kept")
+        yield commit(1, OLD, "past")
+
+    busy = replace(FACTS, log=log_of(BUSY), older_commits=older)
+    assert [each.name for each in plan(ALL[:3], busy).candidates] == ["past"]
+    assert asked == []
+    forgotten = replace(busy, table_files=replace(BOOKS, tombstones={"past": OLD}))
+    found = plan(ALL, forgotten)
+    assert ([each.name for each in found.candidates], len(asked)) == (["orphan", "past"], 2)
+    kept = Candidate(name="kept", size_bytes=2, modified_ms=OLD, part=Part.ORPHANED_OLD)
+    later = LastCheck(forgotten, horizon_ms=NOW - WEEK, now_ms=NOW)
+    assert later.allow([kept, *found.candidates]) == [*found.candidates]
+
+
+@pytest.mark.parametrize(
+    ("commits", "outcome"),
+    [
+        ([adding(2, "orphan"), commit(1, OLD)], "Broken"),
+        ([commit(2, OLD), adding(1, "orphan")], "Broken"),
+        ([adding(2, "orphan", "orphan"), commit(1, OLD)], "Broken"),  # it got a deletion vector
+        ([commit(2, OLD, "orphan"), adding(1, "orphan")], "goes"),
+        ([adding(0, "orphan")], "stays"),  # the commit between may have removed it
+        ([commit(0, OLD, "orphan")], "goes"),
+        ([adding(2, "other")], "goes"),
+    ],
+)
+def test_a_file_that_a_commit_in_the_log_added_and_none_removed_is_never_a_candidate(
+    commits: list[Commit], outcome: str
+) -> None:
+    """The newest checkpoint lacks it, and is therefore no reason to delete it (delta-io/delta#7174)."""
+
+    def older(history: Commits) -> Iterator[Commit]:
+        yield from reversed(history.commits)
+        yield from commits
+
+    first = BUSY.commits[0].version
+    history = replace(
+        BUSY,
+        commits=tuple(replace(each, version=each.version - first + 3) for each in BUSY.commits),
+    )
+    table_files = replace(BOOKS, version=history.commits[-1].version)
+    facts = replace(FACTS, log=log_of(history), table_files=table_files, older_commits=older)
+    if outcome == "Broken":
+        with pytest.raises(
+            Broken,
+            match=r"lacks the file orphan\. .* and no commit up to version .* removed it",
+        ):
+            plan(ALL, facts)
+    else:
+        names = [each.name for each in plan(ALL, facts).candidates]
+        assert names == (["orphan", "past"] if outcome == "goes" else ["past"])
+
+
+def test_a_deletion_vector_of_a_removed_file_is_looked_for_there_too() -> None:
+    """Its tombstone is gone, and the commit that removed it lies below the known history."""
+    vector = "uab^-aqEH.-t@S}K{vb[*k^@1"
+    name = vector_file(vector)
+    removal = replace(commit(2, NOW - DAY, "kept"), removed_vectors=(vector, "iab@1"))
+
+    def older(_: Commits) -> Iterator[Commit]:
+        yield removal
+
+    assert name is not None
+    busy = replace(FACTS, log=log_of(BUSY), table_files=replace(BOOKS, tombstones={}))
+    assert [
+        each.name for each in plan([ALL[0], stored(name), stored("kept", 2)], busy).candidates
+    ] == [name, "kept"]
+    assert not plan(
+        [ALL[0], stored(name), stored("kept", 2)], replace(busy, older_commits=older)
+    ).candidates
+
+
+def test_where_the_log_alone_decides_it_is_read_back_to_the_last_complete_vacuum() -> None:
+    """The known history of a busy table begins within its retention, so that nothing in it is past that."""
+
+    def older(_: Commits) -> Iterator[Commit]:
+        yield commit(3, NOW - HOUR)
+        yield commit(2, OLD, "past")
+        yield commit(1, OLD - WEEK, "before")
+        raise AssertionError("commits before the last vacuum's horizon are nobody's business")
+
+    books = replace(BOOKS, tombstones={"stone": OLD + DAY, "older_stone": OLD - DAY})
+    last = past(ended_ms=OLD + WEEK)
+    busy = replace(FACTS, table_files=books, log=log_of(BUSY), older_commits=older, records=(last,))
+    told = {
+        each.key: each.modified_ms
+        for each in objects_by_log(replace(busy, log_only=True), bucket="b")
+    }
+    assert told == {"a/t/stone": OLD + DAY, "a/t/past": OLD}
+    assert not [*objects_by_log(busy, bucket="b")]  # a sweep finds them
+
+
+@pytest.mark.parametrize(
+    ("adopted", "mode", "heads"), [(False, "LITE", 4), (True, "FULL", 4), (True, "LITE", 3)]
+)
+def test_a_partition_s_folder_is_listed_where_others_write_the_table_and_nothing_else_is_listed(
+    adopted: bool, mode: Any, heads: int
+) -> None:
+    books = replace(BOOKS, partition_columns=("d",), tombstones={"d=1/past": OLD})
+    found = plan(
+        [ALL[0], stored("d=1/past", 3)],
+        replace(FACTS, table_files=books, adopted=adopted),
+        mode=mode,
+    )
+    assert ([each.name for each in found.candidates], found.requests["HEAD"]) == (
+        ["d=1/past"],
+        heads,
+    )
+
+
+def test_what_is_past_its_retention_goes_and_is_priced() -> None:
+    found = plan(ALL)
+    assert [(each.name, each.part) for each in found.candidates] == [
+        ("orphan", Part.ORPHANED_OLD),
+        ("past", Part.TOMBSTONED_PAST),
+    ]
+    assert (found.reason, found.file_count, found.size_bytes) == (Reason.VACUUM_DUE, 2, 7)
+    assert found.requests == {"LIST": 1, "GET": 0, "HEAD": 4, "DELETE": 1} and found.usd > 0
+    assert found.as_json()["parts"] == {"orphaned_old": 1, "tombstoned_past": 1}
+    assert found.sentence.startswith("no version has needed 2 files (7 B) since ")
+
+
+@pytest.mark.parametrize(
+    "each",
+    [
+        stored("orphan", ms=None),
+        stored("orphan", ms=NOW - DAY),
+        stored("past", ms=NOW - DAY),
+        stored("past", ms=NOW - WEEK),
+        stored("past", ms=None),
+        stored("_delta_log/00000000000000000000.json"),
+        stored("_delta_log/00000000000000000009.json"),
+        stored("_SUCCESS"),
+        stored("d=1/.hidden/x"),
+        stored("inner/x"),
+        stored("d=1/", 0, is_dir=True),
+        stored("past", is_latest=False),
+        stored("past", is_delete_marker=True),
+        stored("x/../live"),
+        stored("x//y"),
+        StoredObject(bucket="b", key="a/tt/x", size_bytes=1, modified_ms=OLD),
+        StoredObject(bucket="b", key="x", size_bytes=1, modified_ms=OLD),
+    ],
+    ids=lambda each: f"{each.key} {each.modified_ms}",
+)
+def test_what_stays_whatever_it_is(each: StoredObject) -> None:
+    assert plan([stored("live", 5), each]).reason is Reason.NOTHING_PAST
+
+
+def test_hadoops_checksum_goes_with_its_file_and_only_then() -> None:
+    found = plan([*ALL, stored(".live.crc"), stored(".past.crc", 12), stored(".gone.crc")])
+    assert [(each.name, each.goes_with) for each in found.candidates] == [
+        ("orphan", ""),
+        ("past", ""),
+        (".past.crc", "past"),
+    ]
+
+
+def test_what_readers_have_not_read_stays_and_they_are_named() -> None:
+    held = "files are kept for readers: silver/r"
+    found = plan(ALL, replace(FACTS, needed_since_ms=OLD - DAY, needed_because=held))
+    assert (found.candidates, found.sentence.endswith(f"; {held}")) == ((), True)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["backup-12:30.parquet", "a:b/c", "d=1/x\x01y", "d=1/x\0y", "d=1/x\x1by", "d=1/x\uffffy", ":"],
+    ids=ascii,
+)
+def test_a_name_that_cannot_be_told_stays_alone(name: str) -> None:
+    """One of these made Delta's answer, or the request to delete a thousand, fail for ever."""
+    found = plan([*ALL, stored(name)])
+    assert [each.name for each in found.candidates] == ["orphan", "past"]
+
+
+@pytest.mark.parametrize("name", ["d=1/12:30.parquet", "a\tb", "a\r\nb", "\U0001f600"], ids=ascii)
+def test_a_name_that_is_only_strange_goes(name: str) -> None:
+    assert name in [each.name for each in plan([*ALL, stored(name)]).candidates]
+
+
+@pytest.mark.parametrize(
+    ("facts", "policy", "why"),
+    [
+        (
+            replace(FACTS, table_files=replace(BOOKS, retention_ms=None)),
+            Vacuum(),
+            "cannot be understood",
+        ),
+        (
+            replace(FACTS, table_files=replace(BOOKS, retention_ms=DAY)),
+            Vacuum(),
+            "retention of 24 h is shorter than a week",
+        ),
+        (
+            replace(FACTS, log=log_of(features=frozenset({"catalogManaged"}))),
+            Vacuum(),
+            "catalogManaged is unknown, so this program cannot know",
+        ),
+    ],
+)
+def test_a_table_that_may_not_be_vacuumed_is_refused(
+    facts: VacuumFacts, policy: Vacuum, why: str
+) -> None:
+    with pytest.raises(Refused, match=why):
+        plan(ALL, facts, policy)
+
+
+def test_a_short_retention_that_was_accepted_is_taken() -> None:
+    facts = replace(FACTS, table_files=replace(BOOKS, retention_ms=HOUR))
+    assert (
+        len(plan(ALL, facts, Vacuum(accepts_short_retention=SHORT_RETENTION_RISK)).candidates) == 3
+    )
+
+
+def test_a_report_without_a_live_file_is_refused_and_storage_without_one_is_broken() -> None:
+    facts = replace(FACTS, inventory=INVENTORY)
+    with pytest.raises(
+        Refused,
+        match="inventory daily/x lacks 1 of the 1 files that the newest version reads, for example live",
+    ):
+        plan(ALL[1:], facts, mode="INVENTORY")
+    with pytest.raises(Broken, match="storage lacks 1 of the 1 files"):
+        plan(ALL[1:], facts)
+
+
+def later(found: VacuumPlan, facts: VacuumFacts, *, now_ms: int = NOW) -> list[Candidate]:
+    return LastCheck(facts, horizon_ms=found.horizon_ms, now_ms=now_ms).allow(found.candidates)
+
+
+def test_what_a_newer_version_needs_again_is_not_doomed_any_more() -> None:
+    found = plan([*ALL, stored(".past.crc")])
+    newer = replace(
+        FACTS,
+        table_files=replace(
+            BOOKS, live={**BOOKS.live, "past": Reference(size_bytes=3, written_ms=OLD)}
+        ),
+    )
+    assert [each.name for each in later(found, newer)] == ["orphan"]
+    assert later(found, FACTS) == list(found.candidates)
+
+
+def test_without_any_retention_what_is_doomed_stays_doomed() -> None:
+    at_once = replace(FACTS, table_files=replace(BOOKS, retention_ms=0))
+    found = plan(ALL, at_once, Vacuum(accepts_short_retention=SHORT_RETENTION_RISK))
+    assert later(found, at_once) == list(found.candidates) != []
+    assert later(found, replace(FACTS, table_files=replace(BOOKS, retention_ms=None))) == []
+
+
+def test_the_log_alone_tells_what_was_removed_since_the_last_vacuum() -> None:
+    assert {each.key for each in objects_by_log(FACTS, bucket="b")} == {"a/t/past", "a/t/kept"}
+    # What failed is tried again, but for a name that somebody may have written again.
+    once = "part-00000-0b4e1d6c-4d0c-4a3f-9a58-0123456789ab.c000.snappy.parquet"
+    later = replace(
+        FACTS,
+        records=(
+            past(
+                failed=dict.fromkeys(("past", once, "orphan"), "AccessDenied"),
+                horizon_ms=NOW - 2 * DAY,
+            ),
+        ),
+    )
+    told = {each.key: each.modified_ms for each in objects_by_log(later, bucket="b")}
+    assert told.keys() == {"a/t/kept", "a/t/past", f"a/t/{once}"}
+    # By the time of its removal: a file that was written again before the last vacuum is newer than that.
+    assert told["a/t/past"] == BOOKS.tombstones["past"] and BOOKS.tombstones["past"] < NOW - 2 * DAY
+    unfinished = replace(FACTS, records=(past(), past(is_complete=False, horizon_ms=NOW)))
+    assert {each.key for each in objects_by_log(unfinished, bucket="b")} == {"a/t/kept"}
+    assert [
+        each.name for each in plan(list(objects_by_log(FACTS, bucket="b")), mode="LITE").candidates
+    ] == ["past"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "mode", "why_not"),
+    [
+        (
+            FACTS,
+            "FULL",
+            {
+                "LITE": "storage was never searched for orphans",
+                "INVENTORY": "there is no inventory",
+            },
+        ),
+        (
+            replace(FACTS, inventory=INVENTORY),
+            "FULL",
+            {"LITE": "storage was never searched for orphans"},
+        ),
+        (
+            replace(MANY, inventory=INVENTORY),
+            "INVENTORY",
+            {"LITE": "storage was never searched for orphans"},
+        ),
+        (replace(FACTS, inventory=INVENTORY, records=(past(ended_ms=NOW - 3 * HOUR),)), "LITE", {}),
+        (
+            replace(FACTS, inventory=INVENTORY, records=(past(ended_ms=NOW - HOUR),)),
+            "LITE",
+            {"INVENTORY": "older than the last vacuum"},
+        ),
+        (
+            replace(
+                FACTS, records=(past(ended_ms=NOW - 25 * HOUR), past("LITE", ended_ms=NOW - HOUR))
+            ),
+            "FULL",
+            {"LITE": "25 h ago"},
+        ),
+        (
+            replace(
+                FACTS,
+                records=(past(ended_ms=NOW - 25 * HOUR), past(ended_ms=NOW, is_complete=False)),
+            ),
+            "FULL",
+            {"LITE": "25 h ago"},
+        ),
+        (
+            replace(MANY, inventory=INVENTORY, records=(past(ended_ms=NOW - 25 * HOUR),)),
+            "INVENTORY",
+            {"LITE": "25 h ago"},
+        ),
+        (
+            replace(
+                FACTS,
+                inventory=replace(INVENTORY, created_ms=NOW - 31 * HOUR),
+                records=(past(ended_ms=NOW - 40 * HOUR),),
+            ),
+            "FULL",
+            {"INVENTORY": "is 31 h old (limit 26 h)", "LITE": "40 h ago"},
+        ),
+        (
+            replace(
+                FACTS,
+                log=log_of(replace(HISTORY, commits=HISTORY.commits[2:])),
+                records=(past(ended_ms=NOW - 3 * HOUR),),
+            ),
+            "FULL",
+            {"LITE": "the log no longer names"},
+        ),
+    ],
+)
+def test_the_cheapest_valid_mode_is_taken(
+    facts: VacuumFacts, mode: str, why_not: dict[str, str]
+) -> None:
+    choice = choose_mode(facts, prices=DEFAULT_PRICES, now_ms=NOW)
+    assert choice.mode == mode
+    said = {quote.mode: quote.why_not for quote in choice.quotes}
+    assert all(text in said[name] for name, text in why_not.items()), said  # type: ignore[index]
+    assert said["FULL"] == ""
+
+
+def test_a_mode_that_is_wanted_is_taken_only_if_it_is_valid() -> None:
+    assert choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, requested="LITE").mode == "LITE"
+    with pytest.raises(Refused, match=r"by mode INVENTORY: there is no inventory\. Use LITE, FULL"):
+        choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, requested="INVENTORY")
+    with pytest.raises(Refused, match=r"mode is 'ALL'\. Use LITE, INVENTORY, FULL"):
+        choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, requested="ALL")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("knobs", "why"),
+    [
+        ({"mode": "always"}, "Vacuum.mode is 'always'"),
+        ({"after_compaction": "yes"}, "Vacuum.after_compaction is 'yes'"),
+        ({"retention_hours": 24}, "Vacuum.retention_hours is 24, under a week"),
+        (
+            {"retention_hours": 0.01, "accepts_short_retention": SHORT_RETENTION_RISK},
+            "Vacuum.retention_hours is 0.01, under a minute",
+        ),
+        ({"accepts_short_retention": "ok"}, "Vacuum.accepts_short_retention is 'ok'"),
+        ({"retention_hours": -1}, "Vacuum.retention_hours is -1"),
+        ({"retention_hours": float("nan")}, "Vacuum.retention_hours is nan"),
+    ],
+)
+def test_a_knob_that_cannot_be_is_refused(knobs: dict[str, Any], why: str) -> None:
+    with pytest.raises(Refused, match=why):
+        Vacuum(**knobs)
+
+
+def test_the_retention_is_a_property_and_contradicts_no_other() -> None:
+    assert Vacuum().retention_properties({}) == {}
+    assert Vacuum(retention_hours=200).retention_properties({}) == {
+        "delta.deletedFileRetentionDuration": "interval 12000 minutes"
+    }
+    longer = {
+        "delta.deletedFileRetentionDuration": "interval 48000 minutes",
+        "delta.logRetentionDuration": "interval 48000 minutes",
+    }
+    assert Vacuum(retention_hours=800).retention_properties({}) == longer
+    assert "delta.logRetentionDuration" not in Vacuum(retention_hours=200).retention_properties({})
+    assert "delta.logRetentionDuration" not in Vacuum(retention_hours=800).retention_properties(
+        {"delta.logRetentionDuration": "interval 365 days"}
+    )
+    assert "delta.logRetentionDuration" in Vacuum(retention_hours=200).retention_properties(
+        {"delta.logRetentionDuration": "interval 3 days"}
+    )
+    with pytest.raises(
+        Refused, match=r"Vacuum\.retention_hours to 'interval 12000 minutes'\. Set it in one place"
+    ):
+        Table(
+            key="bronze/t",
+            source=Landing(prefix="landing/t/", format="json", schema="id BIGINT"),
+            write=Append(),
+            vacuum=Vacuum(retention_hours=200),
+            properties={"delta.deletedFileRetentionDuration": "interval 7 days"},
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "once"),
+    [
+        ("part-00000-0b4e1d6c-4d0c-4a3f-9a58-0123456789ab.c000.snappy.parquet", True),
+        ("d=1/new\nline/part-00003-0b4e1d6c-4d0c-4a3f-9a58-0123456789ab-c000.snappy.parquet", True),
+        ("deletion_vector_0b4e1d6c-4d0c-4a3f-9a58-0123456789ab.bin", True),
+        ("part-00000.parquet", False),
+        ("0b4e1d6c-4d0c-4a3f-9a58-0123456789ab.parquet", False),
+        ("part-00000-0b4e1d6c-4d0c-4a3f-9a58-0123456789ab/x.parquet", False),
+    ],
+)
+def test_only_names_of_a_writer_s_own_are_written_once(name: str, once: bool) -> None:
+    assert written_once(name) is once
+
+
+def test_landed_files_below_a_table_stay() -> None:
+    """The declaration refuses such a prefix; a lake may have been declared before that."""
+    objects = [
+        *ALL,
+        stored("incoming/x.json"),
+        stored("incoming/d/y.json", ms=NOW),
+        stored("incomings/z"),
+    ]
+    found = plan(objects, replace(FACTS, landed=("a/t/incoming/", "landing/t/")))
+    assert [each.name for each in found.candidates] == ["incomings/z", "orphan", "past"]
+    assert later(plan(objects), replace(FACTS, landed=("a/t/",))) == []
+
+
+def test_a_live_file_in_the_folder_of_another_table_is_not_missing_and_nothing_else_there_goes() -> (
+    None
+):
+    table_files = replace(
+        BOOKS,
+        live={**BOOKS.live, "inner/live": Reference(size_bytes=5, written_ms=OLD)},
+        tombstones={**BOOKS.tombstones, "inner/old": OLD},
+    )
+    facts = replace(FACTS, table_files=table_files)
+    objects = [
+        *ALL,
+        stored("inner/live", 5),
+        stored("inner/old"),
+        stored("inner/orphan"),
+        stored("inner/young", ms=NOW),
+    ]
+    assert (
+        [each.name for each in plan(objects, facts).candidates],
+        plan(objects, facts).notes,
+    ) == (["orphan", "past"], ())
+
+
+@pytest.mark.parametrize(
+    ("facts", "left"),
+    [
+        (replace(FACTS, table_files=replace(BOOKS, retention_ms=40 * DAY)), []),
+        (replace(FACTS, table_files=replace(BOOKS, retention_ms=8 * DAY)), ["orphan", "past"]),
+        (replace(FACTS, table_files=replace(BOOKS, retention_ms=HOUR)), ["orphan", "past"]),
+        (replace(FACTS, log=log_of(features=frozenset({"catalogManaged"}))), []),
+        (replace(FACTS, borrowed=frozenset({"a/t/orphan"})), ["past"]),
+        (replace(FACTS, unplaced=frozenset({"past"})), ["orphan"]),
+        (replace(FACTS, table_files=replace(BOOKS, unplaced=frozenset({"past"}))), ["orphan"]),
+        (
+            replace(FACTS, log=log_of(replace(HISTORY, commits=(commit(4, NOW - DAY, "orphan"),)))),
+            ["past"],
+        ),
+    ],
+    ids=[
+        "longer",
+        "still past",
+        "shorter",
+        "catalog",
+        "lent",
+        "perhaps lent",
+        "perhaps its own",
+        "removed within the retention",
+    ],
+)
+def test_what_later_facts_need_is_not_doomed_any_more(facts: VacuumFacts, left: list[str]) -> None:
+    assert [each.name for each in later(plan(ALL), facts)] == left
+
+
+def test_the_horizon_moves_back_with_the_clock_and_never_on() -> None:
+    early, late = stored("early", ms=NOW - WEEK - DAY), stored("late", ms=NOW - WEEK - 1)
+    found = plan([stored("live", 5), early, late])
+    assert [each.name for each in found.candidates] == ["early", "late"]
+    assert [each.name for each in later(found, FACTS, now_ms=NOW - HOUR)] == ["early"]
+    young = plan([stored("live", 5), early], replace(FACTS, needed_since_ms=NOW - WEEK - HOUR))
+    assert later(replace(young, candidates=found.candidates), FACTS, now_ms=NOW + DAY) == [
+        found.candidates[0]
+    ]
+
+
+def test_a_log_that_removed_more_than_one_vacuum_takes_is_no_reason_for_lite(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """LITE would begin with the same files again and again."""
+    monkeypatch.setattr(mode_choice, "MOST_FILES", 1)
+    with pytest.raises(
+        Refused,
+        match=r"by mode LITE: the log names 2 removed files, and one vacuum deletes at most 1 files\. Use FULL",
+    ):
+        choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, requested="LITE")
+
+
+def test_a_plan_holds_so_many_files_and_counts_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidates, "MOST_FILES", 1)
+    found = plan([*ALL, stored("more")])
+    assert (found.file_count, found.over_limit_count, found.as_json()["files_left"]) == (1, 2, 2)
+    assert found.notes == (
+        "2 more files must wait for the next vacuum: to bound memory, one vacuum deletes at most 1,000,000 files",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "folders"), [("x", []), ("a/x", ["a"]), ("a/d=1/x", ["a", "a/d=1"])]
+)
+def test_a_table_may_be_made_in_every_folder_above_a_file(name: str, folders: list[str]) -> None:
+    assert folders_above(name) == folders
+    facts = replace(FACTS, table_files=replace(BOOKS, partition_columns=("d",)))
+    assert folders_to_ask(facts, "FULL", [name]) == {
+        folder: folder.endswith("d=1") for folder in folders
+    }
+
+
+@pytest.mark.parametrize(("hours", "is_due"), [(21, False), (23.9, True)])
+def test_a_daily_sweep_is_not_put_off_by_a_day_since_a_vacuum_began_a_little_early(
+    hours: float, is_due: bool
+) -> None:
+    last = past(ended_ms=NOW - round(hours * HOUR))
+    facts = replace(FACTS, records=(last,))
+    lite = choose_mode(facts, prices=DEFAULT_PRICES, now_ms=NOW).quote_of("LITE")
+    assert ("storage was last searched for orphans" in lite.why_not) is is_due

@@ -1,0 +1,214 @@
+"""When a vacuum runs by itself."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import dagster as dg
+import pytest
+from click.testing import CliRunner
+
+from lakehouse.assets.keys import compaction_key, inventory_key, table_key, vacuum_key
+from lakehouse.assets.resources import spark_resource
+from lakehouse.base.clock import now_ms
+from lakehouse.cli.app import commands
+from lakehouse.declare.journal_records import Pause
+from lakehouse.declare.table import Table
+from lakehouse.declare.vacuum import Vacuum
+from lakehouse.lake.journal import Journal, record_vacuum, vacuum_records
+from lakehouse.lake.lake import Lake
+from lakehouse.vacuum import command, run
+from lakehouse.vacuum.asset import DELETED, vacuum_asset
+from lakehouse.vacuum.run import VacuumProgress
+from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.support.example_assets import orders
+from lakehouse_tests.vacuum.plan.test_vacuum import past
+
+Work = VacuumProgress  # patched below, and made by itself
+HELD = replace(orders, vacuum=Vacuum(after_compaction=True))
+
+
+@pytest.fixture
+def written(dagster_lake: Lake) -> None:
+    """The table has a version."""
+    LogBuilder(dagster_lake.store, orders.key).create().append([("f", 100, 1)]).store_data()
+
+
+def vacuumed(
+    lake: Lake, instance: dg.DagsterInstance, *, by_itself: bool = False
+) -> dg.ExecuteInProcessResult:
+    """A run of the table's vacuum."""
+    return dg.materialize(
+        [vacuum_asset(orders, lake, lambda: (lake, [orders]))],
+        instance=instance,
+        resources={"spark": spark_resource(lake.settings)},
+        tags={"dagster/from_automation_condition": "true"} if by_itself else {},
+        raise_on_error=False,
+    )
+
+
+def told_by(done: dg.ExecuteInProcessResult) -> list[dg.AssetMaterialization]:
+    return list(done.asset_materializations_for_node(f"vacuum__{orders.key.replace('/', '__')}"))
+
+
+def definitions(table: Table, lake: Lake) -> dg.Definitions:
+    others = [
+        dg.AssetSpec(key) for key in (table_key(table), compaction_key(table), inventory_key(lake))
+    ]
+    return dg.Definitions(
+        assets=[vacuum_asset(table, lake, lambda: (lake, [table])), *others],
+        resources={"spark": spark_resource(lake.settings)},
+    )
+
+
+def reported(instance: dg.DagsterInstance, key: dg.AssetKey) -> None:
+    instance.report_runless_asset_event(dg.AssetMaterialization(key))
+
+
+@pytest.mark.parametrize(("table", "after_compaction"), [(orders, 0), (HELD, 1)])
+def test_it_follows_a_new_inventory_and_no_write(
+    dagster_lake: Lake, instance: dg.DagsterInstance, table: Table, after_compaction: int
+) -> None:
+    defs, triggers = (
+        definitions(table, dagster_lake),
+        [inventory_key(dagster_lake), compaction_key(table)],
+    )
+    seen = dg.evaluate_automation_conditions(defs, instance)
+    assert seen.total_requested == 0
+    for key in (*triggers, vacuum_key(table)):
+        reported(instance, key)
+    seen = dg.evaluate_automation_conditions(defs, instance, cursor=seen.cursor)
+    for key, asked in (
+        (table_key(table), 0),
+        (compaction_key(table), after_compaction),
+        (inventory_key(dagster_lake), 1),
+    ):
+        reported(instance, key)
+        seen = dg.evaluate_automation_conditions(defs, instance, cursor=seen.cursor)
+        assert seen.get_num_requested(vacuum_key(table)) == asked, key
+        reported(instance, vacuum_key(table))
+        seen = dg.evaluate_automation_conditions(defs, instance, cursor=seen.cursor)
+
+
+def test_a_table_that_was_never_compacted_is_vacuumed_all_the_same(
+    dagster_lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    defs = definitions(HELD, dagster_lake)
+    seen = dg.evaluate_automation_conditions(defs, instance)
+    for _ in range(2):
+        reported(instance, inventory_key(dagster_lake))
+        seen = dg.evaluate_automation_conditions(defs, instance, cursor=seen.cursor)
+        assert seen.get_num_requested(vacuum_key(HELD)) == 1
+        reported(instance, vacuum_key(HELD))
+        seen = dg.evaluate_automation_conditions(defs, instance, cursor=seen.cursor)
+
+
+@pytest.mark.usefixtures("written")
+@pytest.mark.parametrize("failed", [{}, {"f": "AccessDenied", "g": "AccessDenied"}])
+@pytest.mark.parametrize("by_itself", [True, False])
+def test_a_paused_table_is_left_alone_keeps_what_its_last_vacuum_could_not_delete_and_fails_only_a_run_that_a_person_asked_for(
+    dagster_lake: Lake, instance: dg.DagsterInstance, failed: dict[str, str], by_itself: bool
+) -> None:
+    record_vacuum(dagster_lake.store, orders.key, past(failed=failed))
+    Journal(dagster_lake.store).pause(Pause(table=orders.key, since_ms=now_ms(), why="a backfill"))
+    done = vacuumed(dagster_lake, instance, by_itself=by_itself)
+    checks = [
+        (check.check_name, check.passed, check.description)
+        for check in done.get_asset_check_evaluations()
+    ]
+    said = (
+        "2 files could not be deleted, for example f: AccessDenied"
+        if failed
+        else "no deletion failed"
+    )
+    assert checks == ([(DELETED, not failed, said)] if by_itself else [])
+    assert done.success == by_itself and len(vacuum_records(dagster_lake.store, orders.key)) == 1
+
+
+@pytest.mark.usefixtures("written")
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_vacuum_that_may_not_delete_fails_its_check_and_the_command(
+    dagster_lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, deleted: bool
+) -> None:
+    """1,001 keys are denied inside an answer that says 200: a thousand are named, and storage is looked through again."""
+    failed = {} if deleted else {f"f{number:04}": "AccessDenied" for number in range(1_001)}
+
+    class Denied(Work):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            self.failed, self.spared = dict(failed), dict(failed)
+
+    monkeypatch.setattr(run, "VacuumProgress", Denied)
+    done = vacuumed(dagster_lake, instance)
+    [check], [told] = done.get_asset_check_evaluations(), told_by(done)
+    document = told.metadata["lakehouse/vacuum"].value
+    [noted] = vacuum_records(dagster_lake.store, orders.key)
+    assert check.passed == noted.is_complete == deleted
+    assert document["failed_files"] == document["spared_files"] == len(failed)
+    assert (
+        len(noted.failed)
+        == len(document["failed"])
+        == len(document["spared"])
+        == min(len(failed), 1_000)
+    )
+    monkeypatch.setattr(
+        command, "open_declared", lambda: SimpleNamespace(choose=lambda _: [orders])
+    )
+    monkeypatch.setattr(command, "_vacuum", lambda *_, **__: [document])
+    ended = CliRunner().invoke(
+        commands, ["vacuum", "--json"]
+    )  # click keeps what a command learns when it is called by itself
+    assert ended.exit_code == (0 if deleted else 1)
+    assert (
+        "files that could not be deleted: 1,001, for example f0000: AccessDenied" in ended.stderr
+    ) != deleted
+
+
+@pytest.mark.parametrize(
+    ("is_at_most", "said"),
+    [(True, "LITE 12 34 B at most 12 at most 34 B"), (False, "LITE 12 34 B 12 34 B")],
+)
+def test_what_storage_does_not_tell_is_told_as_at_most(
+    monkeypatch: pytest.MonkeyPatch, is_at_most: bool, said: str
+) -> None:
+    nothing = {
+        "table": orders.key,
+        "mode": "LITE",
+        "files": 12,
+        "bytes": 34,
+        "sentence": "",
+        "paths": [],
+    }
+    document = {**nothing, "actual_files": 12, "actual_bytes": 34, "actual_is_at_most": is_at_most}
+    monkeypatch.setattr(
+        command, "open_declared", lambda: SimpleNamespace(choose=lambda _: [orders])
+    )
+    monkeypatch.setattr(command, "_vacuum", lambda *_, **__: [document])
+    printed = CliRunner().invoke(command.vacuum_command, [], standalone_mode=False).stdout
+    assert f"{orders.key} {said} {orders.key}:" in " ".join(printed.split())
+
+
+@pytest.mark.parametrize("mode", ["recommend", "off"])
+def test_nothing_runs_by_itself_unless_the_declaration_says_so(
+    dagster_lake: Lake, mode: str
+) -> None:
+    asset = vacuum_asset(replace(orders, vacuum=Vacuum(mode=mode)), dagster_lake, [orders])  # type: ignore[arg-type]
+    assert not asset.automation_conditions_by_key
+
+
+@pytest.mark.usefixtures("no_java", "written")
+def test_nothing_to_delete_takes_no_spark(dagster_lake: Lake, instance: dg.DagsterInstance) -> None:
+    [told] = told_by(vacuumed(dagster_lake, instance))
+    assert (
+        told.metadata["lakehouse/predicted_files"].value,
+        told.metadata["lakehouse/actual_files"].value,
+    ) == (0, 0)
+    [past] = vacuum_records(dagster_lake.store, orders.key)
+    assert (past.mode, past.is_complete, past.deleted_files) == ("FULL", True, 0)
+
+
+def test_a_table_that_is_not_there_yet_is_told_and_no_failure(
+    dagster_lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    done = vacuumed(dagster_lake, instance)
+    assert done.success and told_by(done) == []

@@ -1,0 +1,561 @@
+"""Faults of reports, keys and writers beside, planted: no file that is needed goes, the reason is clear, the next run heals.
+
+No Spark: where a deletion is tried, Delta's answer is taken to be our plan. Reports that are damaged in themselves: `test_reports.py`.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakehouse.base.clock import now_ms
+from lakehouse.base.errors import Refused
+from lakehouse.base.reasons import Reason
+from lakehouse.base.settings import parse_settings
+from lakehouse.compact.verify import expect_verification, settled
+from lakehouse.declare.table import Table
+from lakehouse.declare.write_modes import Append
+from lakehouse.lake import clock as check_clock
+from lakehouse.lake.lake import Lake, open_lake
+from lakehouse.materialize.plan import consume_app_id
+from lakehouse.vacuum import run
+from lakehouse.vacuum.inventory.run import scan
+from lakehouse.vacuum.lake_facts import LakeFacts
+from lakehouse.vacuum.plan.vacuum import VacuumPlan
+from lakehouse.vacuum.table_facts import gather
+from lakehouse_tests import log_builder
+from lakehouse_tests.log_builder import START_MS, LogBuilder
+from lakehouse_tests.support.faults import (
+    HOUR,
+    KEY,
+    LONG_AGO,
+    NOW,
+    PAST,
+    TABLE,
+    age,
+    carried_out,
+    paths,
+    planned,
+    report,
+    story_of,
+    type_of_row,
+)
+from lakehouse_tests.support.vacuums import table_of
+
+ODD = ["a b", "100%", "a%2Fb", "a+b", "ä€😀", "#?&=", "'\",", "new\nline"]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A lake with a table of one live file in each of two partitions, one file that was removed long ago, and one that no log has."""
+    lake = open_lake(parse_settings({"LAKEHOUSE_REPLAY": "off"}, base=tmp_path))
+    story_of(lake)
+    age(lake)
+    return lake
+
+
+def _key(change: Callable[[str], str]) -> Callable[[type_of_row], type_of_row]:
+    return lambda row: {**row, "key": change(row["key"])}
+
+
+UNTRUSTED: dict[str, tuple[Any, Mapping[str, Any], str]] = {
+    "old": (
+        dict,
+        {"created_ms": NOW - 30 * HOUR},
+        r"daily/.* is 3[01] h old \(limit 26 h\)\. Use .*FULL",
+    ),
+    "ahead": (
+        dict,
+        {"created_ms": NOW + 3 * HOUR},
+        r"daily/.* time is 1\d\d min ahead of this machine's clock",
+    ),
+    "cut short": (
+        lambda row: row if "d=2" not in row["key"] else None,
+        {},
+        r"inventory .* lacks 1 of the 2 files .* for example d=2/live",
+    ),
+    "no row of the table": (
+        lambda row: row if not row["key"].startswith(KEY) else None,
+        {},
+        r"shows no file of bronze/t: .*FULL",
+    ),
+    "prefix": (
+        _key(lambda key: f"another/{key}"),
+        {},
+        r"shows no file of bronze/t: .* covers another prefix",
+    ),
+    "local time": (
+        lambda row: {**row, "last_modified_date": START_MS - 8 * HOUR},
+        {},
+        r"at least 8\.0 h older than in the log\. .* FULL",
+    ),
+    "encoded twice": (
+        _key(lambda key: key.replace("=", "%3D")),
+        {},
+        r"2 of the 2 files .* spells its keys differently",
+    ),
+    "none of this bucket": (
+        dict,
+        {"bucket": "another"},
+        r"there is no complete report of configuration 'daily'",
+    ),
+    "bucket": (
+        dict,
+        {"manifest": {"sourceBucket": "another"}},
+        r"the report lists bucket 'another'",
+    ),
+    "unfinished": (
+        dict,
+        {"complete": False},
+        r"there is no complete report of configuration 'daily'",
+    ),
+    "seconds": (
+        lambda row: {**row, "last_modified_date": LONG_AGO // 1_000},
+        {},
+        r"Times may be in seconds; use milliseconds",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "options", "said"), UNTRUSTED.values(), ids=UNTRUSTED)
+def test_a_report_that_cannot_be_trusted_is_refused_and_a_listing_does_instead(
+    lake: Lake,
+    change: Callable[[type_of_row], type_of_row | None],
+    options: Mapping[str, Any],
+    said: str,
+) -> None:
+    def used() -> None:
+        report(lake, change, **options)
+        planned(lake)
+
+    with pytest.raises(Refused, match=said):
+        used()
+    assert paths(planned(lake, "FULL")) == PAST
+
+
+def test_keys_that_were_never_encoded_name_no_file_that_is_needed(lake: Lake) -> None:
+    """`a+b` that is not encoded is read as `a b`: here that is another file, which somebody writes just now."""
+    lake.store.put(f"{KEY}/d=1/a+b", b"1")
+    age(lake)
+    report(lake, _key(lambda key: key.replace("+", " ")))
+    lake.store.put(f"{KEY}/d=1/a b", b"1")
+    found = planned(lake)
+    assert paths(found) == ["d=1/a b", *PAST]
+    gone, work = carried_out(lake, found)
+    assert (gone, work.spared) == ({*PAST}, {"d=1/a b": "it was written again after it was listed"})
+
+
+def test_live_keys_that_were_never_encoded_are_missed(lake: Lake) -> None:
+    LogBuilder(lake.store, "bronze/u").create().append([("a+b", 1)]).store_data()
+    age(lake)
+    report(lake, _key(lambda key: key.replace("+", " ")))
+    with pytest.raises(
+        Refused, match=r"1 of the 1 files .* for example a\+b\. .* spells its keys differently"
+    ):
+        planned(lake, "INVENTORY", table_of("bronze/u"))
+
+
+def test_a_short_retention_needs_the_word_of_a_person(lake: Lake) -> None:
+    hours = {"delta.deletedFileRetentionDuration": "interval 24 hours"}
+    LogBuilder(lake.store, "bronze/u").create(properties=hours).append([("a", 1)]).store_data()
+    for word in ("", table_of("bronze/u").vacuum.accepts_short_retention):
+        with (
+            pytest.raises(Refused, match="retention of 24 h is shorter than a week")
+            if not word
+            else nullcontext()
+        ):
+            planned(lake, "FULL", table_of("bronze/u", accepts_short_retention=word))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        f"{KEY}/../u/x",
+        f"{KEY}/d=1/../../../x",
+        f"/{KEY}/x",
+        "/etc/passwd",
+        f"{KEY}//x",
+        f"{KEY}/.",
+        f"{KEY}/./d=1/live",
+        f"{KEY}2/x",
+    ],
+)
+def test_a_key_that_leads_out_of_the_table_is_not_taken(lake: Lake, key: str) -> None:
+    report(lake, more=[key])
+    assert paths(planned(lake)) == PAST
+
+
+HIDDEN = [
+    "_SUCCESS",
+    "d=1/_SUCCESS",
+    "d=1/.live.crc",
+    ".x",
+    "d=1/_tmp/x",
+    "_delta_index/x",
+    "_delta_index/../x",
+]
+
+
+@pytest.mark.parametrize("key", [*HIDDEN, "_delta_log/x", "_delta_log/_staged_commits/x"])
+def test_hidden_files_that_delta_would_take_from_an_inventory_stay(lake: Lake, key: str) -> None:
+    report(lake, more=[f"{KEY}/{key}"])
+    assert paths(planned(lake)) == PAST
+
+
+def test_the_metadata_that_is_written_for_readers_of_iceberg_stays(lake: Lake) -> None:
+    """By UniForm, which a property tells of, or by Apache XTable, of which nothing does; what the log removed goes from there, too."""
+    story = (
+        LogBuilder(lake.store, "bronze/u")
+        .create()
+        .append([("live", 1), ("metadata/gone", 1)])
+        .store_data()
+        .delete(["metadata/gone"])
+    )
+    assert story.version == 2
+    age(lake)
+    report(lake, more=["bronze/u/metadata/v1.metadata.json", "bronze/u/orphan"])
+    assert paths(planned(lake, "INVENTORY", table_of("bronze/u"))) == ["metadata/gone", "orphan"]
+
+
+def test_files_of_a_table_inside_the_folder_stay(lake: Lake) -> None:
+    inner = (
+        LogBuilder(lake.store, f"{KEY}/inner")
+        .create()
+        .append([("live", 1), ("gone", 1)])
+        .store_data()
+    )
+    inner.delete(["gone"])
+    age(lake)
+    report(lake, more=[f"{KEY}/inner/orphan", f"{KEY}/innermost"])
+    assert paths(planned(lake)) == ["d=1/gone", "d=1/orphan", "innermost"]
+
+
+def test_a_table_that_was_made_inside_the_folder_since_the_report_keeps_its_files(
+    lake: Lake,
+) -> None:
+    """Nobody declared it; it has files that are old already, since they were converted."""
+    report(lake)
+    LogBuilder(lake.store, f"{KEY}/inner").create().append([("live", 1)]).store_data()
+    age(lake)
+    assert paths(planned(lake, "FULL")) == PAST
+
+
+def test_the_newest_report_that_shows_the_table_is_taken_and_a_clone_that_only_another_shows_counts(
+    lake: Lake,
+) -> None:
+    clone = LogBuilder(lake.store, "scratch/clone").create()
+    clone.append([(f"file://{lake.settings.root}/{KEY}/d=1/orphan", 3)])
+    age(lake)
+    report(lake, created_ms=NOW - 3 * HOUR, configuration="whole")
+    report(
+        lake, lambda row: row if row["key"].startswith("bronze/") else None, configuration="bronze"
+    )
+    assert (planned(lake).report.partition("/")[0], paths(planned(lake))) == (
+        "bronze",
+        ["d=1/gone"],
+    )
+    report(
+        lake,
+        lambda row: row if row["key"].startswith("scratch/") else None,
+        created_ms=NOW + 1,
+        configuration="scratch",
+    )
+    assert (planned(lake).report.partition("/")[0], paths(planned(lake))) == (
+        "bronze",
+        ["d=1/gone"],
+    )
+
+
+def test_a_clone_that_was_made_where_reports_have_stopped_is_found_by_a_listing(lake: Lake) -> None:
+    """The old report shows all that is declared there, but nobody declared the clone."""
+    silver = LogBuilder(lake.store, "silver/s").create().append([("live", 1)]).store_data()
+    age(lake)
+    report(
+        lake,
+        lambda row: row if row["key"].startswith("silver/") else None,
+        created_ms=NOW - 30 * 24 * HOUR,
+        configuration="silver",
+    )
+    report(
+        lake, lambda row: row if row["key"].startswith("bronze/") else None, configuration="bronze"
+    )
+    LogBuilder(lake.store, "silver/team/clone").create().append(
+        [(f"file://{lake.settings.root}/{KEY}/d=1/orphan", 3)]
+    )
+    found = planned(lake, "INVENTORY", TABLE, table_of(silver.key))
+    assert (found.report.partition("/")[0], paths(found)) == ("bronze", ["d=1/gone"])
+
+
+@pytest.mark.parametrize(
+    ("mode", "name"), [("FULL", "orphan"), ("INVENTORY", "orphan"), ("LITE", "gone")]
+)
+@pytest.mark.parametrize("has_mark", [True, False])
+def test_an_old_clone_that_no_report_shows_keeps_what_it_reads_though_its_first_commits_are_gone(
+    lake: Lake, mode: str, name: str, has_mark: bool
+) -> None:
+    """The one report is of a prefix, and shows all that is declared; `_last_checkpoint` is a help for readers, and need not be there."""
+    clone = (
+        LogBuilder(lake.store, "scratch/clone")
+        .create()
+        .append([(f"file://{lake.settings.root}/{KEY}/d=1/{name}", 3)])
+    )
+    clone.append([("x", 1)]).checkpoint().forget_before(2)
+    if has_mark:
+        lake.store.put("scratch/clone/_delta_log/_last_checkpoint", b'{"version":2}')
+    age(lake)
+    report(lake, lambda row: row if row["key"].startswith("bronze/") else None)
+    found = planned(lake, mode)
+    assert f"d=1/{name}" not in paths(found)
+    assert carried_out(lake, found)[0] == {*paths(found)}
+
+
+def test_what_an_older_version_of_a_clone_reads_stays(lake: Lake) -> None:
+    path = f"file://{lake.settings.root}/{KEY}/d=1/orphan"
+    LogBuilder(lake.store, "scratch/clone").create().append([(path, 3)]).delete([path])
+    age(lake)
+    report(lake)
+    assert paths(planned(lake)) == ["d=1/gone"]
+
+
+@pytest.mark.parametrize(
+    ("retention", "left"), [("interval 30 days", ["d=1/gone"]), ("interval 1 day", PAST)]
+)
+@pytest.mark.parametrize(
+    ("key", "path"),
+    [("scratch/clone", "file://{root}/bronze/t/d=1/orphan"), ("bronze", "t/d=1/orphan")],
+)
+def test_what_an_older_version_of_a_clone_reads_stays_though_a_checkpoint_dropped_its_tombstone(
+    lake: Lake,
+    monkeypatch: pytest.MonkeyPatch,
+    key: str,
+    path: str,
+    retention: str,
+    left: list[str],
+) -> None:
+    """By the shorter retention of then; the commits still tell of the removal. The other table lies around the first one."""
+    monkeypatch.setattr(log_builder, "START_MS", NOW - 48 * HOUR)
+    borrowed = path.format(root=lake.settings.root)
+    clone = LogBuilder(lake.store, key).create(
+        properties={"delta.deletedFileRetentionDuration": "interval 1 hour"}
+    )
+    clone.append([(borrowed, 3)]).delete([borrowed]).append([("x", 1)]).checkpoint(tombstones=False)
+    clone.set_properties(delta__deletedFileRetentionDuration=retention)
+    age(lake)
+    report(lake)
+    assert paths(planned(lake)) == left
+
+
+def test_change_data_stays_with_its_commit_however_long_that_took(lake: Lake) -> None:
+    story = LogBuilder(lake.store, "bronze/u").create().append([("live", 1)]).store_data()
+    names = ("_change_data/cdc-of-a-long-merge", "_change_data/cdc-of-nobody")
+    for name in names:
+        lake.store.put(f"bronze/u/{name}", b"1")
+    age(lake)
+    story.commit(
+        "MERGE",
+        {"cdc": {"path": names[0], "partitionValues": {}, "size": 1, "dataChange": False}},
+        committed_ms=NOW - HOUR,
+    )
+    assert paths(planned(lake, "FULL", table_of("bronze/u"))) == [names[1]]
+
+
+@pytest.mark.parametrize(("restored", "is_held"), [('{"restored":1}', False), (None, True)])
+def test_the_undoing_of_a_compaction_holds_nothing_for_those_who_follow_the_changes(
+    lake: Lake, restored: str | None, is_held: bool
+) -> None:
+    story = LogBuilder(lake.store, "bronze/u").create().append([("a", 1), ("b", 1)])
+    LogBuilder(lake.store, "silver/r").create().append(
+        [("x", 1)], transaction=(consume_app_id(story.snapshot()), 1)
+    )
+    story.optimize(["a", "b"], into=("c", 2))
+    story.commit(
+        "RESTORE",
+        {"remove": {"path": "c", "deletionTimestamp": NOW, "dataChange": True}},
+        user_metadata=restored,
+    )
+    table = table_of("bronze/u")
+    reader = Table(key="silver/r", inputs=(table,), write=Append(), transform=lambda u: u)
+    known = gather(LakeFacts(lake, [table, reader, TABLE]), table)
+    assert known is not None and (known.facts.needed_because != "") == is_held
+
+
+@pytest.mark.parametrize(("consumed", "is_held"), [(1, True), (2, False)])
+def test_rows_that_moved_to_the_archive_unread_are_held_for_those_who_follow_the_changes(
+    lake: Lake, consumed: int, is_held: bool
+) -> None:
+    """Reading the changes of version 2 takes the files that version 3 removed. The move itself is no change."""
+    story = LogBuilder(lake.store, "bronze/u").create().append([("a", 1)]).append([("late", 1)])
+    LogBuilder(lake.store, "silver/r").create().append(
+        [("x", 1)], transaction=(consume_app_id(story.snapshot()), consumed)
+    )
+    late_ms = story.snapshot().committed_ms
+    removes = [
+        {"remove": {"path": path, "deletionTimestamp": NOW, "dataChange": True}}
+        for path in ("a", "late")
+    ]
+    story.commit("DELETE", *removes, user_metadata='{"rows_moved":"archive"}')
+    table = table_of("bronze/u")
+    reader = Table(key="silver/r", inputs=(table,), write=Append(), transform=lambda u: u)
+    known = gather(LakeFacts(lake, [table, reader, TABLE]), table)
+    assert known is not None and (known.facts.needed_because != "") == is_held
+    assert not is_held or (known.facts.needed_since_ms or 0) <= late_ms
+
+
+@pytest.mark.parametrize(
+    "key", [f"{KEY}/d=1/live", f"{KEY}/d=1/live/", f"{KEY}/d=1/", f"{KEY}/", "bronze/"]
+)
+def test_what_looks_like_a_folder_is_no_reason_to_delete(lake: Lake, key: str) -> None:
+    """Delta skips the retention for what an inventory calls a folder. Here the marker of one stays, and a live file of no bytes."""
+    more = [] if key.endswith("live") else [key]
+    report(lake, lambda row: {**row, "size": 0} if row["key"] == key else row, more=more)
+    assert paths(planned(lake)) == PAST
+
+
+MARKERS = (
+    f"{KEY}_$folder$",
+    f"{KEY}/_$folder$",
+    f"{KEY}/d=1_$folder$",
+    f"{KEY}/d=1/e_$folder$",
+    f"{KEY}/_delta_log_$folder$",
+    f"{KEY}/_delta_log/_sidecars_$folder$",
+    "silver/empty/_delta_log/_sidecars_$folder$",
+)
+
+
+@pytest.mark.parametrize("mode", ["FULL", "INVENTORY"])
+def test_markers_of_folders_are_never_deleted_and_make_no_table(lake: Lake, mode: Any) -> None:
+    """delta-io/delta#466: EMR and older Hadoop mark a folder by a key beside it."""
+    for key in MARKERS:
+        lake.store.put(key, b"")
+    lake.store.put(f"{KEY}/d=1/no_marker_$folder$", b"1")
+    age(lake)
+    report(lake)
+    found = planned(lake, mode)
+    assert (paths(found), found.notes) == ([*PAST[:1], "d=1/no_marker_$folder$", *PAST[1:]], ())
+    assert {file.name for file in lake.store.list("")}.isdisjoint(MARKERS)
+    assert lake.facts("silver/empty") is None
+    shown = {table.table: table for table in scan(lake, now_ms=NOW).reconciliation.tables}
+    table = shown.pop(KEY)
+    assert [*shown] == ["inventory/local"]
+    counts = {share.part.name: share.file_count for share in table.shares if share.part}
+    assert (counts["FOLDERS"], counts["ORPHANED_OLD"]) == (4, 2)
+
+
+def test_a_report_of_addresses_instead_of_keys_is_refused_by_name(lake: Lake) -> None:
+    report(lake, _key(lambda key: f"s3://local/{key}"))
+    with pytest.raises(Refused, match="s3://local/bronze/t cannot be read"):
+        planned(lake)
+
+
+@pytest.mark.parametrize(
+    "ms", [0, NOW + 40 * 24 * HOUR, NOW - HOUR], ids=["unknown", "ahead", "young"]
+)
+def test_an_orphan_of_a_time_that_is_unknown_or_young_stays(lake: Lake, ms: int) -> None:
+    report(
+        lake,
+        lambda row: {**row, "last_modified_date": ms} if row["key"].endswith("orphan") else row,
+    )
+    assert paths(planned(lake)) == ["d=1/gone"]
+
+
+@pytest.mark.parametrize("file_format", ["CSV", "ORC", "Parquet"])
+def test_names_of_any_signs_go_and_their_likes_stay(lake: Lake, file_format: str) -> None:
+    for name in ODD:
+        lake.store.put(f"{KEY}/d={name}/x", b"1")
+    age(lake)
+    report(lake, file_format=file_format)
+    found = planned(lake)
+    assert paths(found) == sorted([*PAST, *(f"d={name}/x" for name in ODD)])
+    assert carried_out(lake, found)[0] == set(paths(found))
+
+
+def test_the_clock_of_another_world_stops_the_vacuum(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_clock.check_clock(lake, KEY)
+    for off_ms in (400_000, -400_000):
+        monkeypatch.setattr(check_clock, "now_ms", lambda off_ms=off_ms: now_ms() + off_ms)
+        with pytest.raises(
+            Refused, match=r"this machine's clock and the storage's clock differ by 400 s"
+        ):
+            check_clock.check_clock(lake, KEY)
+
+
+def test_a_dry_run_takes_the_last_look_too(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    report(lake)
+    lake.store.put(f"{KEY}/d=1/orphan", b"456")
+    assert paths(planned(lake)) == PAST
+    monkeypatch.setattr(
+        run, "confirmed_by_delta", lambda _spark, _uri, _table, candidates: [*candidates]
+    )
+
+    def rehearsed() -> VacuumPlan:
+        found = run.rehearse(LakeFacts(lake, [TABLE]), lambda: None, TABLE, mode="INVENTORY")  # type: ignore[arg-type]  # nobody is asked
+        assert found is not None
+        return found
+
+    found, why = rehearsed(), "it was written again after it was listed"
+    assert paths(found) == ["d=1/gone"]
+    assert (
+        found.sentence.startswith("no version has needed 1 file (30 B) since ")
+        and "and 0 of them never belonged to any version" in found.sentence
+    )
+    assert found.notes == (f"1 file of the plan will stay, for example d=1/orphan: {why}",)
+    lake.store.put(f"{KEY}/d=1/gone", b"x" * 31)
+    found = rehearsed()
+    assert (found.reason, found.seconds, paths(found)) == (Reason.ALL_STAY, 0.0, [])
+    assert found.notes == (f"2 files of the plan will stay, for example d=1/gone: {why}",)
+
+
+def test_what_a_compaction_removed_stays_until_its_rows_were_compared(lake: Lake) -> None:
+    story_of(lake).optimize(
+        ["d=1/live", "d=2/live"], into=("d=3/compacted", 30), user_metadata="marked"
+    )
+    lake.store.put(f"{KEY}/d=3/compacted", b"x" * 30)
+    age(lake)
+    expect_verification(lake, KEY, "marked")
+    found = planned(lake, "FULL")
+    assert not {"d=1/live", "d=2/live"} & {*paths(found)}
+    assert (
+        "kept for readers that have not read them yet: the verification of a compaction"
+        in found.sentence
+    )
+    with settled(lake, KEY, "marked"):
+        pass
+    assert paths(planned(lake, "FULL")) == ["d=1/gone", "d=1/live", "d=1/orphan", "d=2/live"]
+
+
+def test_writers_beside_take_nothing_from_the_plan_and_a_restore_what_it_needs(lake: Lake) -> None:
+    story = story_of(lake)
+    age(lake)
+    report(lake)
+    back: dict[str, Any] = {
+        "path": "d=1/gone",
+        "partitionValues": {"d": "1"},
+        "size": 30,
+        "modificationTime": LONG_AGO,
+        "dataChange": True,
+    }
+
+    def beside() -> None:
+        story.append([("d=3/new", 1)]).optimize(
+            ["d=1/live", "d=2/live"], into=("d=3/compacted", 30)
+        ).commit("RESTORE", {"add": back})
+
+    gone, work = carried_out(lake, planned(lake), meanwhile=beside)
+    assert (gone, work.spared) == ({"d=1/orphan"}, {"d=1/gone": "version 5 needs it again"})
+
+
+def test_a_log_that_vanishes_beside_stops_it(lake: Lake) -> None:
+    report(lake)
+    found = planned(lake)
+    log = [file.name for file in lake.store.list(f"{KEY}/_delta_log")]
+
+    def beside() -> None:
+        lake.store.put(f"{KEY}/_delta_log/{3:020}.json", b"{}")
+        lake.store.delete(log)
+
+    gone, work = carried_out(lake, found, meanwhile=beside)
+    assert gone == set() and work.failed["error"]

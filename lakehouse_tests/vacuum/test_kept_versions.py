@@ -1,0 +1,131 @@
+"""Versions that are named survive a vacuum; no Spark: Delta's answer is taken to be our plan."""
+
+from pathlib import Path
+
+import pytest
+
+from lakehouse.base.errors import Refused
+from lakehouse.base.paths import vector_file
+from lakehouse.base.settings import parse_settings
+from lakehouse.lake.lake import Lake, open_lake
+from lakehouse_tests.log_builder import LogBuilder, vector_of
+from lakehouse_tests.support.faults import (
+    KEY,
+    PAST,
+    age,
+    carried_out,
+    files,
+    known_of,
+    paths,
+    planned,
+    report,
+    story_of,
+)
+from lakehouse_tests.support.vacuums import table_of
+
+DAY = 86_400_000
+MODES = ("FULL", "INVENTORY", "LITE")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return open_lake(parse_settings({"LAKEHOUSE_REPLAY": "off"}, base=tmp_path))
+
+
+@pytest.fixture(autouse=True)
+def story(lake: Lake) -> LogBuilder:
+    """Version 1 reads the file `d=1/gone`, which version 2 removed long ago."""
+    story = story_of(lake)
+    age(lake)
+    report(lake)
+    return story
+
+
+def past(mode: str) -> list[str]:
+    """What a vacuum of this mode deletes if nothing is kept."""
+    return PAST[:1] if mode == "LITE" else PAST
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_files_of_a_named_version_stay_in_every_mode(lake: Lake, mode: str) -> None:
+    assert paths(planned(lake, mode)) == past(mode)
+    table = table_of(KEY, keep_versions=(1,))
+    found = planned(lake, mode, table)
+    assert paths(found) == [name for name in past(mode) if name != "d=1/gone"]
+    assert "; 1 file past the retention will stay for kept versions" in found.sentence
+
+
+def test_a_plan_that_keeps_all_files_for_a_version_says_so(lake: Lake) -> None:
+    found = planned(lake, "LITE", table_of(KEY, keep_versions=(1,)))
+    assert found.sentence.endswith(
+        "mode LITE); 1 file past the retention will stay for kept versions"
+    )
+    assert found.remembered == {"d=1/gone"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_deletion_vector_of_a_kept_version_stays(
+    lake: Lake, story: LogBuilder, mode: str
+) -> None:
+    """The version reads the file together with its vector of that time."""
+    story.delete_rows({"d=1/live": 1}).delete_rows({"d=1/live": 2})
+    first, second = sorted(name for name in map(_vector_name, (1, 2)))
+    for name in (first, second):
+        lake.store.put(f"{KEY}/{name}", b"v")
+    age(lake)
+    report(lake)
+    assert first in paths(planned(lake, mode))
+    kept = planned(lake, mode, table_of(KEY, keep_versions=(3,)))
+    assert first not in paths(kept)
+    assert "d=1/gone" in paths(kept)
+
+
+def _vector_name(number: int) -> str:
+    place = vector_of(f"{number:020}")["pathOrInlineDv"]
+    name = vector_file(f"u{place}@1")
+    assert name is not None
+    return name
+
+
+def test_what_a_vacuum_by_the_log_kept_goes_once_its_version_is_not_named(
+    lake: Lake, story: LogBuilder
+) -> None:
+    """No listing finds it again, and its removal may be older than the last vacuum."""
+    named = table_of(KEY, keep_versions=(1,))
+    plan = planned(lake, "LITE", named)
+    gone, work = carried_out(lake, plan, table=named)
+    assert gone == set()
+    record = work.record(known_of(lake).facts, plan, has_ended_well=True).record
+    assert (record.kept, record.is_complete) == (["d=1/gone"], True)
+    assert paths(planned(lake, "LITE", named)) == []
+    story.append([("d=3/new", 1)]).checkpoint().forget_before(3)
+    assert paths(planned(lake, "LITE")) == ["d=1/gone"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_vacuum_is_refused_while_a_kept_version_cannot_be_read(
+    lake: Lake, story: LogBuilder, mode: str
+) -> None:
+    """Its files are unknown, and the unknown is never deleted; the way out is to give it up."""
+    story.checkpoint().lose(1)
+    age(lake)
+    named = r"version 1 is named in Vacuum.keep_versions, but .*remove 1 from Vacuum.keep_versions"
+    with pytest.raises(Refused, match=named):
+        planned(lake, mode, table_of(KEY, keep_versions=(1,)))
+    assert {*PAST} <= files(lake)
+
+
+def test_a_version_that_does_not_exist_yet_keeps_nothing(lake: Lake) -> None:
+    assert paths(planned(lake, "FULL", table_of(KEY, keep_versions=(40,)))) == PAST
+
+
+def test_a_named_version_that_reads_files_of_another_table_is_refused(
+    lake: Lake, story: LogBuilder
+) -> None:
+    """A vacuum of the other table would not know that the version is kept."""
+    story.append([(f"file:{lake.settings.root}/bronze/other/a", 1)])
+    why = (
+        r"version 3 is named in Vacuum\.keep_versions, but cannot be kept: the version reads files"
+    )
+    with pytest.raises(Refused, match=f"{why} outside the table's folder, .* bronze/other"):
+        planned(lake, "FULL", table_of(KEY, keep_versions=(3,)))

@@ -1,0 +1,203 @@
+"""A vacuum deletes what nothing needs, as its plan said, and never anything else."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from lakehouse.base.clock import now_ms
+from lakehouse.base.errors import Broken
+from lakehouse.base.reasons import Reason
+from lakehouse.base.stored_objects import StoredObject
+from lakehouse.declare.table import Table
+from lakehouse.declare.vacuum import VACUUM_MODES
+from lakehouse.declare.write_modes import Append
+from lakehouse.lake.journal import vacuum_records
+from lakehouse.lake.lake import Lake
+from lakehouse.vacuum import second_opinion
+from lakehouse.vacuum.inventory.plan.reconcile import ObjectClassifier
+from lakehouse.vacuum.inventory.run import scan
+from lakehouse.vacuum.lake_facts import LakeFacts
+from lakehouse.vacuum.plan.logged_files import AddedByLog
+from lakehouse.vacuum.run import rehearse, vacuum
+from lakehouse.vacuum.table_facts import plan
+from lakehouse_tests.support.vacuums import AT_ONCE, age, data_files, rows, stored, table_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def add(lake: Lake, first: int, *, rows: int = 4, **properties: str) -> str:
+    """New rows, a file in each of two partitions, for a table whose files are past their retention at once; its URI."""
+    uri, ids = lake.settings.table_uri("bronze/t"), range(first, first + rows)
+    new = pa.table({"id": ids, "part": pa.array([id_ % 2 for id_ in ids], pa.int32())})
+    write_deltalake(
+        uri, new, mode="append", partition_by=["part"], configuration={**AT_ONCE, **properties}
+    )
+    return uri
+
+
+@pytest.mark.parametrize("mode", VACUUM_MODES)
+def test_what_the_dry_run_names_goes_and_nothing_else(
+    lake: Lake, spark: "SparkSession", mode: str
+) -> None:
+    table, uri = table_of(), add(lake, 0)
+    add(lake, 10)
+    first = data_files(lake)
+    for folder, _, name in (each.rpartition("/") for each in first):
+        lake.store.put(f"bronze/t/{folder}/.{name}.crc", b"as Hadoop writes one")
+    DeltaTable(uri).delete("part = 0")
+    add(lake, 20)
+    lake.store.put("bronze/t/part=1/orphan of a failed write.parquet", b"123")
+    lake.store.put("bronze/t/part=1/_SUCCESS", b"")
+    lake.store.put("bronze/t/_stage/x", b"1")
+    if mode == "INVENTORY":
+        scan(lake, now_ms=now_ms())
+    before, files = DeltaTable(uri).to_pyarrow_table().sort_by("id"), stored(lake)
+    named = rehearse(LakeFacts(lake, [table]), lambda: spark, table, mode=mode)
+    assert stored(lake) == files and named is not None
+    outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode=mode)
+    gone = files - stored(lake)
+    assert gone == {each.name for each in named.candidates}
+    expected = {name for name in first if name.startswith("part=0/")} | (
+        {"part=1/orphan of a failed write.parquet"} if mode != "LITE" else set()
+    )
+    assert {name for name in gone if not name.endswith(".crc")} == expected
+    assert (outcome.record.deleted_files, outcome.record.deleted_bytes, outcome.spared) == (
+        len(gone),
+        outcome.plan.size_bytes,
+        {},
+    )
+    assert DeltaTable(uri).to_pyarrow_table().sort_by("id") == before
+    [past] = vacuum_records(lake.store, "bronze/t")
+    assert (past.mode, past.deleted_files, past.failed, past.horizon_ms) == (
+        mode,
+        len(gone),
+        {},
+        outcome.plan.horizon_ms,
+    )
+    again = vacuum(
+        LakeFacts(lake, [table]), lambda: spark, table, mode=mode if mode == "LITE" else "FULL"
+    )
+    assert (again.plan.reason, again.plan.candidates) == (Reason.NOTHING_PAST, ())
+
+
+def test_a_file_so_deep_that_delta_takes_it_for_anothers_folder_goes_and_the_other_stays(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    """Delta cuts off as many parts of its name as the table's own path has; what is left is somebody else's file."""
+    table, uri = (
+        table_of(),
+        add(lake, 0, **{"delta.deletedFileRetentionDuration": "interval 7 days"}),
+    )
+    deep = "/".join([*"a" * len(uri.split("/")), "running.parquet", "orphan"])
+    for name in (deep, "running.parquet"):
+        lake.store.put(f"bronze/t/{name}", b"123")
+    age(lake, [deep])
+    before = stored(lake)
+    vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
+    assert before - stored(lake) == {deep}
+
+
+@pytest.mark.long
+def test_deletion_vectors_and_change_data_go_with_their_versions(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    options = {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}
+    table, uri = table_of(), add(lake, 0, rows=20, **options)
+    spark.sql(f"DELETE FROM delta.`{uri}` WHERE id = 5")
+    spark.sql(f"UPDATE delta.`{uri}` SET id = 100 WHERE id = 3")
+    before = rows(spark, uri)
+    outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
+    parts = {each.part.name for each in outcome.plan.candidates if not each.goes_with}
+    assert {"CHANGE_DATA_PAST", "VECTORS_DEAD"} <= parts
+    assert rows(spark, uri) == before
+
+
+@pytest.mark.parametrize("reader", ["deltalake", pytest.param("Spark", marks=pytest.mark.long)])
+def test_a_file_that_delta_would_keep_stays(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, reader: str
+) -> None:
+    """A defect of ours, planted: live files are called orphans. Delta does not agree, and nothing is deleted."""
+    from lakehouse.vacuum.plan import vacuum as planning
+
+    if reader == "Spark":
+        monkeypatch.setattr(second_opinion, "kept_by_deltalake", lambda *_: None)
+
+    add(lake, 0)
+    table = table_of()
+    files = stored(lake)
+    honest = ObjectClassifier.part_of
+
+    def wrong(self: ObjectClassifier, name: str, each: StoredObject) -> planning.Part:
+        found = honest(self, name, each)
+        return planning.Part.ORPHANED_OLD if found is planning.Part.LIVE else found
+
+    monkeypatch.setattr(ObjectClassifier, "part_of", wrong)
+    monkeypatch.setattr(planning, "_refuse_gaps", lambda *_: None)
+    with pytest.raises(Broken, match=r"lacks the file .* Version 0 added .* removed it\."):
+        vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
+    monkeypatch.setattr(AddedByLog, "must_stay", lambda *_: False)
+    with pytest.raises(Broken, match="Delta would keep the whole plan"):
+        vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
+    assert stored(lake) == files
+
+
+@pytest.mark.long
+def test_files_that_a_clone_reads_stay(lake: Lake, spark: "SparkSession") -> None:
+    table, uri = table_of(), add(lake, 0)
+    clone = lake.settings.table_uri("bronze/clone")
+    spark.sql(f"CREATE TABLE delta.`{clone}` SHALLOW CLONE delta.`{uri}`")
+    DeltaTable(uri).delete()
+    scan(lake, now_ms=now_ms())
+    outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="INVENTORY")
+    assert outcome.plan.candidates == () and len(rows(spark, clone)) == 4
+
+
+def test_what_a_reader_of_changes_has_not_read_stays(lake: Lake) -> None:
+    from lakehouse.materialize.plan import consume_app_id
+
+    table, uri = table_of(), add(lake, 0)
+    add(lake, 10)
+    reader = Table(key="silver/r", inputs=(table,), transform=lambda t: t, write=Append())
+    files, facts = stored(lake), lake.facts("bronze/t")
+    assert facts is not None
+    read = CommitProperties(app_transactions=[Transaction(consume_app_id(facts.snapshot), 1)])
+    write_deltalake(
+        lake.settings.table_uri("silver/r"), pa.table({"id": [0]}), commit_properties=read
+    )
+    DeltaTable(uri).delete("part = 0")
+    held = plan(LakeFacts(lake, [table, reader]), table, mode="FULL")
+    assert held is not None and held.candidates == () and "silver/r" in held.sentence
+    assert plan(LakeFacts(lake, [table]), table, mode="FULL").candidates  # type: ignore[union-attr]
+    assert files <= stored(lake)
+
+
+def test_a_live_file_that_is_gone_stops_it(lake: Lake, spark: "SparkSession") -> None:
+    add(lake, 0)
+    table = table_of()
+    lost = min(data_files(lake))
+    (Path(lake.settings.root) / "bronze/t" / lost).unlink()
+    from lakehouse.vacuum import table_facts as module
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "SETTLED_MS", -60_000)
+        with pytest.raises(Broken, match="storage lacks"):
+            vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
+
+
+def test_the_declared_retention_is_set_on_the_table(lake: Lake, spark: "SparkSession") -> None:
+    add(lake, 0, **{"delta.deletedFileRetentionDuration": "interval 7 days"})
+    table = table_of(retention_hours=800)
+    outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
+    assert outcome.plan.retention_ms == 800 * 3_600_000
+    facts = lake.facts("bronze/t")
+    assert (
+        facts is not None
+        and facts.snapshot.properties["delta.logRetentionDuration"] == "interval 48000 minutes"
+    )
+    version = facts.snapshot.version
+    vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
+    assert lake.facts("bronze/t").snapshot.version == version  # type: ignore[union-attr]

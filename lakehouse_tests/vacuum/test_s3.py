@@ -1,0 +1,274 @@
+"""Faults of S3 while a vacuum deletes, planted in the server: what went is known, what did not is told by key, the next run heals.
+
+No Spark: Delta's answer is taken to be our plan.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from io import BytesIO
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from uuid import uuid4
+
+import boto3
+import pytest
+from botocore.config import Config
+from moto.s3.models import s3_backends
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
+
+from lakehouse.base.settings import parse_settings
+from lakehouse.lake.lake import Lake, open_lake
+from lakehouse.store import S3Store
+from lakehouse.store import s3 as s3_store
+from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.support.faults import (
+    KEY,
+    LONG_AGO,
+    PAST,
+    carried_out,
+    files,
+    known_of,
+    paths,
+    planned,
+    report,
+    story_of,
+)
+
+type_of_fault = Callable[[Any, dict[str, Any], Any], Iterable[bytes]]
+
+
+class FaultyS3:
+    """A WSGI application before moto's: the next `times` requests to delete, or of another `method`, meet the `fault`."""
+
+    def __init__(self, app: Any) -> None:
+        self.app, self.times, self.method = app, 0, "POST"
+        self.fault: type_of_fault = _slow_down
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if self.times == 0 or environ["REQUEST_METHOD"] != self.method:
+            return self.app(environ, start_response)
+        self.times -= 1
+        return self.fault(self.app, environ, start_response)
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[FaultyS3]:
+    """A server of its own, in which faults can be planted; the environment leads boto3 there."""
+    app = FaultyS3(DomainDispatcherApplication(create_backend_app))
+    server = make_server("127.0.0.1", 0, app, threaded=True)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.port}",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_MAX_ATTEMPTS": "2",
+        }.items():
+            patch.setenv(name, value)
+        patch.setattr(s3_store, "_PAUSES_SECONDS", (0.0,) * 5)
+        yield app
+    server.shutdown()
+    thread.join()
+
+
+@pytest.fixture
+def in_bucket(s3: FaultyS3, tmp_path: Path) -> Iterator[Lake]:
+    """The same lake in a bucket of its own, everything in it of long ago, with a report."""
+    bucket = f"lake-{uuid4().hex}"
+    boto3.client("s3").create_bucket(Bucket=bucket)
+    lake = open_lake(
+        parse_settings(
+            {"LAKEHOUSE_REPLAY": "off", "LAKEHOUSE_ROOT": f"s3://{bucket}/some/lake"}, base=tmp_path
+        )
+    )
+    story_of(lake)
+    make_old(lake)
+    report(lake)
+    yield lake
+    s3.times, s3.method = 0, "POST"
+
+
+def make_old(lake: Lake) -> None:
+    for key in s3_backends["123456789012"]["aws"].buckets[lake.store.bucket].keys.values():
+        key.last_modified = datetime.fromtimestamp(LONG_AGO / 1_000, tz=UTC).replace(tzinfo=None)
+
+
+def _answer(start_response: Any, status: str, text: str) -> Iterable[bytes]:
+    start_response(status, [("Content-Type", "application/xml")])
+    return [text.encode()]
+
+
+def _slow_down(_app: Any, _environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+    """The whole request is refused for now."""
+    return _answer(
+        start_response,
+        "503 Slow Down",
+        "<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>",
+    )
+
+
+def _lost(app: Any, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+    """It is done, and the answer is lost on its way."""
+    list(app(environ, lambda *_: None))
+    return _answer(
+        start_response,
+        "500 Internal Server Error",
+        "<Error><Code>InternalError</Code><Message>lost</Message></Error>",
+    )
+
+
+def _late(app: Any, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+    """It is done, and the answer comes when nobody waits for it any more."""
+    answer = list(app(environ, start_response))
+    time.sleep(0.4)
+    return answer
+
+
+def _not_the_orphan(code: str) -> type_of_fault:
+    """All but one key are deleted; why, is told inside an answer that says 200."""
+
+    def fault(app: Any, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        body = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
+        kept = b"<Object><Key>some/lake/bronze/t/d=1/orphan</Key></Object>"
+        rest = body.replace(kept, b"")
+        environ |= {"wsgi.input": BytesIO(rest), "CONTENT_LENGTH": str(len(rest))}
+        if b"<Object>" in rest:
+            list(app(environ, lambda *_: None))
+        error = (
+            f"<Error><Key>some/lake/bronze/t/d=1/orphan</Key><Code>{code}</Code></Error>"
+            if kept in body
+            else ""
+        )
+        return _answer(start_response, "200 OK", f"<DeleteResult>{error}</DeleteResult>")
+
+    return fault
+
+
+@pytest.mark.parametrize(
+    ("fault", "times", "gone", "failed"),
+    [
+        (_slow_down, 3, PAST, {}),
+        (
+            _slow_down,
+            -1,
+            [],
+            {
+                "d=1/gone": "SlowDown",
+                "d=1/orphan": "SlowDown",
+                "error": "Transient: .* S3 answers SlowDown .*; try again",
+            },
+        ),
+        (_lost, 1, PAST, {}),
+        pytest.param(_lost, -1, PAST, {}, marks=pytest.mark.long),
+        pytest.param(_late, 1, PAST, {}, marks=pytest.mark.long),
+        (_not_the_orphan("AccessDenied"), -1, ["d=1/gone"], {"d=1/orphan": "AccessDenied"}),
+        pytest.param(_not_the_orphan("SlowDown"), 3, PAST, {}, marks=pytest.mark.long),
+        pytest.param(
+            _not_the_orphan("SlowDown"),
+            -1,
+            ["d=1/gone"],
+            {"d=1/orphan": "SlowDown"},
+            marks=pytest.mark.long,
+        ),
+    ],
+)
+def test_a_fault_of_s3_is_tried_again_or_told_by_key_and_the_next_run_heals(
+    s3: FaultyS3,
+    in_bucket: Lake,
+    fault: type_of_fault,
+    times: int,
+    gone: list[str],
+    failed: Mapping[str, str],
+) -> None:
+    lake = in_bucket
+    if fault is _late:
+        client = boto3.client("s3", config=Config(read_timeout=0.2, retries={"mode": "standard"}))
+        lake = replace(lake, store=S3Store(lake.store.bucket, lake.store.prefix, lambda: client))
+    s3.fault, s3.times = fault, times
+    found, work = carried_out(lake, planned(lake))
+    assert found == {*gone}
+    assert work.failed.keys() == failed.keys() and all(
+        re.search(why, work.failed[name]) for name, why in failed.items()
+    )
+    assert work.deleted_files == (0 if "error" in failed else len(gone))
+    s3.times = 0
+    carried_out(lake, planned(lake))
+    assert files(lake) == {"d=1/live", "d=2/live"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_at_most"),
+    [pytest.param("LITE", True, marks=pytest.mark.long), ("INVENTORY", True), ("FULL", False)],
+)
+def test_files_that_were_gone_before_make_the_count_an_upper_bound_where_nobody_listed_them(
+    in_bucket: Lake, mode: str, is_at_most: bool
+) -> None:
+    """One is gone before the vacuum: S3 calls its key deleted. A name that may be used twice is asked for, and not counted."""
+    once = "d=1/part-00000-0b4e1d6c-4d0c-4a3f-9a58-0123456789ab.c000.snappy.parquet"
+    story = (
+        LogBuilder(in_bucket.store, KEY)
+        .create(partition_by=["d"])
+        .append([("d=1/live", 10), ("d=2/live", 20), ("d=1/gone", 30)])
+    )
+    story.append([(once, 3)]).delete(["d=1/gone"]).delete([once])
+    in_bucket.store.put(f"{KEY}/{once}", b"123")
+    make_old(in_bucket)
+    report(in_bucket)
+    found = planned(in_bucket, mode)
+    assert {"d=1/gone", once} <= {*paths(found)}
+    _, work = carried_out(
+        in_bucket,
+        found,
+        meanwhile=lambda: in_bucket.store.delete([f"{KEY}/d=1/gone", f"{KEY}/{once}"]),
+    )
+    past = work.record(known_of(in_bucket).facts, found, has_ended_well=True).record
+    assert (past.is_at_most, past.deleted_files) == (is_at_most, found.file_count - 1)
+
+
+def test_markers_of_folders_are_no_files(in_bucket: Lake) -> None:
+    keys = [f"{KEY}/d=1_$folder$", f"{KEY}/d=1/", "landing/orders_$folder$", "landing/x_$folder$"]
+    for key in keys:
+        body = b"1" if "/x" in key else b""
+        boto3.client("s3").put_object(
+            Bucket=in_bucket.store.bucket, Key=f"some/lake/{key}", Body=body
+        )
+    found = {each.key.removeprefix("some/lake/"): each.is_dir for each in in_bucket.store.walk("")}
+    assert [found[key] for key in keys] == [True, True, True, False]
+    assert [file.name for file in in_bucket.store.list("landing")] == ["landing/x_$folder$"]
+    assert isinstance(in_bucket.store, S3Store)
+    assert [file.name for file in in_bucket.store.find(keys)] == ["landing/x_$folder$"]
+    assert carried_out(in_bucket, planned(in_bucket, "FULL"))[0] == {*PAST}
+
+
+def test_keys_that_name_no_folder_stop_no_vacuum(in_bucket: Lake) -> None:
+    for key in (
+        "some/lake//x/y",
+        "some/lake/./x/y",
+        "some/lake/../x/y",
+        "some/lake/silver//y",
+        "some/lake/silver/../y",
+    ):
+        boto3.client("s3").put_object(Bucket=in_bucket.store.bucket, Key=key, Body=b"1")
+    assert carried_out(in_bucket, planned(in_bucket, "FULL"))[0] == {*PAST}
+
+
+def test_a_storage_that_tells_nothing_stops_it_before_anything_goes(
+    s3: FaultyS3, in_bucket: Lake
+) -> None:
+    s3.fault, s3.times, s3.method = _slow_down, -1, "HEAD"
+    gone, work = carried_out(in_bucket, planned(in_bucket))
+    assert (
+        gone == set()
+        and work.failed.keys() == {"error", *PAST}
+        and work.failed["error"].startswith("Transient")
+    )
+    s3.times = 0
+    carried_out(in_bucket, planned(in_bucket))
+    assert files(in_bucket) == {"d=1/live", "d=2/live"}

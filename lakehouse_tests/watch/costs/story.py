@@ -1,0 +1,90 @@
+"""A small lake whose upkeep is written into its files, and its ledger held against `money_oracle`."""
+
+import os
+from collections.abc import Iterable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from lakehouse.declare.journal_records import VacuumRecord
+from lakehouse.lake.lake import Lake
+from lakehouse.vacuum.inventory.run import scan
+from lakehouse.watch.costs.plan import Charge, row_of
+from lakehouse.watch.costs.run import _SCHEMA, CHARGEBACK, read_charges
+from lakehouse_tests.log_builder import START_MS
+
+PLAN: dict[str, Any] = {
+    "reason": "SMALL_FILES",
+    "sentence": "2 files merge into 1",
+    "files_removed": 2,
+    "files_added": 1,
+    "bytes_removed": 3_000,
+    "estimate": {"seconds": 3.0, "usd": 0.001},
+}
+
+
+def day_of(ms: int) -> date:
+    return datetime.fromtimestamp(ms / 1000, tz=UTC).date()
+
+
+def stamp_of(ms: int) -> str:
+    return f"{datetime.fromtimestamp(ms / 1000, tz=UTC):%Y-%m-%dT%H-%MZ}"
+
+
+def scan_at(lake: Lake, ms: int) -> None:
+    """A scan at a simulated time, before which all files were written."""
+    root = Path(lake.settings.root)
+    for path in root.rglob("*"):
+        os.utime(path, (START_MS / 1_000, START_MS / 1_000))
+    scan(lake, now_ms=ms)
+
+
+def vacuumed(ended_ms: int, *, seconds: float) -> VacuumRecord:
+    """A vacuum that sent some requests."""
+    zeros = dict.fromkeys(("predicted_files", "predicted_bytes", "predicted_requests", "spared"), 0)
+    return VacuumRecord(
+        started_ms=ended_ms - round(seconds * 1_000),
+        ended_ms=ended_ms,
+        mode="FULL",
+        report="",
+        version=2,
+        horizon_ms=0,
+        predicted_seconds=1.0,
+        predicted_usd=0.0,
+        deleted_files=3,
+        deleted_bytes=30,
+        requests={"GetObject": 1_234, "ListObjectsV2": 56, "DeleteObjects": 2},
+        seconds=seconds,
+        **zeros,
+    )
+
+
+def record_charges(root: Path, charges: Iterable[Charge]) -> None:
+    """Writes the table of costs without Spark."""
+    rows = [row_of(each, lake="/lake", region="us-east-1") for each in charges]
+    table = pa.Table.from_pylist(rows, schema=_SCHEMA)
+    write_deltalake(root / CHARGEBACK, table, partition_by=["x_day"])
+
+
+def sums(lake: Lake, day: date) -> dict[str, Decimal]:
+    """The ledger's sums of a day, by table."""
+    return sums_of(each for each in read_charges(lake, since=day) if each.day == day)
+
+
+def sums_of(charges: Iterable[Charge]) -> dict[str, Decimal]:
+    """The sums by table; objects in no table are under an empty name."""
+    totals = dict[str, Decimal]()
+    for charge in charges:
+        totals[charge.table] = totals.get(charge.table, Decimal(0)) + charge.usd
+    return totals
+
+
+def same(found: dict[str, Decimal], wanted: dict[str, Fraction]) -> bool:
+    """Whether sums are equal to far less than a cent; a quantity is rounded to 12 places."""
+    assert found.keys() == wanted.keys()
+    return all(abs(Fraction(found[key]) - usd) < Fraction(1, 10**10) for key, usd in wanted.items())

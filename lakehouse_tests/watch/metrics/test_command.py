@@ -1,0 +1,198 @@
+"""`lakehouse metrics`: what Prometheus gets to know about a lake, read back by Prometheus' own parser."""
+
+import socket
+import urllib.request
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from lakehouse.base.clock import now_ms
+from lakehouse.declare.journal_records import VacuumRecord
+from lakehouse.lake.journal import record_vacuum
+from lakehouse.store import DiskStore
+from lakehouse.watch.metrics.plan import FILES, METRICS, Sample
+from lakehouse.watch.metrics.server import LakeCollector, serve
+from lakehouse_tests.conftest import free_port
+from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.support.terminal import Terminal, type_of_story
+
+type_of_values = dict[tuple[str, str], float]
+
+
+def parsed(text: str) -> type_of_values:
+    """The values by name and by the labels but `layer`, joined by commas."""
+    found = type_of_values()
+    for family in text_string_to_metric_families(text):
+        for each in family.samples:
+            others = [each.labels[name] for name in sorted(each.labels) if name != "layer"]
+            others.sort(key=lambda value: value != each.labels.get("table"))
+            found[each.name, ",".join(others)] = each.value
+    return found
+
+
+def values(terminal: Terminal) -> type_of_values:
+    """What `lakehouse metrics` prints."""
+    result = terminal.run("metrics")
+    assert result.exit_code == 0, result.stderr
+    return parsed(result.stdout)
+
+
+def test_metrics_are_those_of_health_and_of_the_sensors_decision(told: Terminal) -> None:
+    found = values(told)
+    orders, latest, _ = told.json("health")
+    for key, health in (("bronze/orders", orders), ("silver/orders", latest)):
+        assert {
+            name: found[f"lakehouse_table_{name}", key]
+            for name in ("files", "small_files", "mergeable_files", "health_score", "rows")
+        } == {
+            "files": health["file_count"],
+            "small_files": health["small_file_count"],
+            "mergeable_files": health["mergeable_file_count"],
+            "health_score": health["score"],
+            "rows": health["row_count"],
+        }
+        assert found["lakehouse_table_bytes", f"{key},live"] == health["size_bytes"]
+        assert found["lakehouse_table_bytes", f"{key},tombstoned"] == health["tombstone_bytes"]
+    decisions = {each["table"]: each["fleet"]["reason"] for each in told.json("plan")}
+    shown = {labels for name, labels in found if name == "lakehouse_table_decision"}
+    assert shown == {
+        f"{key},compaction,{decisions[key]}" for key in ("bronze/orders", "silver/orders")
+    }
+
+
+def test_what_is_unknown_is_absent_and_never_zero(told: Terminal) -> None:
+    """The third table was never written, and there was neither a vacuum nor an inventory."""
+    found = values(told)
+    assert [key for key in found if "gold/totals" in key[1]] == []
+    names = {name for name, _ in found}
+    assert names.isdisjoint(
+        {
+            "lakehouse_table_last_vacuum_timestamp_seconds",
+            "lakehouse_inventory_snapshot_timestamp_seconds",
+            "lakehouse_dagster_records_bytes",
+        }
+    )
+    assert found["lakehouse_table_last_compaction_timestamp_seconds", "silver/orders"] == (
+        1_700_000_180
+    )
+    assert ("lakehouse_table_last_compaction_timestamp_seconds", "bronze/orders") not in found
+
+
+def test_a_table_that_cannot_be_read_is_named_and_the_others_are_there(told: Terminal) -> None:
+    log = told.root / "bronze/orders/_delta_log"
+    (log / f"{1:020}.json").write_text("{ damaged")
+    found = values(told)
+    assert found["lakehouse_table_readable", "bronze/orders"] == 0
+    assert [
+        key for key in found if key[1].startswith("bronze/orders") and "readable" not in key[0]
+    ] == []
+    assert found["lakehouse_table_readable", "silver/orders"] == 1
+    assert found["lakehouse_table_files", "silver/orders"] == 1
+
+
+def test_quarantine_pause_vacuum_and_inventory_are_read_from_log_and_journal(
+    told: Terminal, story: type_of_story
+) -> None:
+    story("quarantine/bronze/orders").create().append([("q", 10, 3)])
+    told.json("pause", "silver/orders")
+    store = DiskStore(told.root)
+    for started_ms in (1_699_000_000_000, 1_700_000_500_000):
+        store.put(f"_lakehouse/vacuums/silver/orders/{started_ms:015}-{'a' * 32}.json", b"{}")
+    created_ms = told.scan().created_ms
+    found = values(told)
+    assert found["lakehouse_quarantined_rows", "bronze/orders"] == 3
+    assert ("lakehouse_quarantined_rows", "silver/orders") not in found  # it is never landed
+    paused = {
+        key: found["lakehouse_table_paused", key] for key in ("bronze/orders", "silver/orders")
+    }
+    assert paused == {"bronze/orders": 0, "silver/orders": 1}
+    assert found["lakehouse_table_last_vacuum_timestamp_seconds", "silver/orders"] == 1_700_000_500
+    assert found["lakehouse_inventory_snapshot_timestamp_seconds", ""] == created_ms / 1_000
+    (told.root / "quarantine/bronze/orders/_delta_log" / f"{1:020}.json").write_text("{ damaged")
+    found = values(told)
+    assert found["lakehouse_table_readable", "quarantine/bronze/orders"] == 0
+    assert ("lakehouse_quarantined_rows", "bronze/orders") not in found
+    assert found["lakehouse_table_readable", "bronze/orders"] == 1
+
+
+def test_a_journal_or_an_inventory_that_cannot_be_read_is_named(told: Terminal) -> None:
+    LogBuilder(DiskStore(told.root), "inventory/local").create()
+    (told.root / "inventory/local/_delta_log" / f"{0:020}.json").write_text("{ damaged")
+    found = values(told)
+    assert found["lakehouse_source_readable", "inventory"] == 0
+    assert found["lakehouse_source_readable", "vacuums"] == 1
+
+
+def test_a_vacuum_has_prediction_errors_and_an_unexpected_record_hides_one_table_only(
+    told: Terminal,
+) -> None:
+    required = [each for each in fields(VacuumRecord) if each.default is each.default_factory]
+    zeros = {each.name: 0 for each in required}  # both defaults are missing
+    known = {"mode": "FULL", "report": "", "predicted_files": 3, "deleted_files": 2, "usd": 0.5}
+    times = {"started_ms": now_ms() - 2_000, "ended_ms": now_ms(), "seconds": 2.0}
+    record = VacuumRecord(**{**zeros, **known, **times, "failed": {"a": "denied"}})  # type: ignore[arg-type]
+    record_vacuum(DiskStore(told.root), "silver/orders", record)
+    found = values(told)
+    error = found["lakehouse_operation_prediction_error_ratio", "silver/orders,files,vacuum"]
+    assert error == 0.5
+    # A single reading has no counters: they begin with the process.
+    assert not any(name.endswith("_total") for name, _ in found)
+    odd = replace(record, started_ms=now_ms(), requests=7)  # type: ignore[arg-type]
+    record_vacuum(DiskStore(told.root), "silver/orders", odd)
+    found = values(told)
+    assert found["lakehouse_table_readable", "silver/orders"] == 0
+    assert found["lakehouse_table_readable", "bronze/orders"] == 1
+
+
+def test_no_label_names_a_run_a_file_or_a_partition_and_every_name_has_one_prefix() -> None:
+    labels = {label for each in METRICS for label in each.labels}
+    allowed = {"table", "layer", "part", "operation", "reason", "outcome", "figure", "kind"}
+    assert labels <= allowed | {"check", "source", "version"}
+    assert {each.name for each in METRICS if not each.name.startswith("lakehouse_")} == set()
+
+
+def test_a_table_by_its_address_has_metrics_too(terminal: Terminal, warehouse: Path) -> None:
+    found = parsed(terminal.run("metrics", str(warehouse / "events")).stdout)
+    assert [value for (name, _), value in found.items() if name == "lakehouse_table_files"] == [12]
+
+
+def test_scrapes_share_a_reading_while_it_is_new_and_a_failure_keeps_the_last_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    readings = list[int]()
+
+    def read() -> list[Sample]:
+        readings.append(1)
+        if len(readings) > 1:
+            raise RuntimeError("planted")
+        return [Sample(FILES, ("bronze/orders", "bronze"), 5)]
+
+    collector = LakeCollector(read, max_age_seconds=3600)
+    port = free_port()
+    end = serve(collector, port=port)
+    try:
+        for reading in (1, 1, 1, 2, 3):
+            if reading > 1:
+                collector._due = 0.0  # the last reading is too old
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+                found = parsed(answer.read().decode())
+            assert found["lakehouse_table_files", "bronze/orders"] == 5
+            assert len(readings) == reading
+        assert [each.message for each in caplog.records] == ["the metrics cannot be read"]
+        with pytest.raises(OSError, match="in use"):
+            serve(collector, port=port)
+    finally:
+        end()
+
+
+def test_the_endpoint_needs_a_free_port(told: Terminal) -> None:
+    """`lakehouse up` starts it (`cli/test_foreground.py`)."""
+    assert "LAKEHOUSE_METRICS_PORT is 0" in told.refused(
+        "metrics", "--serve", LAKEHOUSE_METRICS_PORT="0"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        taken = told.refused("metrics", "--serve", LAKEHOUSE_METRICS_PORT=port)
+    assert f"port {port} cannot be opened" in taken

@@ -1,0 +1,108 @@
+"""The names that rules and dashboard use, and the values that are made of facts."""
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lakehouse.base.predicted_and_actual import Figure
+from lakehouse.watch.costs.plan import UpkeepOperation
+from lakehouse.watch.metrics.plan import METRICS, Counters, Sample, prediction_samples
+from lakehouse_tests.test_docs import is_command
+
+FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "observability"
+NAMES = {each.name for each in METRICS} | {
+    f"{each.name}_{part}" for each in METRICS if each.kind == "summary" for part in ("sum", "count")
+}
+
+
+def rules() -> list[dict[str, Any]]:
+    groups = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def test_every_name_in_rules_and_dashboard_is_a_metric() -> None:
+    dashboard = json.loads((FOLDER / "grafana.json").read_text())
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    queries += [each["query"] for each in dashboard["templating"]["list"]]
+    queries += [rule["expr"] for rule in rules()]
+    named = {name for query in queries for name in re.findall(r"lakehouse_\w+", query)}
+    assert len(queries) > 30 and named - NAMES == set()
+    labels = {"table", "layer", "instance"} | {label for each in METRICS for label in each.labels}
+    used = {name for query in queries for name in re.findall(r"(\w+)(?:=~|!~|!=|=)\"", query)}
+    assert used - labels == {"job"}
+
+
+def test_metrics_that_were_never_read_are_stale_too() -> None:
+    """The server answers then, but without any value, so that no other rule fires."""
+    [rule] = [rule for rule in rules() if rule["alert"] == "LakehouseMetricsStale"]
+    read_ms = "lakehouse_metrics_read_timestamp_seconds"
+    assert rule["expr"] == (
+        f"time() - {read_ms} > 1800 "
+        f'or up{{job="lakehouse"}} == 1 unless on (job, instance) {read_ms}'
+    )
+
+
+def test_every_rule_says_what_is_wrong_and_what_to_type() -> None:
+    assert {rule["labels"]["severity"] for rule in rules()} == {"critical", "warning", "info"}
+    for rule in rules():
+        assert rule["annotations"].keys() == {"summary", "runbook"}, rule["alert"]
+        text = rule["annotations"]["runbook"].replace("{{ $labels.table }}", "bronze/orders")
+        commands = re.findall(r"`(lakehouse [^`]+)`", text)
+        assert [command for command in commands if not is_command(command)] == []
+
+
+def operation(kind: str, number: int, **known: Any) -> UpkeepOperation:
+    return UpkeepOperation(
+        table="gold/t", kind=kind, operation_id=str(number), ended_ms=number, **known
+    )
+
+
+PREDICTED = (Figure("files", 3, 4), Figure("usd", None, 1.0))
+OPERATIONS_OF_TABLE = (
+    operation("ttl", 10, seconds=5.0, usd=1.0, reason="PAST_THE_CUTOFF"),
+    operation("compaction", 20, seconds=7.0, usd=2.0, figures=PREDICTED, reason="SMALL_FILES"),
+    operation("compaction", 30, seconds=2.0, usd=0.25, reason="SMALL_FILES"),
+    operation("compaction", 31, is_ok=False, usd=0.5),
+)
+
+
+def counted(samples: Iterable[Sample]) -> dict[tuple[str, ...], tuple[float, int]]:
+    return {
+        (each.metric.name.removeprefix("lakehouse_"), *each.labels[2:]): (each.value, each.count)
+        for each in samples
+    }
+
+
+def test_operations_since_the_start_are_counted_once() -> None:
+    """Expected kinds have zeros, and unknown durations are not counted."""
+    counters = Counters(since_ms=11)
+    expected = {
+        ("decisions_total", "compaction", "SMALL_FILES"): (2, 0),
+        ("operations_total", "compaction", "succeeded"): (2, 0),
+        ("operations_total", "compaction", "failed"): (1, 0),
+        ("operations_total", "vacuum", "succeeded"): (0, 0),
+        ("operations_total", "vacuum", "failed"): (0, 0),
+        ("operation_duration_seconds", "compaction"): (9.0, 2),
+        ("operation_duration_seconds", "vacuum"): (0, 0),
+        ("cost_usd_total", "compaction"): (2.75, 0),
+        ("cost_usd_total", "vacuum"): (0, 0),
+    }
+    assert counted(counters.count("gold/t", OPERATIONS_OF_TABLE)) == expected
+    assert counted(counters.count("gold/t", OPERATIONS_OF_TABLE)) == expected
+    # A counter stays when a log forgets, and an operation that is seen late is added.
+    late = operation("vacuum", 12, usd=0.25)
+    later = counted(counters.count("gold/t", [late]))
+    assert later == expected | {
+        ("operations_total", "vacuum", "succeeded"): (1, 0),
+        ("cost_usd_total", "vacuum"): (0.25, 0),
+    }
+
+
+def test_the_newest_prediction_of_a_kind_is_shown() -> None:
+    assert counted(prediction_samples("gold/t", OPERATIONS_OF_TABLE)) == {
+        ("operation_prediction_error_ratio", "compaction", "files"): (0.25, 0)
+    }

@@ -1,0 +1,293 @@
+"""The checks of a table, run by Dagster on logs written like stories."""
+
+from dataclasses import replace
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from lakehouse.assets.keys import table_key
+from lakehouse.assets.metadata import table_metadata
+from lakehouse.base.check_result import CheckResult
+from lakehouse.base.clock import now_ms
+from lakehouse.base.errors import Refused
+from lakehouse.compact.plan.compaction import plan_table
+from lakehouse.compact.table_health import assess
+from lakehouse.declare.adopted import Adopted
+from lakehouse.declare.compaction import BinPacking, Compaction, ZOrder
+from lakehouse.declare.journal_records import CompactionTry
+from lakehouse.declare.table import Table
+from lakehouse.lake.journal import Journal
+from lakehouse.lake.lake import Lake
+from lakehouse.watch.check import check_names, health_check, judge, report_checks
+from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.support.example_assets import latest_orders, orders
+
+pytestmark = pytest.mark.usefixtures("no_java")
+
+
+@pytest.fixture
+def story(dagster_lake: Lake) -> LogBuilder:
+    return LogBuilder(dagster_lake.store, orders.key).create(
+        columns={"id": "string", "amount": "long"}
+    )
+
+
+def results(lake: Lake) -> dict[str, CheckResult]:
+    return {result.name: result for result in judge(orders, lake)}
+
+
+def verdicts(lake: Lake) -> dict[str, bool]:
+    return {name: result.ok for name, result in results(lake).items()}
+
+
+def small_files(count: int) -> list[tuple[str, int, int | None]]:
+    return [(f"f{number}", 100, 1) for number in range(count)]
+
+
+def test_a_table_has_its_checks_and_a_derived_one_no_quarantine(dagster_lake: Lake) -> None:
+    of_all = ("readable", "small_files", "log_debt", "breaker", "declaration")
+    assert check_names(orders, dagster_lake) == (*of_all, "quarantine")
+    assert check_names(latest_orders, dagster_lake) == of_all
+    others = Table(key="bronze/orders", write=Adopted(uri="/elsewhere/orders"))
+    assert check_names(others, dagster_lake) == of_all[:-1]
+
+
+def test_a_sound_table_passes_all(dagster_lake: Lake, story: LogBuilder) -> None:
+    story.append(small_files(3)).store_data()
+    assert verdicts(dagster_lake) == dict.fromkeys(check_names(orders, dagster_lake), True)
+
+
+def test_a_changed_declaration_fails_its_check_with_the_command_to_type(
+    dagster_lake: Lake, story: LogBuilder
+) -> None:
+    """A safe change passes: the next write applies it."""
+    story.append(small_files(3)).store_data()
+    [wider, renamed] = (
+        replace(orders, source=replace(orders.landing, schema=schema, required=()), renamed=names)
+        for schema, names in (
+            ("id STRING, amount DECIMAL(20,2), note STRING", {}),
+            ("id STRING, cents BIGINT", {"amount": "cents"}),
+        )
+    )
+
+    def checked(table: Table) -> CheckResult:
+        return next(each for each in judge(table, dagster_lake) if each.name == "declaration")
+
+    refused = checked(wider)
+    assert (refused.ok, refused.is_error, refused.numbers) == (False, True, {"changes": 2})
+    assert "amount is declared as decimal(20,2), but is bigint in the table" in refused.sentence
+    assert refused.sentence.endswith("then `lakehouse evolve apply bronze/orders`")
+    assert "amount is renamed to cents in the declaration" in checked(renamed).sentence
+    added = replace(
+        orders, source=replace(orders.landing, schema="id STRING, amount BIGINT, x INT")
+    )
+    assert checked(added).ok
+    assert checked(added).sentence == "x (int) is declared, but not in the table"
+    fewer = replace(orders, source=replace(orders.landing, schema="id STRING"))
+    assert checked(fewer).ok
+
+
+def test_a_table_that_does_not_exist_yet_passes_and_says_so(dagster_lake: Lake) -> None:
+    assert {result.sentence for result in judge(orders, dagster_lake)} == {"there is no table yet"}
+    assert all(verdicts(dagster_lake).values())
+
+
+@pytest.mark.parametrize(("count", "passes"), [(4, True), (7, True), (8, False)])
+def test_small_files_pass_until_twice_the_threshold_of_a_compaction(
+    dagster_lake: Lake, story: LogBuilder, count: int, passes: bool
+) -> None:
+    story.append(small_files(count)).store_data()
+    found = results(dagster_lake)["small_files"]
+    assert found.ok is passes
+    assert (
+        f"{count} mergeable files, a compaction is due at 4, the check fails at 8" in found.sentence
+    )
+
+
+def test_a_file_that_is_gone_is_an_error_that_names_it(
+    dagster_lake: Lake, story: LogBuilder
+) -> None:
+    story.append(small_files(3)).store_data()
+    dagster_lake.store.delete(["bronze/orders/f1"])
+    readable = judge(orders, dagster_lake)[0]
+    assert (readable.ok, readable.is_error) == (False, True)
+    assert readable.sentence == "storage lacks 1 file of version 1: f1"
+
+
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_an_archived_file_is_named_with_the_commands_to_type_and_a_restored_one_is_a_warning(
+    dagster_lake: Lake, story: LogBuilder, monkeypatch: pytest.MonkeyPatch, is_restored: bool
+) -> None:
+    story.append(small_files(3)).store_data()
+    found, listed = judge(orders, dagster_lake), dagster_lake.store.list
+    assert found[0].ok
+    monkeypatch.setattr(
+        dagster_lake.store,
+        "list",
+        lambda prefix: [
+            replace(file, storage_class="GLACIER" if file.name.endswith("/f1") else "STANDARD")
+            for file in listed(prefix)
+        ],
+    )
+    archive = None if is_restored else "GLACIER"
+    monkeypatch.setattr(dagster_lake.store, "archived_in", lambda _: archive)
+    readable = judge(orders, dagster_lake)[0]
+    assert (readable.ok, readable.is_error) == (False, not is_restored)
+    state = "archived files are restored, but" if is_restored else "no scan and no compaction can"
+    assert readable.sentence.startswith(f"version 1 has 1 archived file: f1; {state}")
+    assert "aws s3api restore-object --bucket" in readable.sentence
+    assert "/f1 --storage-class STANDARD --force-glacier-transfer" in readable.sentence
+
+
+def test_a_log_that_cannot_be_read_fails_every_check_with_the_reason(
+    dagster_lake: Lake, story: LogBuilder
+) -> None:
+    story.append(small_files(3)).append([("g", 1)]).append([("h", 1)]).lose(2)
+    found = judge(orders, dagster_lake)
+    assert [result.ok for result in found] == [False] * 6
+    assert len({result.sentence for result in found}) == 1
+
+
+def test_an_open_breaker_is_a_warning_with_its_sentence_and_numbers(
+    dagster_lake: Lake, story: LogBuilder
+) -> None:
+    story.append(small_files(2)).store_data()
+    journal = Journal(dagster_lake.store)
+    for minutes in (3, 2, 1):
+        assert results(dagster_lake)["breaker"].ok
+        ended_ms = now_ms() - minutes * 60_000
+        journal.record_try(
+            orders.key,
+            CompactionTry(ended_ms=ended_ms, result="failed", why="f1 is not a Parquet file"),
+        )
+    found = results(dagster_lake)["breaker"]
+    assert (found.ok, found.is_error) == (False, False)
+    assert "3 compactions in a row failed" in found.sentence and found.sentence.endswith(
+        "last error: f1 is not a Parquet file"
+    )
+    assert found.numbers["retry_at_ms"] == ended_ms + 6 * 3_600_000
+
+
+def test_a_rewrite_loop_opens_the_breaker(dagster_lake: Lake, story: LogBuilder) -> None:
+    story.append(small_files(2)).optimize(["f0", "f1"], into=("c0", 190, 2)).store_data()
+    for number in range(3):
+        assert results(dagster_lake)["breaker"].ok
+        story.optimize([f"c{number}"], into=(f"c{number + 1}", 190, 2)).store_data()
+    found = results(dagster_lake)["breaker"]
+    assert (
+        not found.ok
+        and found.numbers["rewrites_in_a_row"] == 3
+        and found.numbers["rewritten_bytes"] == 570
+    )
+
+
+CLUSTERED = {
+    "domain": "delta.clustering",
+    "configuration": '{"clusteringColumns": [["id"]]}',
+    "removed": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("features", "data_layout", "why"),
+    [
+        (
+            ("domainMetadata", "clustering"),
+            BinPacking(),
+            "the table is clustered by id, which BinPacking cannot plan",
+        ),
+        (
+            (),
+            ZOrder(columns=("amount",)),
+            "ZOrder.columns holds 'amount', which is not a column of the table",
+        ),
+    ],
+)
+def test_a_plan_that_is_refused_is_told_and_stops_neither_a_write_nor_the_checks(
+    dagster_lake: Lake, features: tuple[str, ...], data_layout: Any, why: str
+) -> None:
+    table = replace(orders, compaction=Compaction(min_small_files=4, data_layout=data_layout))
+    story = LogBuilder(dagster_lake.store, orders.key).create(
+        features=features, columns={"id": "string"}
+    )
+    if features:
+        story.commit("CLUSTER BY", {"domainMetadata": CLUSTERED})
+    story.append(small_files(9)).store_data()
+    facts = story.facts()
+    metadata = table_metadata(table, assess(dagster_lake, table, facts))
+    assert (metadata["lakehouse/file_count"], metadata["lakehouse/mergeable_file_count"]) == (9, 0)
+    assert metadata["lakehouse/plan"].startswith(
+        f"nothing can be planned: plan of bronze/orders: {why}"
+    )
+    found = {result.name: result for result in judge(table, dagster_lake)}
+    assert [name for name, result in found.items() if not result.ok] == ["small_files"]
+    assert why in found["small_files"].sentence and not found["small_files"].is_error
+    with pytest.raises(Refused, match=why):
+        plan_table(table, facts.snapshot, facts.history, now_ms=now_ms())
+
+
+def test_quarantined_lines_are_counted(dagster_lake: Lake, story: LogBuilder) -> None:
+    story.append(small_files(1)).store_data()
+    LogBuilder(dagster_lake.store, "quarantine/bronze/orders").create().append([("q", 10, 3)])
+    result = judge(orders, dagster_lake)[-1]
+    assert (result.name, result.ok, result.is_error) == ("quarantine", False, False)
+    assert result.sentence == (
+        "3 refused lines in quarantine/bronze/orders, each with its file, line number, reason and text. "
+        "Use lakehouse quarantine show bronze/orders, then retry or drop"
+    )
+
+
+def test_each_check_can_be_run_alone(
+    dagster_lake: Lake, story: LogBuilder, instance: dg.DagsterInstance
+) -> None:
+    story.append(small_files(3)).store_data()
+    only = dg.AssetSelection.checks(dg.AssetCheckKey(table_key(orders), "log_debt"))
+    result = dg.materialize([health_check(orders, dagster_lake)], selection=only, instance=instance)
+    assert [evaluation.check_name for evaluation in result.get_asset_check_evaluations()] == [
+        "log_debt"
+    ]
+
+
+def test_another_run_reports_the_very_verdicts_of_the_checks(
+    dagster_lake: Lake, story: LogBuilder, instance: dg.DagsterInstance
+) -> None:
+    story.append(small_files(8)).store_data()
+
+    @dg.asset
+    def upkeep(context: dg.AssetExecutionContext) -> None:
+        report_checks(context, orders, dagster_lake)
+
+    dg.materialize(
+        [health_check(orders, dagster_lake)],
+        selection=dg.AssetSelection.all_asset_checks(),
+        instance=instance,
+    )
+    first = latest(instance, dagster_lake)
+    error, warn = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
+    assert {name: found[2] for name, found in first.items()} == {
+        **dict.fromkeys(check_names(orders, dagster_lake), warn),
+        "readable": error,
+    }
+    run = dg.materialize([upkeep], instance=instance).run_id
+    second = latest(instance, dagster_lake)
+    assert {name: found[1:] for name, found in second.items()} == {
+        name: found[1:] for name, found in first.items()
+    }
+    assert {found[0] for found in second.values()} == {run}
+
+
+def latest(instance: dg.DagsterInstance, lake: Lake) -> dict[str, tuple[Any, ...]]:
+    keys = [dg.AssetCheckKey(table_key(orders), name) for name in check_names(orders, lake)]
+    records = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+    evaluations = {key.name: record.evaluation for key, record in records.items()}
+    return {
+        name: (
+            records[dg.AssetCheckKey(table_key(orders), name)].run_id,
+            found.passed,
+            found.severity,
+            found.description,
+        )
+        for name, found in evaluations.items()
+        if found is not None
+    }

@@ -1,0 +1,164 @@
+"""`lakehouse history`."""
+
+import json
+
+import click
+import pytest
+
+from lakehouse.declare.journal_records import CompactionTry
+from lakehouse.lake.journal import Journal
+from lakehouse.store import DiskStore
+from lakehouse.watch import command as history
+from lakehouse_tests.log_builder import MINUTE_MS, START_MS
+from lakehouse_tests.support.terminal import PREDICTION, Terminal, type_of_story
+
+
+def test_commits_come_newest_first_and_a_compaction_with_its_account(told: Terminal) -> None:
+    history = told.json("history", "silver/orders")
+    assert (history["table"], history["version"]) == ("silver/orders", 3)
+    assert [commit["operation"] for commit in history["commits"]] == [
+        "OPTIMIZE",
+        "WRITE",
+        "WRITE",
+        "CREATE TABLE",
+    ]
+    newest, counts = (
+        history["commits"][0],
+        {"files_removed": 2, "files_added": 1, "bytes_removed": 300},
+    )
+    errors = {"files": 0.0, "bytes": None, "seconds": None}
+    assert newest.pop("compaction") == {
+        "reason": "MERGEABLE_FILES",
+        "sentence": "why it ran",
+        **{
+            f"{when}_{name}": count
+            for name, count in counts.items()
+            for when in ("predicted", "actual")
+        },
+        **dict.fromkeys(
+            (
+                "predicted_bytes_added",
+                "predicted_seconds",
+                "predicted_usd",
+                "actual_seconds",
+                "actual_usd",
+            )
+        ),
+        "actual_bytes_added": 280,
+        "errors": errors,
+    }
+    commit = {
+        "version": 3,
+        "committed_ms": 1_700_000_180_000,
+        "operation": "OPTIMIZE",
+        "changed_data": False,
+    }
+    assert newest == {**commit, **counts, "bytes_added": 280}
+    assert all(commit["compaction"] is None for commit in history["commits"][1:])
+
+
+def test_a_compaction_of_somebody_else_has_no_prediction(
+    terminal: Terminal, story: type_of_story
+) -> None:
+    story("gold/totals").create().append([("a", 1), ("b", 1)]).optimize(
+        ["a", "b"], into=("c", 2), user_metadata="by hand"
+    )
+    compaction = terminal.json("history", "gold/totals", "--limit", "1")["commits"][0]["compaction"]
+    assert (
+        compaction["reason"],
+        compaction["predicted_files_removed"],
+        compaction["actual_files_removed"],
+    ) == (None, None, 2)
+    assert "not by this program" in terminal.run("history", "gold/totals").stdout
+
+
+def test_a_person_reads_when_and_why(told: Terminal) -> None:
+    shown = told.run("history", "silver/orders", "--compactions").stdout.splitlines()
+    assert shown[3:] == [
+        "1 compaction; mean error of the newest 1: files 0.0%, bytes added unknown, seconds unknown",
+        "write amplification 0.93: 280 B rewritten for 300 B ingested",
+        "wasted: 0 runs, 0.0 s, 0 B",
+    ]
+    assert "2023-11-14 22:16 UTC" in shown[2]
+    assert shown[2].endswith("why it ran; as predicted")
+
+
+def test_rows_that_moved_to_the_archive_say_why(terminal: Terminal, story: type_of_story) -> None:
+    plan = {"reason": "PAST_THE_CUTOFF", "sentence": "1 partition moves to the archive"}
+    written = json.dumps({"rows_moved": "archive", "plan": plan})
+    log = story("gold/totals").create().append([("a", 1)])
+    remove = {"remove": {"path": "a", "deletionTimestamp": START_MS, "dataChange": True}}
+    log.commit("DELETE", remove, user_metadata=written)
+    log.commit("WRITE", user_metadata='{"rows_moved":"restore"}')
+    shown = terminal.run("history", "gold/totals").stdout
+    assert "1 partition moves to the archive" in shown and "rows moved by restore" in shown
+
+
+def test_compactions_of_either_kind_stand_out(
+    terminal: Terminal, story: type_of_story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = (
+        story("gold/totals")
+        .create()
+        .append([("a", 1), ("b", 1)])
+        .optimize(["a", "b"], into=("c", 2))
+    )
+    log.commit(
+        "REORG", {"remove": {"path": "c", "deletionTimestamp": START_MS, "dataChange": False}}
+    )
+    monkeypatch.setattr(
+        history,
+        "print_grid",
+        lambda _, rows, *, style, **more: click.echo(str([(row[2], style(row)) for row in rows])),
+    )
+    told = [("REORG", "cyan"), ("OPTIMIZE", "cyan"), ("WRITE", ""), ("CREATE TABLE", "")]
+    assert terminal.run("history", "gold/totals").stdout.startswith(str(told))
+
+
+def test_a_prediction_that_failed_is_shown(terminal: Terminal, story: type_of_story) -> None:
+    wrong = json.dumps({"plan": {**PREDICTION["plan"], "files_removed": 7}})
+    story("gold/totals").create().append([("a", 100), ("b", 200)]).optimize(
+        ["a", "b"], into=("c", 280), user_metadata=wrong
+    )
+    assert "wrongly predicted: files removed 7" in terminal.run("history", "gold/totals").stdout
+
+
+def test_seconds_and_money_stand_beside_their_prediction(
+    terminal: Terminal, story: type_of_story
+) -> None:
+    estimate = {"seconds": 3.0, "usd": 0.0002, "bytes_written": 300, "source": "defaults"}
+    written = {
+        **PREDICTION,
+        "started_ms": START_MS + 2 * MINUTE_MS - 2_500,
+        "plan": {**PREDICTION["plan"], "estimate": estimate},
+    }
+    builder = story("gold/totals").create().append([("a", 100), ("b", 200)])
+    builder.optimize(["a", "b"], into=("c", 240), user_metadata=json.dumps(written))
+    told = terminal.json("history", "gold/totals")
+    compaction = told["commits"][0]["compaction"]
+    assert (compaction["predicted_seconds"], compaction["actual_seconds"]) == (3.0, 2.5)
+    assert (compaction["predicted_usd"], compaction["actual_usd"]) == (0.0002, 0.000152778)
+    assert told["account"]["mean_errors"] == {"files": 0.0, "bytes": 0.25, "seconds": 0.2}
+    assert (told["account"]["bytes_ingested"], told["account"]["write_amplification"]) == (300, 0.8)
+    assert "as predicted; 2.5 s, 3.0 predicted" in terminal.run("history", "gold/totals").stdout
+
+
+def test_tries_that_came_to_nothing_are_in_the_account(told: Terminal) -> None:
+    journal = Journal(DiskStore(told.root))
+    for result in ("failed", "conflict"):
+        journal.record_try(
+            "silver/orders",
+            CompactionTry(ended_ms=1, result=result, bytes_rewritten=300, seconds=1.5),
+        )
+    account = told.json("history", "silver/orders")["account"]
+    assert (account["wasted_runs"], account["wasted_seconds"], account["wasted_bytes"]) == (
+        2,
+        3.0,
+        600,
+    )
+
+
+def test_a_table_that_does_not_exist_has_no_history(told: Terminal) -> None:
+    assert told.refused("history", "gold/totals").startswith(
+        "Refused: history gold/totals: the table is declared but does not exist yet"
+    )
