@@ -33,10 +33,13 @@ SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSe
 test: $(READY) ## the suite, four files at once; long proofs (the mark and the folder long) are part of bench
 	@JAVA_TOOL_OPTIONS='$(SHORT_LIVED)' $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=15 -m 'not long' --ignore=lakehouse_tests/long
 
-fast: $(READY) ## the core's tests only: seconds, no Java
-	@$(BIN)/python -m pytest -q lakehouse_tests/core
+# The folders and files of all plans, and what they stand on.
+PLANS = $(wildcard $(addprefix lakehouse_tests/,base declare delta/test_*.py */plan */*/plan */test_plan.py */*/test_plan.py))
 
-check: $(READY) ## ruff, and pyright (strict on the core)
+fast: $(READY) ## the tests of plans only: seconds, no Java
+	@$(BIN)/python -m pytest -q $(PLANS)
+
+check: $(READY) ## ruff, and pyright (strict on plans)
 	@$(BIN)/ruff check .
 	@$(BIN)/pyright
 
@@ -46,7 +49,7 @@ jar: $(READY) ## compiles the log stores (lakehouse/spark/server/log_store) wher
 # ONLY=throughput,fleet runs these benchmarks and no test.
 bench: $(READY) $(if $(ONLY),,$(MINISTACK)) ## the long measurements, ONLY=throughput for one; writes docs/internals/benchmarks.md
 ifndef ONLY
-	@$(BIN)/python -m pytest --hypothesis-profile=bench lakehouse_tests/core
+	@$(BIN)/python -m pytest --hypothesis-profile=bench $(PLANS)
 	@JAVA_TOOL_OPTIONS='$(SHORT_LIVED)' $(BIN)/python -m pytest -m long
 endif
 	@$(BIN)/python -m benchmarks $(ONLY)

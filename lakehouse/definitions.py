@@ -8,28 +8,18 @@ import gc
 # collection takes a fifth of the import time.
 gc.set_threshold(10_000, 20, 20)
 
-import importlib
 import os
 from collections.abc import Iterable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
 from lakehouse.adopt.asset import observation_sensor, observed_asset
-from lakehouse.assets.keys import (
-    archive_key,
-    costs_key,
-    inventory_key,
-    report_key,
-    table_key,
-    tiers_key,
-    ttl_key,
-    vacuum_key,
-)
 from lakehouse.assets.resources import lake_of, lake_resources, tables_of
 from lakehouse.assets.retention import records_asset, records_schedule
+from lakehouse.assets.upkeep import automation_sensor
+from lakehouse.base.installation import has_capability, load_capability
 from lakehouse.base.settings import Settings, parse_settings
 from lakehouse.compact.asset import compaction_asset
 from lakehouse.compact.fleet_asset import maintenance_plan
@@ -37,10 +27,7 @@ from lakehouse.compact.sensor import compaction_schedules, compaction_sensor
 from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.table import Table
 from lakehouse.land.asset import landing_assets, landing_sensor
-from lakehouse.materialize.asset import automation_sensor, table_asset
-from lakehouse.report.asset import report_asset
-from lakehouse.retain.asset import archive_asset, ttl_asset
-from lakehouse.retain.tiers_asset import tiers_asset
+from lakehouse.materialize.asset import table_asset
 from lakehouse.vacuum.asset import vacuum_asset
 from lakehouse.vacuum.inventory.asset import inventory_asset, inventory_sensor
 from lakehouse.watch.check import health_check
@@ -67,19 +54,20 @@ def define(settings: Settings, selection: Sequence[Table] | None = None) -> dg.D
     if any(table.source is not None for table in tables):
         sensors.append(landing_sensor(tables, lake))
     if tables:
-        sensors += [
-            automation_sensor(_automated_keys(tables, lake)),
-            compaction_sensor(tables, lake),
-            inventory_sensor(lake),
-        ]
-        schedules.append(records_schedule())
         assets += [
             maintenance_plan(),
             records_asset(settings),
             inventory_asset(tables, lake),
             chargeback_asset(tables, lake),
-            report_asset(lambda: (lake, tables)),
         ]
+        if has_capability("report"):
+            assets.append(load_capability("report.asset").report_asset(lambda: (lake, tables)))
+        sensors += [
+            automation_sensor(assets),
+            compaction_sensor(tables, lake),
+            inventory_sensor(lake),
+        ]
+        schedules.append(records_schedule())
     return dg.Definitions(
         assets=assets,
         asset_checks=[health_check(table, lake) for table in tables],
@@ -99,37 +87,16 @@ def _assets_of_tables(tables: Sequence[Table], lake: Any) -> Iterable[Any]:
             yield table_asset(table, lake, tables)
         yield compaction_asset(table, lake)
         yield vacuum_asset(table, lake, lambda: (lake, tables))
-        if table.archive is not None:
-            yield archive_asset(table, lake, tables)
-        if table.ttl is not None:
-            yield ttl_asset(table, lake)
-        if _has_tiers(table, lake):
-            yield tiers_asset(table, lambda: (lake, tables))
-
-
-def _automated_keys(tables: Sequence[Table], lake: Any) -> list[dg.AssetKey]:
-    """The assets that follow their inputs or the time; other assets have sensors of their own."""
-    keys = [inventory_key(lake), report_key(), costs_key(), *map(vacuum_key, tables)]
-    keys += [table_key(table) for table in tables if not isinstance(table.write, Adopted)]
-    keys += [archive_key(table) for table in tables if table.archive is not None]
-    keys += [ttl_key(table) for table in tables if table.ttl is not None]
-    keys += [tiers_key(table) for table in tables if _has_tiers(table, lake)]
-    return keys
-
-
-def _has_tiers(table: Table, lake: Any) -> bool:
-    return bool(table.vacuum.tiers) and lake.on_s3(table.key)
+    if has_capability("retain"):
+        retention = load_capability("retain.asset")
+        yield from retention.retention_assets(tables, lake, lambda: (lake, tables))
 
 
 def replay_sensors(settings: Settings) -> Iterable[dg.SensorDefinition]:
     """The replay's sensor; empty if the replay is off or its folder was deleted."""
-    if (
-        settings.replay == "off"
-        or find_spec("lakehouse.replay") is None
-        or find_spec("lakehouse.replay.definitions") is None
-    ):
+    if settings.replay == "off" or not has_capability("replay"):
         return ()
-    return (importlib.import_module("lakehouse.replay.definitions").replay_sensor(settings),)
+    return (load_capability("replay.definitions").replay_sensor(settings),)
 
 
 defs = define(parse_settings(os.environ, base=PROJECT))

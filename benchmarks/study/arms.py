@@ -15,10 +15,10 @@ from lakehouse.compact.plan.decision import CompactionCandidate, RunState, state
 from lakehouse.compact.plan.fleet import Bounds, choose_compactions
 from lakehouse.compact.run import compact
 from lakehouse.declare.compaction import policy_for
+from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.protocol import AUTO_COMPACT, OPTIMIZE_WRITE
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake
-from lakehouse.land.plan.batches import ingest_app_id
 from lakehouse.land.work_size import are_few, merged_into
 from lakehouse.spark.delta_writes import Transaction, merge_confs
 from lakehouse.spark.statements import optimize

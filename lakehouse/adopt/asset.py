@@ -16,7 +16,13 @@ import dagster as dg
 
 from lakehouse.assets.failures import errors_for_dagster
 from lakehouse.assets.keys import table_key
-from lakehouse.assets.metadata import declared_metadata, health_result, table_metadata
+from lakehouse.assets.metadata import (
+    DATA_VERSION,
+    data_version,
+    declared_metadata,
+    health_result,
+    table_metadata,
+)
 from lakehouse.base.check_result import CheckResult
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError, Transient
@@ -28,7 +34,6 @@ from lakehouse.delta.snapshot import LogFile
 from lakehouse.lake.find_tables import facts_of, is_table
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.maintained_records import MaintainedRecord
-from lakehouse.materialize.asset import DATA_VERSION, data_version
 from lakehouse.store import TimeBudget
 from lakehouse.watch.check import evaluation_of, judge
 

@@ -15,11 +15,12 @@ from typing import Any
 import dagster as dg
 
 from lakehouse.adopt.asset import observation_sensor
-from lakehouse.assets.keys import archive_key, report_key, tiers_key, ttl_key, vacuum_key
+from lakehouse.assets.keys import report_key
 from lakehouse.assets.resources import lake_of, lake_resources, spark_resource
-from lakehouse.assets.upkeep import NIGHTLY_CRON
+from lakehouse.assets.upkeep import NIGHTLY_CRON, automation_sensor
 from lakehouse.base.errors import Refused
 from lakehouse.base.gone import GONE, refuses_gone
+from lakehouse.base.installation import has_capability, load_capability
 from lakehouse.base.settings import Settings, parse_settings
 from lakehouse.compact.asset import compaction_asset
 from lakehouse.compact.sensor import compaction_schedules, compaction_sensor
@@ -32,10 +33,6 @@ from lakehouse.declare.table import Table
 from lakehouse.declare.vacuum import Vacuum
 from lakehouse.lake.declared_tables import checked, other_adopted
 from lakehouse.lake.lake import Lake
-from lakehouse.materialize.asset import automation_sensor
-from lakehouse.report.asset import report_asset
-from lakehouse.retain.asset import archive_asset, ttl_asset
-from lakehouse.retain.tiers_asset import tiers_asset
 from lakehouse.vacuum.asset import vacuum_asset
 from lakehouse.watch.check import health_check
 
@@ -121,27 +118,18 @@ def _definitions(
         lake_tables += other_adopted(lake_tables, settings)
         return lake_of(settings, resources, lake_tables), lake_tables
 
-    vacuums = [vacuum_key(table) for table in tables]
-    archived = [table for table in tables if table.archive is not None]
-    expiring = [table for table in tables if table.ttl is not None]
-    tiered = [table for table in tables if table.vacuum.tiers and lake.on_s3(table.key)]
-    daily = [
-        *vacuums,
-        *map(archive_key, archived),
-        *map(ttl_key, expiring),
-        *map(tiers_key, tiered),
-    ]
     assets = [
         *(compaction_asset(table, lake, resource=_SPARK) for table in tables),
         *(
             vacuum_asset(table, lake, load_lake, cron=vacuum_cron, resource=_SPARK)
             for table in tables
         ),
-        *(archive_asset(table, lake, tables, resource=_SPARK) for table in archived),
-        *(ttl_asset(table, lake, resource=_SPARK) for table in expiring),
-        *(tiers_asset(table, load_lake) for table in tiered),
-        report_asset(load_lake, name=name),
     ]
+    if has_capability("retain"):
+        retention = load_capability("retain.asset")
+        assets += retention.retention_assets(tables, lake, load_lake, resource=_SPARK)
+    if has_capability("report"):
+        assets.append(load_capability("report.asset").report_asset(load_lake, name=name))
     return dg.Definitions(
         assets=dg.with_resources(assets, {_SPARK: _spark(settings)}),
         asset_checks=[health_check(table, lake) for table in tables],
@@ -150,7 +138,7 @@ def _definitions(
                 tables, lake, name=f"{name}_observation", assets_are_known=assets_are_known
             ),
             compaction_sensor(tables, lake, name=f"{name}_compaction", report=report_key(name)),
-            automation_sensor([*daily, report_key(name)], name=f"{name}_vacuum"),
+            automation_sensor(assets, name=f"{name}_vacuum"),
         ],
         schedules=compaction_schedules(tables, lake),
     )

@@ -14,7 +14,7 @@ from typing import Any, NewType, cast
 import dagster as dg
 
 from lakehouse.assets.dagster_records import COMMITTED, NewestFacts
-from lakehouse.assets.keys import compaction_key, vacuum_key
+from lakehouse.assets.keys import compaction_key, table_key, vacuum_key
 from lakehouse.base.check_result import CheckResult
 from lakehouse.base.clock import now_ms
 from lakehouse.base.predicted_and_actual import FIGURE_HEADS, Figure
@@ -23,13 +23,13 @@ from lakehouse.compact.plan.circuit_breaker import Rewrites
 from lakehouse.compact.plan.compaction import plan_once_cold
 from lakehouse.compact.plan.decision import OnceCold, TableState, state_of
 from lakehouse.compact.plan.outcome import CompactionOutcome
-from lakehouse.compact.table_health import Assessment, last_compaction_ms
+from lakehouse.compact.table_health import Assessment, assess, last_compaction_ms
 from lakehouse.declare.compaction import policy_for
 from lakehouse.declare.table import Table
-from lakehouse.delta.snapshot import Snapshot
+from lakehouse.delta.commits import ingest_app_id, keeps_rows, moves_rows
+from lakehouse.delta.snapshot import Snapshot, TableFacts
 from lakehouse.lake.lake import Lake
-from lakehouse.land.plan.batches import ingest_app_id
-from lakehouse.land.plan.outcome import WriteOutcome
+from lakehouse.write.outcome import WriteOutcome
 
 # Text that is already Markdown; `markdown_text` converts any other text.
 Markdown = NewType("Markdown", str)
@@ -37,6 +37,7 @@ Markdown = NewType("Markdown", str)
 # Characters that begin inline markup: code, emphasis, links, images, tags, entities, cells and
 # escapes. Source: CommonMark 0.31, "Backslash escapes" and "Inlines"; GitHub Flavored Markdown,
 # "Tables" and "Strikethrough".
+DATA_VERSION = "dagster/data_version"
 _MARKUP = re.compile(r"[\\`*_\[\]<>&|~]")
 
 
@@ -253,3 +254,37 @@ def write_metadata(outcome: WriteOutcome) -> Metadata:
         "lakehouse/seconds": round(outcome.seconds, 3),
         "lakehouse/files_set_aside": len(outcome.set_aside),
     }
+
+
+def data_version(facts: TableFacts) -> str:
+    """The last commit that changed a row, like `7@1763722800000`.
+
+    Compactions, rebuilds from a table's own rows, and moves of rows to the archive do not change
+    the data version. The time distinguishes a table that was deleted and created again. If none of
+    the newest commits, which `facts` hold, changed a row, the table's id is used. The oldest of
+    these commits would not do, because each new commit replaces it.
+    """
+    changes = [
+        each
+        for each in facts.history.commits
+        if each.changed_data and not keeps_rows(each) and not moves_rows(each)
+    ]
+    if not changes:
+        return facts.snapshot.table_id
+    return f"{changes[-1].version}@{changes[-1].committed_ms}"
+
+
+def change_event(
+    table: Table, lake: Lake, sentence: str, *, has_new_rows: bool
+) -> dg.AssetMaterialization | dg.AssetObservation:
+    """A materialization, which updates downstream tables; without new rows, an observation."""
+    facts = lake.facts(table.key)
+    assert facts is not None
+    metadata = {
+        **table_metadata(table, assess(lake, table, facts)),
+        "lakehouse/outcome": sentence,
+    }
+    if not has_new_rows:
+        return dg.AssetObservation(table_key(table), metadata=metadata)
+    tags = {DATA_VERSION: data_version(facts)}
+    return dg.AssetMaterialization(table_key(table), metadata=metadata, tags=tags)

@@ -4,6 +4,7 @@ Times are cron expressions in UTC. Those of scheduled compactions are declared p
 (`Scheduled.cron`).
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import dagster as dg
@@ -47,3 +48,25 @@ def by_clock(cron: str) -> dg.AutomationCondition[Any]:
     """Requests a run at these times, unless one is in progress."""
     condition = dg.AutomationCondition
     return condition.cron_tick_passed(cron) & ~condition.in_progress()
+
+
+def automation_sensor(
+    assets: Iterable[Any], *, name: str = "automation_sensor"
+) -> dg.AutomationConditionSensorDefinition:
+    """Requests runs of those of the assets that have an automation condition.
+
+    Dagster's own sensor for conditions is off by default.
+    """
+    automated = [
+        key
+        for asset in assets
+        if isinstance(asset, dg.AssetsDefinition)
+        for key, condition in asset.automation_conditions_by_key.items()
+        if condition is not None
+    ]
+    return dg.AutomationConditionSensorDefinition(
+        name=name,
+        target=dg.AssetSelection.assets(*automated),
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        minimum_interval_seconds=10,
+    )

@@ -43,11 +43,11 @@ from lakehouse.cdc.read import ChangeCounts
 from lakehouse.declare.change_sources import HISTORY_COLUMNS, Operation
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import History, Merge
+from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.log import TableFacts
 from lakehouse.lake.lake import Lake
 from lakehouse.land.loaded_batches import batch_commits
 from lakehouse.land.parse_lines import ORIGIN, REASON
-from lakehouse.land.plan.batches import ingest_app_id
 from lakehouse.spark import delta_writes, statements
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.delta_writes import Transaction

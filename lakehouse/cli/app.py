@@ -17,6 +17,7 @@ import click
 
 from lakehouse.base.errors import Broken, LakehouseError, Refused
 from lakehouse.base.gone import GONE
+from lakehouse.base.installation import has_capability
 from lakehouse.cli.output import tell, write_json
 
 # The module of each command, below `lakehouse`, in the order in which a new user needs them.
@@ -39,7 +40,7 @@ _COMMANDS = {
     "backtest": "backtest.command",
     "inventory": "vacuum.inventory.command",
     "vacuum": "vacuum.command",
-    "tiers": "retain.tiers_command",
+    "tiers": "retain.command",
     "archive": "retain.command",
     "restore": "retain.command",
     "ttl": "retain.command",
@@ -63,16 +64,16 @@ class Terminal(click.Group):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click passes it)
-        """The names of the commands, in the order in which a new user needs them."""
-        return [*_COMMANDS]
+        """The commands whose capability is there, in the order in which a new user needs them."""
+        return [name for name, module in _COMMANDS.items() if has_capability(module)]
 
     def get_command(
         self,
-        ctx: click.Context,  # noqa: ARG002 (click passes it)
+        ctx: click.Context,
         cmd_name: str,
     ) -> click.Command | None:
         """The command of this name; `None` for an unknown name."""
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in self.list_commands(ctx):
             return None
         module = import_module(f"lakehouse.{_COMMANDS[cmd_name]}")
         return getattr(module, f"{cmd_name}_command")

@@ -74,7 +74,7 @@ class Recorder:
 
     def report_change(self, table: Table, lake: Lake, sentence: str, *, has_new_rows: bool) -> None:
         """Records a rebuild or a restore, which is not a Dagster run, on its table's page."""
-        from lakehouse.materialize.asset import change_event
+        from lakehouse.assets.metadata import change_event
 
         with _no_warnings():
             event = change_event(table, lake, sentence, has_new_rows=has_new_rows)

@@ -28,8 +28,8 @@ from lakehouse.declare.table import Table
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.lake.find_tables import is_table
 from lakehouse.lake.lake import Lake
-from lakehouse.land.plan.outcome import WriteOutcome
 from lakehouse.watch.check import report_checks
+from lakehouse.write.outcome import WriteOutcome
 
 
 class CompactionConfig(dg.Config):

@@ -292,3 +292,8 @@ def _logged_compaction(commits: Sequence[Commit]) -> LoggedCompaction:
         seconds=seconds,
         engine="deltalake" if last.engine.startswith("delta-rs") else "spark",
     )
+
+
+def ingest_app_id(table_key: str) -> str:
+    """The txnAppId under which a table's landed batches are written."""
+    return f"lakehouse/ingest/{table_key}"

@@ -14,12 +14,13 @@ from lakehouse.cli.output import json_option, show, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.declare.landing import Landing
 from lakehouse.declare.table import Table
+from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.log import TableFacts
 from lakehouse.lake.lake import TableSession
 from lakehouse.land.expiring_files import expiring_sentence
 from lakehouse.land.ledger import PlannedBatches, landed_files
 from lakehouse.land.loaded_batches import last_loaded, record_loaded, unfinished_batch
-from lakehouse.land.plan.batches import Batch, LandedFile, Ledger, ingest_app_id
+from lakehouse.land.plan.batches import Batch, LandedFile, Ledger
 from lakehouse.land.plan.choose_files import (
     choose_batch,
     files_that_wait,

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.text import count_of
 from lakehouse.declare.table import TRANSACTION_RETENTION, Table
-from lakehouse.delta.commits import Commit
+from lakehouse.delta.commits import Commit, ingest_app_id
 from lakehouse.delta.log import TableFacts, history_since
 from lakehouse.evolve.plan.changes import NEW_KEY
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.lake.lease import hold
 from lakehouse.land.ledger import PlannedBatches
-from lakehouse.land.plan.batches import Batch, Ledger, ingest_app_id
+from lakehouse.land.plan.batches import Batch, Ledger
 from lakehouse.land.plan.ledger_segments import find_unfinished
 from lakehouse.land.quarantine.entries import quarantine_has_files
 from lakehouse.spark import delta_writes

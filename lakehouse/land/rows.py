@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 
 from lakehouse.base.errors import Broken
 from lakehouse.base.text import count_of
-from lakehouse.cdc.deleted_keys import forget_batch
 from lakehouse.declare.write_modes import Overwrite
+from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.log import TableFacts
 from lakehouse.lake.lake import TableSession
 from lakehouse.land.ledger import PlannedBatches
@@ -39,7 +39,7 @@ from lakehouse.land.parse_lines import (
     staged_lines,
     table_rows,
 )
-from lakehouse.land.plan.batches import Batch, files_of_spark, ingest_app_id, set_aside
+from lakehouse.land.plan.batches import Batch, files_of_spark, set_aside
 from lakehouse.land.plan.undeclared import RESCUED, AddedColumn
 from lakehouse.land.quarantine.entries import quarantine, quarantine_has_files, take_out_lines
 from lakehouse.land.undeclared_columns import without_rescued
@@ -87,7 +87,10 @@ def make_smaller(
         is_overwrite = isinstance(table.write, Overwrite)
         smaller = _without_file(batch, problem, is_overwrite=is_overwrite)
     take_out_lines(session, batch)
-    forget_batch(lake.store, table.key, batch.number)
+    if table.landing.changes is not None:
+        from lakehouse.cdc.deleted_keys import forget_batch
+
+        forget_batch(lake.store, table.key, batch.number)
     try:
         batches.replace(smaller)
     except Broken as refusal:

@@ -9,26 +9,28 @@ import dagster as dg
 from lakehouse.assets.dagster_records import tag_as_read_nothing
 from lakehouse.assets.failures import errors_for_dagster
 from lakehouse.assets.keys import landing_key, pool_of, table_key
-from lakehouse.assets.metadata import declared_metadata, table_metadata, write_metadata
+from lakehouse.assets.metadata import (
+    data_version,
+    declared_metadata,
+    table_metadata,
+    write_metadata,
+)
 from lakehouse.assets.resources import LazyPySparkResource, open_session
 from lakehouse.base.reasons import Reason
 from lakehouse.base.text import count_of, printable
 from lakehouse.compact.asset import compact_after_write
 from lakehouse.compact.table_health import assess
 from lakehouse.declare.table import Table
-from lakehouse.delta.commits import keeps_rows, moves_rows
-from lakehouse.delta.snapshot import TableFacts
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.land.plan.batches import SetAside
-from lakehouse.land.plan.outcome import WriteOutcome
 from lakehouse.materialize.transform_code import transform_code
 from lakehouse.watch.check import hand_on
+from lakehouse.write.outcome import WriteOutcome
 
 # A warning names at most this many files that were set aside.
 _NAMED = 100
 # Source: dagster 1.13, dagster/_core/definitions/data_version.py
 _CODE_VERSION = "dagster/code_version"
-DATA_VERSION = "dagster/data_version"
 # The times at which an asset whose run failed is requested again.
 _RETRY_CRON = "*/30 * * * *"
 
@@ -122,21 +124,6 @@ def _follow_declaration(
     return {"lakehouse/evolution": "; ".join(applied)} if applied else {}
 
 
-def automation_sensor(
-    keys: Sequence[dg.AssetKey], *, name: str = "automation_sensor"
-) -> dg.AutomationConditionSensorDefinition:
-    """Requests runs by the automation conditions of these assets.
-
-    Dagster's own sensor for conditions is off by default.
-    """
-    return dg.AutomationConditionSensorDefinition(
-        name=name,
-        target=dg.AssetSelection.assets(*keys),
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        minimum_interval_seconds=10,
-    )
-
-
 def follows_rows() -> dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]:
     """Requests a run after each change of an input's rows, and twice an hour after a failed run.
 
@@ -165,40 +152,6 @@ def follows_rows() -> dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]:
     return (condition.in_latest_time_window() & trigger.since(handled) & is_free).with_label(
         "follows_rows"
     )
-
-
-def data_version(facts: TableFacts) -> str:
-    """The last commit that changed a row, like `7@1763722800000`.
-
-    Compactions, rebuilds from a table's own rows, and moves of rows to the archive do not change
-    the data version. The time distinguishes a table that was deleted and created again. If none of
-    the newest commits, which `facts` hold, changed a row, the table's id is used. The oldest of
-    these commits would not do, because each new commit replaces it.
-    """
-    changes = [
-        each
-        for each in facts.history.commits
-        if each.changed_data and not keeps_rows(each) and not moves_rows(each)
-    ]
-    if not changes:
-        return facts.snapshot.table_id
-    return f"{changes[-1].version}@{changes[-1].committed_ms}"
-
-
-def change_event(
-    table: Table, lake: Lake, sentence: str, *, has_new_rows: bool
-) -> dg.AssetMaterialization | dg.AssetObservation:
-    """A materialization, which updates downstream tables; without new rows, an observation."""
-    facts = lake.facts(table.key)
-    assert facts is not None
-    metadata = {
-        **table_metadata(table, assess(lake, table, facts)),
-        "lakehouse/outcome": sentence,
-    }
-    if not has_new_rows:
-        return dg.AssetObservation(table_key(table), metadata=metadata)
-    tags = {DATA_VERSION: data_version(facts)}
-    return dg.AssetMaterialization(table_key(table), metadata=metadata, tags=tags)
 
 
 def code_tags(outcome: WriteOutcome) -> dict[str, str]:

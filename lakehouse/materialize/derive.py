@@ -44,7 +44,6 @@ from lakehouse.delta.recorded_code import (
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.evolve.plan.changes import NEW_KEY
 from lakehouse.lake.lake import Lake, TableSession
-from lakehouse.land.plan.outcome import WriteOutcome
 from lakehouse.land.work_size import Size, are_few, confs_to_read, merged_into, whole_table
 from lakehouse.materialize import plan as derived_increments
 from lakehouse.materialize.plan import (
@@ -65,6 +64,7 @@ from lakehouse.spark.temporary_confs import USER_METADATA, session_confs
 from lakehouse.store import Store
 from lakehouse.write import commit_rows
 from lakehouse.write import commit_rows as merge_rows
+from lakehouse.write.outcome import WriteOutcome
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

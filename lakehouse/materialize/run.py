@@ -15,7 +15,6 @@ from lakehouse.declare.table import Table
 from lakehouse.delta.log import TableFacts
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.lake.lease import hold
-from lakehouse.land.plan.outcome import WriteOutcome
 from lakehouse.land.run import LandingLoad
 from lakehouse.materialize.plan import lost_by_rebuild
 from lakehouse.spark.delta_writes import retry_conflicts
@@ -26,6 +25,7 @@ from lakehouse.spark.temporary_confs import (
     READ_WHOLE,
     session_confs,
 )
+from lakehouse.write.outcome import WriteOutcome
 from lakehouse.write.table_properties import apply_properties, with_properties
 
 if TYPE_CHECKING:

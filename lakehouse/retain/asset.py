@@ -1,4 +1,4 @@
-"""The assets `archive/<layer>/<name>` and `ttl/<layer>/<name>`, which run daily by the clock.
+"""The assets `archive/…`, `ttl/…` and `tiers/<layer>/<name>`, which run daily by the clock.
 
 They depend on no other asset, because rows become old without any event. Downstream tables do not
 follow, so a change is reported as an observation of the table, as a compaction is.
@@ -13,7 +13,13 @@ import dagster as dg
 from lakehouse.assets.failures import errors_for_dagster
 from lakehouse.assets.metadata import operation_metadata
 from lakehouse.assets.resources import open_session
-from lakehouse.assets.upkeep import ARCHIVE_CRON, TTL_CRON, by_clock, upkeep_options
+from lakehouse.assets.upkeep import (
+    ARCHIVE_CRON,
+    NIGHTLY_CRON,
+    TTL_CRON,
+    by_clock,
+    upkeep_options,
+)
 from lakehouse.compact.asset import report_table
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
@@ -24,6 +30,22 @@ if TYPE_CHECKING:
     from lakehouse.retain.run.ttl import TtlOutcome
 
     Outcome = ArchiveOutcome | TtlOutcome
+
+
+LoadLake = Callable[[], tuple[Lake, Sequence[Table]]]
+
+
+def retention_assets(
+    tables: Sequence[Table], lake: Lake, load_lake: LoadLake, *, resource: str = "spark"
+) -> Iterator[dg.AssetsDefinition]:
+    """The assets of all retention that these tables declare. `load_lake` is called in a run."""
+    for table in tables:
+        if table.archive is not None:
+            yield archive_asset(table, lake, tables, resource=resource)
+        if table.ttl is not None:
+            yield ttl_asset(table, lake, resource=resource)
+        if table.vacuum.tiers and lake.on_s3(table.key):
+            yield tiers_asset(table, load_lake)
 
 
 class ArchiveConfig(dg.Config):
@@ -97,6 +119,36 @@ def ttl_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.Assets
         yield from _run(context, lake, table, run, anyway=config.anyway)
 
     return cast("dg.AssetsDefinition", ttl)
+
+
+def tiers_asset(table: Table, load_lake: LoadLake) -> dg.AssetsDefinition:
+    """The asset that tags the removed files of a table on S3."""
+
+    @dg.asset(
+        **{**upkeep_options("tiers", table), "required_resource_keys": set()},
+        automation_condition=by_clock(NIGHTLY_CRON),
+        description=f"Tags the removed files that {table.key} keeps for more than a month. A "
+        "lifecycle rule of the bucket moves them to cheaper storage classes.",
+    )
+    def tiers(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any] | None:
+        from lakehouse.retain.run.tiers import run as run_tiers
+        from lakehouse.vacuum.lake_facts import LakeFacts
+
+        with errors_for_dagster(context):
+            lake, declared = load_lake()
+            plan = run_tiers(LakeFacts(lake, declared, wanted={table.key}), table)
+        if plan is None:
+            context.log.info(f"{table.key} has not been written yet")
+            return None
+        context.log.info(f"{table.key}: {plan.sentence}")
+        metadata = {
+            "lakehouse/tagged": len(plan.tag),
+            "lakehouse/untagged": len(plan.untag),
+            "lakehouse/size_bytes": plan.size_bytes,
+        }
+        return dg.MaterializeResult(metadata=metadata)
+
+    return cast("dg.AssetsDefinition", tiers)
 
 
 def _run(

@@ -1,11 +1,20 @@
-"""`lakehouse archive`, `lakehouse restore` and `lakehouse ttl`."""
+"""`lakehouse archive`, `lakehouse restore`, `lakehouse ttl` and `lakehouse tiers`."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
-from lakehouse.cli.context import LakeContext, complete_table, not_written, open_table
+from lakehouse.base.errors import LakehouseError
+from lakehouse.cli.context import (
+    LakeContext,
+    complete_table,
+    not_written,
+    open_declared,
+    open_table,
+    print_errors,
+)
 from lakehouse.cli.output import (
     bytes_text,
     count_text,
@@ -18,9 +27,14 @@ from lakehouse.cli.output import (
 )
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.lake.lake import TableSession
+from lakehouse.lake.read_each_table import Found
 from lakehouse.retain.plan.archive import parsed_values, partition_text
+from lakehouse.retain.plan.tiers import TierPlan
 from lakehouse.retain.run import archive as archive_run
+from lakehouse.retain.run import tiers as tiers_run
 from lakehouse.retain.run import ttl as ttl_run
+from lakehouse.vacuum.lake_facts import LakeFacts
+from lakehouse.vacuum.plan.lifecycle import tier_rule
 
 _ANYWAY = click.option("--anyway", is_flag=True, help="Also if the table is paused.")
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Show only the plan. Starts no JVM.")
@@ -171,3 +185,47 @@ def restore_command(table: str, partitions: tuple[str, ...], dry_run: bool, as_j
     show(f"{plan.table}: {plan.sentence}")
     if "version_after" in document:
         show(f"{plan.table}: done in version {document['version_after']}")
+
+
+@click.command("tiers", epilog="Example: lakehouse tiers bronze/weather --dry-run")
+@click.argument(
+    "tables", metavar="TABLE...", nargs=-1, required=True, shell_complete=complete_table
+)
+@click.option("--dry-run", is_flag=True, help="List every file that would be tagged, and tag none.")
+@json_option
+def tiers_command(tables: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
+    """Tag removed files that TABLE keeps for more than a month, for a cheaper storage class.
+
+    Works only on S3. The printed lifecycle rule moves the tagged files to Infrequent Access, then
+    to Glacier. Add it to the rules of the bucket once. A file that is needed again loses its tag.
+    """
+    context = open_declared()
+    lake = context.lake
+    chosen = context.choose(tables)
+    facts = LakeFacts(lake, [*context.tables.values()], wanted={table.key for table in chosen})
+    readings = list[Found[TierPlan]]()
+    for table in chosen:
+        try:
+            value = tiers_run.run(facts, table, dry_run=dry_run)
+            readings.append(Found(table=table, value=value))
+        except LakehouseError as error:
+            readings.append(Found(table=table, error=error))
+    plans = [each.value for each in readings if each.value is not None]
+    if as_json:
+        others = [
+            {"table": each.table.key, "reason": each.reason, "sentence": each.sentence}
+            for each in readings
+            if each.value is None
+        ]
+        write_json({"tables": [*(plan.as_json() for plan in plans), *others]})
+        return print_errors(readings)
+    rows = [(plan.table, bytes_text(plan.size_bytes), plan.sentence) for plan in plans]
+    print_grid(("table", "bytes", ""), rows, numbers=("bytes",))
+    for plan in plans:
+        for name in plan.tag if dry_run else ():
+            show(f"{plan.table}/{name}")
+        for name in plan.untag:
+            show(f"{plan.table}/{name} {'would lose' if dry_run else 'has lost'} the tag")
+    show("This rule moves the tagged files. Add it to the lifecycle rules of the bucket:")
+    show(json.dumps(tier_rule(lake.store.prefix), indent=2))
+    return print_errors(readings)

@@ -23,7 +23,6 @@ from lakehouse.declare.maintained import is_maintained
 from lakehouse.declare.table import Table
 from lakehouse.delta.log.missing_data_files import UnreadableFiles, unreadable_files
 from lakehouse.delta.snapshot import Snapshot, TableFacts
-from lakehouse.evolve.compare import compare_without_spark
 from lakehouse.evolve.plan.changes import Kind
 from lakehouse.lake.lake import Lake
 from lakehouse.vacuum.inventory.plan.checks import restore_advice
@@ -238,6 +237,8 @@ def _readable(lake: Lake, snapshot: Snapshot, unreadable: UnreadableFiles) -> Ch
 
 def _declaration(table: Table, lake: Lake, facts: TableFacts) -> CheckResult:
     """Fails if the next write would be refused, or if older code computed some of the rows."""
+    from lakehouse.evolve.compare import compare_without_spark
+
     plan = compare_without_spark(lake, table, facts)
     sentences = [plan.sentence, plan.advice]
     is_changed_code = bool(plan.of(Kind.CODE_CHANGED))

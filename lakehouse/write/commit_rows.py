@@ -47,12 +47,12 @@ from lakehouse.evolve.plan.changes import (
     differences,
 )
 from lakehouse.lake.lake import Lake
-from lakehouse.land.plan.outcome import WriteOutcome
 from lakehouse.spark import delta_writes, statements
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.delta_writes import FrameWrite, Transaction
 from lakehouse.spark.frames import content_hash, table_at, with_columns_of
 from lakehouse.spark.statements import literal, quote
+from lakehouse.write.outcome import WriteOutcome
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn

@@ -25,10 +25,10 @@ from lakehouse.delta.log import TableFacts
 from lakehouse.delta.protocol import span_ms_of
 from lakehouse.evolve.plan.changes import CHANGE_KEYS, Kind, checked, compare
 from lakehouse.lake.lake import Lake, TableSession
-from lakehouse.land.plan.outcome import WriteOutcome
 from lakehouse.spark import statements
 from lakehouse.spark.errors import first_line
 from lakehouse.write.commit_rows import declared_properties
+from lakehouse.write.outcome import WriteOutcome
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,7 +24,7 @@ from lakehouse.compact.table_health import assess, health_of
 from lakehouse.declare.compaction import Compaction, policy_for
 from lakehouse.delta.log import TableFacts
 from lakehouse.land.plan.batches import SetAside
-from lakehouse.land.plan.outcome import WriteOutcome
+from lakehouse.write.outcome import WriteOutcome
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.example_assets import example_lake, orders
 from lakehouse_tests.support.example_histories import compaction

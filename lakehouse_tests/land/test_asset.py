@@ -11,11 +11,12 @@ from lakehouse import Append, Landing, Overwrite, Table
 from lakehouse.assets.dagster_records import NewestFacts
 from lakehouse.assets.keys import table_key
 from lakehouse.base.units import DAY_MS
+from lakehouse.delta.commits import ingest_app_id
 from lakehouse.lake.lake import Lake
 from lakehouse.land import asset as landing
 from lakehouse.land.asset import landing_assets, landing_sensor
 from lakehouse.land.ledger import FOLD_EVERY, PlannedBatches, landed_files
-from lakehouse.land.plan.batches import Batch, LandedFile, SetAside, ingest_app_id
+from lakehouse.land.plan.batches import Batch, LandedFile, SetAside
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.dagster_events import (
     begun,

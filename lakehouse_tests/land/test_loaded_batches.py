@@ -9,10 +9,11 @@ from lakehouse.base.errors import Broken, Refused
 from lakehouse.cdc.read import ChangeCounts
 from lakehouse.cdc.run import superseded_count
 from lakehouse.declare.table import TRANSACTION_RETENTION
+from lakehouse.delta.commits import ingest_app_id
 from lakehouse.lake.lake import Lake
 from lakehouse.land.ledger import PlannedBatches
 from lakehouse.land.loaded_batches import WrittenBatch, check_loaded, last_loaded, unfinished_batch
-from lakehouse.land.plan.batches import Batch, LandedFile, ingest_app_id
+from lakehouse.land.plan.batches import Batch, LandedFile
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore

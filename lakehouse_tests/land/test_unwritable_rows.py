@@ -15,11 +15,12 @@ from pyspark.errors.exceptions.connect import (
 from lakehouse import Append, Landing, Table
 from lakehouse.base.errors import Broken
 from lakehouse.base.reasons import Reason
+from lakehouse.delta.commits import ingest_app_id
 from lakehouse.lake.lake import Lake, TableSession, open_lake
 from lakehouse.land import rows as batch_rows
 from lakehouse.land import rows as unwritable_rows
 from lakehouse.land.ledger import PlannedBatches
-from lakehouse.land.plan.batches import Batch, LandedFile, ingest_app_id
+from lakehouse.land.plan.batches import Batch, LandedFile
 from lakehouse.land.quarantine.run import retry
 from lakehouse.materialize.run import write_table
 from lakehouse_tests.conftest import own_settings

@@ -9,6 +9,7 @@ import pytest
 from dagster import DagsterEventType
 
 from lakehouse.assets.keys import pool_of, table_key
+from lakehouse.assets.metadata import data_version
 from lakehouse.assets.resources import spark_resource
 from lakehouse.base.reasons import Reason
 from lakehouse.compact.asset import compaction_asset
@@ -16,9 +17,9 @@ from lakehouse.declare.table import Table
 from lakehouse.delta.commits import Commit, Commits
 from lakehouse.lake.lake import Lake
 from lakehouse.land.asset import landing_assets
-from lakehouse.land.plan.outcome import WriteOutcome
-from lakehouse.materialize.asset import code_tags, data_version, table_asset
+from lakehouse.materialize.asset import code_tags, table_asset
 from lakehouse.materialize.transform_code import transform_code
+from lakehouse.write.outcome import WriteOutcome
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.dagster_events import (
     begun,

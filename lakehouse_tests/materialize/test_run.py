@@ -16,12 +16,12 @@ from lakehouse.declare.compaction import Compaction
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Append, Merge, Overwrite
 from lakehouse.lake.lake import Lake
-from lakehouse.land.plan.outcome import WriteOutcome
 from lakehouse.materialize import derive as derived_inputs
 from lakehouse.materialize.plan import consume_app_id
 from lakehouse.materialize.run import write_table
 from lakehouse.spark import delta_writes
 from lakehouse.write import commit_rows as merge_rows
+from lakehouse.write.outcome import WriteOutcome
 from lakehouse_tests.kills import killed_at
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.example_lake import (

@@ -182,11 +182,6 @@ def may_be_same(etag: str, other: str) -> bool:
     return etag == other or not etag or not other
 
 
-def ingest_app_id(table_key: str) -> str:
-    """The txnAppId under which a table's landed batches are written."""
-    return f"lakehouse/ingest/{table_key}"
-
-
 def set_aside(file: LandedFile, why: str, is_quarantined: bool) -> SetAside:
     """The record that the file is set aside, with the reason."""
     return SetAside(

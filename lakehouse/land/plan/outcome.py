@@ -1,35 +1,10 @@
-"""The outcomes of a table's write and of commands on its quarantine."""
+"""The outcomes of commands on a quarantine, and sentences about what was set aside."""
 
 from dataclasses import dataclass, field
 
-from lakehouse.base.reasons import Explained
 from lakehouse.base.text import count_of, first_names
 from lakehouse.declare.landing import Landing
-from lakehouse.delta.snapshot import TableFacts
-from lakehouse.land.plan.batches import Ledger, SetAside
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteOutcome(Explained):
-    """The outcome of one write of a table. `facts` describes the table afterwards, if it exists.
-
-    - `rows_superseded`: changes without effect: repeated or older changes, and tombstones.
-    - `rows_rescued`: rows with fields in `_rescued`.
-    - `code_changed_since`: the newest version with rows that earlier code of the transform
-      computed; `None` if there are no such rows, or if this is unknown.
-    """
-
-    table: str
-    rows_written: int = 0
-    rows_quarantined: int = 0
-    rows_superseded: int = 0
-    rows_rescued: int = 0
-    columns_added: tuple[str, ...] = ()
-    files_read: int = 0
-    set_aside: tuple[SetAside, ...] = ()
-    seconds: float = 0.0
-    code_changed_since: int | None = None
-    facts: TableFacts | None = None
+from lakehouse.land.plan.batches import Ledger
 
 
 def quarantine_sentence(table_key: str, *, lines: int, files: int = 0) -> str:
