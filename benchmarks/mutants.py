@@ -85,7 +85,7 @@ MUTANTS = [
         ("Selection._may_be_deleted", reads("horizon_ms", "False")),
         ("Selection._may_be_deleted", gives("holds", "False")),
         ("Selection._may_be_deleted", gives("must_stay", "False"))),
-    *_of("vacuum.plan.logged_files", "vacuum/plan/test_vacuum.py",
+    *_of("vacuum.plan.candidates", "vacuum/plan/test_vacuum.py",
         ("RemovedSince.holds", returns("False")), ("AddedByLog.must_stay", never_raises()),
         ("log_covers", returns("True"))),
     *_of("vacuum.plan.facts", "vacuum/plan/test_vacuum.py",
@@ -114,7 +114,7 @@ MUTANTS = [
         ("_refuse_older_copy", returns("None"))),
     *_of("vacuum.table_facts", "vacuum/test_faults.py",
         ("_needed_by_readers", gives("marked", "()"))),
-    *_of("lake.conditional_commits", "lake/test_conditional_commits.py",
+    *_of("lake.commits", "lake/test_conditional_commits.py",
         ("storage_fault", returns("None"))),
     # Deletion: landed files, the journal, Dagster's records
     *_of("land.plan.ledger_segments", "land/plan/test_ledger_segments.py",
@@ -124,7 +124,7 @@ MUTANTS = [
     # Exactly once: batches, transaction ids, increments, quarantine
     *_of("land.plan.choose_files", "land/plan/test_choose_files.py",
         ("_is_settled", returns("False"))),
-    *_of("land.plan.judge_read_file", "land/plan/test_choose_files.py",
+    *_of("land.plan.choose_files", "land/plan/test_choose_files.py",
         ("judge_file", reads("is_taken", "False"))),
     *_of("land.plan.file_text", "land/read/test_staging.py",
         ("begins_with", returns("True"))),

@@ -20,7 +20,7 @@ import dagster as dg
 
 from benchmarks.figures import Figure, alone
 from lakehouse.assets.retention import delete_rest, delete_runs, old_runs
-from lakehouse.base.units import DAY_MS, MINUTE_MS
+from lakehouse.base.text import DAY_MS, MINUTE_MS
 from lakehouse_tests.journeys.world import World
 
 _TICK_MS = 30 * MINUTE_MS

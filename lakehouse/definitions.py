@@ -16,9 +16,9 @@ from typing import Any
 import dagster as dg
 
 from lakehouse.adopt.asset import observation_sensor, observed_asset
+from lakehouse.assets.keys import automation_sensor
 from lakehouse.assets.resources import lake_of, lake_resources, tables_of
 from lakehouse.assets.retention import records_asset, records_schedule
-from lakehouse.assets.upkeep import automation_sensor
 from lakehouse.base.installation import has_capability, load_capability
 from lakehouse.base.settings import Settings, parse_settings
 from lakehouse.compact.asset import compaction_asset

@@ -14,7 +14,6 @@ from typing import Any
 
 import dagster as dg
 
-from lakehouse.assets.failures import errors_for_dagster
 from lakehouse.assets.keys import table_key
 from lakehouse.assets.metadata import (
     DATA_VERSION,
@@ -23,17 +22,18 @@ from lakehouse.assets.metadata import (
     health_result,
     table_metadata,
 )
-from lakehouse.base.check_result import CheckResult
+from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError, Transient
+from lakehouse.base.reasons import CheckResult
 from lakehouse.base.text import count_of
 from lakehouse.compact.table_health import Assessment, assess
 from lakehouse.declare.maintained import is_maintained
 from lakehouse.declare.table import Table
 from lakehouse.delta.snapshot import LogFile
+from lakehouse.lake.declared_tables import MaintainedRecord
 from lakehouse.lake.find_tables import facts_of, is_table
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.maintained_records import MaintainedRecord
 from lakehouse.store import TimeBudget
 from lakehouse.watch.check import evaluation_of, judge
 

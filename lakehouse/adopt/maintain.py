@@ -15,9 +15,8 @@ from typing import Any
 import dagster as dg
 
 from lakehouse.adopt.asset import observation_sensor
-from lakehouse.assets.keys import report_key
+from lakehouse.assets.keys import NIGHTLY_CRON, automation_sensor, report_key
 from lakehouse.assets.resources import lake_of, lake_resources, spark_resource
-from lakehouse.assets.upkeep import NIGHTLY_CRON, automation_sensor
 from lakehouse.base.errors import Refused
 from lakehouse.base.gone import GONE, refuses_gone
 from lakehouse.base.installation import has_capability, load_capability

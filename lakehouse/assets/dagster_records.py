@@ -17,9 +17,9 @@ from dagster._core.storage.dagster_run import FINISHED_STATUSES, NOT_FINISHED_ST
 
 from lakehouse.assets.keys import compaction_key, table_key
 from lakehouse.assets.runs import machine_tag
-from lakehouse.base.units import DAY_MS
+from lakehouse.base.text import DAY_MS
 from lakehouse.compact.plan.decision import RunInFlight
-from lakehouse.compact.plan.read_rates import ReaderRun
+from lakehouse.compact.plan.health import ReaderRun
 from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.table import Table
 

@@ -15,14 +15,14 @@ import dagster as dg
 
 from lakehouse.assets.dagster_records import COMMITTED, NewestFacts
 from lakehouse.assets.keys import compaction_key, table_key, vacuum_key
-from lakehouse.base.check_result import CheckResult
 from lakehouse.base.clock import now_ms
 from lakehouse.base.predicted_and_actual import FIGURE_HEADS, Figure
+from lakehouse.base.reasons import CheckResult
 from lakehouse.base.text import printable
 from lakehouse.compact.plan.circuit_breaker import Rewrites
 from lakehouse.compact.plan.compaction import plan_once_cold
 from lakehouse.compact.plan.decision import OnceCold, TableState, state_of
-from lakehouse.compact.plan.outcome import CompactionOutcome
+from lakehouse.compact.plan.history import CompactionOutcome
 from lakehouse.compact.table_health import Assessment, assess, last_compaction_ms
 from lakehouse.declare.compaction import policy_for
 from lakehouse.declare.table import Table

@@ -27,11 +27,11 @@ from dagster._core.storage.event_log.schema import (
 )
 from sqlalchemy import delete, func, select
 
-from lakehouse.assets.failures import errors_for_dagster
-from lakehouse.assets.upkeep import RECORDS_CRON
+from lakehouse.assets.keys import RECORDS_CRON
+from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.base.clock import now_ms
 from lakehouse.base.settings import Settings
-from lakehouse.base.units import DAY_MS, HOUR_MS
+from lakehouse.base.text import DAY_MS, HOUR_MS
 
 RECORDS_KEY = dg.AssetKey(["maintenance", "records"])
 # At 300 KB a run, these take 180 MB. The sensors read at most the newest 500 runs.

@@ -1,4 +1,4 @@
-"""Records in tags which process executes a run, and closes runs whose process is gone.
+"""Records which process executes a run, closes dead runs, and translates errors for Dagster.
 
 Dagster's code server reports the death of a run's process. If the server was killed as well, the
 run would hold pool slots and block the sensors until its time limit (`run_monitoring`).
@@ -9,14 +9,18 @@ launched; use it before the only code location that executes them starts.
 """
 
 import os
+import random
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
 from dagster._core.storage.runs import SqliteRunStorage  # not public
 
+from lakehouse.base.errors import LakehouseError, Transient
 from lakehouse.base.processes import Process, identify, process_space
+from lakehouse.spark.errors import causes_named
 
 # Dagster's UI hides tags with this prefix. Source: dagster 1.13, dagster/_core/storage/tags.py,
 # HIDDEN_TAG_PREFIX
@@ -136,3 +140,38 @@ if __name__ == "__main__":
             closed_ids = close_dead_runs(instance, dagster_is_down=True)
         for closed_id in closed_ids:
             print(f"run {closed_id[:8]} was closed, because no process executes it", flush=True)
+
+
+# A step that failed with `Transient` is retried up to three times, after another 5, 15 and 35 s,
+# because a Spark Connect server that died is back after 5 to 15 s. Each delay is extended at random
+# by up to a half, so that runs that failed together do not retry together.
+MAX_RETRIES = 3
+_FIRST_DELAY_SECONDS = 5
+# The tag of a run that is not retried. Commands set it, because their exit code shows the caller
+# that a retry may help.
+ONCE_TAG = machine_tag("once")
+
+
+@contextmanager
+def errors_for_dagster(
+    context: dg.OpExecutionContext | dg.AssetExecutionContext | dg.AssetCheckExecutionContext,
+) -> Iterator[None]:
+    """Turns our errors into Dagster's. Any other error is a bug: it is raised and not retried.
+
+    If a Spark error has no message of its own, its innermost cause is reported.
+    """
+    try:
+        with causes_named("a Spark statement of this run"):
+            yield
+    except LakehouseError as error:
+        if isinstance(error, Transient):
+            context.log.warning(f"{type(error).__name__}: {error}")
+            attempt = context.op_execution_context.retry_number
+            if attempt < MAX_RETRIES and ONCE_TAG not in context.run.tags:
+                seconds = (2 ** (attempt + 1) - 1) * _FIRST_DELAY_SECONDS * random.uniform(1, 1.5)
+                raise dg.RetryRequested(max_retries=MAX_RETRIES, seconds_to_wait=seconds) from error
+        raise dg.Failure(
+            description=str(error),
+            metadata={"lakehouse/error": type(error).__name__},
+            allow_retries=False,
+        ) from error

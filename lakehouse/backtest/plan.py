@@ -27,8 +27,7 @@ from lakehouse.compact.plan.decision import (
 )
 from lakehouse.compact.plan.estimate import DEFAULT_RATES
 from lakehouse.compact.plan.fleet import Bounds, choose_compactions
-from lakehouse.declare.compaction import AfterWrite, Compaction, Scheduled
-from lakehouse.declare.cron import cron_times
+from lakehouse.declare.compaction import AfterWrite, Compaction, Scheduled, cron_times
 from lakehouse.delta.commits import Commit, Commits
 from lakehouse.delta.file_history import FileCommit, FileHistory
 from lakehouse.delta.snapshot import DataFile

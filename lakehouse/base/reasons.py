@@ -5,12 +5,29 @@ the sensor, checks and commit metadata all show this sentence.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from string import Formatter
 from typing import Any
 
 from lakehouse.base.text import count_of, size_text, utc_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """The result of one check.
+
+    With `is_error`, a failure is an error: for example, data is lost or unreadable, or the next
+    write will be refused. Otherwise, it is a warning. `numbers` and `details` become metadata of
+    the evaluation of the check in Dagster.
+    """
+
+    name: str
+    ok: bool
+    sentence: str
+    is_error: bool = False
+    numbers: Mapping[str, float] = field(default_factory=dict[str, float])
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 class Reason(Enum):

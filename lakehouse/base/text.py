@@ -1,4 +1,4 @@
-"""Text for people: sizes, counts, times, lists of names, and suggestions for misspelled words.
+"""Text for people (sizes, counts, times, names) and the units of time.
 
 `printable` escapes names and errors from outside, so that they cannot control a terminal or a page.
 """
@@ -8,6 +8,11 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from difflib import SequenceMatcher
 from math import floor, log10
+
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+
 
 # Words that are less similar than this (`SequenceMatcher.ratio`) are not suggested.
 _LEAST_SIMILARITY = 0.5

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken
-from lakehouse.base.units import HOUR_MS
+from lakehouse.base.text import HOUR_MS
 from lakehouse.cdc.change_batch import ChangeBatch
 from lakehouse.cdc.columns import OPERATION, POSITION
 from lakehouse.cdc.read import FULL_LOAD

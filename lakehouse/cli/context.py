@@ -21,9 +21,14 @@ from lakehouse.declare.adopted import Adopted, is_address, key_of, parse_address
 from lakehouse.declare.adopted_file import adopted_table
 from lakehouse.declare.maintained import with_project_defaults
 from lakehouse.declare.table import Table
-from lakehouse.lake.declared_tables import address_of, declared_tables, with_maintained
+from lakehouse.lake.declared_tables import (
+    MAINTAINED,
+    address_of,
+    declared_tables,
+    maintained_tables,
+    with_maintained,
+)
 from lakehouse.lake.lake import Lake, open_lake
-from lakehouse.lake.maintained_records import MAINTAINED, maintained_tables
 from lakehouse.lake.read_each_table import Found
 from lakehouse.store import real_address
 

@@ -20,9 +20,8 @@ from dagster import DagsterEventType, EventLogEntry
 from dagster._core.events import RunFailureReason
 from dagster._core.execution.plan.objects import ErrorSource
 
-from lakehouse.assets.failures import ONCE_TAG
 from lakehouse.assets.home import dagster_home
-from lakehouse.assets.runs import close_dead_runs, process_tag
+from lakehouse.assets.runs import ONCE_TAG, close_dead_runs, process_tag
 from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.base.processes import hold_lock, late_interrupts
 from lakehouse.base.settings import Settings

@@ -34,7 +34,7 @@ from lakehouse.base.processes import bound_log, hold_lock, port_is_free
 from lakehouse.base.settings import Settings
 from lakehouse.cli.context import settings_in_force
 from lakehouse.cli.output import show, tell
-from lakehouse.lake.conditional_commits import refuse_unsafe_storage
+from lakehouse.lake.commits import refuse_unsafe_storage
 from lakehouse.lake.lake import open_lake
 from lakehouse.spark.server import server
 

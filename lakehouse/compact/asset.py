@@ -11,15 +11,13 @@ from typing import Any, cast
 
 import dagster as dg
 
-from lakehouse.assets.failures import errors_for_dagster
-from lakehouse.assets.keys import compaction_key, table_key
+from lakehouse.assets.keys import compaction_key, table_key, upkeep_options
 from lakehouse.assets.metadata import compaction_metadata, table_metadata
 from lakehouse.assets.resources import LazyPySparkResource, open_session
-from lakehouse.assets.runs import asked_by_person, machine_tag, process_tag
-from lakehouse.assets.upkeep import upkeep_options
+from lakehouse.assets.runs import asked_by_person, errors_for_dagster, machine_tag, process_tag
 from lakehouse.base.errors import LakehouseError, Refused, Transient
 from lakehouse.compact.fleet_asset import REFUSED
-from lakehouse.compact.plan.outcome import CompactionOutcome
+from lakehouse.compact.plan.history import CompactionOutcome
 from lakehouse.compact.skip_reasons import hold_now, refuse_held
 from lakehouse.compact.table_health import assess, with_account
 from lakehouse.declare.adopted import Adopted

@@ -53,7 +53,7 @@ from lakehouse.base.errors import LakehouseError
 from lakehouse.compact.noted_files import UnreadableFileError, unreadable_column
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.delta.snapshot import DataFile, Snapshot
-from lakehouse.lake.commit_actions import (
+from lakehouse.lake.commits import (
     VERSIONS_TRIED,
     Location,
     commit_after_newest,

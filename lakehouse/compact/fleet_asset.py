@@ -31,11 +31,11 @@ from lakehouse.base.reasons import Explanation
 from lakehouse.compact.plan.circuit_breaker import TRIES_ALLOWED
 from lakehouse.compact.plan.decision import RunState, TableState, Try, net_benefit_cells, run_key
 from lakehouse.compact.plan.fleet import CYCLE_MS, Bounds, Fleet, FleetTable, decide_fleet
-from lakehouse.compact.plan.read_rates import count_reads
+from lakehouse.compact.plan.health import count_reads
 from lakehouse.compact.skip_reasons import without_spark
 from lakehouse.declare.journal_records import CompactionTry
 from lakehouse.declare.table import Table
-from lakehouse.lake.conditional_commits import storage_fault
+from lakehouse.lake.commits import storage_fault
 from lakehouse.lake.journal import Journal
 from lakehouse.lake.lake import Lake
 

@@ -10,14 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lakehouse.base.clock import now_ms
-from lakehouse.base.units import DAY_MS
+from lakehouse.base.text import DAY_MS
 from lakehouse.compact.noted_files import plan_with_notes
 from lakehouse.compact.plan.circuit_breaker import find_rewrites, tries_of
 from lakehouse.compact.plan.compaction import CompactionPlan, plan_table
 from lakehouse.compact.plan.decision import Decision, RunState, TableState, state_of
 from lakehouse.compact.plan.fleet import Bounds, FleetTable, decide_fleet
-from lakehouse.compact.plan.health import Health, assess_health
-from lakehouse.compact.plan.read_rates import ReaderRun, Readers, count_reads
+from lakehouse.compact.plan.health import Health, ReaderRun, Readers, assess_health, count_reads
 from lakehouse.compact.skip_reasons import without_spark
 from lakehouse.compact.table_health import last_compaction_ms
 from lakehouse.declare.table import Table

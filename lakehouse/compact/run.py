@@ -47,9 +47,9 @@ from lakehouse.compact.plan.compaction import (
     plan_table,
     without_partitions,
 )
-from lakehouse.compact.plan.engine_choice import choose_engine, may_need_no_spark
 from lakehouse.compact.plan.estimate import fit_rates, speed_factors
-from lakehouse.compact.plan.outcome import CompactionOutcome
+from lakehouse.compact.plan.history import CompactionOutcome
+from lakehouse.compact.plan.target_size import choose_engine, may_need_no_spark
 from lakehouse.compact.verify import expect_verification, settled, verify, verify_left
 from lakehouse.declare.journal_records import CompactionTry
 from lakehouse.declare.table import Table

@@ -10,8 +10,7 @@ from lakehouse.compact.noted_files import plan_with_notes
 from lakehouse.compact.plan.circuit_breaker import Rewrites, find_rewrites, tries_of
 from lakehouse.compact.plan.compaction import CompactionPlan, plan_or_refusal
 from lakehouse.compact.plan.health import Health, assess_health
-from lakehouse.compact.plan.history import Account, account_for
-from lakehouse.compact.plan.outcome import CompactionOutcome
+from lakehouse.compact.plan.history import Account, CompactionOutcome, account_for
 from lakehouse.declare.journal_records import FAILURES_KEPT, CompactionTry
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import Commits

@@ -37,11 +37,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 from lakehouse.base.errors import Broken, LakehouseError, Refused
-from lakehouse.compact.plan.outcome import Comparison
+from lakehouse.compact.plan.history import Comparison
 from lakehouse.compact.row_hashes import PartitionSums, Side, content_sums, is_unreadable
 from lakehouse.delta.commits import Commit, Commits, brought_back_by, prediction_in
 from lakehouse.delta.log import TableFacts, history_since
-from lakehouse.delta.log.statistics import read_statistics
+from lakehouse.delta.log.metadata import read_statistics
 from lakehouse.delta.partition_values import TypedPartition, by_name, typed_partition
 from lakehouse.delta.snapshot import DataFile, Snapshot
 from lakehouse.lake.journal import damaged

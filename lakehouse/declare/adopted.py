@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from lakehouse.base.errors import Refused
 from lakehouse.base.gone import refuses_gone
 from lakehouse.base.paths import name_below
-from lakehouse.base.s3_address import is_bucket
+from lakehouse.base.settings import is_bucket
 from lakehouse.base.text import either
 
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>.*)", re.DOTALL)

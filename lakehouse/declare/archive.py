@@ -9,7 +9,7 @@ from lakehouse.base.gone import refuses_gone
 from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.knobs import check_knobs, knob, one_of, or_none, whole
 from lakehouse.declare.write_modes import Append, Overwrite, WriteMode
-from lakehouse.delta.column_names import check_columns
+from lakehouse.delta.columns import check_columns
 
 _TIME_TYPES = ("date", "timestamp", "timestamp_ntz", "timestamp_ltz")
 # Column types that can give a partition its time. A string can hold an ISO date.

@@ -17,7 +17,7 @@ from lakehouse.declare.knobs import (
     one_of,
     or_none,
 )
-from lakehouse.delta.column_names import check_columns, field_names
+from lakehouse.delta.columns import check_columns, field_names
 
 _WEEK_HOURS = 168.0
 _LATENESS = (

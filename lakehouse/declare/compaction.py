@@ -2,15 +2,20 @@
 
 Delta's own auto compaction and optimized write are no strategies. They are table properties, which
 work next to any strategy: `Table(properties={"delta.autoOptimize.optimizeWrite": "true"})`.
+
+The commit that sets clustering columns also records them in a table property, the mark. Clustering
+that a person set by hand has no mark, and is kept.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime, timedelta
+from itertools import product
 from typing import Literal
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.gone import refuses_gone
-from lakehouse.declare.cron import read_cron
 from lakehouse.declare.knobs import (
     AMOUNT,
     SHARE_OR_OFF,
@@ -20,7 +25,71 @@ from lakehouse.declare.knobs import (
     one_of,
     whole,
 )
-from lakehouse.delta.column_names import check_columns
+from lakehouse.delta.columns import check_columns
+from lakehouse.delta.snapshot import Snapshot
+
+# Minute, hour, day of the month, month, day of the week (0 and 7 are Sunday), as in Dagster.
+_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+# A step after a single number is not valid, since only some parsers accept it.
+_PART = re.compile(r"(\d{1,2})|(?:\*|(\d{1,2})-(\d{1,2}))(?:/(0[1-9]|[1-9]\d?))?", re.ASCII)
+
+
+def cron_times(cron: str, after_ms: int, until_ms: int) -> Iterator[int]:
+    """All times of `cron` after `after_ms` and before `until_ms`, in order.
+
+    Raises:
+        Refused: the expression is not valid.
+    """
+    minutes, hours, days, months, weekdays = read_cron(cron)
+    _, _, day_field, _, weekday_field = cron.split()
+    # In cron, if both the day of the month and the day of the week are given, either is enough.
+    needs_both = "*" in (day_field, weekday_field)
+    day = datetime.fromtimestamp(after_ms / 1000, tz=UTC).replace(
+        hour=0, minute=0, second=0, microsecond=0
+    )
+    while (start := int(day.timestamp() * 1000)) < until_ms:
+        fits_day = day.day in days
+        fits_weekday = not weekdays.isdisjoint((day.isoweekday() % 7, day.isoweekday()))
+        fits = all((fits_day, fits_weekday)) if needs_both else any((fits_day, fits_weekday))
+        if day.month in months and fits:
+            for hour, minute in product(sorted(hours), sorted(minutes)):
+                time_ms = start + (hour * 60 + minute) * 60_000
+                if after_ms < time_ms < until_ms:
+                    yield time_ms
+        day += timedelta(days=1)
+
+
+def read_cron(cron: str, *, name: str = "cron") -> list[set[int]]:
+    """The numbers of each of the five fields. Refusals call the expression `name`.
+
+    Raises:
+        Refused: there are not five fields, or a field has something other than numbers in its
+            range, `*`, lists, ranges and steps.
+    """
+    words = cron.split()
+    fields = [_numbers(word, low, high) for word, (low, high) in zip(words, _RANGES, strict=False)]
+    if len(words) != len(_RANGES) or not all(fields):
+        raise Refused(
+            f"{name} is {cron!r}. Use five fields of numbers, *, ranges, lists and steps, like"
+            " '*/20 6-22 * * 1,3'."
+        )
+    return fields
+
+
+def _numbers(word: str, low: int, high: int) -> set[int]:
+    """The numbers of one field; empty if it is not valid."""
+    numbers: set[int] = set()
+    for part in word.split(","):
+        match = _PART.fullmatch(part)
+        if match is None:
+            return set()
+        single, first, last, step = match.groups()
+        start = int(single or first or low)
+        end = int(single or last or high)
+        if not low <= start <= end <= high:
+            return set()
+        numbers.update(range(start, end + 1, int(step or 1)))
+    return numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,3 +304,45 @@ def _check_column_tuple(name: str, columns: tuple[str, ...]) -> None:
     if not columns or not are_names:
         raise Refused(f"{name} is {columns!r}. Use a tuple of at least one column.")
     check_columns(name, columns)
+
+
+CLUSTERING_MARK = "lakehouse.clustering"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusteringChange:
+    """A change of a table's clustering.
+
+    - `columns`: the columns to cluster by. Empty means `CLUSTER BY NONE`; `None` means no change.
+    - `mark`: the value of the mark after the change, or `None` for no mark.
+    """
+
+    columns: tuple[str, ...] | None
+    mark: str | None
+
+
+def clustering_change(snapshot: Snapshot, data_layout: DataLayout) -> ClusteringChange:
+    """The change that gives the table the clustering of its policy, or removes an earlier one.
+
+    Clustering without a mark was set by a person, and is kept. It is also kept if the policy has no
+    LiquidClustering, and the mark names other columns.
+
+    Raises:
+        Refused: the policy has LiquidClustering, and the table has partitions.
+    """
+    mark = snapshot.properties.get(CLUSTERING_MARK)
+    current = ",".join(snapshot.clustering_columns).casefold()
+    if not isinstance(data_layout, LiquidClustering):
+        is_ours = bool(current) and mark is not None and mark.casefold() == current
+        return ClusteringChange(columns=() if is_ours else None, mark=None)
+    if snapshot.partition_columns:
+        names = ", ".join(snapshot.partition_columns)
+        raise Refused(
+            f"{snapshot.table}: LiquidClustering is declared, but the table is partitioned by"
+            f" {names}. Use ZOrder, or a table without partitions."
+        )
+    desired = ",".join(data_layout.columns)
+    is_set_by_hand = bool(current) and mark is None
+    if current == desired.casefold() or is_set_by_hand:
+        return ClusteringChange(columns=None, mark=mark)
+    return ClusteringChange(columns=data_layout.columns, mark=desired)

@@ -6,12 +6,12 @@ from typing import Literal
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.gone import refuses_gone
-from lakehouse.base.s3_address import holds_credentials
+from lakehouse.base.settings import holds_credentials
 from lakehouse.base.text import either
 from lakehouse.declare.change_sources import ChangeSource, Debezium, Dms
 from lakehouse.declare.compaction import LAYERS, MIB
 from lakehouse.declare.knobs import AMOUNT, YES_OR_NO, Accepts, check_knobs, knob, one_of, whole
-from lakehouse.delta.column_names import check_columns, field_names
+from lakehouse.delta.columns import check_columns, field_names
 
 _PREFIX = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.=-]*/)+")
 # Folders that the lake writes. A file that lands in a table's folder would not be in the table's

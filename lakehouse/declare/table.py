@@ -13,13 +13,19 @@ from lakehouse.base.text import first_names
 from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.archive import Archive, Ttl, check_archive, check_ttl
 from lakehouse.declare.change_sources import HISTORY_COLUMNS, ChangeSource, Dms
-from lakehouse.declare.clustering_mark import CLUSTERING_MARK
-from lakehouse.declare.compaction import LAYERS, BySensor, Compaction, Scheduled, check_layout
+from lakehouse.declare.compaction import (
+    CLUSTERING_MARK,
+    LAYERS,
+    BySensor,
+    Compaction,
+    Scheduled,
+    check_layout,
+)
 from lakehouse.declare.landing import Landing
 from lakehouse.declare.prices import DEFAULT_PRICES, Prices
 from lakehouse.declare.vacuum import Vacuum
 from lakehouse.declare.write_modes import Append, History, Merge, Overwrite, WriteMode
-from lakehouse.delta.column_names import check_columns, check_renamed, field_names, field_types
+from lakehouse.delta.columns import check_columns, check_renamed, field_names, field_types
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 # With this property, Delta forgets which batches were loaded, so they would be loaded again.

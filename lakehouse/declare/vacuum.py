@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.gone import refuses_gone
-from lakehouse.base.units import HOUR_MS
+from lakehouse.base.text import HOUR_MS
 from lakehouse.declare.knobs import (
     AMOUNT,
     YES_OR_NO,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from lakehouse.base.errors import Refused
 from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.knobs import check_knobs, knob, one_of
-from lakehouse.delta.column_names import check_columns
+from lakehouse.delta.columns import check_columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from math import ceil
 
-from lakehouse.base.units import DAY_MS, HOUR_MS, MINUTE_MS
+from lakehouse.base.text import DAY_MS, HOUR_MS, MINUTE_MS
 
 # In a table with one of these features, a catalog or a coordinator holds the newest commits and
 # decides which files are rewritten and deleted.

@@ -14,9 +14,8 @@ from lakehouse.base.text import count_of
 from lakehouse.cli.context import settings_in_force
 from lakehouse.cli.output import attributes, json_option, print_grid, show, write_json
 from lakehouse.cli.spark_server import driver_for_command
-from lakehouse.doctor.machine_checks import Examination, check_machine
+from lakehouse.doctor.checks import Examination, check_machine, check_storage, scratch
 from lakehouse.doctor.plan import Finding, Verdict
-from lakehouse.doctor.storage_checks import check_storage, scratch
 from lakehouse.lake.declared_tables import declared_tables
 from lakehouse.lake.lake import Lake, open_lake
 
@@ -142,7 +141,7 @@ def _check_spark(examination: Examination, lake: Lake, folder: str) -> None:
         examination.note("spark", "skipped", "needs java, which did not pass")
         return
     # Imported late: PySpark is loaded only if Spark is checked.
-    from lakehouse.doctor.spark_checks import check_spark
+    from lakehouse.doctor.checks import check_spark
 
     with ExitStack() as stack:
         try:

@@ -13,13 +13,13 @@ from lakehouse.delta.log import TableFacts, newest_first
 from lakehouse.delta.recorded_code import code_changed_since, recorded_code
 from lakehouse.delta.snapshot import Column
 from lakehouse.evolve.plan.changes import EvolutionPlan, WrittenRows, compare
-from lakehouse.evolve.plan.column_sources import columns_without_spark, declared_sources
+from lakehouse.evolve.plan.rebuild import columns_without_spark, declared_sources
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.land.ledger import PlannedBatches
 from lakehouse.land.plan.records import with_renamed_fields
 from lakehouse.land.plan.undeclared import columns_in_force
 from lakehouse.materialize import plan as derived_increments
-from lakehouse.materialize.transform_code import transform_code
+from lakehouse.materialize.run import transform_code
 from lakehouse.write.outcome import WriteOutcome
 
 if TYPE_CHECKING:

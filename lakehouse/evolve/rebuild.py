@@ -43,7 +43,6 @@ from lakehouse.delta.commits import REBUILD, Commit, is_news
 from lakehouse.delta.log import TableFacts, history_since, newest_first
 from lakehouse.delta.recorded_code import code_record
 from lakehouse.evolve.compare import compare_with_spark
-from lakehouse.evolve.plan.column_sources import declared_sources
 from lakehouse.evolve.plan.rebuild import (
     DownstreamReader,
     RebuildFacts,
@@ -51,6 +50,7 @@ from lakehouse.evolve.plan.rebuild import (
     RebuildPlan,
     RebuildRequest,
     RebuildSource,
+    declared_sources,
     rebuild_plan,
     refuse_impossible,
 )
@@ -65,7 +65,7 @@ from lakehouse.evolve.staged_rows import (
 )
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.lake.lease import hold
-from lakehouse.land.work_size import confs_to_read, whole_table
+from lakehouse.land.undeclared_columns import confs_to_read, whole_table
 from lakehouse.materialize import plan as derived_increments
 from lakehouse.materialize.derive import (
     check_has_columns,
@@ -78,7 +78,7 @@ from lakehouse.materialize.derive import (
     with_archive,
 )
 from lakehouse.materialize.plan import KEYS, ReadAll
-from lakehouse.materialize.transform_code import transform_code
+from lakehouse.materialize.run import transform_code
 from lakehouse.spark import delta_writes, statements
 from lakehouse.spark.delta_writes import FrameWrite, Transaction
 from lakehouse.spark.errors import translated

@@ -13,9 +13,9 @@ from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.text import count_of
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Merge
-from lakehouse.delta.column_types import converted
+from lakehouse.delta.columns import converted
 from lakehouse.delta.snapshot import Snapshot
-from lakehouse.evolve.plan.column_sources import ColumnSource, is_cast
+from lakehouse.evolve.plan.rebuild import ColumnSource, is_cast
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.spark import delta_writes
 from lakehouse.spark import functions as F  # noqa: N812

@@ -1,21 +1,145 @@
 """The tables of a lake: from the tables package, the file of adopted tables, and `maintain`.
 
+Each call of `maintain` has one record. The call's observation sensor writes the record when the
+call's tables or knobs have changed, and confirms the record once a day by writing it again. A
+record that was not confirmed for 30 days is no longer in force, and the next sensor that writes any
+record deletes it.
+
 `maintain` adds upkeep to tables that another Dagster project writes.
 """
 
 import importlib
+import json
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.installation import is_installed
 from lakehouse.base.settings import NO_TABLES, Settings
+from lakehouse.base.text import DAY_MS
 from lakehouse.declare.adopted import Adopted, folders_above, is_inside
 from lakehouse.declare.adopted_file import parse_adopted
+from lakehouse.declare.maintained import maintained_document, parse_maintained
+from lakehouse.declare.prices import DEFAULT_PRICES, PriceBook, parse_price_book
 from lakehouse.declare.table import Table
-from lakehouse.lake.price_book import with_own_prices
-from lakehouse.store import real_address
+from lakehouse.lake.lake import Lake
+from lakehouse.store import Store, StoredFile, real_address
+
+
+def load_price_book(settings: Settings) -> PriceBook:
+    """The packaged price book. Prices in the user's file, if there is one, override its prices.
+
+    Raises:
+        Refused: the user's file cannot be read, or is invalid.
+    """
+    return parse_price_book(
+        _packaged_prices(), _user_prices(settings.prices), name=str(settings.prices)
+    )
+
+
+def with_own_prices(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
+    """The tables. If the user has a price file, tables with the default prices get its prices."""
+    if not settings.prices.exists():
+        return tables
+    # A price book has no number of vCPUs.
+    prices = replace(load_price_book(settings).prices, vcpus=DEFAULT_PRICES.vcpus)
+    priced = dict[str, Table]()
+    for key, table in tables.items():
+        has_default = table.prices == DEFAULT_PRICES
+        priced[key] = replace(table, prices=prices) if has_default else table
+    return priced
+
+
+@cache
+def _packaged_prices() -> dict[str, Any]:
+    file = files("lakehouse.lake").joinpath("prices.toml")
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+def _user_prices(path: Path) -> dict[str, Any] | None:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise Refused(
+            f"{path} cannot be read ({error}). Use TOML in UTF-8, or set LAKEHOUSE_PRICES to"
+            " another file."
+        ) from error
+
+
+MAINTAINED = "_lakehouse/maintained"
+_CONFIRMED_EVERY_MS = DAY_MS
+_IN_FORCE_MS = 30 * DAY_MS
+
+
+class MaintainedRecord:
+    """The record of one call of `maintain`. `name` begins the names of the call's sensors."""
+
+    def __init__(self, lake: Lake, tables: Sequence[Table], *, name: str) -> None:
+        home = str(lake.settings.home)
+        document = maintained_document(tables, home=home)
+        self._store = lake.store
+        # Projects that share a lake may use the same name.
+        self._name = f"{MAINTAINED}/{name}-{sha256(home.encode()).hexdigest()[:8]}.json"
+        self._content = json.dumps(document, indent=1).encode()
+        self._confirmed_ms: int | None = None
+
+    def confirm(self, now_ms: int) -> None:
+        """Writes the record if the stored one differs or is a day old.
+
+        After a write, all records that are no longer in force are deleted. Only the first call
+        reads the stored record.
+        """
+        if self._confirmed_ms is None:
+            self._confirmed_ms = self._stored_ms()
+        if 0 <= now_ms - self._confirmed_ms < _CONFIRMED_EVERY_MS:
+            return
+        self._store.put(self._name, self._content)
+        self._confirmed_ms = now_ms
+        records = self._store.list(MAINTAINED)
+        self._store.delete([each.name for each in records if not _is_in_force(each, now_ms)])
+
+    def _stored_ms(self) -> int:
+        """The time at which this record was stored; 0 if it is missing or differs."""
+        stored = self._store.stat(self._name)
+        if stored is None or self._store.read(self._name) != self._content:
+            return 0
+        return stored.modified_ms
+
+
+def maintained_tables(store: Store, *, now_ms: int) -> dict[str, Table]:
+    """The tables in a lake's records, by key. Of two records with the same key, the newer counts.
+
+    Raises:
+        Refused: a record is not JSON, or has a knob or a value that this version does not accept.
+    """
+    records = [each for each in store.list(MAINTAINED) if _is_in_force(each, now_ms)]
+    tables = dict[str, Table]()
+    for record in sorted(records, key=lambda each: each.modified_ms):
+        try:
+            document = json.loads(store.read(record.name))
+        except FileNotFoundError:  # a sensor has just deleted it
+            continue
+        except ValueError as error:
+            raise Refused(
+                f"{record.name} is not JSON ({error}). Delete it; the project's observation "
+                "sensor writes it again once its code location is reloaded"
+            ) from error
+        tables |= parse_maintained(document, name=record.name)
+    return tables
+
+
+def _is_in_force(record: StoredFile, now_ms: int) -> bool:
+    return now_ms - record.modified_ms < _IN_FORCE_MS
 
 
 def declared_tables(settings: Settings) -> dict[str, Table]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.base.errors import Broken, Transient
-from lakehouse.base.s3_address import s3_endpoint, s3_region
+from lakehouse.base.settings import s3_endpoint, s3_region
 from lakehouse.delta.protocol import checkpoint_interval
 from lakehouse.delta.snapshot import Snapshot, TableFacts
 from lakehouse.lake.lake import Lake

@@ -17,19 +17,24 @@ from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.log import TableFacts
 from lakehouse.lake.lake import TableSession
-from lakehouse.land.expiring_files import expiring_sentence
 from lakehouse.land.ledger import PlannedBatches, landed_files
 from lakehouse.land.loaded_batches import last_loaded, record_loaded, unfinished_batch
-from lakehouse.land.plan.batches import Batch, LandedFile, Ledger
+from lakehouse.land.plan.batches import (
+    Batch,
+    LandedFile,
+    Ledger,
+    describe_set_aside,
+    quarantine_sentence,
+)
 from lakehouse.land.plan.choose_files import (
     choose_batch,
     files_that_wait,
     may_be_by_spark,
     repeat_batch,
 )
-from lakehouse.land.plan.outcome import describe_set_aside, quarantine_sentence
 from lakehouse.land.quarantine.entries import quarantined_count
 from lakehouse.land.schema_of_file import file_schema
+from lakehouse.land.waiting_files import expiring_sentence
 from lakehouse.spark.session import connect
 
 

@@ -15,7 +15,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lakehouse.declare.landing import Landing
-from lakehouse.delta.column_names import field_names, field_types, type_word
+from lakehouse.delta.columns import field_names, field_types, type_word
 from lakehouse.lake.lake import Lake
 from lakehouse.land.plan.batches import Batch
 from lakehouse.land.plan.json_members import TWO_NAMES

@@ -51,17 +51,24 @@ from lakehouse.land.plan.batches import (
     LandedFile,
     Ledger,
     files_of_spark,
+    quarantine_sentence,
     set_aside,
 )
-from lakehouse.land.plan.choose_files import BatchPlan, choose_batch, may_be_by_spark, repeat_batch
-from lakehouse.land.plan.judge_read_file import FileRead, judge_file, settle_batch
-from lakehouse.land.plan.outcome import quarantine_sentence
+from lakehouse.land.plan.choose_files import (
+    BatchPlan,
+    FileRead,
+    choose_batch,
+    judge_file,
+    may_be_by_spark,
+    repeat_batch,
+    settle_batch,
+)
 from lakehouse.land.plan.records import with_renamed_fields
 from lakehouse.land.plan.undeclared import columns_in_force
 from lakehouse.land.quarantine.entries import take_out_lines
 from lakehouse.land.read.staging import clear_staged, stage, staged_again
 from lakehouse.land.rows import ParsedBatch, parse_batch, uncounted_batch, write_batch
-from lakehouse.land.work_size import confs_to_load
+from lakehouse.land.undeclared_columns import confs_to_load
 from lakehouse.spark.temporary_confs import ANSI, session_confs
 from lakehouse.write import commit_rows
 from lakehouse.write.outcome import WriteOutcome

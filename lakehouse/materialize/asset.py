@@ -7,7 +7,6 @@ from typing import Any
 import dagster as dg
 
 from lakehouse.assets.dagster_records import tag_as_read_nothing
-from lakehouse.assets.failures import errors_for_dagster
 from lakehouse.assets.keys import landing_key, pool_of, table_key
 from lakehouse.assets.metadata import (
     data_version,
@@ -16,6 +15,7 @@ from lakehouse.assets.metadata import (
     write_metadata,
 )
 from lakehouse.assets.resources import LazyPySparkResource, open_session
+from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.base.reasons import Reason
 from lakehouse.base.text import count_of, printable
 from lakehouse.compact.asset import compact_after_write
@@ -23,7 +23,7 @@ from lakehouse.compact.table_health import assess
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.land.plan.batches import SetAside
-from lakehouse.materialize.transform_code import transform_code
+from lakehouse.materialize.run import transform_code
 from lakehouse.watch.check import hand_on
 from lakehouse.write.outcome import WriteOutcome
 

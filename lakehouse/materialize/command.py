@@ -32,7 +32,7 @@ from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.find_tables import undeclared_tables
 from lakehouse.lake.read_each_table import Found, for_each_table
 from lakehouse.land.ledger import PlannedBatches
-from lakehouse.land.plan.outcome import describe_set_aside
+from lakehouse.land.plan.batches import describe_set_aside
 
 if TYPE_CHECKING:
     from lakehouse.cli.dagster_runs import AssetRun

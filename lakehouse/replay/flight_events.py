@@ -28,7 +28,7 @@ import numpy
 import pandas
 import pyarrow
 
-from lakehouse.replay.nycflights13_files import read_flights
+from lakehouse.replay.files import read_flights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -19,8 +19,7 @@ from typing import Any
 
 from lakehouse.base.errors import Broken
 from lakehouse.replay.cdc.files import sorted_changes
-from lakehouse.replay.files import LandingFile, event_files, weather_files
-from lakehouse.replay.nycflights13_files import data_version
+from lakehouse.replay.files import LandingFile, data_version, event_files, weather_files
 
 HOUR = timedelta(hours=1)
 _EDITION = 1

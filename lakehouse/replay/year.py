@@ -11,8 +11,8 @@ import pandas
 import pyarrow
 from pyarrow import parquet
 
+from lakehouse.replay.files import read_weather
 from lakehouse.replay.flight_events import deliver, events_of, flights_of_the_year
-from lakehouse.replay.nycflights13_files import read_weather
 
 _FLIGHT = (
     "flight_id",

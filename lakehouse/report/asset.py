@@ -10,9 +10,8 @@ from typing import Any
 
 import dagster as dg
 
-from lakehouse.assets.failures import errors_for_dagster
-from lakehouse.assets.keys import report_key
-from lakehouse.assets.upkeep import REPORT_CRON, by_clock
+from lakehouse.assets.keys import REPORT_CRON, by_clock, report_key
+from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.base.text import count_of
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake

@@ -12,8 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from lakehouse.base.text import count_of, printable, size_text, usd_text, utc_text
-from lakehouse.base.units import MINUTE_MS
+from lakehouse.base.text import MINUTE_MS, count_of, printable, size_text, usd_text, utc_text
 
 _UNKNOWN = Markup('<span class="soft">–</span>')
 # A score below `_BAD` is shown as bad, and a score below `_FAIR` as fair.

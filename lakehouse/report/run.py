@@ -12,7 +12,7 @@ from typing import Any
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError
 from lakehouse.base.reasons import Reason
-from lakehouse.base.units import DAY_MS
+from lakehouse.base.text import DAY_MS
 from lakehouse.compact.fleet_from_logs import FleetReading, read_fleet
 from lakehouse.compact.table_health import account_of
 from lakehouse.declare.table import Table

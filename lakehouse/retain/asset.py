@@ -10,16 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import dagster as dg
 
-from lakehouse.assets.failures import errors_for_dagster
+from lakehouse.assets.keys import ARCHIVE_CRON, NIGHTLY_CRON, TTL_CRON, by_clock, upkeep_options
 from lakehouse.assets.metadata import operation_metadata
 from lakehouse.assets.resources import open_session
-from lakehouse.assets.upkeep import (
-    ARCHIVE_CRON,
-    NIGHTLY_CRON,
-    TTL_CRON,
-    by_clock,
-    upkeep_options,
-)
+from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.compact.asset import report_table
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from lakehouse.delta.column_types import converted, is_nested
+from lakehouse.delta.columns import converted, is_nested
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark import statements

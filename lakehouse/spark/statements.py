@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from lakehouse.base.errors import Refused
-from lakehouse.delta.column_types import NewColumn
+from lakehouse.delta.columns import NewColumn
 from lakehouse.delta.partition_values import is_read_as_null
 from lakehouse.delta.snapshot import Column, PartitionValues
 

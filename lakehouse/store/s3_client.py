@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from lakehouse.base.errors import Refused, Transient
-from lakehouse.base.s3_address import s3_endpoint, s3_region
+from lakehouse.base.settings import s3_endpoint, s3_region
 from lakehouse.store.interface import StoredFile
 
 # Threads that send requests for one caller. The client's pool has twice as many connections.

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from lakehouse.base.lifecycle_rules import LifecycleRule, parse_rules
+from lakehouse.base.stored_objects import LifecycleRule, parse_rules
 from lakehouse.store.interface import Store
 from lakehouse.store.mounts import MountedStore
 from lakehouse.store.s3 import S3Store

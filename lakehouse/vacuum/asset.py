@@ -13,11 +13,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import dagster as dg
 
-from lakehouse.assets.failures import errors_for_dagster
-from lakehouse.assets.keys import compaction_key, inventory_key, vacuum_key
+from lakehouse.assets.keys import (
+    by_clock,
+    compaction_key,
+    inventory_key,
+    upkeep_options,
+    vacuum_key,
+)
 from lakehouse.assets.metadata import operation_metadata
 from lakehouse.assets.resources import open_session
-from lakehouse.assets.upkeep import by_clock, upkeep_options
+from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.base.errors import Refused
 from lakehouse.base.text import count_of
 from lakehouse.compact.skip_reasons import refuse_upkeep

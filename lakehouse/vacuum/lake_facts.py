@@ -65,8 +65,7 @@ from lakehouse.delta.log.log_segment import (
     log_folder,
 )
 from lakehouse.delta.snapshot import LogFile, TableFacts
-from lakehouse.lake.lake import Lake
-from lakehouse.lake.path_resolver import PathResolver, landing_prefixes
+from lakehouse.lake.lake import Lake, PathResolver, landing_prefixes
 from lakehouse.store import Store, StoredFile
 from lakehouse.vacuum.inventory.plan.table_files import (
     Owners,

@@ -54,10 +54,9 @@ from lakehouse.compact.plan.estimate import run_price
 from lakehouse.declare.journal_records import FAILED_NAMED, VacuumRecord
 from lakehouse.declare.table import Table
 from lakehouse.declare.vacuum import VacuumMode
-from lakehouse.lake.clock import check_clock
 from lakehouse.lake.journal import record_vacuum
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.lease import hold
+from lakehouse.lake.lease import check_clock, hold
 from lakehouse.spark.errors import translated
 from lakehouse.store import StoredFile
 from lakehouse.vacuum.lake_facts import LakeFacts, has_newer_version

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken
 from lakehouse.base.paths import is_absolute, name_in_table
-from lakehouse.base.text import count_of
-from lakehouse.base.units import HOUR_MS
+from lakehouse.base.text import HOUR_MS, count_of
 from lakehouse.lake.deltalake_tables import open_with_deltalake, storage_errors
 from lakehouse.lake.lake import Lake
 from lakehouse.vacuum.plan.candidates import Candidate

@@ -23,15 +23,13 @@ from lakehouse.delta.log import history_since
 from lakehouse.delta.protocol import retention_ms_of
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.journal import vacuum_records
-from lakehouse.lake.lake import Lake
-from lakehouse.lake.path_resolver import PathResolver
+from lakehouse.lake.lake import Lake, PathResolver
 from lakehouse.materialize.plan import consumed_of
 from lakehouse.vacuum.inventory.plan.table_files import fold_table_files
 from lakehouse.vacuum.inventory.table import InventoryRows
 from lakehouse.vacuum.lake_facts import KnownLog, LakeFacts, OlderCommits, has_newer_version
-from lakehouse.vacuum.plan.candidates import checksum_name
+from lakehouse.vacuum.plan.candidates import checksum_name, objects_by_log
 from lakehouse.vacuum.plan.facts import VacuumFacts
-from lakehouse.vacuum.plan.logged_files import objects_by_log
 from lakehouse.vacuum.plan.mode_choice import choose_mode
 from lakehouse.vacuum.plan.vacuum import VacuumPlan, plan_vacuum
 

@@ -9,11 +9,11 @@ from typing import Any
 import dagster as dg
 
 from lakehouse.assets.dagster_records import runs_in_flight
-from lakehouse.assets.failures import errors_for_dagster
 from lakehouse.assets.keys import table_key
 from lakehouse.assets.metadata import health_result
-from lakehouse.base.check_result import CheckResult
+from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.base.errors import Broken, Refused
+from lakehouse.base.reasons import CheckResult
 from lakehouse.base.text import count_of
 from lakehouse.compact.plan.health import Health, log_debt_ok, small_files_ok
 from lakehouse.compact.skip_reasons import breaker_of

@@ -38,7 +38,7 @@ from lakehouse.delta.commits import (
 )
 from lakehouse.lake.find_tables import facts_of
 from lakehouse.lake.read_each_table import Found, for_each_table
-from lakehouse.land.plan.outcome import quarantine_sentence
+from lakehouse.land.plan.batches import quarantine_sentence
 from lakehouse.land.quarantine.entries import quarantined_count
 from lakehouse.watch.documents import EXACT_FIGURES, health_document, history_document
 

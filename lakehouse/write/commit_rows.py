@@ -33,7 +33,7 @@ from lakehouse.compact.plan.target_size import count_outputs, target_in_force, w
 from lakehouse.declare.compaction import policy_for
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Append, Merge, Overwrite
-from lakehouse.delta.column_types import NewColumn
+from lakehouse.delta.columns import NewColumn
 from lakehouse.delta.log import TableFacts, history_since
 from lakehouse.delta.protocol import OPTIMIZE_WRITE
 from lakehouse.delta.snapshot import Column, Snapshot

@@ -17,8 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakehouse.base.errors import Refused
-from lakehouse.declare.clustering_mark import CLUSTERING_MARK, clustering_change
-from lakehouse.declare.compaction import policy_for
+from lakehouse.declare.compaction import CLUSTERING_MARK, clustering_change, policy_for
 from lakehouse.declare.table import Table
 from lakehouse.declare.vacuum import DEFAULT_LOG_RETENTION, LOG_RETENTION
 from lakehouse.delta.log import TableFacts

@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from lakehouse.assets.failures import MAX_RETRIES, ONCE_TAG, errors_for_dagster
+from lakehouse.assets.runs import MAX_RETRIES, ONCE_TAG, errors_for_dagster
 from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
 
 

@@ -18,8 +18,7 @@ from lakehouse.assets.metadata import (
 )
 from lakehouse.base.reasons import Reason
 from lakehouse.compact.plan.decision import TableState, state_of
-from lakehouse.compact.plan.history import account_for
-from lakehouse.compact.plan.outcome import CompactionOutcome, Comparison
+from lakehouse.compact.plan.history import CompactionOutcome, Comparison, account_for
 from lakehouse.compact.table_health import assess, health_of
 from lakehouse.declare.compaction import Compaction, policy_for
 from lakehouse.delta.log import TableFacts

@@ -22,7 +22,7 @@ from lakehouse.assets.retention import (
     old_runs,
     records_schedule,
 )
-from lakehouse.base.units import DAY_MS, HOUR_MS
+from lakehouse.base.text import DAY_MS, HOUR_MS
 from lakehouse_tests.support.example_assets import example_settings
 
 RARE, OFTEN = dg.AssetKey("rare"), dg.AssetKey("often")

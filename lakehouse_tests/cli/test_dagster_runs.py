@@ -8,7 +8,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from lakehouse.assets.failures import errors_for_dagster
+from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.base.settings import parse_settings
 from lakehouse.cli import dagster_runs

@@ -8,7 +8,7 @@ from lakehouse.assets.metadata import compaction_metadata
 from lakehouse.base.reasons import Reason
 from lakehouse.compact.command import _print
 from lakehouse.compact.plan.compaction import plan_table
-from lakehouse.compact.plan.outcome import CompactionOutcome
+from lakehouse.compact.plan.history import CompactionOutcome
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.example_terminal import orders
 

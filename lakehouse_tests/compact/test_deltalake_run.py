@@ -15,7 +15,7 @@ from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
 
 from lakehouse.base.errors import Broken, Transient
 from lakehouse.compact import deltalake_run, run, verify
-from lakehouse.compact.plan.outcome import CompactionOutcome
+from lakehouse.compact.plan.history import CompactionOutcome
 from lakehouse.compact.run import compact
 from lakehouse.compact.table_health import account_of
 from lakehouse.compact.verify import expected

@@ -18,7 +18,7 @@ from lakehouse.assets.dagster_records import (
 )
 from lakehouse.assets.keys import compaction_key, table_key
 from lakehouse.base.clock import now_ms
-from lakehouse.base.units import DAY_MS
+from lakehouse.base.text import DAY_MS
 from lakehouse.compact.fleet_asset import COST_TAG, PLAN_KEY, SensorCursor, read_cursor
 from lakehouse.compact.sensor import compaction_sensor
 from lakehouse.declare.journal_records import CompactionTry, Pause

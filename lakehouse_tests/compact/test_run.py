@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.reasons import Reason
 from lakehouse.compact import verify
-from lakehouse.compact.plan.outcome import CompactionOutcome
+from lakehouse.compact.plan.history import CompactionOutcome
 from lakehouse.compact.run import compact, plan
 from lakehouse.declare.compaction import Compaction
 from lakehouse.declare.table import Table

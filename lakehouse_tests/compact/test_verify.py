@@ -14,7 +14,7 @@ from lakehouse.base.errors import Broken
 from lakehouse.compact import row_hashes as row_hashes_spark
 from lakehouse.compact import run, verify
 from lakehouse.compact.plan.compaction import CompactionPlan
-from lakehouse.compact.plan.outcome import Comparison
+from lakehouse.compact.plan.history import Comparison
 from lakehouse.compact.run import compact
 from lakehouse.compact.verify import expected
 from lakehouse.declare.compaction import Compaction

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakehouse.delta.column_names import field_names, struct_types
+from lakehouse.delta.columns import field_names, struct_types
 
 
 @pytest.mark.parametrize(

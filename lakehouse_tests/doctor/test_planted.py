@@ -15,7 +15,15 @@ from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
 from lakehouse.base.settings import Settings
-from lakehouse.doctor import machine_checks, spark_checks, storage_checks
+from lakehouse.doctor import (
+    checks as machine_checks,
+)
+from lakehouse.doctor import (
+    checks as spark_checks,
+)
+from lakehouse.doctor import (
+    checks as storage_checks,
+)
 from lakehouse.spark import session as open_session
 from lakehouse.spark.server import jars
 from lakehouse_tests.conftest import free_port

@@ -13,8 +13,13 @@ from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.reasons import Reason
 from lakehouse.delta.snapshot import Column
 from lakehouse.evolve import rebuild
-from lakehouse.evolve.plan.column_sources import ColumnSource, declared_sources
-from lakehouse.evolve.plan.rebuild import RebuildOutcome, RebuildRequest, RebuildSource
+from lakehouse.evolve.plan.rebuild import (
+    ColumnSource,
+    RebuildOutcome,
+    RebuildRequest,
+    RebuildSource,
+    declared_sources,
+)
 from lakehouse.evolve.rebuild import run_rebuild
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.materialize.run import write_table

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from lakehouse import Append, Compaction, Landing, Table
 from lakehouse.base.errors import Transient
-from lakehouse.compact.plan.outcome import CompactionOutcome
+from lakehouse.compact.plan.history import CompactionOutcome
 from lakehouse.compact.run import compact
 from lakehouse.lake.lake import Lake
 from lakehouse.spark import statements

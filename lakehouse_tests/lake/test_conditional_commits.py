@@ -11,8 +11,8 @@ from lakehouse.base.errors import Refused
 from lakehouse.cli.up import check_storage
 from lakehouse.compact.sensor import compaction_sensor
 from lakehouse.declare.adopted_file import adopted_table
-from lakehouse.lake import conditional_commits
-from lakehouse.lake.conditional_commits import refuse_unsafe_commits, storage_fault
+from lakehouse.lake import commits as conditional_commits
+from lakehouse.lake.commits import refuse_unsafe_commits, storage_fault
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.lake.lease import hold
 from lakehouse.spark.temporary_confs import session_confs

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import pytest
 
 from lakehouse.base.errors import Broken, Transient
-from lakehouse.base.units import DAY_MS
+from lakehouse.base.text import DAY_MS
 from lakehouse.declare.write_modes import Append, Overwrite
 from lakehouse.land.ledger import FOLD_EVERY, PlannedBatches
 from lakehouse.land.plan.batches import Batch, LandedFile

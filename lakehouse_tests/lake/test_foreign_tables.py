@@ -8,10 +8,9 @@ from lakehouse.adopt.run import refuse_adoption
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Refused
 from lakehouse.declare.adopted_file import adopted_table
-from lakehouse.lake import clock as check_clock
-from lakehouse.lake.lake import Lake, open_lake
+from lakehouse.lake import lease as check_clock
+from lakehouse.lake.lake import Lake, PathResolver, open_lake
 from lakehouse.lake.lease import hold
-from lakehouse.lake.path_resolver import PathResolver
 from lakehouse.store import DiskStore
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder

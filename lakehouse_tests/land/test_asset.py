@@ -10,7 +10,7 @@ from dagster import DagsterEventType, SensorResult
 from lakehouse import Append, Landing, Overwrite, Table
 from lakehouse.assets.dagster_records import NewestFacts
 from lakehouse.assets.keys import table_key
-from lakehouse.base.units import DAY_MS
+from lakehouse.base.text import DAY_MS
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.lake.lake import Lake
 from lakehouse.land import asset as landing

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse.compact import run
-from lakehouse.compact.plan.outcome import CompactionOutcome, Comparison
+from lakehouse.compact.plan.history import CompactionOutcome, Comparison
 from lakehouse.compact.run import compact
 from lakehouse.declare.compaction import Compaction
 from lakehouse.delta.commits import Commit

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.doctor import machine_checks
+from lakehouse.doctor import checks as machine_checks
 from lakehouse.spark import session as open_session
 from lakehouse.spark.server.log_store import JAR
 from lakehouse_tests.cluster import Cluster, ConnectServer, deployed_conf, standalone

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse import Append, Landing, Table
-from lakehouse.base.units import DAY_MS, HOUR_MS
+from lakehouse.base.text import DAY_MS, HOUR_MS
 from lakehouse.lake.journal import record_vacuum
 from lakehouse.lake.lake import Lake
 from lakehouse.watch.costs.run import CHARGEBACK, write_chargeback

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from lakehouse.base.installation import ROOT
-from lakehouse.base.units import DAY_MS
+from lakehouse.base.text import DAY_MS
 from lakehouse_tests.assets.test_retention import compacted, newest, now_ms, often, rare, upkeep
 from lakehouse_tests.conftest import free_port, wait_until
 

@@ -13,7 +13,7 @@ from lakehouse.base.reasons import Reason
 from lakehouse.compact.run import compact
 from lakehouse.delta.snapshot import Column
 from lakehouse.evolve import rebuild
-from lakehouse.evolve.plan.column_sources import ColumnSource, present_columns
+from lakehouse.evolve.plan.rebuild import ColumnSource, present_columns
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.run import write_table
 from lakehouse.spark import statements

@@ -9,7 +9,7 @@ import pytest
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Reason
 from lakehouse.compact.plan.compaction import CompactionPlan
-from lakehouse.compact.plan.outcome import CompactionOutcome
+from lakehouse.compact.plan.history import CompactionOutcome
 from lakehouse.compact.run import compact, plan
 from lakehouse.declare.compaction import MIB, Compaction, LiquidClustering, ZOrder, policy_for
 from lakehouse.declare.table import Landing, Table

@@ -8,8 +8,8 @@ import pytest
 
 from lakehouse.base.errors import Refused
 from lakehouse.compact.run import plan
-from lakehouse.declare.clustering_mark import CLUSTERING_MARK
 from lakehouse.declare.compaction import (
+    CLUSTERING_MARK,
     BinPacking,
     BySensor,
     Compaction,

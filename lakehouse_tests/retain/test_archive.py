@@ -19,7 +19,7 @@ from lakehouse import Append, Archive, Landing, Table, Ttl
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.settings import Settings
-from lakehouse.base.units import DAY_MS
+from lakehouse.base.text import DAY_MS
 from lakehouse.declare.adopted import Adopted
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.retain.run import archive as archive_run

@@ -9,9 +9,9 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from lakehouse.base.stored_objects import Part
-from lakehouse.base.units import DAY_MS
+from lakehouse.base.text import DAY_MS
 from lakehouse.cli.dagster_runs import AssetRun
-from lakehouse.compact.plan.outcome import CompactionOutcome
+from lakehouse.compact.plan.history import CompactionOutcome
 from lakehouse.declare.compaction import Compaction, policy_for
 from lakehouse.declare.journal_records import VacuumRecord
 from lakehouse.declare.table import Landing, Table
@@ -20,13 +20,17 @@ from lakehouse.delta.snapshot import Column
 from lakehouse.doctor.command import document_of
 from lakehouse.doctor.plan import Finding
 from lakehouse.evolve.plan.changes import compare
-from lakehouse.evolve.plan.column_sources import present_columns
 from lakehouse.evolve.plan.proposal import EvolutionOutcome, Proposal
-from lakehouse.evolve.plan.rebuild import RebuildFacts, RebuildOutcome, RebuildRequest, rebuild_plan
+from lakehouse.evolve.plan.rebuild import (
+    RebuildFacts,
+    RebuildOutcome,
+    RebuildRequest,
+    present_columns,
+    rebuild_plan,
+)
 from lakehouse.lake.lake import open_lake
 from lakehouse.land.ledger import PlannedBatches
-from lakehouse.land.plan.batches import Batch
-from lakehouse.land.plan.outcome import QuarantineReview
+from lakehouse.land.plan.batches import Batch, QuarantineReview
 from lakehouse.land.plan.undeclared import AddedColumn
 from lakehouse.materialize.command import run_document
 from lakehouse.replay.command import replay_document

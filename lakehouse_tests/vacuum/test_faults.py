@@ -17,7 +17,7 @@ from lakehouse.base.settings import parse_settings
 from lakehouse.compact.verify import expect_verification, settled
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Append
-from lakehouse.lake import clock as check_clock
+from lakehouse.lake import lease as check_clock
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.materialize.plan import consume_app_id
 from lakehouse.vacuum import run

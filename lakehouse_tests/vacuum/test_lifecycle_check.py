@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lakehouse.base.check_result import CheckResult
+from lakehouse.base.reasons import CheckResult
 from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import open_lake

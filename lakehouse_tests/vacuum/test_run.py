@@ -20,7 +20,7 @@ from lakehouse.vacuum import second_opinion
 from lakehouse.vacuum.inventory.plan.reconcile import ObjectClassifier
 from lakehouse.vacuum.inventory.run import scan
 from lakehouse.vacuum.lake_facts import LakeFacts
-from lakehouse.vacuum.plan.logged_files import AddedByLog
+from lakehouse.vacuum.plan.candidates import AddedByLog
 from lakehouse.vacuum.run import rehearse, vacuum
 from lakehouse.vacuum.table_facts import plan
 from lakehouse_tests.support.vacuums import AT_ONCE, age, data_files, rows, stored, table_of

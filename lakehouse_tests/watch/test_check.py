@@ -8,9 +8,9 @@ import pytest
 
 from lakehouse.assets.keys import table_key
 from lakehouse.assets.metadata import table_metadata
-from lakehouse.base.check_result import CheckResult
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Refused
+from lakehouse.base.reasons import CheckResult
 from lakehouse.compact.plan.compaction import plan_table
 from lakehouse.compact.table_health import assess
 from lakehouse.declare.adopted import Adopted

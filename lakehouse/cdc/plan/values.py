@@ -23,7 +23,7 @@ from functools import cache
 from math import isinf
 from typing import Any, NamedTuple, cast
 
-from lakehouse.delta.column_names import struct_types
+from lakehouse.delta.columns import struct_types
 
 
 class Undecodable(Exception):

@@ -8,7 +8,7 @@ from math import inf
 
 from lakehouse.base.paths import name_in_table
 from lakehouse.base.reasons import Reason
-from lakehouse.base.units import HOUR_MS
+from lakehouse.base.text import HOUR_MS
 from lakehouse.compact.plan.bins import (
     Bin,
     PartitionPlan,

@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Literal
 
 from lakehouse.base.reasons import Explained, Explanation, Reason
-from lakehouse.base.units import HOUR_MS
+from lakehouse.base.text import HOUR_MS
 from lakehouse.declare.journal_records import CompactionTry
 from lakehouse.delta.commits import Commit, Commits, written_in
 

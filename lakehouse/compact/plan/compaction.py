@@ -12,8 +12,7 @@ from typing import Any, assert_never
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Explained, Explanation, Reason
-from lakehouse.base.text import count_of, size_text
-from lakehouse.base.units import HOUR_MS
+from lakehouse.base.text import HOUR_MS, count_of, size_text
 from lakehouse.compact.plan.bins import (
     Bin,
     PlanningFacts,
@@ -24,7 +23,6 @@ from lakehouse.compact.plan.bins import (
     unmergeable_files,
 )
 from lakehouse.compact.plan.choose_partitions import last_write_ms
-from lakehouse.compact.plan.engine_choice import SPARK, EngineChoice, choose_engine
 from lakehouse.compact.plan.estimate import (
     DEFAULT_RATES,
     Estimate,
@@ -35,7 +33,13 @@ from lakehouse.compact.plan.estimate import (
 )
 from lakehouse.compact.plan.packing import plain_statement, plan_packing
 from lakehouse.compact.plan.purge_and_ordering import plan_clustering, plan_purge, plan_zordering
-from lakehouse.compact.plan.target_size import target_in_force, write_history_of
+from lakehouse.compact.plan.target_size import (
+    SPARK,
+    EngineChoice,
+    choose_engine,
+    target_in_force,
+    write_history_of,
+)
 from lakehouse.declare.compaction import (
     BinPacking,
     Compaction,

@@ -20,8 +20,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from lakehouse.base.reasons import Explained, Explanation, Reason
-from lakehouse.base.text import usd_text, utc_text
-from lakehouse.base.units import HOUR_MS, MINUTE_MS
+from lakehouse.base.text import HOUR_MS, MINUTE_MS, usd_text, utc_text
 from lakehouse.compact.plan.circuit_breaker import TRIES_ALLOWED, BreakerState, pause_hours
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.compact.plan.estimate import usd_per_opening

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from lakehouse.base.text import count_of, usd_text
 from lakehouse.declare.prices import DEFAULT_PRICES, Prices
-from lakehouse.delta.column_names import struct_types
+from lakehouse.delta.columns import struct_types
 from lakehouse.delta.commits import Commits, LoggedCompaction
 from lakehouse.delta.snapshot import Snapshot
 

@@ -22,8 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lakehouse.base.reasons import Explanation, Reason
-from lakehouse.base.text import first_names, usd_text
-from lakehouse.base.units import HOUR_MS
+from lakehouse.base.text import HOUR_MS, first_names, usd_text
 from lakehouse.compact.plan.circuit_breaker import NO_REWRITES, Rewrites, assess_breaker
 from lakehouse.compact.plan.decision import (
     CompactionCandidate,
@@ -37,7 +36,7 @@ from lakehouse.compact.plan.decision import (
     find_hold,
     is_due,
 )
-from lakehouse.compact.plan.read_rates import Readers
+from lakehouse.compact.plan.health import Readers
 from lakehouse.declare.compaction import policy_for
 from lakehouse.declare.journal_records import CompactionTry, Pause
 from lakehouse.declare.table import Table

@@ -23,7 +23,7 @@ from lakehouse.base.errors import Refused
 from lakehouse.declare.change_sources import HISTORY_COLUMNS
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Append, History, Merge, Overwrite
-from lakehouse.delta.column_types import NewColumn, type_change
+from lakehouse.delta.columns import NewColumn, type_change
 from lakehouse.delta.snapshot import Column, Snapshot
 
 # The last alternative in messages about a table that cannot be changed as declared.

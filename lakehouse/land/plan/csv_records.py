@@ -20,7 +20,7 @@ from typing import NamedTuple
 from lakehouse.base.text import count_of
 from lakehouse.declare.change_sources import Dms
 from lakehouse.declare.landing import Csv, Landing
-from lakehouse.delta.column_names import field_names
+from lakehouse.delta.columns import field_names
 from lakehouse.land.plan import records
 from lakehouse.land.plan.records import SHOWN_BYTES, Record, Unreadable, earlier_names
 from lakehouse.land.plan.undeclared import others_in_row

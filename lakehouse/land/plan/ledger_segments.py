@@ -19,7 +19,7 @@ the file was loaded, a fingerprint of its path is kept.
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from lakehouse.base.units import DAY_MS
+from lakehouse.base.text import DAY_MS
 from lakehouse.declare.write_modes import Overwrite, WriteMode
 from lakehouse.land.plan.batches import FOREIGN, Batch, KnownFile, Ledger, SetAside, fingerprint
 from lakehouse.land.plan.undeclared import AddedColumn

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from lakehouse.declare.change_sources import Dms
 from lakehouse.declare.landing import Landing
 from lakehouse.declare.table import Table
-from lakehouse.delta.column_names import field_names
+from lakehouse.delta.columns import field_names
 
 MIB = 1024 * 1024
 # The maximum size of a record. Jackson, which parses JSON for Spark, accepts no text of more than

@@ -9,7 +9,7 @@ from lakehouse.cli.output import count_text, json_option, print_grid, show, time
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake, TableSession
-from lakehouse.land.plan.outcome import QuarantineReview
+from lakehouse.land.plan.batches import QuarantineReview
 from lakehouse.land.quarantine import run as quarantine
 from lakehouse.spark.session import connect
 

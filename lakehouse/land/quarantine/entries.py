@@ -88,7 +88,7 @@ def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -
         app_id = f"{quarantine_app_id(key)}/repeated"
         transaction = delta_writes.Transaction(app_id=app_id, version=facts.snapshot.version)
     # Imported here, because most loads quarantine nothing.
-    from lakehouse.land.plan.retried_lines import csv_fields_text
+    from lakehouse.land.plan.file_text import csv_fields_text
 
     more_columns = {
         "batch": F.lit(batch.number).cast("bigint"),

@@ -43,11 +43,10 @@ from lakehouse.lake.lease import hold
 from lakehouse.land.ledger import PlannedBatches, landed_file
 from lakehouse.land.loaded_batches import last_loaded, unfinished_batch
 from lakehouse.land.parse_lines import depends_on_declaration
-from lakehouse.land.plan.batches import Batch, Ledger, SetAside, fingerprint
+from lakehouse.land.plan.batches import Batch, Ledger, QuarantineReview, SetAside, fingerprint
 from lakehouse.land.plan.choose_files import files_that_wait
-from lakehouse.land.plan.outcome import QuarantineReview
+from lakehouse.land.plan.file_text import RetriedLine, are_declared, retried_path, retried_text
 from lakehouse.land.plan.records import with_renamed_fields
-from lakehouse.land.plan.retried_lines import RetriedLine, are_declared, retried_path, retried_text
 from lakehouse.land.quarantine.entries import RETRIED_AS, quarantine_key
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark import statements

@@ -24,8 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakehouse.base.text import count_of
-from lakehouse.base.units import DAY_MS
+from lakehouse.base.text import DAY_MS, count_of
 from lakehouse.land.plan.records import NOT_UTF_8, Unreadable, too_large
 
 # Replaces the dates and times in a value by texts.

@@ -21,10 +21,10 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken
 from lakehouse.base.text import count_of
 from lakehouse.declare.landing import Landing
-from lakehouse.delta.column_names import field_types
+from lakehouse.delta.columns import field_types
 from lakehouse.land.plan.batches import Batch, KnownFile, KnownFiles, LandedFile
+from lakehouse.land.plan.choose_files import FileRead
 from lakehouse.land.plan.file_text import begins_with, content_digest, mark_text, text_chunks
-from lakehouse.land.plan.judge_read_file import FileRead
 from lakehouse.land.plan.records import MIB, NOT_UTF_8, Record, TextMark, Unreadable, earlier_names
 from lakehouse.land.plan.undeclared import RESCUED, AddedColumn, NewColumns
 from lakehouse.land.read.contents import (

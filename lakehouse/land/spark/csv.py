@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from lakehouse.declare.landing import Csv, Landing
-from lakehouse.delta.column_names import field_names
+from lakehouse.delta.columns import field_names
 from lakehouse.land.parse_lines import (
     CORRUPT,
     FIELD_COUNT,

@@ -13,8 +13,7 @@ from lakehouse.declare.landing import Landing
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.land.parse_lines import ORIGIN
 from lakehouse.land.plan.batches import Batch, KnownFiles, LandedFile, files_of_spark
-from lakehouse.land.plan.choose_files import may_be_by_spark
-from lakehouse.land.plan.judge_read_file import FileRead, read_by_this_process
+from lakehouse.land.plan.choose_files import FileRead, may_be_by_spark, read_by_this_process
 from lakehouse.land.plan.undeclared import MOST_COLUMNS, RESCUED, AddedColumn, NewColumns
 from lakehouse.land.spark import json as spark_json
 from lakehouse.land.spark import parquet as spark_parquet

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from lakehouse.declare.landing import Landing
-from lakehouse.delta.column_names import field_types, struct_types, type_word
+from lakehouse.delta.columns import field_types, struct_types, type_word
 from lakehouse.land.parse_lines import EVENT, FORMS, GROUPED, RAW, SPELLED, JudgedLines
 from lakehouse.land.plan.json_members import TWO_NAMES
 from lakehouse.land.plan.json_records import (
@@ -31,8 +31,8 @@ from lakehouse.land.plan.json_records import (
     ZONE,
     has_decimals,
     has_times,
+    plain_line_pattern,
 )
-from lakehouse.land.plan.plain_json import plain_line_pattern
 from lakehouse.land.plan.records import NOT_JSON, UNFIT, earlier_names
 from lakehouse.land.plan.undeclared import EXACT_IN_DOUBLE, FRACTION, LARGE, WHOLE
 from lakehouse.land.undeclared_columns import UNDECLARED

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from lakehouse.base.errors import Broken
 from lakehouse.declare.landing import Landing
-from lakehouse.delta.column_names import field_names, field_types, type_word
+from lakehouse.delta.columns import field_names, field_types, type_word
 from lakehouse.lake.lake import TableSession
 from lakehouse.land.parse_lines import (
     DIGEST,
@@ -39,8 +39,8 @@ from lakehouse.land.parse_lines import (
     is_unfit,
 )
 from lakehouse.land.plan.batches import Batch, LandedFile, files_of_spark
+from lakehouse.land.plan.choose_files import FileRead, read_by_this_process
 from lakehouse.land.plan.file_text import content_digest
-from lakehouse.land.plan.judge_read_file import FileRead, read_by_this_process
 from lakehouse.land.plan.records import NOT_UTF_8, UNFIT, earlier_names
 from lakehouse.land.plan.undeclared import FRACTION, LARGE
 from lakehouse.land.read.parquet_and_avro import SQL_TYPES, Calendars, file_calendars, not_gregorian

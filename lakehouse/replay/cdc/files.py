@@ -18,7 +18,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from lakehouse.delta.column_names import field_names
+from lakehouse.delta.columns import field_names
 from lakehouse.replay.files import LandingFile, by_file, hour_text, utc_text
 from lakehouse.tables import bronze
 

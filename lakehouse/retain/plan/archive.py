@@ -22,8 +22,7 @@ from typing import Any, cast
 from lakehouse.base.errors import Refused
 from lakehouse.base.paths import name_in_table
 from lakehouse.base.reasons import Explained, Explanation, Reason
-from lakehouse.base.text import count_of, first_names, size_text
-from lakehouse.base.units import DAY_MS
+from lakehouse.base.text import DAY_MS, count_of, first_names, size_text
 from lakehouse.compact.plan.estimate import run_price
 from lakehouse.declare.archive import Archive
 from lakehouse.declare.table import TRANSACTION_RETENTION, Table

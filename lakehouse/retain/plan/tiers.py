@@ -14,7 +14,7 @@ from lakehouse.base.errors import Refused
 from lakehouse.base.paths import name_in_table
 from lakehouse.base.reasons import Explained, Reason
 from lakehouse.base.stored_objects import Part, StoredObject
-from lakehouse.base.units import DAY_MS
+from lakehouse.base.text import DAY_MS
 from lakehouse.vacuum.plan.candidates import classifier_of
 from lakehouse.vacuum.plan.facts import VacuumFacts
 from lakehouse.vacuum.plan.lifecycle import tier_rule

@@ -18,8 +18,7 @@ from typing import Any, cast
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Explained, Explanation, Reason
-from lakehouse.base.text import count_of, size_text, utc_text
-from lakehouse.base.units import DAY_MS
+from lakehouse.base.text import DAY_MS, count_of, size_text, utc_text
 from lakehouse.compact.plan.estimate import run_price
 from lakehouse.declare.archive import Ttl
 from lakehouse.declare.table import Table

@@ -49,8 +49,7 @@ from lakehouse.delta.log import history_since
 from lakehouse.delta.log.metadata import read_raw_metadata
 from lakehouse.delta.protocol import retention_ms_of
 from lakehouse.delta.snapshot import DataFile, Snapshot, TableFacts
-from lakehouse.lake.clock import check_clock
-from lakehouse.lake.commit_actions import (
+from lakehouse.lake.commits import (
     VERSIONS_TRIED,
     Actions,
     commit_after_newest,
@@ -60,7 +59,7 @@ from lakehouse.lake.commit_actions import (
 )
 from lakehouse.lake.deltalake_tables import with_due_checkpoint
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.lease import hold
+from lakehouse.lake.lease import check_clock, hold
 from lakehouse.retain.plan.archive import (
     ArchiveFacts,
     ArchivePlan,

@@ -19,9 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from uuid import uuid4
 
-from lakehouse.base.check_result import CheckResult
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Refused
+from lakehouse.base.reasons import CheckResult
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ARCHIVE_APP_ID
 from lakehouse.delta.log.missing_data_files import live_sizes

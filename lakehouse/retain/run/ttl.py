@@ -21,11 +21,10 @@ from lakehouse.declare.archive import Ttl
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ROWS_MOVED
 from lakehouse.delta.log import history_since
-from lakehouse.delta.log.statistics import each_statistics
+from lakehouse.delta.log.metadata import each_statistics
 from lakehouse.delta.snapshot import Column, Snapshot
-from lakehouse.lake.clock import check_clock
 from lakehouse.lake.lake import Lake, TableSession
-from lakehouse.lake.lease import hold
+from lakehouse.lake.lease import check_clock, hold
 from lakehouse.retain.plan.ttl import (
     TimeBounds,
     TtlPlan,

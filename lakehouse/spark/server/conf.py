@@ -9,8 +9,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lakehouse.base.s3_address import s3_endpoint, s3_region
-from lakehouse.base.settings import Settings
+from lakehouse.base.settings import Settings, s3_endpoint, s3_region
 from lakehouse.spark.server.log_store import JAR, LOG_STORE_CONF
 
 # Spark and PySpark read the token of a Connect server from this variable.

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from lakehouse.assets.dagster_records import run_ids_in_flight
-from lakehouse.assets.failures import errors_for_dagster
-from lakehouse.assets.keys import inventory_key, table_key
-from lakehouse.assets.upkeep import NIGHTLY_CRON
-from lakehouse.base.check_result import CheckResult
+from lakehouse.assets.keys import NIGHTLY_CRON, inventory_key, table_key
+from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Refused, Transient
+from lakehouse.base.reasons import CheckResult
 from lakehouse.base.stored_objects import MAX_AGE_HOURS
 from lakehouse.declare.table import Table, undeclared_among, undeclared_sentence
 from lakehouse.lake.lake import Lake

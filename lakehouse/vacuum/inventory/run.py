@@ -33,26 +33,25 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakehouse.base.check_result import CheckResult
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
+from lakehouse.base.reasons import CheckResult
 from lakehouse.base.stored_objects import SCAN, UNFINISHED, Inventory, KnownObjects, StoredObject
-from lakehouse.base.units import DAY_MS
+from lakehouse.base.text import DAY_MS
 from lakehouse.compact.noted_files import note_cold_files
 from lakehouse.declare.table import Table
 from lakehouse.delta.file_columns import DataFile
 from lakehouse.delta.snapshot import Snapshot, TableFacts, file_paths
-from lakehouse.lake.commit_actions import (
+from lakehouse.lake.commits import (
     Actions,
     commit_after_newest,
     commit_info,
     create_version,
+    refuse_unsafe_storage,
     table_location,
 )
-from lakehouse.lake.conditional_commits import refuse_unsafe_storage
 from lakehouse.lake.deltalake_tables import with_due_checkpoint
-from lakehouse.lake.lake import Lake
-from lakehouse.lake.path_resolver import PathResolver, landing_prefixes
+from lakehouse.lake.lake import Lake, PathResolver, landing_prefixes
 from lakehouse.store import Store
 from lakehouse.vacuum.inventory.plan.checks import (
     allowed_hours,

@@ -24,7 +24,7 @@ from lakehouse.base.stored_objects import SCAN, StoredObject, is_folder_marker, 
 from lakehouse.base.text import count_of
 from lakehouse.delta.file_columns import made_of_columns
 from lakehouse.store import Store
-from lakehouse.vacuum.inventory.plan.report_manifest import (
+from lakehouse.vacuum.inventory.plan.checks import (
     NEEDED_COLUMNS,
     WAIT_FOR_NEXT,
     Report,

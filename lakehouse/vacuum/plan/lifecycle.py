@@ -8,8 +8,8 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from lakehouse.base.check_result import CheckResult
-from lakehouse.base.lifecycle_rules import LifecycleRule
+from lakehouse.base.reasons import CheckResult
+from lakehouse.base.stored_objects import LifecycleRule
 from lakehouse.base.text import count_of, printable
 
 # The tag of removed files that their table keeps for more than a month.

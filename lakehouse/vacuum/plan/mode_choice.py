@@ -7,11 +7,11 @@ from typing import Any
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.stored_objects import MAX_AGE_HOURS, PAGE_KEYS
-from lakehouse.base.units import HOUR_MS
+from lakehouse.base.text import HOUR_MS
 from lakehouse.compact.plan.estimate import run_price
 from lakehouse.declare.prices import Prices
 from lakehouse.declare.vacuum import VACUUM_MODES, VacuumMode
-from lakehouse.vacuum.plan.candidates import MOST_FILES, Candidate
+from lakehouse.vacuum.plan.candidates import MOST_FILES, Candidate, log_covers, removed_by_log
 from lakehouse.vacuum.plan.facts import (
     ASKED_AT_ONCE,
     SECONDS_PER_PAGE,
@@ -19,7 +19,6 @@ from lakehouse.vacuum.plan.facts import (
     folders_to_ask,
     written_once,
 )
-from lakehouse.vacuum.plan.logged_files import log_covers, removed_by_log
 
 # The maximum number of keys in one request. Source: Amazon S3 API reference, DeleteObjects.
 DELETE_KEYS = 1_000

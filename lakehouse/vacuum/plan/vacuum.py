@@ -27,8 +27,7 @@ from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.predicted_and_actual import Figure, figures_as_json
 from lakehouse.base.reasons import Explained, Explanation, Reason
 from lakehouse.base.stored_objects import KnownObjects, Part
-from lakehouse.base.text import count_of
-from lakehouse.base.units import HOUR_MS
+from lakehouse.base.text import HOUR_MS, count_of
 from lakehouse.declare.journal_records import VacuumRecord
 from lakehouse.declare.table import Table
 from lakehouse.declare.vacuum import SAFE_RETENTION_HOURS, SHORT_RETENTION_RISK, Vacuum, VacuumMode

@@ -5,9 +5,9 @@ from typing import Any
 
 import dagster as dg
 
-from lakehouse.assets.failures import errors_for_dagster
 from lakehouse.assets.keys import costs_key, inventory_key
 from lakehouse.assets.resources import LazyPySparkResource, open_session
+from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.base.clock import now_ms
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake

@@ -28,11 +28,11 @@ from lakehouse.declare.prices import PriceBook
 from lakehouse.declare.table import Table
 from lakehouse.delta.log import history_back_to
 from lakehouse.delta.snapshot import TableFacts
+from lakehouse.lake.declared_tables import load_price_book
 from lakehouse.lake.find_tables import facts_of
 from lakehouse.lake.journal import Journal, vacuum_records
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.lease import hold
-from lakehouse.lake.price_book import load_price_book
 from lakehouse.lake.read_each_table import Found, for_each_table
 from lakehouse.spark.delta_writes import FrameWrite, write_frame
 from lakehouse.spark.errors import translated

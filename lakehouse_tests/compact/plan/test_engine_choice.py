@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lakehouse.base.errors import Refused
-from lakehouse.compact.plan.engine_choice import choose_engine, missing_in_deltalake
+from lakehouse.compact.plan.target_size import choose_engine, missing_in_deltalake
 from lakehouse.declare.adopted_file import adopted_lines, adopted_table, parse_adopted
 from lakehouse.declare.compaction import Compaction, ZOrder
 from lakehouse.declare.landing import Landing

@@ -3,7 +3,7 @@
 from lakehouse.base.reasons import Reason
 from lakehouse.compact.plan.decision import RunState, TableState
 from lakehouse.compact.plan.fleet import Bounds, Fleet, FleetTable, decide_fleet
-from lakehouse.compact.plan.read_rates import Readers
+from lakehouse.compact.plan.health import Readers
 from lakehouse.declare.compaction import Compaction
 from lakehouse.declare.journal_records import CompactionTry, Pause
 from lakehouse.declare.landing import Landing

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from lakehouse.base.units import DAY_MS
-from lakehouse.compact.plan.read_rates import ReaderRun, count_reads
+from lakehouse.base.text import DAY_MS
+from lakehouse.compact.plan.health import ReaderRun, count_reads
 from lakehouse_tests.support.example_assets import TABLES, orders, totals
 
 NOW = 100 * DAY_MS

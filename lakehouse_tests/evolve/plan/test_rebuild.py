@@ -7,18 +7,16 @@ import pytest
 from lakehouse import Adopted, Append, Debezium, History, Landing, Merge, Overwrite, Table
 from lakehouse.base.errors import Refused
 from lakehouse.delta.snapshot import Column, TableFacts
-from lakehouse.evolve.plan.column_sources import (
-    ColumnSource,
-    breaks_change_feed,
-    declared_sources,
-    present_columns,
-)
 from lakehouse.evolve.plan.rebuild import (
+    ColumnSource,
     DownstreamReader,
     RebuildFacts,
     RebuildPlan,
     RebuildRequest,
     RebuildSource,
+    breaks_change_feed,
+    declared_sources,
+    present_columns,
     rebuild_plan,
     refuse_impossible,
 )

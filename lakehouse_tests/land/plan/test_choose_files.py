@@ -11,8 +11,14 @@ from lakehouse.declare.write_modes import Append, Overwrite, WriteMode
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.land.plan import choose_files
 from lakehouse.land.plan.batches import Batch, KnownFile, LandedFile, Ledger, SetAside, fingerprint
-from lakehouse.land.plan.choose_files import BatchPlan, choose_batch, repeat_batch
-from lakehouse.land.plan.judge_read_file import FileRead, judge_file, settle_batch
+from lakehouse.land.plan.choose_files import (
+    BatchPlan,
+    FileRead,
+    choose_batch,
+    judge_file,
+    repeat_batch,
+    settle_batch,
+)
 from lakehouse.land.plan.ledger_segments import extend_ledger, find_unfinished
 from lakehouse.land.plan.undeclared import AddedColumn
 

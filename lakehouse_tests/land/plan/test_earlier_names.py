@@ -12,7 +12,7 @@ from lakehouse.declare.change_sources import Debezium, Dms
 from lakehouse.declare.landing import Csv, Landing
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Merge
-from lakehouse.land.plan.file_text import read_records
+from lakehouse.land.plan.file_text import are_declared, read_records
 from lakehouse.land.plan.json_members import TWO_NAMES
 from lakehouse.land.plan.records import (
     UNFIT,
@@ -22,7 +22,6 @@ from lakehouse.land.plan.records import (
     with_earlier_names,
     with_renamed_fields,
 )
-from lakehouse.land.plan.retried_lines import are_declared
 from lakehouse.land.plan.undeclared import NewColumns
 
 RENAMED = {"city": "town"}

@@ -7,8 +7,7 @@ import pytest
 from lakehouse.declare.table import Landing
 from lakehouse.declare.write_modes import Append
 from lakehouse.land.plan.batches import Batch, LandedFile, Ledger, SetAside, fingerprint
-from lakehouse.land.plan.choose_files import choose_batch
-from lakehouse.land.plan.judge_read_file import FileRead, judge_file
+from lakehouse.land.plan.choose_files import FileRead, choose_batch, judge_file
 from lakehouse.land.plan.ledger_segments import (
     FORGET_AFTER_MS,
     LedgerSegment,

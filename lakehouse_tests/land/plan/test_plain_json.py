@@ -7,9 +7,8 @@ from random import Random
 import pytest
 
 from lakehouse.declare.landing import Landing
-from lakehouse.delta.column_names import field_types
-from lakehouse.land.plan.json_records import json_record
-from lakehouse.land.plan.plain_json import plain_line_pattern
+from lakehouse.delta.columns import field_types
+from lakehouse.land.plan.json_records import json_record, plain_line_pattern
 
 SCHEMA = (
     "id BIGINT, t TINYINT, ok BOOLEAN, price DECIMAL(8, 2), x DOUBLE, f FLOAT, `a (b)*` STRING, "

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lakehouse.declare.landing import Csv, Landing
-from lakehouse.land.plan.file_text import read_records
-from lakehouse.land.plan.retried_lines import RetriedLine, retried_path, retried_text
+from lakehouse.land.plan.file_text import RetriedLine, read_records, retried_path, retried_text
 
 CODES = Landing(
     prefix="landing/codes/", format="csv", schema="code STRING, name STRING", csv=Csv(delimiter=";")

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehouse import Landing
+from lakehouse.land.read.contents import read_rows
 from lakehouse.land.read.parquet_and_avro import Calendars, file_calendars
-from lakehouse.land.read.rows import read_rows
 
 SPARK_2 = {"org.apache.spark.version": "2.4.8"}
 SPARK_3 = {"org.apache.spark.version": "3.5.1"}

@@ -18,11 +18,10 @@ import pytest
 from lakehouse import Landing
 from lakehouse.land.plan.file_text import read_records
 from lakehouse.land.plan.records import Record, Unreadable, with_earlier_names
+from lakehouse.land.read import contents as landed_rows
 from lakehouse.land.read import parquet_and_avro as avro_rows
-from lakehouse.land.read import rows as landed_rows
-from lakehouse.land.read.contents import ZSTD
+from lakehouse.land.read.contents import ZSTD, read_rows
 from lakehouse.land.read.parquet_and_avro import avro_types, parquet_types
-from lakehouse.land.read.rows import read_rows
 from lakehouse_tests.land.plan.test_file_text import JSON
 
 LIMIT = 10_000_000

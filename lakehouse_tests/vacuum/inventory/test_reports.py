@@ -14,7 +14,7 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Refused
 from lakehouse.base.stored_objects import StoredObject
 from lakehouse.store import Store
-from lakehouse.vacuum.inventory.plan.report_manifest import Report
+from lakehouse.vacuum.inventory.plan.checks import Report
 from lakehouse.vacuum.inventory.stored_reports import REPORTS, _parquet, newest_report, read_report
 from lakehouse_tests.memory_store import MemoryStore
 from lakehouse_tests.support.reports import data_file, row_of, write_report

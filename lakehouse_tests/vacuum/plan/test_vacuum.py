@@ -20,9 +20,8 @@ from lakehouse.delta.commits import Commit, Commits
 from lakehouse.delta.snapshot import LogFile, LogTail, Snapshot, TableFacts
 from lakehouse.vacuum.inventory.plan.table_files import Reference, TableFiles
 from lakehouse.vacuum.plan import candidates, mode_choice
-from lakehouse.vacuum.plan.candidates import Candidate, LastCheck
+from lakehouse.vacuum.plan.candidates import Candidate, LastCheck, objects_by_log
 from lakehouse.vacuum.plan.facts import VacuumFacts, folders_above, folders_to_ask, written_once
-from lakehouse.vacuum.plan.logged_files import objects_by_log
 from lakehouse.vacuum.plan.mode_choice import ModeChoice, choose_mode
 from lakehouse.vacuum.plan.vacuum import VacuumPlan, plan_vacuum
 

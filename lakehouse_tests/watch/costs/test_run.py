@@ -11,7 +11,7 @@ import pytest
 
 from lakehouse import Append, Landing, Table
 from lakehouse.base.errors import Refused
-from lakehouse.base.units import DAY_MS, MINUTE_MS
+from lakehouse.base.text import DAY_MS, MINUTE_MS
 from lakehouse.lake.journal import record_vacuum
 from lakehouse.lake.lake import Lake
 from lakehouse.watch.costs.plan import COLUMNS

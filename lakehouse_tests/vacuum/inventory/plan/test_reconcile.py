@@ -13,13 +13,13 @@ from lakehouse.base.paths import name_below, vector_file
 from lakehouse.base.stored_objects import KnownObjects, Part, StoredObject, plausible_ms
 from lakehouse.delta.protocol import retention_ms_of
 from lakehouse.delta.snapshot import DataFile, LogTail, Snapshot, Tombstone
+from lakehouse.vacuum.inventory.plan.checks import ReportSource, parse_manifest
 from lakehouse.vacuum.inventory.plan.reconcile import (
     KnownTables,
     Reconciliation,
     TableShares,
     reconcile,
 )
-from lakehouse.vacuum.inventory.plan.report_manifest import ReportSource, parse_manifest
 from lakehouse.vacuum.inventory.plan.table_files import (
     Owners,
     Reference,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakehouse.delta.column_types import is_wider, type_change
+from lakehouse.delta.columns import is_wider, type_change
 
 
 @pytest.mark.parametrize(

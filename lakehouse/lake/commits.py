@@ -1,0 +1,197 @@
+"""Commits without Spark, and the refusal to write where a commit could overwrite another one.
+
+A conditional commit creates its version only if that version does not exist, so any number of
+drivers and of other programs may write to one table. A write is refused unless:
+
+1. The storage must honour a conditional create (`If-None-Match: *` on S3, link(2) on a disk). Each
+   process tests a bucket before its first write there.
+2. Spark must commit through a log store that uses it. The servers and drivers of this program do.
+   Another Connect server is asked, once per session. With LAKEHOUSE_LOG_STORE=platform nothing is
+   asked: the platform that runs the server commits by a service of its own.
+
+Source: delta-io/delta v4.4.0, S3SingleDriverLogStore and HDFSLogStore: they check for the version,
+then write or rename over it.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from lakehouse.base.clock import now_ms
+from lakehouse.base.errors import Refused, Transient
+from lakehouse.base.reasons import Explanation, Reason
+from lakehouse.base.settings import s3_endpoint
+from lakehouse.delta.snapshot import Snapshot
+from lakehouse.lake.lake import Lake
+from lakehouse.spark.server.log_store import is_conditional, log_store_setting
+from lakehouse.store import LOCAL, MountedStore, S3Store, Store, store_at
+from lakehouse.store.s3 import TAKEN
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# What this process has tested already: buckets by endpoint, and the sessions of Connect servers.
+_honouring = set[tuple[str, str]]()
+_safe_sessions = set[tuple[str, str]]()
+
+
+def refuse_unsafe_commits(lake: Lake, spark: "SparkSession", table_key: str, *, asked: str) -> None:
+    """Refuses a write by Spark that could overwrite a commit; `asked` names the operation.
+
+    Raises:
+        Refused: the table's storage or the Spark server does not make conditional commits.
+    """
+    if lake.settings.log_store == "platform":
+        return
+    refuse_unsafe_storage(lake, table_key, asked=asked)
+    setting = log_store_setting("s3a" if lake.on_s3(table_key) else "file")
+    from lakehouse.spark.session import session_id
+
+    session = (session_id(spark), setting)
+    if session in _safe_sessions:
+        return
+    if not is_conditional(spark.conf.get(setting, "") or ""):
+        raise Refused(
+            f"{asked}: Spark's commits to {lake.table_uri(table_key)} are not conditional, so they "
+            f"could overwrite commits of other programs. Start the Spark server with {setting} and "
+            "the jar of this program's log store (docs/clusters.md). If the platform that runs the "
+            "server makes commits safe by itself, use LAKEHOUSE_LOG_STORE=platform"
+        )
+    _safe_sessions.add(session)
+
+
+def refuse_unsafe_storage(lake: Lake, table_key: str | None = None, *, asked: str) -> None:
+    """Refuses to write to a table, or to the lake, if its bucket ignores conditional creates."""
+    fault = storage_fault(lake, table_key)
+    if fault is not None:
+        raise Refused(f"{asked}: {fault.sentence}")
+
+
+def storage_fault(lake: Lake, table_key: str | None = None) -> Explanation | None:
+    """Why no commit to a table (or to the lake's root) is safe; `None` if the storage is.
+
+    Spark is not needed. Each process tests a bucket once, with an object that an adopted table
+    keeps in its log's folder only during the test.
+    """
+    store = lake.store
+    name = None
+    if isinstance(store, MountedStore):
+        is_mounted = table_key in store.mounts
+        store, folder = store.place_of(table_key or "")
+        name = f"{folder}/_delta_log/_lakehouse_taken".lstrip("/") if is_mounted else None
+    bucket = (s3_endpoint(os.environ) or "AWS", store.bucket)
+    if store.bucket == LOCAL or bucket in _honouring:
+        return None
+    from lakehouse.store.s3 import TAKEN, S3Store
+    from lakehouse.store.s3_client import completes_conditionally
+
+    assert isinstance(store, S3Store)
+    tested = name or TAKEN
+    key = store.prefix + tested
+    # S3A uploads a large commit in parts.
+    is_safe = store.honours_conditions(tested) and completes_conditionally(
+        store.client, store.bucket, key
+    )
+    if name is not None:
+        store.delete([name])
+    if not is_safe:
+        return Reason.COMMITS_NOT_CONDITIONAL.explain(bucket=store.bucket)
+    _honouring.add(bucket)
+    return None
+
+
+Actions = list[dict[str, Any]]
+Location = tuple[Store, str]
+# After each version that another writer created first, the log is read again.
+VERSIONS_TRIED = 50
+
+
+@contextmanager
+def table_location(lake: Lake, key: str) -> Iterator[Location]:
+    """A table's store and prefix, through which its log may be written, for a block.
+
+    For a mounted table this is the mounted store, because a `MountedStore` refuses writes to tables
+    of other programs. After the block, the object that tests S3's conditional writes in such a
+    table's folder is deleted. The lake's own stays, because each process uses it.
+    """
+    store = lake.store
+    folder = key
+    if isinstance(store, MountedStore):
+        is_mounted = key in store.mounts
+        store, folder = store.place_of(key)
+        if is_mounted and isinstance(store, S3Store):
+            # The credentials may only allow writes below the table's folder, so that folder becomes
+            # the store's own prefix.
+            store = store_at(f"s3://{store.bucket}/{folder}")
+            folder = ""
+    try:
+        yield store, f"{folder}/" if folder else ""
+    finally:
+        if key in lake.elsewhere and isinstance(store, S3Store):
+            store.delete_each([TAKEN])
+
+
+def commit_info(
+    operation: str, snapshot_version: int, metadata: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The `commitInfo` action of a commit of ours; `metadata` becomes its userMetadata."""
+    return {
+        "commitInfo": {
+            "timestamp": now_ms(),
+            "operation": operation,
+            "operationParameters": {},
+            "readVersion": snapshot_version,
+            "isolationLevel": "Serializable",
+            "isBlindAppend": False,
+            "engineInfo": "lakehouse",
+            "userMetadata": json.dumps(metadata, separators=(",", ":")),
+        }
+    }
+
+
+def create_version(location: Location, version: int, actions: Iterable[Mapping[str, Any]]) -> bool:
+    """Creates a version of a table unless it exists; returns whether this call created it."""
+    store, prefix = location
+    return store.put_if_absent(f"{prefix}_delta_log/{version:020}.json", encoded(actions))
+
+
+def encoded(actions: Iterable[Mapping[str, Any]]) -> bytes:
+    """Actions as a file of the log: a line of JSON for each."""
+    return "\n".join(json.dumps(action, separators=(",", ":")) for action in actions).encode()
+
+
+def commit_after_newest(
+    lake: Lake,
+    snapshot: Snapshot,
+    location: Location,
+    actions: Actions,
+    check: Callable[[Snapshot], None],
+) -> int | None:
+    """Commits after the newest version; returns the created version.
+
+    `None` if other writers always committed first. The commit's userMetadata must be unique: by it,
+    the commit is recognized if the storage's answer was lost. `check` raises if the actions do not
+    apply to a newer snapshot.
+
+    Raises:
+        Transient: the next version exists, but the log does not show it.
+    """
+    [mark] = [action["commitInfo"]["userMetadata"] for action in actions if "commitInfo" in action]
+    version = snapshot.version
+    for _ in range(VERSIONS_TRIED):
+        if create_version(location, version + 1, actions):
+            return version + 1
+        newest = lake.facts(snapshot.table)
+        if newest is None or newest.snapshot.version <= version:
+            raise Transient(
+                f"commit to {snapshot.table}: version {version + 1} exists, but the log does not"
+                " show it; try again"
+            )
+        for commit in newest.history.commits:
+            if commit.version > snapshot.version and commit.user_metadata == mark:
+                return commit.version
+        check(newest.snapshot)
+        version = newest.snapshot.version
+    return None
