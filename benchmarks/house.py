@@ -1,6 +1,6 @@
 """Measures the size of the house in concepts: what a newcomer has to read, load and remember.
 
-    python -m benchmarks.house [--json] [--list cycles|parameters|lines|files|small]
+    python -m benchmarks.house [--json] [--list parameters|lines|files|small]
 
 Takes seconds and no Spark. The figures are not goals by themselves: see
 docs/internals/decisions/0023-given-up.md.
@@ -80,25 +80,6 @@ def import_graph() -> dict[str, set[str]]:
         name: imported_modules(ast.parse(path.read_text()), set(paths))
         for name, path in paths.items()
     }
-
-
-def folder_cycles(graph: dict[str, set[str]]) -> list[tuple[str, str]]:
-    """Pairs of folders that import each other. A folder and its own subfolder are no pair."""
-    packages = {module_name(path) for path in source_files() if path.name == "__init__.py"}
-
-    def folder_of(name: str) -> str:
-        return name if name in packages else name.rpartition(".")[0]
-
-    arrows = {
-        (folder_of(name), folder_of(target))
-        for name, targets in graph.items()
-        for target in targets
-    }
-    return sorted(
-        (one, other)
-        for one, other in arrows
-        if one < other and (other, one) in arrows and not other.startswith(f"{one}.")
-    )
 
 
 def wide_functions() -> list[str]:
@@ -185,7 +166,6 @@ def _line_count(folder: str) -> int:
 
 def measure() -> dict[str, tuple[int, int | None]]:
     """Each figure with its value and its goal, or `None` if it has no goal."""
-    graph = import_graph()
     user_words, all_words = doc_words()
     tokens = sum(count_tokens(path.read_text()) for path in source_files())
     figures: dict[str, tuple[int, int | None]] = {
@@ -195,7 +175,6 @@ def measure() -> dict[str, tuple[int, int | None]]:
     for way, module in WAYS.items():
         figures[f"modules loaded by a {way}"] = (loaded_modules(module), 85)
     figures |= {
-        "folder cycles": (len(folder_cycles(graph)), 0),
         "functions with more than 5 parameters": (len(wide_functions()), 10),
         "lines over 100 characters": (len(long_lines()), 0),
         "files over 700 lines": (len(long_files()), 0),
@@ -211,14 +190,11 @@ def measure() -> dict[str, tuple[int, int | None]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", action="store_true")
-    choices = ("cycles", "parameters", "lines", "files", "small")
+    choices = ("parameters", "lines", "files", "small")
     parser.add_argument("--list", choices=choices, help="what makes up this figure")
     options = parser.parse_args()
     if options.list:
         lists = {
-            "cycles": lambda: [
-                f"{one} <-> {other}" for one, other in folder_cycles(import_graph())
-            ],
             "parameters": wide_functions,
             "lines": long_lines,
             "files": long_files,

@@ -138,7 +138,7 @@ MUTANTS = [
     *_of("land.ledger", "land/test_ledger.py",
         ("PlannedBatches.plan", gives("put_if_absent", "True")),
         ("PlannedBatches.replace", never_raises())),
-    *_of("engine.store.s3", "store/test_store.py",
+    *_of("store.s3", "store/test_store.py",
         ("S3Store.honours_conditions", returns("True"))),
     *_of("land.rows", "land/test_unwritable_rows.py",
         ("row_problem", returns("str(error)"))),

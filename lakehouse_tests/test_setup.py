@@ -105,7 +105,7 @@ def test_a_second_make_waits_for_the_first_and_finds_its_work_done(tmp_path: Pat
 
 
 def test_the_jars_are_of_the_release_of_delta_that_is_locked() -> None:
-    jars = (ROOT / "lakehouse" / "runtime" / "jars.sha256").read_text()
+    jars = (ROOT / "lakehouse" / "spark" / "server" / "jars.sha256").read_text()
     assert f"-{pins()['delta-spark']}.jar" in jars
 
 
@@ -147,7 +147,7 @@ def test_clean_leaves_every_lake_and_says_so() -> None:
 @pytest.mark.parametrize("name", ["ivy.xml", "ivysettings.xml", "jars.sha256", "log4j2.properties"])
 def test_what_the_runtime_reads_beside_its_code_is_packaged(name: str) -> None:
     assert name in PYPROJECT["tool"]["setuptools"]["package-data"]["lakehouse.spark.server"]
-    assert (ROOT / "lakehouse" / "runtime" / name).exists()
+    assert (ROOT / "lakehouse" / "spark" / "server" / name).exists()
 
 
 def test_ci_runs_the_suite() -> None:

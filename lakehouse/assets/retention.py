@@ -3,7 +3,7 @@
 Runs that hold the newest events of an asset stay. Of the others, each old run is deleted with its
 output, events and check results. Ticks expire by `retention` in dagster.yaml.
 
-**Safety properties** (tests in `test_dagster_retention.py`)
+**Safety properties** (tests in `test_retention.py`)
 - The newest materialization and observation of each asset stay with their whole run, and so does
   the newest result of each check.
 - A run stays if it has not ended, or ended within the last hour.

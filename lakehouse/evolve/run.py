@@ -7,7 +7,7 @@
    descriptions under the table's lock, as a write would.
 3. Compare again. If a difference remains that stops writes, raise `Broken`.
 
-**Safety properties** (tests in `test_apply.py`)
+**Safety properties** (tests in `test_run.py`)
 - A change that no command can apply is refused before anything is changed.
 - A column is dropped only if it is not declared, and a person names it in the command. Exceptions:
   a rebuild from inputs and a rebuild of an `Overwrite` keep only declared columns.

@@ -23,9 +23,9 @@ Manifests are folded into the next segment in three steps:
   and contains every file in them or, for a forgotten file, its fingerprint. Files that were set
   aside and are no longer in the landing area are excepted (`test_folding.py`).
 - Only the newest manifest is replaced, while it is not folded. The new one sets the only file
-  aside, or leaves files to later batches (`test_planned_batches.py`).
+  aside, or leaves files to later batches (`test_ledger.py`).
 - A gap in the numbers, or an unreadable object, raises an error and never leads to an empty ledger
-  (`test_planned_batches.py`).
+  (`test_ledger.py`).
 """
 
 import json

@@ -9,15 +9,15 @@ and the consumed version are written in one commit.
 
 **Safety properties**
 - A run that finds no new rows in its inputs makes no commit, unless the declaration or the code of
-  an `Overwrite` has changed (`test_write.py`).
+  an `Overwrite` has changed (`materialize/test_run.py`).
 - An `Overwrite` is skipped only if the last `Overwrite` read exactly the declared inputs, no row of
   these inputs has changed since, and the declaration still gives the table's columns
   (`test_schema_changes.py`).
-- If a run is killed and repeated, no row is lost or duplicated (`test_write.py`).
+- If a run is killed and repeated, no row is lost or duplicated (`materialize/test_run.py`).
 - An `Append` adds only rows that no earlier run can have added. If this is unknown, the run stops
-  with `Broken` and writes nothing (`test_write.py`, `test_derived_increments.py`).
+  with `Broken` and writes nothing (`materialize/test_run.py`, `materialize/test_plan.py`).
 - An `Append` or `Merge` is refused if the table's rows were written in another way, or merged by
-  other keys, until the table is rebuilt (`test_write.py`, `evolve/test_rebuild.py`).
+  other keys, until the table is rebuilt (`materialize/test_run.py`, `evolve/test_rebuild.py`).
 """
 
 import json

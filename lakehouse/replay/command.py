@@ -1,7 +1,6 @@
 """`lakehouse replay`: lands the next hours of a real year of flights."""
 
 from datetime import datetime
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -51,9 +50,11 @@ def replay_command(until: datetime | None, hours: int | None, as_json: bool) -> 
         )
     if until is None and hours is None:
         hours = settings.replay_hours
+    from lakehouse.replay.play import play
+
     store = open_lake(settings).store
     home = settings.home
-    played = _player().play(store, home, until=until, hours=hours, changes=settings.replay)
+    played = play(store, home, until=until, hours=hours, changes=settings.replay)
     if as_json:
         write_json(replay_document(played))
         return
@@ -70,13 +71,3 @@ def replay_document(played: "Played") -> dict[str, Any]:
         "share": round(played.share, 4),
         **attributes(played, "files", "events", "finished", "sentence"),
     }
-
-
-def _player() -> ModuleType:
-    try:
-        from lakehouse.replay import play
-    except ImportError as error:
-        if not (error.name or "").startswith("lakehouse.replay"):
-            raise
-        raise Refused("replay: lakehouse/replay was deleted. Use your own files") from error
-    return play

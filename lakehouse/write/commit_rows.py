@@ -16,7 +16,7 @@ first columns of each file.
 
 **Safety properties**
 - Rows and their transaction id are one commit. Rows are not written again if the table has their
-  transaction id (`test_write.py`, `test_load.py`).
+  transaction id (`materialize/test_run.py`, `test_load.py`).
 - A table is created together with its first rows, properties and partitioning, or not at all
   (`test_load.py`).
 """

@@ -99,7 +99,6 @@ def test_a_declaration_gives_asset_checks_compaction_and_its_place_in_the_sensor
     assert sensors == {
         "landing_sensor": {"bronze/events"},
         "automation_sensor": {
-            "bronze/events",
             "vacuum/bronze/events",
             "inventory/local",
             "report/daily",
@@ -123,7 +122,7 @@ def test_one_more_table_needs_no_other_line(package: str, tmp_path: Path) -> Non
     assert "silver/events:quarantine" not in checks
     assert sensors == {
         "landing_sensor": {"bronze/events"},
-        "automation_sensor": {"inventory/local", "report/daily", *COSTS} | tables | vacuums,
+        "automation_sensor": {"silver/events", "inventory/local", "report/daily", *COSTS} | vacuums,
         "compaction_sensor": compactions,
         "inventory_sensor": {"inventory/local"},
     }

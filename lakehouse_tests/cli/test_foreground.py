@@ -41,7 +41,7 @@ except KeyboardInterrupt:
 @contextlib.contextmanager
 def guard_of(program: str) -> "Iterator[subprocess.Popen[str]]":
     """A guard that has started this program; its output is on standard error."""
-    main = "import sys; from lakehouse.spark.server import bound_process as it; it._REST_SECONDS = 1.0; sys.exit(it.main(sys.argv[1:]))"
+    main = "import sys; from lakehouse.base import bound_process as it; it._REST_SECONDS = 1.0; sys.exit(it.main(sys.argv[1:]))"
     command = [sys.executable, "-c", main, sys.executable, "-c", program]
     with subprocess.Popen(
         command,

@@ -17,7 +17,7 @@ from lakehouse_tests.support.example_lake import event, events, facts_of, land, 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PROGRAM = "import sys; from lakehouse_tests.engine import clients; getattr(clients, sys.argv[1])(*map(int, sys.argv[2:]))"
+PROGRAM = "import sys; from lakehouse_tests.support import clients; getattr(clients, sys.argv[1])(*map(int, sys.argv[2:]))"
 
 
 def test_a_statement_whose_client_was_killed_goes_on_beside_the_next_run_and_no_row_is_there_twice(

@@ -22,9 +22,9 @@ from lakehouse.declare.journal_records import VacuumRecord
 from lakehouse.lake.journal import record_vacuum
 from lakehouse.store import DiskStore
 from lakehouse_tests.conftest import free_port, wait_until
-from lakehouse_tests.core.metrics.test_families import FOLDER, rules
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.terminal import Terminal, write_example_tables
+from lakehouse_tests.watch.metrics.test_plan import FOLDER, rules
 
 # Of alerts that must fire for the lake below; the others must not.
 FIRING = {

@@ -1,6 +1,5 @@
 """`lakehouse replay`."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -51,11 +50,3 @@ def test_a_replay_that_is_turned_off_lands_nothing(terminal: Terminal) -> None:
     assert terminal.refused("replay", "--hours", "1").startswith(
         "Refused: replay: LAKEHOUSE_REPLAY is off"
     )
-
-
-def test_a_lakehouse_without_the_replay_says_so(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "lakehouse.replay", None)
-    result = terminal.refused("replay", "--hours", "1", LAKEHOUSE_REPLAY="on")
-    assert result.startswith("Refused: replay: lakehouse/replay was deleted")

@@ -14,8 +14,7 @@ from pyspark.sql.types import LongType
 from lakehouse.base.errors import Refused, Transient
 from lakehouse.base.settings import Settings
 from lakehouse.spark import errors
-from lakehouse.spark import session as open_session
-from lakehouse.spark import session as prepare_session
+from lakehouse.spark import session as spark_session
 from lakehouse.spark.server import server
 from lakehouse.spark.server.conf import (
     TOKEN_VARIABLE,
@@ -37,16 +36,16 @@ CLIENT = """
 import os, sys
 from pathlib import Path
 from lakehouse.base.settings import parse_settings
-from lakehouse.spark import open_session, prepare_session
-session = open_session.connect(parse_settings(os.environ, base=Path.cwd()))
-print(prepare_session.session_id(session), flush=True)
+from lakehouse.spark import session as spark_session
+session = spark_session.connect(parse_settings(os.environ, base=Path.cwd()))
+print(spark_session.session_id(session), flush=True)
 session.sql(sys.argv[1])
 """
 
 
 @pytest.fixture
 def session(shared_settings: Settings) -> SparkSession:
-    return open_session.connect(shared_settings)
+    return spark_session.connect(shared_settings)
 
 
 def begun(settings: Settings, name: str) -> list[Path]:
@@ -57,19 +56,19 @@ def begun(settings: Settings, name: str) -> list[Path]:
 def test_each_session_is_its_own_and_knows_its_id(
     shared_settings: Settings, session: SparkSession
 ) -> None:
-    configs = [open_session.session_config(shared_settings) for _ in range(2)]
+    configs = [spark_session.session_config(shared_settings) for _ in range(2)]
     assert configs[0] != configs[1]
     assert [set(config) for config in configs] == [{"spark.remote"}, {"spark.remote"}]
     assert session.sql("SELECT 1 AS one").collect()[0].one == 1
-    assert open_session.connect(shared_settings) is session
-    assert len(prepare_session.session_id(session)) == 36
+    assert spark_session.connect(shared_settings) is session
+    assert len(spark_session.session_id(session)) == 36
 
 
 @pytest.mark.spark
 def test_spark_is_asked_how_many_tasks_it_runs_at_once(session: SparkSession) -> None:
     with session_confs(session, {"spark.sql.leafNodeDefaultParallelism": "7"}):
-        assert prepare_session.task_slots(session) == 7
-    assert prepare_session.task_slots(session) == 2
+        assert spark_session.task_slots(session) == 7
+    assert spark_session.task_slots(session) == 2
 
 
 @pytest.mark.spark
@@ -77,15 +76,15 @@ def test_every_session_reads_times_without_a_zone_as_utc_and_stores_microseconds
     shared_settings: Settings,
 ) -> None:
     """Whatever the server is set to: one elsewhere is not started here."""
-    session = open_session.connect(shared_settings)
+    session = spark_session.connect(shared_settings)
     session.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
     session.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
     session.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "LEGACY")
-    connected = open_session.connect(shared_settings)
+    connected = spark_session.connect(shared_settings)
     assert connected.conf.get("spark.sql.parquet.outputTimestampType") == "TIMESTAMP_MICROS"
     assert connected.conf.get("spark.sql.parquet.datetimeRebaseModeInWrite") == "CORRECTED"
     assert (
-        open_session.connect(shared_settings)
+        spark_session.connect(shared_settings)
         .sql("SELECT timestamp'2026-07-01 12:00:00' = timestamp'2026-07-01 12:00:00Z'")
         .collect()[0][0]
     )
@@ -134,12 +133,12 @@ def test_a_server_that_is_down_is_noticed_before_pyspark_is_even_loaded(tmp_path
     program = f"""
 import sys
 from lakehouse.base.errors import Transient
-sys.path.insert(0, {str(Path(__file__).parents[3])!r})
-from lakehouse.spark import open_session
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from lakehouse.spark import session as spark_session
 from lakehouse.base.settings import parse_settings
 from pathlib import Path
 try:
-    open_session.prepare(parse_settings({settings.as_environ()!r}, base=Path.cwd()))
+    spark_session.prepare(parse_settings({settings.as_environ()!r}, base=Path.cwd()))
 except Transient as error:
     print(error)
 assert not [name for name in sys.modules if name.startswith(("pyspark", "dagster"))]
@@ -166,14 +165,14 @@ def test_the_url_of_a_server_elsewhere_gets_a_user_and_a_session(
     given: str, tmp_path: Path
 ) -> None:
     given = given.format(port=15999)
-    remote = open_session.session_config(own_settings(tmp_path, LAKEHOUSE_SPARK=given))[
+    remote = spark_session.session_config(own_settings(tmp_path, LAKEHOUSE_SPARK=given))[
         "spark.remote"
     ]
     parameters = dict(part.split("=") for part in urlsplit(remote).path.strip("/;").split(";"))
     assert remote.startswith(given)
     assert (
         remote
-        != open_session.session_config(own_settings(tmp_path, LAKEHOUSE_SPARK=given))[
+        != spark_session.session_config(own_settings(tmp_path, LAKEHOUSE_SPARK=given))[
             "spark.remote"
         ]
     )
@@ -184,15 +183,15 @@ def test_the_url_of_a_server_elsewhere_gets_a_user_and_a_session(
 def test_a_server_elsewhere_that_does_not_answer_is_transient(tmp_path: Path) -> None:
     settings = own_settings(tmp_path)
     with pytest.raises(Transient, match=f"127.0.0.1:{settings.spark_port}"):
-        open_session.prepare(replace(settings, spark=f"sc://127.0.0.1:{settings.spark_port}"))
+        spark_session.prepare(replace(settings, spark=f"sc://127.0.0.1:{settings.spark_port}"))
 
 
 def test_a_session_with_its_own_driver_is_told_all_before_it_starts(tmp_path: Path) -> None:
-    alone = open_session.session_config(own_settings(tmp_path, LAKEHOUSE_SPARK="local[2]"))
+    alone = spark_session.session_config(own_settings(tmp_path, LAKEHOUSE_SPARK="local[2]"))
     assert alone["spark.master"] == "local[2]"
     assert alone["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
     assert len(alone["spark.driver.extraClassPath"].split(os.pathsep)) == 41
-    cluster = open_session.session_config(
+    cluster = spark_session.session_config(
         own_settings(tmp_path, LAKEHOUSE_SPARK="spark://host:7077")
     )
     assert len(cluster["spark.jars"].split(",")) == 41
@@ -265,7 +264,7 @@ def test_sizes_are_those_of_one_machine_or_a_clusters_own(tmp_path: Path) -> Non
 def test_a_master_that_does_not_answer_is_named_at_once(tmp_path: Path) -> None:
     masters = f"spark://127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
     with pytest.raises(Transient, match=f"no Spark master answers at {masters}"):
-        open_session.prepare(own_settings(tmp_path, LAKEHOUSE_SPARK=masters))
+        spark_session.prepare(own_settings(tmp_path, LAKEHOUSE_SPARK=masters))
 
 
 def test_a_server_is_told_of_s3_wherever_the_lake_is(tmp_path: Path) -> None:

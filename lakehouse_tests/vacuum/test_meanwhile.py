@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from lakehouse import Append, Table
-from lakehouse.base import clock
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.settings import parse_settings
+from lakehouse.lake import lease
 from lakehouse.lake.journal import vacuum_records
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.materialize.plan import consume_app_id
@@ -500,7 +500,7 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_clock_of_another_world_stops_it_before_anything_goes(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clock, "now_ms", lambda: now_ms() + 400_000)
+    monkeypatch.setattr(lease, "now_ms", lambda: now_ms() + 400_000)
     before = files(lake)
     with pytest.raises(Refused, match="the storage's clock differ by 400 s"):
         run.vacuum(LakeFacts(lake, [TABLE]), lambda: None, TABLE)  # type: ignore[arg-type]  # nobody is asked

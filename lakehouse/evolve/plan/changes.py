@@ -6,7 +6,7 @@ evolve apply` or `lakehouse rebuild`. While a change waits, no run writes the ta
 changes. Some changes stop nothing, because new rows can be written as declared without them, for
 example a column that is no longer declared.
 
-**Safety properties** (tests in `test_declaration_changes.py`)
+**Safety properties** (tests in `test_changes.py`)
 - No column is removed, renamed or given another type, unless the same commit replaces all rows, or
   the table uses Delta's column mapping or type widening, or a person asked for it.
 - Every difference in columns, types and partitioning becomes a change, as far as the declared

@@ -4,7 +4,7 @@ So rows of all formats are staged, parsed, counted and rejected in the same way.
 JSON strings, which Spark reads as decimals without losing digits. Binary values become Base64.
 Times become ISO 8601, in UTC if they have a zone.
 
-**Safety properties** (tests in `test_landed_rows.py`)
+**Safety properties** (tests in `test_rows.py`)
 - A file is decoded to its end before its first record is returned. So either all rows are returned,
   or no row is.
 - A file whose rows take more than `max_content_bytes` gives no record. Memory holds the file and,

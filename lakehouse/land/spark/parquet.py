@@ -7,7 +7,7 @@
    row gives the reason why the row cannot be loaded.
 3. `parse_lines` and the steps after it treat these rows like parsed staged records.
 
-**Safety properties** (tests in `test_spark_parquet.py`)
+**Safety properties** (tests in `test_parquet.py`)
 - The number of rows in the footers is compared with the rows and rejected rows that Spark counts,
   before anything is written.
 - A file whose size or time changes fails each statement that reads it (`frozen_files`). The files'

@@ -8,7 +8,7 @@
    it cannot be loaded (`spark_csv`, `spark_json`).
 4. `parse_lines` and the steps after it treat these rows like staged records.
 
-**Safety properties** (tests in `test_spark_text.py`)
+**Safety properties** (tests in `test_text.py`)
 - The number of lines is compared with the rows and rejected rows that Spark counts, before anything
   is written.
 - A row's line is the count of the lines in earlier blocks and the row's place in its block. A block

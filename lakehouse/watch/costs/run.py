@@ -4,7 +4,7 @@
    days gets its operations, from logs and journal.
 2. One commit replaces the days whose rows differ.
 
-**Safety properties** (tests in `test_chargeback.py`)
+**Safety properties** (tests in `watch/costs/test_run.py`)
 - A run that is repeated, or killed and run again, leaves the same rows.
 - What is recorded stays if the inventory, a log or the journal no longer shows it, or if a table
   cannot be read.

@@ -13,7 +13,7 @@ from lakehouse.watch.costs.plan import UpkeepOperation
 from lakehouse.watch.metrics.plan import METRICS, Counters, Sample, prediction_samples
 from lakehouse_tests.test_docs import is_command
 
-FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "observability"
+FOLDER = Path(__file__).resolve().parents[3] / "deploy" / "observability"
 NAMES = {each.name for each in METRICS} | {
     f"{each.name}_{part}" for each in METRICS if each.kind == "summary" for part in ("sum", "count")
 }
