@@ -20,7 +20,6 @@ from functools import cache, partial
 from io import BytesIO
 from typing import Any, NamedTuple, cast
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -168,6 +167,8 @@ def file_calendars(metadata: Mapping[str, str], created_by: str | None) -> Calen
 
 def _text(count: int, unit: str) -> str:
     """The text of a date or time in any year."""
+    import numpy as np  # an installation without Spark has none, and lands nothing
+
     return str(np.array(count).astype(f"datetime64[{unit}]"))
 
 
