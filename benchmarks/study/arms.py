@@ -19,7 +19,7 @@ from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.protocol import AUTO_COMPACT, OPTIMIZE_WRITE
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake
-from lakehouse.land.undeclared_columns import are_few, merged_into
+from lakehouse.land.work_size import are_few, merged_into
 from lakehouse.spark.delta_writes import Transaction, merge_confs
 from lakehouse.spark.statements import optimize
 from lakehouse.spark.temporary_confs import SHUFFLE_PARTITIONS, confs_for, session_confs

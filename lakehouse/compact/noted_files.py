@@ -6,7 +6,7 @@
   them, for example with a string that is not UTF-8. The schema does not show this, so a compaction
   fails and makes the note. While the file is live, Spark compacts the table.
 - `_lakehouse/speed/<engine>.json`: how long the lake's newest ten compactions took, as factors of
-  the default rates. They price the first compaction of a table (`core.costs.compaction_estimate`).
+  the default rates. They price the first compaction of a table (`compact.plan.estimate`).
 
 A note that is missing, damaged or cannot be read counts as empty.
 """

@@ -1,6 +1,6 @@
 """The sensor that requests compactions, and the schedules of tables compacted by the clock.
 
-`compact/plan/decision.py` decides whether a table is to be compacted, and `ranking.py`
+`compact/plan/decision.py` decides whether a table is to be compacted, and `compact/plan/fleet.py`
 decides which tables go first, and how many at once.
 """
 

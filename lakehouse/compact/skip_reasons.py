@@ -1,7 +1,7 @@
 """Finds what holds a table back now, and refuses upkeep of a held table.
 
 The facts are in the declaration, the journal (pauses, failures) and the log. The rules are in
-`core.scheduling.skip_reasons`.
+`compact/plan/decision.py`.
 """
 
 from collections.abc import Sequence

@@ -9,7 +9,7 @@ rows cannot be compared.
    partition has as many rows as before, provided that the writers counted correctly. A value that
    changed within the bounds of its column is not detected.
 2. Otherwise Spark counts the rows and sums a hash of their content by partition, before and after
-   each commit (`row_hashes_spark`). Without a session, after a compaction by deltalake, the row
+   each commit (`row_hashes`). Without a session, after a compaction by deltalake, the row
    counts by partition in the log decide: a bound alone may differ only in its spelling.
 3. If counts or sums differ, or the added files cannot be read, the version before the commit is
    restored, and the error reports the difference.
@@ -22,7 +22,7 @@ rows cannot be compared.
 - Tables that read this table's changes get no row twice: our RESTORE is marked, and they skip it.
 - The rows to compare are fixed by version, file and deletion vector, whatever others commit later.
 - If a row count is unknown, or a count or statistic differs, Spark compares every row.
-- The note (`unverified_commits`) is removed only if the rows were compared, if nothing was
+- The note (`_lakehouse/unverified`) is removed only if the rows were compared, if nothing was
   committed, or if an error reports that the rows can no longer be compared or were restored.
 """
 

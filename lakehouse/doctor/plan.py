@@ -12,7 +12,7 @@ from lakehouse.base.errors import Refused
 State = Literal["ok", "warning", "failed", "skipped"]
 
 # If the clocks differ by more than the first limit, the check warns; by more than the second, it
-# fails. The second is the limit of `engine.clock`, above which no file is deleted.
+# fails. The second is the limit of `lake/lease.py`, above which no file is deleted.
 _CLOCK_WARNED_MS = 30_000
 _CLOCK_FAILED_MS = 300_000
 

@@ -19,7 +19,7 @@ from lakehouse.land.ledger import PlannedBatches
 from lakehouse.land.plan.records import with_renamed_fields
 from lakehouse.land.plan.undeclared import columns_in_force
 from lakehouse.materialize import plan as derived_increments
-from lakehouse.materialize.run import transform_code
+from lakehouse.materialize.transform_code import transform_code
 from lakehouse.write.outcome import WriteOutcome
 
 if TYPE_CHECKING:

@@ -65,7 +65,7 @@ from lakehouse.evolve.staged_rows import (
 )
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.lake.lease import hold
-from lakehouse.land.undeclared_columns import confs_to_read, whole_table
+from lakehouse.land.work_size import confs_to_read, whole_table
 from lakehouse.materialize import plan as derived_increments
 from lakehouse.materialize.derive import (
     check_has_columns,
@@ -78,7 +78,7 @@ from lakehouse.materialize.derive import (
     with_archive,
 )
 from lakehouse.materialize.plan import KEYS, ReadAll
-from lakehouse.materialize.run import transform_code
+from lakehouse.materialize.transform_code import transform_code
 from lakehouse.spark import delta_writes, statements
 from lakehouse.spark.delta_writes import FrameWrite, Transaction
 from lakehouse.spark.errors import translated

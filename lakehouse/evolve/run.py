@@ -3,7 +3,7 @@
 `propose` makes the plan. `apply_changes` has these steps:
 
 1. Compare the declaration with the table.
-2. Rebuild the table (`engine.evolution.rebuild`). If no rebuild is needed, add columns and set
+2. Rebuild the table (`evolve.rebuild`). If no rebuild is needed, add columns and set
    descriptions under the table's lock, as a write would.
 3. Compare again. If a difference remains that stops writes, raise `Broken`.
 

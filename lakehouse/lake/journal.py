@@ -1,13 +1,13 @@
 """The journal: records that the Delta log cannot hold, as small objects below `_lakehouse/`.
 
-- Batch manifests and segments: `_lakehouse/ingest/` (module `planned_batches`).
-- Leases on tables: `_lakehouse/locks/` (module `engine.table_lock`).
+- Batch manifests and segments: `_lakehouse/ingest/` (`land/ledger.py`).
+- Leases on tables: `_lakehouse/locks/` (`lake/lease.py`).
 - Vacuums: `_lakehouse/vacuums/<layer>/<name>/<ms>-<id>.json`, written once, when the vacuum ends.
-- Records of `maintain` calls: `_lakehouse/maintained/` (module `engine.adoption.maintained`).
+- Records of `maintain` calls: `_lakehouse/maintained/` (`lake/declared_tables.py`).
 - Pauses: `_lakehouse/pauses/<layer>/<name>.json`, deleted when the table is resumed.
 - Tries: `_lakehouse/tries/<layer>/<name>/<ms>-<id>.json`, for compactions that failed or conflicted
   with another writer's commit.
-- The newest report page: `_lakehouse/reports/report.html` (module `engine.report`).
+- The newest report page: `_lakehouse/reports/report.html` (`report/run.py`).
 - Change marker: `_lakehouse/changes/<id>`. Each change to a pause or try replaces it with a
   marker under a new id, so that one listing shows whether a cache is stale.
 

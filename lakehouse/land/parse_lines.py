@@ -195,8 +195,8 @@ def parse_records(
 ) -> "DataFrame":
     """One row per record of `staged_lines`: its columns, origin and text, and why it is bad.
 
-    `lines` may also have the values of the records as the struct `PARSED` (`spark_parquet`,
-    `spark_csv`), and lack the column of undeclared fields if there are none.
+    `lines` may also have the values of the records as the struct `PARSED` (`land/spark/parquet.py`,
+    `land/spark/csv.py`), and lack the column of undeclared fields if there are none.
     The reason of a good record is null. A record is also bad if a column of `partition_by` has an
     empty string or Hive's word for null, because Delta stores both as null.
     Source: Delta protocol, "Partition Value Serialization"; delta-io/delta v4.4.0,
@@ -244,7 +244,7 @@ def no_lines(spark: "SparkSession") -> "DataFrame":
 
 
 class JudgedLines(NamedTuple):
-    """Lines of a file that Spark reads itself (`spark_text`).
+    """Lines of a file that Spark reads itself (`land/spark/text.py`).
 
     `columns` are selected from the `frame`. A line has a reason if one of the `problems`, each a
     condition with a reason, is true.

@@ -42,7 +42,10 @@ from lakehouse.land.parse_lines import (
 from lakehouse.land.plan.batches import Batch, files_of_spark, set_aside
 from lakehouse.land.plan.undeclared import RESCUED, AddedColumn
 from lakehouse.land.quarantine.entries import quarantine, quarantine_has_files, take_out_lines
-from lakehouse.land.undeclared_columns import confs_to_load, without_rescued
+from lakehouse.land.undeclared_columns import (
+    without_rescued,
+)
+from lakehouse.land.work_size import confs_to_load
 from lakehouse.spark.delta_writes import Transaction
 from lakehouse.spark.errors import causes_of
 from lakehouse.spark.frames import with_members_of

@@ -11,9 +11,9 @@
 7. Repeat steps 2 to 6 until no listed file is left to load. An unfinished batch is repeated first:
    its staged records are parsed again, and step 5 follows. If a write failed because of some rows,
    the batch is repeated with fewer files, until the file with these rows is alone and goes to
-   quarantine (`engine.ingest.unwritable_rows`).
+   quarantine (`land.rows`).
 8. Delete the staged records. If there are many manifests, fold them into a segment
-   (`engine.journal.planned_batches`).
+   (`land.ledger`).
 
 **Safety properties**
 - Landed files are never deleted or changed.
@@ -68,7 +68,7 @@ from lakehouse.land.plan.undeclared import columns_in_force
 from lakehouse.land.quarantine.entries import take_out_lines
 from lakehouse.land.read.staging import clear_staged, stage, staged_again
 from lakehouse.land.rows import ParsedBatch, parse_batch, uncounted_batch, write_batch
-from lakehouse.land.undeclared_columns import confs_to_load
+from lakehouse.land.work_size import confs_to_load
 from lakehouse.spark.temporary_confs import ANSI, session_confs
 from lakehouse.write import commit_rows
 from lakehouse.write.outcome import WriteOutcome

@@ -44,7 +44,7 @@ from lakehouse.delta.recorded_code import (
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.evolve.plan.changes import NEW_KEY
 from lakehouse.lake.lake import Lake, TableSession
-from lakehouse.land.undeclared_columns import Size, are_few, confs_to_read, merged_into, whole_table
+from lakehouse.land.work_size import Size, are_few, confs_to_read, merged_into, whole_table
 from lakehouse.materialize import plan as derived_increments
 from lakehouse.materialize.plan import (
     KEYS,
@@ -56,7 +56,7 @@ from lakehouse.materialize.plan import (
     Reader,
     changes_lost,
 )
-from lakehouse.materialize.run import transform_code
+from lakehouse.materialize.transform_code import transform_code
 from lakehouse.spark.delta_writes import Transaction
 from lakehouse.spark.errors import causes_of
 from lakehouse.spark.frames import table_at, with_members_of

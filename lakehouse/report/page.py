@@ -26,7 +26,7 @@ _HEIGHT = 24
 
 
 def render_page(report: Mapping[str, Any]) -> str:
-    """The HTML of a report (`engine.report.read_report`)."""
+    """The HTML of a report (`report.run.read_report`)."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,

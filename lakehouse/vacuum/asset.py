@@ -4,7 +4,7 @@ A new inventory requests the vacuums of all tables in one run, except those that
 `Vacuum(after_compaction=True)`, a compaction also requests the vacuum of its table. A vacuum asset
 depends only on the inventory (`maintain` has none, and uses a cron) and, with `after_compaction`,
 on the compaction. A dependency on the table would make Dagster show "Unsynced" after each write
-(see `upkeep.py`).
+(`assets/keys.py`).
 """
 
 from collections.abc import Callable, Iterator, Sequence

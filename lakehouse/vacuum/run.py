@@ -20,7 +20,7 @@
    again.
 4. A second reader of the log, deltalake or Delta on Spark, is asked which of the planned files it
    would delete (`second_opinion.py`). All other files are spared.
-5. Right before the first deletion, and again after each minute of deleting, `recheck.py` checks
+5. Right before the first deletion, and again after each minute of deleting, `Recheck` checks
    whether other tables read the files, whether tables were created in their folders, and whether
    files were written again. Last, it checks the files against the newest version and the retention
    in the table's own log. The remaining files are deleted, in batches.

@@ -1,6 +1,6 @@
 """The checks of a table. They run after a write, after upkeep that changed it, and on request.
 
-The result of `health` is made in `defs.metadata`, next to the metadata with the same facts.
+The result of `health` is made in `assets.metadata`, next to the metadata with the same facts.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -2,7 +2,7 @@
 
 1. Set the properties in one commit.
 2. Change the clustering.
-3. Unset the mark of a clustering that is no longer declared (`clustering_mark`).
+3. Unset the mark of a clustering that is no longer declared (`declare/compaction.py`).
 
 **Safety properties**
 - Nothing is committed if nothing differs: an ALTER aborts concurrent writers

@@ -5,7 +5,7 @@ from dataclasses import replace
 from lakehouse import Landing, Merge, Overwrite, Table
 from lakehouse.base.reasons import Reason
 from lakehouse.delta.snapshot import LogFile, Snapshot, TableFacts
-from lakehouse.land.undeclared_columns import are_few
+from lakehouse.land.work_size import are_few
 from lakehouse.materialize.derive import confs_to_derive
 from lakehouse.materialize.plan import ReadChanges
 from lakehouse.spark.temporary_confs import INTERPRETED

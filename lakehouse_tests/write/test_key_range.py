@@ -8,7 +8,7 @@ import pytest
 from lakehouse.base.settings import Settings
 from lakehouse.declare.write_modes import Merge
 from lakehouse.lake.lake import Lake
-from lakehouse.land import undeclared_columns as work_size
+from lakehouse.land import work_size
 from lakehouse.materialize.run import write_table
 from lakehouse.spark import statements
 from lakehouse.spark.delta_writes import Transaction

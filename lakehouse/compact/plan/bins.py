@@ -123,7 +123,7 @@ class PartitionPlan:
     """The effect of a statement on one partition.
 
     `files` are all files of the partition, and `bins` the files that are rewritten. The other
-    fields are set only by `optimize_bins`, and `cutoff_bytes` also by `deltalake_bins`.
+    fields are set only by the plan of OPTIMIZE, and `cutoff_bytes` also by the plan of deltalake.
 
     - `cutoff_bytes`: files below this size are selected. For deltalake, the statement's target.
     - `has_second_tier`: whether outputs of compactions with a much smaller target are merged, too.

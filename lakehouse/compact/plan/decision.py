@@ -1,10 +1,10 @@
 """Decides whether one table is compacted now, regardless of the other tables.
 
 The table's state may be another reason: a run in flight, a cooldown, failed tries
-(`table_decision.py`), or partitions that were written recently (`compaction/choose_partitions.py`).
+(`compact/plan/decision.py`), or partitions that were written recently (`compact/plan/choose_partitions.py`).
 
 A trigger must be reached (`find_trigger`), nothing may hold the table back, and its present state
-must need another attempt. `ranking` then gives the tables slots and budget. A compaction is due at
+must need another attempt. `compact/plan/fleet.py` then gives the tables slots and budget. A compaction is due at
 a number of mergeable files, at an age of the oldest of them, when the table's readers got slower
 since its last compaction, or at a share of deleted rows.
 

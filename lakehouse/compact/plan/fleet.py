@@ -1,6 +1,6 @@
 """Ranks the tables of a lake, decides which are compacted in this tick, and says why.
 
-Whether a table is to be compacted at all is decided before, in `table_decision`.
+Whether a table is to be compacted at all is decided before, in `compact/plan/decision.py`.
 
 The due table with the most benefit for its cost goes first (`NetBenefit`). Among equal tables, the
 worst health score goes first. A table that has been due for at least `Bounds.patience_ms` comes
@@ -13,8 +13,8 @@ before all tables that have waited less. So, in cycles of an hour:
   serves at least the table that has waited longest, and exceeds the budget by at most its cost.
 
 The sensor reads the facts from Dagster's events, the terminal from the Delta logs. Both call
-`decide_fleet`, so the same facts give the same decisions. `table_decision` decides about one table,
-and `ranking` decides which tables go first.
+`decide_fleet`, so the same facts give the same decisions. `compact/plan/decision.py` decides about one table,
+and `rank` decides which tables go first.
 """
 
 from collections import Counter, defaultdict

@@ -1,6 +1,6 @@
 """Chooses the landed files of the next batch, and what becomes of each after it was read.
 
-**Safety properties** (tests in `test_choose_files.py`, `test_load.py`)
+**Safety properties** (tests in `test_choose_files.py`, `land/test_run.py`)
 - A loaded record is not loaded again while its file keeps its name. The same content under another
   name counts as another file.
 - If a loaded text file grew, only its new records are loaded. Any other changed content of a loaded
@@ -9,7 +9,6 @@
 - A file from which nothing was loaded is tried again when it changes.
 - A manifest names each file that is set aside, with the reason.
 
-Which files a batch takes is decided before, in `choose_files.py`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

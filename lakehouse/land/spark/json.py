@@ -1,9 +1,9 @@
 """Judges lines of large JSON files in Spark.
 
-A plain line (`core.ingest.plain_json`) has no problem that Spark would not find when it parses it
+A plain line (`land.plan.json_records`) has no problem that Spark would not find when it parses it
 into columns. Any other line is parsed into its top-level members, too. They show whether the line
 is one object, which fields are undeclared, and which values Spark would misread when it parses the
-line into columns (`core.ingest.json_values`).
+line into columns (`land.plan.json_records`).
 
 A fraction, object or array in a STRING field, and an undeclared field, are stored as Spark spells a
 variant: without blanks, and without zeros at the end of a fraction. A line is refused if a variant

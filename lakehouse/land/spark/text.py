@@ -5,7 +5,7 @@
    quoted field has a line break or a quote is not closed, the file is staged like a small one, or
    it is set aside if it is too large for that.
 3. Executors read the blocks as lines. Expressions give the values of each line, and the reason why
-   it cannot be loaded (`spark_csv`, `spark_json`).
+   it cannot be loaded (`land/spark/csv.py`, `land/spark/json.py`).
 4. `parse_lines` and the steps after it treat these rows like staged records.
 
 **Safety properties** (tests in `test_text.py`)

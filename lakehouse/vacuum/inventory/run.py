@@ -172,7 +172,7 @@ def update_inventory(
 ) -> InventoryOutcome:
     """Adds the newest report of AWS (of `configuration`, if given), or a scan, to the table.
 
-    On S3, also notes the tables' cold files (`engine.compaction.noted_files`).
+    On S3, also notes the tables' cold files (`compact.noted_files`).
 
     Raises:
         Refused: the report cannot be trusted, there is none of `configuration`, or the storage does
@@ -210,7 +210,7 @@ def scan(lake: Lake, declared: Iterable[Table] = (), *, now_ms: int) -> Inventor
 
 
 def judge(lake: Lake, outcome: InventoryOutcome, *, now_ms: int) -> tuple[CheckResult, ...]:
-    """The result of each check in `core.inventory.checks.CHECKS`."""
+    """The result of each check in `vacuum.inventory.plan.checks.CHECKS`."""
     inventory = outcome.inventory
     before = outcome.before
     previous_ms = None if before is None else before.created_ms
