@@ -1,10 +1,9 @@
 """The tables of a lake: from the tables package, the file of adopted tables, and `maintain`.
 
-`maintain` adds upkeep to tables that another Dagster project writes. Each call has one record. The call's observation sensor writes the record when the
-call's tables or knobs have changed, and confirms the record once a day by writing it again. A
-record that was not confirmed for 30 days is no longer in force, and the next sensor that writes any
-record deletes it.
-
+`maintain` adds upkeep to tables that another Dagster project writes. Each call has one record. The
+call's observation sensor writes the record when the call's tables or knobs have changed, and
+confirms it once a day by writing it again. A record that was not confirmed for 30 days is no longer
+in force, and the next sensor that writes any record deletes it.
 """
 
 import importlib

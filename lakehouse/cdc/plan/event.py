@@ -1,11 +1,10 @@
 """Decodes a Debezium line to an event. Kafka Connect's `schema` and `payload` are unpacked first.
 
-`declare.change_sources` says what each operation of an event means, and
-`cdc/run.py` applies it.
+`declare/change_sources.py` says what each operation of an event means, and `cdc/run.py` applies it.
 
 **Safety properties**
-- Each declared field of a row is decoded as `cdc/plan/values.py` promises. If that is impossible, the
-  event has a problem, which names the field unless an earlier problem was found.
+- Each declared field of a row is decoded as `cdc/plan/values.py` promises. If that is impossible,
+  the event has a problem, which names the field unless an earlier problem was found.
 - A placeholder for a value that Debezium did not send is not loaded: the field is null. Unless the
   event is a deletion, its member `UNSENT` lists such fields of the row after the change.
 - A placeholder inside a field's value is a problem, except in a deletion. Only in an array of

@@ -1,11 +1,9 @@
 """Decides whether one table is compacted now, regardless of the other tables.
 
-The table's state may be another reason: a run in flight, a cooldown, failed tries
-(`compact/plan/decision.py`), or partitions that were written recently (`compact/plan/choose_partitions.py`).
-
 A trigger must be reached (`find_trigger`), nothing may hold the table back, and its present state
-must need another attempt. `compact/plan/fleet.py` then gives the tables slots and budget. A compaction is due at
-a number of mergeable files, at an age of the oldest of them, when the table's readers got slower
+must need another attempt: no run in flight, no cooldown, not too many failed tries.
+`compact/plan/fleet.py` then gives the tables slots and budget. A compaction is due at a number of
+mergeable files, at an age of the oldest of them, when the table's readers got slower
 since its last compaction, or at a share of deleted rows.
 
 Each state of a table (its version and commit time) is compacted once. An attempt that succeeded or

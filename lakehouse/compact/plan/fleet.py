@@ -13,8 +13,7 @@ before all tables that have waited less. So, in cycles of an hour:
   serves at least the table that has waited longest, and exceeds the budget by at most its cost.
 
 The sensor reads the facts from Dagster's events, the terminal from the Delta logs. Both call
-`decide_fleet`, so the same facts give the same decisions. `compact/plan/decision.py` decides about one table,
-and `rank` decides which tables go first.
+`decide_fleet`, so the same facts give the same decisions.
 """
 
 from collections import Counter, defaultdict

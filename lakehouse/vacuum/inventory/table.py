@@ -1,8 +1,8 @@
 """The inventory table `inventory/<bucket>`: the newest inventory of each configuration.
 
 Scans of ours have the configuration `lakehouse-scan`, reports of AWS that of their bucket. Each
-commit that adds an inventory names it (`vacuum.inventory.plan.checks.inventory_record`), and removes the
-previous one of its configuration, which time travel still shows.
+commit that adds an inventory names it (`inventory_record`), and removes the previous one of its
+configuration, which time travel still shows.
 
 **Safety property** (`test_table.py`): an inventory is used only if the table has all of its rows.
 """
