@@ -84,6 +84,7 @@ LIBRARIES = {
 }
 DOORS = ("asset", "command", "sensor", "check", "maintain")
 FILE_LINES = 700
+FUNCTION_LINES = 50
 BANNED = frozenset(
     {
         "utils",
@@ -238,6 +239,18 @@ def long_files(root: Path) -> Iterator[str]:
         lines = len(path.read_text().splitlines())
         if lines > FILE_LINES:
             yield f"{path} has {lines} lines"
+
+
+def long_functions(root: Path) -> Iterator[str]:
+    """Functions whose body, without the docstring, has more than 50 lines."""
+    for path, tree in parsed(root):
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
+            if lines > FUNCTION_LINES:
+                yield f"{path}:{node.lineno} {node.name} has {lines} lines"
 
 
 def import_circles(root: Path) -> Iterator[str]:
@@ -432,6 +445,11 @@ RULES: dict[str, tuple[type_of_rule, *tuple[str, ...]]] = {
         "import lakehouse.base.errors",
     ),
     "files are short": (long_files, "base/x.py", "x = 1\n" * (FILE_LINES + 1)),
+    "functions are short": (
+        long_functions,
+        "base/x.py",
+        "def f():\n" + "    x = 1\n" * (FUNCTION_LINES + 1),
+    ),
     "no module needs itself": (
         import_circles,
         "base/x.py",

@@ -14,7 +14,7 @@ before the newest partition. It expires `Archive.keep_days` after rows of it wer
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, cast
@@ -28,7 +28,7 @@ from lakehouse.declare.archive import Archive
 from lakehouse.declare.table import TRANSACTION_RETENTION, Table
 from lakehouse.delta.partition_values import by_name, typed_partition
 from lakehouse.delta.snapshot import Column, DataFile, PartitionValues, Snapshot
-from lakehouse.retain.plan.spans import Span, partition_spans
+from lakehouse.retain.plan.spans import PartitionSpans, Span, partition_spans
 
 Typed = tuple[object, ...]
 
@@ -221,11 +221,7 @@ def plan_archive(
     cutoff_ms = clock_ms - archive.older_than_days * DAY_MS
     candidates = list[Partition]()
     stays = dict[str, list[str]]()
-    for typed, files in in_table.items():
-        span = spans.of[typed]
-        if span is not None and span.end_ms > cutoff_ms:
-            continue
-        partition = Partition(values=files[0].partition, files=files, span=span)
+    for partition, typed in _ended_partitions(in_table, spans, cutoff_ms):
         if typed in archived and partition.is_among(replace):
             partition = dataclasses.replace(partition, replaces=True)
         why = _why_it_stays(partition, typed, facts, archive, now_ms)
@@ -261,6 +257,16 @@ def plan_archive(
         usd=usd,
         notes=tuple(_notes(facts, leaving, stays)),
     )
+
+
+def _ended_partitions(
+    in_table: Mapping[Typed, tuple[DataFile, ...]], spans: PartitionSpans, cutoff_ms: int
+) -> Iterator[tuple[Partition, Typed]]:
+    """The partitions that end before the cutoff or give no time, with their typed values."""
+    for typed, files in in_table.items():
+        span = spans.of[typed]
+        if span is None or span.end_ms <= cutoff_ms:
+            yield Partition(values=files[0].partition, files=files, span=span), typed
 
 
 def refuse_table(snapshot: Snapshot) -> None:

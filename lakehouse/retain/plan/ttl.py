@@ -11,7 +11,7 @@ Source: delta-io/delta v4.4.0, `StatisticsCollection.scala`, truncation of times
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any, cast
@@ -127,18 +127,7 @@ def plan_ttl(
     cutoff_ms = None if clock_ms is None else clock_ms - ttl.days * DAY_MS
     if cutoff_ms is not None and column.type == "date":
         cutoff_ms -= cutoff_ms % DAY_MS  # the day of the cutoff is kept whole
-    expired = list[DataFile]()
-    straddling = list[DataFile]()
-    null_rows = 0
-    for file in snapshot.files:
-        if cutoff_ms is None:
-            break
-        known = bounds.get(file.path, UNKNOWN)
-        null_rows += known.null_count or 0
-        if known.max_ms is not None and known.max_ms < cutoff_ms and known.null_count == 0:
-            expired.append(file)
-        elif column.name not in snapshot.partition_columns and _may_have(known, file, cutoff_ms):
-            straddling.append(file)
+    expired, straddling, null_rows = _expired_files(snapshot, bounds, column, cutoff_ms)
     least_rows = sum(_live_rows(file) or 0 for file in expired)
     counts = [_live_rows(file) for file in (*expired, *straddling)]
     known_counts = [count for count in counts if count is not None]
@@ -148,18 +137,6 @@ def plan_ttl(
         0.0 if is_idle else _STATEMENT_SECONDS + straddling_bytes / _REWRITTEN_BYTES_PER_SECOND
     )
     gone_ms = now_ms + (retention_ms_of(snapshot.properties) or 0)
-    notes = list[str]()
-    if not is_idle:
-        notes.append(
-            "deleted rows can still be read as older versions; the first vacuum after"
-            f" {utc_text(gone_ms)} deletes their files for good"
-        )
-        if null_rows:
-            notes.append(f"{count_of(null_rows, 'row')} without a time are kept")
-        if isinstance(table.write, Merge):
-            notes.append(
-                "a later change of a deleted key inserts its row again, until the next run"
-            )
     return TtlPlan(
         explanation=_explanation(ttl, cutoff_ms, expired, straddling),
         table=table.key,
@@ -175,8 +152,39 @@ def plan_ttl(
         gone_ms=gone_ms,
         seconds=seconds,
         usd=run_price(table.prices, seconds=seconds),
-        notes=tuple(notes),
+        notes=() if is_idle else tuple(_notes(table, gone_ms, null_rows)),
     )
+
+
+def _expired_files(
+    snapshot: Snapshot, bounds: Mapping[str, TimeBounds], column: Column, cutoff_ms: int | None
+) -> tuple[list[DataFile], list[DataFile], int]:
+    """Files whose rows have all expired, files that may have such rows, and rows without a time."""
+    expired = list[DataFile]()
+    straddling = list[DataFile]()
+    null_rows = 0
+    if cutoff_ms is None:
+        return expired, straddling, null_rows
+    is_partition = column.name in snapshot.partition_columns
+    for file in snapshot.files:
+        known = bounds.get(file.path, UNKNOWN)
+        null_rows += known.null_count or 0
+        if known.max_ms is not None and known.max_ms < cutoff_ms and known.null_count == 0:
+            expired.append(file)
+        elif not is_partition and _may_have(known, file, cutoff_ms):
+            straddling.append(file)
+    return expired, straddling, null_rows
+
+
+def _notes(table: Table, gone_ms: int, null_rows: int) -> Iterator[str]:
+    yield (
+        "deleted rows can still be read as older versions; the first vacuum after"
+        f" {utc_text(gone_ms)} deletes their files for good"
+    )
+    if null_rows:
+        yield f"{count_of(null_rows, 'row')} without a time are kept"
+    if isinstance(table.write, Merge):
+        yield "a later change of a deleted key inserts its row again, until the next run"
 
 
 def _live_rows(file: DataFile) -> int | None:
