@@ -93,7 +93,6 @@ _SPARK = re.compile(r"server|local\[([1-9][0-9]*|\*)\]|spark://[^\s/;]+:[0-9]+|s
 _NOT_IN_SPARK = re.compile(r"(token|session_id)\s*=", re.IGNORECASE)
 # The value of LAKEHOUSE_TABLES for a lake without a package of declarations.
 NO_TABLES = "none"
-_DEMO_TABLES = {"dms": "lakehouse.replay.cdc.dms", "debezium": "lakehouse.replay.cdc.debezium"}
 
 # Converts a text to the setting's value. The second argument is the folder of relative paths.
 ReadSetting = Callable[[str, Path], Any]
@@ -181,7 +180,7 @@ _USD = _matching(r"[0-9]{1,6}(\.[0-9]{1,6})?", float)
 _MEMORY = _matching(r"[1-9][0-9]{0,8}g|(51[2-9]|5[2-9][0-9]|[6-9][0-9]{2}|[1-9][0-9]{3,8})m")
 _LOG_STORE = _matching("conditional|platform")
 _MODULE = _matching(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-_REPLAY = _matching("off|on|dms|debezium")
+_REPLAY = _matching("off|on")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,11 +230,7 @@ class Settings:
     )
     adopted: Path = _setting("adopted.toml", "a file that lists adopted tables", _path)
     prices: Path = _setting("prices.toml", "a file with your own prices", _path)
-    replay: str = _setting(
-        "on",
-        "on, off, dms or debezium: whether the demo's flights land, and as which change data",
-        _REPLAY,
-    )
+    replay: str = _setting("on", "on or off: whether the demo's flights land", _REPLAY)
     replay_hours: int = _setting("12", "simulated hours per tick, 1 to 744", _whole(1, 744))
     replay_seconds: int = _setting("45", "seconds between ticks, 5 to 86400", _whole(5, 86400))
 
@@ -287,11 +282,7 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
         except _NotAccepted as error:
             raise _refused(name, value, near=str(error)) from None
 
-    defaults = {
-        "root": f"{read('home')}/lake",
-        "dagster_home": f"{read('home')}/dagster",
-        "tables": _DEMO_TABLES.get(read("replay"), ""),
-    }
+    defaults = {"root": f"{read('home')}/lake", "dagster_home": f"{read('home')}/dagster"}
     values = {setting: read(setting, defaults.get(setting, "")) for setting in metadata}
     settings = Settings(**values)
     port = settings.port

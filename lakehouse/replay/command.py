@@ -53,8 +53,7 @@ def replay_command(until: datetime | None, hours: int | None, as_json: bool) -> 
     from lakehouse.replay.play import play
 
     store = open_lake(settings).store
-    home = settings.home
-    played = play(store, home, until=until, hours=hours, changes=settings.replay)
+    played = play(store, settings.home, until=until, hours=hours)
     if as_json:
         write_json(replay_document(played))
         return

@@ -41,12 +41,7 @@ def replay_sensor(settings: Settings) -> dg.SensorDefinition:
             )
         budget.begin()
         try:
-            played = play(
-                store,
-                settings.home,
-                hours=settings.replay_hours,
-                changes=settings.replay,
-            )
+            played = play(store, settings.home, hours=settings.replay_hours)
         except Transient as error:
             return dg.SkipReason(f"landed nothing: {error}")
         context.update_cursor(hour_text(played.until))

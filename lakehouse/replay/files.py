@@ -73,9 +73,6 @@ def read_reference(name: str) -> bytes:
     return (data_folder() / f"{name}.csv").read_bytes()
 
 
-by_file = itemgetter("hour", "origin")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandingFile:
     """A file that the replay lands as `name` when it plays `hour` (UTC, without tzinfo)."""
@@ -88,7 +85,7 @@ class LandingFile:
 
 def event_files(rows: Iterable[Mapping[str, Any]]) -> Iterator[LandingFile]:
     """One file per hour of delivery and origin. The `rows` must be sorted by hour and origin."""
-    for (hour, origin), group in groupby(rows, key=by_file):
+    for (hour, origin), group in groupby(rows, key=itemgetter("hour", "origin")):
         lines = [_line(row) for row in group]
         yield LandingFile(
             hour=hour,
@@ -121,7 +118,7 @@ def hour_text(hour: datetime) -> str:
     return f"{hour:%Y-%m-%dT%H}"
 
 
-def utc_text(time: datetime) -> str:
+def _utc_text(time: datetime) -> str:
     """The text of a time in the files; `time` is in UTC, without tzinfo."""
     return f"{time.isoformat()}Z"
 
@@ -132,4 +129,4 @@ def _name(folder: str, hour: datetime, origin: str) -> str:
 
 def _line(row: Mapping[str, Any]) -> bytes:
     fields = {name: value for name, value in row.items() if name != "hour"}
-    return json.dumps(fields, separators=(",", ":"), default=utc_text).encode() + b"\n"
+    return json.dumps(fields, separators=(",", ":"), default=_utc_text).encode() + b"\n"

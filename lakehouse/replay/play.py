@@ -12,7 +12,7 @@
 - Past hours are not written again while the state exists, so a deleted file does not reappear.
 - After a kill between steps 3 and 4, the same hour lands again with the same names and bytes;
   existing files are not overwritten.
-- The start, the hour and `changes` determine which files land. Events delivered before the start
+- The start and the hour determine which files land. Events delivered before the start
   never land. Events delivered later land, even if an earlier event of their flight did not. The
   replay ends with the hour of the last delivery, early on 1 January 2014.
 """
@@ -85,12 +85,10 @@ def play(
     start: datetime = FIRST,
     until: datetime | None = None,
     hours: int | None = None,
-    changes: str = "on",
 ) -> Played:
     """Lands the next hours: until `until` (exclusive), at most `hours`, or to the end of the year.
 
-    `start` is the first hour of a new replay. `changes` is `on`, or the shape of change data in
-    which flights land: `dms` or `debezium`.
+    `start` is the first hour of a new replay.
 
     Raises:
         Transient: another replay is running in this home.
@@ -114,7 +112,7 @@ def play(
             events=0,
             share=_share(position, position.next, year),
         )
-        for hour, files in _hours(year, position, end, changes):
+        for hour, files in _hours(year, position, end):
             played = Played(
                 since=position.next,
                 until=hour + HOUR,
@@ -131,13 +129,13 @@ def _share(position: ReplayPosition, hour: datetime, year: PreparedYear) -> floa
 
 
 def _hours(
-    year: PreparedYear, position: ReplayPosition, end: datetime, changes: str
+    year: PreparedYear, position: ReplayPosition, end: datetime
 ) -> Iterator[tuple[datetime, list[LandingFile]]]:
     """Yields each hour to land with its files, including hours without files."""
     hour = position.next
     while hour < end:
         chunk_end = min(end, hour + _HOURS_READ_AT_ONCE * HOUR)
-        files = year.files(hour, chunk_end, changes=changes, first=position.start)
+        files = year.files(hour, chunk_end)
         files_by_hour = {at: list(group) for at, group in groupby(files, key=attrgetter("hour"))}
         while hour < chunk_end:
             files_of_hour = files_by_hour.get(hour, [])

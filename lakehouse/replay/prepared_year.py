@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse.base.errors import Broken
-from lakehouse.replay.cdc.files import sorted_changes
 from lakehouse.replay.files import LandingFile, data_version, event_files, weather_files
 
 HOUR = timedelta(hours=1)
@@ -31,21 +30,11 @@ class PreparedYear:
 
     folder: Path
 
-    def files(
-        self, start: datetime, end: datetime, *, changes: str = "on", first: datetime | None = None
-    ) -> Iterator[LandingFile]:
-        """The files of the hours from `start` to before `end`, sorted by hour and name.
-
-        `changes` is `on`, or the shape of the flights' change data (`dms` or `debezium`). `first`
-        is the replay's first hour, in which their full load begins.
-        """
-        events = self._rows("events", start, end)
-        weather = self._rows("weather", start, end)
-        if changes == "on":
-            flights = event_files(events)
-        else:
-            flights = sorted_changes(events, shape=changes, first=first or start)
-        return merge(flights, weather_files(weather), key=attrgetter("hour", "name"))
+    def files(self, start: datetime, end: datetime) -> Iterator[LandingFile]:
+        """The files of the hours from `start` to before `end`, sorted by hour and name."""
+        flights = event_files(self._rows("events", start, end))
+        weather = weather_files(self._rows("weather", start, end))
+        return merge(flights, weather, key=attrgetter("hour", "name"))
 
     @cached_property
     def end(self) -> datetime:

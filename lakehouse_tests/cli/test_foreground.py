@@ -169,7 +169,7 @@ def test_a_dagster_home_of_one_s_own_is_used_as_it_is(tmp_path: Path) -> None:
 
 
 def test_settings_handed_to_another_process_are_the_same_wherever_it_starts(tmp_path: Path) -> None:
-    settings = own_settings(tmp_path, LAKEHOUSE_ROOT="s3://bucket/prefix", LAKEHOUSE_REPLAY="dms")
+    settings = own_settings(tmp_path, LAKEHOUSE_ROOT="s3://bucket/prefix", LAKEHOUSE_REPLAY="on")
     assert parse_settings(settings.as_environ(), base=Path("/elsewhere")) == settings
 
 

@@ -1,1 +1,0 @@
-"""The demo as change data of a database: `LAKEHOUSE_REPLAY=dms` or `debezium`."""
