@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from lakehouse.declare.prices import Prices
     from lakehouse.declare.table import Table, table
     from lakehouse.declare.vacuum import SHORT_RETENTION_RISK, Vacuum
-    from lakehouse.declare.write_modes import Append, History, Merge, Overwrite
+    from lakehouse.declare.write_modes import Append, Merge, Overwrite
     from lakehouse.retain.run.read import read
 
 # The module of each public name, below `lakehouse`.
 _HOMES = {
     **dict.fromkeys(("Debezium", "Dms"), "declare.change_sources"),
-    **dict.fromkeys(("Append", "History", "Merge", "Overwrite"), "declare.write_modes"),
+    **dict.fromkeys(("Append", "Merge", "Overwrite"), "declare.write_modes"),
     **dict.fromkeys(("Table", "table"), "declare.table"),
     **dict.fromkeys(
         ("BinPacking", "Compaction", "LiquidClustering", "ZOrder"),

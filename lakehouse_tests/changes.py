@@ -1,7 +1,7 @@
-"""The meaning of change data, told in memory: what the engine does to tables with Spark (`engine.ingest.changes.apply`) is held against it.
+"""The meaning of change data, told in memory: what the engine does to tables with Spark (`lakehouse.cdc.run`) is held against it.
 
-`written` applies a source's changes one by one, in the source's own order. `newest_state` and `versions` depend on the set of changes
-alone: not on their order, not on batches, not on repeats.
+`written` applies a source's changes one by one, in the source's own order. `newest_state` depends on the set of changes alone: not on
+their order, not on batches, not on repeats.
 """
 
 from collections import defaultdict
@@ -28,7 +28,6 @@ class Change:
     position: tuple[Any, ...]
     key: type_of_key | None = None
     committed_ms: int | None = None
-    before: type_of_row | None = None
     after: type_of_row | None = None
     old_key: type_of_key | None = None
     place: tuple[str, int] = ("", 0)
@@ -39,46 +38,12 @@ class Change:
         return (*((part is not None, part) for part in self.position), self.place)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Version:
-    """A row of a key, and when it held: from `valid_from` to before `valid_to`, `None` for a row that still holds.
-
-    A deletion is a version of no length, without a row.
-    """
-
-    key: type_of_key
-    row: type_of_row | None
-    valid_from: int | None
-    valid_to: int | None
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the row still holds."""
-        return self.row is not None and self.valid_to is None
-
-
 def newest_state(changes: Iterable[Change]) -> dict[type_of_key, type_of_row]:
     """The row of each key that has one, after all changes."""
     newest = {
         key: max(each, key=lambda change: change.order) for key, each in _by_key(changes).items()
     }
     return {key: change.after for key, change in newest.items() if change.after is not None}
-
-
-def versions(changes: Iterable[Change]) -> list[Version]:
-    """Every version of each key. A change that is told to be committed after its successor counts as committed with it."""
-    found: list[Version] = []
-    for key, each in _by_key(changes).items():
-        # Changes at one position are one change, told again.
-        last = {change.position: change for change in sorted(each, key=lambda change: change.order)}
-        valid_to: int | None = None
-        for change in sorted(last.values(), key=lambda change: change.order, reverse=True):
-            times = [time for time in (change.committed_ms, valid_to) if time is not None]
-            valid_from = min(times, default=None)
-            ends = valid_from if change.after is None else valid_to
-            found.append(Version(key=key, row=change.after, valid_from=valid_from, valid_to=ends))
-            valid_to = valid_from
-    return found
 
 
 def _by_key(changes: Iterable[Change]) -> dict[type_of_key, list[Change]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
-from lakehouse import Append, Dms, History, Landing, Merge, Overwrite, Table
+from lakehouse import Append, Dms, Landing, Merge, Overwrite, Table
 from lakehouse.lake.lake import Lake
 from lakehouse_tests.support.example_lake import land
 
@@ -165,7 +165,7 @@ class Way:
     def _landed(self, case: Case, write: Any) -> Table:
         columns = [self._ddl(case, name, type_) for name, type_ in case.columns.items()]
         changes = None
-        if self.is_landed and self.mode in ("merge", "history"):
+        if self.is_landed and self.mode == "merge":
             columns = ["Op STRING", "seq BIGINT", "at TIMESTAMP", *columns]
             changes = Dms(position=("seq",), committed_at="at")
         landing = Landing(
@@ -180,8 +180,6 @@ class Way:
                 return Append()
             case "overwrite", _:
                 return Overwrite()
-            case "history", _:
-                return History(keys=("id",))
             case _, True:
                 return Merge(keys=("id",))
             case _:
@@ -217,7 +215,7 @@ class Way:
     def land(self, lake: Lake, number: int, row: type_of_row, names: Mapping[str, str]) -> None:
         """A landed file with one row, under the earlier names or those of `names`."""
         line: type_of_row = {names.get(name, name): value for name, value in row.items()}
-        if self.is_landed and self.mode in ("merge", "history"):
+        if self.is_landed and self.mode == "merge":
             line |= {"Op": "U", "seq": number, "at": f"2013-02-01T00:00:{number:02}Z"}
         if not self.is_landed:
             line["seq"] = number
@@ -242,11 +240,6 @@ class Way:
                 found = [self._stored(case, row, left, is_new=True) for row in rows]
         elif self.mode == "overwrite":
             found = stored[-1:]
-        elif self.mode == "history":
-            last = {row["id"]: place for place, row in enumerate(rows)}
-            found = [
-                {**row, "is_current": place in last.values()} for place, row in enumerate(stored)
-            ]
         else:
             found = [*{row["id"]: row for row in stored}.values()]
         return sorted(found, key=str)
@@ -274,7 +267,6 @@ WAYS = (
     "landed append",
     "landed overwrite",
     "landed merge",
-    "landed history",
     "derived append",
     "derived merge",
     "derived overwrite",

@@ -114,7 +114,7 @@ def _knobs() -> Iterator[str]:
         "Archive": fields(Archive),
         "Landing": landing,
         "Csv": fields(Csv),
-        "Merge and History of change data": merge,
+        "Merge of change data": merge,
         "Dms": fields(Dms),
         "Debezium": fields(Debezium),
         "Prices": fields(Prices),

@@ -644,13 +644,15 @@ def test_what_can_be_deleted_is_deletable(tmp_path: Path) -> None:
 
 def test_the_public_door_has_these_names_and_loads_nothing_until_it_is_asked() -> None:
     names = """SHORT_RETENTION_RISK Adopted AfterWrite
-        Append Archive BinPacking BySensor Compaction Csv Debezium Dms History Landing
+        Append Archive BinPacking BySensor Compaction Csv Debezium Dms Landing
         LiquidClustering MaintainedTables Merge
         Overwrite Prices Scheduled Table Ttl Vacuum ZOrder maintain
         read table"""
     assert {*lakehouse.__all__} == {*names.split()} and all(
         hasattr(lakehouse, name) for name in lakehouse.__all__
     )
+    with pytest.raises(AttributeError, match=r"lakehouse\.History is gone\. Use Append"):
+        _ = lakehouse.History
     script = "import sys, lakehouse; print([name for name in sys.modules if name.startswith('lakehouse.')])"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=HOUSE, capture_output=True, text=True, check=True

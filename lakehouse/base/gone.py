@@ -18,7 +18,7 @@ GONE: dict[str, str] = {
     "LAKEHOUSE_COMPUTE_LOGS": (
         "Use LAKEHOUSE_DAGSTER_HOME with a dagster.yaml like deploy/dagster.yaml."
     ),
-    "LAKEHOUSE_REPLAY_CDC": "Use LAKEHOUSE_REPLAY=dms or LAKEHOUSE_REPLAY=debezium.",
+    "LAKEHOUSE_REPLAY_CDC": "Leave it out: the demo lands no change data.",
     "LAKEHOUSE_REPLAY_START": "A replay begins with the year.",
     "Adopted.writers": _WRITERS,
     "maintain.writers": _WRITERS,
@@ -30,6 +30,10 @@ GONE: dict[str, str] = {
         'Use Table(properties={"delta.autoOptimize.autoCompact": "true"}), without a strategy.'
     ),
     "Chosen": "Use BySensor(), AfterWrite() or Scheduled(cron=...).",
+    "History": (
+        "Use Append with a Landing without changes=, and a table or view over it that computes the "
+        "versions of each row."
+    ),
     "OptimizedWrite": (
         'Use Table(properties={"delta.autoOptimize.optimizeWrite": "true"}), without a strategy.'
     ),

@@ -92,7 +92,7 @@ def batch_changes(
         own_truncations = truncations(good)
         truncated.append(keys_of_batch.crossJoin(own_truncations))
         if load.facts is not None:
-            keys_of_table = load.table_rows().select(*key_columns).distinct()
+            keys_of_table = load.table_rows().select(*key_columns)
             truncated.append(keys_of_table.crossJoin(own_truncations))
     # DMS sends no truncations.
     if remembered is not None and not isinstance(load.session.table.landing.changes, Dms):

@@ -1,7 +1,7 @@
 """The columns of change data in tables and intermediate rows, and the order of changes.
 
 Changes are ordered by position. Changes of equal positions are ordered by arrival: by file, and
-within a file by line. `apply.py` keeps the newest change of each key.
+within a file by line. `run.py` keeps the newest change of each key.
 """
 
 from lakehouse.land.parse_lines import ORIGIN
@@ -21,7 +21,6 @@ OPERATION = "_lakehouse_operation"
 OLD_KEY = "_lakehouse_old_key"
 CODE = "_lakehouse_code"
 HAS_POSITION = "_lakehouse_has_position"
-HAS_COMMIT_TIME = "_lakehouse_has_commit_time"
 # The names of the columns whose values were not sent.
 UNSENT = "_lakehouse_unsent"
 

@@ -12,7 +12,7 @@ A change may arrive after a newer deletion of its key was forgotten: a row of an
 is older than every change, and a file may be loaded long after it landed. Such a row goes to
 quarantine if its key is neither in the table nor remembered. A row of a late file is accepted if
 its position is greater than the positions of all forgotten deletions. Deletions that are rows of
-the table (`deletes="soft"`, `History`) are never forgotten.
+the table (`deletes="soft"`) are never forgotten.
 
 **Safety properties**
 - The keys are written before the batch's commit, so every recent deletion is remembered. A

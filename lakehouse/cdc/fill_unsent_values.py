@@ -8,9 +8,9 @@
 **Safety properties**
 - A value is taken only from a change of the same key, newer than the key's last known deletion. If
   there is no such value, or if it is null, the update goes to quarantine: Postgres omits only large
-  values, and a null is not large. (An update of a `Merge` that is older than the table's row has no
-  effect, so its values need not be known.) A value that a row of the table already keeps stays if
-  a deletion of the key arrives late (see `with_kept_values`).
+  values, and a null is not large. (An update that is older than the table's row has no effect, so
+  its values need not be known.) A value that a row of the table already keeps stays if
+  a deletion of the key arrives late (see `_with_kept_values`).
 - The value of a column depends only on the set of changes, not on the order of their arrival.
 """
 
@@ -22,7 +22,6 @@ from lakehouse.cdc.columns import DELETED, IS_CORRECTED, KEPT, TRUNCATED, UNSENT
 from lakehouse.cdc.deleted_keys import refuse_late, remembered_deletions
 from lakehouse.cdc.read import ChangeCounts, change_keys, count_changes
 from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Merge
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.land.parse_lines import ORIGIN, REASON
 from lakehouse.spark import functions as F  # noqa: N812
@@ -81,13 +80,12 @@ def _fill_unsent(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) ->
     if remembered is not None:
         earlier.append(remembered.where(f"NOT {TRUNCATED}").withColumn(DELETED, F.lit(True)))
     rows = _with_table(rows, [each.join(touched, [*load.keys], "left_semi") for each in earlier])
-    large = large_columns(changes, table)
-    filled = with_kept_values(rows, table, large)
-    if isinstance(table.write, Merge):
-        # If the table or a remembered deletion is newer, the change has no effect, and its values
-        # need not be known.
-        has_effect = F.coalesce(F.col(_NEWEST_OF_TABLE) < F.col(_ORDER), F.lit(True))
-        filled = filled.withColumn(_UNKNOWN, F.when(has_effect, F.col(_UNKNOWN)))
+    large = _large_columns(changes, table)
+    filled = _with_kept_values(rows, table, large)
+    # If the table or a remembered deletion is newer, the change has no effect, and its values need
+    # not be known.
+    has_effect = F.coalesce(F.col(_NEWEST_OF_TABLE) < F.col(_ORDER), F.lit(True))
+    filled = filled.withColumn(_UNKNOWN, F.when(has_effect, F.col(_UNKNOWN)))
     names = [*large, *table.landing.derived, KEPT]
     values = F.struct(*map(quote, [*names, _UNKNOWN]))
     record_id = [*ORIGIN[:2]]
@@ -127,13 +125,13 @@ def corrected_rows(
     keeping = keeping.join(changes.select(*key_columns).distinct(), [*load.keys], "left_semi")
     rows = changes.join(keeping.select(*key_columns), [*load.keys], "left_semi")
     rows = _with_table(rows, [keeping]).withColumn(_KEPT_BEFORE, F.col(KEPT))
-    filled = with_kept_values(rows, table, large_columns(changes, table))
+    filled = _with_kept_values(rows, table, _large_columns(changes, table))
     is_other = ~F.col(KEPT).eqNullSafe(F.col(_KEPT_BEFORE))
     corrected = filled.where(F.col(_IS_OF_TABLE) & ~F.col(DELETED) & is_other)
     return corrected.select(*map(quote, changes.columns)).withColumn(IS_CORRECTED, F.lit(True))
 
 
-def with_kept_values(rows: "DataFrame", table: Table, names: Sequence[str]) -> "DataFrame":
+def _with_kept_values(rows: "DataFrame", table: Table, names: Sequence[str]) -> "DataFrame":
     """Fills in the kept values of these columns, and computes derived columns again.
 
     `rows` has all known changes of each key. `_UNKNOWN` names an unsent column for which no value
@@ -146,9 +144,8 @@ def with_kept_values(rows: "DataFrame", table: Table, names: Sequence[str]) -> "
     rows = rows.withColumn(_ORDER, F.expr(change_order()))
     last_deletion = F.max(F.when(F.col(DELETED), F.col(_ORDER))).over(until_now)
     rows = rows.withColumn(_DELETED_AT, last_deletion)
-    if _IS_OF_TABLE in rows.columns:
-        table_order = F.when(F.col(_IS_OF_TABLE), F.col(_ORDER))
-        rows = rows.withColumn(_NEWEST_OF_TABLE, F.max(table_order).over(by_key))
+    table_order = F.when(F.col(_IS_OF_TABLE), F.col(_ORDER))
+    rows = rows.withColumn(_NEWEST_OF_TABLE, F.max(table_order).over(by_key))
     values: dict[str, Column] = {}
     entries: list[Column] = []
     for name in names:
@@ -191,7 +188,7 @@ def _is_for(name: str) -> "Callable[[Column], Column]":
     return lambda entry: entry.getField("column") == name
 
 
-def large_columns(rows: "DataFrame", table: Table) -> list[str]:
+def _large_columns(rows: "DataFrame", table: Table) -> list[str]:
     """The columns whose values the source may leave out."""
     always_sent = {*change_keys(table), *table.landing.derived}
     names = list[str]()

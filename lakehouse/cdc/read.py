@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, assert_never
 from lakehouse.cdc.columns import (
     CHANGED_AT,
     CODE,
-    HAS_COMMIT_TIME,
     HAS_POSITION,
     KEPT,
     OLD_KEY,
@@ -30,7 +29,7 @@ from lakehouse.cdc.plan.event import UNSENT as UNSENT_MEMBER
 from lakehouse.declare.change_sources import Debezium, Dms, Operation
 from lakehouse.declare.landing import Landing
 from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import History, Merge
+from lakehouse.declare.write_modes import Merge
 from lakehouse.delta.columns import field_names, field_types
 from lakehouse.land.parse_lines import (
     CORRUPT,
@@ -202,7 +201,6 @@ def debezium_lines(
         event.code().alias(CODE),
         position.alias(POSITION),
         has_position.alias(HAS_POSITION),
-        event.committed_ms().isNotNull().alias(HAS_COMMIT_TIME),
         F.timestamp_millis(event.committed_ms()).alias(CHANGED_AT),
         F.struct(*old_key).alias(OLD_KEY),
         event.field(quote(UNSENT_MEMBER)).alias(UNSENT),
@@ -271,14 +269,12 @@ def dms_lines(
     commit_time = F.lit(None)
     if changes.committed_at is not None:
         commit_time = F.col(quote(changes.committed_at))
-    committed = commit_time.cast("timestamp")
     return lines.withColumns(
         {
             CODE: F.coalesce(_filled(F.col(quote(changes.operation))), code_of_full_load),
             POSITION: position,
             HAS_POSITION: is_full_load | is_ordered,
-            HAS_COMMIT_TIME: committed.isNotNull() | (is_full_load & _filled(commit_time).isNull()),
-            CHANGED_AT: committed,
+            CHANGED_AT: commit_time.cast("timestamp"),
             OLD_KEY: F.struct(*old_key),
         }
     )
@@ -321,7 +317,7 @@ class ChangeCounts:
 
 def change_keys(table: Table) -> tuple[str, ...]:
     """The keys of a table of change data."""
-    assert isinstance(table.write, Merge | History)
+    assert isinstance(table.write, Merge)
     return table.write.keys
 
 
@@ -426,10 +422,6 @@ def _reason(table: Table, keys: Sequence[str]) -> "Column":
     is_unsent_and_moved = F.col(UNSENT).isNotNull() & F.col(OLD_KEY).isNotNull()
     reason = reason.when(is_unsent_and_moved, _WHY_MOVED)
     reason = reason.when(~is_tombstone & ~F.col(HAS_POSITION), "the position is missing")
-    if isinstance(table.write, History):
-        reason = reason.when(
-            ~is_tombstone & ~F.col(HAS_COMMIT_TIME), "the time of the commit is missing or invalid"
-        )
     reason = why_derived_unfit(reason, table.landing)
     for name in table.landing.required:
         is_unsent = F.coalesce(F.array_contains(UNSENT, name), F.lit(False))

@@ -1,16 +1,15 @@
-"""Applies a batch of changes to a table, which has the newest row or all versions of each key.
+"""Applies a batch of changes to a table, which has the newest row of each key.
 
-1. Keep only the newest change per key (`Merge`), or the newest per key and position (`History`).
+1. Keep only the newest change per key.
 2. For hard deletions, drop upserts that are older than a remembered deletion, and remember the
    deletions of the batch. Truncations are remembered for every table.
-3. For `History`, read the versions of the batch's keys and recompute when each version is valid.
-4. Write the differences in one MERGE under the batch's number. The first batch creates the table
-   with an append.
+3. Write the rows in one MERGE under the batch's number. The first batch creates the table with an
+   append.
 
 **Safety properties** (tests in `cdc/test_run.py`)
-- In a `Merge`, a change takes effect only if it is newer than the table's row, and an upsert only
-  if it is also newer than the remembered deletion of its key. (Exception: a late change may correct
-  a value that the row keeps from an older change, see `corrected_rows`.)
+- A change takes effect only if it is newer than the table's row, and an upsert only if it is also
+  newer than the remembered deletion of its key. (Exception: a late change may correct a value that
+  the row keeps from an older change, see `corrected_rows`.)
 - Deletions are remembered before the commit. A repeated batch writes the same deletions again.
 """
 
@@ -29,7 +28,6 @@ from lakehouse.cdc.columns import (
     CHANGED_AT,
     DELETED,
     IS_CORRECTED,
-    KEPT,
     OPERATION,
     POSITION,
     TRUNCATED,
@@ -38,11 +36,11 @@ from lakehouse.cdc.columns import (
     is_newer,
 )
 from lakehouse.cdc.deleted_keys import forget, remember, remembered_deletions
-from lakehouse.cdc.fill_unsent_values import corrected_rows, large_columns, with_kept_values
+from lakehouse.cdc.fill_unsent_values import corrected_rows
 from lakehouse.cdc.read import ChangeCounts
-from lakehouse.declare.change_sources import HISTORY_COLUMNS, Operation
+from lakehouse.declare.change_sources import Operation
 from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import History, Merge
+from lakehouse.declare.write_modes import Merge
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.log import TableFacts
 from lakehouse.lake.lake import Lake
@@ -58,8 +56,6 @@ from lakehouse.write import commit_rows
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_LANDED_AT = ORIGIN[2]
-_PREVIOUS = "_lakehouse_previous"
 _RANK = "_lakehouse_rank"
 _LAST_ROW = "_lakehouse_last_row"
 _MARKS_ONLY = "_lakehouse_marks_only"
@@ -72,14 +68,6 @@ def changed_rows(lines: "DataFrame", table: Table) -> "DataFrame":
     """The row that each change describes on its own, with the columns of the table."""
     is_row = F.col(OPERATION).isin(Operation.UPSERT.value, Operation.DELETE.value)
     rows = described_rows(lines.where(F.col(REASON).isNull() & is_row)).drop(TRUNCATED, UNSENT)
-    if isinstance(table.write, History):
-        since = F.coalesce(CHANGED_AT, _LANDED_AT)
-        times = {
-            "valid_from": since,
-            "valid_to": F.when(F.col(DELETED), since),
-            "is_current": ~F.col(DELETED),
-        }
-        return rows.withColumns(times)
     return rows if _keeps_deleted(table) else rows.where(f"NOT {DELETED}").drop(DELETED)
 
 
@@ -97,20 +85,13 @@ def apply_changes(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -
     uri = load.session.lake.settings.table_uri(table.key)
     target = MergeTarget(uri=uri, keys=load.keys, within=within)
     changes = batch_changes(load, lines, counts, remembered)
-    if isinstance(table.write, History):
-        if counts.truncates:
-            # Only the truncations: the deletions of keys are rows of the table.
-            _remember(load, changes.limit(0), lines, remembered)
-        versions = _versions(load, changes, within)
-        _commit(load, versions, partial(statements.merge_versions, target, position=POSITION))
-        return
-
     if load.facts is not None:
         changes = with_columns_of(load.session.spark, load.facts.snapshot, changes)
     corrected = corrected_rows(load, changes, within)
     replaces_row = is_newer() if corrected is None else _is_newer_or_corrected()
     if _keeps_deleted(table):
         if counts.truncates:
+            # Only the truncations: the deletions of keys are rows of the table.
             _remember(load, changes.limit(0), lines, remembered)
         if load.facts is not None and (counts.deletes or counts.truncates):
             # A deletion keeps the values of the table's row, not the values of a change that is
@@ -150,25 +131,22 @@ def _commit(load: ChangeBatch, rows: "DataFrame", merge: Callable[[str], str]) -
 
 
 def superseded_count(
-    lake: Lake, table: Table, counts: ChangeCounts, *, before: TableFacts | None, after: TableFacts
+    lake: Lake, key: str, counts: ChangeCounts, *, before: TableFacts | None, after: TableFacts
 ) -> int:
     """The number of changes without effect: repeated or older changes, and tombstones."""
-    commits = batch_commits(lake, table.key, before=before, after=after)
+    commits = batch_commits(lake, key, before=before, after=after)
     metrics = commits[-1].metrics if commits else {}
     names = ("numOutputRows",)
     if "numTargetRowsInserted" in metrics:
         names = _MERGED
-        # In a `History`, each effective change inserts a version. Updates only correct versions.
-        if isinstance(table.write, History):
-            names = ("numTargetRowsInserted",)
     effective_count = sum(int(metrics.get(name, "0")) for name in names)
     # A truncation may delete more rows than the batch has changes.
     return max(counts.rows + counts.key_changes - effective_count, 0)
 
 
 def _keeps_deleted(table: Table) -> bool:
-    """Whether the table keeps the rows of deleted keys."""
-    return not isinstance(table.write, Merge) or table.write.deletes == "soft"
+    """Whether a deletion marks the row of its key instead of removing it."""
+    return isinstance(table.write, Merge) and table.write.deletes == "soft"
 
 
 def _without_older(
@@ -243,44 +221,3 @@ def _remember(
     marks = truncations(lines.where(f"{REASON} IS NULL")).withColumn(TRUNCATED, F.lit(True))
     deletions = deleted.unionByName(marks, allowMissingColumns=True)
     remember(load.session, load.batch.number, deletions, remembered)
-
-
-def _versions(load: ChangeBatch, changes: "DataFrame", within: tuple[str, ...]) -> "DataFrame":
-    """The versions of the batch's keys that are new, or that differ from the table's."""
-    from pyspark.sql import Window
-
-    table = load.session.table
-    key_columns = [*map(quote, load.keys)]
-    # A version of the table is written again only if one of these columns changes.
-    compared = [*HISTORY_COLUMNS, *ORIGIN[:2]]
-    previous_type = (
-        "valid_from: TIMESTAMP, valid_to: TIMESTAMP, is_current: BOOLEAN, "
-        "_source_file: STRING, _source_line: BIGINT"
-    )
-    if KEPT in changes.columns:
-        compared.append(KEPT)
-        previous_type += f", {KEPT}: {changes.select(KEPT).schema[0].dataType.simpleString()}"
-    no_previous = F.lit(None).cast(f"STRUCT<{previous_type}>")
-    rows = changes.drop(TRUNCATED).withColumn(_PREVIOUS, no_previous)
-    if load.facts is not None:
-        keys_of_batch = changes.select(*key_columns).distinct()
-        earlier = load.table_rows(within).join(keys_of_batch, [*load.keys], "left_semi")
-        earlier = earlier.withColumn(_PREVIOUS, F.struct(*compared)).drop(*HISTORY_COLUMNS)
-        rows = rows.unionByName(earlier, allowMissingColumns=True)
-    # Of changes with the same key and position, the last one to arrive is kept.
-    rows = _newest(rows, (*load.keys, POSITION))
-    if KEPT in rows.columns:
-        rows = with_kept_values(rows, table, large_columns(changes, table))
-
-    by_order = Window.partitionBy(*key_columns).orderBy(F.expr(change_order()))
-    from_here_on = by_order.rowsBetween(Window.currentRow, Window.unboundedFollowing)
-    # Commit times may contradict positions, but no version may begin after a later version.
-    valid_from = F.min(F.coalesce(CHANGED_AT, _LANDED_AT)).over(from_here_on)
-    rows = rows.withColumn("valid_from", valid_from)
-    next_from = F.lead("valid_from").over(by_order)
-    valid_to = F.when(F.col(DELETED), F.col("valid_from")).otherwise(next_from)
-    rows = rows.withColumn("valid_to", valid_to)
-    rows = rows.withColumn("is_current", F.col("valid_to").isNull() & ~F.col(DELETED))
-    changed = rows.where(~F.col(_PREVIOUS).eqNullSafe(F.struct(*compared)))
-    own_columns = [name for name in changed.columns if not name.startswith("_lakehouse")]
-    return changed.select(*own_columns)

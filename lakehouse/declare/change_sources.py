@@ -31,8 +31,6 @@ _HOURS = Accepts(
 _NAMES = Accepts("a tuple of names", lambda value: isinstance(value, tuple))
 _DECIMALS = or_none(one_of("precise", "string"))
 _COLUMN_OR_NONE = or_none(Accepts("a column of the schema", TEXT.test))
-# The columns that `History` adds.
-HISTORY_COLUMNS = ("valid_from", "valid_to", "is_current")
 
 
 class Operation(Enum):
@@ -65,7 +63,7 @@ class Dms:
         (), _NAMES, "columns that increase with each change, compared in this order"
     )
     committed_at: str | None = knob(
-        None, _COLUMN_OR_NONE, "the column with the commit time; `History` needs it"
+        None, _COLUMN_OR_NONE, "the column with the commit time, for `_changed_at`"
     )
     before_prefix: str = knob(
         "BI_",

@@ -12,7 +12,7 @@ from lakehouse.base.gone import refuses_gone
 from lakehouse.base.text import first_names
 from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.archive import Archive, Ttl, check_archive, check_ttl
-from lakehouse.declare.change_sources import HISTORY_COLUMNS, ChangeSource, Dms
+from lakehouse.declare.change_sources import ChangeSource
 from lakehouse.declare.compaction import (
     CLUSTERING_MARK,
     LAYERS,
@@ -24,7 +24,7 @@ from lakehouse.declare.compaction import (
 from lakehouse.declare.landing import Landing
 from lakehouse.declare.prices import DEFAULT_PRICES, Prices
 from lakehouse.declare.vacuum import Vacuum
-from lakehouse.declare.write_modes import Append, History, Merge, Overwrite, WriteMode
+from lakehouse.declare.write_modes import Append, Merge, Overwrite, WriteMode
 from lakehouse.delta.columns import check_columns, check_renamed, field_names, field_types
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
@@ -175,7 +175,7 @@ class Table:
             )
         if source.changes is not None:
             self._check_changes(source, source.changes)
-        elif isinstance(self.write, Merge | History):
+        elif isinstance(self.write, Merge):
             raise self._refused(
                 "landed files are written by Append or Overwrite. Either merge in a table"
                 " downstream, or use Landing(changes=…)."
@@ -190,34 +190,16 @@ class Table:
                 )
 
     def _check_changes(self, source: Landing, changes: ChangeSource) -> None:
-        if not isinstance(self.write, Merge | History):
-            raise self._refused(
-                "change data is written by Merge or History. Use one of them, or no changes=."
-            )
-        if isinstance(self.write, Merge) and self.write.order_by:
+        if not isinstance(self.write, Merge):
+            raise self._refused("change data is written by Merge. Use Merge, or no changes=.")
+        if self.write.order_by:
             raise self._refused(
                 "Merge.order_by is set, but changes= has its own order. Use Merge(keys=…) alone."
             )
         fields = changes.row_fields(field_names(source.schema))
-        check_columns(
-            f"Table {self.key}: {type(self.write).__name__}.keys", self.write.keys, among=fields
-        )
-        if isinstance(self.write, History):
-            names = {name.lower() for name in source.column_names}
-            conflicts = sorted(names & set(HISTORY_COLUMNS))
-            if conflicts:
-                raise self._refused(f"History adds a column {conflicts[0]!r}. Use another name.")
-            if isinstance(changes, Dms) and changes.committed_at is None:
-                raise self._refused(
-                    "History needs the time of each change. Use Dms(committed_at=…) with the column"
-                    " of the commit time."
-                )
+        check_columns(f"Table {self.key}: Merge.keys", self.write.keys, among=fields)
 
     def _check_derived(self) -> None:
-        if isinstance(self.write, History):
-            raise self._refused(
-                "History is written from landed change data only. Use Merge, Append or Overwrite."
-            )
         if isinstance(self.write, Merge) and not self.write.order_by:
             raise self._refused(
                 "Merge.order_by is empty. Use at least one column that increases from an older row"

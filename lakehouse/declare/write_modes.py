@@ -53,20 +53,4 @@ class Overwrite:
     """Each run replaces all rows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class History:
-    """Keeps every version of each row of landed change data (slowly changing dimension, type 2).
-
-    A version is valid from `valid_from` until just before `valid_to`, which is null if
-    `is_current`. A deletion is recorded as a version whose `valid_to` equals its `valid_from`.
-    """
-
-    keys: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        if not self.keys:
-            raise Refused("History.keys is empty. Use at least one column that identifies a row.")
-        check_columns("History.keys", self.keys)
-
-
-WriteMode = Append | Merge | History | Overwrite | Adopted
+WriteMode = Append | Merge | Overwrite | Adopted

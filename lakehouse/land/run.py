@@ -217,7 +217,7 @@ class LandingLoad:
             from lakehouse.cdc.run import superseded_count
 
             self._counts["rows_superseded"] += superseded_count(
-                lake, session.table, parsed.changes, before=facts, after=after
+                lake, key, parsed.changes, before=facts, after=after
             )
         self._counts.update(rows_quarantined=parsed.bad_count, rows_rescued=parsed.rescued_count)
         if plan.is_new:

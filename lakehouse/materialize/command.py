@@ -27,7 +27,7 @@ from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.adopted_file import adopted_table
 from lakehouse.declare.table import Table, undeclared_sentence
-from lakehouse.declare.write_modes import Append, History, Merge, Overwrite, WriteMode
+from lakehouse.declare.write_modes import Append, Merge, Overwrite, WriteMode
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.find_tables import undeclared_tables
 from lakehouse.lake.read_each_table import Found, for_each_table
@@ -208,7 +208,7 @@ def _table_document(reading: Found[Snapshot], context: LakeContext) -> dict[str,
         "inputs": [each.key for each in table.inputs],
         "write": type(table.write).__name__.lower() if is_declared else None,
         "partition_by": list(table.write.partition_by) if isinstance(table.write, Append) else [],
-        "merge_keys": list(table.write.keys) if isinstance(table.write, Merge | History) else [],
+        "merge_keys": list(table.write.keys) if isinstance(table.write, Merge) else [],
         "file_count": snapshot.file_count if snapshot else 0,
         "size_bytes": snapshot.size_bytes if snapshot else 0,
         "version": snapshot.version if snapshot else None,
@@ -245,8 +245,6 @@ def _write_text(write: WriteMode) -> str:
             return f"append by {', '.join(columns)}"
         case Merge(keys=keys):
             return f"merge on {', '.join(keys)}"
-        case History(keys=keys):
-            return f"history of {', '.join(keys)}"
         case Overwrite():
             return "overwrite"
         case Adopted(uri=uri):

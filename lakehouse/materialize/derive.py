@@ -32,7 +32,7 @@ from lakehouse.base.reasons import Explanation, Reason
 from lakehouse.base.text import count_of
 from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Append, History, Merge, Overwrite
+from lakehouse.declare.write_modes import Append, Merge, Overwrite
 from lakehouse.delta.commits import ARCHIVE_APP_ID, CONSUME, INPUTS, Commit
 from lakehouse.delta.log import TableFacts, history_since, newest_first
 from lakehouse.delta.recorded_code import (
@@ -282,8 +282,8 @@ def derive(session: TableSession, target: TableFacts | None) -> WriteOutcome:
     lake = session.lake
     table = session.table
     inputs = facts_of_inputs(lake, table)
-    # `write_table` refuses adopted tables. The declaration refuses a `History` without change data.
-    assert not isinstance(table.write, Adopted | History)
+    # `write_table` refuses adopted tables.
+    assert not isinstance(table.write, Adopted)
     code = transform_code(table)
     changed_since = code_changed_since(recorded_code(commits_of(lake, target)), code)
     derivation = _Derivation(

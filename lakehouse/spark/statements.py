@@ -6,7 +6,7 @@ Tables are always addressed by path, as `Lake.table_uri` returns it.
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from lakehouse.base.errors import Refused
@@ -106,15 +106,6 @@ def merge_marked(
         f"{_merge_into(target, source)} "  # noqa: S608  # names are quoted
         f"WHEN MATCHED AND {newer} AND source.{quote(marks_only)} THEN UPDATE SET {marked} "
         f"WHEN MATCHED AND {newer} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-    )
-
-
-def merge_versions(target: MergeTarget, source: str, *, position: str) -> str:
-    """Inserts versions of rows, or replaces the version with the same keys and position."""
-    keys = (*target.keys, position)
-    return (
-        f"{_merge_into(replace(target, keys=keys), source)} "
-        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
 
 

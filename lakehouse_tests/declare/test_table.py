@@ -14,7 +14,7 @@ from lakehouse.declare.change_sources import Debezium, Dms
 from lakehouse.declare.compaction import Compaction, LiquidClustering, ZOrder
 from lakehouse.declare.landing import Csv
 from lakehouse.declare.table import Landing, Table, table
-from lakehouse.declare.write_modes import Append, History, Merge, Overwrite
+from lakehouse.declare.write_modes import Append, Merge, Overwrite
 from lakehouse.lake.declared_tables import module_tables
 
 LANDING = Landing(prefix="landing/orders/", format="json", schema="id STRING, day DATE")
@@ -297,18 +297,9 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: Merge(keys=("id",), deletes="none"),
         'Merge.deletes is \'none\'. Use "hard" or "soft"',
     ),
-    "a derived history": (
-        lambda: derived(write=History(keys=("id",))),
-        "History is written from landed change data",
-    ),
-    "a history of nothing": (lambda: History(keys=()), "History.keys is empty"),
-    "a history of landed files": (
-        lambda: landed(write=History(keys=("id",))),
-        "or use Landing(changes=…)",
-    ),
     "change data appended": (
         lambda: landed(source=CHANGES),
-        "change data is written by Merge or History",
+        "change data is written by Merge",
     ),
     "change data with an order": (
         lambda: landed(source=CHANGES, write=BY_ID_AND_DAY),
@@ -317,17 +308,6 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "change data by a key that is none": (
         lambda: landed(source=CHANGES, write=Merge(keys=("idd",))),
         "Did you mean 'id'?",
-    ),
-    "a history without times": (
-        lambda: landed(source=dms(), write=History(keys=("id",))),
-        "History needs the time of each change",
-    ),
-    "a history of a column that it adds": (
-        lambda: landed(
-            source=landing(schema="id STRING, Valid_From DATE", changes=Debezium()),
-            write=History(keys=("id",)),
-        ),
-        "History adds a column 'valid_from'",
     ),
     "an operation that is not in the files": (
         lambda: landing(changes=Dms(operation="op")),

@@ -101,4 +101,4 @@ def test_a_commit_is_held_against_its_batch_however_many_others_made_since(
     counts = ChangeCounts(
         rows=5, bad=0, rescued=0, deletes=0, truncates=0, key_changes=0, unsent=0, kept=0
     )
-    assert superseded_count(lake, TABLE, counts, before=before, after=after) == 3
+    assert superseded_count(lake, KEY, counts, before=before, after=after) == 3

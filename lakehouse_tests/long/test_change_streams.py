@@ -1,4 +1,4 @@
-"""Three hundred random change streams, each in both write modes' shapes, half of them with kills between."""
+"""Three hundred random change streams, of each source, with rows removed and marked, half of them with kills between."""
 
 from itertools import product
 from random import Random
@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakehouse import History
 from lakehouse.lake.lake import Lake
 from lakehouse.land.plan import choose_files
 from lakehouse.materialize.run import write_table
-from lakehouse_tests.cdc.test_run import load_with_a_batch_that_dies
 from lakehouse_tests.change_streams import (
     SOURCES,
     WRITES,
@@ -39,9 +37,3 @@ def test_a_random_stream_is_a_dictionary(
     else:
         write_table(lake, spark, stream.table)
     assert differences(stream, lake) == []
-
-
-def test_a_batch_of_versions_that_dies_at_any_step_ends_the_same(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    load_with_a_batch_that_dies(lake, spark, History(keys=("id",)))

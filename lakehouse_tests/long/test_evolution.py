@@ -92,7 +92,7 @@ def on_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
         yield settings
 
 
-@pytest.mark.parametrize("way", ["landed append", "landed history", "derived merge"])
+@pytest.mark.parametrize("way", ["landed append", "landed merge", "derived merge"])
 def test_rows_on_s3_are_those_of_the_oracle_too(on_s3: Settings, way: str) -> None:
     chosen = (
         "a column in the middle",

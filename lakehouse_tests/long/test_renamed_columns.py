@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakehouse import Append, Debezium, Dms, History, Landing, Merge, Table
+from lakehouse import Append, Debezium, Dms, Landing, Merge, Table
 from lakehouse.base.errors import Refused
 from lakehouse.evolve.run import ApplyRequest, apply_changes
 from lakehouse.lake.lake import Lake, TableSession
@@ -160,25 +160,11 @@ def test_old_and_new_files_load_mixed_in_each_format(
 
 
 ROWS: list[Any] = [
-    # The whole row of a newer change; its versions; and a deletion, which sends no values.
+    # The whole row of a newer change; and a deletion, which sends no values.
     (Merge(keys=("id",)), [(1, None, "B"), (3, "c", "C"), (4, None, "D")]),
     (
         Merge(keys=("id",), deletes="soft"),
         [(1, None, "B"), (2, "b", "b"), (3, "c", "C"), (4, None, "D")],
-    ),
-    (
-        History(keys=("id",)),
-        [
-            (1, None, "B"),
-            (1, "a", "a"),
-            (2, None, ""),
-            (2, "b", "b"),
-            (3, None, "C"),
-            # The version that keeps a value, and is of the declaration with the column.
-            (3, "c", "C"),
-            (3, "c", "c"),
-            (4, None, "D"),
-        ],
     ),
 ]
 
@@ -219,7 +205,7 @@ def load_changes(lake: Lake, spark: "SparkSession", write: Any) -> Table:
 
 
 @pytest.mark.parametrize(("write", "rows"), ROWS)
-def test_changed_rows_have_null_and_versions_that_are_closed_keep_their_value(
+def test_changed_rows_have_null_and_marked_and_corrected_ones_keep_their_value(
     lake: Lake, spark: "SparkSession", write: Any, rows: Any
 ) -> None:
     table = load_changes(lake, spark, write)
@@ -262,8 +248,8 @@ SOURCES: dict[str, Any] = {
 
 @pytest.mark.parametrize(
     "write",
-    [Merge(keys=("no",)), Merge(keys=("no",), deletes="soft"), History(keys=("no",))],
-    ids=["hard", "soft", "history"],
+    [Merge(keys=("no",)), Merge(keys=("no",), deletes="soft")],
+    ids=["hard", "soft"],
 )
 @pytest.mark.parametrize("source", SOURCES)
 def test_changes_with_earlier_and_present_names_are_those_of_one_row(
@@ -300,11 +286,7 @@ def test_changes_with_earlier_and_present_names_are_those_of_one_row(
             write_table(lake, spark, table)
     found = rows_in(lake, table.key, "no", "town")
     newest = [(2, "B"), (4, "moved")] + ([] if moves else [(1, "A")])
-    if isinstance(write, History):
-        current = rows_in(lake, table.key, "no", "town", "is_current")
-        assert [row[:2] for row in current if row[2]] == sorted(newest, key=str)
-        assert {(1, "a"), (1, "A"), (2, "b"), (3, "c")} <= {*found}
-    elif write.deletes == "soft":
+    if write.deletes == "soft":
         deleted = [(3, "c")] + ([(1, "A")] if moves else [])
         assert found == sorted([*newest, *deleted], key=str)
     else:

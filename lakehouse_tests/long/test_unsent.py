@@ -1,31 +1,15 @@
-"""Values that were not sent, in tables of versions and with marked rows; beside `lakehouse_tests.long.test_unsent_merge`."""
+"""Values that were not sent, with marked rows; beside `lakehouse_tests.long.test_unsent_merge`."""
 
 from typing import TYPE_CHECKING
 
-from lakehouse import History, Merge
+from lakehouse import Merge
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.run import write_table
-from lakehouse_tests.long.test_unsent_merge import UNSENT, event, load_in_two_batches, table_of
+from lakehouse_tests.long.test_unsent_merge import UNSENT, event, table_of
 from lakehouse_tests.support.example_lake import land, rows_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def test_every_version_has_the_values_that_its_change_did_not_send(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    table = table_of(History(keys=("id",)))
-    load_in_two_batches(lake, spark, table)
-    found = rows_in(lake, table.key, "id", "_position.lsn", "n", "doc", "is_current")
-    assert [row for row in found if row[0] in (1, 2)] == [
-        (1, 10, 1, "one", False),
-        (1, 15, 9, "ONE MORE", False),
-        (1, 20, 2, "ONE MORE", True),
-        (2, 10, 1, "two", False),
-        (2, 20, 2, "two", False),
-        (2, 30, 3, "two", True),
-    ]
 
 
 def test_a_marked_row_keeps_the_values_that_its_last_changes_did_not_send(

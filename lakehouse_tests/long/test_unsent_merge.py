@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from lakehouse import Debezium, History, Landing, Merge, Table
+from lakehouse import Debezium, Landing, Merge, Table
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.run import write_table
 from lakehouse_tests.support.example_lake import land, rows_in
@@ -20,7 +20,7 @@ def event(op: str, lsn: int, id_: int, n: int, doc: str | None, **more: Any) -> 
     return {"before": before, "after": after, "source": {"lsn": lsn, "ts_ms": lsn}, "op": op}
 
 
-def table_of(write: Merge | History) -> Table:
+def table_of(write: Merge) -> Table:
     schema = "id BIGINT, n INT, doc STRING, data BINARY, tags ARRAY<STRING>"
     source = Landing(
         prefix="landing/docs/",
@@ -36,7 +36,7 @@ def table_of(write: Merge | History) -> Table:
 def test_an_unsent_value_is_the_one_before_it_however_its_changes_arrive(
     lake: Lake, spark: "SparkSession"
 ) -> None:
-    """`lakehouse_tests/long` has the same for `History`, and for rows that are marked as deleted."""
+    """`lakehouse_tests/long` has the same for rows that are marked as deleted."""
     table = table_of(Merge(keys=("id",)))
     load_in_two_batches(lake, spark, table)
     found = rows_in(lake, table.key, "id", "n", "doc", "size")

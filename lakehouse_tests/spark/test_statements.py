@@ -95,9 +95,14 @@ def test_a_change_deletes_or_replaces_an_older_row_only() -> None:
     summer = datetime(2013, 7, 1, 2, microsecond=5, tzinfo=timezone(timedelta(hours=2)))
     assert between("a", summer, summer).endswith("AND TIMESTAMP'2013-07-01T00:00:00.000005+00:00'")
     target = statements.MergeTarget(uri="/lake/t", keys=("a",), within=(within,))
-    assert statements.merge_versions(target, "news", position="p") == (
-        "MERGE INTO delta.`/lake/t` AS target USING `news` AS source ON target.`a` <=> source.`a` AND target.`p` <=> source.`p` "
-        "AND target.`a` BETWEEN 1 AND 7 WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    marked = statements.merge_marked(
+        target, "news", newer="newer", marks_only="_marks_only", mark=("_deleted", "p")
+    )
+    assert marked == (
+        "MERGE INTO delta.`/lake/t` AS target USING `news` AS source ON target.`a` <=> source.`a` "
+        "AND target.`a` BETWEEN 1 AND 7 WHEN MATCHED AND newer AND source.`_marks_only` "
+        "THEN UPDATE SET `_deleted` = source.`_deleted`, `p` = source.`p` "
+        "WHEN MATCHED AND newer THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
 
 

@@ -20,9 +20,8 @@ from enum import Enum
 from typing import Any
 
 from lakehouse.base.errors import Refused
-from lakehouse.declare.change_sources import HISTORY_COLUMNS
 from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Append, History, Merge, Overwrite
+from lakehouse.declare.write_modes import Append, Merge, Overwrite
 from lakehouse.delta.columns import NewColumn, type_change
 from lakehouse.delta.snapshot import Column, Snapshot
 
@@ -223,6 +222,8 @@ _UNKNOWN = WrittenRows()
 CHANGE_KEYS = "lakehouse.changeKeys"
 # Columns of tables with change data.
 _DELETED = "_deleted"
+# Columns that the write mode `History` added, which is gone. Its tables have several rows per key.
+_HISTORY = {("valid_from", "timestamp"), ("valid_to", "timestamp"), ("is_current", "boolean")}
 _POSITION = "_position"
 _NULL_IN_NEW_ROWS = ": new rows have null there"
 
@@ -267,13 +268,13 @@ def compare(
 def change_keys_text(table: Table) -> str | None:
     """The declared value of `CHANGE_KEYS`; `None` if no change data is merged by keys."""
     is_change_data = table.source is not None and table.source.changes is not None
-    if not is_change_data or not isinstance(table.write, Merge | History):
+    if not is_change_data or not isinstance(table.write, Merge):
         return None
     return json.dumps(sorted(table.write.keys))
 
 
 def _landed_write_changes(table: Table, snapshot: Snapshot) -> list[Change]:
-    """The change between appending, merging and keeping a history of landed rows, if any.
+    """The change between appending and merging landed rows, if any.
 
     The property `CHANGE_KEYS` and the table's columns show how its rows were written. Existing rows
     cannot be converted. For example, a merge does not keep the earlier rows of a key.
@@ -286,7 +287,7 @@ def _landed_write_changes(table: Table, snapshot: Snapshot) -> list[Change]:
     if is_unknown or isinstance(table.write, Overwrite):
         return []
     existing_way = "appended"
-    if keys is not None and names.issuperset(HISTORY_COLUMNS):
+    if keys is not None and _undeclared_types(table, snapshot) >= _HISTORY:
         existing_way = f"kept as a history by {keys}"
     elif keys is not None:
         existing_way = _merged_by(keys, is_soft=_DELETED in names)
@@ -294,8 +295,6 @@ def _landed_write_changes(table: Table, snapshot: Snapshot) -> list[Change]:
     if (declared_keys := change_keys_text(table)) is not None:
         is_soft = isinstance(table.write, Merge) and table.write.deletes == "soft"
         declared_way = _merged_by(declared_keys, is_soft=is_soft)
-        if isinstance(table.write, History):
-            declared_way = f"kept as a history by {declared_keys}"
     if existing_way == declared_way:
         return []
     sentence = (
@@ -303,6 +302,12 @@ def _landed_write_changes(table: Table, snapshot: Snapshot) -> list[Change]:
         " converted"
     )
     return [Change(kind=Kind.LANDED_WRITE_CHANGED, sentence=sentence)]
+
+
+def _undeclared_types(table: Table, snapshot: Snapshot) -> set[tuple[str, str]]:
+    """The names and types of the columns that the landing does not declare."""
+    declared = table.landing.column_names
+    return {(each.name, each.type) for each in snapshot.columns if each.name not in declared}
 
 
 def _present_keys(table: Table, snapshot: Snapshot) -> str | None:

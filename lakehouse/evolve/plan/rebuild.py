@@ -23,9 +23,8 @@ from lakehouse.base.errors import Refused
 from lakehouse.base.text import count_of, first_names, size_text, usd_text
 from lakehouse.compact.plan.estimate import Estimate, MergeWork, estimate, fit_rates, run_price
 from lakehouse.declare.adopted import Adopted
-from lakehouse.declare.change_sources import HISTORY_COLUMNS
 from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Append, History, Merge, Overwrite
+from lakehouse.declare.write_modes import Append, Merge, Overwrite
 from lakehouse.delta.columns import field_types, is_nested, parts, type_change
 from lakehouse.delta.snapshot import Column, Snapshot, TableFacts
 from lakehouse.evolve.plan.changes import NEW_KEY, Kind, compare
@@ -112,20 +111,18 @@ def columns_without_spark(
     """The declared columns of a landed table; `None` for a derived table.
 
     The type of a derived column is empty, since it is unknown without Spark. Columns that
-    the lake adds (names that begin with `_`, and those of `History`) and columns `added` for
-    undeclared fields are taken unchanged from the table.
+    the lake adds (names that begin with `_`) and columns `added` for undeclared fields are taken
+    unchanged from the table.
     """
     if table.source is None:
         return None
     types = {name: simple_type(text) for name, text in field_types(table.source.schema)}
     names = table.source.column_names
-    kept_names = {*added}
-    if isinstance(table.write, History):
-        kept_names.update(HISTORY_COLUMNS)
+    added_names = {*added}
     declared = [Column(name=name, type=types.get(name, "")) for name in names]
     undeclared = [column for column in snapshot.columns if column.name not in names]
     kept = [
-        column for column in undeclared if column.name.startswith("_") or column.name in kept_names
+        column for column in undeclared if column.name.startswith("_") or column.name in added_names
     ]
     return (*declared, *kept)
 
@@ -423,7 +420,7 @@ def refuse_impossible(request: RebuildRequest, snapshot: Snapshot) -> None:
 def _refuse_other_keys(request: RebuildRequest, snapshot: Snapshot) -> None:
     """Refuses new keys, and new types of keys, for landed change data. New names are accepted."""
     write = request.table.write
-    if request.table.source is None or not isinstance(write, Merge | History):
+    if request.table.source is None or not isinstance(write, Merge):
         return
     for each in request.columns:
         is_key = each.column.name in write.keys

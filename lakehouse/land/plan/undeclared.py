@@ -18,7 +18,7 @@ from functools import reduce
 from math import isfinite
 from typing import Any, cast
 
-from lakehouse.declare.change_sources import HISTORY_COLUMNS, Debezium
+from lakehouse.declare.change_sources import Debezium
 from lakehouse.declare.landing import Landing
 from lakehouse.delta.columns import field_names, struct_types, type_word
 from lakehouse.land.plan.json_members import members_of, object_of
@@ -198,7 +198,6 @@ class NewColumns:
 
     def __post_init__(self) -> None:
         self._taken = dict.fromkeys(_declared(self.landing))
-        self._taken |= dict.fromkeys(HISTORY_COLUMNS)
         self._taken |= {column.name.lower(): column.name for column in self.known}
 
     def see(self, undeclared: str, file: str) -> None:

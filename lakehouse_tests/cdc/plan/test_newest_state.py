@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.declare.change_sources import Operation
-from lakehouse_tests.changes import Change, Version, newest_state, type_of_state, versions, written
+from lakehouse_tests.changes import Change, newest_state, type_of_state, written
 
 KEYS = st.integers(0, 3)
 
@@ -60,31 +60,11 @@ def test_changes_add_up_to_a_dictionary_to_which_they_were_applied_in_order(
     for change in stream:
         written(state, change)
     assert newest_state(arrived) == state
-    # Every version was the state of its key when it held, and at every time no more than one.
-    history = versions(arrived)
-    assert {version.key: version.row for version in history if version.is_current} == state
-    state = {}
-    for change in stream:
-        written(state, change)
-        assert change.committed_ms is not None
-        assert _as_of(history, change.committed_ms) == state
 
 
-def _as_of(history: Sequence[Version], time: int) -> type_of_state:
-    held = [
-        each
-        for each in history
-        if each.row and each.valid_from is not None and each.valid_from <= time
-    ]
-    held = [each for each in held if each.valid_to is None or time < each.valid_to]
-    assert len({each.key for each in held}) == len(held)
-    return {each.key: each.row for each in held if each.row is not None}
-
-
-def test_between_equal_positions_the_later_place_counts_and_history_has_one_version() -> None:
+def test_between_equal_positions_the_later_place_counts() -> None:
     first, second = (upsert(1, 7, value, place=("f", line)) for line, value in enumerate("ab"))
     assert newest_state([second, first]) == {(7,): {"v": "b"}}
-    assert [version.row for version in versions([second, first])] == [{"v": "b"}]
 
 
 def test_a_row_of_a_full_load_is_older_than_every_change() -> None:
@@ -97,21 +77,3 @@ def test_a_row_of_a_full_load_is_older_than_every_change() -> None:
     )
     assert newest_state([upsert(1, 1, "changed"), loaded]) == {(1,): {"v": "changed"}}
     assert newest_state([delete(1, 1), loaded]) == {}
-    # It was loaded after the change was committed: it held until then.
-    assert [
-        (each.row, each.valid_from, each.valid_to)
-        for each in reversed(versions([loaded, upsert(1, 1, "changed")]))
-    ] == [
-        ({"v": "loaded"}, 10, 10),
-        ({"v": "changed"}, 10, None),
-    ]
-
-
-def test_a_deletion_is_a_version_of_no_length() -> None:
-    assert [
-        (each.row, each.valid_from, each.valid_to, each.is_current)
-        for each in versions([delete(2, 1), upsert(1, 1, "a")])
-    ] == [
-        (None, 20, 20, False),
-        ({"v": "a"}, 10, 20, False),
-    ]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakehouse import Append, Debezium, History, Landing, Merge, Overwrite, Table
+from lakehouse import Append, Debezium, Landing, Merge, Overwrite, Table
 from lakehouse.base.errors import Refused
 from lakehouse.delta.snapshot import Column, DataFile, LogTail, Snapshot
 from lakehouse.evolve.plan.changes import (
@@ -245,12 +245,11 @@ MERGED = replace(
             Merge(keys=("id",), deletes="soft"),
             'to be merged by ["id"], with deleted rows marked, and were merged by ["id"]',
         ),
-        (History(keys=("id",)), 'to be kept as a history by ["id"], and were merged by ["id"]'),
     ],
-    ids=["the same", "another key", "marked deletions", "a history"],
+    ids=["the same", "another key", "marked deletions"],
 )
 def test_landed_changes_that_were_written_in_another_way_are_refused_with_the_reason(
-    write: Merge | History, said: str
+    write: Merge, said: str
 ) -> None:
     plan = compare(replace(PEOPLE, write=write), None, MERGED)
     if not said:
@@ -265,6 +264,23 @@ def test_landed_changes_that_were_written_in_another_way_are_refused_with_the_re
         assert compare(replace(PEOPLE, write=write), None, table).changes == ()
     appended = replace(new, columns=columns("id bigint, n int"))
     assert "and were appended" in compare(replace(PEOPLE, write=write), None, appended).sentence
+
+
+@pytest.mark.parametrize("deletes", ["hard", "soft"])
+def test_a_merge_into_a_table_of_the_write_mode_that_went_is_refused(deletes: str) -> None:
+    """It has several rows per key, and a merge would overwrite them all."""
+    versioned = columns(
+        "id bigint, n int, _position string, _deleted boolean, valid_from timestamp, valid_to timestamp, is_current boolean"
+    )
+    people = replace(PEOPLE, write=Merge(keys=("id",), deletes=deletes))
+    plan = compare(people, None, replace(MERGED, columns=versioned))
+    assert [change.kind.way for change in plan.impossible] == [Way.IMPOSSIBLE]
+    assert 'and were kept as a history by ["id"]' in plan.sentence
+    # Columns of the source itself may have these names.
+    schema = "id BIGINT, n INT, valid_from TIMESTAMP, valid_to TIMESTAMP, is_current BOOLEAN"
+    own = replace(PEOPLE, source=replace(PEOPLE.landing, schema=schema))
+    plain = [each for each in versioned if each.name != "_deleted"]
+    assert compare(own, None, replace(MERGED, columns=tuple(plain))).changes == ()
 
 
 def test_a_key_of_changes_may_be_renamed() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakehouse import Adopted, Append, Debezium, History, Landing, Merge, Overwrite, Table
+from lakehouse import Adopted, Append, Debezium, Landing, Merge, Overwrite, Table
 from lakehouse.base.errors import Refused
 from lakehouse.delta.snapshot import Column, TableFacts
 from lakehouse.evolve.plan.rebuild import (
@@ -174,8 +174,8 @@ def test_landed_change_data_keeps_its_keys_and_its_write_mode() -> None:
     refuse_impossible(rows, facts.snapshot)
     by_city = replace(merged, write=Merge(keys=("city",)))
     assert "existing rows cannot be converted" in refusal(by_city, rows, facts)
-    history = replace(merged, write=History(keys=("id",)))
-    assert "existing rows cannot be converted" in refusal(history, rows, facts)
+    marked = replace(merged, write=Merge(keys=("id",), deletes="soft"))
+    assert "existing rows cannot be converted" in refusal(marked, rows, facts)
     retyped = replace(rows, columns=(column("city", "string", "city"), column("id", "int", "id")))
     assert "deleted keys are stored under its existing type" in refusal(merged, retyped, facts)
     renamed = replace(

@@ -256,7 +256,7 @@ KNOWN = AddedColumn(name="Kept", type="BIGINT", file="f", policy="add", at_ms=0)
         ),
         "known ones": (('{"Kept": "x", "new": 1}',), {"new": "BIGINT"}),
         "names that are taken": (
-            ('{"ID": 1, "kept": 1, "valid_from": 1}', '{"a": 1, "A": 1}'),
+            ('{"ID": 1, "kept": 1}', '{"a": 1, "A": 1}'),
             {"_rescued": "STRING", "a": "BIGINT"},
         ),
         "names of no column": (
