@@ -8,9 +8,7 @@ import gc
 # collection takes a fifth of the import time.
 gc.set_threshold(10_000, 20, 20)
 
-import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -19,8 +17,8 @@ from lakehouse.adopt.asset import observation_sensor, observed_asset
 from lakehouse.assets.keys import automation_sensor
 from lakehouse.assets.resources import lake_of, lake_resources, tables_of
 from lakehouse.assets.retention import records_asset, records_schedule
-from lakehouse.base.installation import has_capability, load_capability
-from lakehouse.base.settings import Settings, parse_settings
+from lakehouse.base.installation import has_capability, load_capability, project_settings
+from lakehouse.base.settings import Settings
 from lakehouse.compact.asset import compaction_asset
 from lakehouse.compact.fleet_asset import maintenance_plan
 from lakehouse.compact.sensor import compaction_schedules, compaction_sensor
@@ -32,8 +30,6 @@ from lakehouse.vacuum.asset import vacuum_asset
 from lakehouse.vacuum.inventory.asset import inventory_asset, inventory_sensor
 from lakehouse.watch.check import health_check
 from lakehouse.watch.costs.asset import chargeback_asset
-
-PROJECT = Path(__file__).resolve().parents[1]
 
 
 def define(settings: Settings, selection: Sequence[Table] | None = None) -> dg.Definitions:
@@ -99,4 +95,4 @@ def replay_sensors(settings: Settings) -> Iterable[dg.SensorDefinition]:
     return (load_capability("replay.definitions").replay_sensor(settings),)
 
 
-defs = define(parse_settings(os.environ, base=PROJECT))
+defs = define(project_settings())

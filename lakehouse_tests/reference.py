@@ -163,7 +163,7 @@ def _from_this_folder(text: str) -> str:
 def _settings() -> Iterator[str]:
     yield "# Settings"
     yield (
-        "Environment variables, read once at start. `lakehouse doctor --settings` prints the values in force. "
+        "Environment variables, or lines of `.env` in the project's folder, read once at start. `lakehouse doctor --settings` prints the values in force. "
         "Any other `LAKEHOUSE_` name is refused."
     )
     rows = [

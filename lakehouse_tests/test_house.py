@@ -40,6 +40,7 @@ ARROWS = {
     "vacuum": f"{GROUND} spark compact",
     "evolve": f"{GROUND} spark write compact land materialize",
     "retain": f"{GROUND} spark compact vacuum",
+    "init": f"{GROUND} assets land",
     "adopt": GROUND,
     "doctor": f"{GROUND} spark spark.server",
     "watch": f"{GROUND} spark assets compact land vacuum",
@@ -47,7 +48,7 @@ ARROWS = {
     "backtest": "",
     "assets": f"{GROUND} spark spark.server write compact",
     "cli": f"{GROUND} assets spark spark.server door~ definitions~",
-    "door": f"{GROUND} spark spark.server write assets cli compact land materialize vacuum evolve watch adopt doctor door retain~ report~",
+    "door": f"{GROUND} spark spark.server write assets cli compact land materialize vacuum evolve watch adopt doctor init door retain~ report~",
     "tables": "__init__",
     "replay": f"{GROUND} __init__ tables cli",
     "definitions": "base declare assets door",
@@ -59,7 +60,7 @@ IMPURE = ("base.clock", "base.processes", "base.bound_process", "base.installati
 # The capabilities that can be deleted, with the tests of them.
 DELETABLE = ("report", "backtest", "retain", "cdc", "replay")
 LIBRARIES = {
-    "base": "psutil",
+    "base": "dotenv psutil",
     "store": "boto3 botocore",
     "delta.log": "pyarrow",
     "lake": "deltalake pyspark",

@@ -17,7 +17,7 @@ from lakehouse.base.settings import Settings
 from lakehouse.watch.metrics.plan import DagsterRecords
 
 # The checkout's dagster.yaml is a link to this file.
-_TEMPLATE = Path(__file__).with_name("dagster.yaml")
+TEMPLATE = Path(__file__).with_name("dagster.yaml")
 
 
 def dagster_home(settings: Settings) -> Path:
@@ -38,7 +38,7 @@ def dagster_home(settings: Settings) -> Path:
             )
         return home
     home.mkdir(parents=True, exist_ok=True)
-    config = yaml.safe_load(_TEMPLATE.read_text())
+    config = yaml.safe_load(TEMPLATE.read_text())
     del config["instance_class"]  # `HomeInstance`, which itself calls this function
     config["storage"] = {"sqlite": {"base_dir": str(home)}}
     config["local_artifact_storage"] = {

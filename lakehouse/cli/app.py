@@ -22,6 +22,7 @@ from lakehouse.cli.output import tell, write_json
 
 # The module of each command, below `lakehouse`, in the order in which a new user needs them.
 _COMMANDS = {
+    "init": "init.command",
     "up": "cli.up",
     "tables": "materialize.command",
     "materialize": "materialize.command",

@@ -13,7 +13,7 @@ import click
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
-from lakehouse.base.installation import ROOT
+from lakehouse.base.installation import project_folder
 from lakehouse.base.settings import NO_TABLES, Settings, parse_settings
 from lakehouse.base.text import count_of, nearest_words
 from lakehouse.cli.output import tell
@@ -112,21 +112,22 @@ def settings_in_force() -> Settings:
     """The settings in the environment. Relative folders are resolved against the project's folder.
 
     The project's folder is the nearest folder, from the working folder upwards, in which `maintain`
-    has recorded tables, or else this checkout. If `maintain` has recorded tables in a lake on disk,
-    `with_project_defaults` gives the defaults.
+    has recorded tables, or else `project_folder`. If `maintain` has recorded tables in a lake on
+    disk, `with_project_defaults` gives the defaults.
     """
     here = Path.cwd()
-    base = next((each for each in (here, *here.parents) if (each / _RECORDS).is_dir()), ROOT)
+    project = project_folder()
+    base = next((each for each in (here, *here.parents) if (each / _RECORDS).is_dir()), project)
     settings = parse_settings(os.environ, base=base)
     if not settings.on_s3 and Path(settings.root, MAINTAINED).is_dir():
         settings = parse_settings(with_project_defaults(os.environ), base=base)
-    _find_package_here(settings.tables.partition(".")[0])
+    for folder in (here, project):
+        _find_package(settings.tables.partition(".")[0], folder)
     return settings
 
 
-def _find_package_here(package: str) -> None:
-    """Lets this and child processes import `package` from the working folder, if only there."""
-    folder = Path.cwd()
+def _find_package(package: str, folder: Path) -> None:
+    """Lets this and child processes import `package` from `folder`, if it is only there."""
     is_here = (folder / package).is_dir() or (folder / f"{package}.py").is_file()
     if is_here and find_spec(package) is None:
         sys.path.append(str(folder))

@@ -256,6 +256,12 @@ class Landing:
         return self.changes
 
 
+def format_of(name: str) -> str | None:
+    """The format of landed files with this ending; `None` for another ending."""
+    formats = (each for each, endings in _SUFFIXES.items() if name.lower().endswith(endings))
+    return next(formats, None)
+
+
 def retried_folder(table_key: str) -> str:
     """The folder below the landing prefix for files with a table's retried lines.
 

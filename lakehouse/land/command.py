@@ -16,6 +16,9 @@ from lakehouse.declare.landing import Landing
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.log import TableFacts
+from lakehouse.init.plan.project import table_name
+from lakehouse.init.plan.source_text import arguments, python_source
+from lakehouse.init.plan.suggestion import suggest
 from lakehouse.lake.lake import TableSession
 from lakehouse.land.ledger import PlannedBatches, landed_files
 from lakehouse.land.loaded_batches import last_loaded, record_loaded, unfinished_batch
@@ -33,7 +36,7 @@ from lakehouse.land.plan.choose_files import (
     repeat_batch,
 )
 from lakehouse.land.quarantine.entries import quarantined_count
-from lakehouse.land.schema_of_file import file_schema
+from lakehouse.land.schema_of_file import files_schema
 from lakehouse.land.waiting_files import expiring_sentence
 from lakehouse.spark.session import connect
 
@@ -164,36 +167,29 @@ def schema_command(name: str, as_json: bool) -> None:
     """
     path = Path(name)
     data = path.read_bytes() if path.is_file() else open_declared().lake.store.read(name)
-    found = file_schema(name, data)
-    schema = found.schema
-    csv = {"delimiter": schema.delimiter, "decimal": schema.decimal}
-    plain = {"delimiter": ",", "decimal": "."}
-    csv = {option: value for option, value in csv.items() if value != plain[option]}
+    table = table_name([path.name, path.parent.name])
+    schema = files_schema({name: data})
+    found = suggest(schema, [name], key=f"bronze/{table}", prefix=f"landing/{table}/")
+    landing = found.table.landing
     if as_json:
         write_json(
             {
                 "file": name,
-                "format": found.format,
-                "schema": schema.ddl,
-                "csv": csv,
-                "null_value": schema.null_value,
-                "encoding": found.encoding,
+                "format": landing.format,
+                "schema": landing.schema,
+                "csv": arguments(landing.csv),
+                "null_value": landing.null_value,
+                "encoding": landing.encoding,
+                "renamed": found.table.renamed,
                 "left_out": schema.left_out,
             }
         )
         return
-    show("Landing(")
-    show('    prefix="landing/…/",')
-    show(f'    format="{found.format}",')
-    show(f'    schema="""{schema.ddl}""",' if '"' in schema.ddl else f'    schema="{schema.ddl}",')
-    if csv:
-        options = ", ".join(f"{option}={value!r}" for option, value in csv.items())
-        show(f"    csv=Csv({options}),")
-    if schema.null_value is not None:
-        show(f"    null_value={schema.null_value!r},")
-    if found.encoding != "utf-8":
-        show(f"    encoding={found.encoding!r},")
-    show(")")
-    if schema.left_out:
-        names = ", ".join(map(repr, schema.left_out))
-        show(f"# Names that cannot be columns, whose values are kept in _rescued: {names}")
+    for line in python_source("", landing):
+        show(line)
+    if found.table.renamed:
+        show("# In the Table:")
+        for line in python_source("renamed=", found.table.renamed, end=","):
+            show(line)
+    for note in found.notes:
+        show(f"# {note}")

@@ -1,18 +1,19 @@
-"""Suggests the declaration of a landed file, by its own types or by its values."""
+"""Suggests the declaration of landed files, by their own types or by their values."""
 
 import codecs
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.text import first_names
 from lakehouse.land.plan.file_text import detect_format, text_chunks
-from lakehouse.land.plan.records import MIB
+from lakehouse.land.plan.records import MIB, Unreadable
 from lakehouse.land.plan.schema_of_values import (
-    SuggestedSchema,
+    FileSchema,
     csv_schema,
     json_objects,
     json_schema,
-    with_valid_names,
+    schema_of_types,
 )
 from lakehouse.land.read.contents import compression_of
 
@@ -21,61 +22,69 @@ _READ_CHARACTERS = 32 * MIB
 _MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileSchema:
-    """The schema of a file, its format and its encoding."""
-
-    format: str
-    schema: SuggestedSchema
-    encoding: str = "utf-8"
-
-
-def file_schema(name: str, data: bytes) -> FileSchema:
-    """The schema of a file with these bytes.
+def files_schema(files: Mapping[str, bytes]) -> FileSchema:
+    """The schema of the files of one table, by their names. If they differ, the last one decides.
 
     Raises:
-        Refused: the file is damaged, has no record, or none of its fields can be a column.
+        Refused: a file is damaged, has no record, or none of its fields can be a column.
     """
+    names = first_names([*files])
     try:
-        found = _file_schema(name, data)
-    except Refused:
-        raise
+        found = _files_schema(files)
+    except Unreadable as error:
+        raise Refused(f"schema {names}: {error}") from error
     except Exception as error:  # the readers raise arbitrary exceptions for damaged bytes
         raise Refused(
-            f"schema {name}: it cannot be read ({type(error).__name__}: {error}). Use an undamaged"
+            f"schema {names}: it cannot be read ({type(error).__name__}: {error}). Use an undamaged"
             " JSON, CSV, Parquet or Avro file"
         ) from error
-    if not found.schema.types:
-        names = first_names([repr(each[:80]) for each in found.schema.left_out])
+    if not found.types:
+        left_out = first_names([repr(each[:80]) for each in found.left_out])
         raise Refused(
-            f"schema {name}: no field of it can be a column{f': {names}' if names else ''}. Use "
-            "another file, or other names. Blanks do not separate fields"
+            f"schema {names}: no field of it can be a column{f': {left_out}' if left_out else ''}. "
+            "Use another file, or other names"
         )
     return found
 
 
-def _file_schema(name: str, data: bytes) -> FileSchema:
-    content = detect_format(data)
+def _files_schema(files: Mapping[str, bytes]) -> FileSchema:
+    *_, last = files.values()
+    content = detect_format(last)
     if content == "Parquet":
-        from lakehouse.land.read.parquet_and_avro import parquet_types
+        from lakehouse.land.read.parquet_and_avro import parquet_types as types_of
+    elif content == "Avro":
+        from lakehouse.land.read.parquet_and_avro import avro_types as types_of
+    else:
+        return _text_schema(files)
+    types = dict[str, str]()
+    for data in files.values():
+        types |= types_of(data)
+    return schema_of_types(content.lower(), types)
 
-        return FileSchema(format="parquet", schema=with_valid_names(parquet_types(data)))
-    if content == "Avro":
-        from lakehouse.land.read.parquet_and_avro import avro_types
 
-        return FileSchema(format="avro", schema=with_valid_names(avro_types(data)))
-    content = b"".join(text_chunks(data, compression_of(name, data)))
-    text, encoding = _decoded(content)
-    if text.lstrip()[:1] in ("{", "["):
-        schema = json_schema(json_objects(text))
-        return FileSchema(format="json", schema=schema, encoding=encoding)
+def _text_schema(files: Mapping[str, bytes]) -> FileSchema:
+    """The schema of JSON or CSV files."""
+    decoded = [_decoded(name, data) for name, data in files.items()]
+    texts = [text for text, _ in decoded]
+    encoding = next((encoding for _, encoding in decoded if encoding != "utf-8"), "utf-8")
+    *others, last = texts
+    if last.lstrip()[:1] in ("{", "["):
+        schema = json_schema([row for text in texts for row in json_objects(text)])
+        return replace(schema, encoding=encoding)
+    header, _, _ = last.partition("\n")
+    text = "\n".join([last, *(text.removeprefix(header) for text in others)])
     if len(text) > _READ_CHARACTERS:
         text = text[: text.rindex("\n", 0, _READ_CHARACTERS) + 1]
-    return FileSchema(format="csv", schema=csv_schema(text), encoding=encoding)
+    return replace(csv_schema(text), encoding=encoding)
 
 
-def _decoded(content: bytes) -> tuple[str, str]:
+def _decoded(name: str, data: bytes) -> tuple[str, str]:
     """The text, and its encoding: by the byte order mark, else UTF-8, else Windows' Latin-1."""
+    content = b"".join(text_chunks(data, compression_of(name, data)))
+    if binary := detect_format(content):
+        raise Unreadable(
+            f"{name} is a {binary} file. Use JSON, CSV, Parquet or Avro; save an Excel sheet as CSV"
+        )
     for mark, encoding in _MARKS.items():
         if content.startswith(mark):
             return content.decode(encoding).removeprefix("\ufeff"), encoding

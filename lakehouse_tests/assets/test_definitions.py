@@ -12,8 +12,9 @@ import pytest
 import yaml
 
 from lakehouse.base.errors import Refused
+from lakehouse.base.installation import ROOT
 from lakehouse.base.settings import Settings
-from lakehouse.definitions import PROJECT, define
+from lakehouse.definitions import define
 from lakehouse_tests.support.example_assets import example_settings
 
 BRONZE = """
@@ -169,7 +170,7 @@ def test_opening_the_door_starts_nothing_and_loads_nothing_heavy(
             if not name.startswith(("LAKEHOUSE_", "JAVA_"))
         },
         "PATH": "",
-        "PYTHONPATH": f"{tmp_path}{os.pathsep}{PROJECT}",
+        "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}",
         "LAKEHOUSE_TABLES": package,
         "LAKEHOUSE_HOME": str(tmp_path / "home"),
         "LAKEHOUSE_REPLAY": "off",
@@ -188,8 +189,8 @@ def test_opening_the_door_starts_nothing_and_loads_nothing_heavy(
 
 
 def test_both_files_that_name_the_code_location_agree() -> None:
-    of_project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["dagster"]
-    [of_workspace] = yaml.safe_load((PROJECT / "workspace.yaml").read_text())["load_from"]
+    of_project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["dagster"]
+    [of_workspace] = yaml.safe_load((ROOT / "workspace.yaml").read_text())["load_from"]
     assert of_project == {"module_name": "lakehouse.definitions", "code_location_name": "lakehouse"}
     assert of_workspace == {
         "python_module": {

@@ -1,6 +1,8 @@
 """`materialize` and `compact`: real Spark, and what Dagster's records say afterwards."""
 
 import json
+import os
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 from dagster import DagsterEventType, DagsterRunStatus
+from deltalake import DeltaTable
 
 from lakehouse.assets.home import dagster_home
 from lakehouse.base.settings import Settings
@@ -205,3 +209,39 @@ def test_an_inventory_is_loaded_and_told(settings: Settings) -> None:
         1,
         0,
     )
+
+
+SHOP = (
+    "Order No;Größe;amount;placed_at\n"
+    "1;L;1.234,50;2026-01-15 10:00:00\n"
+    "2;S;9,5;2026-01-16\n"
+    "3;M;NA;2026-01-16 09:30:00\n"
+)
+
+
+def test_a_project_of_init_is_materialized_as_it_was_written(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "orders-2026-01.csv").write_bytes(SHOP.encode("cp1252"))
+    monkeypatch.chdir(tmp_path)
+    terminal = Terminal(settings.home, **settings.as_environ())
+    assert terminal.run("init", "shop", "--from", "orders-2026-01.csv").exit_code == 0
+    project = tmp_path / "shop"
+    (project / ".lakehouse" / "server").symlink_to(settings.home / "server")
+    monkeypatch.chdir(project / "shop")  # a folder of the project is enough
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    loads = terminal.json("materialize")
+    assert [(each["table"], each["state"], each["rows_written"]) for each in loads] == [
+        (ORDERS, "done", 3),
+        (LATEST, "done", 3),
+    ]
+    assert loads[0]["rows_quarantined"] == 0
+    silver = pa.table(DeltaTable(project / ".lakehouse" / "lake" / LATEST).to_pyarrow_table())
+    rows = sorted(silver.to_pylist(), key=lambda row: row["order_no"])
+    assert [(*row.values(),)[:3] for row in rows] == [
+        (1, "L", 1234.5),
+        (2, "S", 9.5),
+        (3, "M", None),
+    ]
+    assert [*rows[0]] == ["order_no", "Größe", "amount", "placed_at"]

@@ -12,13 +12,15 @@ def test_a_schema_to_declare_is_printed_for_a_file(terminal: Terminal, tmp_path:
     (tmp_path / "a.csv").write_bytes(CSV)
     assert terminal.run("schema", str(tmp_path / "a.csv")).stdout.splitlines() == [
         "Landing(",
-        '    prefix="landing/…/",',
+        '    prefix="landing/a/",',
         '    format="csv",',
-        '    schema="id STRING, amount DOUBLE, at TIMESTAMP",',
-        "    csv=Csv(delimiter=';', decimal=','),",
-        "    null_value='NA',",
+        '    schema="id STRING, amount DOUBLE, unit_price BIGINT, at TIMESTAMP",',
+        '    null_value="NA",',
+        '    csv=Csv(delimiter=";", decimal=","),',
         ")",
-        "# Names that cannot be columns, whose values are kept in _rescued: 'Unit Price'",
+        "# In the Table:",
+        'renamed={"Unit Price": "unit_price"},',
+        "# DOUBLE rounds. Use DECIMAL(12,2) for money: amount.",
     ]
     (tmp_path / "a.json").write_bytes(JSON)
     found = terminal.json("schema", str(tmp_path / "a.json"))
@@ -34,6 +36,6 @@ def test_a_file_whose_fields_are_wide_or_separated_by_blanks(
     assert terminal.json("schema", str(tmp_path / "wide.csv"))["schema"] == "id BIGINT, note STRING"
     (tmp_path / "blanks.csv").write_text("id size\n1 2\n")
     assert (
-        "no field of it can be a column: 'id size'. Use another file, or other names. "
-        "Blanks do not separate fields"
-    ) in terminal.run("schema", str(tmp_path / "blanks.csv")).stderr
+        "its first record does not name each column once: id size. Use a header with one name for each field, separated as the fields are, but not by blanks"
+        in terminal.run("schema", str(tmp_path / "blanks.csv")).stderr
+    )

@@ -1,5 +1,6 @@
 """Files as people's tools write them: no file stops a table, and no value loads as another one."""
 
+import json
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -11,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehouse import Append, Csv, Landing, Table
+from lakehouse.init.plan.suggestion import suggest
 from lakehouse.lake.lake import Lake
-from lakehouse.land.schema_of_file import file_schema
+from lakehouse.land.schema_of_file import files_schema
 from lakehouse.materialize.run import write_table
 from lakehouse_tests.support.example_lake import rows_in
 
@@ -312,7 +314,7 @@ def test_the_schema_that_a_parquet_file_suggests_holds_its_values(
 ) -> None:
     columns = {name: pa.array([value, None], kind) for name, (kind, value) in OF_TYPES.items()}
     data = parquet([1, 2], **columns)
-    schema = file_schema("x.parquet", data).schema
+    schema = files_schema({"x.parquet": data})
     assert schema.left_out == ()
     declared = {"format": "parquet", "schema": schema.ddl}
     rows = load(lake, spark, {"1.parquet": data}, "id", *OF_TYPES, **declared)
@@ -324,7 +326,7 @@ def test_the_schemas_that_csv_and_json_suggest_hold_their_values(
     lake: Lake, spark: "SparkSession"
 ) -> None:
     data = b"id;code;amount;at;day\n1;007;9,50;2024-01-15 05:00:00Z;2024-01-15\n2;8;NA;NA;NA\n"
-    schema = file_schema("1.csv", data).schema
+    schema = files_schema({"1.csv": data})
     declared = {
         "format": "csv",
         "schema": schema.ddl,
@@ -336,3 +338,58 @@ def test_the_schemas_that_csv_and_json_suggest_hold_their_values(
         (1, "007", 9.5, at, at.date()),
         (2, "8", None, None, None),
     ]
+
+
+def debezium(op: str, **row: Any) -> bytes:
+    """A line with its schema, as the JSON converter writes it by default."""
+    fields = [
+        {"type": "int32", "field": "id"},
+        {
+            "type": "bytes",
+            "field": "amount",
+            "name": "org.apache.kafka.connect.data.Decimal",
+            "parameters": {"scale": "2", "connect.decimal.precision": "12"},
+        },
+        {"type": "int64", "field": "at", "name": "io.debezium.time.MicroTimestamp"},
+    ]
+    sides = [{"field": side, "fields": fields} for side in ("before", "after")]
+    state = {"before": row, "after": None} if op == "d" else {"before": None, "after": row}
+    payload = {"op": op, **state, "source": {"lsn": row.pop("lsn")}}
+    return json.dumps({"schema": {"fields": sides}, "payload": payload}).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "rows"),
+    [
+        pytest.param(
+            {
+                "orders+0+0.json": debezium("c", id=1, amount="AfQ=", at=1_000_000, lsn=1)
+                + debezium("c", id=2, amount="AfQ=", at=0, lsn=2),
+                "orders+0+2.json": debezium("u", id=1, amount="/w==", at=None, lsn=3)
+                + debezium("d", id=2, amount=None, at=None, lsn=4)
+                + b'{"schema": null, "payload": null}\n',
+            },
+            [(1, Decimal("-0.01"), None)],
+            id="debezium",
+        ),
+        pytest.param(
+            {"LOAD00000001.csv": b"7,NULL,9.50\n8,b,1\n", "LOAD00000002.csv": b"9,,2\n"},
+            [(7, None, 9.5), (8, "b", 1.0), (9, "", 2.0)],
+            id="dms",
+        ),
+        pytest.param(
+            {"LOAD00000001.parquet": parquet([1, 2], note=texts(b"a", b"b"))},
+            [(1, "a"), (2, "b")],
+            id="dms-parquet",
+        ),
+    ],
+)
+def test_change_data_is_loaded_as_its_files_suggest(
+    lake: Lake, spark: "SparkSession", files: dict[str, bytes], rows: list[tuple[Any, ...]]
+) -> None:
+    table = suggest(files_schema(files), [*files], key=KEY, prefix=PREFIX).table
+    for name, data in files.items():
+        lake.store.put(f"{PREFIX}{name}", data)
+    write_table(lake, spark, table)
+    assert sorted(rows_in(lake, KEY, *table.landing.column_names)) == rows
+    assert quarantined(lake) == []

@@ -24,6 +24,7 @@ BASE = [
     "prometheus_client",
     "psutil",
     "pyarrow",
+    "python-dotenv",
     "pyyaml",
     "rich",
 ]

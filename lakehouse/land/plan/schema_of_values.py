@@ -4,16 +4,20 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal, cast
 
-from lakehouse.land.plan.records import MAX_RECORD_BYTES
+from lakehouse.base.text import first_names
+from lakehouse.land.plan.records import MAX_RECORD_BYTES, Unreadable
 from lakehouse.land.plan.undeclared import NO_NAME
 
 _WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})")
 _FRACTION = re.compile(r"[-+]?(?:0|[1-9][0-9]*)?\.[0-9]+(?:[eE][-+]?[0-9]+)?")
-_COMMA_FRACTION = re.compile(r"[-+]?(?:0|[1-9][0-9]*),[0-9]+")
+_COMMA_FRACTION = re.compile(r"[-+]?(?:0|[1-9][0-9]*|[1-9][0-9]{0,2}(?:\.[0-9]{3})+),[0-9]+")
+# Digits in groups, which only a DECIMAL accepts, see `engine.ingest.csv_values`; or a plain number.
+_GROUPED = re.compile(r"[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+(?=\.)|[0-9]+)(?:\.[0-9]{1,18})?")
 _BOOLEAN = re.compile(r"(?i:true|false)")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIME = re.compile(
@@ -32,9 +36,13 @@ _COMMON: dict[frozenset[str], str] = {
     frozenset(("BIGINT", "DOUBLE")): "DOUBLE",
     frozenset(("DATE", "TIMESTAMP")): "TIMESTAMP",
 }
+_SWAPPED = str.maketrans(",.", ".,")
 # Words that tools write for a missing value.
 _NULLS = ("NA", "NULL", "null", "\\N", "NaN", "nan", "None", "N/A", "n/a", "-", "?")
 _DELIMITERS = ",;\t|"
+
+# Rows that are kept to look at: enough to see whether a column is a key.
+_KEPT_ROWS = 1_000
 
 # A type of JSON values: the name of an SQL type, the type of an array's elements, or the members of
 # an object. `None`: only nulls were seen.
@@ -42,17 +50,23 @@ _Kind = str | tuple["_Kind | None"] | dict[str, "_Kind | None"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SuggestedSchema:
-    """The columns of a file with SQL types, and what else a declaration of the file needs.
+class FileSchema:
+    """What a file suggests to declare: its columns with SQL types, and its format.
 
-    `left_out` are fields whose name cannot be a column. They follow `Landing.new_columns`.
+    `renamed` maps names that cannot be columns to the names of their columns. The values of the
+    fields in `left_out` follow `Landing.new_columns`. `rows` are some rows, by the file's names.
     """
 
+    format: str
     types: Mapping[str, str]
+    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
     left_out: tuple[str, ...] = ()
+    rows: Sequence[Mapping[str, Any]] = ()
     delimiter: str = ","
-    decimal: str = "."
+    decimal: Literal[".", ","] = "."
+    header: bool = True
     null_value: str | None = None
+    encoding: str = "utf-8"
 
     @property
     def ddl(self) -> str:
@@ -60,48 +74,80 @@ class SuggestedSchema:
         return ", ".join(f"{quoted(name)} {type_}" for name, type_ in self.types.items())
 
 
-def with_valid_names(types: Mapping[str, str]) -> SuggestedSchema:
-    """The schema of a file with these columns. A column with an invalid name is left out."""
-    taken = dict[str, str]()
-    for name in types:
-        is_valid = bool(name) and not name.startswith("_") and not NO_NAME.search(name)
-        if is_valid and name.lower() not in taken:
-            taken[name.lower()] = name
-    kept = {name: types[name] for name in taken.values()}
-    return SuggestedSchema(types=kept, left_out=tuple(name for name in types if name not in kept))
+def schema_of_types(
+    format_: str, types: Mapping[str, str], rows: Sequence[Mapping[str, Any]] = ()
+) -> FileSchema:
+    """The schema of a file with these columns.
+
+    A name that cannot be a column, like `Unit Price`, gets another one, like `unit_price`. If that
+    is not possible, the column is left out.
+    """
+    columns = {name: name if _is_valid(name) else _column_like(name) for name in types}
+    names = dict[str, str]()
+    for name in sorted(types, key=lambda name: columns[name] != name):  # valid names come first
+        names.setdefault(columns[name].lower(), name)
+    kept = [name for name, column in columns.items() if column and names[column.lower()] == name]
+    return FileSchema(
+        format=format_,
+        types={columns[name]: types[name] for name in kept},
+        renamed={name: columns[name] for name in kept if columns[name] != name},
+        left_out=tuple(name for name in types if name not in kept),
+        rows=rows[:_KEPT_ROWS],
+    )
 
 
-def csv_schema(text: str) -> SuggestedSchema:
-    """The schema of CSV text with a header, by the values of all its records."""
+def csv_schema(text: str) -> FileSchema:
+    """The schema of CSV text, by the values of all its records.
+
+    The first record is a header, unless each of its fields has the type of its column. Columns
+    without a header are called `column_1`, `column_2` and so on.
+
+    Raises:
+        Unreadable: the first record does not name each column once.
+    """
     csv.field_size_limit(MAX_RECORD_BYTES)  # with another delimiter, a wide record is one field
     delimiter = _delimiter(text)
-    header, *records = csv.reader(text.splitlines(keepends=True), delimiter=delimiter)
-    names = [name.strip() or f"_c{place}" for place, name in enumerate(header)]
-    records = [record for record in records if len(record) == len(names)]
-    columns = {name: [record[place] for record in records] for place, name in enumerate(names)}
+    lines = text.splitlines(keepends=True)
+    first, *others = [record for record in csv.reader(lines, delimiter=delimiter) if record]
+    records = [record for record in others if len(record) == len(first)]
+    names = [name.strip() or f"_c{place}" for place, name in enumerate(first)]
+    values = [*zip(*records, strict=True)]
     decimal = "."
-    if delimiter != "," and _has_comma_fractions(columns.values()):
+    if delimiter != "," and _has_comma_fractions(values):
         decimal = ","
-    null_value = _null_value(columns.values(), decimal)
-    types = {name: _type_of_texts(values, null_value, decimal) for name, values in columns.items()}
-    plain = with_valid_names(types)
-    return SuggestedSchema(
-        types=plain.types,
-        left_out=plain.left_out,
+    null_value = _null_value(values, decimal)
+    header = _is_header(
+        first, values, partial(_type_of_texts, null_value=null_value, decimal=decimal)
+    )
+    if not header:
+        records = [first, *records]
+        names = [f"column_{place}" for place in range(1, len(first) + 1)]
+    is_blank_separated = len(names) == 1 and " " in names[0]
+    if is_blank_separated or len({*names}) < len(names) or (others and not records):
+        raise Unreadable(
+            f"its first record does not name each column once: {first_names(names)}. Use a header "
+            "with one name for each field, separated as the fields are, but not by blanks"
+        )
+    columns = {name: [record[place] for record in records] for place, name in enumerate(names)}
+    types = {name: _type_of_texts(texts, null_value, decimal) for name, texts in columns.items()}
+    rows = [dict(zip(names, record, strict=True)) for record in records[:_KEPT_ROWS]]
+    return replace(
+        schema_of_types("csv", types, rows),
         delimiter=delimiter,
         decimal=decimal,
+        header=header,
         null_value=null_value,
     )
 
 
-def json_schema(objects: Iterable[Mapping[str, Any]]) -> SuggestedSchema:
+def json_schema(objects: Sequence[Mapping[str, Any]]) -> FileSchema:
     """The schema of JSON objects, by all their values. A field that is always null is left out."""
     kinds = dict[str, _Kind | None]()
     for each in objects:
         for name, value in each.items():
             kinds[name] = _kind_of_both(kinds.get(name), _kind_of_value(value))
     types = {name: _ddl_of(kind) for name, kind in kinds.items()}
-    return with_valid_names({name: type_ for name, type_ in types.items() if type_})
+    return schema_of_types("json", {name: type_ for name, type_ in types.items() if type_}, objects)
 
 
 def json_objects(text: str) -> list[Mapping[str, Any]]:
@@ -115,7 +161,29 @@ def json_objects(text: str) -> list[Mapping[str, Any]]:
 
 def quoted(name: str) -> str:
     """The name as DDL has it: in backticks if it is no plain word."""
-    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else f"`{name.replace('`', '``')}`"
+    is_plain = re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)
+    return name if is_plain else f"`{name.replace('`', '``')}`"
+
+
+def _is_valid(name: str) -> bool:
+    return bool(name) and not name.startswith("_") and not NO_NAME.search(name)
+
+
+def _column_like(name: str) -> str:
+    """A column's name like `name`; empty if `Table.renamed` does not accept the name."""
+    return "" if name.startswith("_") else re.sub(r"\W+", "_", name).strip("_").lower()
+
+
+def _is_header(
+    first: Sequence[str], columns: Iterable[Sequence[str]], type_of: Callable[[Sequence[str]], str]
+) -> bool:
+    """Whether a field of the first record lacks the type of its column, or all are texts."""
+    typed = [
+        [name, *values]
+        for name, values in zip(first, columns, strict=False)
+        if name.strip() and type_of(values) != "STRING"
+    ]
+    return not typed or "STRING" in map(type_of, typed)
 
 
 def _decoded(line: str) -> object:
@@ -160,9 +228,12 @@ def _has_comma_fractions(columns: Iterable[Sequence[str]]) -> bool:
 
 def _type_of_texts(values: Sequence[str], null_value: str | None, decimal: str) -> str:
     found: _Kind | None = None
-    for text in {value.strip() for value in values} - {"", null_value}:
-        if decimal == ",":
-            text = text.translate(str.maketrans(",.", ".,"))
+    texts = {value.strip() for value in values} - {"", null_value}
+    if decimal == ",":
+        texts = {text.translate(_SWAPPED) for text in texts}
+    if any("," in text for text in texts) and all(map(_GROUPED.fullmatch, texts)):
+        return f"DECIMAL(38,{max(len(text.partition('.')[2]) for text in texts)})"
+    for text in texts:
         found = _kind_of_both(found, _type_of_text(text))
         if found == "STRING":
             break

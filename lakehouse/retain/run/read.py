@@ -13,14 +13,12 @@
 """
 
 import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lakehouse.base.errors import Broken, Refused, Transient
-from lakehouse.base.installation import ROOT
-from lakehouse.base.settings import parse_settings
+from lakehouse.base.installation import project_settings
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ARCHIVE_APP_ID, ROWS_MOVED
 from lakehouse.delta.log import history_since
@@ -73,7 +71,7 @@ def read(
         Broken: the archive and the table's log contradict each other.
         Transient: no Spark server is running.
     """
-    settings = parse_settings(os.environ, base=ROOT)
+    settings = project_settings()
     declared = declared_tables(settings)
     if isinstance(table, str):
         if table not in declared:

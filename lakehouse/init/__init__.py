@@ -1,0 +1,1 @@
+"""`lakehouse init`: a project around files that already exist."""

@@ -1,0 +1,1 @@
+"""What files suggest to declare, and the texts of a project around them."""
