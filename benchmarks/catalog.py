@@ -25,7 +25,7 @@ BENCHMARKS = (
     Benchmark(name="fleet", smoke=(4,), server="none"),
     Benchmark(name="requests", smoke=("lakehouse plan",), server="own"),
     Benchmark(name="landing", smoke=(4, 5, 100)),
-    Benchmark(name="mutants", smoke=("vacuum.plan.facts",), server="own"),
+    Benchmark(name="mutants", smoke=("vacuum.plan.candidates",), server="own"),
     Benchmark(name="throughput", smoke=(8, 1, 1, 20, 0, 2, 20)),
     Benchmark(name="pipeline_overhead", smoke=(1, 0, 2)),
     Benchmark(name="demo", smoke=(0,), server="own"),

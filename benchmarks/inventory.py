@@ -107,15 +107,15 @@ def _health(lake: Lake, tables: Sequence[Table]) -> int:
 def _scan(lake: Lake, tables: Sequence[Table]) -> int:
     facts = lake.facts(KEY)
     assert facts is not None
-    files = covered_files(lake, facts, now_ms=now_ms())
+    files = covered_files(lake, facts)
     sizes = {name: each.size_bytes or 0 for name, each in files.live.items()}
-    sizes |= dict.fromkeys((*files.vectors, *files.tombstones), 1)
+    sizes |= dict.fromkeys(files.removed, 1)
     store = GeneratedStore(Path(lake.settings.root), [each.key for each in tables], sizes)
     return scan(replace(lake, store=store), tables, now_ms=now_ms()).newly_loaded
 
 
 def _reconcile(lake: Lake, tables: Sequence[Table]) -> int:
-    inventory = newest_inventory(lake, now_ms=now_ms())
+    inventory = newest_inventory(lake)
     found = reconcile_inventory(lake, tables, inventory, now_ms=now_ms())
     kinds = {share.part for table in found.tables for share in table.shares}
     assert Part.LIVE in kinds and Part.ORPHANED_OLD not in kinds

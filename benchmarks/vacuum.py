@@ -225,7 +225,7 @@ def _full(lake: Lake, spark: "SparkSession") -> type_of_steps:
 def _inventory(lake: Lake, spark: "SparkSession") -> type_of_steps:
     """USING INVENTORY as an expert would call it: nullable columns in order, decoded, no log."""
     scan(lake, now_ms=now_ms())
-    [name] = newest_inventory(lake, now_ms=now_ms()).files
+    [name] = newest_inventory(lake).files
     data = f"{lake.settings.spark_root}/{name}"
     view = f"""
         SELECT concat('s3a://{lake.store.bucket}/', key) AS path, size_bytes AS length, nullif(false, true) AS isDir,

@@ -195,11 +195,7 @@ class Part(Enum):
     VECTORS_DEAD = "deletion vectors that no version within the retention needs"
     CHANGE_DATA = "change data, kept by the retention"
     CHANGE_DATA_PAST = "change data past the retention"
-    LOG_COMMITS = "log: commits"
-    LOG_CHECKPOINTS = "log: checkpoints"
-    LOG_SIDECARS = "log: sidecars of checkpoints"
-    LOG_CHECKSUMS = "log: version checksums"
-    LOG_OTHER = "log: anything else"
+    LOG = "the log"
     ARCHIVED = "archived files, including files that left the archive but are not deleted yet"
     LANDED = "landed files, in a folder from which a declared table loads"
     HIDDEN = "hidden files next to the data"
@@ -219,13 +215,7 @@ PART_GROUPS = {
     "kept": (Part.TOMBSTONED_KEPT, Part.VECTORS_KEPT, Part.ORPHANED_YOUNG, Part.CHANGE_DATA),
     "old": tuple(sorted(RECLAIMABLE, key=lambda part: part.name)),
     "archive": (Part.ARCHIVED,),
-    "log": (
-        Part.LOG_COMMITS,
-        Part.LOG_CHECKPOINTS,
-        Part.LOG_SIDECARS,
-        Part.LOG_CHECKSUMS,
-        Part.LOG_OTHER,
-    ),
+    "log": (Part.LOG,),
     "other": (
         Part.LANDED,
         Part.HIDDEN,

@@ -29,12 +29,12 @@ from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.lake.lake import TableSession
 from lakehouse.lake.read_each_table import Found
 from lakehouse.retain.plan.archive import parsed_values, partition_text
+from lakehouse.retain.plan.lifecycle import tier_rule
 from lakehouse.retain.plan.tiers import TierPlan
 from lakehouse.retain.run import archive as archive_run
 from lakehouse.retain.run import tiers as tiers_run
 from lakehouse.retain.run import ttl as ttl_run
 from lakehouse.vacuum.lake_facts import LakeFacts
-from lakehouse.vacuum.plan.lifecycle import tier_rule
 
 _ANYWAY = click.option("--anyway", is_flag=True, help="Also if the table is paused.")
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Show only the plan. Starts no JVM.")

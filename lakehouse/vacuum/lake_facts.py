@@ -31,32 +31,23 @@ A table borrows a file if it reads the file from another table's folder, as shal
 import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from itertools import chain
+from typing import Any, TypeVar
 from urllib.parse import unquote
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, LakehouseError, Refused
-from lakehouse.base.paths import is_absolute
+from lakehouse.base.paths import is_absolute, vector_path
 from lakehouse.base.stored_objects import MAX_AGE_HOURS
 from lakehouse.declare.table import Table
-from lakehouse.delta.commits import Commit, Commits
-from lakehouse.delta.log import newest_first
-from lakehouse.delta.log.checkpoint import (
-    UNREADABLE,
-    batches,
-    read_checkpoint,
-    texts_of,
-    vectors_of,
-)
+from lakehouse.delta.log.actions import parse_actions
+from lakehouse.delta.log.checkpoint import Checkpoint, read_checkpoint
 from lakehouse.delta.log.log_segment import (
     LogChanged,
     LogContradiction,
@@ -67,16 +58,15 @@ from lakehouse.delta.log.log_segment import (
 from lakehouse.delta.snapshot import LogFile, TableFacts
 from lakehouse.lake.lake import Lake, PathResolver, landing_prefixes
 from lakehouse.store import Store, StoredFile
-from lakehouse.vacuum.inventory.plan.table_files import (
+from lakehouse.vacuum.inventory.plan.reconcile import (
+    OtherUses,
     Owners,
     TableFiles,
     fold_table_files,
     table_roots,
 )
 from lakehouse.vacuum.inventory.table import InventoryRows, inventories_of, inventory_table
-from lakehouse.vacuum.plan.facts import ASKED_AT_ONCE
-
-_NO_VERSION = -1  # lower than every version: no commit has been read yet
+from lakehouse.vacuum.plan.candidates import ASKED_AT_ONCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,18 +79,7 @@ class KnownLog:
     @property
     def file_count(self) -> int:
         """The number of files that the log names, live and removed."""
-        return len(self.table_files.live) + len(self.table_files.tombstones)
-
-
-def read_log(lake: Lake, table: str, *, resolve: PathResolver) -> KnownLog | None:
-    """Reads the current log of a table; `None` if there is no table."""
-    facts = lake.facts(table)
-    if facts is None:
-        return None
-    table_files = fold_table_files(
-        facts.snapshot, resolve=resolve, commits=facts.history.commits, now_ms=now_ms()
-    )
-    return KnownLog(facts=facts, table_files=table_files)
+        return len(self.table_files.live) + len(self.table_files.removed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,39 +158,7 @@ def has_newer_version(lake: Lake, facts: TableFacts) -> bool:
     return lake.has_version(table, newest.version + 1)
 
 
-class OlderCommits:
-    """A table's commits before its known history, even beyond a gap.
-
-    Each commit is read once. All commits are read again only if a call's history does not continue
-    the history of the previous call.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._read: list[Commit] = []  # newest first
-        self._rest: Iterator[Commit] = iter(())
-
-    def below(self, history: Commits) -> Iterator[Commit]:
-        """All commits, newest first: the commits of `history`, then older commits.
-
-        Raises as `newest_first`.
-        """
-        newest = self._read[0].version if self._read else _NO_VERSION
-        newer = [commit for commit in reversed(history.commits) if commit.version > newest]
-        is_unread = not newer and not self._read
-        has_gap = bool(newer) and newer[-1].version > newest + 1
-        if is_unread or has_gap:
-            self._read = []
-            self._rest = newest_first(self._store, history, over_gaps=True)
-        else:
-            self._read = [*newer, *self._read]
-        yield from self._read
-        for commit in self._rest:
-            self._read.append(commit)
-            yield commit
-
-
-_LEAVES = ("path", "deletionVector.storageType", "deletionVector.pathOrInlineDv")
+Answer = TypeVar("Answer")
 _FIRST_COMMIT = f"{0:020}.json"
 # A truncated string has no closing quote, so it does not match.
 _PATH = re.compile(r'"(path|pathOrInlineDv)"\s*:\s*("(?:[^"\\]|\\.)*")')
@@ -228,33 +175,31 @@ def readable_paths(
     includes the first commit or a complete checkpoint. Use `trusts_checkpoints=False` if the log
     contradicts itself: then only the first commit is sufficient.
     """
-    listing = store.list(log_folder(key))
     paths = set[str]()
-    is_sufficient = trusts_checkpoints and _has_complete_checkpoint(store, key, listing)
-    for file in listing:
-        if file.name.endswith(".parquet"):
-            paths |= _paths_in_checkpoint(store.read(file.name))
-        elif file.name.endswith((".json", ".crc")):
-            data = store.read(file.name)
-            paths.update(_paths_in(data))
-            if file.name.endswith(f"/{_FIRST_COMMIT}") and _is_complete(data):
-                is_sufficient = True
-    return frozenset(paths) if is_sufficient and paths else None
-
-
-def _has_complete_checkpoint(store: Store, key: str, listing: Sequence[StoredFile]) -> bool:
-    """Whether the whole checkpoint of any version can be read, and names a live file."""
-    by_version: defaultdict[str, list[StoredFile]] = defaultdict(list)
-    for file in listing:
+    is_sufficient = False
+    checkpoints: defaultdict[str, list[StoredFile]] = defaultdict(list)
+    for file in store.list(log_folder(key)):
         name = file.name.removeprefix(log_folder(key))
         if ".checkpoint" in name:
-            by_version[name[:20]].append(file)
-    for files in by_version.values():
+            checkpoints[name[:20]].append(file)
+        if name.endswith((".json", ".crc")):
+            data = store.read(file.name)
+            paths.update(_paths_in(data))
+            if name == _FIRST_COMMIT:
+                with suppress(Broken):
+                    parse_actions(data, file.name)
+                    is_sufficient = True
+    for files in checkpoints.values():
         with suppress(LogChanged, UnreadableCheckpoint, FileNotFoundError, Refused):
             segment = find_segment(files, key)
-            if segment is not None and read_checkpoint(store, segment).add_count:
-                return True
-    return False
+            checkpoint = Checkpoint() if segment is None else read_checkpoint(store, segment)
+            vectors = [vector for vector, _ in checkpoint.adds.vectors.values()]
+            vectors += checkpoint.removes.vectors.values()
+            for columns in (checkpoint.adds, checkpoint.removes):
+                paths.update(columns.path.at(range(len(columns.size_bytes))))
+            paths.update(filter(None, map(vector_path, filter(None, vectors))))
+            is_sufficient |= trusts_checkpoints and checkpoint.add_count > 0
+    return frozenset(paths) if is_sufficient and paths else None
 
 
 def _paths_in(data: bytes) -> Iterator[str]:
@@ -267,27 +212,17 @@ def _paths_in(data: bytes) -> Iterator[str]:
             yield path
 
 
-def _is_complete(data: bytes) -> bool:
-    """Whether every line of a commit can be read."""
-    try:
-        lines = [json.loads(line) for line in data.splitlines() if line.strip()]
-    except (ValueError, RecursionError):
-        return False
-    return bool(lines) and all(isinstance(line, dict) for line in lines)
+_OWN_FOLDER = "_lakehouse"
+# The folder of the records of tables outside the lake. Its object `<key>/<digest of the address>`
+# contains an address at which a vacuum found the table with that key.
+FOUND = f"{_OWN_FOLDER}/adopted"
+_NO_TABLES = frozenset({"", ".", "..", _OWN_FOLDER, "_delta_log"})
 
 
-def _paths_in_checkpoint(data: bytes) -> set[str]:
-    """The paths that can be read from a checkpoint's Parquet file, which may be damaged."""
-    paths = set[str]()
-    with suppress(*UNREADABLE), pq.ParquetFile(pa.BufferReader(data)) as file:
-        for kind in ("add", "remove"):
-            for rows in batches(file, kind, _LEAVES):
-                paths.update(texts_of(rows, "path").to_pylist())
-                vectors = [vector for _, vector in vectors_of(rows)]
-                paths.update(
-                    vector["pathOrInlineDv"] for vector in vectors if vector["storageType"] == "p"
-                )
-    return paths
+def at_once(ask: Callable[..., Answer], *arguments: Iterable[Any]) -> list[Answer]:
+    """The answers to many small requests, of which `ASKED_AT_ONCE` are in flight."""
+    with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
+        return [*pool.map(ask, *arguments)]
 
 
 # The age at which a check for changes is repeated (see the last safety property).
@@ -296,7 +231,8 @@ _ASK_AGAIN_MS_PER_TABLE = 100
 # The logs in memory name about this many files in total, at about 1.2 KB per file. All other logs
 # are read again when their table is vacuumed.
 _KEPT_FILES = 200_000
-# If a table outside the lake has this many folders, they are not searched for nested tables.
+# If a table outside the lake has this many folders, they are taken for partitions, and are not
+# searched for nested tables.
 _SPREAD_FOLDERS = 1_000
 
 
@@ -306,10 +242,8 @@ class LakeFacts:
     - `declared`: the declared tables. `wanted`: the keys of the declared tables to vacuum; `None`
       stands for all.
     - `tables`: the folders that look like tables. `real_tables`: those whose log could be read.
-    - `borrowed`: all borrowed files, relative to the lake. `unplaced`: base names of files at paths
-      that may or may not lead into the lake.
-    - `landed`: the prefixes that declared tables load from. `transactions`: the transaction
-      identifiers in each table's log.
+    - `uses`: the files that any table borrows, and the prefixes that declared tables load from.
+    - `transactions`: the transaction identifiers in each table's log.
     """
 
     def __init__(
@@ -317,18 +251,15 @@ class LakeFacts:
     ) -> None:
         self.lake = lake
         self.declared = declared
-        self.landed = landing_prefixes(lake, declared)
+        self.uses = OtherUses(landed=landing_prefixes(lake, declared))
         self.tables = set[str]()
         self.real_tables = set[str]()
-        self.borrowed = frozenset[str]()
-        self.unplaced = frozenset[str]()
         self.transactions: dict[str, Mapping[str, int]] = {}
         self._wanted = {table.key for table in declared} if wanted is None else wanted
         self._resolve = PathResolver(lake)
         self._kept: dict[str, KnownLog] = {}
         self._newest: dict[str, LogFile | None] = {}
         self._unread: dict[str, UnreadLog] = {}
-        self._spread_folders = set[str]()
         self._remembered = set[str]()
         self._current_ms: int | None = None
         self._was_asked = False
@@ -337,8 +268,7 @@ class LakeFacts:
         """A table's log; `None` if there is no table. Read if not in memory, or if changed."""
         known = self._kept.pop(table, None)
         if known is None or self.lake.has_moved_on(table, known.facts.newest):
-            known = read_log(self.lake, table, resolve=self._resolve)
-            self._learn(table, known)
+            known = self._read_log(table)
         if known is not None:
             self._kept[table] = known
         return known
@@ -370,7 +300,7 @@ class LakeFacts:
         if self._current_ms is None:
             self._current_ms = now_ms()
             # An upper folder without a log may become a table, so it is checked later, too.
-            self._newest = dict.fromkeys(self._folders()) | self._newest
+            self._newest = dict.fromkeys(self._upper_folders()) | self._newest
             shown = (rows.tables for rows in self._inventories[0])
             self._read_tables({each.key for each in self.declared}.union(*shown))
         elif self._is_old():
@@ -392,9 +322,12 @@ class LakeFacts:
 
     def remember_found(self) -> None:
         """Records which tables outside the lake exist, so that later runs notice missing tables."""
-        new = sorted(self.lake.elsewhere.keys() & self.real_tables - self._remembered)
-        self._remembered.update(new)
-        remember_found(self.lake, new)
+        lake = self.lake
+        for table in sorted(lake.elsewhere.keys() & self.real_tables - self._remembered):
+            address = lake.elsewhere[table].encode()
+            name = f"{FOUND}/{table}/{blake2b(address, digest_size=16).hexdigest()}"
+            lake.store.put_if_absent(name, address)
+            self._remembered.add(table)
 
     @cached_property
     def _inventories(self) -> tuple[list[InventoryRows], str]:
@@ -428,19 +361,77 @@ class LakeFacts:
 
     @cached_property
     def _listed(self) -> set[str]:
-        return listed_tables(self.lake)
+        """The tables in the lake, found by listing all of its files."""
+        prefix = self.lake.store.prefix
+        return table_roots(each.key.removeprefix(prefix) for each in self.lake.store.walk(""))
 
     @cached_property
     def _unshown(self) -> set[str]:
         """The tables among the upper folders that are not declared and that no inventory shows."""
-        return with_log(self.lake, [each for each in self._newest if each not in self.tables])
+        return self._with_log([each for each in self._newest if each not in self.tables])
 
     @cached_property
     def _inside(self) -> set[str]:
-        return tables_inside(self.lake, self._spread_folders)
+        """The tables nested up to two folders deep in tables outside the lake.
 
-    def _folders(self) -> set[str]:
-        return upper_folders(self.lake, self.landed)
+        Neither inventories nor listings of the lake show these tables.
+        """
+        folders = list[str]()
+        for table in self.lake.elsewhere:
+            upper = self._folders_in(table)
+            folders += upper
+            if len(upper) < _SPREAD_FOLDERS:
+                folders += chain.from_iterable(at_once(self._folders_in, upper))
+        return self._with_log(folders)
+
+    def _folders_in(self, folder: str) -> list[str]:
+        """The folders directly below `folder` that may be tables: no partitions, nothing hidden."""
+        names = self.lake.store.folders(folder)
+        return [f"{folder}/{name}" for name in names if not re.match(r"[._]|$|.*=", name)]
+
+    def _with_log(self, folders: Sequence[str]) -> set[str]:
+        """The folders that contain a log.
+
+        Log folders are listed, because an old log may lack both its first commit and
+        `_last_checkpoint`.
+        """
+        logs = at_once(self.lake.store.list, [f"{each}/_delta_log" for each in folders])
+        return {folder for folder, files in zip(folders, logs, strict=True) if files}
+
+    def _upper_folders(self) -> set[str]:
+        """The lake's folders up to two levels deep, for example `silver` and `silver/orders`.
+
+        Each of these folders may be a table. Logs, partitions, and landing prefixes that consist of
+        a single folder are omitted.
+
+        Raises:
+            Refused: the lake's root is a table, or the lake has files at the key of a table outside
+                the lake.
+        """
+        lake = self.lake
+        root = lake.settings.root
+        names = lake.store.folders("")
+        if "_delta_log" in names:
+            raise Refused(
+                f"vacuum: the lake's root {root} is itself a Delta table, which may read files of "
+                "every table of the lake. Move the table at the root into a subfolder"
+            )
+        skipped = _NO_TABLES | {prefix.rstrip("/") for prefix in self.uses.landed}
+        folders = {name for name in names if name not in skipped}
+        for top_folder in sorted(folders):
+            for name in lake.store.folders(top_folder):
+                # A top-level folder may be a table itself. Its log and partitions are not tables.
+                is_partition = "=" in name
+                if name not in _NO_TABLES and not is_partition:
+                    folders.add(f"{top_folder}/{name}")
+        for key in sorted(folders & lake.elsewhere.keys()):
+            if lake.holds_files(key):
+                raise Refused(
+                    f"vacuum: {key} is the table at {lake.elsewhere[key]}, but there are also "
+                    f"files at {root}/{key}. These files may be another table, whose log would not "
+                    f"be read. Use another key for {lake.elsewhere[key]}"
+                )
+        return folders
 
     def _is_old(self) -> bool:
         age_ms = now_ms() - (self._current_ms or 0)
@@ -448,14 +439,9 @@ class LakeFacts:
 
     def _check_for_changes(self) -> None:
         checked_ms = now_ms()
-        with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-            results = pool.map(self.lake.has_moved_on, self._newest, self._newest.values())
-            changed = {
-                table
-                for table, has_changed in zip(self._newest, results, strict=True)
-                if has_changed
-            }
-        new = self._folders() - self._newest.keys()
+        results = at_once(self.lake.has_moved_on, self._newest, self._newest.values())
+        changed = {table for table, is_newer in zip(self._newest, results, strict=True) if is_newer}
+        new = self._upper_folders() - self._newest.keys()
         self._read(changed | self._unread.keys() | new)
         self._current_ms = checked_ms
 
@@ -468,21 +454,27 @@ class LakeFacts:
         for table in sorted(tables):
             self._kept.pop(table, None)
             try:
-                kept_count = sum(each.file_count for each in self._kept.values())
-                if table in self._wanted and kept_count < _KEPT_FILES:
-                    self.log(table)
-                else:
-                    self._learn(table, read_log(self.lake, table, resolve=self._resolve))
+                known = self._read_log(table)
             except LakehouseError as error:
                 unread = salvage_log(self.lake, table, error, resolve=self._resolve)
                 self._unread[table] = unread
-                self.unplaced |= unread.unplaced
-            else:
-                self._note_if_missing(table)
+                self.uses = self.uses.with_more(unplaced=unread.unplaced)
+                continue
+            self._note_if_missing(table)
+            kept_count = sum(each.file_count for each in self._kept.values())
+            if known is not None and table in self._wanted and kept_count < _KEPT_FILES:
+                self._kept[table] = known
 
     def _note_if_missing(self, table: str) -> None:
+        """Notes a missing table outside the lake, unless it may never have existed.
+
+        It may if no vacuum has ever found it at any address, and its storage is available, so it is
+        not just an unmounted disk.
+        """
         address = self.lake.elsewhere.get(table)
-        if address is None or table in self.real_tables or may_never_have_existed(self.lake, table):
+        if address is None or table in self.real_tables:
+            return
+        if not self.lake.store.list(f"{FOUND}/{table}") and self.lake.storage_is_there(table):
             return
         self._unread[table] = UnreadLog(
             reason=f"there is no Delta table at {address}. Either make its disk or folder "
@@ -490,26 +482,27 @@ class LakeFacts:
             f"maintain). Earlier vacuums found the table at the addresses in {FOUND}/{table}/"
         )
 
-    def _learn(self, table: str, known: KnownLog | None) -> None:
+    def _read_log(self, table: str) -> KnownLog | None:
+        """Reads a table's log, and notes what the table borrows; `None` if there is no table."""
+        facts = self.lake.facts(table)
         self._unread.pop(table, None)
-        if known is None:
+        if facts is None:
             self._newest[table] = None
             self.real_tables.discard(table)
-            return
-        self._newest[table] = known.facts.newest
-        table_files = known.table_files
+            return None
+        files = fold_table_files(
+            facts.snapshot,
+            resolve=self._resolve,
+            commits=facts.history.commits,
+            now_ms=now_ms(),
+        )
+        self._newest[table] = facts.newest
         self.tables.add(table)
         self.real_tables.add(table)
-        if table in self.lake.elsewhere:
-            names = chain(table_files.live, table_files.tombstones)
-            folders = {name.partition("/")[0] for name in names if "/" in name}
-            if len(folders) >= _SPREAD_FOLDERS:
-                self._spread_folders |= {f"{table}/{folder}" for folder in folders}
-        self.transactions[table] = known.facts.snapshot.transactions
-        borrowed = table_files.borrowed(self.tables)
-        if not (borrowed <= self.borrowed and table_files.unplaced <= self.unplaced):
-            self.borrowed |= borrowed
-            self.unplaced |= table_files.unplaced
+        self.transactions[table] = facts.snapshot.transactions
+        borrowed = files.borrowed(self.tables)
+        self.uses = self.uses.with_more(borrowed=borrowed, unplaced=files.unplaced)
+        return KnownLog(facts=facts, table_files=files)
 
     def _refuse_unread(self, table: str) -> None:
         for name, unread in self._unread.items():
@@ -525,107 +518,3 @@ class LakeFacts:
                     f"files of {table} that look like orphans, so no more files were deleted. To "
                     f"continue, either repair {name}, or {way_out}"
                 )
-
-
-_OWN_FOLDER = "_lakehouse"
-# The folder of the records of tables outside the lake. Its object `<key>/<digest of the address>`
-# contains an address at which a vacuum found the table with that key.
-FOUND = f"{_OWN_FOLDER}/adopted"
-_NO_TABLES = frozenset({"", ".", "..", _OWN_FOLDER, "_delta_log"})
-
-
-def listed_tables(lake: Lake) -> set[str]:
-    """The tables in the lake, found by listing all of its files."""
-    prefix = lake.store.prefix
-    return table_roots(each.key.removeprefix(prefix) for each in lake.store.walk(""))
-
-
-def upper_folders(lake: Lake, landed: Iterable[str]) -> set[str]:
-    """The lake's folders up to two levels deep, for example `silver` and `silver/orders`.
-
-    Each of these folders may be a table. Logs, partitions, and landing prefixes that consist of a
-    single folder are omitted.
-
-    Raises:
-        Refused: the lake's root is a table, or the lake has files at the key of a table outside
-            the lake.
-    """
-    store = lake.store
-    root = lake.settings.root
-    names = store.folders("")
-    if "_delta_log" in names:
-        raise Refused(
-            f"vacuum: the lake's root {root} is itself a Delta table, which may read files of "
-            "every table of the lake. Move the table at the root into a subfolder"
-        )
-    skipped = _NO_TABLES | {prefix.rstrip("/") for prefix in landed}
-    folders = {name for name in names if name not in skipped}
-    for top_folder in sorted(folders):
-        for name in store.folders(top_folder):
-            # A top-level folder may be a table itself. Its log and its partitions are not tables.
-            is_partition = "=" in name
-            if name not in _NO_TABLES and not is_partition:
-                folders.add(f"{top_folder}/{name}")
-    for key in sorted(folders & lake.elsewhere.keys()):
-        if lake.holds_files(key):
-            raise Refused(
-                f"vacuum: {key} is the table at {lake.elsewhere[key]}, but there are also files at "
-                f"{root}/{key}. These files may be another table, whose log would not be read. Use "
-                f"another key for {lake.elsewhere[key]}"
-            )
-    return folders
-
-
-def tables_inside(lake: Lake, spread_folders: Set[str]) -> set[str]:
-    """The tables nested up to two folders deep in tables outside the lake.
-
-    Neither inventories nor listings of the lake show these tables. `spread_folders` are not
-    searched. They are taken for partitions, because one table has so many of them.
-    """
-
-    def below(folder: str) -> list[str]:
-        names = lake.store.folders(folder)
-        return [
-            f"{folder}/{name}"
-            for name in names
-            if name[:1] not in ("", ".", "_") and "=" not in name
-        ]
-
-    with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-        first_level = [*chain.from_iterable(pool.map(below, lake.elsewhere))]
-        searched = [folder for folder in first_level if folder not in spread_folders]
-        second_level = chain.from_iterable(pool.map(below, searched))
-        return with_log(lake, [*first_level, *second_level])
-
-
-def with_log(lake: Lake, folders: Sequence[str]) -> set[str]:
-    """The folders that contain a log.
-
-    Log folders are listed, because an old log may lack both its first commit and
-    `_last_checkpoint`.
-    """
-    with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-        logs = pool.map(lake.store.list, [f"{folder}/_delta_log" for folder in folders])
-        return {folder for folder, files in zip(folders, logs, strict=True) if files}
-
-
-def remember_found(lake: Lake, tables: Sequence[str]) -> None:
-    """Records the addresses of these tables, so that later runs notice if a table is missing."""
-
-    def record(table: str) -> None:
-        address = lake.elsewhere[table].encode()
-        name = f"{FOUND}/{table}/{blake2b(address, digest_size=16).hexdigest()}"
-        lake.store.put_if_absent(name, address)
-
-    with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-        for _ in pool.map(record, tables):
-            pass
-
-
-def may_never_have_existed(lake: Lake, table: str) -> bool:
-    """Whether a missing table outside the lake may never have existed.
-
-    True if no vacuum has ever found the table at any address, and its storage is available, so it
-    is not just an unmounted disk.
-    """
-    return not lake.store.list(f"{FOUND}/{table}") and lake.storage_is_there(table)

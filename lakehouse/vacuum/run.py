@@ -42,7 +42,6 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -59,44 +58,41 @@ from lakehouse.lake.lake import Lake
 from lakehouse.lake.lease import check_clock, hold
 from lakehouse.spark.errors import translated
 from lakehouse.store import StoredFile
-from lakehouse.vacuum.lake_facts import LakeFacts, has_newer_version
-from lakehouse.vacuum.plan.candidates import Candidate, LastCheck
-from lakehouse.vacuum.plan.facts import (
-    ASKED_AT_ONCE,
+from lakehouse.vacuum.lake_facts import LakeFacts, at_once, has_newer_version
+from lakehouse.vacuum.plan.candidates import (
+    Candidate,
+    DeletionGuard,
     VacuumFacts,
     folders_above,
     folders_to_ask,
     written_once,
 )
-from lakehouse.vacuum.plan.mode_choice import DELETE_KEYS
-from lakehouse.vacuum.plan.vacuum import VacuumOutcome, VacuumPlan, plan_rest
+from lakehouse.vacuum.plan.vacuum import DELETE_KEYS, VacuumOutcome, VacuumPlan, plan_rest
 from lakehouse.vacuum.second_opinion import confirmed_by_delta
-from lakehouse.vacuum.table_facts import VacuumInputs, gather, own_folders, plan
+from lakehouse.vacuum.table_facts import own_folders, plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 class Recheck:
-    """Checks a plan's files once more. Adds each file to keep to `spared`, with a reason."""
+    """Checks a plan's files once more. Adds each file to keep to `spared`, with a reason.
 
-    def __init__(
-        self,
-        lake_facts: LakeFacts,
-        inputs: VacuumInputs,
-        planned: VacuumPlan,
-        spared: dict[str, str],
-    ) -> None:
+    `gone` are the names of files that were not in storage any more.
+    """
+
+    def __init__(self, lake_facts: LakeFacts, planned: VacuumPlan, spared: dict[str, str]) -> None:
         self._lake_facts = lake_facts
         self._planned = planned
         self._spared = spared
-        self._facts = inputs.facts
-        self._check: LastCheck | None = None
+        self._facts = planned.facts
+        self._guard: DeletionGuard | None = None
+        self.gone = set[str]()
 
     def still_deletable(self, batch: Sequence[Candidate]) -> list[Candidate]:
         """The files of the batch that may be deleted now. Adds the files to keep to `spared`.
 
-        Files that are found to be gone are omitted (`_unchanged`).
+        Files that are gone are omitted (`_unchanged`).
 
         Raises:
             Broken: the table's log is gone, or was reset to an older state.
@@ -127,16 +123,13 @@ class Recheck:
         if self._facts.on_s3:
             to_check = [each for each in candidates if not written_once(each.name)]
         names = [f"{self._planned.table}/{each.name}" for each in to_check]
-        with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-            stored_files = [*pool.map(store.stat, names)]
-        gone = set[str]()
         rewritten = set[str]()
-        for each, file in zip(to_check, stored_files, strict=True):
+        for each, file in zip(to_check, at_once(store.stat, names), strict=True):
             if file is None:
-                gone.add(each.name)
+                self.gone.add(each.name)
             elif self._is_another(each, file):
                 rewritten.add(each.name)
-        remaining = [each for each in candidates if each.name not in gone]
+        remaining = [each for each in candidates if each.name not in self.gone]
         return self._without(remaining, rewritten, "it was written again after it was listed")
 
     def _in_new_tables(self, candidates: Sequence[Candidate]) -> set[str]:
@@ -156,9 +149,8 @@ class Recheck:
                 return store.stat(f"{log}/{0:020}.json") is not None
             return bool(store.list(log))
 
-        with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-            answers = zip(head_suffices, pool.map(has_log, head_suffices), strict=True)
-            tables = {folder for folder, is_table in answers if is_table}
+        answers = zip(head_suffices, at_once(has_log, head_suffices), strict=True)
+        tables = {folder for folder, is_table in answers if is_table}
         return {each.name for each in candidates if not tables.isdisjoint(folders_above(each.name))}
 
     def _is_another(self, candidate: Candidate, file: StoredFile) -> bool:
@@ -186,34 +178,26 @@ class Recheck:
         return [each for each in candidates if (each.goes_with or each.name) not in names]
 
     def _allowed(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The candidates that pass `LastCheck`; adds the others to `spared`."""
-        if self._check is None:
-            horizon_ms = self._planned.horizon_ms
-            self._check = LastCheck(self._facts, horizon_ms=horizon_ms, now_ms=now_ms())
-        allowed = self._check.allow(candidates)
-        names = {each.name for each in allowed}
-        table_files = self._facts.table_files
+        """The candidates that the newest facts allow to delete; adds the others to `spared`."""
+        facts = self._facts
+        if self._guard is None:
+            self._guard = DeletionGuard(facts, now_ms=now_ms(), horizon_ms=self._planned.horizon_ms)
+        allowed = self._guard.still_allowed(candidates)
+        allowed_names = {each.name for each in allowed}
         for each in candidates:
-            if each.name in names:
+            if each.name in allowed_names:
                 continue
-            why = f"version {table_files.version} needs it again"
-            if table_files.name_in_lake(each.name) in self._facts.borrowed:
-                why = "another table reads it"
-            self._spared[each.name] = why
+            is_lent = facts.table_files.name_in_lake(each.name) in facts.other_uses.borrowed
+            needed_again = f"version {facts.table_files.version} needs it again"
+            self._spared[each.name] = "another table reads it" if is_lent else needed_again
         return allowed
 
     def _ask_the_lake(self) -> None:
         """Reads which files other tables read now."""
-        lake_facts = self._lake_facts
-        lake_facts.ask_before_deletion(self._planned.table)
-        facts = replace(self._facts, borrowed=lake_facts.borrowed, unplaced=lake_facts.unplaced)
-        has_changed = (facts.borrowed, facts.unplaced) != (
-            self._facts.borrowed,
-            self._facts.unplaced,
-        )
-        if has_changed:
-            self._facts = facts
-            self._check = None
+        self._lake_facts.ask_before_deletion(self._planned.table)
+        if self._lake_facts.uses != self._facts.other_uses:
+            self._facts = replace(self._facts, other_uses=self._lake_facts.uses)
+            self._guard = None
 
     def _ask_the_log(self) -> None:
         """Reads the table's own log again, with its retention, if it has a newer version."""
@@ -226,7 +210,7 @@ class Recheck:
                 "so no more files were deleted. Restore the log, then run the vacuum again"
             )
         self._facts = replace(self._facts, table_files=log.table_files, log=log.facts)
-        self._check = None
+        self._guard = None
 
 
 # The last check is repeated after this many seconds of deleting.
@@ -255,9 +239,7 @@ class VacuumProgress:
             self.deleted_files += 1
             self.deleted_bytes += each.size_bytes
 
-    def record(
-        self, facts: VacuumFacts, planned: VacuumPlan, *, has_ended_well: bool
-    ) -> VacuumOutcome:
+    def record(self, planned: VacuumPlan, *, has_ended_well: bool) -> VacuumOutcome:
         """Writes a record of the vacuum to the journal, and returns the outcome.
 
         The record counts as complete if the vacuum ended well and considered every file past the
@@ -267,13 +249,13 @@ class VacuumProgress:
         seconds = time.monotonic() - self._started
         requests = self._lake.store.requests - self._requests_before
         kept_names = {*planned.remembered}
-        if planned.log_only:
+        log = planned.facts.log
+        if planned.facts.log_only:
             # No listing will find these files again, so the record names them for later vacuums.
             kept_names.update(self.spared)
         all_are_named = max(len(self.failed), len(kept_names)) <= FAILED_NAMED
         # The count of deleted files may be too high, because S3 also reports success for a key that
-        # does not exist. A FULL vacuum has just listed each file. In the other modes, a file with a
-        # unique name (`written_once`) is not checked, so it may be missing.
+        # does not exist. A FULL vacuum has just listed each file.
         may_be_missing = self._lake.on_s3(self._table.key) and planned.mode != "FULL"
         record = VacuumRecord(
             started_ms=self._began_ms,
@@ -301,12 +283,11 @@ class VacuumProgress:
             kept=sorted(kept_names)[:FAILED_NAMED],
             lists_saved=planned.lists_saved,
             is_complete=has_ended_well and not planned.over_limit_count and all_are_named,
-            is_at_most=may_be_missing
-            and any(written_once(each.name) for each in planned.candidates),
+            is_at_most=may_be_missing and planned.file_count > 0,
             run=self._run_id,
             requests=dict(requests),
-            table_id=facts.log.snapshot.table_id,
-            committed_ms=facts.log.history.committed_ms_of(planned.version),
+            table_id=log.snapshot.table_id,
+            committed_ms=log.history.committed_ms_of(planned.version),
         )
         record_vacuum(self._lake.store, self._table.key, record)
         return VacuumOutcome(plan=planned, record=record, spared=self.spared, failed=self.failed)
@@ -338,25 +319,30 @@ def vacuum(
     lake = lake_facts.lake
     check_clock(lake, table.key)
     progress = VacuumProgress(lake, table, owner)
-    inputs, planned = _planned(lake_facts, table, mode)
+    planned = _planned(lake_facts, table, mode)
     lake_facts.remember_found()
-    retention = _retention_to_set(inputs, table)
+    retention = _retention_to_set(planned.facts, table)
     if planned.candidates or retention:
         holder = owner or f"vacuum of {table.key}"
         with translated(table.key, operation="vacuum"):
             if retention:
-                _set_retention(lake, open_spark, table.key, retention, holder)
+                # Only tables of this lake declare a retention.
+                from lakehouse.spark import statements
+
+                spark = open_spark()
+                with hold(lake, spark, table.key, owner=holder):
+                    spark.sql(statements.set_properties(lake.table_uri(table.key), retention))
             with hold(lake, None, table.key, owner=holder):
-                if has_newer_version(lake, inputs.facts.log):
-                    inputs, planned = _planned(lake_facts, table, mode)
+                if has_newer_version(lake, planned.facts.log):
+                    planned = _planned(lake_facts, table, mode)
                 try:
-                    _carry_out(lake_facts, open_spark, inputs, planned, progress)
+                    _carry_out(lake_facts, open_spark, planned, progress)
                 except BaseException:
                     # If storage fails here, too, that must not hide the first error.
                     with contextlib.suppress(LakehouseError):
-                        progress.record(inputs.facts, planned, has_ended_well=False)
+                        progress.record(planned, has_ended_well=False)
                     raise
-    return progress.record(inputs.facts, planned, has_ended_well=True)
+    return progress.record(planned, has_ended_well=True)
 
 
 def rehearse(
@@ -371,44 +357,38 @@ def rehearse(
     Returns `None` if there is no table. If the vacuum would first set another retention, Delta
     cannot confirm the files yet: the whole plan is returned, with a note. Raises as `vacuum`.
     """
-    if lake_facts.log(table.key) is None:
-        return None
-    inputs, planned = _planned(lake_facts, table, mode)
-    if not planned.candidates:
+    planned = plan(lake_facts, table, mode=mode)
+    if planned is None or not planned.candidates:
         return planned
-    if retention := _retention_to_set(inputs, table):
+    if retention := _retention_to_set(planned.facts, table):
         values = ", ".join(f"{name} to {value}" for name, value in retention.items())
         note = f"the vacuum would first set {values}, so Delta cannot confirm the files yet"
         return replace(planned, notes=(*planned.notes, note))
     with translated():
         spared = dict[str, str]()
-        confirmed = _confirmed(lake_facts.lake, open_spark, inputs, planned, spared)
-        confirmed = Recheck(lake_facts, inputs, planned, spared).still_deletable(confirmed)
-        return plan_rest(planned, inputs.facts, table, confirmed, spared)
+        confirmed = _confirmed(lake_facts.lake, open_spark, planned, spared)
+        confirmed = Recheck(lake_facts, planned, spared).still_deletable(confirmed)
+        return plan_rest(planned, table, confirmed, spared)
 
 
-def _planned(
-    lake_facts: LakeFacts, table: Table, mode: VacuumMode | None
-) -> tuple[VacuumInputs, VacuumPlan]:
-    inputs = gather(lake_facts, table)
-    planned = None if inputs is None else plan(lake_facts, table, mode=mode, inputs=inputs)
-    if inputs is None or planned is None:
+def _planned(lake_facts: LakeFacts, table: Table, mode: VacuumMode | None) -> VacuumPlan:
+    planned = plan(lake_facts, table, mode=mode)
+    if planned is None:
         raise Refused(
             f"vacuum of {table.key}: there is no table yet. Use lakehouse materialize {table.key} "
             "first"
         )
-    return inputs, planned
+    return planned
 
 
 def _confirmed(
     lake: Lake,
     open_spark: "Callable[[], SparkSession]",
-    inputs: VacuumInputs,
     planned: VacuumPlan,
     spared: dict[str, str],
 ) -> list[Candidate]:
     """The planned files that Delta would also delete. The others are added to `spared`."""
-    confirmed = confirmed_by_delta(lake, open_spark, inputs.facts, planned.candidates)
+    confirmed = confirmed_by_delta(lake, open_spark, planned.facts, planned.candidates)
     confirmed_names = {each.name for each in confirmed}
     kept_names = {each.name for each in planned.candidates} - confirmed_names
     spared |= dict.fromkeys(kept_names, "Delta would not delete it")
@@ -418,95 +398,52 @@ def _confirmed(
 def _carry_out(
     lake_facts: LakeFacts,
     open_spark: "Callable[[], SparkSession]",
-    inputs: VacuumInputs,
     planned: VacuumPlan,
     progress: VacuumProgress,
 ) -> None:
-    """Deletes the planned files that Delta and the last checks confirm."""
-    lake = lake_facts.lake
-    confirmed = _confirmed(lake, open_spark, inputs, planned, progress.spared)
-    recheck = Recheck(lake_facts, inputs, planned, progress.spared)
-    remaining: Sequence[Candidate] = confirmed
-    while remaining:
-        remaining = _checked(remaining, recheck, progress)
-        checked_seconds = time.monotonic()
-        deleted_count = 0
-        for start in range(0, len(remaining), DELETE_KEYS):
-            batch = remaining[start : start + DELETE_KEYS]
-            _delete(lake, planned.table, batch, recheck, progress)
-            deleted_count += len(batch)
-            if time.monotonic() - checked_seconds >= _CHECK_AGAIN_SECONDS:
-                break
-        remaining = remaining[deleted_count:]
+    """Deletes the planned files that Delta and the last checks confirm.
 
-
-def _checked(
-    candidates: Sequence[Candidate], recheck: Recheck, progress: VacuumProgress
-) -> Sequence[Candidate]:
-    """The candidates that pass the last check, which is repeated after transient failures."""
-    for pause in _PAUSES_SECONDS:
-        try:
-            return recheck.still_deletable(candidates)
-        except Transient:
-            pause_about(pause)  # the storage may be throttling
-    try:
-        return recheck.still_deletable(candidates)
-    except Transient as error:
-        progress.failed |= {each.name: str(error) for each in candidates}
-        raise
-
-
-def _delete(
-    lake: Lake, table: str, batch: Sequence[Candidate], recheck: Recheck, progress: VacuumProgress
-) -> None:
-    """Deletes the files of a batch. Retries transient failures.
-
-    Each further attempt repeats the last check, because minutes may pass until a request to storage
-    times out.
+    After a transient failure, the last check is repeated, because minutes may pass until a request
+    to storage times out. If the failure lost the response of a deletion, the files of its batch
+    that are gone count as deleted.
     """
-    candidates = [*batch]
-    for pause in (*_PAUSES_SECONDS, None):
+    lake = lake_facts.lake
+    remaining = _confirmed(lake, open_spark, planned, progress.spared)
+    recheck = Recheck(lake_facts, planned, progress.spared)
+    batch: Sequence[Candidate] = ()
+    failures = 0
+    while remaining:
         try:
-            failed = lake.store.delete_each([f"{table}/{each.name}" for each in candidates])
-            break
+            remaining = recheck.still_deletable(remaining)
+            progress.count(each for each in batch if each.name in recheck.gone)
+            checked_seconds = time.monotonic()
+            while remaining:
+                batch = remaining[:DELETE_KEYS]
+                _delete(lake, planned.table, batch, progress)
+                remaining = remaining[len(batch) :]
+                batch = ()
+                failures = 0
+                if time.monotonic() - checked_seconds >= _CHECK_AGAIN_SECONDS:
+                    break
         except Transient as error:
-            if pause is None:
-                progress.failed |= {each.name: str(error) for each in candidates}
+            failures += 1
+            if failures > len(_PAUSES_SECONDS):
+                progress.failed |= {each.name: str(error) for each in remaining}
                 raise
-            pause_about(pause)  # the storage may be throttling
-        remaining = _checked(candidates, recheck, progress)
-        # Candidates that are neither spared nor remaining are gone: an earlier attempt deleted
-        # them, and its response was lost.
-        not_deleted = {*progress.spared, *(each.name for each in remaining)}
-        for each in candidates:
-            if not_deleted.isdisjoint((each.name, each.goes_with)):
-                progress.count([each])
-        candidates = [*remaining]
-    reasons = {each.name: failed.get(f"{table}/{each.name}") for each in candidates}
-    progress.failed |= {name: reason for name, reason in reasons.items() if reason is not None}
-    progress.count(each for each in candidates if each.name not in progress.failed)
+            pause_about(_PAUSES_SECONDS[failures - 1])  # the storage may be throttling
 
 
-def _retention_to_set(inputs: VacuumInputs, table: Table) -> dict[str, str]:
+def _delete(lake: Lake, table: str, batch: Sequence[Candidate], progress: VacuumProgress) -> None:
+    failed = lake.store.delete_each([f"{table}/{each.name}" for each in batch])
+    progress.failed |= {name.removeprefix(f"{table}/"): why for name, why in failed.items()}
+    progress.count(each for each in batch if each.name not in progress.failed)
+
+
+def _retention_to_set(facts: VacuumFacts, table: Table) -> dict[str, str]:
     """The declared retention properties whose values the table does not have yet.
 
     Equal values are not set again, because every ALTER TABLE aborts concurrent writers.
     """
-    current = inputs.facts.log.snapshot.properties
+    current = facts.log.snapshot.properties
     declared = table.vacuum.retention_properties(current)
     return {name: value for name, value in declared.items() if current.get(name) != value}
-
-
-def _set_retention(
-    lake: Lake,
-    open_spark: "Callable[[], SparkSession]",
-    table_key: str,
-    retention: dict[str, str],
-    owner: str,
-) -> None:
-    """Sets retention properties of a table of this lake. Adopted tables declare no retention."""
-    from lakehouse.spark import statements
-
-    spark = open_spark()
-    with hold(lake, spark, table_key, owner=owner):
-        spark.sql(statements.set_properties(lake.table_uri(table_key), retention))

@@ -18,6 +18,7 @@ Source: delta-io/delta-rs python-v1.6.6, crates/core/src/operations/vacuum.rs: `
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.base.clock import now_ms
@@ -26,8 +27,8 @@ from lakehouse.base.paths import is_absolute, name_in_table
 from lakehouse.base.text import HOUR_MS, count_of
 from lakehouse.lake.deltalake_tables import open_with_deltalake, storage_errors
 from lakehouse.lake.lake import Lake
-from lakehouse.vacuum.plan.candidates import Candidate
-from lakehouse.vacuum.plan.facts import VacuumFacts
+from lakehouse.vacuum.inventory.plan.reconcile import is_data_file
+from lakehouse.vacuum.plan.candidates import Candidate, VacuumFacts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,10 +87,15 @@ def kept_by_deltalake(
     try:
         with storage_errors(f"vacuum of {facts.table}"):
             delta_table = open_with_deltalake(lake, facts.table)
-            if _is_another(delta_table, facts) or _may_be_vectors(delta_table, candidates):
+            snapshot = facts.log.snapshot
+            is_older = delta_table.version() < snapshot.version
+            if is_older or delta_table.metadata().id != snapshot.table_id:
                 return None
-            retention_ms = facts.table_files.retention_ms
-            kept_names = _live(delta_table) | _recently_removed(delta_table, retention_ms)
+            if _may_be_vectors(delta_table, candidates):
+                return None
+            live: Any = delta_table.get_add_actions().column("path")
+            kept_names = _recently_removed(delta_table, facts.table_files.retention_ms)
+            kept_names |= {name_in_table(path) or path for path in live.to_pylist()}
     except (DeltaError, Broken):
         return None
     has_absolute_paths = any(is_absolute(name) for name in kept_names)
@@ -98,22 +104,10 @@ def kept_by_deltalake(
     return kept_names
 
 
-def _is_another(delta_table: "DeltaTable", facts: VacuumFacts) -> bool:
-    """Whether deltalake opened another table, or an older version than `facts`."""
-    snapshot = facts.log.snapshot
-    is_other_table = delta_table.metadata().id != snapshot.table_id
-    return is_other_table or delta_table.version() < snapshot.version
-
-
 def _may_be_vectors(delta_table: "DeltaTable", candidates: Iterable[Candidate]) -> bool:
     """Whether a candidate may be a deletion vector. deltalake does not name live vectors."""
     has_vectors = _VECTORS in (delta_table.protocol().reader_features or ())
     return has_vectors and not all(each.name.endswith(".parquet") for each in candidates)
-
-
-def _live(delta_table: "DeltaTable") -> set[str]:
-    paths: Any = delta_table.get_add_actions().column("path")
-    return {name_in_table(path) or path for path in paths.to_pylist()}
 
 
 def _recently_removed(delta_table: "DeltaTable", retention_ms: int | None) -> set[str]:
@@ -138,10 +132,8 @@ def _needed(facts: VacuumFacts) -> set[str]:
     """The files that the table needs according to our own reading of its log."""
     files = facts.table_files
     since_ms = now_ms() - (files.retention_ms or 0)
-    recently_removed = {
-        name for name, removed_ms in files.tombstones.items() if (removed_ms or 0) >= since_ms
-    }
-    return recently_removed.union(files.live)
+    recently_removed = (name for name, ms in files.removed.items() if (ms or 0) >= since_ms)
+    return {*filter(is_data_file, chain(files.live, recently_removed))}
 
 
 # Limits the paths in one dry run to a few megabytes.

@@ -5,8 +5,8 @@ cannot be read, the vacuum is refused, because the files to keep are unknown.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused
@@ -19,31 +19,20 @@ from lakehouse.declare.table import Table
 from lakehouse.declare.vacuum import VacuumMode
 from lakehouse.declare.write_modes import Overwrite
 from lakehouse.delta.commits import Commits, is_news
-from lakehouse.delta.log import history_since
+from lakehouse.delta.log import history_since, newest_first
 from lakehouse.delta.protocol import retention_ms_of
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.journal import vacuum_records
 from lakehouse.lake.lake import Lake, PathResolver
 from lakehouse.materialize.plan import consumed_of
-from lakehouse.vacuum.inventory.plan.table_files import fold_table_files
-from lakehouse.vacuum.inventory.table import InventoryRows
-from lakehouse.vacuum.lake_facts import KnownLog, LakeFacts, OlderCommits, has_newer_version
-from lakehouse.vacuum.plan.candidates import checksum_name, objects_by_log
-from lakehouse.vacuum.plan.facts import VacuumFacts
-from lakehouse.vacuum.plan.mode_choice import choose_mode
-from lakehouse.vacuum.plan.vacuum import VacuumPlan, plan_vacuum
+from lakehouse.vacuum.inventory.plan.reconcile import fold_table_files
+from lakehouse.vacuum.lake_facts import KnownLog, LakeFacts, has_newer_version
+from lakehouse.vacuum.plan.candidates import VacuumFacts, checksum_name, objects_by_log
+from lakehouse.vacuum.plan.vacuum import VacuumPlan, choose_mode, plan_vacuum
 
 # A tombstone's time may be earlier than the time of its commit by the duration of the transaction.
 # No transaction is assumed to take longer than a day.
 _LONGEST_TRANSACTION_MS = 86_400_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VacuumInputs:
-    """The facts about one table, and the rows of its inventory."""
-
-    facts: VacuumFacts
-    rows: InventoryRows | None
 
 
 def plan(
@@ -51,7 +40,7 @@ def plan(
     table: Table,
     *,
     mode: VacuumMode | None = None,
-    inputs: VacuumInputs | None = None,
+    facts: VacuumFacts | None = None,
 ) -> VacuumPlan | None:
     """The plan of a vacuum in `mode`, or in the cheapest valid mode; `None` if there is no table.
 
@@ -61,21 +50,30 @@ def plan(
         Refused: the table may not be vacuumed now, or not in this mode; otherwise as `gather`.
         Broken: a file that the newest version needs is not in storage; otherwise as `gather`.
     """
-    inputs = inputs or gather(lake_facts, table)
-    if inputs is None:
+    facts = facts or gather(lake_facts, table)
+    if facts is None:
         return None
     began_ms = now_ms()
-    choice = choose_mode(inputs.facts, prices=table.prices, now_ms=began_ms, requested=mode)
+    choice = choose_mode(facts, prices=table.prices, now_ms=began_ms, requested=mode)
+    store = lake_facts.lake.store
     # A file that was written before `settled_ms` must be among the objects.
-    listing = KnownObjects(
-        objects=_objects(lake_facts.lake, inputs, choice.mode), settled_ms=began_ms - SETTLED_MS
-    )
-    if choice.mode == "INVENTORY" and inputs.rows:
-        listing = replace(listing, settled_ms=inputs.rows.inventory.settled_ms)
-    return plan_vacuum(inputs.facts, table, listing, choice=choice, now_ms=began_ms)
+    settled_ms = began_ms - SETTLED_MS
+    if choice.mode == "LITE":
+        objects = objects_by_log(facts, bucket=store.bucket)
+        if not facts.on_s3:
+            objects = _on_disk(facts, objects, store.walk(table.key))
+    elif choice.mode == "INVENTORY":
+        rows, _ = lake_facts.inventory_of(table)
+        assert rows is not None  # the mode is not valid without an inventory
+        objects = rows.below(f"{store.prefix}{table.key}/")
+        settled_ms = rows.inventory.settled_ms
+    else:
+        objects = store.walk(table.key)
+    listing = KnownObjects(objects=objects, settled_ms=settled_ms)
+    return plan_vacuum(facts, table, listing, choice=choice, now_ms=began_ms)
 
 
-def gather(lake_facts: LakeFacts, table: Table) -> VacuumInputs | None:
+def gather(lake_facts: LakeFacts, table: Table) -> VacuumFacts | None:
     """Reads the current facts about a table; `None` if there is no table yet.
 
     Raises:
@@ -87,38 +85,35 @@ def gather(lake_facts: LakeFacts, table: Table) -> VacuumInputs | None:
         return None
     lake_facts.read(table)
     log = lake_facts.take(table.key)
-    store = lake_facts.lake.store
+    lake = lake_facts.lake
     if log is None:
         return None
-    records = vacuum_records(store, table.key)
+    records = vacuum_records(lake.store, table.key)
     if records:
-        _refuse_older_copy(lake_facts.lake, log, records[-1])
+        _refuse_older_copy(lake, log, records[-1])
     rows, problem = lake_facts.inventory_of(table)
     # A vacuum sets the declared retention first, so the plan already uses that retention.
     properties = log.facts.snapshot.properties
     properties = {**properties, **table.vacuum.retention_properties(properties)}
     needed_since_ms, needed_because = _needed_by_readers(lake_facts, table, log)
     is_adopted = isinstance(table.write, Adopted)
-    facts = VacuumFacts(
+    return VacuumFacts(
         table_files=replace(log.table_files, retention_ms=retention_ms_of(properties)),
         log=log.facts,
-        older_commits=OlderCommits(store).below,
-        borrowed=lake_facts.borrowed,
-        unplaced=lake_facts.unplaced,
-        landed=lake_facts.landed,
+        all_commits=partial(newest_first, lake.store, over_gaps=True),
+        other_uses=lake_facts.uses,
         inventory=rows.inventory if rows else None,
         inventory_problem=problem,
         records=records,
         needed_since_ms=needed_since_ms,
         needed_because=needed_because,
-        on_s3=lake_facts.lake.on_s3(table.key),
+        on_s3=lake.on_s3(table.key),
         tables=frozenset(lake_facts.tables),
-        lake_prefix=store.prefix,
+        lake_prefix=lake.store.prefix,
         adopted=is_adopted,
         log_only=isinstance(table.write, Adopted) and table.write.orphans == "keep",
-        kept_for_versions=kept_for_versions(lake_facts.lake, table, log.facts.snapshot),
+        kept_for_versions=kept_for_versions(lake, table, log.facts.snapshot),
     )
-    return VacuumInputs(facts=facts, rows=rows)
 
 
 def kept_for_versions(lake: Lake, table: Table, snapshot: Snapshot) -> frozenset[str]:
@@ -150,7 +145,7 @@ def kept_for_versions(lake: Lake, table: Table, snapshot: Snapshot) -> frozenset
                 f"but cannot be kept: {error}. Either repair this, or remove {version} from "
                 "Vacuum.keep_versions"
             ) from error
-        kept.update(files.live, files.vectors)
+        kept.update(files.live)
     return frozenset(kept)
 
 
@@ -178,21 +173,6 @@ def _ends_before(lake: Lake, log: KnownLog, version: int) -> bool:
     return version > log.facts.snapshot.version and not has_newer_version(lake, log.facts)
 
 
-def _objects(lake: Lake, inputs: VacuumInputs, mode: VacuumMode) -> Iterable[StoredObject]:
-    """The objects that a vacuum in this mode considers, from a listing, inventory or log."""
-    store = lake.store
-    facts = inputs.facts
-    match mode:
-        case "FULL":
-            return store.walk(facts.table)
-        case "INVENTORY":
-            assert inputs.rows is not None  # the mode is not valid without an inventory
-            return inputs.rows.below(f"{store.prefix}{facts.table}/")
-        case "LITE":
-            by_log = objects_by_log(facts, bucket=store.bucket)
-            return by_log if facts.on_s3 else _on_disk(lake, facts, by_log)
-
-
 def own_folders(lake: Lake, table: str) -> Callable[[str], bool]:
     """Returns a function that checks, for a file's name, whether the file is in the table's folder.
 
@@ -209,35 +189,20 @@ def own_folders(lake: Lake, table: str) -> Callable[[str], bool]:
 
 
 def _on_disk(
-    lake: Lake, facts: VacuumFacts, objects: Iterable[StoredObject]
+    facts: VacuumFacts, removed: Iterable[StoredObject], listed: Iterable[StoredObject]
 ) -> Iterator[StoredObject]:
-    """The objects that exist on disk, and their checksum files, with sizes and times from the disk.
+    """The removed files that are in a listing, and their checksum files.
 
-    Objects behind a link are omitted, as in a listing. If only files that the log names may be
-    deleted (`log_only`), a file that was written after the removal in the log is omitted, too,
-    because it is a new file with a used name.
+    If only files that the log names may be deleted (`log_only`), a file that was written after its
+    removal is omitted, because it is a new file with a used name.
     """
-    is_own = own_folders(lake, facts.table)
-    lake_prefix = lake.store.prefix
-    folder = f"{lake_prefix}{facts.table}/"
-    for each in objects:
-        if "\0" in each.key:  # no file on a disk has such a name
-            continue
-        if not is_own(each.key.removeprefix(folder)):
-            continue
-        file = lake.store.stat(each.key.removeprefix(lake_prefix))
-        # `each.modified_ms` is the time of the removal (`objects_by_log`).
-        if facts.log_only and file is not None and file.modified_ms > (each.modified_ms or 0):
-            continue
-        for key in (each.key, checksum_name(each.key)):
-            stored = lake.store.stat(key.removeprefix(lake_prefix))
-            if stored is not None:
-                yield StoredObject(
-                    bucket=each.bucket,
-                    key=key,
-                    size_bytes=stored.size_bytes,
-                    modified_ms=stored.modified_ms,
-                )
+    removed_ms = {each.key: each.modified_ms or 0 for each in removed}
+    checksums = {checksum_name(key) for key in removed_ms}
+    for each in listed:
+        ms = removed_ms.get(each.key)
+        is_new = ms is not None and (each.modified_ms or 0) > ms and facts.log_only
+        if (ms is not None and not is_new) or each.key in checksums:
+            yield each
 
 
 def _needed_by_readers(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lakehouse.base.stored_objects import LifecycleRule, parse_rules
-from lakehouse.vacuum.plan.lifecycle import LiveObjects, assess_lifecycle, tier_rule
+from lakehouse.retain.plan.lifecycle import LiveObjects, assess_lifecycle, tier_rule
 
 KIB = 1024
 LIVE = LiveObjects(

@@ -29,7 +29,7 @@ def test_every_mutant_changes_its_function_and_names_a_test_file() -> None:
 def test_a_function_or_callee_that_is_not_there_is_an_error() -> None:
     for function, change in (("no_such", returns("None")), ("written_once", drops("no_such"))):
         with pytest.raises(LookupError, match="no_such"):
-            Mutant("vacuum.plan.facts", function, change, "").tree()
+            Mutant("vacuum.plan.candidates", function, change, "").tree()
 
 
 def _changed(change: Change) -> Callable[..., Any]:

@@ -37,9 +37,9 @@ from lakehouse.replay.command import replay_document
 from lakehouse.replay.play import Played
 from lakehouse.retain.plan.tiers import plan_tiers
 from lakehouse.store import DiskStore
-from lakehouse.vacuum.inventory.plan.table_files import TableFiles
+from lakehouse.vacuum.inventory.plan.reconcile import TableFiles
 from lakehouse.vacuum.lake_facts import LakeFacts
-from lakehouse.vacuum.plan.facts import VacuumFacts
+from lakehouse.vacuum.plan.candidates import VacuumFacts
 from lakehouse.vacuum.plan.vacuum import VacuumOutcome
 from lakehouse.vacuum.table_facts import plan
 from lakehouse_tests.conftest import own_settings
@@ -204,9 +204,7 @@ def _tiers() -> dict[str, Any]:
         version=0,
         retention_ms=100 * DAY_MS,
         live={},
-        vectors={},
-        tombstones={"a": 0},
-        removed_vectors={},
+        removed={"a": 0},
     )
     facts = VacuumFacts(table_files=files, log=LogBuilder(key="bronze/t").create().facts())
     return {"tables": [plan_tiers(facts, {"b"}, now_ms=0).as_json()]}

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,10 @@ from lakehouse.lake.lake import Lake
 from lakehouse.vacuum import run
 from lakehouse.vacuum.inventory.run import update_inventory
 from lakehouse.vacuum.lake_facts import LakeFacts
-from lakehouse.vacuum.plan.candidates import Candidate
+from lakehouse.vacuum.plan.candidates import Candidate, VacuumFacts
 from lakehouse.vacuum.plan.vacuum import VacuumPlan
 from lakehouse.vacuum.run import VacuumProgress
-from lakehouse.vacuum.table_facts import VacuumInputs, gather, plan
+from lakehouse.vacuum.table_facts import gather, plan
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.reports import row_of, write_report
 from lakehouse_tests.support.vacuums import table_of
@@ -84,7 +85,7 @@ def planned(
     return found
 
 
-def known_of(lake: Lake) -> VacuumInputs:
+def known_of(lake: Lake) -> VacuumFacts:
     """The reading of the table that a vacuum makes now."""
     known = gather(LakeFacts(lake, [TABLE]), TABLE)
     assert known is not None
@@ -129,7 +130,7 @@ def carried_out(
         patch.setattr(run, "confirmed_by_delta", confirmed)
         patch.setattr(run, "_PAUSES_SECONDS", (0.0, 0.0))
         try:
-            run._carry_out(facts, None, known, found, work)  # type: ignore[arg-type]  # nobody is asked
+            run._carry_out(facts, None, replace(found, facts=known), work)  # type: ignore[arg-type]  # nobody is asked
         except LakehouseError as error:
             work.failed["error"] = f"{type(error).__name__}: {error}"
     return before - files(lake), work

@@ -33,7 +33,7 @@ SUFFIX = {"CSV": "csv.gz", "ORC": "orc", "Parquet": "parquet"}
 
 def reconciled(lake: Lake, declared: Iterable[Table] = (), *, now_ms: int) -> Reconciliation:
     """The newest inventory of the lake, held against the logs."""
-    inventory = newest_inventory(lake, now_ms=now_ms)
+    inventory = newest_inventory(lake)
     return reconcile_inventory(lake, declared, inventory, now_ms=now_ms)
 
 

@@ -101,10 +101,7 @@ DOCUMENTS = {
     ),
     "inventory_report": (
         "lakehouse inventory report [TABLE]",
-        (
-            "All parts of `tables` and `unclaimed` sum to the inventory's objects and bytes. "
-            "`unsettled_count` are live files newer than the inventory."
-        ),
+        ("All parts of `tables` and `unclaimed` sum to the inventory's objects and bytes."),
     ),
     "inventory_load": (
         "lakehouse inventory load",

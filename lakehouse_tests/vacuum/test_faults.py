@@ -320,11 +320,14 @@ def test_what_an_older_version_of_a_clone_reads_stays(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("retention", "left"), [("interval 30 days", ["d=1/gone"]), ("interval 1 day", PAST)]
-)
-@pytest.mark.parametrize(
-    ("key", "path"),
-    [("scratch/clone", "file://{root}/bronze/t/d=1/orphan"), ("bronze", "t/d=1/orphan")],
+    ("key", "path", "retention", "left"),
+    [
+        ("scratch/clone", "file://{root}/bronze/t/d=1/orphan", "interval 30 days", ["d=1/gone"]),
+        ("scratch/clone", "file://{root}/bronze/t/d=1/orphan", "interval 1 day", PAST),
+        ("bronze", "t/d=1/orphan", "interval 30 days", ["d=1/gone"]),
+        # In a folder of its own, it stays as long as the log names it.
+        ("bronze", "t/d=1/orphan", "interval 1 day", ["d=1/gone"]),
+    ],
 )
 def test_what_an_older_version_of_a_clone_reads_stays_though_a_checkpoint_dropped_its_tombstone(
     lake: Lake,
@@ -378,7 +381,7 @@ def test_the_undoing_of_a_compaction_holds_nothing_for_those_who_follow_the_chan
     table = table_of("bronze/u")
     reader = Table(key="silver/r", inputs=(table,), write=Append(), transform=lambda u: u)
     known = gather(LakeFacts(lake, [table, reader, TABLE]), table)
-    assert known is not None and (known.facts.needed_because != "") == is_held
+    assert known is not None and (known.needed_because != "") == is_held
 
 
 @pytest.mark.parametrize(("consumed", "is_held"), [(1, True), (2, False)])
@@ -399,8 +402,8 @@ def test_rows_that_moved_to_the_archive_unread_are_held_for_those_who_follow_the
     table = table_of("bronze/u")
     reader = Table(key="silver/r", inputs=(table,), write=Append(), transform=lambda u: u)
     known = gather(LakeFacts(lake, [table, reader, TABLE]), table)
-    assert known is not None and (known.facts.needed_because != "") == is_held
-    assert not is_held or (known.facts.needed_since_ms or 0) <= late_ms
+    assert known is not None and (known.needed_because != "") == is_held
+    assert not is_held or (known.needed_since_ms or 0) <= late_ms
 
 
 @pytest.mark.parametrize(

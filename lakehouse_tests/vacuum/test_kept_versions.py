@@ -15,7 +15,6 @@ from lakehouse_tests.support.faults import (
     age,
     carried_out,
     files,
-    known_of,
     paths,
     planned,
     report,
@@ -95,7 +94,7 @@ def test_what_a_vacuum_by_the_log_kept_goes_once_its_version_is_not_named(
     plan = planned(lake, "LITE", named)
     gone, work = carried_out(lake, plan, table=named)
     assert gone == set()
-    record = work.record(known_of(lake).facts, plan, has_ended_well=True).record
+    record = work.record(plan, has_ended_well=True).record
     assert (record.kept, record.is_complete) == (["d=1/gone"], True)
     assert paths(planned(lake, "LITE", named)) == []
     story.append([("d=3/new", 1)]).checkpoint().forget_before(3)

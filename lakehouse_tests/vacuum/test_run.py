@@ -20,7 +20,7 @@ from lakehouse.vacuum import second_opinion
 from lakehouse.vacuum.inventory.plan.reconcile import ObjectClassifier
 from lakehouse.vacuum.inventory.run import scan
 from lakehouse.vacuum.lake_facts import LakeFacts
-from lakehouse.vacuum.plan.candidates import AddedByLog
+from lakehouse.vacuum.plan.candidates import LoggedFiles
 from lakehouse.vacuum.run import rehearse, vacuum
 from lakehouse.vacuum.table_facts import plan
 from lakehouse_tests.support.vacuums import AT_ONCE, age, data_files, rows, stored, table_of
@@ -139,7 +139,7 @@ def test_a_file_that_delta_would_keep_stays(
     monkeypatch.setattr(planning, "_refuse_gaps", lambda *_: None)
     with pytest.raises(Broken, match=r"lacks the file .* Version 0 added .* removed it\."):
         vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
-    monkeypatch.setattr(AddedByLog, "must_stay", lambda *_: False)
+    monkeypatch.setattr(LoggedFiles, "must_stay", lambda *_: False)
     with pytest.raises(Broken, match="Delta would keep the whole plan"):
         vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
     assert stored(lake) == files
@@ -192,7 +192,7 @@ def test_the_declared_retention_is_set_on_the_table(lake: Lake, spark: "SparkSes
     add(lake, 0, **{"delta.deletedFileRetentionDuration": "interval 7 days"})
     table = table_of(retention_hours=800)
     outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
-    assert outcome.plan.retention_ms == 800 * 3_600_000
+    assert outcome.plan.facts.table_files.retention_ms == 800 * 3_600_000
     facts = lake.facts("bronze/t")
     assert (
         facts is not None

@@ -32,7 +32,6 @@ from lakehouse_tests.support.faults import (
     PAST,
     carried_out,
     files,
-    known_of,
     paths,
     planned,
     report,
@@ -228,7 +227,7 @@ def test_files_that_were_gone_before_make_the_count_an_upper_bound_where_nobody_
         found,
         meanwhile=lambda: in_bucket.store.delete([f"{KEY}/d=1/gone", f"{KEY}/{once}"]),
     )
-    past = work.record(known_of(in_bucket).facts, found, has_ended_well=True).record
+    past = work.record(found, has_ended_well=True).record
     assert (past.is_at_most, past.deleted_files) == (is_at_most, found.file_count - 1)
 
 

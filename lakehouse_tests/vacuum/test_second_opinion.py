@@ -17,8 +17,7 @@ from lakehouse.declare.adopted_file import adopted_table
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.vacuum import second_opinion
 from lakehouse.vacuum.lake_facts import LakeFacts
-from lakehouse.vacuum.plan.candidates import Candidate
-from lakehouse.vacuum.plan.facts import VacuumFacts
+from lakehouse.vacuum.plan.candidates import Candidate, VacuumFacts
 from lakehouse.vacuum.run import rehearse, vacuum
 from lakehouse.vacuum.second_opinion import confirmed_by_delta, kept_by_deltalake
 from lakehouse.vacuum.table_facts import gather
@@ -45,7 +44,7 @@ def story_of(lake: Lake, **options: Any) -> LogBuilder:
 def facts_of(lake: Lake) -> VacuumFacts:
     found = gather(LakeFacts(lake, [TABLE]), TABLE)
     assert found is not None
-    return found.facts
+    return found
 
 
 def candidate(name: str) -> Candidate:
@@ -175,8 +174,8 @@ def test_a_folder_that_deltalake_reads_as_another_ones_is_not_judged_by_it(lake:
     elsewhere = {KEY: f"{lake.settings.root}/bronze/a%20b"}
     moved = open_lake(lake.settings, tables=[adopted_table(KEY, elsewhere[KEY])])
     found = gather(LakeFacts(moved, [table]), table)
-    assert found is not None and found.facts.log.snapshot.table_id == "live"
-    assert kept_by_deltalake(moved, found.facts, []) is None
+    assert found is not None and found.log.snapshot.table_id == "live"
+    assert kept_by_deltalake(moved, found, []) is None
 
 
 @pytest.mark.parametrize("place", ["disk", "s3"])

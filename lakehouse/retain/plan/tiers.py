@@ -15,9 +15,9 @@ from lakehouse.base.paths import name_in_table
 from lakehouse.base.reasons import Explained, Reason
 from lakehouse.base.stored_objects import Part, StoredObject
 from lakehouse.base.text import DAY_MS
-from lakehouse.vacuum.plan.candidates import classifier_of
-from lakehouse.vacuum.plan.facts import VacuumFacts
-from lakehouse.vacuum.plan.lifecycle import tier_rule
+from lakehouse.retain.plan.lifecycle import tier_rule
+from lakehouse.vacuum.inventory.plan.reconcile import ObjectClassifier
+from lakehouse.vacuum.plan.candidates import VacuumFacts
 
 # S3 moves no smaller object by default. Source: Amazon S3 user guide, "Transitioning objects"
 MINIMUM_BYTES = 128 * 1024
@@ -68,10 +68,10 @@ def plan_tiers(facts: VacuumFacts, tagged: Set[str], *, now_ms: int) -> TierPlan
             "long removed files stay. Use a value such as 'interval 90 days'"
         )
     sizes = {name_in_table(stone.path): stone.size_bytes for stone in facts.log.snapshot.tombstones}
-    classifier = classifier_of(facts, now_ms=now_ms, horizon_ms=None)
+    classifier = ObjectClassifier(facts.table_files, facts.other_uses, now_ms=now_ms)
     stored = StoredObject(bucket="", key="", size_bytes=0, modified_ms=0)
     due = dict[str, int]()
-    for name, removed_ms in facts.table_files.tombstones.items():
+    for name, removed_ms in facts.table_files.removed.items():
         if removed_ms is None or removed_ms + retention_ms - now_ms < _LEAST_MS:
             continue
         size_bytes = sizes.get(name)
@@ -103,5 +103,4 @@ def plan_tiers(facts: VacuumFacts, tagged: Set[str], *, now_ms: int) -> TierPlan
 def is_needed(facts: VacuumFacts, name: str) -> bool:
     """Whether the newest version or another table reads a file."""
     files = facts.table_files
-    is_live = name in files.live or name in files.vectors
-    return is_live or facts.other_uses.may_read(files, name)
+    return name in files.live or facts.other_uses.may_read(files, name)

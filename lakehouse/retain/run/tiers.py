@@ -29,12 +29,12 @@ from lakehouse.delta.protocol import unknown_features
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.lease import hold
+from lakehouse.retain.plan.lifecycle import TIER_TAG, LiveObjects, assess_lifecycle
 from lakehouse.retain.plan.tiers import TierPlan, is_needed, plan_tiers
 from lakehouse.store import Store
 from lakehouse.store.s3_objects import read_lifecycle, s3_place, set_tag
 from lakehouse.vacuum.lake_facts import LakeFacts
-from lakehouse.vacuum.plan.facts import ASKED_AT_ONCE, VacuumFacts
-from lakehouse.vacuum.plan.lifecycle import TIER_TAG, LiveObjects, assess_lifecycle
+from lakehouse.vacuum.plan.candidates import ASKED_AT_ONCE, VacuumFacts
 from lakehouse.vacuum.table_facts import gather
 
 _FOLDER = "_lakehouse/tiers"
@@ -68,7 +68,7 @@ def run(lake_facts: LakeFacts, table: Table, *, dry_run: bool = False) -> TierPl
         _set_tags(lake, table.key, plan.tag, is_tagged=True)
         gone = {
             name
-            for name in recorded - facts.table_files.tombstones.keys()
+            for name in recorded - facts.table_files.removed.keys()
             if not is_needed(facts, name) and store.stat(f"{table.key}/{name}") is None
         }
         remaining = (recorded | {*plan.tag}) - gone - {*plan.untag}
@@ -84,16 +84,16 @@ def _planned(lake_facts: LakeFacts, table: Table) -> tuple[VacuumFacts, TierPlan
             f"tiers of {table.key}: the table lies on a disk, which has no storage classes. Use a "
             "table on S3"
         )
-    inputs = gather(lake_facts, table)
-    if inputs is None:
+    facts = gather(lake_facts, table)
+    if facts is None:
         return None
-    if unknown := unknown_features(inputs.facts.log.snapshot.features):
+    if unknown := unknown_features(facts.log.snapshot.features):
         raise Refused(
             f"tiers of {table.key}: this program does not know the table feature {unknown[0]}, and "
             "so not which files the table needs. Use a newer release of this program"
         )
     tagged = _tagged_names(lake_facts.lake.store, table.key)
-    return inputs.facts, plan_tiers(inputs.facts, tagged, now_ms=now_ms())
+    return facts, plan_tiers(facts, tagged, now_ms=now_ms())
 
 
 def _set_tags(lake: Lake, table_key: str, names: Sequence[str], *, is_tagged: bool) -> None:

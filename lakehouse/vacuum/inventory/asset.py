@@ -1,7 +1,6 @@
 """The inventory of the lake's bucket: an asset, its checks, and a sensor that loads reports."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from functools import reduce
 from operator import or_
@@ -13,7 +12,7 @@ from lakehouse.assets.dagster_records import run_ids_in_flight
 from lakehouse.assets.keys import NIGHTLY_CRON, inventory_key, table_key
 from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.base.clock import now_ms
-from lakehouse.base.errors import Refused, Transient
+from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.reasons import CheckResult
 from lakehouse.base.stored_objects import MAX_AGE_HOURS
 from lakehouse.declare.table import Table, undeclared_among, undeclared_sentence
@@ -135,10 +134,9 @@ def daily_and_once_soon(tables: Sequence[Table]) -> dg.AutomationCondition[Any]:
 def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.SensorDefinition:
     """Requests a load when an AWS report is complete, and otherwise reports what it waits for.
 
-    A tick lists the names of the configurations, and the names of each configuration's reports
-    after the one in the cursor. It then reads a few `manifest.checksum` files, which AWS writes
-    last. It reads no report. A report is requested once: if its load fails, the daily run tries
-    again.
+    A tick lists the names of the configurations, and the names of each configuration's reports. It
+    then reads a few `manifest.checksum` files, which AWS writes last. It reads no report. A report
+    is requested once (`run_key`): if its load fails, the daily run tries again.
     """
     key = inventory_key(lake)
     budget = budget or TimeBudget()
@@ -152,74 +150,38 @@ def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.Sens
         description="Requests a load when a new inventory report of the bucket is complete.",
     )
     def tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        seen = _seen(context.cursor)
         budget.begin()
         try:
-            report, text = _newest(bounded, seen)
-        except (Transient, Refused) as error:
-            report = None
-            text = f"the reports cannot be listed now: {error}"
+            report, text = _newest(bounded)
+        except (Transient, Refused, Broken) as error:
+            return dg.SensorResult(skip_reason=f"the reports cannot be listed now: {error}")
         runs = [] if report is None else run_ids_in_flight(context.instance, key)
         if runs:
-            report = None
             text = f"{text}; a run of the inventory is under way: {', '.join(runs)}"
-        if report is None:
-            return dg.SensorResult(skip_reason=text, cursor=context.cursor)
-        configuration, stamp = report
-        cursor = json.dumps({**seen, configuration: stamp})
-        name = f"{configuration}/{stamp}"
-        if _loaded_report(context.instance, key) == name:
-            return dg.SensorResult(skip_reason=f"report {name} is loaded", cursor=cursor)
+        if report is None or runs:
+            return dg.SensorResult(skip_reason=text)
         context.log.info(text)
-        return dg.SensorResult(
-            run_requests=[dg.RunRequest(run_key=name, tags={"lakehouse/report": name})],
-            cursor=cursor,
-        )
+        request = dg.RunRequest(run_key=report, tags={"lakehouse/report": report})
+        return dg.SensorResult(run_requests=[request])
 
     return tick
 
 
-def _newest(lake: Lake, seen: Mapping[str, str]) -> tuple[tuple[str, str] | None, str]:
-    """The newest complete report after the reports in `seen`, or `None`; and a sentence.
-
-    A report is given as its configuration and its stamp: its time, which is the folder's name.
-    """
+def _newest(lake: Lake) -> tuple[str | None, str]:
+    """The newest complete report, or `None` if the inventory table has it; and a sentence."""
     from lakehouse.vacuum.inventory.stored_reports import checksum_of, stamps_of
+    from lakehouse.vacuum.inventory.table import known_inventories
 
-    stamps = stamps_of(lake.store, after=seen)
-    for configuration, stamp in stamps[:_REPORTS_LOOKED_AT]:
+    stamps = stamps_of(lake.store)[:_REPORTS_LOOKED_AT]
+    if not stamps:
+        scan = "the inventory scans the bucket itself once a day"
+        return None, f"no report of bucket {lake.store.bucket} was delivered; {scan}"
+    loaded = {each.name for each in known_inventories(lake)}
+    for configuration, stamp in stamps:
+        name = f"{configuration}/{stamp}"
+        if name in loaded:
+            return None, f"report {name} is loaded, and no later one is complete"
         if checksum_of(lake.store, configuration, stamp) is not None:
-            return (configuration, stamp), f"report {configuration}/{stamp} is complete"
-    if stamps:
-        newest = "/".join(stamps[0])
-        return None, f"report {newest} is not complete yet: it has no manifest.checksum"
-    bucket = lake.store.bucket
-    if seen:
-        names = ", ".join(
-            f"{configuration}/{stamp}" for configuration, stamp in sorted(seen.items())
-        )
-        return None, f"no report of bucket {bucket} is newer than {names}"
-    scan = "the inventory scans the bucket itself once a day"
-    return None, f"no report of bucket {bucket} was delivered; {scan}"
-
-
-def _seen(cursor: str | None) -> dict[str, str]:
-    """The stamp of the last report that was requested or already loaded, by configuration.
-
-    If the cursor is unreadable, the sensor checks all reports again.
-    """
-    try:
-        return {
-            configuration: str(stamp) for configuration, stamp in json.loads(cursor or "{}").items()
-        }
-    except (ValueError, AttributeError):
-        return {}
-
-
-def _loaded_report(instance: dg.DagsterInstance, key: dg.AssetKey) -> str | None:
-    """The name of the report that the newest materialization of the inventory loaded."""
-    event = instance.get_latest_materialization_event(key)
-    if event is None or event.asset_materialization is None:
-        return None
-    recorded = event.asset_materialization.metadata.get("lakehouse/report")
-    return None if recorded is None else str(recorded.value)
+            return name, f"report {name} is complete"
+    newest = "/".join(stamps[0])
+    return None, f"report {newest} is not complete yet: it has no manifest.checksum"

@@ -4,12 +4,13 @@ A part is one use of a table's bytes (`Part`), for example live files.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused
-from lakehouse.base.stored_objects import Inventory
+from lakehouse.base.stored_objects import Inventory, Part
 from lakehouse.base.text import count_of
 from lakehouse.cli.context import complete_table, nearest, open_declared
 from lakehouse.cli.output import (
@@ -27,7 +28,6 @@ from lakehouse.vacuum.inventory.plan.reconcile import Reconciliation, TableShare
 from lakehouse.vacuum.inventory.run import reconcile_inventory
 from lakehouse.vacuum.inventory.table import inventory_table, newest_inventory
 
-_BAR_WIDTH = 24
 # At most this many missing and this many resized files of a table are printed.
 _NAMED = 20
 _configuration_option = click.option(
@@ -100,7 +100,7 @@ def report_command(table: str | None, configuration: str | None, as_json: bool) 
     """
     context = open_declared()
     now = now_ms()
-    inventory = newest_inventory(context.lake, now_ms=now, configuration=configuration)
+    inventory = newest_inventory(context.lake, configuration=configuration)
     tables_declared = context.tables.values()
     reconciliation = reconcile_inventory(context.lake, tables_declared, inventory, now_ms=now)
     tables = {each.table: each for each in reconciliation.tables}
@@ -108,13 +108,18 @@ def report_command(table: str | None, configuration: str | None, as_json: bool) 
         raise Refused(
             f"table {table!r} is in neither the inventory nor the lake; {nearest(table, tables)}"
         )
-    chosen = list(tables.values()) if table is None else [tables[table]]
-    others = reconciliation.unclaimed if table is None else ()
+    document = _document(
+        inventory,
+        reconciliation,
+        list(tables.values()) if table is None else [tables[table]],
+        reconciliation.unclaimed if table is None else (),
+        now=now,
+    )
     if as_json:
-        _write_report(inventory, reconciliation, chosen, others, now=now)
+        write_json(document)
     else:
-        _print_report(inventory, chosen, others, now=now)
-    problems = [sentence for sentence in map(_problem_of, chosen) if sentence]
+        _print(document)
+    problems = [each["sentence"] for each in document["tables"] if each["sentence"]]
     for sentence in problems:
         tell(f"{Broken.__name__}: {sentence}")
     return Broken.exit_code if problems else 0
@@ -136,84 +141,76 @@ def _problem_of(table: TableShares) -> str:
     )
 
 
-def _write_report(
+def _document(
     inventory: Inventory,
     reconciliation: Reconciliation,
-    tables: list[TableShares],
-    others: tuple[UsageShare, ...],
+    tables: Sequence[TableShares],
+    others: Sequence[UsageShare],
     *,
     now: int,
-) -> None:
-    inventory_document = {
-        **attributes(inventory, "name", "created_ms"),
-        "age_seconds": round((now - inventory.created_ms) / 1_000, 3),
-        "object_count": reconciliation.file_count,
-        "size_bytes": reconciliation.size_bytes,
-    }
+) -> dict[str, Any]:
     share_fields = ("storage_class", "file_count", "size_bytes", "small_count")
-    documents = [
-        {
-            **attributes(
-                table,
-                "table",
-                "version",
-                "file_count",
-                "size_bytes",
-                "unsettled_count",
-                "outside_count",
-                "missing",
-                "resized",
-            ),
-            "retention_seconds": None if table.retention_ms is None else table.retention_ms / 1_000,
-            "parts": [
-                {"part": share.part.name.lower(), **attributes(share, *share_fields)}
-                for share in table.shares
-                if share.part
-            ],
-            "sentence": _problem_of(table),
-        }
-        for table in tables
-    ]
-    write_json(
-        {
-            "inventory": inventory_document,
-            "tables": documents,
-            "unclaimed": [attributes(share, "folder", *share_fields) for share in others],
-        }
-    )
+    table_fields = ("table", "version", "file_count", "size_bytes", "missing", "resized")
+    return {
+        "inventory": {
+            **attributes(inventory, "name", "created_ms"),
+            "age_seconds": round((now - inventory.created_ms) / 1_000, 3),
+            "object_count": reconciliation.file_count,
+            "size_bytes": reconciliation.size_bytes,
+        },
+        "tables": [
+            {
+                **attributes(table, *table_fields),
+                "retention_seconds": table.retention_ms and table.retention_ms / 1_000,
+                "parts": [
+                    {"part": share.part.name.lower(), **attributes(share, *share_fields)}
+                    for share in table.shares
+                    if share.part
+                ],
+                "sentence": _problem_of(table),
+            }
+            for table in tables
+        ],
+        "unclaimed": [attributes(share, "folder", *share_fields) for share in others],
+    }
 
 
-def _print_report(
-    inventory: Inventory, tables: list[TableShares], others: tuple[UsageShare, ...], *, now: int
-) -> None:
+def _print(document: dict[str, Any]) -> None:
+    inventory = document["inventory"]
     show(
-        f"inventory {inventory.name}: as of {time_text(inventory.created_ms)}, "
-        f"{inventory.age_hours(now):.1f} h ago"
+        f"inventory {inventory['name']}: as of {time_text(inventory['created_ms'])}, "
+        f"{inventory['age_seconds'] / 3_600:.1f} h ago"
     )
-    count = sum(table.file_count for table in tables) + sum(share.file_count for share in others)
-    size = sum(table.size_bytes for table in tables) + sum(share.size_bytes for share in others)
-    rows = [_row(table.table, share, size) for table in tables for share in table.shares]
-    rows += [_row("", share, size) for share in others]
-    sums = ("sum", "", "", count_text(count), bytes_text(size), "", f"{size} bytes")
+    rows = list[tuple[str, ...]]()
+    for table in document["tables"]:
+        for part in table["parts"]:
+            rows.append(_row(table["table"], part["part"], part, Part[part["part"].upper()].value))
+    for share in document["unclaimed"]:
+        rows.append(_row("-", share["folder"], share, "belongs to no table"))
     print_grid(
-        ("table", "part", "class", "files", "bytes", "", "meaning"),
-        [*rows, sums],
-        numbers=("files", "bytes"),
+        ("table", "part", "class", "files", "bytes", "meaning"), rows, numbers=("files", "bytes")
     )
-    for table in tables:
-        _print_names(table.table, "not in storage", table.missing)
-        _print_names(table.table, "of a different size than in the log", table.resized)
-        small_count = sum(share.small_count for share in table.shares)
+    for table in document["tables"]:
+        _print_names(table["table"], "not in storage", table["missing"])
+        _print_names(table["table"], "of a different size than in the log", table["resized"])
+        small_count = sum(part["small_count"] for part in table["parts"])
         if small_count:
             show(
-                f"{table.table}: small data files, by the inventory because the log cannot be "
+                f"{table['table']}: small data files, by the inventory because the log cannot be "
                 f"read: {small_count:,}"
             )
-        if table.unsettled_count:
-            show(
-                f"{table.table}: too new to be in the inventory: "
-                f"{count_of(table.unsettled_count, 'live file')}"
-            )
+
+
+def _row(table: str, part: str, share: dict[str, Any], meaning: str) -> tuple[str, ...]:
+    files = count_text(share["file_count"])
+    return (
+        table,
+        part,
+        share["storage_class"] or "-",
+        files,
+        bytes_text(share["size_bytes"]),
+        meaning,
+    )
 
 
 def _print_names(table: str, title: str, names: Sequence[str]) -> None:
@@ -223,22 +220,3 @@ def _print_names(table: str, title: str, names: Sequence[str]) -> None:
         show(f"  {name}")
     if len(names) > _NAMED:
         show(f"  and {len(names) - _NAMED} more. Use --json to list all")
-
-
-def _row(table: str, share: UsageShare, total_bytes: int) -> tuple[str, ...]:
-    if share.part:
-        part = share.part.name.lower()
-        meaning = share.part.value
-    else:
-        part = share.folder
-        meaning = "belongs to no table"
-    bar = "█" * round(_BAR_WIDTH * share.size_bytes / total_bytes) if total_bytes else ""
-    return (
-        table or "-",
-        part,
-        share.storage_class or "-",
-        count_text(share.file_count),
-        bytes_text(share.size_bytes),
-        bar,
-        meaning,
-    )

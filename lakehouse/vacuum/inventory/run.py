@@ -52,22 +52,19 @@ from lakehouse.lake.commits import (
 )
 from lakehouse.lake.deltalake_tables import with_due_checkpoint
 from lakehouse.lake.lake import Lake, PathResolver, landing_prefixes
-from lakehouse.store import Store
 from lakehouse.vacuum.inventory.plan.checks import (
-    allowed_hours,
     assess_complete,
     assess_fresh,
     assess_missing,
-    assess_plausible,
     assess_readable,
-    inventories_in,
-    inventory_record,
 )
-from lakehouse.vacuum.inventory.plan.reconcile import KnownTables, Reconciliation, reconcile
-from lakehouse.vacuum.inventory.plan.table_files import (
+from lakehouse.vacuum.inventory.plan.reconcile import (
+    KnownTables,
     Owners,
+    Reconciliation,
     TableFiles,
     fold_table_files,
+    reconcile,
     table_roots,
 )
 from lakehouse.vacuum.inventory.stored_reports import newest_report, read_report
@@ -75,6 +72,7 @@ from lakehouse.vacuum.inventory.table import (
     BATCH_ROWS,
     OBJECT_SCHEMA,
     batch_of,
+    inventory_record,
     inventory_table,
     known_inventories,
     name_in,
@@ -94,15 +92,13 @@ def reconcile_inventory(
     """
     prefix = lake.store.prefix
     keys = (key.removeprefix(prefix) for key in read_keys(lake, inventory))
-    known = read_table_files(lake, declared, table_roots(keys), now_ms=now_ms)
+    known = read_table_files(lake, declared, table_roots(keys))
     objects = read_objects(lake, inventory)
     in_storage = KnownObjects(objects=objects, settled_ms=inventory.settled_ms)
     return reconcile(known, in_storage, now_ms=now_ms)
 
 
-def read_table_files(
-    lake: Lake, declared: Iterable[Table], found: Set[str], *, now_ms: int
-) -> KnownTables:
+def read_table_files(lake: Lake, declared: Iterable[Table], found: Set[str]) -> KnownTables:
     """The files of each table, or the reason why its log cannot be read.
 
     The tables are those in `found`, and the declared tables in the lake, if they exist.
@@ -114,7 +110,7 @@ def read_table_files(
         try:
             facts = lake.facts(table)
             if facts is not None:
-                table_files.append(covered_files(lake, facts, now_ms=now_ms))
+                table_files.append(covered_files(lake, facts))
         except LakehouseError as error:
             unread[table] = str(error)
     return KnownTables(
@@ -125,26 +121,22 @@ def read_table_files(
     )
 
 
-def covered_files(lake: Lake, facts: TableFacts, *, now_ms: int) -> TableFiles:
+def covered_files(lake: Lake, facts: TableFacts) -> TableFiles:
     """The files of a table in the lake."""
     # No inventory covers tables outside the lake, so paths to them are not resolved.
     resolve = PathResolver(replace(lake, elsewhere={}))
     commits = facts.history.commits
-    return fold_table_files(facts.snapshot, resolve=resolve, commits=commits, now_ms=now_ms)
+    return fold_table_files(facts.snapshot, resolve=resolve, commits=commits, now_ms=now_ms())
 
 
-FILE_ROWS = 500_000
+_FILE_BATCHES = 50  # of `BATCH_ROWS` rows, in one data file
 PARTITION_COLUMNS = ("bucket", "report")
-_FILE_SCHEMA = OBJECT_SCHEMA.append(pa.field("lake_table", pa.string()))
-# Name, type in the log and SQL type of each column.
-_SPELLINGS = {
-    pa.string(): ("string", "string"),
-    pa.int64(): ("long", "bigint"),
-    pa.bool_(): ("boolean", "boolean"),
-}
+_TABLE_COLUMN = pa.field("lake_table", pa.string())
+_LOG_TYPES = {pa.string(): "string", pa.int64(): "long", pa.bool_(): "boolean"}
+# Name and type in the log of each column.
 _COLUMNS = [
-    *((each.name, *_SPELLINGS[each.type]) for each in _FILE_SCHEMA),
-    *((name, "string", "string") for name in PARTITION_COLUMNS),
+    *((each.name, _LOG_TYPES[each.type]) for each in (*OBJECT_SCHEMA, _TABLE_COLUMN)),
+    *((name, "string") for name in PARTITION_COLUMNS),
 ]
 # A day more than Delta's retention of removed files.
 _KEPT_DAYS = 8
@@ -155,13 +147,11 @@ _OWN_FILE = re.compile(rf"[0-9a-f-]{{36}}\.parquet|{UNFINISHED.pattern}")
 class InventoryOutcome:
     """An inventory in the table, and its reconciliation with the logs.
 
-    `before` is the previous inventory of its configuration, if the table's log still records one.
     `newly_loaded` is the number of rows that this run added.
     """
 
     inventory: Inventory
     reconciliation: Reconciliation
-    before: Inventory | None
     newly_loaded: int
     version: int
     seconds: float
@@ -210,14 +200,11 @@ def scan(lake: Lake, declared: Iterable[Table] = (), *, now_ms: int) -> Inventor
 
 
 def judge(lake: Lake, outcome: InventoryOutcome, *, now_ms: int) -> tuple[CheckResult, ...]:
-    """The result of each check in `vacuum.inventory.plan.checks.CHECKS`."""
+    """The result of each check in `plan.checks.CHECKS`."""
     inventory = outcome.inventory
-    before = outcome.before
-    previous_ms = None if before is None else before.created_ms
     return (
         assess_complete(inventory),
-        assess_fresh(inventory, allowed=allowed_hours(inventory, previous_ms), now_ms=now_ms),
-        assess_plausible(inventory, before),
+        assess_fresh(inventory, now_ms=now_ms),
         assess_missing(outcome.reconciliation),
         assess_readable(outcome.reconciliation, address=lake.settings.root),
     )
@@ -241,15 +228,15 @@ def _load(
     facts = lake.facts(key)
     with TemporaryFile() as spool:
         found = _write_spool(spool, objects, lake)
-        known = read_table_files(lake, tables, found, now_ms=now_ms())
-        files = _DataFiles(lake.store, key)
-        rows = _with_tables(spool, lake, known, files)
+        known = read_table_files(lake, tables, found)
+        adds = list[dict[str, Any]]()
+        rows = _with_tables(spool, lake, known, adds)
         in_storage = KnownObjects(objects=rows, settled_ms=inventory.settled_ms)
         reconciliation = reconcile(known, in_storage, now_ms=now_ms())
     inventory = replace(
         inventory, object_count=reconciliation.file_count, size_bytes=reconciliation.size_bytes
     )
-    _commit(lake, key, facts, inventory, files.finish())
+    _commit(lake, key, facts, inventory, adds)
     _delete_dead_files(lake, key)
     if lake.settings.on_s3:
         note_cold_files(lake, reconciliation)
@@ -268,15 +255,9 @@ def _outcome(
 ) -> InventoryOutcome:
     facts = lake.facts(inventory_table(lake.store.bucket))
     assert facts is not None  # the inventory is in the table
-    earlier = (
-        each
-        for each in inventories_in(facts.history)
-        if each.configuration == inventory.configuration and each.name != inventory.name
-    )
     return InventoryOutcome(
         inventory=inventory,
         reconciliation=reconciliation,
-        before=next(earlier, None),
         newly_loaded=newly_loaded,
         version=facts.snapshot.version,
         seconds=time.monotonic() - began,
@@ -296,61 +277,50 @@ def _write_spool(spool: IO[bytes], objects: Iterator[StoredObject], lake: Lake) 
 
 
 def _with_tables(
-    spool: IO[bytes], lake: Lake, known: KnownTables, files: "_DataFiles"
+    spool: IO[bytes], lake: Lake, known: KnownTables, adds: list[dict[str, Any]]
 ) -> Iterator[StoredObject]:
-    """The objects of the spool. Each is also written to `files`, with its table."""
+    """The objects of the spool. Each is also written to a data file, with its table.
+
+    The `add` of each data file (at least one) is appended to `adds`. At most one file is in memory.
+    """
     prefix = lake.store.prefix
     owners = Owners([*(each.table for each in known.files), *known.unread])
+
+    def table_of(key: str) -> str | None:
+        return owners.table_of(key.removeprefix(prefix))
+
     with pq.ParquetFile(spool) as file:
-        for batch in file.iter_batches(BATCH_ROWS):
-            objects = objects_of(lake.store.bucket, batch)
-            tables = [owners.table_of(each.key.removeprefix(prefix)) for each in objects]
-            columns = [*batch.columns, pa.array(tables, pa.string())]
-            files.add(pa.RecordBatch.from_arrays(columns, schema=_FILE_SCHEMA))
-            yield from objects
+        all_batches = file.iter_batches(BATCH_ROWS)
+        while (batches := [*islice(all_batches, _FILE_BATCHES)]) or not adds:
+            tables = pa.chunked_array(
+                [
+                    pa.array(
+                        [table_of(key) for key in batch.column("key").to_pylist()], pa.string()
+                    )
+                    for batch in batches
+                ],
+                pa.string(),
+            )
+            rows = pa.Table.from_batches(batches, OBJECT_SCHEMA)
+            adds.append(_put_rows(lake, rows.append_column(_TABLE_COLUMN, tables)))
+            for batch in batches:
+                yield from objects_of(lake.store.bucket, batch)
 
 
-class _DataFiles:
-    """Writes rows to new data files of a table. At most one file is in memory at a time."""
-
-    def __init__(self, store: Store, key: str) -> None:
-        self._store = store
-        self._key = key
-        self._files: list[dict[str, Any]] = []
-        self._begin_file()
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Appends rows, and puts the current file into the store when it is full."""
-        self._writer.write_batch(batch)
-        self._rows += batch.num_rows
-        if self._rows >= FILE_ROWS:
-            self._finish_file()
-            self._begin_file()
-
-    def finish(self) -> list[dict[str, Any]]:
-        """Puts the last file into the store; returns the `add` of each file (at least one)."""
-        if self._rows or not self._files:
-            self._finish_file()
-        return self._files
-
-    def _begin_file(self) -> None:
-        self._buffer = pa.BufferOutputStream()
-        self._writer = pq.ParquetWriter(self._buffer, _FILE_SCHEMA, write_page_checksum=True)
-        self._rows = 0
-
-    def _finish_file(self) -> None:
-        self._writer.close()
-        data = self._buffer.getvalue().to_pybytes()
-        name = f"{uuid4()}.parquet"
-        self._store.put(f"{self._key}/{name}", data)
-        add = {
-            "path": name,
-            "size": len(data),
-            "modificationTime": now_ms(),
-            "dataChange": True,
-            "stats": json.dumps({"numRecords": self._rows}),
-        }
-        self._files.append(add)
+def _put_rows(lake: Lake, rows: pa.Table) -> dict[str, Any]:
+    """Writes a new data file of the inventory table; returns its `add`."""
+    buffer = pa.BufferOutputStream()
+    pq.write_table(rows, buffer, write_page_checksum=True)
+    data = buffer.getvalue().to_pybytes()
+    name = f"{uuid4()}.parquet"
+    lake.store.put(f"{inventory_table(lake.store.bucket)}/{name}", data)
+    return {
+        "path": name,
+        "size": len(data),
+        "modificationTime": now_ms(),
+        "dataChange": True,
+        "stats": json.dumps({"numRecords": rows.num_rows}),
+    }
 
 
 def _commit(
@@ -363,12 +333,6 @@ def _commit(
     """Step 4. `facts` is the table, if it existed before the listing."""
     partition = {"bucket": lake.store.bucket, "report": inventory.name}
     actions: Actions = [{"add": {**add, "partitionValues": partition}} for add in adds]
-    has_columns = facts is not None and [
-        (each.name, each.type) for each in facts.snapshot.columns
-    ] == [(name, sql) for name, _, sql in _COLUMNS]
-    if not has_columns:  # the table is new, or an earlier version of this program wrote it
-        table_id = str(uuid4()) if facts is None else facts.snapshot.table_id
-        actions.insert(0, {"metaData": _metadata(table_id)})
     record = {**inventory_record(inventory), "mark": uuid4().hex}
     changed = f"{key}: another program changed the table meanwhile. Use lakehouse inventory load"
 
@@ -379,12 +343,13 @@ def _commit(
         if facts is None:
             protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
             info = commit_info("WRITE", -1, record)
-            if not create_version(location, 0, [info, protocol, *actions]):
+            if not create_version(
+                location, 0, [info, protocol, {"metaData": _metadata()}, *actions]
+            ):
                 raise Transient(changed)
             return
         for file in facts.snapshot.files:
-            is_replaced = name_in(file).partition("/")[0] == inventory.configuration
-            if is_replaced or not has_columns:
+            if name_in(file).partition("/")[0] == inventory.configuration:
                 actions.append(_removal(key, file))
         info = commit_info("WRITE", facts.snapshot.version, record)
         commit_after_newest(lake, facts.snapshot, location, [info, *actions], check)
@@ -410,13 +375,12 @@ def _removal(key: str, file: DataFile) -> dict[str, Any]:
     return {"remove": remove}
 
 
-def _metadata(table_id: str) -> dict[str, Any]:
+def _metadata() -> dict[str, Any]:
     fields = [
-        {"name": name, "type": delta, "nullable": True, "metadata": {}}
-        for name, delta, _ in _COLUMNS
+        {"name": name, "type": delta, "nullable": True, "metadata": {}} for name, delta in _COLUMNS
     ]
     return {
-        "id": table_id,
+        "id": str(uuid4()),
         "format": {"provider": "parquet", "options": {}},
         "schemaString": json.dumps({"type": "struct", "fields": fields}),
         "partitionColumns": [*PARTITION_COLUMNS],

@@ -6,14 +6,16 @@
 - Nothing is written.
 
 Data files are CSV (gzip, no header), ORC or Parquet. Source: Amazon S3 user guide, "Amazon S3
-Inventory list" (columns, URL-encoded keys in CSV, times in UTC).
+Inventory list" (columns, URL-encoded keys in CSV, times in UTC), "Locating your inventory list"
+(manifest.json, manifest.checksum).
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 from urllib.parse import unquote_plus
 
 import pyarrow as pa
@@ -21,39 +23,168 @@ import pyarrow.parquet as pq
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.stored_objects import SCAN, StoredObject, is_folder_marker, plausible_ms
-from lakehouse.base.text import count_of
+from lakehouse.base.text import count_of, either
 from lakehouse.delta.file_columns import made_of_columns
+from lakehouse.delta.log.checkpoint import compute
 from lakehouse.store import Store
-from lakehouse.vacuum.inventory.plan.checks import (
-    NEEDED_COLUMNS,
-    WAIT_FOR_NEXT,
-    Report,
-    ReportSource,
-    parse_manifest,
-)
 
 REPORTS = "_lakehouse/inventory"
+_FORMATS = ("CSV", "ORC", "Parquet")
+# What to do about a damaged report.
+WAIT_FOR_NEXT = (
+    "Wait for the next report, or use lakehouse inventory load --configuration lakehouse-scan"
+)
+NEEDED_COLUMNS = ("bucket", "key", "size", "last_modified_date")
+# A report is refused if its time is more than this ahead of our clock, because it would count as
+# fresh for too long. Clocks that are synchronized with a time server differ only by seconds.
+_AHEAD_MS = 300_000
+_MD5 = re.compile(r"[0-9a-f]{32}")
+# Matches between the words of a name in CSV: LastModifiedDate -> Last_Modified_Date.
+_WORD_BOUNDARY = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataPart:
+    """One data file of a report: its key in the destination bucket, its size and its MD5."""
+
+    key: str
+    size_bytes: int
+    md5: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A complete report. `bucket` is the bucket that it lists.
+
+    `columns` are those of CSV, which has no header, spelled as in ORC and Parquet
+    (`last_modified_date`).
+    `created_ms` is the time at which the listing began. Objects written later may be missing.
+    """
+
+    name: str
+    bucket: str
+    created_ms: int
+    file_format: str
+    columns: tuple[str, ...]
+    files: tuple[DataPart, ...]
+
+    @property
+    def configuration(self) -> str:
+        """The report's inventory configuration. A report is named `<configuration>/<stamp>`."""
+        return self.name.partition("/")[0]
+
+
+def parse_manifest(
+    manifest: bytes, checksum: str, *, name: str, bucket: str, folder: str, now_ms: int
+) -> Report:
+    """The report `name` of `bucket` that `manifest` describes, with data files in `folder`.
+
+    `checksum` is the content of `manifest.checksum`.
+
+    Raises:
+        Refused: the manifest is damaged or its checksum is wrong; or the report lists another
+            bucket, has an unknown format or lacks a needed column; or it names no data files, a
+            data file outside the folder, or an invalid MD5; or its time is more than five minutes
+            in the future, or implausible (for example, in seconds instead of milliseconds).
+    """
+    where = f"inventory report {name}"
+    actual = hashlib.md5(manifest, usedforsecurity=False).hexdigest()
+    if checksum.strip() != actual:
+        raise Refused(
+            f"{where}: manifest.checksum contains {checksum.strip()[:40]!r}, but manifest.json has "
+            f"MD5 {actual}. {WAIT_FOR_NEXT}"
+        )
+    try:
+        report = _report(cast("Mapping[str, Any]", json.loads(manifest)), name)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Refused(
+            f"{where}: manifest.json cannot be parsed ({type(error).__name__}: {error}). "
+            f"{WAIT_FOR_NEXT}"
+        ) from error
+    problem = _problem_of(report, bucket, now_ms) or _problem_of_files(report, folder)
+    if problem:
+        raise Refused(f"{where}: {problem}")
+    return report
+
+
+def _report(document: Mapping[str, Any], name: str) -> Report:
+    file_format = str(document["fileFormat"])
+    columns = str(document["fileSchema"]).split(",") if file_format == "CSV" else ()
+    files = list[DataPart]()
+    for file in cast("Sequence[Mapping[str, Any]]", document["files"]):
+        key = str(file["key"])
+        files.append(DataPart(key=key, size_bytes=int(file["size"]), md5=str(file["MD5checksum"])))
+    return Report(
+        name=name,
+        bucket=str(document["sourceBucket"]),
+        created_ms=int(document["creationTimestamp"]),
+        file_format=file_format,
+        columns=tuple(_WORD_BOUNDARY.sub("_", name.strip()).lower() for name in columns),
+        files=tuple(files),
+    )
+
+
+def _problem_of(report: Report, bucket: str, now_ms: int) -> str:
+    """Why the report cannot be used, and what to do; empty if there is no problem."""
+    if report.bucket != bucket:
+        return f"the report lists bucket {report.bucket!r}. Use a report of bucket {bucket!r}"
+    if plausible_ms(report.created_ms, now_ms=now_ms) is None:
+        return (
+            f"creationTimestamp {report.created_ms} is not a plausible time in milliseconds (the "
+            f"current time is {now_ms}), but may be in seconds or microseconds. {WAIT_FOR_NEXT}"
+        )
+    if report.created_ms > now_ms + _AHEAD_MS:
+        ahead_minutes = (report.created_ms - now_ms) / 60_000
+        return (
+            f"the report's time is {ahead_minutes:.0f} min ahead of this machine's clock (limit "
+            f"{_AHEAD_MS // 60_000} min). Synchronize this clock, and the clock of the program "
+            "that writes the reports, with a time server"
+        )
+    if report.file_format not in _FORMATS:
+        return f"the format is {report.file_format!r}. Use {either(_FORMATS)}"
+    return ""
+
+
+def _problem_of_files(report: Report, folder: str) -> str:
+    """As `_problem_of`, for the report's data files, which must be in `folder`."""
+    if not report.files:
+        return (
+            "the manifest names no data files, although the bucket contains at least this report. "
+            f"{WAIT_FOR_NEXT}"
+        )
+    for file in report.files:
+        names = file.key.removeprefix(f"{folder}/").split("/")
+        is_below = file.key.startswith(f"{folder}/") and {"", ".", ".."}.isdisjoint(names)
+        if not is_below:
+            return (
+                f"the data file {file.key!r} is not a plain path below {folder}/. {WAIT_FOR_NEXT}"
+            )
+        if not _MD5.fullmatch(file.md5):
+            return (
+                f"the MD5checksum {file.md5!r} of {file.key} is not an MD5 in lower case. "
+                f"{WAIT_FOR_NEXT}"
+            )
+    return ""
+
+
 _STAMP = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}Z")
 
 
-def stamps_of(store: Store, *, after: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
+def stamps_of(store: Store) -> list[tuple[str, str]]:
     """Configuration and stamp of all reports, complete or not, newest first.
 
-    Scans that earlier versions of this program stored as reports are omitted.
-
-    `after` maps configurations to stamps. For these configurations, only later stamps are returned.
-    One request lists the configurations, and one request per configuration lists its stamps,
-    regardless of the number of data files.
+    Scans that earlier versions of this program stored as reports are omitted. One request lists the
+    configurations, and one request per configuration lists its stamps, regardless of the number of
+    data files.
     """
     base = f"{REPORTS}/{store.bucket}"
-    after_stamps = after or {}
-    stamps = list[tuple[str, str]]()
-    for name in store.folders(base):
-        if name == SCAN:
-            continue
-        for stamp in store.folders(f"{base}/{name}", after=after_stamps.get(name, "")):
-            if _STAMP.fullmatch(stamp):
-                stamps.append((name, stamp))
+    stamps = [
+        (name, stamp)
+        for name in store.folders(base)
+        if name != SCAN
+        for stamp in store.folders(f"{base}/{name}")
+        if _STAMP.fullmatch(stamp)
+    ]
     return sorted(stamps, key=lambda each: (each[1], each[0]), reverse=True)
 
 
@@ -73,26 +204,23 @@ def newest_report(store: Store, *, now_ms: int, configuration: str | None = None
         Refused: the report cannot be trusted.
     """
     for name, stamp in stamps_of(store):
-        if configuration not in (None, name):
+        checksum = None
+        if configuration in (None, name):
+            checksum = checksum_of(store, name, stamp)
+        if checksum is None:
             continue
-        checksum = checksum_of(store, name, stamp)
-        if checksum is not None:
-            manifest, source = _manifest(store, name, stamp)
-            return parse_manifest(manifest, checksum, source, now_ms=now_ms)
+        folder = f"{REPORTS}/{store.bucket}/{name}"
+        file = f"{folder}/{stamp}/manifest.json"
+        problem = f"inventory report {file}: the manifest is missing, although its checksum exists"
+        return parse_manifest(
+            _read(store, file, problem),
+            checksum,
+            name=f"{name}/{stamp}",
+            bucket=store.bucket,
+            folder=f"{store.prefix}{folder}/data",
+            now_ms=now_ms,
+        )
     return None
-
-
-def _manifest(store: Store, configuration: str, stamp: str) -> tuple[bytes, ReportSource]:
-    """The manifest of a report that has a checksum, and the source that it must match."""
-    folder = f"{REPORTS}/{store.bucket}/{configuration}"
-    name = f"{folder}/{stamp}/manifest.json"
-    source = ReportSource(
-        name=f"{configuration}/{stamp}",
-        bucket=store.bucket,
-        folder=f"{store.prefix}{folder}/data",
-    )
-    problem = f"inventory report {name}: the manifest is missing, although its checksum exists"
-    return _read(store, name, problem), source
 
 
 def read_report(store: Store, report: Report) -> Iterator[StoredObject]:
@@ -102,7 +230,7 @@ def read_report(store: Store, report: Report) -> Iterator[StoredObject]:
         Refused: a data file does not match the manifest, or cannot be trusted.
     """
     for where, data in _verified(store, report):
-        for each in stored_objects(report, data, where=where, below=store.prefix):
+        for each in _stored_objects(report, data, where=where, below=store.prefix):
             if each.key.startswith(store.prefix):
                 yield each
 
@@ -145,16 +273,16 @@ _OPTIONAL = {
 _FLAGS = ("is_latest", "is_delete_marker")
 
 
-def stored_objects(
-    report: Report, data: bytes, *, where: str, below: str = ""
+def _stored_objects(
+    report: Report, data: bytes, *, where: str, below: str
 ) -> Iterator[StoredObject]:
-    """Every row of a data file. `where` names the file in messages.
+    """The rows of a data file whose key begins with `below`. `where` names the file in messages.
 
-    Rows whose key does not begin with `below` may be omitted (`_may_contain`).
+    Rows with other keys may be among them.
 
     Raises:
         Refused: the file or a row cannot be read, a row belongs to another bucket, or none of the
-            rows that were read has a plausible time.
+            rows has a plausible time.
     """
     row_count = 0
     plausible_count = 0
@@ -181,26 +309,26 @@ def _column_batches(
 ) -> Iterator[Mapping[str, Sequence[Any]]]:
     """The report's columns that we read, in batches of at most 65,536 rows.
 
-    Values are Python objects, and the objects' keys are decoded. Parquet row groups that contain no
-    key with the prefix `below` may be skipped. Raises `Refused` if the file cannot be read.
+    Values are Python objects, and the objects' keys are decoded. Except in CSV, rows whose key does
+    not begin with `below` are omitted. Raises `Refused` if the file cannot be read.
     """
-    readers = {"CSV": _csv, "ORC": _orc, "Parquet": partial(_parquet, below=below)}
-    read = readers[report.file_format]
-    read_columns = (*NEEDED_COLUMNS, *_OPTIONAL.values())
-    names = [name for name in report.columns if name in read_columns]
+    read = {"CSV": _csv, "ORC": _orc, "Parquet": _parquet}[report.file_format]
+    is_csv = report.file_format == "CSV"
     try:
-        for batch in read(report, data, names):
-            columns = {
-                name.lower(): _values(name.lower(), column)
-                for name, column in zip(batch.schema.names, batch.columns, strict=True)
-            }
-            missing = [name for name in NEEDED_COLUMNS if name not in columns]
+        for batch in read(report, data):
+            arrays = dict(zip(map(str.lower, batch.schema.names), batch.columns, strict=True))
+            missing = [name for name in NEEDED_COLUMNS if name not in arrays]
             if missing:
                 raise Refused(
-                    f"{where} has no column {' and no '.join(missing)}, although the manifest "
-                    f"names such a column. {WAIT_FOR_NEXT}"
+                    f"{where} has no column {' and no '.join(missing)}. Add Size and "
+                    "LastModifiedDate to the inventory configuration"
                 )
-            if report.file_format == "CSV":
+            if below and not is_csv:
+                is_below = compute().starts_with(arrays["key"].cast(pa.string()), below)
+                is_kept = compute().fill_null(is_below, True)
+                arrays = {name: column.filter(is_kept) for name, column in arrays.items()}
+            columns = {name: _values(name, column) for name, column in arrays.items()}
+            if is_csv:
                 # Keys are decoded only once, because an object's name may itself contain escapes.
                 columns["key"] = [
                     key and unquote_plus(key, errors="strict") for key in columns["key"]
@@ -213,56 +341,27 @@ def _column_batches(
         ) from error
 
 
-def _parquet(
-    _report: Report, data: bytes, names: Sequence[str], *, below: str
-) -> Iterator[pa.RecordBatch]:
+def _read_among(names: Sequence[str]) -> list[str]:
+    """The columns that we read."""
+    return [name for name in names if name.lower() in (*NEEDED_COLUMNS, *_OPTIONAL.values())]
+
+
+def _parquet(_report: Report, data: bytes) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(pa.BufferReader(data)) as file:
-        groups = [
-            index
-            for index in range(file.num_row_groups)
-            if not below or _may_contain(file.metadata.row_group(index), below)
-        ]
-        file_names = [name for name in file.schema_arrow.names if name.lower() in names]
-        yield from file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=file_names)
+        yield from file.iter_batches(_BATCH_ROWS, columns=_read_among(file.schema_arrow.names))
 
 
-def _may_contain(group: pq.RowGroupMetaData, below: str) -> bool:
-    """Whether a row group may contain keys that begin with `below`, according to its statistics.
-
-    Only bounds in ASCII are used, because old writers compare bytes as signed numbers, which orders
-    other bytes differently. The answer is also true if the row group has null keys, or no bounds.
-    """
-    for index in range(group.num_columns):
-        column = group.column(index)
-        if column.path_in_schema.lower() != "key":
-            continue
-        statistics = column.statistics
-        if statistics is None or not statistics.has_min_max or statistics.null_count:
-            return True
-        least = statistics.min_raw
-        most = statistics.max_raw
-        if not (isinstance(least, bytes) and isinstance(most, bytes)):
-            return True
-        prefix = below.encode()
-        if not (least + most + prefix).isascii():
-            return True
-        # Keys with the prefix are at least the prefix. The beginning of `least` is greater than
-        # the prefix only if `least` is greater than all of these keys.
-        return least[: len(prefix)] <= prefix <= most
-    return True
-
-
-def _orc(_report: Report, data: bytes, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _orc(_report: Report, data: bytes) -> Iterator[pa.RecordBatch]:
     from pyarrow import orc
 
     file = orc.ORCFile(pa.BufferReader(data))
-    file_names = [name for name in file.schema.names if name.lower() in names]
+    file_names = _read_among(file.schema.names)
     for stripe in range(file.nstripes):
         table = pa.Table.from_batches([file.read_stripe(stripe, columns=file_names)])
         yield from table.to_batches(_BATCH_ROWS)
 
 
-def _csv(report: Report, data: bytes, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _csv(report: Report, data: bytes) -> Iterator[pa.RecordBatch]:
     from pyarrow import csv
 
     file_names = list(report.columns)
@@ -276,7 +375,7 @@ def _csv(report: Report, data: bytes, names: Sequence[str]) -> Iterator[pa.Recor
             read_options=csv.ReadOptions(column_names=file_names, use_threads=False),
             convert_options=csv.ConvertOptions(
                 column_types=dict.fromkeys(file_names, pa.string()),
-                include_columns=list(names),
+                include_columns=_read_among(file_names),
                 strings_can_be_null=True,
                 null_values=[""],
             ),

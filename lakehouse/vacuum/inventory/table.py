@@ -1,15 +1,17 @@
 """The inventory table `inventory/<bucket>`: the newest inventory of each configuration.
 
 Scans of ours have the configuration `lakehouse-scan`, reports of AWS that of their bucket. Each
-commit that adds an inventory names it (`inventory_record`), and removes the previous one of its
-configuration, which time travel still shows.
+commit that adds an inventory names it (`inventory_record`), and removes the
+previous one of its configuration, which time travel still shows.
 
 **Safety property** (`test_table.py`): an inventory is used only if the table has all of its rows.
 """
 
+import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -17,14 +19,14 @@ import pyarrow.parquet as pq
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.stored_objects import Inventory, StoredObject
+from lakehouse.delta.commits import Commits
 from lakehouse.delta.file_columns import DataFile, made_of_columns
 from lakehouse.delta.snapshot import TableFacts, row_total
 from lakehouse.lake.lake import Lake
-from lakehouse.vacuum.inventory.plan.checks import inventories_in
-from lakehouse.vacuum.inventory.plan.reconcile import is_current
-from lakehouse.vacuum.inventory.plan.table_files import table_roots
+from lakehouse.vacuum.inventory.plan.reconcile import is_current, table_roots
 
 BATCH_ROWS = 10_000
+_RECORDED = ("name", "created_ms", "object_count", "size_bytes")
 _FLAGS = ("is_dir", "is_latest", "is_delete_marker")
 _TYPES = {"size_bytes": pa.int64(), "modified_ms": pa.int64()} | dict.fromkeys(_FLAGS, pa.bool_())
 # The columns of an object. Its bucket is a partition of the table.
@@ -41,6 +43,27 @@ def known_inventories(lake: Lake) -> list[Inventory]:
     """The newest inventory of each configuration, newest first."""
     facts = lake.facts(inventory_table(lake.store.bucket))
     return [] if facts is None else inventories_of(facts)
+
+
+def inventory_record(inventory: Inventory) -> dict[str, Any]:
+    """The `userMetadata` of the commit that adds an inventory to its table."""
+    return {"inventory": {name: getattr(inventory, name) for name in _RECORDED}}
+
+
+def inventories_in(history: Commits) -> Iterator[Inventory]:
+    """The inventories that these commits added, newest commit first. Others are skipped."""
+    for commit in reversed(history.commits):
+        try:
+            record = json.loads(commit.user_metadata or "{}")["inventory"]
+            inventory = Inventory(
+                name=str(record["name"]),
+                created_ms=int(record["created_ms"]),
+                object_count=int(record["object_count"]),
+                size_bytes=int(record["size_bytes"]),
+            )
+        except (ValueError, KeyError, TypeError):
+            continue
+        yield inventory
 
 
 def inventories_of(facts: TableFacts) -> list[Inventory]:
@@ -67,23 +90,15 @@ def last_inventory_ms(lake: Lake) -> int | None:
     return next((each.created_ms for each in known_inventories(lake)), None)
 
 
-def newest_inventory(
-    lake: Lake, *, now_ms: int, configuration: str | None = None, max_age_hours: float | None = None
-) -> Inventory:
+def newest_inventory(lake: Lake, *, configuration: str | None = None) -> Inventory:
     """The newest inventory, of `configuration` if given.
 
     Raises:
-        Refused: there is no inventory, or it is too old.
+        Refused: there is no inventory.
     """
     for each in known_inventories(lake):
-        if configuration not in (None, each.configuration):
-            continue
-        if max_age_hours is not None and each.age_hours(now_ms) > max_age_hours:
-            raise Refused(
-                f"inventory {each.name} is {each.age_hours(now_ms):.0f} h old (limit "
-                f"{max_age_hours:g} h). Use lakehouse inventory load"
-            )
-        return each
+        if configuration in (None, each.configuration):
+            return each
     of_configuration = "" if configuration is None else f" of configuration {configuration!r}"
     raise Refused(
         f"inventory of {lake.store.bucket}: there is none{of_configuration} yet. Use lakehouse "
@@ -123,7 +138,7 @@ def objects_of(bucket: str, batch: pa.RecordBatch) -> Sequence[StoredObject]:
 
 
 class InventoryRows:
-    """An inventory's rows, in a temporary file for the vacuums of many tables.
+    """An inventory's current objects, in a temporary file for the vacuums of many tables.
 
     `tables` are the folders, relative to the lake's root, that contain a Delta log. The constructor
     reads the whole inventory.
@@ -135,44 +150,28 @@ class InventoryRows:
         self._bucket = lake.store.bucket
         # "" is a temporary file, which SQLite deletes when the connection is closed.
         self._rows = sqlite3.connect("", check_same_thread=False)
-        self._rows.execute(
-            "CREATE TABLE object (key TEXT, size_bytes, modified_ms, is_dir, is_latest, "
-            "is_delete_marker, storage_class)"
-        )
-        self._rows.executemany("INSERT INTO object VALUES (?, ?, ?, ?, ?, ?, ?)", self._read(lake))
+        self._rows.execute("CREATE TABLE object (key TEXT, size_bytes, modified_ms, is_dir)")
+        self._rows.executemany("INSERT INTO object VALUES (?, ?, ?, ?)", self._read(lake))
         self._rows.execute("CREATE INDEX by_key ON object (key)")
 
     def below(self, folder: str) -> Iterator[StoredObject]:
-        """The rows whose key begins with `folder`, which ends in `/`, sorted by key."""
+        """The objects whose key begins with `folder`, which ends in `/`, sorted by key."""
         end = folder[:-1] + chr(ord("/") + 1)  # follows every key that begins with `folder`
         query = "SELECT * FROM object WHERE key >= ? AND key < ? ORDER BY key"
-        for row in self._rows.execute(query, (folder, end)):
-            key, size_bytes, modified_ms, is_dir, is_latest, is_marker, storage_class = row
+        for key, size_bytes, modified_ms, is_dir in self._rows.execute(query, (folder, end)):
             yield StoredObject(
                 bucket=self._bucket,
                 key=key,
                 size_bytes=size_bytes,
                 modified_ms=modified_ms,
                 is_dir=bool(is_dir),
-                is_latest=None if is_latest is None else bool(is_latest),
-                is_delete_marker=None if is_marker is None else bool(is_marker),
-                storage_class=storage_class,
             )
 
     def _read(self, lake: Lake) -> Iterator[tuple[object, ...]]:
-        for each in read_objects(lake, self.inventory):
-            # A deleted log may still have noncurrent versions, but its folder is no table.
-            if "/_delta_log/" in each.key and is_current(each):
+        for each in filter(is_current, read_objects(lake, self.inventory)):
+            if "/_delta_log/" in each.key:
                 self.tables |= table_roots([each.key.removeprefix(lake.store.prefix)])
-            yield (
-                each.key,
-                each.size_bytes,
-                each.modified_ms,
-                each.is_dir,
-                each.is_latest,
-                each.is_delete_marker,
-                each.storage_class,
-            )
+            yield each.key, each.size_bytes, each.modified_ms, each.is_dir
 
 
 def _batches(lake: Lake, inventory: Inventory, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -10,22 +10,127 @@ in `vacuum/inventory/plan/reconcile.py`. Files that a kept version reads are kep
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import takewhile
+from itertools import chain, takewhile
 from urllib.parse import unquote
 
 from lakehouse.base.errors import Broken, Refused
-from lakehouse.base.paths import name_in_table, vector_path
-from lakehouse.base.stored_objects import RECLAIMABLE, Part, StoredObject, plausible_ms
+from lakehouse.base.paths import name_in_table
+from lakehouse.base.stored_objects import RECLAIMABLE, Inventory, Part, StoredObject, plausible_ms
 from lakehouse.base.text import DAY_MS, HOUR_MS
 from lakehouse.declare.journal_records import VacuumRecord
-from lakehouse.delta.commits import Commit
+from lakehouse.declare.vacuum import VacuumMode
+from lakehouse.delta.commits import Commit, Commits
 from lakehouse.delta.protocol import unknown_features
-from lakehouse.vacuum.inventory.plan.reconcile import ObjectClassifier
-from lakehouse.vacuum.inventory.plan.table_files import Owners, TableFiles, table_roots
-from lakehouse.vacuum.plan.facts import VacuumFacts, written_once
+from lakehouse.delta.snapshot import TableFacts
+from lakehouse.vacuum.inventory.plan.reconcile import (
+    ObjectClassifier,
+    OtherUses,
+    Owners,
+    TableFiles,
+    paths_until,
+    table_roots,
+)
+
+# Assumed duration of one page of a listing on S3.
+SECONDS_PER_PAGE = 0.15
+# The number of small requests in flight: as many as the client has connections. If each request
+# takes at least 10 ms, the rate stays below the 5,500 per second that S3 answers below one prefix.
+ASKED_AT_ONCE = 32
+# Names with a UUID that is generated for each attempt to write, so that no name is used twice.
+# Source: delta-io/delta v4.4.0, DelayedCommitProtocol.getFileName, DeletionVectorStore;
+# delta-rs, PartitionWriter.
+_WRITTEN_ONCE = re.compile(
+    r"(?:.*/)?(?:part-\d{5,}-|cdc-\d{5,}-|deletion_vector_)"
+    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}[^/]*",
+    re.DOTALL,
+)
+
+
+def _known_commits(history: Commits) -> Iterable[Commit]:
+    return reversed(history.commits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VacuumFacts:
+    """The facts that are known before storage is listed.
+
+    - `tables`: all tables of the lake, which is at `lake_prefix` in its bucket.
+    - `records`: past vacuums, oldest first.
+    - `inventory_problem`: why there is no usable `inventory`.
+    - `needed_since_ms`: files that were removed at this time or later are still needed.
+      `needed_because` is the sentence that explains this.
+    - `all_commits`: a function that returns the commits of a history, and then all older ones,
+      newest first. By default, the history has all commits.
+    - `adopted`: other programs write the table, which may be outside the lake.
+    - `log_only`: only files that the log names may be deleted, because others may belong to other
+      programs.
+    - `kept_for_versions`: files that a version in `Vacuum.keep_versions` needs, relative to the
+      table.
+    """
+
+    table_files: TableFiles
+    log: TableFacts
+    other_uses: OtherUses = field(default_factory=OtherUses)
+    inventory: Inventory | None = None
+    inventory_problem: str = ""
+    records: tuple[VacuumRecord, ...] = ()
+    needed_since_ms: int | None = None
+    needed_because: str = ""
+    on_s3: bool = False
+    tables: frozenset[str] = frozenset()
+    lake_prefix: str = ""
+    all_commits: Callable[[Commits], Iterable[Commit]] = _known_commits
+    adopted: bool = False
+    log_only: bool = False
+    kept_for_versions: frozenset[str] = frozenset()
+
+    @property
+    def table(self) -> str:
+        """The table's key, for example `bronze/flight_events`."""
+        return self.table_files.table
+
+    @property
+    def last_complete(self) -> VacuumRecord | None:
+        """The newest complete vacuum."""
+        return next((each for each in reversed(self.records) if each.is_complete), None)
+
+    @property
+    def last_sweep(self) -> VacuumRecord | None:
+        """The newest complete vacuum that searched storage for orphans."""
+        sweeps = (each for each in reversed(self.records) if each.mode != "LITE")
+        return next((each for each in sweeps if each.is_complete), None)
+
+
+def written_once(name: str) -> bool:
+    """Whether no writer uses the name twice, so that the file cannot have been replaced."""
+    return _WRITTEN_ONCE.fullmatch(name) is not None
+
+
+def folders_above(name: str) -> list[str]:
+    """The folders between a table and a file in it. Each may have become a table of its own."""
+    parts = name.split("/")[:-1]
+    return ["/".join(parts[: end + 1]) for end in range(len(parts))]
+
+
+def folders_to_ask(facts: VacuumFacts, mode: VacuumMode, names: Iterable[str]) -> dict[str, bool]:
+    """The folders above these files, and whether a HEAD request suffices to find a table there.
+
+    A HEAD request for the first commit finds a new table, and costs a twelfth of a LIST request.
+    It suffices for partition folders, of which there may be many. In all other folders, a LIST
+    request searches for a log. In LITE mode, partition folders of an adopted table need a LIST
+    request, too: no listing of the lake covers an adopted table, so a folder may contain an old
+    table whose first commits are gone.
+    """
+    needs_list = mode == "LITE" and facts.adopted
+    columns = () if needs_list else facts.table_files.partition_columns
+    partition_starts = tuple(f"{column}=" for column in columns)
+    folders = {folder for name in names for folder in folders_above(name)}
+    return {
+        folder: folder.rpartition("/")[2].startswith(partition_starts) for folder in sorted(folders)
+    }
 
 
 def log_covers(facts: VacuumFacts) -> bool:
@@ -54,24 +159,23 @@ def removed_by_log(facts: VacuumFacts) -> dict[str, int]:
     last = facts.last_complete
     since_ms = 0 if last is None else last.horizon_ms
     removed = {} if last is None else _not_deleted_by(last, facts.table_files)
-    commits: Iterable[Commit] = facts.log.history.commits
-    if facts.log_only and facts.older_commits and not log_covers(facts):
-        removed |= _since(facts.table_files.tombstones, since_ms)
-        older = takewhile(
-            lambda commit: commit.committed_ms >= since_ms - DAY_MS,
-            facts.older_commits(facts.log.history),
-        )
-        commits = reversed([*older])
-    for commit in commits:
-        if commit.committed_ms < since_ms:
-            continue
-        for name in _names_in_table(commit.removed_paths):
-            removed[name] = commit.committed_ms
-    return removed | _since(facts.table_files.removed_vectors, since_ms)
+    if facts.log_only and not log_covers(facts):
+        for commit in reversed([*_commits_since(facts, since_ms)]):
+            removed |= dict.fromkeys(_names_in_table(commit.removed_paths), commit.committed_ms)
+    for name, ms in facts.table_files.removed.items():
+        if ms is not None and ms >= since_ms:
+            removed[name] = ms
+    return removed
 
 
-def _since(removed: Mapping[str, int | None], since_ms: int) -> dict[str, int]:
-    return {name: ms for name, ms in removed.items() if ms is not None and ms >= since_ms}
+def _commits_since(facts: VacuumFacts, since_ms: int) -> Iterator[Commit]:
+    """The commits at this time or later, newest first, even before the known history."""
+    # Commit times are not strictly ascending, because the clocks of machines differ.
+    commits = takewhile(
+        lambda commit: commit.committed_ms >= since_ms - DAY_MS,
+        facts.all_commits(facts.log.history),
+    )
+    return (commit for commit in commits if commit.committed_ms >= since_ms)
 
 
 def _not_deleted_by(last: VacuumRecord, table_files: TableFiles) -> dict[str, int]:
@@ -79,10 +183,10 @@ def _not_deleted_by(last: VacuumRecord, table_files: TableFiles) -> dict[str, in
     remaining = dict[str, int]()
     for name in (*last.failed, *last.kept):
         is_written_once = written_once(name)
-        # The log does not show whether a name without a tombstone was written again.
-        if name not in table_files.tombstones and not is_written_once:
+        # The log does not show whether a name that it does not name was written again.
+        if name not in table_files.removed and not is_written_once:
             continue
-        removed_ms = table_files.tombstones.get(name, table_files.removed_vectors.get(name))
+        removed_ms = table_files.removed.get(name)
         # The vacuum could have deleted only files from before its horizon. So, if the time is
         # unknown, the horizon stands for it, but only if the name is never used twice.
         default_ms = last.horizon_ms if is_written_once else 0
@@ -106,78 +210,36 @@ def objects_by_log(facts: VacuumFacts, *, bucket: str) -> Iterable[StoredObject]
         )
 
 
-class RemovedSince:
-    """The files that commits at the horizon or later removed, which retained versions still read.
+class LoggedFiles:
+    """The files that the log names, although neither the newest version nor `removed` has them.
 
-    Deletion vectors that these commits removed, and their change data, are included. Tombstones do
-    not suffice: a checkpoint drops expired tombstones, and the retention may have been shorter when
-    the checkpoint was written. Commits before the known history are read only for files without a
-    tombstone. An absolute path, or a path that begins with `..`, may lead into the table, so every
-    file with the same base name is kept.
+    - Files that a commit at the horizon or later removed. Retained versions still read them. A
+      checkpoint drops expired tombstones, and the retention may have been shorter when the
+      checkpoint was written. An absolute path, or a path that begins with `..`, may lead into the
+      table, so every file with the same base name is kept.
+    - Files that a commit added, and that no later commit removed. These files are live, even if a
+      checkpoint lacks them.
+
+    Commits before the known history are read only for a file that is not in `removed`.
     """
 
     def __init__(self, facts: VacuumFacts, horizon_ms: int) -> None:
         self._facts = facts
         self._horizon_ms = horizon_ms
-        self._known = self._names(facts.log.history.commits)
-
-    def holds(self, name: str) -> bool:
-        """Whether a version within the retention may read this file."""
-        table_files = self._facts.table_files
-        names = {name, f"/{name.rpartition('/')[2]}"}
-        if not names.isdisjoint(self._known):
-            return True
-        has_tombstone = name in table_files.tombstones or name in table_files.removed_vectors
-        return not has_tombstone and not names.isdisjoint(self._older)
-
-    @cached_property
-    def _older(self) -> frozenset[str]:
-        history = self._facts.log.history
-        older_commits = self._facts.older_commits
-        # Commit times are not strictly ascending, because the clocks of machines differ.
-        since_ms = self._horizon_ms - DAY_MS
-        if older_commits is None:
-            return frozenset()
-        if history.commits and history.commits[0].committed_ms < since_ms:
-            return frozenset()
-        return self._names(
-            takewhile(lambda commit: commit.committed_ms >= since_ms, older_commits(history))
-        )
-
-    def _names(self, commits: Iterable[Commit]) -> frozenset[str]:
-        """Names of files in the table; for other paths, a slash and the base name."""
-        names = set[str]()
-        for commit in commits:
-            if commit.committed_ms < self._horizon_ms:
-                continue
-            vector_paths = [vector_path(vector) for vector in commit.removed_vectors]
-            for path in (*commit.removed_paths, *commit.change_paths, *vector_paths):
-                if path:
-                    names.add(name_in_table(path) or f"/{unquote(path).rpartition('/')[2]}")
-        return frozenset(names)
-
-
-class AddedByLog:
-    """The files that a commit still in the log added, and that no later commit removed.
-
-    These files are live, even if a checkpoint lacks them. Commits before the known history are read
-    only for files without a tombstone.
-    """
-
-    def __init__(self, facts: VacuumFacts) -> None:
-        self._facts = facts
-        self._known = _last_additions(facts.log.history.commits[::-1])
+        self._added_lately = _last_additions(facts.log.history.commits[::-1])
 
     def must_stay(self, name: str) -> bool:
-        """Whether the file must be kept, because it is unknown whether a missing commit removed it.
+        """Whether a version within the retention, or the newest one, may need the file.
 
         Raises:
-            Broken: no commit is missing, so the newest checkpoint lacks this file. It may also lack
-                files that no commit names.
+            Broken: a commit added the file, none removed it, and no commit is missing, so the
+                newest checkpoint lacks this file. It may also lack files that no commit names.
         """
         table_files = self._facts.table_files
-        has_tombstone = name in table_files.tombstones or name in table_files.removed_vectors
-        version = (self._known if has_tombstone else self._all).get(name)
+        is_removal_known = name in table_files.removed
+        if not is_removal_known and not self._removed_lately.isdisjoint({name, _base_name(name)}):
+            return True
+        version = (self._added_lately if is_removal_known else self._added).get(name)
         if version is None:
             return False
         if version < self._first_without_gap:
@@ -192,14 +254,19 @@ class AddedByLog:
         )
 
     @cached_property
-    def _commits(self) -> Sequence[Commit]:
-        """All commits of the log, newest first."""
-        history = self._facts.log.history
-        older_commits = self._facts.older_commits
-        return history.commits[::-1] if older_commits is None else [*older_commits(history)]
+    def _removed_lately(self) -> frozenset[str]:
+        """Names of files in the table; for other paths, a slash and the base name."""
+        commits = _commits_since(self._facts, self._horizon_ms)
+        paths = chain.from_iterable(map(paths_until, commits))
+        return frozenset(name_in_table(path) or _base_name(unquote(path)) for path in paths)
 
     @cached_property
-    def _all(self) -> Mapping[str, int]:
+    def _commits(self) -> Sequence[Commit]:
+        """All commits of the log, newest first."""
+        return [*self._facts.all_commits(self._facts.log.history)]
+
+    @cached_property
+    def _added(self) -> Mapping[str, int]:
         return _last_additions(self._commits)
 
     @cached_property
@@ -211,6 +278,10 @@ class AddedByLog:
                 break
             oldest = commit.version
         return oldest
+
+
+def _base_name(path: str) -> str:
+    return f"/{path.rpartition('/')[2]}"
 
 
 def _last_additions(newest_first: Iterable[Commit]) -> dict[str, int]:
@@ -263,6 +334,57 @@ class Candidate:
     goes_with: str = ""
 
 
+class DeletionGuard:
+    """Decides which objects in a table's folder may be deleted: in the plan, and right before.
+
+    `horizon_ms` is the time of the retention, or the argument `horizon_ms` if it is earlier.
+    """
+
+    def __init__(self, facts: VacuumFacts, *, now_ms: int, horizon_ms: int | None) -> None:
+        self._classifier = ObjectClassifier(
+            facts.table_files, facts.other_uses, now_ms=now_ms, horizon_ms=horizon_ms
+        )
+        self.horizon_ms = self._classifier.horizon_ms
+        self.part_of = self._classifier.part_of
+        self._logged = LoggedFiles(facts, self.horizon_ms)
+        self._knows_features = not unknown_features(facts.log.snapshot.features)
+
+    def allows(self, name: str, stored: StoredObject, part: Part) -> bool:
+        """Whether the object is reclaimable, older than the horizon, and validly named.
+
+        An object is kept if its age is unknown, if a version within the retention reads it, or if a
+        commit in the log added it, and only a missing commit may have removed it. If a table
+        feature is unknown, every object is kept.
+
+        Raises:
+            Broken: a commit added the object, none removed it, and no commit is missing.
+        """
+        modified_ms = plausible_ms(stored.modified_ms, now_ms=self.horizon_ms)
+        if modified_ms is None or modified_ms >= self.horizon_ms:
+            return False
+        if part not in RECLAIMABLE or not self._knows_features:
+            return False
+        has_plain_parts = {"", ".", ".."}.isdisjoint(name.split("/"))
+        is_valid_name = has_plain_parts and not _UNSUPPORTED_NAME.match(name)
+        return is_valid_name and not self._logged.must_stay(name)
+
+    def still_allowed(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """The planned files that may be deleted. A Hadoop checksum follows its data file."""
+        allowed = {each.name for each in candidates if self._still_allows(each)}
+        return [each for each in candidates if (each.goes_with or each.name) in allowed]
+
+    def _still_allows(self, candidate: Candidate) -> bool:
+        if candidate.goes_with:
+            return False
+        stored = StoredObject(
+            bucket="",
+            key="",
+            size_bytes=candidate.size_bytes,
+            modified_ms=candidate.modified_ms,
+        )
+        return self.allows(candidate.name, stored, self.part_of(candidate.name, stored))
+
+
 class Selection:
     """Collects the objects of one table that may be deleted. Objects of nested tables are kept.
 
@@ -270,12 +392,10 @@ class Selection:
     remaining objects, which wait for the next vacuum.
     """
 
-    def __init__(self, facts: VacuumFacts, classifier: ObjectClassifier) -> None:
+    def __init__(self, facts: VacuumFacts, guard: DeletionGuard) -> None:
         self._facts = facts
-        self._classifier = classifier
+        self._guard = guard
         self._owners = Owners({facts.table, *facts.tables})
-        self._removed_since = RemovedSince(facts, classifier.horizon_ms)
-        self._added = AddedByLog(facts)
         self._collected: dict[str, Candidate] = {}
         self._checksums: dict[str, StoredObject] = {}
         self._nested: set[str] = set()  # the folders of tables that the listing itself shows
@@ -284,7 +404,7 @@ class Selection:
         self.borrowed: set[str] = set()
         self.kept: set[str] = set()  # the files that only a kept version needs
         # The files of the newest version that no listed object has shown so far.
-        self.unseen: set[str] = {*facts.table_files.live, *facts.table_files.vectors}
+        self.unseen: set[str] = {*facts.table_files.live}
 
     def take(self, objects: Iterable[StoredObject]) -> None:
         """Examines listed objects, and collects the objects that may be deleted.
@@ -298,7 +418,7 @@ class Selection:
             if not stored.key.startswith(folder):
                 continue
             name = stored.key.removeprefix(folder)
-            part = self._classifier.part_of(name, stored)
+            part = self._guard.part_of(name, stored)
             if part in (Part.LIVE, Part.VECTORS_LIVE):
                 self.unseen.discard(name)
                 self._compare_times(name, stored)
@@ -314,7 +434,7 @@ class Selection:
             self.borrowed.add(name)
         elif part is Part.HIDDEN and name.endswith(".crc"):
             self._checksums[name] = stored
-        elif not self._may_be_deleted(name, stored, part):
+        elif not self._guard.allows(name, stored, part):
             return
         elif name in self._facts.kept_for_versions:
             self.kept.add(name)
@@ -335,7 +455,10 @@ class Selection:
         tables were listed.
         """
         candidates: list[Candidate] = []
-        for name in self._without_nested(self._collected):
+        nested = Owners(self._nested)
+        for name in sorted(self._collected):
+            if nested.table_of(name):
+                continue
             candidate = self._collected[name]
             candidates.append(candidate)
             stored = self._checksums.get(checksum_name(name))
@@ -351,15 +474,12 @@ class Selection:
                 )
         return tuple(candidates)
 
-    def _without_nested(self, names: Iterable[str]) -> Iterable[str]:
-        nested = Owners(self._nested)
-        return (name for name in sorted(names) if not nested.table_of(name))
-
     def _compare_times(self, name: str, stored: StoredObject) -> None:
         """Keeps the largest difference (listed minus logged) between the times of a live file."""
-        live = self._facts.table_files.live.get(name)
-        if stored.modified_ms is not None and live is not None and live.written_ms is not None:
-            lead_ms = stored.modified_ms - live.written_ms
+        written_ms = self._facts.table_files.live[name].written_ms
+        is_vector = self._facts.table_files.live[name].size_bytes is None
+        if stored.modified_ms is not None and written_ms is not None and not is_vector:
+            lead_ms = stored.modified_ms - written_ms
             self._lead_ms = lead_ms if self._lead_ms is None else max(lead_ms, self._lead_ms)
 
     def refuse_local_times(self, inventory: str) -> None:
@@ -373,67 +493,6 @@ class Selection:
                 f"live file is at least {-self._lead_ms / HOUR_MS:.1f} h older than in the log. "
                 "It may have local times instead of UTC. Use a report in UTC, or mode FULL"
             )
-
-    def _may_be_deleted(self, name: str, stored: StoredObject, part: Part) -> bool:
-        """Whether the object is reclaimable, older than the horizon, and validly named.
-
-        An object is kept if its age is unknown, if a version within the retention reads it, or if a
-        commit in the log added it, and only a missing commit may have removed it.
-
-        Raises:
-            Broken: a commit added the object, none removed it, and no commit is missing.
-        """
-        horizon_ms = self._classifier.horizon_ms
-        modified_ms = plausible_ms(stored.modified_ms, now_ms=horizon_ms)
-        if part not in RECLAIMABLE or modified_ms is None or modified_ms >= horizon_ms:
-            return False
-        if self._removed_since.holds(name):
-            return False
-        has_plain_parts = {"", ".", ".."}.isdisjoint(name.split("/"))
-        is_valid_name = has_plain_parts and not _UNSUPPORTED_NAME.match(name)
-        return is_valid_name and not self._added.must_stay(name)
-
-
-class LastCheck:
-    """Re-checks the candidates of a plan against fresh facts, right before deletion.
-
-    `horizon_ms` is the plan's horizon, and `now_ms` is the time of this check.
-    """
-
-    def __init__(self, facts: VacuumFacts, *, horizon_ms: int, now_ms: int) -> None:
-        self._classifier = classifier_of(facts, now_ms=now_ms, horizon_ms=horizon_ms)
-        self._removed_since = RemovedSince(facts, self._classifier.horizon_ms)
-        self._kept_for_versions = facts.kept_for_versions
-        is_known = not unknown_features(facts.log.snapshot.features)
-        self._allows_any = facts.table_files.retention_ms is not None and is_known
-
-    def allow(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """The files that may still be deleted: none if the retention or a feature is unknown.
-
-        A Hadoop checksum may be deleted only if its data file may.
-        """
-        if not self._allows_any:
-            return []
-        return [each for each in candidates if self._allows(each)]
-
-    def _allows(self, candidate: Candidate) -> bool:
-        name = candidate.goes_with or candidate.name
-        stored = StoredObject(
-            bucket="",
-            key="",
-            size_bytes=candidate.size_bytes,
-            modified_ms=candidate.modified_ms,
-        )
-        is_reclaimable = self._classifier.part_of(name, stored) in RECLAIMABLE
-        is_needed = name in self._kept_for_versions or self._removed_since.holds(name)
-        return is_reclaimable and not is_needed
-
-
-def classifier_of(facts: VacuumFacts, *, now_ms: int, horizon_ms: int | None) -> ObjectClassifier:
-    """The classifier for the objects in the table's folder."""
-    return ObjectClassifier(
-        facts.table_files, facts.other_uses, now_ms=now_ms, horizon_ms=horizon_ms
-    )
 
 
 def checksum_name(name: str) -> str:

@@ -19,56 +19,275 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from math import ceil
 from typing import Any
 
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.predicted_and_actual import Figure, figures_as_json
 from lakehouse.base.reasons import Explained, Explanation, Reason
-from lakehouse.base.stored_objects import KnownObjects, Part
+from lakehouse.base.stored_objects import MAX_AGE_HOURS, PAGE_KEYS, KnownObjects, Part
 from lakehouse.base.text import HOUR_MS, count_of
+from lakehouse.compact.plan.estimate import run_price
 from lakehouse.declare.journal_records import VacuumRecord
+from lakehouse.declare.prices import Prices
 from lakehouse.declare.table import Table
-from lakehouse.declare.vacuum import SAFE_RETENTION_HOURS, SHORT_RETENTION_RISK, Vacuum, VacuumMode
+from lakehouse.declare.vacuum import (
+    SAFE_RETENTION_HOURS,
+    SHORT_RETENTION_RISK,
+    VACUUM_MODES,
+    Vacuum,
+    VacuumMode,
+)
 from lakehouse.delta.protocol import RETENTION, unknown_features
-from lakehouse.vacuum.inventory.plan.table_files import Reference
-from lakehouse.vacuum.plan.candidates import MOST_FILES, Candidate, Selection, classifier_of
-from lakehouse.vacuum.plan.facts import SECONDS_PER_PAGE, VacuumFacts
-from lakehouse.vacuum.plan.mode_choice import ModeChoice, Quote, cost_of
+from lakehouse.vacuum.plan.candidates import (
+    ASKED_AT_ONCE,
+    MOST_FILES,
+    SECONDS_PER_PAGE,
+    Candidate,
+    DeletionGuard,
+    Selection,
+    VacuumFacts,
+    folders_to_ask,
+    log_covers,
+    removed_by_log,
+    written_once,
+)
+
+# The maximum number of keys in one request. Source: Amazon S3 API reference, DeleteObjects.
+DELETE_KEYS = 1_000
+# Storage is searched for orphans once a day.
+SWEEP_HOURS = 24
+# Assumed durations: of reading the log twice (by this program and by deltalake), of handling one
+# file in the log, and of one DELETE request.
+_SECONDS_FIXED = 0.5
+_SECONDS_PER_FILE = 40e-6
+_SECONDS_PER_DELETE = 0.15
+# A search for orphans is due after this share of `SWEEP_HOURS`, so that a daily vacuum also
+# searches if it begins a little earlier than on the day before.
+_DUE_SHARE = 0.9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quote:
+    """The expected cost of a vacuum by `mode`. `why_not`: why the mode is invalid, or empty."""
+
+    mode: VacuumMode
+    why_not: str
+    list_requests: int
+    get_requests: int
+    delete_requests: int
+    seconds: float
+    usd: float
+
+    def as_json(self) -> dict[str, Any]:
+        """The quote in its documented JSON shape."""
+        return {**asdict(self), "seconds": round(self.seconds, 3), "usd": round(self.usd, 9)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeChoice:
+    """The mode of a vacuum, and the quotes of all modes."""
+
+    mode: VacuumMode
+    quotes: tuple[Quote, ...]
+
+    def quote_of(self, mode: VacuumMode) -> Quote:
+        """The quote of one mode."""
+        return next(quote for quote in self.quotes if quote.mode == mode)
+
+
+def choose_mode(
+    facts: VacuumFacts, *, prices: Prices, now_ms: int, requested: VacuumMode | None = None
+) -> ModeChoice:
+    """The requested mode or, if `requested` is `None`, the cheapest valid mode.
+
+    Of two equally cheap modes, the faster one is chosen.
+
+    Raises:
+        Refused: no mode is valid, or the requested mode is not valid.
+    """
+    removed_count = len(removed_by_log(facts))
+    invalid = {mode: _why_invalid(mode, facts, now_ms, removed_count) for mode in VACUUM_MODES}
+    # A person may choose LITE even if a search for orphans is due.
+    why_not = {**invalid, "LITE": invalid["LITE"] or _why_sweep(facts, now_ms)}
+    quotes = tuple(
+        _quote(mode, why_not[mode], facts, prices, removed_count) for mode in VACUUM_MODES
+    )
+    where = f"vacuum of {facts.table}"
+    if requested is None:
+        valid = [quote for quote in quotes if not quote.why_not]
+        if not valid:
+            raise Refused(f"{where}: {'; '.join(dict.fromkeys(why_not.values()))}")
+        requested = min(valid, key=lambda quote: (quote.usd, quote.seconds)).mode
+    elif requested not in VACUUM_MODES:
+        raise Refused(f"{where}: mode is {requested!r}. Use {', '.join(VACUUM_MODES)}")
+    elif invalid[requested]:
+        others = ", ".join(mode for mode, why in invalid.items() if not why)
+        raise Refused(f"{where} by mode {requested}: {invalid[requested]}. Use {others}")
+    return ModeChoice(mode=requested, quotes=quotes)
+
+
+def _quote(
+    mode: VacuumMode, why_not: str, facts: VacuumFacts, prices: Prices, removed_count: int
+) -> Quote:
+    file_count = removed_count
+    if mode != "LITE":
+        file_count += len(facts.table_files.live)
+    seconds = _SECONDS_FIXED + _SECONDS_PER_FILE * file_count
+    lists = 0
+    gets = 0
+    deletes = 0
+    if facts.on_s3:
+        if mode == "FULL":
+            lists = ceil(file_count / PAGE_KEYS)
+        if mode == "INVENTORY" and facts.inventory:
+            # Besides the data files, the inventory table's log is listed and read.
+            gets = len(facts.inventory.files) + 2
+        deletes = ceil(removed_count / DELETE_KEYS)
+        seconds += (lists + gets) * SECONDS_PER_PAGE + deletes * _SECONDS_PER_DELETE
+    return Quote(
+        mode=mode,
+        why_not=why_not,
+        list_requests=lists,
+        get_requests=gets,
+        delete_requests=deletes,
+        seconds=seconds,
+        # DELETE is free; LIST is billed as PUT.
+        usd=run_price(prices, seconds=seconds, get_requests=gets, put_requests=lists),
+    )
+
+
+def _why_invalid(mode: VacuumMode, facts: VacuumFacts, now_ms: int, removed_count: int) -> str:
+    """Why this mode cannot be used; empty if it can."""
+    if mode == "LITE":
+        return _why_not_lite(facts, removed_count)
+    if facts.log_only:
+        return (
+            "other programs write the table, so storage is not searched for files that its log "
+            'never named, unless orphans = "delete"'
+        )
+    return _why_not_inventory(facts, now_ms) if mode == "INVENTORY" else ""
+
+
+def _why_not_lite(facts: VacuumFacts, removed_count: int) -> str:
+    if not log_covers(facts) and not facts.log_only:
+        return "the log no longer names all files that were removed since the last complete vacuum"
+    # A log does not show which removed files have been deleted. So if a vacuum by mode LITE deleted
+    # only some of them, the next one would begin with the same files again.
+    if removed_count > MOST_FILES:
+        return (
+            f"the log names {removed_count:,} removed files, and one vacuum deletes at most "
+            f"{MOST_FILES:,} files"
+        )
+    return ""
+
+
+def _why_sweep(facts: VacuumFacts, now_ms: int) -> str:
+    """Why storage must be searched for orphans, which LITE cannot do; empty if not needed."""
+    sweep = facts.last_sweep
+    hours = None if sweep is None else (now_ms - sweep.started_ms) / HOUR_MS
+    if facts.log_only or (hours is not None and hours < SWEEP_HOURS * _DUE_SHARE):
+        return ""
+    searched = "was never searched for orphans"
+    if hours is not None:
+        searched = f"was last searched for orphans {hours:.0f} h ago"
+    return (
+        f"storage {searched}, and this is due every {SWEEP_HOURS} h; mode LITE cannot find orphans"
+    )
+
+
+def _why_not_inventory(facts: VacuumFacts, now_ms: int) -> str:
+    inventory = facts.inventory
+    if inventory is None:
+        return facts.inventory_problem or "there is no inventory"
+    hours = inventory.age_hours(now_ms)
+    if hours > MAX_AGE_HOURS:
+        return f"inventory {inventory.name} is {hours:.0f} h old (limit {MAX_AGE_HOURS:g} h)"
+    if facts.records and inventory.created_ms <= facts.records[-1].ended_ms:
+        return (
+            f"inventory {inventory.name} is older than the last vacuum, so it may list deleted "
+            "files"
+        )
+    return ""
+
+
+def cost_of(
+    facts: VacuumFacts, candidates: Sequence[Candidate], choice: ModeChoice, prices: Prices
+) -> dict[str, Any]:
+    """The predicted requests, seconds and cost of deleting these candidates."""
+    quote = choice.quote_of(choice.mode)
+    lists = quote.list_requests
+    heads = 0
+    deletes = 0
+    seconds = 0.0
+    if candidates and facts.on_s3:
+        names = [each.name for each in candidates]
+        by_head = [*folders_to_ask(facts, choice.mode, names).values()]
+        # Requests of the last check: one per folder (HEAD or LIST), which searches for a new table;
+        # a HEAD for the newest commit, for the next one, and for each name that a writer may use
+        # again.
+        lists += by_head.count(False)
+        heads = by_head.count(True) + 2 + sum(not written_once(name) for name in names)
+        deletes = ceil(len(names) / DELETE_KEYS)
+    if candidates:
+        checks = lists - quote.list_requests + heads
+        seconds = quote.seconds + checks * SECONDS_PER_PAGE / ASKED_AT_ONCE
+    gets = quote.get_requests
+    return {
+        "requests": {"LIST": lists, "GET": gets, "HEAD": heads, "DELETE": deletes},
+        "seconds": seconds,
+        "usd": run_price(prices, seconds=seconds, get_requests=gets + heads, put_requests=lists),
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumPlan(Explained):
-    """The files that a vacuum of `table` at `version` deletes, and the reason.
+    """The files that a vacuum deletes by the chosen mode, and the reason.
 
+    - `facts`: what the plan was made from.
     - `horizon_ms`: files removed before this time are past the retention.
-    - `requests`, `seconds`, `usd`: predictions for this mode. `quotes`: the predictions for all
-      modes, made before storage was read. `lists_saved`: the number of LIST requests that a FULL
-      vacuum would need in addition.
+    - `requests`, `seconds`, `usd`: predictions for this mode. `choice` has the predictions for all
+      modes, made before storage was read.
     - `notes`: sentences to read before confirming.
     - `over_limit_count`: files that could also be deleted, but exceed the limit of one vacuum.
-    - `log_only`: only the log decides which files are deleted. `remembered`: kept files that later
-      vacuums must consider again, although no listing finds them. They are kept because another
-      table or a kept version needs them.
+    - `remembered`: kept files that later vacuums must consider again, although no listing finds
+      them. They are kept because another table or a kept version needs them.
     """
 
-    table: str
-    version: int
-    mode: VacuumMode
-    report: str
-    retention_ms: int
+    facts: VacuumFacts = field(repr=False)
+    choice: ModeChoice
     horizon_ms: int
     candidates: tuple[Candidate, ...]
-    quotes: tuple[Quote, ...]
     requests: Mapping[str, int]
     seconds: float
     usd: float
     notes: tuple[str, ...] = ()
-    lists_saved: int = 0
     over_limit_count: int = 0
     remembered: frozenset[str] = frozenset()
-    log_only: bool = False
+
+    @property
+    def table(self) -> str:
+        """The table's key."""
+        return self.facts.table
+
+    @property
+    def version(self) -> int:
+        """The table's version for which the plan was made."""
+        return self.facts.table_files.version
+
+    @property
+    def mode(self) -> VacuumMode:
+        """The chosen mode."""
+        return self.choice.mode
+
+    @property
+    def report(self) -> str:
+        """The name of the inventory, in mode INVENTORY."""
+        return (
+            self.facts.inventory.name if self.facts.inventory and self.mode == "INVENTORY" else ""
+        )
 
     @property
     def file_count(self) -> int:
@@ -81,9 +300,10 @@ class VacuumPlan(Explained):
         return sum(each.size_bytes for each in self.candidates)
 
     @property
-    def choice(self) -> ModeChoice:
-        """The plan's mode, with the quotes of all modes."""
-        return ModeChoice(mode=self.mode, quotes=self.quotes)
+    def lists_saved(self) -> int:
+        """The number of LIST requests that a FULL vacuum would need in addition."""
+        lists = self.choice.quote_of(self.mode).list_requests
+        return self.choice.quote_of("FULL").list_requests - lists
 
     def as_json(self) -> dict[str, Any]:
         """The plan in its documented JSON shape."""
@@ -96,7 +316,7 @@ class VacuumPlan(Explained):
             "report": self.report,
             "reason": self.reason.name,
             "sentence": self.sentence,
-            "retention_hours": self.retention_ms / HOUR_MS,
+            "retention_hours": (self.facts.table_files.retention_ms or 0) / HOUR_MS,
             "horizon": horizon.strftime("%Y-%m-%dT%H:%MZ"),
             "files": self.file_count,
             "bytes": self.size_bytes,
@@ -106,7 +326,7 @@ class VacuumPlan(Explained):
             "usd": round(self.usd, 9),
             "notes": list(self.notes),
             "files_left": self.over_limit_count,
-            "modes": [quote.as_json() for quote in self.quotes],
+            "modes": [quote.as_json() for quote in self.choice.quotes],
             "paths": [each.name for each in self.candidates],
         }
 
@@ -123,46 +343,35 @@ def plan_vacuum(
     """
     _refuse_unsafe(facts, table.vacuum)
     mode = choice.mode
-    report = facts.inventory.name if mode == "INVENTORY" and facts.inventory else ""
-    classifier = classifier_of(facts, now_ms=now_ms, horizon_ms=facts.needed_since_ms)
-    selection = Selection(facts, classifier)
+    guard = DeletionGuard(facts, now_ms=now_ms, horizon_ms=facts.needed_since_ms)
+    selection = Selection(facts, guard)
     selection.take(listing.objects)
     if mode != "LITE":
         _refuse_gaps(facts, selection.unseen, mode, listing.settled_ms)
-    if report:
-        selection.refuse_local_times(report)
+    if mode == "INVENTORY" and facts.inventory:
+        selection.refuse_local_times(facts.inventory.name)
     candidates = selection.candidates()
-    horizon_ms = classifier.horizon_ms
-    explanation = _explanation(facts, candidates, mode, horizon_ms)
+    explanation = _explanation(facts, candidates, mode, guard.horizon_ms)
     if selection.kept:
         count = count_of(len(selection.kept), "file")
         more = f"{explanation.more}; {count} past the retention will stay for kept versions"
         explanation = replace(explanation, more=more)
     kept_for_versions = frozenset(selection.kept) if mode == "LITE" else frozenset[str]()
     return VacuumPlan(
-        table=facts.table,
-        version=facts.table_files.version,
-        mode=mode,
-        report=report,
+        facts=facts,
+        choice=choice,
         explanation=explanation,
-        retention_ms=facts.table_files.retention_ms or 0,
-        horizon_ms=horizon_ms,
+        horizon_ms=guard.horizon_ms,
         candidates=candidates,
-        quotes=choice.quotes,
         notes=tuple(_notes(facts, selection, candidates, mode)),
         over_limit_count=selection.over_limit_count if candidates else 0,
         remembered=kept_for_versions | selection.borrowed,
-        log_only=facts.log_only,
         **cost_of(facts, candidates, choice, table.prices),
     )
 
 
 def plan_rest(
-    planned: VacuumPlan,
-    facts: VacuumFacts,
-    table: Table,
-    candidates: Sequence[Candidate],
-    spared: Mapping[str, str],
+    planned: VacuumPlan, table: Table, candidates: Sequence[Candidate], spared: Mapping[str, str]
 ) -> VacuumPlan:
     """The plan, reduced to `candidates`, with a note for each reason in `spared`."""
     reasons = dict.fromkeys(spared.values())
@@ -171,6 +380,7 @@ def plan_rest(
         names = [name for name, reason in spared.items() if reason == why]
         count = count_of(len(names), "file")
         notes.append(f"{count} of the plan will stay, for example {min(names)}: {why}")
+    facts = planned.facts
     explanation = Reason.ALL_STAY.explain(files=len(planned.candidates))
     if candidates:
         explanation = _explanation(facts, candidates, planned.mode, planned.horizon_ms)
@@ -209,11 +419,8 @@ def _refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
 
 def _refuse_gaps(facts: VacuumFacts, unseen: Set[str], mode: VacuumMode, settled_ms: int) -> None:
     """Raises if a listing lacks files of the newest version written before `settled_ms`."""
-    needed: Mapping[str, Reference] = {**facts.table_files.live, **facts.table_files.vectors}
     settled = [
-        name
-        for name, each in needed.items()
-        if each.written_ms is not None and each.written_ms < settled_ms
+        name for name, each in facts.table_files.live.items() if each.is_older_than(settled_ms)
     ]
     missing = [name for name in settled if name in unseen]
     if not missing:
@@ -238,8 +445,7 @@ def _refuse_gaps(facts: VacuumFacts, unseen: Set[str], mode: VacuumMode, settled
 def _explanation(
     facts: VacuumFacts, candidates: Sequence[Candidate], mode: VacuumMode, horizon_ms: int
 ) -> Explanation:
-    removed = facts.table_files.removed_vectors
-    times_ms = [*facts.table_files.tombstones.values(), *removed.values()]
+    times_ms = facts.table_files.removed.values()
     numbers = {
         "files": len(candidates),
         "bytes": sum(each.size_bytes for each in candidates),
@@ -295,7 +501,7 @@ class VacuumOutcome:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The plan's JSON document, plus the actual figures with the prefix `actual_`."""
+        """The plan's JSON document, plus the actual figures."""
         record = self.record
         return {
             **self.plan.as_json(),
@@ -303,13 +509,8 @@ class VacuumOutcome:
             "actual_files": record.deleted_files,
             "actual_bytes": record.deleted_bytes,
             "actual_is_at_most": record.is_at_most,
-            "actual_requests": dict(record.requests),
-            "actual_seconds": round(record.seconds, 3),
-            "actual_usd": round(record.usd, 9),
             "spared": dict(self.spared),
             "failed": dict(self.failed),
-            "spared_files": len(self.spared),
             "failed_files": len(self.failed),
             "list_requests_saved": record.lists_saved,
-            "list_seconds_saved": round(record.lists_saved * SECONDS_PER_PAGE, 3),
         }

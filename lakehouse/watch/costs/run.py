@@ -214,7 +214,7 @@ def _current_charges(
     unread = {each.table.key: str(each.error) for each in readings if each.error}
     charges = operation_charges(operations, tables, book)
     try:
-        inventory = newest_inventory(lake, now_ms=now_ms)
+        inventory = newest_inventory(lake)
         reconciled = reconcile_inventory(lake, tables.values(), inventory, now_ms=now_ms)
         day = day_of(inventory.created_ms)
         charges += storage_charges(reconciled, tables, book, day=day, report=inventory.name)

@@ -25,8 +25,8 @@ from lakehouse.materialize.plan import (
     consume_app_id,
     consumed_by_overwrite,
 )
-from lakehouse.vacuum.lake_facts import LakeFacts, OlderCommits
-from lakehouse.vacuum.plan.facts import VacuumFacts
+from lakehouse.vacuum.lake_facts import LakeFacts
+from lakehouse.vacuum.plan.candidates import VacuumFacts
 from lakehouse.vacuum.table_facts import gather
 from lakehouse.write import commit_rows
 from lakehouse_tests.log_builder import LogBuilder
@@ -40,7 +40,7 @@ nothing_runs: Any = None
 def read_facts(lake: Lake, key: str) -> VacuumFacts:
     known = gather(LakeFacts(lake, [events, copies]), replace(events, key=key))
     assert known is not None
-    return known.facts
+    return known
 
 
 def appended(log: LogBuilder, count: int = MANY) -> LogBuilder:
@@ -246,23 +246,9 @@ def test_a_vacuum_keeps_what_a_follower_far_behind_and_an_unverified_compaction_
         "read them yet: silver/copies, the verification of a compaction"
     )
     known = read_facts(memory, events.key)
-    assert known.older_commits is not None
-    assert [each.version for each in known.older_commits(known.log.history)] == [
+    assert [each.version for each in known.all_commits(known.log.history)] == [
         *range(MANY + 2, -1, -1)
     ]
-
-
-def test_commits_below_a_history_are_read_once_however_often_it_is_a_newer_one() -> None:
-    log = appended(LogBuilder(store := MemoryStore()).create())
-    older = OlderCommits(store)
-    versions = [commit.version for commit in older.below(log.facts().history)]
-    log.append([("one more", 1)])
-    history = log.facts().history
-    store.was_read.clear()
-    assert [commit.version for commit in older.below(history)] == [MANY + 1, *versions]
-    assert store.was_read == []
-    history = appended(log).facts().history
-    assert [commit.version for commit in older.below(history)] == [*range(2 * MANY + 1, -1, -1)]
 
 
 def test_rows_of_any_number_of_batches_are_counted(memory: Lake) -> None:

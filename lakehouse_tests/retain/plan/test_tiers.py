@@ -11,8 +11,8 @@ from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Reason
 from lakehouse.retain.plan import tiers as module
 from lakehouse.retain.plan.tiers import TierPlan, plan_tiers
-from lakehouse.vacuum.inventory.plan.table_files import fold_table_files
-from lakehouse.vacuum.plan.facts import VacuumFacts
+from lakehouse.vacuum.inventory.plan.reconcile import OtherUses, fold_table_files
+from lakehouse.vacuum.plan.candidates import VacuumFacts
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder, add_of
 
 DAY = 86_400_000
@@ -21,13 +21,12 @@ KEY = "bronze/t"
 FOR_100_DAYS = {"delta.deletedFileRetentionDuration": "interval 100 days"}
 
 
-def facts_of(story: LogBuilder, *, now_ms: int, **more: Any) -> VacuumFacts:
+def facts_of(story: LogBuilder, **more: Any) -> VacuumFacts:
     facts = story.facts()
     files = fold_table_files(
         facts.snapshot,
         resolve=lambda uri: uri.removeprefix("/lake/") if uri.startswith("/lake/") else None,
         commits=facts.history.commits,
-        now_ms=now_ms,
     )
     return VacuumFacts(table_files=files, log=facts, tables=frozenset({KEY}), on_s3=True, **more)
 
@@ -35,7 +34,7 @@ def facts_of(story: LogBuilder, *, now_ms: int, **more: Any) -> VacuumFacts:
 def planned(story: LogBuilder, *tagged: str, days: float = 1, **more: Any) -> TierPlan:
     """The plan so many days after the history's begin."""
     now_ms = START_MS + round(days * DAY)
-    return plan_tiers(facts_of(story, now_ms=now_ms, **more), {*tagged}, now_ms=now_ms)
+    return plan_tiers(facts_of(story, **more), {*tagged}, now_ms=now_ms)
 
 
 @pytest.fixture
@@ -65,8 +64,14 @@ def test_a_removed_file_with_a_long_wait_is_planned(story: LogBuilder) -> None:
         "tagged already": (("old",), {}),
         "a month before its vacuum": ((), {"days": 71}),
         "past its retention": ((), {"days": 101}),
-        "read by another table": ((), {"borrowed": frozenset({f"{KEY}/old"})}),
-        "perhaps read by another table": ((), {"unplaced": frozenset({"old"})}),
+        "read by another table": (
+            (),
+            {"other_uses": OtherUses(borrowed=frozenset({f"{KEY}/old"}))},
+        ),
+        "perhaps read by another table": (
+            (),
+            {"other_uses": OtherUses(unplaced=frozenset({"old"}))},
+        ),
         "of a reader that comes later": ((), {"needed_since_ms": START_MS}),
     }.values(),
 )
@@ -107,7 +112,9 @@ def test_one_run_takes_the_files_that_were_removed_first(
 
 
 def test_a_tagged_file_that_is_live_again_or_borrowed_is_untagged(story: LogBuilder) -> None:
-    assert planned(story, "old", borrowed=frozenset({f"{KEY}/old"})).untag == ("old",)
+    assert planned(
+        story, "old", other_uses=OtherUses(borrowed=frozenset({f"{KEY}/old"}))
+    ).untag == ("old",)
     story.commit("RESTORE", add_of("old", size=128 * KIB))
     assert planned(story, "old", "gone").untag == ("old",)
 
@@ -147,7 +154,7 @@ def test_over_random_histories_no_live_file_is_planned_and_every_dead_one_is(see
         if random.random() < 0.3:
             story.checkpoint()
         now_ms = START_MS + step * MINUTE_MS + DAY
-        facts = facts_of(story, now_ms=now_ms)
+        facts = facts_of(story)
         everything = live | dead
         plan = plan_tiers(facts, frozenset(), now_ms=now_ms)
         assert {*plan.tag} == dead

@@ -34,7 +34,7 @@ def test_the_report_tells_where_the_bytes_lie(stored: Terminal) -> None:
     for row in ("live - 1 280 B", "tombstoned_past - 2 300 B", "orphaned_young - 1 7 B"):
         assert f"bronze/orders {row}" in rows
     assert "- landing/orders/ - 1 9 B" in rows
-    assert "█" in result.stdout and "0.0 h ago" in result.stdout
+    assert "0.0 h ago" in result.stdout
 
 
 def test_the_parts_sum_to_the_inventory(stored: Terminal) -> None:

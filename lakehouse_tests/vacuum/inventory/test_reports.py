@@ -1,21 +1,17 @@
 """Reports of AWS in every format; each fault of a report planted, and refused by name."""
 
 import hashlib
-import io
 import time
 from collections.abc import Callable
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Refused
 from lakehouse.base.stored_objects import StoredObject
 from lakehouse.store import Store
-from lakehouse.vacuum.inventory.plan.checks import Report
-from lakehouse.vacuum.inventory.stored_reports import REPORTS, _parquet, newest_report, read_report
+from lakehouse.vacuum.inventory.stored_reports import REPORTS, newest_report, read_report
 from lakehouse_tests.memory_store import MemoryStore
 from lakehouse_tests.support.reports import data_file, row_of, write_report
 
@@ -197,6 +193,19 @@ def test_rows_that_cannot_be_trusted_are_refused(
         rows_of(store)
 
 
+@pytest.mark.parametrize("file_format", ["CSV", "ORC", "Parquet"])
+@pytest.mark.parametrize("column", ["size", "last_modified_date"])
+def test_a_report_without_a_column_that_is_needed_is_refused(file_format: str, column: str) -> None:
+    store = MemoryStore()
+    row = one()
+    del row[column]
+    write_report(store, [row, row], created_ms=NOW, file_format=file_format)
+    with pytest.raises(
+        Refused, match=f"has no column {column}\\. Add Size and LastModifiedDate to"
+    ):
+        rows_of(store)
+
+
 def test_a_single_time_that_cannot_be_is_unknown() -> None:
     store = MemoryStore()
     write_report(
@@ -233,40 +242,3 @@ def test_a_wrong_checksum_is_refused_and_no_older_report_takes_its_place() -> No
     _flip(store, manifest)
     with pytest.raises(Refused, match=r"manifest\.checksum contains"):
         rows_of(store)
-
-
-def _keys_decoded(
-    *row_groups: list[str | None], below: str = "lake/", statistics: bool = True
-) -> list[str]:
-    out, schema = io.BytesIO(), pa.schema([("key", pa.string())])
-    with pq.ParquetWriter(out, schema, write_statistics=statistics) as writer:
-        for keys in row_groups:
-            writer.write_table(pa.table({"key": keys}, schema=schema))
-    report = Report(
-        name="daily/1",
-        bucket="here",
-        created_ms=NOW,
-        file_format="Parquet",
-        columns=("key",),
-        files=(),
-    )
-    batches = _parquet(report, out.getvalue(), ["key"], below=below)
-    return [key for batch in batches for key in batch.column("key").to_pylist()]
-
-
-def test_row_groups_without_a_key_of_the_lake_are_not_decoded() -> None:
-    keys: list[str | None] = ["a/1", "lake", "lake/1", "lake/2", "lake0", "z/1"]
-    assert _keys_decoded(*([key] for key in keys)) == ["lake/1", "lake/2"]
-    assert _keys_decoded(*([key] for key in keys), below="") == keys
-    assert _keys_decoded(["a", "lake/1"], ["lake/2", "z"], ["a", "z"]) == [
-        *("a", "lake/1", "lake/2", "z", "a", "z")
-    ]
-
-
-def test_a_row_group_whose_bounds_are_unknown_is_decoded() -> None:
-    assert _keys_decoded(["a"], statistics=False) == ["a"]
-    assert _keys_decoded(["a", None]) == ["a", None]
-    assert _keys_decoded([None]) == [None]
-    # Old writers order bytes as signed numbers: "lak\u00e9" would be the first, and "lake/1" in it.
-    assert _keys_decoded(["lak\u00e9", "z"]) == ["lak\u00e9", "z"]
-    assert _keys_decoded(["a"], below="l\u00e9ke/") == ["a"]

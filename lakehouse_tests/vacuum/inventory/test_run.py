@@ -69,7 +69,7 @@ def is_content(each: StoredObject) -> bool:
 
 def held(lake: Lake, **more: Any) -> list[StoredObject]:
     """The objects of the newest inventory, by our reader."""
-    inventory = newest_inventory(lake, now_ms=NOW, **more)
+    inventory = newest_inventory(lake, **more)
     objects = list(read_objects(lake, inventory))
     assert [each.key for each in objects] == list(read_keys(lake, inventory))
     return sorted(filter(is_content, objects), key=lambda each: each.key)
@@ -88,7 +88,7 @@ def data_files(lake: Lake) -> list[str]:
 def test_a_scan_is_the_listing_to_the_row(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(load, "FILE_ROWS", 4)
+    monkeypatch.setattr(load, "_FILE_BATCHES", 2)
     monkeypatch.setattr(load, "BATCH_ROWS", 3)
     for name in ODD:
         store.put(name, name.encode())
@@ -99,7 +99,7 @@ def test_a_scan_is_the_listing_to_the_row(
     size_bytes = sum(len(name.encode()) for name in ODD)
     assert outcome.inventory.size_bytes == size_bytes
     assert outcome.newly_loaded == outcome.inventory.object_count >= len(ODD)
-    assert (outcome.version, outcome.before) == (0, None)
+    assert outcome.version == 0
 
 
 def test_an_empty_lake_is_scanned_too(store: Store, tmp_path: Path) -> None:
@@ -121,7 +121,6 @@ def test_reports_of_all_formats_are_in_the_table_to_the_row_beside_the_scan(lake
         write_report(lake.store, rows, created_ms=NOW - days * DAY, file_format=file_format)
         outcome = update_inventory(lake, [], now_ms=NOW)
         assert outcome.newly_loaded == outcome.inventory.object_count == len(listing)
-        assert (outcome.before is None) == (file_format == "CSV")
         assert held(lake) == listing
     shown = [(row["key"], row["size_bytes"], row["lake_table"]) for row in rows_in(lake)]
     assert shown == [
@@ -229,12 +228,6 @@ def test_an_inventory_that_lost_a_row_or_a_file_is_none(lake: Lake) -> None:
         held(lake)
 
 
-def test_an_inventory_that_is_too_old_is_refused(lake: Lake) -> None:
-    scan(lake, now_ms=NOW - 31 * HOUR)
-    with pytest.raises(Refused, match=r"31 h old \(limit 26 h\)"):
-        newest_inventory(lake, now_ms=NOW, max_age_hours=26)
-
-
 def test_dead_files_go_a_week_after_their_last_version_and_no_others(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,16 +249,6 @@ def test_dead_files_go_a_week_after_their_last_version_and_no_others(
     assert first not in left and f"{KEY}/{'0' * 36}.parquet" not in left
     assert f"{KEY}/of_others.parquet" in left and len(left) == 3
     assert old not in {each.name for each in known_inventories(lake)}
-
-
-def test_a_table_of_an_earlier_version_of_this_program_is_replaced(lake: Lake) -> None:
-    story = LogBuilder(lake.store, KEY).create(partition_by=["report_day"])
-    story.append([("report_day=2026-11-01/a", 5)]).store_data()
-    lake.store.put("landing/x", b"1")
-    version = scan(lake, now_ms=NOW).version
-    assert version == 2 and "landing/x" in {row["key"] for row in rows_in(lake)}
-    assert scan(lake, now_ms=NOW + 60_000).version == 3
-    assert len({row["report"] for row in rows_in(lake)}) == 1
 
 
 def test_a_scan_holds_little_of_what_it_lists(tmp_path: Path) -> None:

@@ -18,12 +18,19 @@ from lakehouse.declare.vacuum import SHORT_RETENTION_RISK, Vacuum
 from lakehouse.declare.write_modes import Append
 from lakehouse.delta.commits import Commit, Commits
 from lakehouse.delta.snapshot import LogFile, LogTail, Snapshot, TableFacts
-from lakehouse.vacuum.inventory.plan.table_files import Reference, TableFiles
-from lakehouse.vacuum.plan import candidates, mode_choice
-from lakehouse.vacuum.plan.candidates import Candidate, LastCheck, objects_by_log
-from lakehouse.vacuum.plan.facts import VacuumFacts, folders_above, folders_to_ask, written_once
-from lakehouse.vacuum.plan.mode_choice import ModeChoice, choose_mode
-from lakehouse.vacuum.plan.vacuum import VacuumPlan, plan_vacuum
+from lakehouse.vacuum.inventory.plan.reconcile import OtherUses, Reference, TableFiles
+from lakehouse.vacuum.plan import candidates
+from lakehouse.vacuum.plan import vacuum as vacuum_plan
+from lakehouse.vacuum.plan.candidates import (
+    Candidate,
+    DeletionGuard,
+    VacuumFacts,
+    folders_above,
+    folders_to_ask,
+    objects_by_log,
+    written_once,
+)
+from lakehouse.vacuum.plan.vacuum import ModeChoice, VacuumPlan, choose_mode, plan_vacuum
 
 NOW = 1_795_000_000_000
 HOUR, DAY = 3_600_000, 86_400_000
@@ -50,9 +57,7 @@ BOOKS = TableFiles(
     version=3,
     retention_ms=WEEK,
     live={"live": Reference(size_bytes=5, written_ms=OLD)},
-    vectors={},
-    tombstones={"past": OLD, "kept": NOW - DAY},
-    removed_vectors={},
+    removed={"past": OLD, "kept": NOW - DAY},
 )
 HISTORY = Commits(
     table="a/t",
@@ -140,18 +145,18 @@ def plan(
     {
         # A checkpoint dropped its tombstone while the retention was a shorter one.
         "removed by a commit": (
-            replace(FACTS, table_files=replace(BOOKS, tombstones={"past": OLD})),
+            replace(FACTS, table_files=replace(BOOKS, removed={"past": OLD})),
             ["orphan", "past"],
         ),
         "removed twice": (
             replace(
                 FACTS,
-                table_files=replace(BOOKS, tombstones={**BOOKS.tombstones, "past": NOW - DAY}),
+                table_files=replace(BOOKS, removed={**BOOKS.removed, "past": NOW - DAY}),
             ),
             ["orphan"],
         ),
         "borrowed by another table": (
-            replace(FACTS, borrowed=frozenset({"a/t/past", "a/t/orphan"})),
+            replace(FACTS, other_uses=OtherUses(borrowed=frozenset({"a/t/past", "a/t/orphan"}))),
             [],
         ),
         # Its own log names a file whose place nobody can tell: whatever has that name is kept, also before other tables were asked.
@@ -177,15 +182,15 @@ def test_a_file_without_a_tombstone_is_looked_for_in_commits_below_the_known_his
         yield commit(2, NOW - DAY, "kept")
         yield commit(1, OLD, "past")
 
-    busy = replace(FACTS, log=log_of(BUSY), older_commits=older)
+    busy = replace(FACTS, log=log_of(BUSY), all_commits=older)
     assert [each.name for each in plan(ALL[:3], busy).candidates] == ["past"]
     assert asked == []
-    forgotten = replace(busy, table_files=replace(BOOKS, tombstones={"past": OLD}))
+    forgotten = replace(busy, table_files=replace(BOOKS, removed={"past": OLD}))
     found = plan(ALL, forgotten)
     assert ([each.name for each in found.candidates], len(asked)) == (["orphan", "past"], 2)
     kept = Candidate(name="kept", size_bytes=2, modified_ms=OLD, part=Part.ORPHANED_OLD)
-    later = LastCheck(forgotten, horizon_ms=NOW - WEEK, now_ms=NOW)
-    assert later.allow([kept, *found.candidates]) == [*found.candidates]
+    guard = DeletionGuard(forgotten, horizon_ms=NOW - WEEK, now_ms=NOW)
+    assert guard.still_allowed([kept, *found.candidates]) == [*found.candidates]
 
 
 @pytest.mark.parametrize(
@@ -215,7 +220,7 @@ def test_a_file_that_a_commit_in_the_log_added_and_none_removed_is_never_a_candi
         commits=tuple(replace(each, version=each.version - first + 3) for each in BUSY.commits),
     )
     table_files = replace(BOOKS, version=history.commits[-1].version)
-    facts = replace(FACTS, log=log_of(history), table_files=table_files, older_commits=older)
+    facts = replace(FACTS, log=log_of(history), table_files=table_files, all_commits=older)
     if outcome == "Broken":
         with pytest.raises(
             Broken,
@@ -237,12 +242,12 @@ def test_a_deletion_vector_of_a_removed_file_is_looked_for_there_too() -> None:
         yield removal
 
     assert name is not None
-    busy = replace(FACTS, log=log_of(BUSY), table_files=replace(BOOKS, tombstones={}))
+    busy = replace(FACTS, log=log_of(BUSY), table_files=replace(BOOKS, removed={}))
     assert [
         each.name for each in plan([ALL[0], stored(name), stored("kept", 2)], busy).candidates
     ] == [name, "kept"]
     assert not plan(
-        [ALL[0], stored(name), stored("kept", 2)], replace(busy, older_commits=older)
+        [ALL[0], stored(name), stored("kept", 2)], replace(busy, all_commits=older)
     ).candidates
 
 
@@ -255,15 +260,17 @@ def test_where_the_log_alone_decides_it_is_read_back_to_the_last_complete_vacuum
         yield commit(1, OLD - WEEK, "before")
         raise AssertionError("commits before the last vacuum's horizon are nobody's business")
 
-    books = replace(BOOKS, tombstones={"stone": OLD + DAY, "older_stone": OLD - DAY})
+    books = replace(BOOKS, removed={"stone": OLD + DAY, "older_stone": OLD - DAY})
     last = past(ended_ms=OLD + WEEK)
-    busy = replace(FACTS, table_files=books, log=log_of(BUSY), older_commits=older, records=(last,))
+    busy = replace(FACTS, table_files=books, log=log_of(BUSY), all_commits=older, records=(last,))
     told = {
         each.key: each.modified_ms
         for each in objects_by_log(replace(busy, log_only=True), bucket="b")
     }
     assert told == {"a/t/stone": OLD + DAY, "a/t/past": OLD}
-    assert not [*objects_by_log(busy, bucket="b")]  # a sweep finds them
+    assert [each.key for each in objects_by_log(busy, bucket="b")] == [
+        "a/t/stone"
+    ]  # a sweep finds the other
 
 
 @pytest.mark.parametrize(
@@ -272,7 +279,7 @@ def test_where_the_log_alone_decides_it_is_read_back_to_the_last_complete_vacuum
 def test_a_partition_s_folder_is_listed_where_others_write_the_table_and_nothing_else_is_listed(
     adopted: bool, mode: Any, heads: int
 ) -> None:
-    books = replace(BOOKS, partition_columns=("d",), tombstones={"d=1/past": OLD})
+    books = replace(BOOKS, partition_columns=("d",), removed={"d=1/past": OLD})
     found = plan(
         [ALL[0], stored("d=1/past", 3)],
         replace(FACTS, table_files=books, adopted=adopted),
@@ -400,7 +407,8 @@ def test_a_report_without_a_live_file_is_refused_and_storage_without_one_is_brok
 
 
 def later(found: VacuumPlan, facts: VacuumFacts, *, now_ms: int = NOW) -> list[Candidate]:
-    return LastCheck(facts, horizon_ms=found.horizon_ms, now_ms=now_ms).allow(found.candidates)
+    guard = DeletionGuard(facts, horizon_ms=found.horizon_ms, now_ms=now_ms)
+    return guard.still_allowed(found.candidates)
 
 
 def test_what_a_newer_version_needs_again_is_not_doomed_any_more() -> None:
@@ -438,7 +446,7 @@ def test_the_log_alone_tells_what_was_removed_since_the_last_vacuum() -> None:
     told = {each.key: each.modified_ms for each in objects_by_log(later, bucket="b")}
     assert told.keys() == {"a/t/kept", "a/t/past", f"a/t/{once}"}
     # By the time of its removal: a file that was written again before the last vacuum is newer than that.
-    assert told["a/t/past"] == BOOKS.tombstones["past"] and BOOKS.tombstones["past"] < NOW - 2 * DAY
+    assert told["a/t/past"] == BOOKS.removed["past"] and BOOKS.removed["past"] < NOW - 2 * DAY
     unfinished = replace(FACTS, records=(past(), past(is_complete=False, horizon_ms=NOW)))
     assert {each.key for each in objects_by_log(unfinished, bucket="b")} == {"a/t/kept"}
     assert [
@@ -603,9 +611,11 @@ def test_landed_files_below_a_table_stay() -> None:
         stored("incoming/d/y.json", ms=NOW),
         stored("incomings/z"),
     ]
-    found = plan(objects, replace(FACTS, landed=("a/t/incoming/", "landing/t/")))
+    found = plan(
+        objects, replace(FACTS, other_uses=OtherUses(landed=("a/t/incoming/", "landing/t/")))
+    )
     assert [each.name for each in found.candidates] == ["incomings/z", "orphan", "past"]
-    assert later(plan(objects), replace(FACTS, landed=("a/t/",))) == []
+    assert later(plan(objects), replace(FACTS, other_uses=OtherUses(landed=("a/t/",)))) == []
 
 
 def test_a_live_file_in_the_folder_of_another_table_is_not_missing_and_nothing_else_there_goes() -> (
@@ -614,7 +624,7 @@ def test_a_live_file_in_the_folder_of_another_table_is_not_missing_and_nothing_e
     table_files = replace(
         BOOKS,
         live={**BOOKS.live, "inner/live": Reference(size_bytes=5, written_ms=OLD)},
-        tombstones={**BOOKS.tombstones, "inner/old": OLD},
+        removed={**BOOKS.removed, "inner/old": OLD},
     )
     facts = replace(FACTS, table_files=table_files)
     objects = [
@@ -637,8 +647,8 @@ def test_a_live_file_in_the_folder_of_another_table_is_not_missing_and_nothing_e
         (replace(FACTS, table_files=replace(BOOKS, retention_ms=8 * DAY)), ["orphan", "past"]),
         (replace(FACTS, table_files=replace(BOOKS, retention_ms=HOUR)), ["orphan", "past"]),
         (replace(FACTS, log=log_of(features=frozenset({"catalogManaged"}))), []),
-        (replace(FACTS, borrowed=frozenset({"a/t/orphan"})), ["past"]),
-        (replace(FACTS, unplaced=frozenset({"past"})), ["orphan"]),
+        (replace(FACTS, other_uses=OtherUses(borrowed=frozenset({"a/t/orphan"}))), ["past"]),
+        (replace(FACTS, other_uses=OtherUses(unplaced=frozenset({"past"}))), ["orphan"]),
         (replace(FACTS, table_files=replace(BOOKS, unplaced=frozenset({"past"}))), ["orphan"]),
         (
             replace(FACTS, log=log_of(replace(HISTORY, commits=(commit(4, NOW - DAY, "orphan"),)))),
@@ -675,7 +685,7 @@ def test_a_log_that_removed_more_than_one_vacuum_takes_is_no_reason_for_lite(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """LITE would begin with the same files again and again."""
-    monkeypatch.setattr(mode_choice, "MOST_FILES", 1)
+    monkeypatch.setattr(vacuum_plan, "MOST_FILES", 1)
     with pytest.raises(
         Refused,
         match=r"by mode LITE: the log names 2 removed files, and one vacuum deletes at most 1 files\. Use FULL",

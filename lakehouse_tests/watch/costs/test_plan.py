@@ -73,7 +73,7 @@ def test_bytes_are_charged_by_part_and_class_for_a_day_of_their_month() -> None:
     charges = stored(
         share(Part.LIVE, 30 * GB),
         share(Part.ORPHANED_OLD, 30 * GB, "STANDARD_IA"),
-        share(Part.LOG_COMMITS, 0),
+        share(Part.LOG, 0),
         unclaimed=(share(None, 60 * GB, "A_CLASS_OF_TOMORROW"),),
     )
     assert [(each.table, each.part, each.storage_class, each.usd) for each in charges] == [

@@ -59,7 +59,7 @@ def test_orphaned_noncurrent_and_log_bytes_are_those_of_the_newest_inventory(
         charge("orphaned_young", 3),
         charge("orphaned_old", 4),
         charge("orphaned_old", 5, "STANDARD_IA"),
-        charge("log_commits", 7),
+        charge("log", 7),
         charge("archived", 8),
     ]
     record_charges(tmp_path / "lake", charges)

@@ -5,24 +5,259 @@ tables' logs, but not on the number of objects.
 """
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from urllib.parse import unquote
 
-from lakehouse.base.stored_objects import KnownObjects, Part, StoredObject
-from lakehouse.vacuum.inventory.plan.table_files import Owners, Reference, TableFiles
+from lakehouse.base.paths import is_absolute, name_in_table, vector_path
+from lakehouse.base.stored_objects import FOLDER_SUFFIX, KnownObjects, Part, StoredObject
+from lakehouse.delta.commits import Commit
+from lakehouse.delta.protocol import retention_ms_of
+from lakehouse.delta.snapshot import Snapshot, last_removals
+
+# Maps a decoded URI to its name relative to the lake, or to `None` if the URI seems to be outside.
+ResolvePath = Callable[[str], str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """A file that the newest version reads.
+
+    `size_bytes` is `None` if the log lacks the size. `written_ms` is `None` for a file in a folder
+    that is a symbolic link. Such a file never counts as missing, because no listing shows it there.
+    """
+
+    size_bytes: int | None
+    written_ms: int | None
+
+    def is_older_than(self, ms: int) -> bool:
+        """Whether the file is known to be written before a time."""
+        return self.written_ms is not None and self.written_ms < ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFiles:
+    """A table's files, by decoded names relative to the table's folder.
+
+    - `retention_ms`: of the table's own properties. A vacuum replaces it by a declared retention
+      (`vacuum/table_facts.py`). `None` if unknown; in this case, all files are kept.
+    - `live`: the data files and deletion vectors that the newest version reads.
+    - `removed`: the files that only older versions or their change data need, with the time of the
+      last removal (`None` if unknown). The name of a live file may be among them.
+    - `real_folder`: the table's folder relative to the lake, with symbolic links resolved; empty if
+      unknown.
+    - `elsewhere`: files in other folders of the lake that the newest version reads (names relative
+      to the lake). `kept_elsewhere`: such files that only older versions read, according to the
+      removals in the log.
+    - `outside`: files that the newest version reads outside the lake, where no inventory looks.
+    - `unplaced`: base names of all files outside the lake, including removed files. Such a file may
+      be inside the lake after all, under the path of a mount, a bucket alias or another machine.
+    """
+
+    table: str
+    version: int
+    retention_ms: int | None
+    live: Mapping[str, Reference]
+    removed: Mapping[str, int | None]
+    real_folder: str = ""
+    partition_columns: tuple[str, ...] = ()
+    elsewhere: Mapping[str, Reference] = field(default_factory=dict[str, Reference])
+    kept_elsewhere: frozenset[str] = frozenset()
+    outside: tuple[str, ...] = ()
+    unplaced: frozenset[str] = frozenset()
+
+    def name_in_lake(self, name: str) -> str:
+        """The name of one of the table's files, relative to the lake, with links resolved."""
+        return f"{self.real_folder or self.table}/{name}"
+
+    def borrowed(self, tables: Iterable[str]) -> Set[str]:
+        """The files in other folders of the lake that any version of this table may read.
+
+        `tables` are all tables of the lake. The folder of a table that is nested in this table's
+        folder counts as another folder.
+        """
+        borrowed = {*self.elsewhere, *self.kept_elsewhere}
+        inner = tuple(f"{table}/" for table in tables if table.startswith(f"{self.table}/"))
+        if inner:
+            names = (f"{self.table}/{name}" for name in chain(self.live, self.removed))
+            borrowed.update(name for name in names if name.startswith(inner))
+        return borrowed
+
+
+def fold_table_files(
+    snapshot: Snapshot, *, resolve: ResolvePath, commits: Iterable[Commit] = (), now_ms: int = 0
+) -> TableFiles:
+    """The files of a table at the snapshot's version.
+
+    Files that `commits` removed are included even if they have no tombstone, because an older
+    version reads them: a checkpoint drops expired tombstones, and the retention may have been
+    shorter when the checkpoint was written. Files in other places are included only if they were
+    removed within the retention.
+    """
+    names = _Names(snapshot, resolve)
+    live: dict[str, Reference] = {}
+    # No action records when a deletion vector was written. The newest commit is an upper bound.
+    vector_reference = Reference(size_bytes=None, written_ms=snapshot.committed_ms)
+    for file in snapshot.files:
+        reference = Reference(size_bytes=file.size_bytes, written_ms=file.modified_ms)
+        name = names.own(file.path, reference)
+        if name:
+            live[name] = replace(reference, written_ms=None) if name in names.linked else reference
+        if file.deletion_vector:
+            vector = vector_path(file.deletion_vector)
+            vector_name = vector and names.own(vector, vector_reference)
+            if vector_name:
+                live[vector_name] = vector_reference
+    retention_ms = retention_ms_of(snapshot.properties)
+    since_ms = 0 if retention_ms is None else now_ms - retention_ms
+    removed_ms = _removal_times(snapshot, commits, since_ms)
+    return TableFiles(
+        table=snapshot.table,
+        version=snapshot.version,
+        retention_ms=retention_ms,
+        live=live,
+        removed=last_removals([names.own(path) for path in removed_ms], removed_ms.values()),
+        real_folder=resolve(snapshot.uri) or "",
+        partition_columns=snapshot.partition_columns,
+        elsewhere=names.elsewhere,
+        kept_elsewhere=frozenset(names.kept_elsewhere),
+        outside=tuple(sorted(names.outside)),
+        unplaced=frozenset(names.unplaced),
+    )
+
+
+def _removal_times(
+    snapshot: Snapshot, commits: Iterable[Commit], since_ms: int
+) -> dict[str, int | None]:
+    """The last removal of each path in the log that the newest version does not need any more."""
+    vectors = [(vector_path(vector), ms) for vector, ms in snapshot.removed_vectors.items()]
+    times = last_removals(
+        [*(stone.path for stone in snapshot.tombstones), *(path for path, _ in vectors)],
+        [*(stone.deleted_ms for stone in snapshot.tombstones), *(ms for _, ms in vectors)],
+    )
+    for commit in commits:
+        for path in paths_until(commit):
+            known_ms = times.get(path, 0)
+            is_recent = commit.committed_ms >= since_ms
+            if known_ms is not None and (is_recent or name_in_table(path) is not None):
+                times[path] = max(known_ms, commit.committed_ms)
+    return times
+
+
+def paths_until(commit: Commit) -> Iterator[str]:
+    """The paths of the files that versions before the commit, or readers of its changes, need."""
+    vectors = filter(None, map(vector_path, commit.removed_vectors))
+    return chain(commit.removed_paths, commit.change_paths, vectors)
+
+
+class _Names:
+    """Names the files inside a table's folder, and collects the files in other places.
+
+    For example, a shallow clone reads files in other places.
+    """
+
+    def __init__(self, snapshot: Snapshot, resolve: ResolvePath) -> None:
+        self._uri = snapshot.uri
+        self._resolve = resolve
+        self._table = resolve(snapshot.uri)
+        self._folders: dict[str, str | None] = {}
+        self.elsewhere: dict[str, Reference] = {}
+        self.kept_elsewhere: set[str] = set()
+        self.outside: set[str] = set()
+        self.unplaced: set[str] = set()
+        self.linked: set[str] = set()
+
+    def own(self, path: str, reference: Reference | None = None) -> str | None:
+        """The name of `path` relative to the table, or `None` for a file in another place.
+
+        A file in another place is collected. `reference` is given if the newest version reads it.
+        """
+        name = name_in_table(path)
+        if name is not None:
+            self._follow_links(name, reference)
+            return name
+        decoded = unquote(path)
+        lake_name = self._resolve(decoded if is_absolute(path) else f"{self._uri}/{decoded}")
+        table = self._table
+        if lake_name is not None and table is not None and lake_name.startswith(f"{table}/"):
+            return lake_name.removeprefix(f"{table}/")
+        self._collect(lake_name, decoded, reference)
+        return None
+
+    def _follow_links(self, name: str, reference: Reference | None) -> None:
+        """If a file's folder is a link, also records the file under its real name.
+
+        The link may lead to another table's folder.
+        """
+        folder, _, last = name.rpartition("/")
+        if not folder or self._table is None:
+            return
+        if folder not in self._folders:
+            self._folders[folder] = self._resolve(f"{self._uri}/{folder}")
+        real_folder = self._folders[folder]
+        if real_folder != f"{self._table}/{folder}":
+            self.linked.add(name)
+            lake_name = None if real_folder is None else f"{real_folder}/{last}"
+            self._collect(lake_name, name, reference)
+
+    def _collect(self, lake_name: str | None, name: str, reference: Reference | None) -> None:
+        if lake_name is None:
+            self.unplaced.add(name.rpartition("/")[2])
+            if reference is not None:
+                self.outside.add(name)
+        elif reference is None:
+            self.kept_elsewhere.add(lake_name)
+        else:
+            self.elsewhere[lake_name] = reference
+
+
+_LOG_FOLDER = "/_delta_log/"
+
+
+def table_roots(names: Iterable[str]) -> set[str]:
+    """The folders that contain a Delta log: all tables, declared or not, but no archives.
+
+    `names` are the names of objects, relative to the lake. Folder markers do not count as a log.
+    """
+    in_logs = (name for name in names if _LOG_FOLDER in name)
+    return {name.partition(_LOG_FOLDER)[0] for name in in_logs if _is_log(name)}
+
+
+def _is_log(name: str) -> bool:
+    return not name.startswith("archive/") and not name.endswith(FOLDER_SUFFIX)
+
+
+class Owners:
+    """Finds the table that an object belongs to: the innermost table whose folder it is in."""
+
+    def __init__(self, tables: Iterable[str]) -> None:
+        self._tables = frozenset(tables)
+        self._depths = sorted({table.count("/") + 1 for table in self._tables}, reverse=True)
+
+    def table_of(self, name: str) -> str | None:
+        """The table that the object `name` (relative to the lake) belongs to, or `None`.
+
+        The marker of a table's folder (`<table>/`) belongs to this table.
+        """
+        parts = name.split("/")
+        for depth in self._depths:
+            folder = "/".join(parts[:depth])
+            if len(parts) > depth and folder in self._tables:
+                return folder
+        return None
+
 
 _LOG = "_delta_log/"
 _CHANGES = "_change_data/"
-# Source: PROTOCOL.md, "Deletion Vector File Storage Format", "Delta Log Entries", "Checkpoints",
-# "Version Checksum File".
+# Source: PROTOCOL.md, "Deletion Vector File Storage Format".
 _VECTOR = re.compile(r"(?:.*/)?deletion_vector_[0-9a-f-]{36}\.bin", re.DOTALL)
-_LOG_PARTS = (
-    (re.compile(r"\d{20}\.json|_(?:staged_)?commits/.*\.json"), Part.LOG_COMMITS),
-    (re.compile(r"\d{20}\.checkpoint\..*"), Part.LOG_CHECKPOINTS),
-    (re.compile(r"_sidecars/[^.].*"), Part.LOG_SIDECARS),
-    (re.compile(r"\d{20}\.crc"), Part.LOG_CHECKSUMS),
-)
+
+
+def is_data_file(name: str) -> bool:
+    """Whether a file that the log names holds rows: it is no deletion vector or change data."""
+    return not name.startswith(_CHANGES) and not _VECTOR.fullmatch(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +269,15 @@ class OtherUses:
     - `landed`: prefixes, relative to the lake, that declared tables load from.
     """
 
-    borrowed: Set[str] = frozenset()
-    unplaced: Set[str] = frozenset()
+    borrowed: frozenset[str] = frozenset()
+    unplaced: frozenset[str] = frozenset()
     landed: tuple[str, ...] = ()
+
+    def with_more(self, *, borrowed: Set[str] = frozenset(), unplaced: Set[str]) -> "OtherUses":
+        """These uses, and those of another table."""
+        if borrowed <= self.borrowed and unplaced <= self.unplaced:
+            return self
+        return replace(self, borrowed=self.borrowed | borrowed, unplaced=self.unplaced | unplaced)
 
     def may_read(self, table_files: TableFiles, name: str) -> bool:
         """Whether another table reads, or may read, a file of this table."""
@@ -83,9 +324,7 @@ class ObjectClassifier:
         horizon_ms: int | None = None,
     ) -> None:
         self._table_files = table_files
-        self._borrowed = other_uses.borrowed
-        self._unplaced = other_uses.unplaced | table_files.unplaced
-        self._landed = other_uses.landed
+        self._uses = other_uses.with_more(unplaced=table_files.unplaced)
         kept_since_ms = 0 if table_files.retention_ms is None else now_ms - table_files.retention_ms
         self.horizon_ms = kept_since_ms if horizon_ms is None else min(kept_since_ms, horizon_ms)
         # Hidden files are the files that Delta's own listing omits, and `metadata/`, which Apache
@@ -103,48 +342,31 @@ class ObjectClassifier:
         if not is_current(each):
             return Part.NONCURRENT
         if name in self._table_files.live:
-            return Part.LIVE
-        if name in self._table_files.vectors:
-            return Part.VECTORS_LIVE
+            return Part.VECTORS_LIVE if _VECTOR.fullmatch(name) else Part.LIVE
         if name.startswith(_LOG):
-            return _log_part(name)
+            return Part.LOG
         if each.is_dir:
             return Part.FOLDERS
-        lake_name = self._table_files.name_in_lake(name)
-        may_be_borrowed = bool(self._unplaced) and name.rpartition("/")[2] in self._unplaced
-        if lake_name in self._borrowed or may_be_borrowed:
+        if self._uses.may_read(self._table_files, name):
             return Part.LENT
-        if lake_name.startswith(self._landed):
+        if self._table_files.name_in_lake(name).startswith(self._uses.landed):
             return Part.LANDED
         return self._not_read_now(name, each)
 
     def _not_read_now(self, name: str, each: StoredObject) -> Part:
         """The `Part` of a file that the newest version does not read."""
-        table_files = self._table_files
-        if name in table_files.tombstones:
-            is_kept = self._is_kept(table_files.tombstones[name])
-            return Part.TOMBSTONED_KEPT if is_kept else Part.TOMBSTONED_PAST
-        if name in table_files.removed_vectors:
-            is_kept = self._is_kept(table_files.removed_vectors[name])
-            return Part.VECTORS_KEPT if is_kept else Part.VECTORS_DEAD
+        was_removed = name in self._table_files.removed
+        ms = self._table_files.removed[name] if was_removed else each.modified_ms
+        is_kept = ms is None or ms >= self.horizon_ms
         if name.startswith(_CHANGES):
-            return Part.CHANGE_DATA if self._is_kept(each.modified_ms) else Part.CHANGE_DATA_PAST
+            return Part.CHANGE_DATA if is_kept else Part.CHANGE_DATA_PAST
+        if _VECTOR.fullmatch(name) and (was_removed or not is_kept):
+            return Part.VECTORS_KEPT if is_kept else Part.VECTORS_DEAD
+        if was_removed:
+            return Part.TOMBSTONED_KEPT if is_kept else Part.TOMBSTONED_PAST
         if self._hidden.match(name):
             return Part.HIDDEN
-        if self._is_kept(each.modified_ms):
-            return Part.ORPHANED_YOUNG
-        return Part.VECTORS_DEAD if _VECTOR.fullmatch(name) else Part.ORPHANED_OLD
-
-    def _is_kept(self, ms: int | None) -> bool:
-        """Whether a time is within the retention, or unknown."""
-        return ms is None or ms >= self.horizon_ms
-
-
-def _log_part(name: str) -> Part:
-    for pattern, part in _LOG_PARTS:
-        if pattern.fullmatch(name, len(_LOG)):
-            return part
-    return Part.LOG_OTHER
+        return Part.ORPHANED_YOUNG if is_kept else Part.ORPHANED_OLD
 
 
 # Below this size, a data file counts as small if its table's log is not read: three quarters of
@@ -154,15 +376,6 @@ _NEEDED_NOW = (Part.LIVE, Part.VECTORS_LIVE)
 
 # Folder, part and storage class, as in `UsageShare`.
 _UsageKey = tuple[str, Part | None, str | None]
-
-
-@dataclass(slots=True)
-class _Usage:
-    """Counts of the objects with one `_UsageKey`."""
-
-    file_count: int = 0
-    size_bytes: int = 0
-    small_count: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,8 +406,6 @@ class TableShares:
     - `archived`: live files that must be restored before they can be read.
     - `cold_files`: maps live files that cost a fee to read (`StoredObject.is_cold`) to their class.
     - `resized`: live files whose size in storage differs from the log.
-    - `unsettled_count`: live files that the report lacks, but that may be too new for the report.
-    - `outside_count`: live files outside the lake, which the report does not cover.
     """
 
     table: str
@@ -205,8 +416,6 @@ class TableShares:
     archived: tuple[str, ...] = ()
     cold_files: Mapping[str, str] = field(default_factory=dict[str, str])
     resized: tuple[str, ...] = ()
-    unsettled_count: int = 0
-    outside_count: int = 0
     problem: str = ""
 
     @property
@@ -260,33 +469,37 @@ def reconcile(tables: KnownTables, inventory: KnownObjects, *, now_ms: int) -> R
     orphans.
     """
     table_keys = [*(each.table for each in tables.files), *tables.unread]
-    borrowed = {name for each in tables.files for name in each.borrowed(table_keys)}
-    unplaced = {last for each in tables.files for last in each.unplaced}
-    uses = OtherUses(borrowed=borrowed, unplaced=unplaced, landed=tables.landed)
+    uses = OtherUses(
+        borrowed=frozenset[str]().union(*(each.borrowed(table_keys) for each in tables.files)),
+        unplaced=frozenset[str]().union(*(each.unplaced for each in tables.files)),
+        landed=tables.landed,
+    )
     by_key = {
         each.table: _Table(each, ObjectClassifier(each, uses, now_ms=now_ms))
         for each in tables.files
     }
     owners = Owners(table_keys)
     borrowed_in_storage = set[str]()
-    usages = defaultdict[_UsageKey, _Usage](_Usage)
+    file_counts = Counter[_UsageKey]()
+    sizes_bytes = Counter[_UsageKey]()
+    small_counts = Counter[_UsageKey]()
     for each in inventory.objects:
         name = each.key.removeprefix(tables.lake_prefix)
         owner = owners.table_of(name)
-        if name in borrowed and is_current(each):
+        if name in uses.borrowed and is_current(each):
             borrowed_in_storage.add(name)
         archived_of = archived_table(name) if owner is None else None
         if owner in by_key:  # in the folder of a table
-            usage = usages[owner, by_key[owner].take(name, each), each.storage_class]
+            usage = (owner, by_key[owner].take(name, each), each.storage_class)
         elif archived_of in by_key:  # in the archive of a table
-            usage = usages[archived_of, archived_part(each), each.storage_class]
+            usage = (archived_of, archived_part(each), each.storage_class)
         else:  # in no table, or in one whose log cannot be read
             part = Part.UNREAD if owner else None
-            usage = usages[owner or _top_folder(name), part, each.storage_class]
-            usage.small_count += _is_small_data(each)
-        usage.file_count += 1
-        usage.size_bytes += each.size_bytes
-    shares = [*_shares(usages)]
+            usage = (owner or _top_folder(name), part, each.storage_class)
+            small_counts[usage] += _is_small_data(each)
+        file_counts[usage] += 1
+        sizes_bytes[usage] += each.size_bytes
+    shares = _usage_shares(file_counts, sizes_bytes, small_counts)
     by_table = defaultdict[str, list[UsageShare]](list)
     for share in shares:
         if share.part is not None:
@@ -302,6 +515,27 @@ def reconcile(tables: KnownTables, inventory: KnownObjects, *, now_ms: int) -> R
     )
 
 
+def _usage_shares(
+    file_counts: Counter[_UsageKey], sizes_bytes: Counter[_UsageKey], small: Counter[_UsageKey]
+) -> list[UsageShare]:
+    """The shares in a fixed order: by folder, part and storage class."""
+    order = {part: index for index, part in enumerate([None, *Part])}
+    shares = [
+        UsageShare(
+            folder=usage[0],
+            part=usage[1],
+            storage_class=usage[2],
+            file_count=count,
+            size_bytes=sizes_bytes[usage],
+            small_count=small[usage],
+        )
+        for usage, count in file_counts.items()
+    ]
+    return sorted(
+        shares, key=lambda share: (share.folder, order[share.part], share.storage_class or "")
+    )
+
+
 def _unread(table: str, why: str, shares: Sequence[UsageShare]) -> TableShares:
     return TableShares(
         table=table, version=None, retention_ms=None, shares=tuple(shares), problem=why
@@ -314,7 +548,10 @@ class _Table:
     def __init__(self, table_files: TableFiles, classifier: ObjectClassifier) -> None:
         self._table_files = table_files
         self._classifier = classifier
-        self._unseen: dict[str, Reference] = {**table_files.live, **table_files.vectors}
+        folder = f"{table_files.table}/"
+        # By names relative to the lake.
+        self._unseen = {f"{folder}{name}": each for name, each in table_files.live.items()}
+        self._unseen |= table_files.elsewhere
         self._resized: list[str] = []
         self._archived: list[str] = []
         self._cold: dict[str, str] = {}
@@ -324,7 +561,7 @@ class _Table:
         own = name.removeprefix(self._table_files.table).removeprefix("/")
         part = self._classifier.part_of(own, each)
         if part in _NEEDED_NOW:
-            self._unseen.pop(own, None)
+            self._unseen.pop(name, None)
             if each.is_archived:
                 self._archived.append(own)
             if each.storage_class is not None and each.is_cold:
@@ -343,17 +580,11 @@ class _Table:
         `borrowed_in_storage` are the borrowed files, of all tables, that the inventory contains.
         """
         table_files = self._table_files
-        unseen = dict[str, Reference]()
-        for name, reference in self._unseen.items():
-            if f"{table_files.table}/{name}" not in borrowed_in_storage:
-                unseen[name] = reference
-        for name, reference in table_files.elsewhere.items():
-            if name not in borrowed_in_storage:
-                unseen[name] = reference
-        written = {
-            name: each.written_ms for name, each in unseen.items() if each.written_ms is not None
-        }
-        missing = [name for name, ms in written.items() if ms < settled_ms]
+        missing = [
+            name.removeprefix(f"{table_files.table}/")
+            for name, reference in self._unseen.items()
+            if name not in borrowed_in_storage and reference.is_older_than(settled_ms)
+        ]
         return TableShares(
             table=table_files.table,
             version=table_files.version,
@@ -363,23 +594,6 @@ class _Table:
             archived=tuple(sorted(self._archived)),
             cold_files=self._cold,
             resized=tuple(sorted(self._resized)),
-            unsettled_count=len(written) - len(missing),
-            outside_count=len(table_files.outside),
-        )
-
-
-def _shares(usages: Mapping[_UsageKey, _Usage]) -> Iterable[UsageShare]:
-    order = {part: index for index, part in enumerate([None, *Part])}
-    keys = sorted(usages, key=lambda key: (key[0], order[key[1]], key[2] or ""))
-    for folder, part, storage_class in keys:
-        usage = usages[folder, part, storage_class]
-        yield UsageShare(
-            part=part,
-            folder=folder,
-            storage_class=storage_class,
-            file_count=usage.file_count,
-            size_bytes=usage.size_bytes,
-            small_count=usage.small_count,
         )
 
 

@@ -1,23 +1,15 @@
 """What a commit says of an inventory, and whether an inventory can be relied on."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from lakehouse.base.stored_objects import SCAN, Inventory
 from lakehouse.delta.commits import Commit, Commits
-from lakehouse.vacuum.inventory.plan.checks import (
-    allowed_hours,
-    assess_fresh,
-    assess_missing,
-    assess_plausible,
-    assess_readable,
-    inventories_in,
-    inventory_record,
-)
+from lakehouse.vacuum.inventory.plan.checks import assess_fresh, assess_missing, assess_readable
 from lakehouse.vacuum.inventory.plan.reconcile import Reconciliation, TableShares
+from lakehouse.vacuum.inventory.table import inventories_in, inventory_record
 
 NOW, HOUR, DAY = 1_795_000_000_000, 3_600_000, 86_400_000
 
@@ -57,46 +49,14 @@ def test_what_commits_say_of_loads_is_read_back_newest_first_and_others_are_pass
     ]
 
 
-@pytest.mark.parametrize(
-    ("now", "before", "ok"),
-    [
-        ((500, 500), (1000, 1000), True),
-        ((499, 1000), (1000, 1000), False),
-        ((1000, 499), (1000, 1000), False),
-        ((0, 0), (1000, 1000), False),
-        ((5000, 5000), (1000, 1000), True),
-        ((1, 1), (99, 1000), True),
-        ((1000, 0), (1000, 0), True),
-        ((1, 1), None, True),
-    ],
-)
-def test_a_bucket_does_not_lose_half_over_night_in_silence(now: Any, before: Any, ok: bool) -> None:
-    verdict = assess_plausible(
-        one(*now), None if before is None else one(*before, name="daily/before")
-    )
-    assert verdict.ok == ok and ("is gone" in verdict.sentence) == (not ok)
-
-
-@pytest.mark.parametrize(
-    ("before_days", "own", "hours"),
-    [
-        (None, True, 26),
-        (7, True, 26),
-        (None, False, 50),
-        (1, False, 50),
-        (0.1, False, 50),
-        (7, False, 194),
-        (30, False, 194),
-    ],
-)
-def test_a_report_may_be_as_old_as_its_rhythm_allows(
-    before_days: float | None, own: bool, hours: float
+@pytest.mark.parametrize(("configuration", "hours"), [(SCAN, 26), ("daily", 50)])
+def test_an_inventory_is_fresh_for_a_day_and_the_time_of_its_delivery(
+    configuration: str, hours: float
 ) -> None:
-    before_ms = None if before_days is None else NOW - round(before_days * DAY)
-    inventory = replace(one(1, 1, f"{SCAN if own else 'daily'}/x"), created_ms=NOW)
-    assert allowed_hours(inventory, before_ms) == hours
-    assert assess_fresh(one(1, 1), allowed=1, now_ms=NOW).ok
-    assert not assess_fresh(one(1, 1), allowed=1, now_ms=NOW + HOUR).ok
+    inventory = one(1, 1, f"{configuration}/x")
+    last_ms = inventory.created_ms + round(hours * HOUR)
+    assert assess_fresh(inventory, now_ms=last_ms).ok
+    assert not assess_fresh(inventory, now_ms=last_ms + 1).ok
 
 
 @pytest.mark.parametrize(

@@ -13,31 +13,24 @@ from lakehouse.base.paths import name_below, vector_file
 from lakehouse.base.stored_objects import KnownObjects, Part, StoredObject, plausible_ms
 from lakehouse.delta.protocol import retention_ms_of
 from lakehouse.delta.snapshot import DataFile, LogTail, Snapshot, Tombstone
-from lakehouse.vacuum.inventory.plan.checks import ReportSource, parse_manifest
 from lakehouse.vacuum.inventory.plan.reconcile import (
     KnownTables,
-    Reconciliation,
-    TableShares,
-    reconcile,
-)
-from lakehouse.vacuum.inventory.plan.table_files import (
     Owners,
+    Reconciliation,
     Reference,
     TableFiles,
+    TableShares,
     fold_table_files,
+    reconcile,
     table_roots,
 )
+from lakehouse.vacuum.inventory.stored_reports import parse_manifest
 
 NOW = 1_795_000_000_000
 HOUR, DAY = 3_600_000, 86_400_000
 WEEK = 7 * DAY
 FOLDER = "reports/lake/daily/data"
 CSV = "Bucket, Key, VersionId, IsLatest, IsDeleteMarker, Size, LastModifiedDate, ETag, StorageClass, IntelligentTieringAccessTier"
-
-PARQUET = (
-    "message s3.inventory {  required binary bucket (UTF8);  required binary key (UTF8);  optional int64 size;"
-    "  optional int64 last_modified_date (TIMESTAMP_MILLIS);  optional binary e_tag (UTF8);}"
-)
 
 
 def manifest(**changed: Any) -> dict[str, Any]:
@@ -56,8 +49,9 @@ def manifest(**changed: Any) -> dict[str, Any]:
 def parse(document: dict[str, Any] | bytes, checksum: str | None = None, **more: Any) -> Any:
     data = document if isinstance(document, bytes) else json.dumps(document).encode()
     said = hashlib.md5(data).hexdigest() + "\n" if checksum is None else checksum
-    source = ReportSource(name="daily/x", bucket="lake", folder=FOLDER)
-    return parse_manifest(data, said, source, now_ms=NOW, **more)
+    return parse_manifest(
+        data, said, name="daily/x", bucket="lake", folder=FOLDER, now_ms=NOW, **more
+    )
 
 
 def test_a_report_of_a_clock_that_is_minutes_ahead_is_read() -> None:
@@ -82,25 +76,6 @@ def test_a_manifest_of_aws_is_read() -> None:
         "intelligent_tiering_access_tier",
     )
     assert [(file.key, file.size_bytes) for file in found.files] == [(f"{FOLDER}/a.csv.gz", 10)]
-
-
-@pytest.mark.parametrize(
-    ("file_format", "schema"),
-    [
-        (
-            "ORC",
-            "struct<bucket:string,key:string,size:bigint,last_modified_date:timestamp,e_tag:string>",
-        ),
-        ("Parquet", PARQUET),
-        (
-            "Parquet",
-            PARQUET.replace("UTF8", "STRING").replace("TIMESTAMP_MILLIS", "TIMESTAMP(MILLIS,true)"),
-        ),
-    ],
-)
-def test_the_columns_of_orc_and_parquet_are_read(file_format: str, schema: str) -> None:
-    found = parse(manifest(fileFormat=file_format, fileSchema=schema))
-    assert found.columns == ("bucket", "key", "size", "last_modified_date", "e_tag")
 
 
 @pytest.mark.parametrize(
@@ -129,8 +104,6 @@ def test_the_columns_of_orc_and_parquet_are_read(file_format: str, schema: str) 
             "is not an MD5 in lower case. Wait for the next report",
         ),
         (manifest(files=[]), {}, "no data files"),
-        (manifest(fileSchema="Bucket, Key, LastModifiedDate"), {}, "no column size"),
-        (manifest(fileSchema="Bucket, Key, Size"), {}, "no column last_modified_date"),
         (manifest(fileFormat="Avro"), {}, "'Avro'"),
         (manifest(creationTimestamp=str(NOW // 1000)), {}, "not a plausible time in"),
         (manifest(creationTimestamp=str(NOW * 1000)), {}, "not a plausible time in"),
@@ -213,6 +186,11 @@ def test_the_retention_is_the_table_s_property(text: str | None, ms: int | None)
     )
 
 
+LIVE_VECTOR, KEPT_VECTOR, DEAD_VECTOR = (
+    f"deletion_vector_{number}1d16c75-6994-46b7-a15b-8b538852e50e.bin" for number in (1, 2, 3)
+)
+
+
 def stored(key: str, size: int = 1, age: int = 30 * DAY, **more: Any) -> StoredObject:
     return StoredObject(bucket="lake", key=key, size_bytes=size, modified_ms=NOW - age, **more)
 
@@ -222,21 +200,24 @@ def table_files(table: str = "a/t", **more: Any) -> TableFiles:
         "table": table,
         "version": 3,
         "retention_ms": WEEK,
-        "live": {"d=1/live": Reference(size_bytes=5, written_ms=NOW - DAY)},
-        "vectors": {"deletion_vector_live.bin": Reference(size_bytes=None, written_ms=NOW - DAY)},
-        "tombstones": {
+        "live": {
+            "d=1/live": Reference(size_bytes=5, written_ms=NOW - DAY),
+            LIVE_VECTOR: Reference(size_bytes=None, written_ms=NOW - DAY),
+        },
+        "removed": {
             "kept": NOW - DAY,
             "past": NOW - 8 * DAY,
             "unknown": None,
             "edge": NOW - WEEK,
+            KEPT_VECTOR: NOW - DAY,
+            DEAD_VECTOR: NOW - 8 * DAY,
         },
-        "removed_vectors": {"v_kept.bin": NOW - DAY, "v_dead.bin": NOW - 8 * DAY},
         "partition_columns": ("d", "_p"),
     }
     return TableFiles(**(fields | more))
 
 
-ALL = (stored("a/t/d=1/live", 5), stored("a/t/deletion_vector_live.bin", 3))
+ALL = (stored("a/t/d=1/live", 5), stored(f"a/t/{LIVE_VECTOR}", 3))
 SHARED = "u00000000000000000002"  # a file with several vectors
 UNREFERENCED = "deletion_vector_61d16c75-6994-46b7-a15b-8b538852e50e.bin"
 
@@ -251,13 +232,13 @@ def held(*objects: StoredObject, **more: Any) -> Reconciliation:
     [
         (stored("a/t/d=1/live", 5), Part.LIVE),
         (stored("a/t/d=1/live", 5, is_dir=True), Part.LIVE),
-        (stored("a/t/deletion_vector_live.bin"), Part.VECTORS_LIVE),
+        (stored(f"a/t/{LIVE_VECTOR}"), Part.VECTORS_LIVE),
         (stored("a/t/kept"), Part.TOMBSTONED_KEPT),
         (stored("a/t/edge"), Part.TOMBSTONED_KEPT),
         (stored("a/t/unknown"), Part.TOMBSTONED_KEPT),
         (stored("a/t/past"), Part.TOMBSTONED_PAST),
-        (stored("a/t/v_kept.bin"), Part.VECTORS_KEPT),
-        (stored("a/t/v_dead.bin"), Part.VECTORS_DEAD),
+        (stored(f"a/t/{KEPT_VECTOR}"), Part.VECTORS_KEPT),
+        (stored(f"a/t/{DEAD_VECTOR}"), Part.VECTORS_DEAD),
         (stored(f"a/t/{UNREFERENCED}"), Part.VECTORS_DEAD),
         (stored(f"a/t/ab/{UNREFERENCED}", age=DAY), Part.ORPHANED_YOUNG),
         (stored("a/t/d=1/x"), Part.ORPHANED_OLD),
@@ -273,12 +254,8 @@ def held(*objects: StoredObject, **more: Any) -> Reconciliation:
         (stored("a/t/d=1/metadata/x"), Part.ORPHANED_OLD),
         (stored("a/t/_change_data/cdc-0"), Part.CHANGE_DATA_PAST),
         (stored("a/t/_change_data/cdc-0", age=DAY), Part.CHANGE_DATA),
-        (stored("a/t/_delta_log/00000000000000000001.json"), Part.LOG_COMMITS),
-        (stored("a/t/_delta_log/00000000000000000001.crc"), Part.LOG_CHECKSUMS),
-        (stored("a/t/_delta_log/00000000000000000001.checkpoint.parquet"), Part.LOG_CHECKPOINTS),
-        (stored("a/t/_delta_log/_sidecars/x.parquet"), Part.LOG_SIDECARS),
-        (stored("a/t/_delta_log/_last_checkpoint"), Part.LOG_OTHER),
-        (stored("a/t/_delta_log/.00000000000000000001.json.crc"), Part.LOG_OTHER),
+        (stored("a/t/_delta_log/00000000000000000001.json"), Part.LOG),
+        (stored("a/t/_delta_log/_sidecars/x.parquet"), Part.LOG),
         (stored("a/t/d=1/_SUCCESS"), Part.HIDDEN),
         (stored("a/t/d=1/.live.crc"), Part.HIDDEN),
         (stored("a/t/.x/y"), Part.HIDDEN),
@@ -302,7 +279,7 @@ def only(found: Reconciliation) -> TableShares:
 
 def test_a_live_file_that_is_not_in_storage_is_missing() -> None:
     assert only(held(*ALL)).missing == ()
-    assert only(held()).missing == ("d=1/live", "deletion_vector_live.bin")
+    assert only(held()).missing == ("d=1/live", LIVE_VECTOR)
     hidden_by_versions = (
         stored("a/t/d=1/live", 5, is_latest=False),
         stored("a/t/d=1/live", 0, is_latest=True, is_delete_marker=True),
@@ -318,7 +295,7 @@ def test_a_live_file_younger_than_the_report_is_not_missing() -> None:
             now_ms=NOW,
         )
     )
-    assert (found.missing, found.unsettled_count) == ((), 2)
+    assert found.missing == ()
 
 
 def test_a_live_file_of_another_size_is_told() -> None:
@@ -360,8 +337,7 @@ def test_files_that_a_shallow_clone_reads_are_lent_and_missed_by_the_clone() -> 
     clone = table_files(
         "a/clone",
         live={},
-        vectors={},
-        tombstones={},
+        removed={},
         elsewhere={"a/t/past": reference, "a/t/gone": reference},
     )
     found = reconcile(
@@ -498,16 +474,16 @@ def test_the_books_of_a_layout() -> None:
     assert found.live == {
         "d=a%20b/x": Reference(size_bytes=5, written_ms=1),
         "y z": Reference(size_bytes=6, written_ms=2),
+        vector_file("u00000000000000000001"): Reference(size_bytes=None, written_ms=NOW),
     }
     assert found.elsewhere == {"a/source/z": Reference(size_bytes=7, written_ms=3)}
     assert found.outside == ("s3a://elsewhere/z",)
-    assert (found.tombstones, found.retention_ms) == ({"old=1": 9}, WEEK)
-    assert found.removed_vectors == {
+    assert found.retention_ms == WEEK
+    assert found.removed == {
+        "old=1": 9,
         vector_file(SHARED): 7,
         vector_file("u00000000000000000003"): None,
     }
-    [vector] = found.vectors
-    assert vector.startswith("deletion_vector_") and found.vectors[vector].written_ms == NOW
 
 
 NAMES = st.sampled_from(
@@ -521,7 +497,7 @@ NAMES = st.sampled_from(
         "_change_data/c",
         ".z",
         "d=1/",
-        "v_dead.bin",
+        DEAD_VECTOR,
         "n/x",
     ]
 )
