@@ -75,4 +75,4 @@ def test_a_vacuum_keeps_what_a_reader_of_the_earlier_key_still_needs(memory: Lak
     own.append([("a", 1)], transaction=(consume_app_id(old), 3))
     reader = replace(copies, inputs=(moved,), transform=lambda happenings: happenings)
     inputs = gather(LakeFacts(memory, [moved, reader]), moved)
-    assert inputs is not None and copies.key in inputs.facts.needed_because
+    assert inputs is not None and copies.key in inputs.needed_because
