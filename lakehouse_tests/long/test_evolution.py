@@ -100,7 +100,6 @@ def test_rows_on_s3_are_those_of_the_oracle_too(on_s3: Settings, way: str) -> No
         "a new name and a wider type",
         "a narrower type that does not fit",
         "two columns less and one more",
-        "a new name in place",
     )
     spark = connect(on_s3)
     for number, change in enumerate(chosen):
