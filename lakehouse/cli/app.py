@@ -26,6 +26,7 @@ _COMMANDS = {
     "up": "cli.up",
     "tables": "materialize.command",
     "materialize": "materialize.command",
+    "sql": "query.command",
     "health": "watch.command",
     "plan": "compact.command",
     "adopt": "adopt.command",

@@ -4,6 +4,8 @@ All commands print with these functions, which escape control characters in text
 (`printable`).
 """
 
+import csv
+import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,6 +47,16 @@ def attributes(value: object, *names: str) -> dict[str, Any]:
 def write_json(document: Any) -> None:
     """Prints one JSON document."""
     click.echo(json.dumps(document, indent=2))
+
+
+def write_csv(rows: Iterable[Sequence[str]]) -> None:
+    """Prints rows as CSV. Control characters are escaped only if a terminal would act on them."""
+    is_terminal = sys.stdout.isatty()
+    for row in rows:
+        line = io.StringIO()
+        csv.writer(line, lineterminator="\n").writerow(row)
+        text = line.getvalue()
+        click.echo(printable(text, keep="\n\t") if is_terminal else text, nl=False)
 
 
 def show(line: str = "", *, style: str = "") -> None:

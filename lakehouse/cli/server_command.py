@@ -5,9 +5,9 @@ import time
 
 import click
 
-from lakehouse.base.errors import Refused
+from lakehouse.base.errors import LakehouseError, Refused
 from lakehouse.base.settings import Settings
-from lakehouse.cli.context import settings_in_force
+from lakehouse.cli.context import open_declared, settings_in_force
 from lakehouse.cli.output import attributes, json_option, show, tell, write_json
 from lakehouse.spark.server import server
 from lakehouse.spark.server.server import ServerState
@@ -35,6 +35,9 @@ def server_command(action: str | None, as_json: bool) -> None:
     settings = settings_in_force()
     state = server.status(settings)
     if action == "start":
+        from lakehouse.query.catalog import name_tables
+        from lakehouse.spark.session import connect
+
         if settings.spark != "server":
             raise Refused(
                 "server start: LAKEHOUSE_SPARK names another Spark. Use LAKEHOUSE_SPARK=server"
@@ -42,6 +45,11 @@ def server_command(action: str | None, as_json: bool) -> None:
         if state.condition in ("stopped", "died"):
             tell("starting the Spark Connect server (a few seconds)")
         state = server.start(settings)
+        try:
+            context = open_declared()
+            name_tables(context.lake, connect(settings), [*context.tables.values()])
+        except LakehouseError as error:  # the server has started nevertheless
+            tell(f"the tables have no names in Spark: {error}")
     if action == "stop":
         if not server.stop(settings):
             tell("there was no server to stop")

@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -90,7 +90,7 @@ def run_all(
                 with _dagster(settings, home) as dagster:
                     try:
                         _wait_until_up(settings, dagster, home / "dagster.log", say, check_stop)
-                        with _metrics(settings, home, say):
+                        with _metrics(settings, home, say), _naming(settings, home):
                             say(
                                 f"page at http://127.0.0.1:{settings.port}  "
                                 "(Ctrl-C stops everything)"
@@ -148,15 +148,9 @@ def _dagster(settings: Settings, home: Path) -> Iterator[BoundProcess]:
     log = home / "dagster.log"
     with contextlib.suppress(FileNotFoundError):
         log.replace(home / "dagster.log.1")
-    command = [sys.executable, "-m", "dagster", "dev", "-h", "127.0.0.1", "-p", str(settings.port)]
-    environment = {**os.environ, **settings.as_environ(), "DAGSTER_HOME": str(home)}
-    with log.open("ab") as output:
-        # pyproject.toml in ROOT names the module that Dagster loads.
-        dagster = start_bound(command, cwd=ROOT, env=environment, output=output)
-    try:
+    arguments = ("dagster", "dev", "-h", "127.0.0.1", "-p", str(settings.port))
+    with _process(settings, arguments, log) as dagster:
         yield dagster
-    finally:
-        dagster.end()
 
 
 @contextlib.contextmanager
@@ -176,15 +170,34 @@ def _metrics(settings: Settings, home: Path, say: Callable[[str], None]) -> Iter
         )
         yield
         return
-    command = [sys.executable, "-m", "lakehouse", "metrics", "--serve"]
-    environment = {**os.environ, **settings.as_environ()}
-    with (home / "metrics.log").open("wb") as output:
-        exporter = start_bound(command, cwd=ROOT, env=environment, output=output)
-    try:
+    with _process(settings, ("lakehouse", "metrics", "--serve"), home / "metrics.log"):
         say(f"metrics at http://127.0.0.1:{port}/metrics")
         yield
+
+
+@contextlib.contextmanager
+def _naming(settings: Settings, home: Path) -> Iterator[None]:
+    """Names the tables in the running server's catalog, in a separate process."""
+    if settings.spark != "server":
+        yield
+        return
+    with _process(settings, ("lakehouse", "server", "start"), home / "naming.log"):
+        yield
+
+
+@contextlib.contextmanager
+def _process(settings: Settings, arguments: Sequence[str], log: Path) -> Iterator[BoundProcess]:
+    """Runs a module of Python during the block; its output replaces the log."""
+    command = [sys.executable, "-m", *arguments]
+    # pyproject.toml in ROOT names the module that Dagster loads.
+    environment = {**os.environ, **settings.as_environ(), "DAGSTER_HOME": str(log.parent)}
+    log.unlink(missing_ok=True)
+    with log.open("ab") as output:
+        process = start_bound(command, cwd=ROOT, env=environment, output=output)
+    try:
+        yield process
     finally:
-        exporter.end()
+        process.end()
 
 
 def _wait_until_up(

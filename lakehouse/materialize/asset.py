@@ -82,11 +82,13 @@ def _materialize(
     """Writes the table in a run of its asset, and compacts it if its strategy says so."""
     from lakehouse.evolve.compare import with_waiting_change
     from lakehouse.materialize.run import write_table
+    from lakehouse.query.catalog import name_tables
 
     with errors_for_dagster(context):
         session = open_session(context, spark)
         evolution = _follow_declaration(lake, session, table, tables, context)
         outcome = write_table(lake, session, table, tell=context.log.info)
+        name_tables(lake, session, [table])
         outcome = with_waiting_change(lake, table, outcome)
         facts, compaction_error = compact_after_write(context, table, lake, spark, outcome)
     _log_outcome(context, table, outcome)

@@ -18,6 +18,8 @@ from deltalake import DeltaTable
 
 from lakehouse.assets.home import dagster_home
 from lakehouse.base.settings import Settings
+from lakehouse.declare.table import Table
+from lakehouse.query import catalog
 from lakehouse_tests.support.shapes import documented, shape
 from lakehouse_tests.support.terminal import Terminal
 
@@ -70,7 +72,10 @@ def test_landing_to_gold_and_compaction_as_planned(
     settings: Settings,
     log_reads: Counter[str],
     plans_made: Counter[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    given_names = list[Table]()
+    monkeypatch.setattr(catalog, "name_tables", lambda _, __, tables: given_names.extend(tables))
     land(
         settings,
         "1.json",
@@ -80,6 +85,7 @@ def test_landing_to_gold_and_compaction_as_planned(
     )
     documents = run(settings, "materialize")
     assert shape(documents) == shape(documented()["materialize"])
+    assert [table.key for table in given_names] == [ORDERS, LATEST, TOTALS]
     first = {each["table"]: each for each in documents}
     assert [(each["table"], each["state"], each["version"]) for each in first.values()] == [
         (ORDERS, "done", 0),

@@ -98,6 +98,7 @@ def example_documents(folder: Path) -> dict[str, Any]:
         "restore": {**example_restore().as_json(), "version_after": 9, "seconds": 1.5},
         "ttl": example_outcome().as_json(),
         "tables": terminal.json("tables"),
+        "sql": terminal.json("sql", "SHOW TABLES"),
     }
     LogBuilder(DiskStore(terminal.root), "bronze/more").create().append([("a", 1)]).store_data()
     terminal.scan()

@@ -27,6 +27,13 @@ DOCUMENTS = {
             "come last, with `declared` false and `write` null."
         ),
     ),
+    "sql": (
+        "lakehouse sql STATEMENT",
+        (
+            "The columns are those of the statement, here of `SHOW TABLES`. Decimals, dates, times and "
+            "bytes (in hex) are texts."
+        ),
+    ),
     "landing": (
         "lakehouse landing TABLE",
         "`arrived` is the last batch that the table's log records. `next` is what the next load does.",
