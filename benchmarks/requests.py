@@ -23,13 +23,13 @@ from benchmarks.s3_server import ask, served
 from lakehouse import Compaction
 from lakehouse.base.settings import Settings
 from lakehouse.cli.dagster_runs import Recorder, open_recorder
-from lakehouse.compact.fleet_from_logs import read_fleet
 from lakehouse.compact.run import compact
 from lakehouse.lake.declared_tables import declared_tables
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.materialize.run import write_table
 from lakehouse.spark.server import server
 from lakehouse.spark.session import connect
+from lakehouse.watch.due import plan_operations
 from lakehouse_tests.conftest import own_settings
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ type_of_step = Callable[[], object]
 def _plan(world: World) -> type_of_step:
     world.write(batches=10)
     lake, tables = open_lake(world.settings), declared_tables(world.settings)
-    return lambda: read_fleet(lake, tables, [*tables.values()])
+    return lambda: plan_operations(lake, tables, [*tables.values()])
 
 
 def _compaction(world: World, *, by_engine: bool) -> type_of_step:

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from lakehouse import Debezium, Dms, Landing, Merge, Table
 from lakehouse.cdc import deleted_keys
 from lakehouse.cdc import run as apply
-from lakehouse.declare.change_sources import Operation
+from lakehouse.declare.change_sources import ChangeKind
 from lakehouse.lake.lake import Lake
 from lakehouse.land.plan import choose_files
 from lakehouse.materialize.run import write_table
@@ -150,7 +150,7 @@ def _told(random: Random, source: str) -> Iterator[Change]:
     for key in random.sample(keys, random.randint(0, len(keys))):
         position = (None,) if source == "dms" else (0,)
         yield Change(
-            operation=Operation.UPSERT,
+            operation=ChangeKind.UPSERT,
             position=position,
             key=(key,),
             after={"v": f"loaded {key}"},
@@ -171,19 +171,19 @@ def _told(random: Random, source: str) -> Iterator[Change]:
         match random.choice(kinds):
             case "upsert":
                 yield Change(
-                    operation=Operation.UPSERT,
+                    operation=ChangeKind.UPSERT,
                     key=(key,),
                     after={"v": f"{key} at {number}"},
                     **common,
                 )
             case "delete":
-                yield Change(operation=Operation.DELETE, key=(key,), **common)
+                yield Change(operation=ChangeKind.DELETE, key=(key,), **common)
             case "truncate":
-                yield Change(operation=Operation.TRUNCATE, **common)
+                yield Change(operation=ChangeKind.TRUNCATE, **common)
             case _:
                 old = random.choice([each for each in (*keys, 99) if each != key])
                 yield Change(
-                    operation=Operation.UPSERT,
+                    operation=ChangeKind.UPSERT,
                     key=(key,),
                     old_key=(old,),
                     after={"v": f"{key} was {old}"},
@@ -229,14 +229,14 @@ def _dms_line(change: Change) -> str:
 def _debezium_lines(random: Random, source: str, change: Change) -> Iterator[str]:
     """The event, with or without its schema, and sometimes the tombstone that follows a deletion."""
     lsn, ts_ms = change.position[0], change.committed_ms
-    code = {Operation.DELETE: "d", Operation.TRUNCATE: "t"}.get(
+    code = {ChangeKind.DELETE: "d", ChangeKind.TRUNCATE: "t"}.get(
         change.operation, "r" if lsn == 0 else random.choice("cu")
     )
     code = "u" if change.old_key else code
     key, old = (change.key or (None,))[0], (change.old_key or (None,))[0]
     event: dict[str, Any]
     if source == "unwrapped":
-        row = {} if change.operation is Operation.TRUNCATE else {"id": key, **(change.after or {})}
+        row = {} if change.operation is ChangeKind.TRUNCATE else {"id": key, **(change.after or {})}
         event = {
             **row,
             "__op": code,

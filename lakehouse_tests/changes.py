@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lakehouse.declare.change_sources import Operation
+from lakehouse.declare.change_sources import ChangeKind
 
 type_of_key = tuple[Any, ...]
 type_of_row = Mapping[str, Any]
@@ -24,7 +24,7 @@ class Change:
     all; between equal positions `place`, the file and line it was read from, decides. `committed_ms` is `None` where it is not known.
     """
 
-    operation: Operation
+    operation: ChangeKind
     position: tuple[Any, ...]
     key: type_of_key | None = None
     committed_ms: int | None = None
@@ -58,7 +58,7 @@ def _by_key(changes: Iterable[Change]) -> dict[type_of_key, list[Change]]:
         if change.old_key is not None and change.old_key != change.key:
             found[change.old_key].append(
                 Change(
-                    operation=Operation.DELETE,
+                    operation=ChangeKind.DELETE,
                     key=change.old_key,
                     position=change.position,
                     committed_ms=change.committed_ms,
@@ -72,7 +72,7 @@ def _by_key(changes: Iterable[Change]) -> dict[type_of_key, list[Change]]:
 
 def written(state: type_of_state, change: Change) -> None:
     """Applies the next change."""
-    if change.operation is Operation.TRUNCATE:
+    if change.operation is ChangeKind.TRUNCATE:
         state.clear()
         return
     assert change.key is not None

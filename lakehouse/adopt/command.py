@@ -95,13 +95,17 @@ class _Finding:
     epilog="Examples: lakehouse adopt s3://warehouse/sales/orders; "
     "lakehouse adopt --prefix s3://warehouse --dry-run",
 )
-@click.argument("address", required=False)
+@click.argument("address", required=False, type=click.Path(file_okay=False))
 @click.option(
     "--key",
     help="Key of the table, layer/name; the layer gives the defaults of its policy. "
     "Default: derived from ADDRESS.",
 )
-@click.option("--prefix", help="Adopt every Delta table below this folder or s3://bucket/prefix.")
+@click.option(
+    "--prefix",
+    type=click.Path(file_okay=False),
+    help="Adopt every Delta table below this folder or s3://bucket/prefix.",
+)
 @click.option("--dry-run", is_flag=True, help="Show the tables, and write nothing.")
 @json_option
 def adopt_command(

@@ -30,8 +30,6 @@ def upkeep_key(operation: str, table: Table) -> dg.AssetKey:
 
 compaction_key = partial(upkeep_key, "compaction")
 vacuum_key = partial(upkeep_key, "vacuum")
-archive_key = partial(upkeep_key, "archive")
-ttl_key = partial(upkeep_key, "ttl")
 
 
 def landing_key(landing: Landing) -> dg.AssetKey:

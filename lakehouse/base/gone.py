@@ -63,6 +63,8 @@ GONE: dict[str, str] = {
     ),
     "lakehouse config": "Use lakehouse doctor --settings.",
     "lakehouse server status": "Use lakehouse server.",
+    "lakehouse evolve apply": "Use lakehouse evolve TABLE.",
+    "lakehouse evolve plan": "Use lakehouse evolve TABLE --dry-run.",
     "lakehouse inventory scan": "Use lakehouse inventory load.",
     "prices.toml.usd_per_1000_tag_months": "Remove it. Tags are not charged.",
     "prices.toml.usd_per_million_listed": "Remove it. Reports are not charged.",

@@ -16,6 +16,7 @@ DAY_MS = 24 * HOUR_MS
 
 # Words that are less similar than this (`SequenceMatcher.ratio`) are not suggested.
 _LEAST_SIMILARITY = 0.5
+_SPANS = (("years", 365 * 86_400), ("days", 86_400), ("h", 3_600), ("min", 60))
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -41,6 +42,14 @@ def usd_text(usd: Decimal | float) -> str:
     digits = max(0, 2 - floor(log10(abs(usd))))
     text = f"{usd:.{digits}f}"
     return text.rstrip("0").rstrip(".") if digits else text
+
+
+def span_text(seconds: float) -> str:
+    """A length of time in one unit, for example `40 s`, `36 h` or `12 days`."""
+    for unit, unit_seconds in _SPANS:
+        if seconds >= 2 * unit_seconds:
+            return f"{seconds / unit_seconds:,.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def count_of(count: int, noun: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakehouse.cdc.columns import CHANGED_AT, DELETED, KEPT, OLD_KEY, OPERATION, POSITION, TRUNCATED
 from lakehouse.cdc.read import ChangeCounts, change_keys
-from lakehouse.declare.change_sources import Dms, Operation
+from lakehouse.declare.change_sources import ChangeKind, Dms
 from lakehouse.delta.log import TableFacts
 from lakehouse.lake.lake import TableSession
 from lakehouse.land.parse_lines import DIGEST, ORIGIN, RAW, REASON, UNDECLARED
@@ -63,7 +63,7 @@ def key_range(keys: tuple[str, ...], counts: ChangeCounts) -> tuple[str, ...]:
 def described_rows(lines: "DataFrame") -> "DataFrame":
     """The row that each upsert or deletion describes by itself."""
     marked = lines.withColumns(
-        {DELETED: F.col(OPERATION) == Operation.DELETE.value, TRUNCATED: F.lit(False)}
+        {DELETED: F.col(OPERATION) == ChangeKind.DELETE.value, TRUNCATED: F.lit(False)}
     )
     return marked.drop(OPERATION, OLD_KEY, RAW, DIGEST, REASON, UNDECLARED)
 
@@ -78,7 +78,7 @@ def batch_changes(
     the table. Such deletions have the position of their cause, so newer changes are not affected.
     """
     good = lines.where(f"{REASON} IS NULL")
-    is_row = F.col(OPERATION).isin(Operation.UPSERT.value, Operation.DELETE.value)
+    is_row = F.col(OPERATION).isin(ChangeKind.UPSERT.value, ChangeKind.DELETE.value)
     rows = described_rows(good.where(is_row))
     if counts.key_changes:
         old_key = {key: F.col(f"{OLD_KEY}.{quote(key)}") for key in load.keys}
@@ -105,7 +105,7 @@ def batch_changes(
 
 def truncations(good: "DataFrame") -> "DataFrame":
     """The origins (file and line), positions and times of the truncations among the lines."""
-    return good.where(F.col(OPERATION) == Operation.TRUNCATE.value).select(
+    return good.where(F.col(OPERATION) == ChangeKind.TRUNCATE.value).select(
         *ORIGIN, POSITION, CHANGED_AT
     )
 

@@ -33,7 +33,7 @@ from lakehouse.base.text import HOUR_MS
 from lakehouse.cdc.change_batch import ChangeBatch
 from lakehouse.cdc.columns import OPERATION, POSITION
 from lakehouse.cdc.read import FULL_LOAD
-from lakehouse.declare.change_sources import Dms, Operation
+from lakehouse.declare.change_sources import ChangeKind, Dms
 from lakehouse.declare.write_modes import Merge
 from lakehouse.lake.lake import TableSession
 from lakehouse.land.parse_lines import ORIGIN, REASON
@@ -177,7 +177,7 @@ def refuse_late(load: ChangeBatch, lines: "DataFrame") -> "DataFrame":
     keys = [*map(quote, load.keys)]
     known_keys = load.table_rows().select(*keys).unionByName(deletions.select(*keys)).distinct()
     known_keys = known_keys.withColumn(_KNOWN, F.lit(True))
-    is_unknown = (F.col(OPERATION) == Operation.UPSERT.value) & F.col(_KNOWN).isNull()
+    is_unknown = (F.col(OPERATION) == ChangeKind.UPSERT.value) & F.col(_KNOWN).isNull()
     is_of_full_load = F.lit(is_full_load) & F.col(_FILE).rlike(FULL_LOAD)
     landed_before = F.col(_LANDED_AT) <= F.col(_LAST_LOADED)
     may_be_older = F.col(POSITION) <= F.col(_GREATEST_POSITION)

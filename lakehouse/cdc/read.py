@@ -26,7 +26,7 @@ from lakehouse.cdc.columns import (
 )
 from lakehouse.cdc.plan.event import TOMBSTONE
 from lakehouse.cdc.plan.event import UNSENT as UNSENT_MEMBER
-from lakehouse.declare.change_sources import Debezium, Dms, Operation
+from lakehouse.declare.change_sources import ChangeKind, Debezium, Dms
 from lakehouse.declare.landing import Landing
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Merge
@@ -370,8 +370,8 @@ def count_changes(lines: "DataFrame", keys: Sequence[str]) -> ChangeCounts:
         "rows": is_good,
         "bad": ~is_good,
         "rescued": is_good & F.col(RESCUED).isNotNull(),
-        "deletes": is_good & ((operation == Operation.DELETE.value) | has_old_key),
-        "truncates": is_good & (operation == Operation.TRUNCATE.value),
+        "deletes": is_good & ((operation == ChangeKind.DELETE.value) | has_old_key),
+        "truncates": is_good & (operation == ChangeKind.TRUNCATE.value),
         "key_changes": is_good & has_old_key,
         "unsent": is_good & F.col(UNSENT).isNotNull(),
         "kept": is_good & F.col(KEPT).isNotNull(),
@@ -412,7 +412,7 @@ def _reason(table: Table, keys: Sequence[str]) -> "Column":
     operation = F.col(OPERATION)
     known_codes = ", ".join(table.landing.change_data.operations)
     is_tombstone = F.coalesce(operation == _TOMBSTONE, F.lit(False))
-    has_key = ~is_tombstone & (operation != Operation.TRUNCATE.value)
+    has_key = ~is_tombstone & (operation != ChangeKind.TRUNCATE.value)
     reason = F.when(F.col(REASON).isNotNull(), F.col(REASON))
     reason = reason.when(~is_tombstone & F.col(CODE).isNull(), "the operation is missing")
     unknown = F.concat(F.lit("the operation "), F.col(CODE), F.lit(f" is not one of {known_codes}"))
@@ -426,6 +426,6 @@ def _reason(table: Table, keys: Sequence[str]) -> "Column":
     for name in table.landing.required:
         is_unsent = F.coalesce(F.array_contains(UNSENT, name), F.lit(False))
         is_missing = F.col(quote(name)).isNull() & ~is_unsent
-        is_upsert = operation == Operation.UPSERT.value
+        is_upsert = operation == ChangeKind.UPSERT.value
         reason = reason.when(is_upsert & is_missing, f"required field {name} is missing")
     return reason

@@ -38,7 +38,7 @@ from lakehouse.cdc.columns import (
 from lakehouse.cdc.deleted_keys import forget, remember, remembered_deletions
 from lakehouse.cdc.fill_unsent_values import corrected_rows
 from lakehouse.cdc.read import ChangeCounts
-from lakehouse.declare.change_sources import Operation
+from lakehouse.declare.change_sources import ChangeKind
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Merge
 from lakehouse.delta.commits import ingest_app_id
@@ -66,7 +66,7 @@ _MERGED = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDelete
 
 def changed_rows(lines: "DataFrame", table: Table) -> "DataFrame":
     """The row that each change describes on its own, with the columns of the table."""
-    is_row = F.col(OPERATION).isin(Operation.UPSERT.value, Operation.DELETE.value)
+    is_row = F.col(OPERATION).isin(ChangeKind.UPSERT.value, ChangeKind.DELETE.value)
     rows = described_rows(lines.where(F.col(REASON).isNull() & is_row)).drop(TRUNCATED, UNSENT)
     return rows if _keeps_deleted(table) else rows.where(f"NOT {DELETED}").drop(DELETED)
 

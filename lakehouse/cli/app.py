@@ -20,39 +20,48 @@ from lakehouse.base.gone import GONE
 from lakehouse.base.installation import has_capability
 from lakehouse.cli.output import tell, write_json
 
-# The module of each command, below `lakehouse`, in the order in which a new user needs them.
-_COMMANDS = {
-    "init": "init.command",
-    "up": "cli.up",
-    "tables": "materialize.command",
-    "materialize": "materialize.command",
-    "sql": "query.command",
-    "health": "watch.command",
-    "plan": "compact.command",
-    "adopt": "adopt.command",
-    "compact": "compact.command",
-    "landing": "land.command",
-    "schema": "land.command",
-    "quarantine": "land.quarantine.command",
-    "pause": "compact.command",
-    "resume": "compact.command",
-    "history": "watch.command",
-    "evolve": "evolve.command",
-    "rebuild": "evolve.command",
-    "backtest": "backtest.command",
-    "inventory": "vacuum.inventory.command",
-    "vacuum": "vacuum.command",
-    "tiers": "retain.command",
-    "archive": "retain.command",
-    "restore": "retain.command",
-    "ttl": "retain.command",
-    "costs": "watch.costs.command",
-    "report": "report.command",
-    "metrics": "watch.metrics.command",
-    "replay": "replay.command",
-    "server": "cli.server_command",
-    "doctor": "doctor.command",
+# The groups of the help, and in each the module of each command, below `lakehouse`.
+_GROUPS = {
+    "Use the tables": {
+        "tables": "materialize.command",
+        "materialize": "materialize.command",
+        "sql": "query.command",
+        "landing": "land.command",
+        "quarantine": "land.quarantine.command",
+    },
+    "Keep the tables": {
+        "plan": "watch.command",
+        "compact": "compact.command",
+        "vacuum": "vacuum.command",
+        "evolve": "evolve.command",
+        "rebuild": "evolve.command",
+        "archive": "retain.command",
+        "restore": "retain.command",
+        "ttl": "retain.command",
+        "tiers": "retain.command",
+        "pause": "compact.command",
+        "resume": "compact.command",
+    },
+    "Look": {
+        "health": "watch.command",
+        "history": "watch.command",
+        "costs": "watch.costs.command",
+        "inventory": "vacuum.inventory.command",
+        "backtest": "backtest.command",
+        "report": "report.command",
+        "metrics": "watch.metrics.command",
+    },
+    "Set up": {
+        "init": "init.command",
+        "up": "cli.up",
+        "schema": "land.command",
+        "adopt": "adopt.command",
+        "server": "cli.server_command",
+        "replay": "replay.command",
+        "doctor": "doctor.command",
+    },
 }
+_COMMANDS = {name: module for group in _GROUPS.values() for name, module in group.items()}
 INTERRUPTED = 130  # 128 plus the number of SIGINT, as in shells
 # Python and Dagster raise different exceptions for an interrupt. The names of exceptions are
 # compared, because most commands do not import Dagster.
@@ -66,7 +75,7 @@ class Terminal(click.Group):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click passes it)
-        """The commands whose capability is there, in the order in which a new user needs them."""
+        """The commands whose capability is there, in the order of the help."""
         return [name for name, module in _COMMANDS.items() if has_capability(module)]
 
     def get_command(
@@ -79,6 +88,17 @@ class Terminal(click.Group):
             return None
         module = import_module(f"lakehouse.{_COMMANDS[cmd_name]}")
         return getattr(module, f"{cmd_name}_command")
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the commands by group, each with the whole first sentence of its help."""
+        for title, group in _GROUPS.items():
+            rows = list[tuple[str, str]]()
+            for name in group:
+                command = self.get_command(ctx, name)
+                if command is not None:
+                    rows.append((name, command.get_short_help_str(limit=1_000)))
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
     def main(
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **options: Any

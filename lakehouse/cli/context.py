@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import click
+from click.shell_completion import CompletionItem
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
@@ -250,9 +251,13 @@ def nearest(word: str, known: Mapping[str, Any]) -> str:
     return f"declared: {', '.join(known) or 'none'}"
 
 
-def complete_table(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[str]:
-    """Shell completion: the declared keys that begin with `typed`; empty if opening them fails."""
+def complete_table(
+    _context: click.Context, _parameter: click.Parameter, typed: str
+) -> list[CompletionItem]:
+    """Shell completion: folders for an address, otherwise the declared keys; empty after errors."""
+    if is_address(typed):
+        return [CompletionItem(typed, type="dir")]
     try:
-        return [key for key in open_declared().tables if key.startswith(typed)]
+        return [CompletionItem(key) for key in open_declared().tables if key.startswith(typed)]
     except LakehouseError:
         return []

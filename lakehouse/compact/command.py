@@ -1,7 +1,7 @@
-"""`lakehouse compact`, `plan`, `pause` and `resume`."""
+"""`lakehouse compact`, `pause` and `resume`."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,33 +10,21 @@ import click
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Refused
 from lakehouse.base.text import utc_text
-from lakehouse.cli.context import (
-    cell_of,
-    complete_table,
-    not_written,
-    open_table,
-    open_tables,
-    print_errors,
-)
+from lakehouse.cli.context import complete_table, not_written, open_table
 from lakehouse.cli.output import (
     attributes,
     bytes_text,
-    count_text,
     json_option,
     print_figures,
-    print_grid,
     show,
     write_json,
 )
 from lakehouse.cli.spark_server import driver_on_demand
 from lakehouse.compact import run
-from lakehouse.compact.fleet_from_logs import read_fleet
 from lakehouse.compact.plan.compaction import CompactionPlan
-from lakehouse.compact.plan.decision import Decision, net_benefit_cells
 from lakehouse.declare.journal_records import Pause
 from lakehouse.lake.journal import Journal
-from lakehouse.lake.read_each_table import Found
-from lakehouse.watch.documents import fleet_document, plan_document
+from lakehouse.watch.documents import address_field
 
 
 @click.command("compact", epilog="Example: lakehouse compact silver/flights --dry-run")
@@ -57,11 +45,10 @@ def compact_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> N
         plan = run.plan(context.lake, declared_table)
         if plan is None:
             raise not_written(declared_table, operation=f"compact {table}")
-        reading = Found(table=declared_table, value=plan)
         if as_json:
-            write_json(plan_document(reading))
+            write_json({**plan.as_json(), **address_field(declared_table)})
         else:
-            print_plans([reading], verbose=True)
+            _print_plan(plan)
         return
     from lakehouse.cli.dagster_runs import open_recorder
 
@@ -95,112 +82,17 @@ def _print(document: Mapping[str, Any]) -> None:
         show(sentence)
 
 
-@click.command("plan", epilog="Example: lakehouse plan bronze/weather --json")
-@click.argument("tables", metavar="[TABLE|ADDRESS]...", nargs=-1, shell_complete=complete_table)
-@click.option(
-    "-v",
-    "--verbose",
-    is_flag=True,
-    help="Also show the sensor's sentences, the estimates, and the files of every bin.",
-)
-@json_option
-def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
-    """Show what each compaction would do, and why. Does not start a JVM.
-
-    Nothing is changed. Except with --json, tables (default: all) are in the order of the compaction
-    sensor: due tables first, then by the daily benefit for readers, divided by the cost. A table's
-    reads are estimated: one for each commit of a downstream table, plus the declared reads_per_day.
-    This command does not know which runs are in progress, nor how long tables have waited. TABLE
-    may also be the ADDRESS of a Delta table that is not declared: a folder (/data/orders, ./orders)
-    or s3://bucket/orders.
-    """
-    context, chosen = open_tables(tables)
-    reading = read_fleet(context.lake, context.tables, chosen)
-    plans = reading.plans
-    decisions = reading.decisions
-    if as_json:
-        fleet = {
-            decision.table: fleet_document(decision, rank=rank)
-            for rank, decision in enumerate(decisions, start=1)
-        }
-        documents = [
-            {
-                **plan_document(each),
-                "declared": each.table.key not in context.by_address,
-                "fleet": fleet[each.table.key],
-            }
-            for each in plans
-        ]
-        write_json(documents)
-    else:
-        print_plans(plans, verbose=verbose, decisions=decisions)
-    return print_errors(plans)
-
-
-def print_plans(
-    readings: Sequence[Found[CompactionPlan]], *, verbose: bool, decisions: Sequence[Decision] = ()
-) -> None:
-    """Prints the plans. With `decisions`, adds the sensor's figures, and sorts by its order.
-
-    `verbose` adds the sensor's sentences, the estimates, and the files of each bin.
-    """
-    decision_of = {decision.table: decision for decision in decisions}
-    number_heads = ("version", "files", "into", "bytes")
-    other_heads = ("reason", "")
-    ordered = list(readings)
-    if decisions:
-        number_heads += ("benefit USD/day", "cost USD", "benefit/cost")
-        other_heads = ("reason", "sensor", "")
-        ranks = {table: rank for rank, table in enumerate(decision_of)}
-        ordered.sort(key=lambda each: ranks[each.table.key])
-    print_grid(
-        ("table", *number_heads, *other_heads),
-        [_row(each, decision_of.get(each.table.key)) for each in ordered],
-        numbers=number_heads,
-    )
-    if not verbose:
-        return
-    for decision in decisions:
-        show(f"{decision.table}: sensor: {decision.sentence}")
-    for each in ordered:
-        if each.value and each.value.bins:
-            _print_bins(each.value)
-
-
-def _print_bins(plan: CompactionPlan) -> None:
-    show(f"{plan.table}: {plan.estimate.sentence}; {plan.verify_sentence}")
+def _print_plan(plan: CompactionPlan) -> None:
+    """Prints the plan, the estimate, and the files of each bin."""
+    show(f"{plan.table} at version {plan.version}: {plan.sentence}")
+    if plan.bins:
+        show(f"{plan.table}: {plan.estimate.sentence}; {plan.verify_sentence}")
     for bin_ in plan.bins:
         partition = ", ".join(f"{column}={value}" for column, value in bin_.partition)
         count = f"{len(bin_.files)} files, {bytes_text(bin_.size_bytes)}"
         show(f"{plan.table}, {partition or 'whole table'}: {count}")
         for file in bin_.files:
             show(f"  {bytes_text(file.size_bytes):>10}  {file.path}")
-
-
-def _row(reading: Found[CompactionPlan], decision: Decision | None) -> tuple[str, ...]:
-    if plan := reading.value:
-        counts = (
-            str(plan.version),
-            count_text(plan.files_removed),
-            count_text(plan.files_added),
-            bytes_text(plan.bytes_removed),
-        )
-        reason = plan.reason.name
-        sentence = plan.sentence
-    else:
-        counts = ("-",) * 4
-        reason = reading.reason
-        sentence = cell_of(reading)
-    if decision is None:
-        return (reading.table.key, *counts, reason, sentence)
-    return (
-        reading.table.key,
-        *counts,
-        *net_benefit_cells(decision.net_benefit),
-        reason,
-        decision.reason.name,
-        sentence,
-    )
 
 
 _UNIT_MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -27,9 +27,10 @@ from lakehouse.assets.metadata import Metadata, markdown_table, markdown_value, 
 from lakehouse.assets.runs import read_tag, repeated_by_person
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError
+from lakehouse.base.operation import PRICE_HEADS, price_cells
 from lakehouse.base.reasons import Explanation
 from lakehouse.compact.plan.circuit_breaker import TRIES_ALLOWED
-from lakehouse.compact.plan.decision import RunState, TableState, Try, net_benefit_cells, run_key
+from lakehouse.compact.plan.decision import RunState, TableState, Try, run_key
 from lakehouse.compact.plan.fleet import CYCLE_MS, Bounds, Fleet, FleetTable, decide_fleet
 from lakehouse.compact.plan.health import count_reads
 from lakehouse.compact.skip_reasons import without_spark
@@ -138,8 +139,7 @@ def ranking_metadata(fleet: Fleet) -> Metadata:
     due_decisions = [each for each in fleet.decisions if each.due_since_ms is not None]
     due_states = [fleet.states[each.table] for each in due_decisions]
     benefits = [each.net_benefit for each in due_decisions if each.net_benefit is not None]
-    money_heads = ["benefit USD/day", "cost USD", "benefit/cost"]
-    heads = ["", "table", "reason", "mergeable", "bytes", *money_heads, "why"]
+    heads = ["", "table", "reason", "mergeable", "bytes", *PRICE_HEADS, "why"]
     rows = list[list[str]]()
     for rank, each in enumerate(fleet.decisions[:_ROWS], start=1):
         state = fleet.states[each.table]
@@ -153,7 +153,7 @@ def ranking_metadata(fleet: Fleet) -> Metadata:
                 each.table,
                 each.reason.name,
                 *counts,
-                *net_benefit_cells(each.net_benefit),
+                *price_cells(each.net_benefit),
                 each.sentence,
             ]
         )

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lakehouse.base.clock import now_ms
+from lakehouse.base.operation import Operation
+from lakehouse.base.reasons import Reason
 from lakehouse.base.text import DAY_MS
 from lakehouse.compact.noted_files import plan_with_notes
 from lakehouse.compact.plan.circuit_breaker import find_rewrites, tries_of
@@ -49,13 +51,10 @@ class FleetReading:
     decisions: tuple[Decision, ...]
 
     @property
-    def plans(self) -> list[Found[CompactionPlan]]:
-        """The tables' plans, in the order of `tables`."""
-        plans = list[Found[CompactionPlan]]()
-        for each in self.tables:
-            plan = each.value.health.plan if each.value else None
-            plans.append(Found(table=each.table, value=plan, error=each.error))
-        return plans
+    def operations(self) -> list[Operation]:
+        """What a compaction would do to each table, in the order of `tables`."""
+        decisions = {each.table: each for each in self.decisions}
+        return [_operation(each, decisions[each.table.key]) for each in self.tables]
 
 
 def read_fleet(
@@ -150,3 +149,20 @@ def _reading(lake: Lake, table: Table, facts: TableFacts, now: int) -> TableRead
         hold=without_spark(table.key, state.engine),
     )
     return TableReading(health=health, known=known, written_ms=_write_times(facts))
+
+
+def _operation(reading: Found[TableReading], decision: Decision) -> Operation:
+    key = reading.table.key
+    if reading.value is None:
+        why = reading.sentence
+        return Operation(operation="compact", table=key, reason=reading.reason, sentence=why)
+    plan = reading.value.health.plan
+    return Operation(
+        operation="compact",
+        table=key,
+        reason=decision.reason.name,
+        sentence=f"{decision.sentence}; {plan.sentence}",
+        is_due=decision.due_since_ms is not None and decision.reason is not Reason.OPTED_OUT,
+        size_bytes=plan.bytes_removed,
+        net_benefit=decision.net_benefit,
+    )

@@ -33,7 +33,7 @@ _DECIMALS = or_none(one_of("precise", "string"))
 _COLUMN_OR_NONE = or_none(Accepts("a column of the schema", TEXT.test))
 
 
-class Operation(Enum):
+class ChangeKind(Enum):
     """The effect of a change. Inserts, updates and rows of a snapshot are all upserts."""
 
     UPSERT = "upsert"
@@ -52,10 +52,10 @@ class Dms:
     columns like `$AR_H_CHANGE_SEQ`, before-image columns).
     """
 
-    operations: ClassVar[Mapping[str, Operation]] = {
-        "I": Operation.UPSERT,
-        "U": Operation.UPSERT,
-        "D": Operation.DELETE,
+    operations: ClassVar[Mapping[str, ChangeKind]] = {
+        "I": ChangeKind.UPSERT,
+        "U": ChangeKind.UPSERT,
+        "D": ChangeKind.DELETE,
     }
     update_code: ClassVar[str] = "U"
     operation: str = knob("Op", TEXT, "the column with I, U or D; in CSV, the first column")
@@ -109,12 +109,12 @@ class Debezium:
     `__deleted`, `__source_ts_ms`).
     """
 
-    operations: ClassVar[Mapping[str, Operation]] = {
-        "c": Operation.UPSERT,
-        "r": Operation.UPSERT,
-        "u": Operation.UPSERT,
-        "d": Operation.DELETE,
-        "t": Operation.TRUNCATE,
+    operations: ClassVar[Mapping[str, ChangeKind]] = {
+        "c": ChangeKind.UPSERT,
+        "r": ChangeKind.UPSERT,
+        "u": ChangeKind.UPSERT,
+        "d": ChangeKind.DELETE,
+        "t": ChangeKind.TRUNCATE,
     }
     update_code: ClassVar[str] = "u"
     unwrapped: bool = knob(

@@ -35,6 +35,7 @@ DEFAULT_PRICES = Prices()
 
 # The storage class of files on a disk, and of objects whose report names no class.
 DEFAULT_CLASS = "STANDARD"
+_DAYS_PER_MONTH = 30
 # The entries of a region, by their dotted names: of all, and of one storage class.
 _SINGLE = (
     "compute.usd_per_vcpu_hour",
@@ -67,6 +68,10 @@ class PriceBook:
             region=self.region,
             as_of=self.as_of,
         )
+
+    def stored_usd_per_day(self, size_bytes: int) -> float:
+        """The price of storing this many bytes for a day, in the default class."""
+        return size_bytes / 2**30 * self.usd_per_gb_month[DEFAULT_CLASS] / _DAYS_PER_MONTH
 
 
 def parse_price_book(

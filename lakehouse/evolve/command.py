@@ -1,13 +1,12 @@
 """`lakehouse evolve` and `lakehouse rebuild`: make tables match their declarations."""
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import click
 
-from lakehouse.base.errors import LakehouseError, Refused
+from lakehouse.base.errors import Refused
 from lakehouse.cli.context import (
-    LakeContext,
     complete_table,
     open_declared,
     open_table,
@@ -22,41 +21,15 @@ from lakehouse.evolve.plan.rebuild import RebuildOutcome, RebuildPlan, RebuildSo
 from lakehouse.evolve.rebuild import declared_request, plan_rebuild, run_rebuild
 from lakehouse.evolve.run import ApplyRequest, Proposal, apply_changes, propose
 from lakehouse.lake.lake import TableSession
-from lakehouse.lake.read_each_table import Found
+from lakehouse.lake.read_each_table import attempt
 from lakehouse.spark.session import connect
 
 
-@click.group("evolve", epilog="Example: lakehouse evolve plan bronze/orders")
-def evolve_command() -> None:
-    """Show and apply the changes that make tables match their declarations.
-
-    Safe changes, for example a new column, are applied by the next run that writes the table.
-    """
-
-
-@evolve_command.command("plan", epilog="Example: lakehouse evolve plan bronze/orders")
+@click.command("evolve", epilog="Example: lakehouse evolve bronze/orders --dry-run")
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
-@json_option
-def plan_command(tables: tuple[str, ...], as_json: bool) -> int:
-    """Show the changes that make each TABLE match its declaration.
-
-    Without TABLE: all tables except adopted ones. For each change: how and when it is applied, and
-    what it costs. Nothing is changed.
-    """
-    context = open_declared()
-    chosen = [table for table in context.choose(tables) if tables or not _is_adopted(table)]
-    with driver_for_command(context.lake.settings):
-        readings = [_propose(context, table) for table in chosen]
-    proposals = [each.value for each in readings if each.value is not None]
-    if as_json:
-        write_json([each.as_json() for each in proposals])
-    else:
-        _print(proposals)
-    return print_errors(readings)
-
-
-@evolve_command.command("apply", epilog="Example: lakehouse evolve apply bronze/orders")
-@click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
+@click.option(
+    "--dry-run", is_flag=True, help="Show each change, how and when it is made, and what it costs."
+)
 @click.option(
     "--drop",
     multiple=True,
@@ -64,57 +37,52 @@ def plan_command(tables: tuple[str, ...], as_json: bool) -> int:
     help="Also drop this column of TABLE, which must not be declared. May be given several times.",
 )
 @json_option
-def apply_command(tables: tuple[str, ...], drop: tuple[str, ...], as_json: bool) -> int:
-    """Apply the changes of each TABLE that `lakehouse evolve plan` shows.
+def evolve_command(
+    tables: tuple[str, ...], dry_run: bool, drop: tuple[str, ...], as_json: bool
+) -> int:
+    """Make the changes by which each TABLE matches its declaration.
 
-    Without TABLE: of all tables, inputs first. A table whose change is refused waits, and the
-    others follow. Columns that are no longer declared are dropped only with --drop, by a rebuild
-    from inputs, or by a rebuild of an Overwrite. A rebuild is one commit. Each change that needs
-    only metadata is a commit of its own. If the command is killed, run it again: it continues where
-    it stopped.
+    Without TABLE: of all tables except adopted ones, inputs first. A table whose change is refused
+    waits, and the others follow. Columns that are no longer declared are dropped only with --drop,
+    by a rebuild from inputs, or by a rebuild of an Overwrite. A rebuild is one commit. Each change
+    that needs only metadata is a commit of its own. If the command is killed, run it again: it
+    continues where it stopped.
     """
     context = open_declared()
     chosen = context.choose(tables)
     if drop and len(chosen) != 1:
-        raise Refused("evolve apply --drop: name one table")
+        raise Refused("evolve --drop: name one table")
     if not tables:
-        chosen = [each for each in chosen if not _is_adopted(each) and context.lake.facts(each.key)]
+        chosen = [table for table in chosen if not isinstance(table.write, Adopted)]
+    if not tables and not dry_run:
+        chosen = [table for table in chosen if context.lake.facts(table.key)]
     request = ApplyRequest(drop=drop, tables=tuple(context.tables.values()))
+    run = propose if dry_run else _apply
+
+    def call(table: Table) -> Any:
+        spark = connect(context.lake.settings)
+        return run(TableSession(lake=context.lake, spark=spark, table=table), request)
+
     with driver_for_command(context.lake.settings):
-        readings = [_apply(context, table, request) for table in chosen]
-    outcomes = [each.value for each in readings if each.value is not None]
+        readings = [attempt(table, call) for table in chosen]
+    values = [each.value for each in readings if each.value is not None]
     if as_json:
-        write_json([outcome.as_json() for outcome in outcomes])
+        write_json([each.as_json() for each in values])
+    elif dry_run:
+        _print(values)
     else:
-        for outcome in outcomes:
+        for outcome in values:
             for sentence in outcome.sentences:
                 show(f"{outcome.table}: {sentence}")
     return print_errors(readings)
 
 
-def _apply(context: LakeContext, table: Table, request: ApplyRequest) -> Found[EvolutionOutcome]:
-    """The outcome for one table, or the error, so that the other tables still follow."""
-    session = TableSession(lake=context.lake, spark=connect(context.lake.settings), table=table)
-    try:
-        outcome = apply_changes(session, request, tell)
-    except LakehouseError as error:
-        return Found(table=table, error=error)
+def _apply(session: TableSession, request: ApplyRequest) -> EvolutionOutcome:
+    """Applies the changes of a table, and reports a rebuild on its page in Dagster."""
+    outcome = apply_changes(session, request, tell)
     if outcome.rebuild is not None:
-        report_to_dagster(context, table, outcome.rebuild)
-    return Found(table=table, value=outcome)
-
-
-def _is_adopted(table: Table) -> bool:
-    return isinstance(table.write, Adopted)
-
-
-def _propose(context: LakeContext, table: Table) -> Found[Proposal]:
-    """The proposal for one table, or the error, so that the other tables are still shown."""
-    session = TableSession(lake=context.lake, spark=connect(context.lake.settings), table=table)
-    try:
-        return Found(table=table, value=propose(session, tuple(context.tables.values())))
-    except LakehouseError as error:
-        return Found(table=table, error=error)
+        report_to_dagster(session, outcome.rebuild)
+    return outcome
 
 
 def _print(proposals: Sequence[Proposal]) -> None:
@@ -157,31 +125,21 @@ def rebuild_command(table: str, dry_run: bool, source: str | None, as_json: bool
     table = declared_table.key
     settings = context.lake.settings
     with driver_for_command(settings):
+        session = TableSession(lake=context.lake, spark=connect(settings), table=declared_table)
+        request = declared_request(session, cast("RebuildSource | None", source))
         if dry_run:
-            session = TableSession(lake=context.lake, spark=connect(settings), table=declared_table)
-            request = declared_request(session, cast("RebuildSource | None", source))
             plan = plan_rebuild(session, request, context.tables.values())
             if as_json:
                 write_json({"table": table, "plan": plan.as_json()})
             else:
                 _print_rebuild(plan.sentence, plan)
             return
-        outcome = rebuild_table(context, declared_table, cast("RebuildSource | None", source))
+        outcome = run_rebuild(session, request, context.tables.values(), tell=tell)
+        report_to_dagster(session, outcome)
     if as_json:
         write_json(outcome.as_json())
         return
     _print_rebuild(outcome.sentence, outcome.plan)
-
-
-def rebuild_table(
-    context: LakeContext, table: Table, source: "RebuildSource | None"
-) -> RebuildOutcome:
-    """Rebuilds a table, and reports it on the table's page in Dagster."""
-    session = TableSession(lake=context.lake, spark=connect(context.lake.settings), table=table)
-    request = declared_request(session, source)
-    outcome = run_rebuild(session, request, context.tables.values(), tell=tell)
-    report_to_dagster(context, table, outcome)
-    return outcome
 
 
 def _print_rebuild(sentence: str, plan: RebuildPlan) -> None:
@@ -191,9 +149,11 @@ def _print_rebuild(sentence: str, plan: RebuildPlan) -> None:
         show(effect)
 
 
-def report_to_dagster(context: LakeContext, table: Table, outcome: RebuildOutcome) -> None:
+def report_to_dagster(session: TableSession, outcome: RebuildOutcome) -> None:
     """Reports the rebuild to Dagster, on the table's page."""
     from lakehouse.cli.dagster_runs import report_change
 
     has_new_rows = outcome.plan.rows != "same"
-    report_change(context.lake, table, "rebuilt", outcome.sentence, has_new_rows=has_new_rows)
+    report_change(
+        session.lake, session.table, "rebuilt", outcome.sentence, has_new_rows=has_new_rows
+    )

@@ -139,8 +139,8 @@ def _declared_columns(
             if not after_inputs:
                 inputs = " ".join(source.key for source in session.table.inputs)
                 advice = (
-                    f"Use `lakehouse evolve plan {inputs}` to see whether an input waits for a "
-                    "change. If no input does, correct the function"
+                    f"Use `lakehouse evolve {inputs} --dry-run` to see whether an input waits for "
+                    "a change. If no input does, correct the function"
                 )
         raise Refused(
             f"evolve {session.key}: Spark cannot analyze its columns: {reason}. {advice}"

@@ -32,11 +32,20 @@ from lakehouse.spark.errors import translated
 from lakehouse.write.commit_rows import columns_of, safe_statements
 
 
-def propose(session: TableSession, tables: Sequence[Table]) -> Proposal:
-    """The proposal for one table. `tables` are all declared tables, including its readers.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyRequest:
+    """The columns to drop, and all declared tables, some of which may read this table."""
+
+    drop: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+
+
+def propose(session: TableSession, request: ApplyRequest) -> Proposal:
+    """What `apply_changes` would do to one table.
 
     Raises:
-        Refused: other programs write the table, or an input does not exist.
+        Refused: other programs write the table, an input does not exist, or a column to drop is
+            declared or unknown.
     """
     refuse_adopted(session.table, asked="evolve")
     with translated():
@@ -44,12 +53,15 @@ def propose(session: TableSession, tables: Sequence[Table]) -> Proposal:
     if declared is None:
         return Proposal(table=session.key)
     plan = declared.plan
+    _check_drops(declared, request.drop)
     rebuild = None
     why_no_rebuild = ""
-    request = None if plan.impossible else rebuild_request(session.table, declared)
-    if request is not None:
+    needed = None
+    if not plan.impossible:
+        needed = rebuild_request(session.table, declared, drop=request.drop)
+    if needed is not None:
         try:
-            rebuild = plan_rebuild(session, request, tables)
+            rebuild = plan_rebuild(session, needed, request.tables)
         except Refused as error:
             why_no_rebuild = str(error)
     return Proposal(
@@ -88,14 +100,6 @@ def rebuild_request(
         names = set(declared.rows.columns)
         columns = tuple(each for each in sources if each.column.name in names)
     return RebuildRequest(table=table, source="rows", columns=columns)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApplyRequest:
-    """The columns to drop, and all declared tables, some of which may read this table."""
-
-    drop: tuple[str, ...] = ()
-    tables: tuple[Table, ...] = ()
 
 
 def apply_changes(
@@ -204,7 +208,6 @@ def apply_policy(
     declared = _compare(session)
     if declared is None:
         return ()
-    by_policy = declared.plan.by_policy
-    if not by_policy or any(change not in by_policy for change in declared.plan.blocking):
+    if not declared.plan.by_policy or declared.plan.stopping:
         return ()
     return apply_changes(session, ApplyRequest(tables=tuple(tables)), tell).sentences

@@ -271,13 +271,15 @@ def record_vacuum(store: Store, table_key: str, record: VacuumRecord) -> None:
     append_record(store, f"{_VACUUMS}/{table_key}", name, asdict(record), kept_count=_VACUUMS_KEPT)
 
 
-def vacuum_records(store: Store, table_key: str) -> tuple[VacuumRecord, ...]:
-    """The newest vacuums of a table, oldest first.
+def vacuum_records(
+    store: Store, table_key: str, *, newest: int = _VACUUMS_READ
+) -> tuple[VacuumRecord, ...]:
+    """The last `newest` vacuums of a table, oldest first.
 
     Damaged records are omitted. If no search for orphans is left, the next vacuum searches again.
     """
-    names = names_by_table(store, _VACUUMS, table_key).get(table_key, [])[-_VACUUMS_READ:]
-    return _read_vacuums(store, names)
+    names = names_by_table(store, _VACUUMS, table_key).get(table_key, [])
+    return _read_vacuums(store, names[-newest:])
 
 
 def recent_vacuums(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
 from lakehouse.base.errors import LakehouseError
@@ -36,6 +37,14 @@ class Found(Generic[FoundValue]):
         return str(self.error) if self.error else "the table is declared, but does not exist yet"
 
 
+def attempt(table: Table, operation: Callable[[Table], FoundValue | None]) -> Found[FoundValue]:
+    """The result of an operation for one table, or its error, so that other tables can follow."""
+    try:
+        return Found(table=table, value=operation(table))
+    except LakehouseError as error:
+        return Found(table=table, error=error)
+
+
 def for_each_table(
     tables: Sequence[Table], operation: Callable[[Table], FoundValue | None]
 ) -> list[Found[FoundValue]]:
@@ -43,12 +52,5 @@ def for_each_table(
 
     Returns the results, or the errors of this program (`LakehouseError`), in the order of `tables`.
     """
-
-    def call(table: Table) -> Found[FoundValue]:
-        try:
-            return Found(table=table, value=operation(table))
-        except LakehouseError as error:
-            return Found(table=table, error=error)
-
     with garbage_uncollected(), ThreadPoolExecutor(max_workers=_READERS) as readers:
-        return list(readers.map(call, tables))
+        return list(readers.map(partial(attempt, operation=operation), tables))

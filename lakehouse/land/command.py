@@ -157,7 +157,7 @@ def _set_aside(listing: Sequence[LandedFile], ledger: Ledger, landing: Landing) 
 
 
 @click.command("schema", epilog="Example: lakehouse schema orders-0001.csv")
-@click.argument("name", metavar="FILE")
+@click.argument("name", metavar="FILE", type=click.Path())
 @json_option
 def schema_command(name: str, as_json: bool) -> None:
     """Print a schema to declare for FILE. Does not start a JVM.

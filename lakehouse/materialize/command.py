@@ -9,7 +9,6 @@ from lakehouse.base.errors import Refused, Transient
 from lakehouse.cli.context import (
     LakeContext,
     complete_table,
-    error_cell,
     nearest,
     open_declared,
     print_errors,
@@ -65,7 +64,9 @@ def materialize_command(selections: tuple[str, ...], as_json: bool) -> int:
     if as_json:
         write_json(documents)
     else:
-        _print(documents)
+        for each in documents:
+            if each["state"] == "skipped":
+                show(f"{each['table']}: {each['sentence']}")
     return print_errors(
         [Found(table=table, value=runs[table.key], error=runs[table.key].error) for table in tables]
     )
@@ -135,25 +136,6 @@ def _why_skipped(table: Table, runs: Mapping[str, "AssetRun"], context: LakeCont
         if source.key in runs and runs[source.key].state != "done":
             return f"not run: its input {source.key} failed or does not exist yet"
     return f"run {runs[table.key].run_id} recorded nothing. Look at it on Dagster's page"
-
-
-def _print(documents: Sequence[Mapping[str, Any]]) -> None:
-    heads = ("table", "", "rows written", "files read", "version", "seconds", "what happened")
-    print_grid(heads, [_row(document) for document in documents], numbers=heads[2:6])
-
-
-def _row(document: Mapping[str, Any]) -> tuple[str, ...]:
-    version = "-" if document["version"] is None else str(document["version"])
-    counts = (count_text(document["rows_written"]), count_text(document["files_read"]))
-    sentence = error_cell(document["error"]) if document["error"] else document["sentence"]
-    return (
-        document["table"],
-        document["state"],
-        *counts,
-        version,
-        f"{document['seconds']:.1f}",
-        sentence,
-    )
 
 
 @click.command("tables", epilog="Example: lakehouse tables")

@@ -4,6 +4,7 @@ Nothing needs Spark, and each log is read once. A table that cannot be read is n
 are still shown. The newest page is stored as `_lakehouse/reports/report.html`.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from math import ceil
@@ -13,7 +14,6 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError
 from lakehouse.base.reasons import Reason
 from lakehouse.base.text import DAY_MS
-from lakehouse.compact.fleet_from_logs import FleetReading, read_fleet
 from lakehouse.compact.table_health import account_of
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import Commits
@@ -23,12 +23,8 @@ from lakehouse.lake.read_each_table import Found
 from lakehouse.store import Store
 from lakehouse.watch.costs.plan import Charge, costs_document, day_of
 from lakehouse.watch.costs.run import read_charges
-from lakehouse.watch.documents import (
-    fleet_document,
-    health_document,
-    history_document,
-    plan_document,
-)
+from lakehouse.watch.documents import health_document, history_document
+from lakehouse.watch.due import DueReading, plan_operations
 
 NEWEST = "_lakehouse/reports/report.html"
 # Compactions of this many past days are listed.
@@ -66,15 +62,14 @@ def read_report(
             version = facts.snapshot.version
             histories[table.key] = history_document(table.key, version, recent, account)
 
-    fleet = read_fleet(lake, declared, list(declared.values()), on_facts=take)
-    tables = _tables(fleet, points)
+    reading = plan_operations(lake, declared, list(declared.values()), on_facts=take)
     charges, cost_problem = _read_costs(lake, now=now)
     since = day_of(now - _COST_DAYS * DAY_MS).isoformat()
     return {
         "lake": lake.settings.root,
         "created_ms": now,
-        "attention": _attention(tables, failed_checks, cost_problem),
-        "tables": tables,
+        "attention": _attention(reading, failed_checks, cost_problem),
+        "tables": _tables(reading, points),
         "history": [histories[key] for key in declared if key in histories],
         "costs": costs_document(charges, by="table", since=since),
         "costs_by_day": costs_document(charges, by="day", since=since),
@@ -86,29 +81,27 @@ def store_page(store: Store, html: str) -> None:
     store.put(NEWEST, html.encode("utf-8", "replace"))
 
 
-def _tables(fleet: FleetReading, points: Mapping[str, list[list[int]]]) -> list[dict[str, Any]]:
+def _tables(reading: DueReading, points: Mapping[str, list[list[int]]]) -> list[dict[str, Any]]:
     """The tables: first those that cannot be read, then by ascending health score."""
-    ranks = {each.table: rank for rank, each in enumerate(fleet.decisions, start=1)}
-    decisions = {each.table: each for each in fleet.decisions}
+    operations = defaultdict[str, list[dict[str, Any]]](list)
+    for each in reading.operations:
+        operations[each.table].append(each.as_json())
     tables = list[dict[str, Any]]()
-    for found, plan in zip(fleet.tables, fleet.plans, strict=True):
+    for found in reading.fleet.tables:
         key = found.table.key
         health = Found(
             table=found.table, value=found.value and found.value.health, error=found.error
         )
-        document = {
-            "table": key,
-            "owner": found.table.owner,
-            "problem": str(found.error) if found.error else "",
-            "health": health_document(health),
-            "plan": {
-                **plan_document(plan),
-                "fleet": fleet_document(decisions[key], rank=ranks[key]),
-            },
-            "file_counts": points.get(key, []),
-        }
-        document["plan"].pop("bins")
-        tables.append(document)
+        tables.append(
+            {
+                "table": key,
+                "owner": found.table.owner,
+                "problem": str(found.error) if found.error else "",
+                "health": health_document(health),
+                "operations": operations[key],
+                "file_counts": points.get(key, []),
+            }
+        )
     return sorted(tables, key=_health_rank)
 
 
@@ -134,16 +127,15 @@ def _read_costs(lake: Lake, *, now: int) -> tuple[list[Charge], str]:
 
 
 def _attention(
-    tables: Iterable[Mapping[str, Any]], failed_checks: Iterable[tuple[str, str]], cost_problem: str
+    reading: DueReading, failed_checks: Iterable[tuple[str, str]], cost_problem: str
 ) -> list[dict[str, str]]:
-    """What needs a person: unreadable tables and costs, stopped compactions, and failed checks."""
+    """What needs a person: errors, stopped compactions, stopped writes, and failed checks."""
     items = [{"table": "", "sentence": cost_problem}] if cost_problem else []
-    for table in tables:
-        fleet = table["plan"]["fleet"]
-        if table["problem"]:
-            items.append({"table": table["table"], "sentence": table["problem"]})
-        elif fleet["reason"] in _STOPPED:
-            items.append({"table": table["table"], "sentence": fleet["sentence"]})
+    for failed in reading.errors:
+        items.append({"table": failed.table.key, "sentence": str(failed.error)})
+    for each in reading.operations:
+        if each.reason in _STOPPED or each.stops_writes:
+            items.append({"table": each.table, "sentence": each.sentence})
     for asset, check in sorted(failed_checks):
         sentence = f"the check {check} failed; its page in Dagster shows why"
         items.append({"table": asset, "sentence": sentence})

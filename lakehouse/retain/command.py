@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import click
 
-from lakehouse.base.errors import LakehouseError
 from lakehouse.cli.context import (
     LakeContext,
     complete_table,
@@ -27,10 +27,9 @@ from lakehouse.cli.output import (
 )
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.lake.lake import TableSession
-from lakehouse.lake.read_each_table import Found
+from lakehouse.lake.read_each_table import attempt
 from lakehouse.retain.plan.archive import parsed_values, partition_text
 from lakehouse.retain.plan.lifecycle import tier_rule
-from lakehouse.retain.plan.tiers import TierPlan
 from lakehouse.retain.run import archive as archive_run
 from lakehouse.retain.run import tiers as tiers_run
 from lakehouse.retain.run import ttl as ttl_run
@@ -203,13 +202,8 @@ def tiers_command(tables: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
     lake = context.lake
     chosen = context.choose(tables)
     facts = LakeFacts(lake, [*context.tables.values()], wanted={table.key for table in chosen})
-    readings = list[Found[TierPlan]]()
-    for table in chosen:
-        try:
-            value = tiers_run.run(facts, table, dry_run=dry_run)
-            readings.append(Found(table=table, value=value))
-        except LakehouseError as error:
-            readings.append(Found(table=table, error=error))
+    run = partial(tiers_run.run, facts, dry_run=dry_run)
+    readings = [attempt(table, run) for table in chosen]
     plans = [each.value for each in readings if each.value is not None]
     if as_json:
         others = [

@@ -1,10 +1,12 @@
-"""`lakehouse health` and `lakehouse history`: the state of tables, and their commits and costs."""
+"""`lakehouse health`, `plan` and `history`: the state of tables, what is due, and what was done."""
 
 from collections.abc import Sequence
 from typing import Any, cast
 
 import click
 
+from lakehouse.base.operation import PRICE_HEADS, Operation, price_cells
+from lakehouse.base.text import count_of
 from lakehouse.cli.context import (
     cell_of,
     complete_table,
@@ -41,6 +43,7 @@ from lakehouse.lake.read_each_table import Found, for_each_table
 from lakehouse.land.plan.batches import quarantine_sentence
 from lakehouse.land.quarantine.entries import quarantined_count
 from lakehouse.watch.documents import EXACT_FIGURES, health_document, history_document
+from lakehouse.watch.due import plan_operations
 
 
 @click.command("health", epilog="Example: lakehouse health silver/flights --verbose")
@@ -156,6 +159,49 @@ def _print_details(health: Health) -> None:
         if count:
             show(f"  {label:>12} {count:,}")
     show()
+
+
+@click.command("plan", epilog="Example: lakehouse plan bronze/weather")
+@click.argument("tables", metavar="[TABLE|ADDRESS]...", nargs=-1, shell_complete=complete_table)
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Also show what is not due, and why, of all tables."
+)
+@json_option
+def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
+    """Show what is due: compactions, vacuums, archives, TTLs and changed declarations.
+
+    A changed declaration that stops writes comes first. Then operations are ranked by their benefit
+    per day, divided by their cost; those without a price come last, by size. With TABLE, all of its
+    operations are shown, and why each is due or not. Nothing is changed, and no JVM starts.
+
+    A vacuum is planned from the log alone: lakehouse vacuum --dry-run also searches for orphans. A
+    table's reads are estimated: one for each commit of a downstream table. This command does not
+    know which runs are in progress. TABLE may also be the ADDRESS of a Delta table that is not
+    declared: a folder (/data/orders, ./orders) or s3://bucket/orders.
+    """
+    context, chosen = open_tables(tables)
+    reading = plan_operations(context.lake, context.tables, chosen)
+    if as_json:
+        ranks = enumerate(reading.operations, start=1)
+        write_json([{"rank": rank, **each.as_json()} for rank, each in ranks])
+    else:
+        _print_operations(reading.operations, verbose=verbose or bool(tables))
+    return print_errors(reading.errors)
+
+
+def _print_operations(operations: Sequence[Operation], *, verbose: bool) -> None:
+    """Prints the operations that are due; with `verbose`, all, each with its sentence."""
+    due = [each for each in operations if each.is_due]
+    heads = ("operation", "table", "bytes", *PRICE_HEADS, "reason", "")
+    rows = list[tuple[str, ...]]()
+    for each in operations if verbose else due:
+        size = bytes_text(each.size_bytes)
+        price = price_cells(each.net_benefit)
+        rows.append((each.operation, each.table, size, *price, each.reason, each.sentence))
+    end = len(heads) if verbose else -1
+    if rows:
+        print_grid(heads[:end], [row[:end] for row in rows], numbers=heads[2:5])
+    show(f"{count_of(len(due), 'operation')} due, {len(operations) - len(due)} not due")
 
 
 @click.command("history", epilog="Example: lakehouse history silver/flights --limit 10")

@@ -1,10 +1,8 @@
-"""The documents of `lakehouse health`, `plan` and `history`, which the report page shows, too."""
+"""The documents of `lakehouse health` and `history`, which the report page shows, too."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from lakehouse.compact.plan.compaction import CompactionPlan
-from lakehouse.compact.plan.decision import Decision
 from lakehouse.compact.plan.health import Health
 from lakehouse.compact.plan.history import Account, Entry, errors_as_json
 from lakehouse.declare.adopted import Adopted
@@ -12,7 +10,7 @@ from lakehouse.declare.table import Table
 from lakehouse.delta.commits import Commit
 from lakehouse.lake.read_each_table import Found
 
-# Fields of a document without a health or a plan: counts are 0, all others are null.
+# Fields of a document without a health: counts are 0, all others are null.
 _HEALTH_COUNTS = (
     "file_count",
     "small_file_count",
@@ -25,17 +23,6 @@ _HEALTH_COUNTS = (
     "log_bytes",
 )
 _HEALTH_OTHERS = ("version", "committed_ms", "row_count", "score")
-_PLAN_COUNTS = ("files_removed", "files_added", "bytes_removed", "files_left")
-_PLAN_OTHERS = (
-    "version",
-    "engine",
-    "why_not_deltalake",
-    "statement",
-    "target_file_bytes",
-    "verify",
-    "verify_sentence",
-    "estimate",
-)
 # The figures whose prediction counts as wrong if it is not exact.
 EXACT_FIGURES = ("files_removed", "files_added", "bytes_removed")
 
@@ -52,35 +39,6 @@ def health_document(reading: Found[Health]) -> dict[str, Any]:
         **dict.fromkeys(_HEALTH_OTHERS),
         **dict.fromkeys(_HEALTH_COUNTS, 0),
         **address_field(reading.table),
-    }
-
-
-def plan_document(reading: Found[CompactionPlan]) -> dict[str, Any]:
-    """The document of a compaction's plan."""
-    if reading.value:
-        return {**reading.value.as_json(), **address_field(reading.table)}
-    return {
-        "table": reading.table.key,
-        "reason": reading.reason,
-        "sentence": reading.sentence,
-        **dict.fromkeys(_PLAN_OTHERS),
-        **dict.fromkeys(_PLAN_COUNTS, 0),
-        "bins": [],
-        **address_field(reading.table),
-    }
-
-
-def fleet_document(decision: Decision, *, rank: int) -> dict[str, Any]:
-    """The document of the sensor's decision about a table, which is `rank`-th in its order."""
-    benefit = decision.net_benefit
-    return {
-        "rank": rank,
-        "request": decision.request,
-        "reason": decision.reason.name,
-        "sentence": decision.sentence,
-        "benefit_usd_per_day": round(benefit.benefit_usd_per_day, 9) if benefit else None,
-        "cost_usd": round(benefit.cost_usd, 9) if benefit else None,
-        "ratio": round(benefit.ratio, 4) if benefit else None,
     }
 
 

@@ -66,10 +66,16 @@ def record_of(project: Path) -> Path:
 def test_the_terminal_answers_as_the_sensor_does_by_address_and_by_key(project: Path) -> None:
     tick()
     by_address, by_key = (shown("plan", each) for each in ("./w/orders", "silver/sales_orders"))
-    assert by_address == by_key
-    [plan] = by_key
-    assert (plan["table"], plan["declared"]) == ("silver/sales_orders", True)
-    assert plan["fleet"]["reason"] == "DUE"
+    assert [{**each, "sentence": ""} for each in by_address] == [
+        {**each, "sentence": ""} for each in by_key
+    ]
+    plan, vacuum = by_key
+    assert (plan["table"], plan["operation"], plan["reason"]) == (
+        "silver/sales_orders",
+        "compact",
+        "DUE",
+    )
+    assert (vacuum["operation"], vacuum["is_due"]) == ("vacuum", False)
     [health] = shown("health")
     assert (health["table"], health["uri"]) == ("silver/sales_orders", f"{project}/w/orders")
     assert [each["table"] for each in shown("tables")] == ["silver/sales_orders"]
@@ -81,8 +87,7 @@ def test_the_terminal_answers_as_the_sensor_does_by_address_and_by_key(project: 
 def test_a_pause_by_address_holds_the_sensor_s_own_table(project: Path) -> None:
     tick()
     assert shown("pause", "./w/orders", "--why", "a backfill")["table"] == "silver/sales_orders"
-    [plan] = shown("plan")
-    assert plan["fleet"]["reason"] == "PAUSED"
+    assert [each["reason"] for each in shown("plan")] == ["PAUSED", "PAUSED"]
     assert (project / ".lakehouse/lake/_lakehouse/pauses/silver/sales_orders.json").is_file()
 
 

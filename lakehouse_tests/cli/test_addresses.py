@@ -31,13 +31,10 @@ def test_any_table_is_looked_at_by_its_address_and_left_as_it_is(
         1,
         3,
     )
-    [planned] = terminal.json("plan", f"{warehouse}/events")
-    assert (planned["files_removed"], planned["files_added"], planned["uri"]) == (
-        12,
-        2,
-        f"{warehouse}/events",
-    )
-    assert (planned["engine"], planned["fleet"]["reason"]) == ("deltalake", "BELOW_THRESHOLD")
+    compaction, vacuum = terminal.json("plan", f"{warehouse}/events")
+    assert (compaction["table"], compaction["reason"]) == ("silver/events", "BELOW_THRESHOLD")
+    assert "12 files" in compaction["sentence"] and "merge into 2" in compaction["sentence"]
+    assert (vacuum["operation"], vacuum["reason"]) == ("vacuum", "NOTHING_PAST")
     assert everything_in(warehouse) == before
     assert not terminal.root.exists()
 

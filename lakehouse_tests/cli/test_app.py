@@ -172,3 +172,24 @@ def test_a_command_that_went_names_what_replaced_it(terminal: Terminal) -> None:
     said = terminal.refused("inventory", "scan")
     assert "lakehouse inventory scan is gone. Use lakehouse inventory load" in said
     assert "Use lakehouse server." in terminal.refused("server", "status")
+    for arguments in (("evolve", "plan"), ("evolve", "apply", "bronze/orders")):
+        assert "is gone. Use lakehouse evolve TABLE" in terminal.refused(*arguments)
+
+
+def test_the_help_is_grouped_and_no_sentence_in_it_is_cut(terminal: Terminal) -> None:
+    pages = [terminal.run(*words, "-h").stdout for words in ((), ("inventory",), ("quarantine",))]
+    heads = [line for line in pages[0].splitlines() if line.endswith(":")]
+    assert heads == ["Options:", "Use the tables:", "Keep the tables:", "Look:", "Set up:"]
+    for page in pages:
+        _, _, listed = page.partition("Options:")
+        assert ".." not in listed and "…" not in listed
+
+
+def test_keys_and_folders_complete_in_the_shell(terminal: Terminal) -> None:
+    def completed(typed: str) -> list[str]:
+        words = {"COMP_WORDS": f"lakehouse plan {typed}", "COMP_CWORD": "2"}
+        return terminal.run(_LAKEHOUSE_COMPLETE="bash_complete", **words).stdout.split()
+
+    assert completed("") == ["plain,bronze/orders", "plain,silver/orders", "plain,gold/totals"]
+    assert completed("sil") == ["plain,silver/orders"]
+    assert completed("./ware") == ["dir,./ware"]

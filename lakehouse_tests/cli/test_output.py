@@ -64,7 +64,7 @@ def test_nothing_that_a_command_shows_acts_on_the_terminal(
 def test_what_was_hidden_is_shown_and_a_program_gets_every_character_as_it_is(
     hostile: Terminal,
 ) -> None:
-    shown = hostile.run("plan", "bronze/orders", "--verbose").stdout
+    shown = hostile.run("compact", "bronze/orders", "--dry-run").stdout
     assert r"\x1b[2J\x1b]0;title\x07\x9b31m\r\u202e\x7f5" in shown
     assert r"UPDATE\x1b[2J" in hostile.run("history", "silver/orders").stdout
     assert hostile.json("history", "silver/orders")["commits"][0]["operation"] == f"UPDATE{ACTS}"

@@ -10,7 +10,7 @@ HOUR_MS = 3_600_000
 
 def held(terminal: Terminal) -> dict[str, str]:
     """The reasons of the tables that are left alone."""
-    reasons = {each["table"]: each["fleet"]["reason"] for each in terminal.json("plan")}
+    reasons = {key: each["reason"] for key, each in terminal.compactions().items()}
     return {table: reason for table, reason in reasons.items() if reason == "PAUSED"}
 
 
@@ -64,11 +64,12 @@ def test_an_end_that_cannot_be_meant_is_refused_and_nothing_is_paused(
     assert held(told) == {}
 
 
-def test_a_paused_table_still_shows_its_plan(
-    told: Terminal,
-) -> None:
+def test_a_paused_table_still_shows_its_plan_and_no_upkeep_of_it_runs(told: Terminal) -> None:
     told.run("pause", "bronze/orders", "--until", "6h", "--why", "a backfill")
-    assert (
-        told.json("compact", "bronze/orders", "--dry-run")["reason"]
-        == told.json("plan", "bronze/orders")[0]["reason"]
-    )
+    compaction, *others = told.json("plan", "bronze/orders")
+    planned = told.json("compact", "bronze/orders", "--dry-run")
+    assert compaction["sentence"].endswith(f": a backfill; {planned['sentence']}")
+    assert {each["operation"]: each["reason"] for each in others} == {
+        "vacuum": "PAUSED",
+        "evolve": "UNCHANGED",
+    }

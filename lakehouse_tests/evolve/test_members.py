@@ -122,14 +122,14 @@ def test_a_rebuild_computes_a_derived_column_where_it_has_no_value(
     write_table(lake, spark, people(schema))
     derived = people(schema, derived={"month": "date_format(at, 'yyyy-MM')"})
     session = TableSession(lake=lake, spark=spark, table=derived)
-    [note] = propose(session, [derived]).notes
+    [note] = propose(session, ApplyRequest(tables=(derived,))).notes
     assert note == (
         "existing rows have null in month until `lakehouse rebuild bronze/people` computes their"
         " values"
     )
     parted = replace(derived, write=Append(partition_by=("month",)))
     session = replace(session, table=parted)
-    plan = propose(session, [parted])
+    plan = propose(session, ApplyRequest(tables=(parted,)))
     assert plan.rebuild is not None
     assert plan.rebuild.changes[0] == (
         "month (string) is added, computed as date_format(at, 'yyyy-MM')"

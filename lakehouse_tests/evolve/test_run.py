@@ -1,4 +1,4 @@
-"""What `lakehouse evolve apply` does, who may be asked, and what a killed one leaves."""
+"""What `lakehouse evolve` does, who may be asked, and what a killed one leaves."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -53,6 +53,8 @@ def test_a_killed_change_goes_on_and_a_declared_column_is_never_dropped(
     ):
         with pytest.raises(Refused, match=f"--drop {name}: {why}"):
             applied(name)
+        with pytest.raises(Refused, match=f"--drop {name}: {why}"):
+            propose(session, ApplyRequest(drop=(name,), tables=(table,)))
     with killed_at(rebuild, "_replace_rows", "before"):
         applied("n")
     names = [column.name for column in facts_of(lake, table.key).snapshot.columns]
@@ -68,7 +70,7 @@ def test_a_table_that_others_write_is_refused(lake: Lake) -> None:
     table = Table(key="bronze/theirs", write=Adopted(uri="/elsewhere/theirs"))
     session = TableSession(lake=lake, spark=None, table=table)  # type: ignore[arg-type]
     for ask in (
-        lambda: propose(session, [table]),
+        lambda: propose(session, ApplyRequest()),
         lambda: apply_changes(session, ApplyRequest(), quiet),
     ):
         with pytest.raises(Refused, match="other programs write it, at /elsewhere/theirs"):
@@ -94,16 +96,18 @@ def test_a_function_is_planned_against_its_inputs_as_they_will_be(
     write_table(lake, spark, copies("city"))
     session = TableSession(lake=lake, spark=spark, table=copies("town"))
     with pytest.raises(Refused, match=r"name `town` cannot be resolved.* Correct the function"):
-        propose(session, [FIRST, session.table])
+        propose(session, ApplyRequest(tables=(FIRST, session.table)))
 
     # A plan takes the input as it will be. The change itself waits for the input.
     towns = shops("id BIGINT, town STRING, n INT", renamed={"city": "town"})
     session = replace(session, table=replace(session.table, inputs=(towns,)))
     tables = (towns, session.table)
-    plan = propose(session, tables).plan
-    assert plan is not None and [each.kind for each in plan.changes][:1] == [Kind.COLUMN_RENAMED]
     request = ApplyRequest(tables=tables)
-    with pytest.raises(Refused, match="Use `lakehouse evolve plan bronze/shops` to see whether"):
+    plan = propose(session, request).plan
+    assert plan is not None and [each.kind for each in plan.changes][:1] == [Kind.COLUMN_RENAMED]
+    with pytest.raises(
+        Refused, match="Use `lakehouse evolve bronze/shops --dry-run` to see whether"
+    ):
         apply_changes(session, request, quiet)
     for table in tables:
         apply_changes(replace(session, table=table), request, quiet)

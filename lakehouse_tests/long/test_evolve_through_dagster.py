@@ -18,7 +18,7 @@ def test_a_changed_declaration_is_planned_and_applied(
     """A wider type and a new name of a landed column; files with the earlier name load afterwards."""
     land(settings, "1.json", {"id": "a", "amount": 1, "d": "1"})
     run(settings, "materialize", ORDERS)
-    assert run(settings, "evolve", "plan", ORDERS)[0]["changes"] == []
+    assert run(settings, "evolve", ORDERS, "--dry-run")[0]["changes"] == []
     wider = replace(
         example.orders,
         source=replace(example.orders.landing, schema="id STRING, cents DECIMAL(20,0), d STRING"),
@@ -30,18 +30,18 @@ def test_a_changed_declaration_is_planned_and_applied(
     land(settings, "2.json", {"id": "b", "amount": 2, "d": "1"})
     refused = Terminal(settings.home, **settings.as_environ()).run("materialize", ORDERS)
     assert refused.exit_code == 2
-    assert f"Use `lakehouse evolve plan {ORDERS}`" in refused.stderr
-    [planned] = run(settings, "evolve", "plan", ORDERS)
+    assert f"Use `lakehouse evolve {ORDERS} --dry-run`" in refused.stderr
+    [planned] = run(settings, "evolve", ORDERS, "--dry-run")
     assert [(each["kind"], each["blocks"]) for each in planned["changes"]] == [
         ("COLUMN_RENAMED", True),
         ("TYPE_WIDENED", True),
     ]
     assert (planned["rebuild"]["source"], planned["rebuild"]["rows"]) == ("rows", "same")
-    [applied] = run(settings, "evolve", "apply", ORDERS)
+    [applied] = run(settings, "evolve", ORDERS)
     assert applied["rebuild"]["actual"]["rows_written"] == 1
     assert applied["left"]["changes"] == []
     [done] = run(settings, "materialize", ORDERS)
     assert (done["rows_written"], done["version"]) == (1, 2)
-    assert run(settings, "evolve", "apply", ORDERS)[0]["sentences"] == [
+    assert run(settings, "evolve", ORDERS)[0]["sentences"] == [
         "nothing to apply: the declaration and the table agree"
     ]

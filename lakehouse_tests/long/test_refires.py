@@ -56,7 +56,9 @@ def mergeable(world: World) -> list[str]:
     return [
         plan["table"]
         for plan in plans
-        if plan["files_removed"] and plan["table"].startswith("bronze/")
+        if plan["operation"] == "compact"
+        and plan["size_bytes"]
+        and plan["table"].startswith("bronze/")
     ]
 
 

@@ -17,9 +17,9 @@ def test_json_has_the_documents_of_other_commands_and_writes_nothing(told: Termi
     tables = {table["table"]: table for table in report["tables"]}
     for health in told.json("health"):
         assert tables[health["table"]]["health"].items() <= health.items()
-    for plan in told.json("plan"):
-        fleet = tables[plan["table"]]["plan"]["fleet"]
-        assert fleet == plan["fleet"]
+    for rank_and_plan in told.json("plan"):
+        plan = {name: value for name, value in rank_and_plan.items() if name != "rank"}
+        assert plan in tables[plan["table"]]["operations"]
     assert report["attention"] == []
     assert not (told.root / "_lakehouse" / "reports").exists()
 

@@ -50,7 +50,13 @@ class Reader(HTMLParser):
 
 
 def table(key: str = "bronze/orders", **health: Any) -> dict[str, Any]:
-    fleet = {"request": True, "cost_usd": 0.0123, "reason": "SMALL_FILES", "sentence": "9 merge"}
+    compaction = {
+        "operation": "compact",
+        "is_due": True,
+        "net_benefit": {"cost_usd": 0.0123},
+        "reason": "SMALL_FILES",
+        "sentence": "9 merge",
+    }
     known = {
         "score": 41.2,
         "sentence": "41 of 100",
@@ -65,7 +71,7 @@ def table(key: str = "bronze/orders", **health: Any) -> dict[str, Any]:
         "problem": "",
         "paused": "",
         "health": {**known, **health},
-        "plan": {"fleet": fleet},
+        "operations": [compaction],
         "file_counts": [[NOW_MS - HOUR_MS, 3], [NOW_MS, 1_234]],
     }
 
@@ -119,10 +125,10 @@ def test_the_page_is_well_formed_and_needs_no_other_file_and_no_network() -> Non
 def test_the_values_on_the_page_are_those_of_the_report() -> None:
     shown = Reader(render_page(report())).text
     for text in (
-        "1 need attention 41 lowest health of 1 table 1 to be compacted now 1 compactions",
+        "1 need attention 41 lowest health of 1 table 1 due now 1 compactions",
         "4.5 USD since S",
         "bronze/orders : it fails",
-        "41 bronze/orderssales 1,234 from 3 to 1,234, at most 1,234 1,200 5 GiB 1.5 3 h ago due",
+        "41 bronze/orderssales 1,234 from 3 to 1,234, at most 1,234 1,200 5 GiB 1.5 3 h ago compact",
         ", 0.0123 USD: 9 merge",
         "5 h ago bronze/orders 9 → 1 900 B 2.5 s 0.002 as predicted 9 small files",
         "bronze/orders 1 GiB 1.5 0.0025 0 1.5",
@@ -149,7 +155,7 @@ def test_a_name_that_is_html_shows_as_text() -> None:
     item = {"table": evil, "sentence": evil}
     hostile = table(evil, sentence=evil)
     hostile["owner"] = evil
-    hostile["plan"]["fleet"]["sentence"] = evil
+    hostile["operations"][0]["sentence"] = evil
     page = report(
         lake=evil,
         attention=[item],

@@ -19,7 +19,7 @@ def declare(*names: str) -> dict[str, Table]:
     tables = [
         Table(
             key=f"bronze/{name}",
-            source=Landing(prefix=f"landing/{name}/", format="json", schema="id STRING"),
+            source=Landing(prefix=f"landing/{name}/", format="json", schema="id BIGINT"),
             write=Append(),
         )
         for name in names

@@ -9,7 +9,6 @@ from moto.core.models import DEFAULT_ACCOUNT_ID as ACCOUNT
 from moto.s3.models import s3_backends
 
 from lakehouse import Append, Landing, Table
-from lakehouse.compact.fleet_from_logs import read_fleet
 from lakehouse.lake.declared_tables import declared_tables
 from lakehouse.lake.find_tables import undeclared_tables
 from lakehouse.lake.lake import open_lake
@@ -18,6 +17,7 @@ from lakehouse.land.plan.batches import KnownFile, Ledger
 from lakehouse.land.plan.choose_files import choose_batch
 from lakehouse.land.waiting_files import Discovery
 from lakehouse.store import TimeBudget
+from lakehouse.watch.due import plan_operations
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.land.test_waiting_files import asked_of
 from lakehouse_tests.log_builder import LogBuilder
@@ -35,11 +35,11 @@ def test_a_plan_lists_the_log_of_each_table_once_and_asks_the_journal_of_those_t
         [("b", 1)]
     )
     lake, tables = open_lake(settings), declared_tables(settings)
-    read_fleet(lake, tables, [*tables.values()])
-    # Three logs, and of the table that is there its tries;
+    plan_operations(lake, tables, [*tables.values()])
+    # Three logs, and of the table that is there its tries, vacuums and landed batches;
     # three commits, its pause, and two notes, since some files would be merged: cold or unreadable
     # files, and the speed of the lake's compactions.
-    assert lake.store.requests == {"ListObjectsV2": 3 + 1, "GetObject": 3 + 1 + 2}
+    assert lake.store.requests == {"ListObjectsV2": 3 + 3, "GetObject": 3 + 1 + 2}
 
 
 def test_tables_that_are_not_declared_cost_a_listing_of_each_layer_and_a_look_for_their_log(

@@ -116,8 +116,8 @@ def example_documents(folder: Path) -> dict[str, Any]:
         "tiers": _tiers(),
         "materialize": [run_document("bronze/orders", AssetRun(key=""), sentence="")],
         "rebuild": _rebuild(terminal),
-        "evolve_plan": [_proposal(terminal).as_json()],
-        "evolve_apply": [_evolution(terminal)],
+        "evolve_dry_run": [_proposal(terminal).as_json()],
+        "evolve": [_evolution(terminal)],
         "replay": replay_document(_played()),
     }
 

@@ -86,16 +86,18 @@ DOCUMENTS = {
     "plan": (
         "lakehouse plan",
         (
-            "Each of `bins` becomes one file. Without a plan, `reason` is `NO_TABLE`, "
-            "`BROKEN`, `REFUSED` or `TRANSIENT`. `files_left` are files for the next run. `fleet` is the table's "
-            "rank and the sensor's decision."
+            "All operations, the most urgent first. `operation` is the command that carries it out. "
+            "`net_benefit` is null without a price. For a table that cannot be read, the `reason` of "
+            "`compact` is `NO_TABLE`, `BROKEN`, `REFUSED` or `TRANSIENT`; for `evolve` and `rebuild` it is "
+            "the kind of the change."
         ),
     ),
     "compact": (
         "lakehouse compact TABLE",
         (
             "The plan, and the outcome as `actual_…`. With nothing to do, `version_after` is null. With "
-            "`--dry-run`, only the plan. `bins` names at most 1,000 files."
+            "`--dry-run`, only the plan. Each of `bins` becomes one file; at most 1,000 files are named. "
+            "`files_left` are files for the next run."
         ),
     ),
     "history": (
@@ -135,7 +137,7 @@ DOCUMENTS = {
     "report": (
         "lakehouse report",
         (
-            "The documents of `health`, `plan`, `history` (commits of the last 7 days) and `costs` (30 "
+            "The documents of `health`, `plan` (`operations`), `history` (commits of the last 7 days) and `costs` (30 "
             "days, by table and by day). `file_counts` are pairs of a time in ms and the live files "
             "since then."
         ),
@@ -144,15 +146,15 @@ DOCUMENTS = {
         "lakehouse materialize",
         "`state` is `done`, `failed` or `skipped`. `run_id` is the run in Dagster.",
     ),
-    "evolve_plan": (
-        "lakehouse evolve plan [TABLE]...",
+    "evolve_dry_run": (
+        "lakehouse evolve [TABLE]... --dry-run",
         (
             "`blocks`: the table is not written before the change. `rebuild` is the plan of "
             "`lakehouse rebuild`, null if none is needed."
         ),
     ),
-    "evolve_apply": (
-        "lakehouse evolve apply [TABLE]...",
+    "evolve": (
+        "lakehouse evolve [TABLE]...",
         "`left` compares the declaration with the table afterwards. `rebuild` is as above, with `actual`.",
     ),
     "rebuild": (

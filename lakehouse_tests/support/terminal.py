@@ -68,6 +68,11 @@ class Terminal:
         assert result.exit_code == exit_code, (result.exit_code, result.stdout, result.stderr)
         return json.loads(result.stdout)
 
+    def compactions(self, *tables: str, **environ: str) -> dict[str, dict[str, Any]]:
+        """What `plan` says of the compaction of each table, by its key."""
+        operations = self.json("plan", *tables, **environ)
+        return {each["table"]: each for each in operations if each["operation"] == "compact"}
+
 
 @pytest.fixture
 def terminal(tmp_path: Path) -> Terminal:
@@ -92,7 +97,9 @@ def write_example_tables(terminal: Terminal) -> None:
     """Writes a table full of small files and one that was compacted; the third is only declared."""
     store = DiskStore(terminal.root)
     small = [(f"d=1/small-{number}", 100 + number, 10) for number in range(3)]
-    bronze = LogBuilder(store, "bronze/orders").create(partition_by=["d"]).append(small)
+    columns = {"id": "string", "amount": "long", "d": "string"}
+    bronze = LogBuilder(store, "bronze/orders").create(columns=columns, partition_by=["d"])
+    bronze.append(small)
     bronze.append([("d=2/alone", 500, 50), ("d=2/large", 4000, 400)])
     silver = LogBuilder(store, "silver/orders").create()
     silver.append([("a", 100, 1)]).append([("b", 200, 2)])

@@ -77,7 +77,7 @@ def test_a_changed_declaration_fails_its_check_with_the_command_to_type(
     refused = checked(wider)
     assert (refused.ok, refused.is_error, refused.numbers) == (False, True, {"changes": 2})
     assert "amount is declared as decimal(20,2), but is bigint in the table" in refused.sentence
-    assert refused.sentence.endswith("then `lakehouse evolve apply bronze/orders`")
+    assert refused.sentence.endswith("then `lakehouse evolve bronze/orders`")
     assert "amount is renamed to cents in the declaration" in checked(renamed).sentence
     added = replace(
         orders, source=replace(orders.landing, schema="id STRING, amount BIGINT, x INT")

@@ -114,7 +114,7 @@ class CompactionPlan(Explained):
         }
 
     def as_json(self) -> dict[str, Any]:
-        """The documented JSON shape, for `lakehouse plan --json` and a commit's `userMetadata`."""
+        """The documented JSON shape, also in a commit's `userMetadata`."""
         return {
             "table": self.table,
             "version": self.version,

@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
+from lakehouse.base.operation import NetBenefit
 from lakehouse.base.reasons import Explained, Explanation, Reason
-from lakehouse.base.text import HOUR_MS, MINUTE_MS, usd_text, utc_text
+from lakehouse.base.text import HOUR_MS, MINUTE_MS, utc_text
 from lakehouse.compact.plan.circuit_breaker import TRIES_ALLOWED, BreakerState, pause_hours
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.compact.plan.estimate import usd_per_opening
@@ -80,31 +81,6 @@ class OnceCold:
     purged_row_count: int
     estimate_seconds: float
     estimate_usd: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetBenefit:
-    """The benefit of a compaction per day, and its cost, both in USD.
-
-    The benefit is the number of reads per day, times the file openings saved per read, times the
-    price of an opening.
-    """
-
-    benefit_usd_per_day: float
-    cost_usd: float
-
-    @property
-    def ratio(self) -> float:
-        """Benefit per day for each USD of cost; 0 if the cost is 0."""
-        return self.benefit_usd_per_day / self.cost_usd if self.cost_usd > 0 else 0.0
-
-    @property
-    def sentence(self) -> str:
-        """Benefit, cost and ratio as text."""
-        return (
-            f"saves {usd_text(self.benefit_usd_per_day)} USD a day and costs "
-            f"{usd_text(self.cost_usd)} USD, ratio {usd_text(self.ratio)}"
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,14 +179,6 @@ def state_of(
         on_s3=snapshot.on_s3,
         **_figures(snapshot, plan),
     )
-
-
-def net_benefit_cells(net_benefit: NetBenefit | None) -> tuple[str, ...]:
-    """Benefit per day, cost and ratio as cells of a table; `-` if unknown."""
-    if net_benefit is None:
-        return ("-",) * 3
-    numbers = (net_benefit.benefit_usd_per_day, net_benefit.cost_usd, net_benefit.ratio)
-    return tuple(map(usd_text, numbers))
 
 
 def _figures(snapshot: Snapshot, plan: CompactionPlan) -> dict[str, Any]:

@@ -204,7 +204,7 @@ class Estimate:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The documented JSON shape, for `lakehouse plan --json` and a commit's `userMetadata`."""
+        """The documented JSON shape, also in a commit's `userMetadata`."""
         rounded = {
             "seconds": round(self.seconds, 3),
             "vcpu_hours": round(self.vcpu_hours, 9),

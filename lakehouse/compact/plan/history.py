@@ -287,7 +287,7 @@ class CompactionOutcome:
         return (
             f"{not_merged}, although no other writer committed: Delta's selection differs from the"
             f" plan of version {planned_version}. The sensor will not request this version again."
-            f" Compare the plan (lakehouse plan {self.plan.table} --json) with the table's"
+            f" Compare the plan (lakehouse compact {self.plan.table} --dry-run) with the table's"
             " partition values"
         )
 

@@ -2,7 +2,7 @@
 
 The next run that writes the table applies safe changes, and with `evolution="automatic"` also
 renames and wider types. Other changes (with `evolution="refuse"`, all changes) wait for `lakehouse
-evolve apply` or `lakehouse rebuild`. While a change waits, no run writes the table or applies other
+evolve` or `lakehouse rebuild`. While a change waits, no run writes the table or applies other
 changes. Some changes stop nothing, because new rows can be written as declared without them, for
 example a column that is no longer declared.
 
@@ -20,6 +20,7 @@ from enum import Enum
 from typing import Any
 
 from lakehouse.base.errors import Refused
+from lakehouse.base.operation import Operation
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Append, Merge, Overwrite
 from lakehouse.delta.columns import NewColumn, type_change
@@ -144,6 +145,13 @@ class EvolutionPlan:
         return tuple(each for each in self.changes if each.kind.consent is Consent.BY_POLICY)
 
     @property
+    def stopping(self) -> tuple[Change, ...]:
+        """The blocking changes, unless the next write makes all of them by the table's policy."""
+        if self.policy == "automatic" and all(each in self.by_policy for each in self.blocking):
+            return ()
+        return self.blocking
+
+    @property
     def rebuild_from(self) -> Way | None:
         """The kind of rebuild that applies the blocking changes; `None` if no rebuild is needed."""
         ways = {change.kind.way for change in self.blocking}
@@ -188,6 +196,25 @@ class EvolutionPlan:
             "advice": self.advice,
         }
 
+    def operation(self, size_bytes: int) -> Operation:
+        """What `lakehouse evolve` or, if only the code changed, `lakehouse rebuild` would do.
+
+        It is due if it waits for a person. `size_bytes` is the size of the table.
+        """
+        stopping = self.stopping
+        changed_code = self.of(Kind.CODE_CHANGED)
+        kinds = [each.kind.name for each in (*stopping, *changed_code, *self.changes)]
+        is_due = bool(stopping or changed_code)
+        return Operation(
+            operation="rebuild" if changed_code and not stopping else "evolve",
+            table=self.table,
+            reason=kinds[0] if kinds else "UNCHANGED",
+            sentence=self.sentence,
+            is_due=is_due,
+            stops_writes=bool(stopping),
+            size_bytes=size_bytes if is_due else 0,
+        )
+
     @property
     def advice(self) -> str:
         """What to do about the blocking changes; empty if nothing blocks."""
@@ -196,8 +223,8 @@ class EvolutionPlan:
         if self.impossible:
             return "Either restore the declaration, or declare the table under a new key."
         return (
-            f"Use `lakehouse evolve plan {self.table}` to see how they are applied, then"
-            f" `lakehouse evolve apply {self.table}`."
+            f"Use `lakehouse evolve {self.table} --dry-run` to see how they are applied, then"
+            f" `lakehouse evolve {self.table}`."
         )
 
 

@@ -1,4 +1,4 @@
-"""The proposal that `lakehouse evolve plan` shows, and the outcome of `lakehouse evolve apply`."""
+"""What `lakehouse evolve --dry-run` shows, and the outcome of `lakehouse evolve`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -58,10 +58,10 @@ class Proposal:
         """The command that applies the changes, or what to do if no command can."""
         if self.plan is not None and self.plan.impossible:
             return self.plan.advice
-        return f"Use `lakehouse evolve apply {self.table}`."
+        return f"Use `lakehouse evolve {self.table}`."
 
     def as_json(self) -> dict[str, Any]:
-        """The documented shape, for `lakehouse evolve plan --json`."""
+        """The documented shape, for `lakehouse evolve --dry-run --json`."""
         changes: list[dict[str, Any]] = []
         if self.plan is not None:
             changes = self.plan.as_json()["changes"]
@@ -77,7 +77,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvolutionOutcome:
-    """The outcome of `lakehouse evolve apply`.
+    """The outcome of `lakehouse evolve`.
 
     `sentences` report what was applied. `left` contains the differences that remain.
     """
@@ -88,7 +88,7 @@ class EvolutionOutcome:
     rebuild: RebuildOutcome | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The documented shape, for `lakehouse evolve apply --json`."""
+        """The documented shape, for `lakehouse evolve --json`."""
         return {
             "table": self.table,
             "sentences": list(self.sentences),

@@ -42,7 +42,7 @@ def quarantine_command() -> None:
 )
 @json_option
 def show_command(table: str, files: tuple[str, ...], limit: int, as_json: bool) -> None:
-    """Show the newest lines and files of TABLE in quarantine, and the most frequent reasons.
+    """Show the newest lines and files in quarantine, with reasons.
 
     For a whole file, line and text are shown as "-". `lakehouse health` shows how many each table
     has.
@@ -123,7 +123,7 @@ def retry_command(table: str, files: tuple[str, ...], dry_run: bool, as_json: bo
 def drop_command(
     table: str, files: tuple[str, ...], why: str, dry_run: bool, as_json: bool
 ) -> None:
-    """Record that quarantined lines and files of TABLE were handled in another way.
+    """Record lines and files in quarantine as handled in another way.
 
     They leave the quarantine, and are not loaded. Landed files stay where they are.
     """

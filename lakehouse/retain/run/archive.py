@@ -223,11 +223,17 @@ def _record_of(commit: Commit) -> Mapping[str, Any]:
 
 
 def plan(
-    lake: Lake, table: Table, request: ArchiveRequest = ArchiveRequest()
+    lake: Lake,
+    table: Table,
+    request: ArchiveRequest = ArchiveRequest(),
+    facts: TableFacts | None = None,
 ) -> ArchivePlan | None:
-    """The plan of a run now; `None` if there is no table. Needs no Spark, and writes nothing."""
+    """The plan of a run now; `None` if there is no table. Needs no Spark, and writes nothing.
+
+    Without `facts`, the table's log is read.
+    """
     _archive_of(table)
-    state = read_state(lake, table.key)
+    state = read_state(lake, table.key, facts)
     return None if state is None else _planned(lake, table, state, request)
 
 

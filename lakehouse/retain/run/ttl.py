@@ -78,9 +78,9 @@ def plan(lake: Lake, table: Table) -> TtlPlan | None:
     Raises:
         Refused: the table declares no TTL; otherwise as `plan_ttl`.
     """
-    declared = _ttl_of(table)
+    _ttl_of(table)
     facts = lake.facts(table.key)
-    return None if facts is None else _planned(lake, table, declared, facts.snapshot)
+    return None if facts is None else plan_at(lake, table, facts.snapshot)
 
 
 def run_ttl(
@@ -122,7 +122,7 @@ def _delete(session: TableSession, started: float) -> TtlOutcome:
     facts = lake.facts(table.key)
     assert facts is not None
     snapshot = facts.snapshot
-    planned = _planned(lake, table, declared, snapshot)
+    planned = plan_at(lake, table, snapshot)
     if planned.is_idle or planned.cutoff_ms is None:
         return TtlOutcome(plan=planned)
     mark = uuid4().hex
@@ -161,7 +161,9 @@ def _ttl_of(table: Table) -> Ttl:
     return table.ttl
 
 
-def _planned(lake: Lake, table: Table, declared: Ttl, snapshot: Snapshot) -> TtlPlan:
+def plan_at(lake: Lake, table: Table, snapshot: Snapshot) -> TtlPlan:
+    """The plan of a run now, from the newest snapshot. Raises as `plan`."""
+    declared = _ttl_of(table)
     column = time_column(table, declared, snapshot)
     bounds = read_bounds(lake, snapshot, column)
     return plan_ttl(table, declared, snapshot, bounds, now_ms=now_ms())

@@ -46,11 +46,12 @@ def inventory_command() -> None:
 @_configuration_option
 @json_option
 def load_command(configuration: str | None, as_json: bool) -> int:
-    """Load the newest report of AWS, or a list of the storage, into inventory/<bucket>.
+    """Load the newest report of AWS, or a list of the storage.
 
-    Dagster loads it, and compares it with the tables' logs. If AWS delivers no reports, or with
-    --configuration lakehouse-scan, the storage is listed. A report that is already in the table is
-    not loaded again. The exit code is 1 if a file that a table's newest version reads is missing.
+    Dagster loads it into inventory/<bucket>, and compares it with the tables' logs. If AWS delivers
+    no reports, or with --configuration lakehouse-scan, the storage is listed. A report that is
+    already in the table is not loaded again. The exit code is 1 if a file that a table's newest
+    version reads is missing.
     """
     from lakehouse.cli.dagster_runs import open_recorder
 
@@ -92,10 +93,11 @@ def load_command(configuration: str | None, as_json: bool) -> int:
 @_configuration_option
 @json_option
 def report_command(table: str | None, configuration: str | None, as_json: bool) -> int:
-    """Show where the bytes are, by table and use (part): live files, removed files, the log, ….
+    """Show where the bytes are, by table and use.
 
-    Compares the newest inventory with the tables' logs, and shows TABLE (default: all tables,
-    and the files that belong to no table). The exit code is 1 if a file that the newest version of
+    A use (part) is, for example, live files, removed files, or the log. Compares the newest
+    inventory with the tables' logs, and shows TABLE (default: all tables, and the files that belong
+    to no table). The exit code is 1 if a file that the newest version of
     a shown table reads is missing, or if the log of a shown table cannot be read.
     """
     context = open_declared()

@@ -25,13 +25,14 @@ from math import ceil
 from typing import Any
 
 from lakehouse.base.errors import Broken, Refused
+from lakehouse.base.operation import NetBenefit, Operation
 from lakehouse.base.predicted_and_actual import Figure, figures_as_json
 from lakehouse.base.reasons import Explained, Explanation, Reason
 from lakehouse.base.stored_objects import MAX_AGE_HOURS, PAGE_KEYS, KnownObjects, Part
 from lakehouse.base.text import HOUR_MS, count_of
 from lakehouse.compact.plan.estimate import run_price
 from lakehouse.declare.journal_records import VacuumRecord
-from lakehouse.declare.prices import Prices
+from lakehouse.declare.prices import PriceBook, Prices
 from lakehouse.declare.table import Table
 from lakehouse.declare.vacuum import (
     SAFE_RETENTION_HOURS,
@@ -40,7 +41,8 @@ from lakehouse.declare.vacuum import (
     Vacuum,
     VacuumMode,
 )
-from lakehouse.delta.protocol import RETENTION, unknown_features
+from lakehouse.delta.protocol import RETENTION, retention_ms_of, unknown_features
+from lakehouse.delta.snapshot import TableFacts
 from lakehouse.vacuum.plan.candidates import (
     ASKED_AT_ONCE,
     MOST_FILES,
@@ -367,6 +369,42 @@ def plan_vacuum(
         over_limit_count=selection.over_limit_count if candidates else 0,
         remembered=kept_for_versions | selection.borrowed,
         **cost_of(facts, candidates, choice, table.prices),
+    )
+
+
+def operation_by_log(
+    table: Table, facts: TableFacts, last: VacuumRecord | None, book: PriceBook, *, now_ms: int
+) -> Operation:
+    """The files that a vacuum would delete according to the log, without reading the storage.
+
+    `last` is the newest complete vacuum, whose cost is the predicted cost. Orphans are not counted.
+    """
+    snapshot = facts.snapshot
+    retention = table.vacuum.retention_properties(snapshot.properties)
+    retention_ms = retention_ms_of({**snapshot.properties, **retention})
+    horizon_ms = 0 if retention_ms is None else now_ms - retention_ms
+    since_ms = last.horizon_ms if last else 0
+    commits = facts.history.commits
+    expired_commits = [each for each in commits if since_ms <= each.committed_ms < horizon_ms]
+    file_count = sum(len(each.removed_paths) for each in expired_commits)
+    size_bytes = sum(each.removed_bytes for each in expired_commits)
+    explanation = (Reason.VACUUM_DUE if file_count else Reason.NOTHING_PAST).explain(
+        files=file_count,
+        bytes=size_bytes,
+        orphans=0,
+        horizon=horizon_ms,
+        waiting=len(snapshot.tombstones),
+        mode="LITE",
+    )
+    saved_usd_per_day = book.stored_usd_per_day(size_bytes)
+    return Operation(
+        operation="vacuum",
+        table=table.key,
+        reason=explanation.reason.name,
+        sentence=explanation.sentence,
+        is_due=file_count > 0,
+        size_bytes=size_bytes,
+        net_benefit=last and NetBenefit(benefit_usd_per_day=saved_usd_per_day, cost_usd=last.usd),
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.declare.change_sources import Operation
+from lakehouse.declare.change_sources import ChangeKind
 from lakehouse_tests.changes import Change, newest_state, type_of_state, written
 
 KEYS = st.integers(0, 3)
@@ -14,7 +14,7 @@ KEYS = st.integers(0, 3)
 
 def upsert(position: int, key: int, value: str, **more: Any) -> Change:
     return Change(
-        operation=Operation.UPSERT,
+        operation=ChangeKind.UPSERT,
         position=(position,),
         key=(key,),
         after={"v": value},
@@ -25,12 +25,12 @@ def upsert(position: int, key: int, value: str, **more: Any) -> Change:
 
 def delete(position: int, key: int) -> Change:
     return Change(
-        operation=Operation.DELETE, position=(position,), key=(key,), committed_ms=position * 10
+        operation=ChangeKind.DELETE, position=(position,), key=(key,), committed_ms=position * 10
     )
 
 
 def truncate(position: int) -> Change:
-    return Change(operation=Operation.TRUNCATE, position=(position,), committed_ms=position * 10)
+    return Change(operation=ChangeKind.TRUNCATE, position=(position,), committed_ms=position * 10)
 
 
 @st.composite
@@ -69,7 +69,7 @@ def test_between_equal_positions_the_later_place_counts() -> None:
 
 def test_a_row_of_a_full_load_is_older_than_every_change() -> None:
     loaded = Change(
-        operation=Operation.UPSERT,
+        operation=ChangeKind.UPSERT,
         position=(None,),
         key=(1,),
         after={"v": "loaded"},

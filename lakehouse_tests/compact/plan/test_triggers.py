@@ -11,13 +11,11 @@ from lakehouse.base.reasons import Reason
 from lakehouse.compact.plan.compaction import plan_once_cold, plan_table
 from lakehouse.compact.plan.decision import (
     CompactionCandidate,
-    NetBenefit,
     OnceCold,
     RunState,
     TableState,
     find_trigger,
     is_due,
-    net_benefit_cells,
     state_of,
 )
 from lakehouse.compact.plan.estimate import usd_per_opening
@@ -300,13 +298,3 @@ def test_what_is_not_known_is_not_guessed(unknown: str) -> None:
     }
     assert TableState(table="bronze/orders", **known).net_benefit is not None
     assert TableState(table="bronze/orders", **{**known, unknown: None}).net_benefit is None
-
-
-def test_nothing_to_do_is_worth_nothing() -> None:
-    assert NetBenefit(benefit_usd_per_day=1.0, cost_usd=0.0).ratio == 0
-
-
-def test_no_cell_shows_an_exponent() -> None:
-    benefit = NetBenefit(benefit_usd_per_day=0.000012345, cost_usd=3.39e-06)
-    assert net_benefit_cells(benefit) == ("0.0000123", "0.00000339", "3.64")
-    assert benefit.sentence.endswith("costs 0.00000339 USD, ratio 3.64")

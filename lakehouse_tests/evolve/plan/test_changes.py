@@ -216,7 +216,7 @@ def test_other_keys_need_the_inputs_and_landed_rows_of_other_keys_are_gone() -> 
     table = replace(TABLE, partition_columns=())
     plan = compare(DERIVED, columns(SAME), table, written)
     assert plan.rebuild_from is Way.INPUTS
-    assert plan.advice.endswith("then `lakehouse evolve apply silver/t`.")
+    assert plan.advice.endswith("then `lakehouse evolve silver/t`.")
 
 
 PEOPLE = Table(

@@ -55,7 +55,7 @@ def test_metrics_are_those_of_health_and_of_the_sensors_decision(told: Terminal)
         }
         assert found["lakehouse_table_bytes", f"{key},live"] == health["size_bytes"]
         assert found["lakehouse_table_bytes", f"{key},tombstoned"] == health["tombstone_bytes"]
-    decisions = {each["table"]: each["fleet"]["reason"] for each in told.json("plan")}
+    decisions = {key: each["reason"] for key, each in told.compactions().items()}
     shown = {labels for name, labels in found if name == "lakehouse_table_decision"}
     assert shown == {
         f"{key},compaction,{decisions[key]}" for key in ("bronze/orders", "silver/orders")

@@ -1,0 +1,93 @@
+"""Plans every operation of every table, and ranks them, for `lakehouse plan` and the report page.
+
+The facts are in logs, the journal and the declarations. No JVM starts, no table's folder is listed,
+and nothing is written. A vacuum is planned from the log alone, and a changed declaration without
+the columns that only Spark knows.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lakehouse.base.clock import now_ms
+from lakehouse.base.errors import LakehouseError
+from lakehouse.base.installation import has_capability, load_capability
+from lakehouse.base.operation import Operation, ranked
+from lakehouse.compact.fleet_from_logs import FleetReading, read_fleet
+from lakehouse.declare.adopted import Adopted
+from lakehouse.declare.journal_records import Pause
+from lakehouse.declare.prices import PriceBook
+from lakehouse.declare.table import Table
+from lakehouse.delta.snapshot import TableFacts
+from lakehouse.evolve.compare import compare_without_spark
+from lakehouse.lake.declared_tables import load_price_book
+from lakehouse.lake.journal import vacuum_records
+from lakehouse.lake.lake import Lake
+from lakehouse.lake.read_each_table import Found
+from lakehouse.vacuum.plan.vacuum import operation_by_log
+
+# What a pause stops. The decision about a compaction knows of the pause.
+_PAUSED = ("vacuum", "archive", "ttl")
+# This many of a table's newest vacuums are searched for a complete one.
+_VACUUMS_READ = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueReading:
+    """All operations, ranked.
+
+    `errors` are of tables that cannot be read, and of operations that cannot be planned.
+    """
+
+    operations: tuple[Operation, ...]
+    fleet: FleetReading
+    errors: tuple[Found[Any], ...]
+
+
+def plan_operations(
+    lake: Lake,
+    declared: Mapping[str, Table],
+    tables: Sequence[Table],
+    *,
+    on_facts: Callable[[Table, TableFacts], None] | None = None,
+) -> DueReading:
+    """Plans the operations of `tables`. For the other arguments, see `read_fleet`."""
+    book = load_price_book(lake.settings)
+    planned = list[Operation]()
+    errors = list[Found[Any]]()
+
+    def take(table: Table, facts: TableFacts) -> None:
+        if on_facts is not None:
+            on_facts(table, facts)
+        try:
+            for operation in _plans(lake, table, facts, book):
+                planned.append(operation)
+        except LakehouseError as error:
+            errors.append(Found(table=table, error=error))
+
+    fleet = read_fleet(lake, declared, tables, on_facts=take)
+    errors += [each for each in fleet.tables if each.error]
+    pauses = {each.table.key: each.value.known.pause for each in fleet.tables if each.value}
+    upkeep = [_with_pause(each, pauses.get(each.table)) for each in planned]
+    operations = tuple(ranked([*fleet.operations, *upkeep]))
+    return DueReading(operations=operations, fleet=fleet, errors=tuple(errors))
+
+
+def _plans(lake: Lake, table: Table, facts: TableFacts, book: PriceBook) -> Iterator[Operation]:
+    """Plans the operations of a table, apart from compaction."""
+    if table.vacuum.mode != "off":
+        records = vacuum_records(lake.store, table.key, newest=_VACUUMS_READ)
+        last = next((each for each in reversed(records) if each.is_complete), None)
+        yield operation_by_log(table, facts, last, book, now_ms=now_ms())
+    if not isinstance(table.write, Adopted):
+        yield compare_without_spark(lake, table, facts).operation(facts.snapshot.size_bytes)
+    if (table.archive or table.ttl) and has_capability("retain"):
+        yield load_capability("retain.run.due").operation(lake, table, facts, book)
+
+
+def _with_pause(operation: Operation, pause: Pause | None) -> Operation:
+    """The operation. If a pause stops it, the pause is its reason."""
+    if pause is None or not pause.holds(now_ms()) or operation.operation not in _PAUSED:
+        return operation
+    why = pause.explanation
+    return replace(operation, reason=why.reason.name, sentence=why.sentence)
