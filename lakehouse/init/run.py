@@ -188,7 +188,7 @@ def _sample(store: Store, file: StoredFile) -> bytes:
     """The bytes of a file, or the part of a large one that shows its schema."""
     if file.size_bytes <= _SAMPLED_BYTES:
         return store.read(file.name)
-    start = store.read_start(file.name, _SAMPLED_BYTES)
+    start = store.read_part(file.name, 0, _SAMPLED_BYTES)
     if detect_format(start) == "Parquet":  # it has the schema at its end
         return start[:16] + store.read_end(file.name, _SAMPLED_BYTES)
     if detect_format(start) or start[:1] in b"[\xff\xfe":  # packed, a JSON array, or UTF-16

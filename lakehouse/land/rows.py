@@ -1,16 +1,18 @@
 """Converts a batch's staged records to rows of the table and quarantine entries, and writes both.
 
 A write may fail because of one row although every record was parsed: an expression of the
-declaration raises an error, or the row violates a constraint or an invariant of the table.
+declaration raises an error, or the row violates a constraint or an invariant of the table. It may
+also find damage in a column that was not read when the rows were counted. Spark names such a file.
 
 1. Remove the quarantine's entries of the batch's records, and for change data the deletions that
    the failed write remembered. The next try writes them again.
 2. Rewrite the batch's manifest: the first half of its files stays, and the others wait for later
-   batches. A file that is alone already goes to quarantine.
+   batches. A file that is alone already, or is damaged, goes to quarantine.
 3. The load repeats the batch, as after a kill.
 
 **Safety properties** (tests in `test_unwritable_rows.py`)
-- A file is set aside only if its rows alone could not be written, for an error about values.
+- A file is set aside only if its rows alone could not be written, for an error about values, or if
+  Spark could not read it.
 - Nothing changes if the table has the batch.
 - If a run dies between any two steps, the next run repeats the batch, or the smaller one.
 
@@ -25,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from lakehouse.base.errors import Broken
 from lakehouse.base.text import count_of
+from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Overwrite
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.log import TableFacts
@@ -39,12 +42,10 @@ from lakehouse.land.parse_lines import (
     staged_lines,
     table_rows,
 )
-from lakehouse.land.plan.batches import Batch, files_of_spark, set_aside
+from lakehouse.land.plan.batches import Batch, files_of_spark, without_files
 from lakehouse.land.plan.undeclared import RESCUED, AddedColumn
 from lakehouse.land.quarantine.entries import quarantine, quarantine_has_files, take_out_lines
-from lakehouse.land.undeclared_columns import (
-    without_rescued,
-)
+from lakehouse.land.undeclared_columns import without_rescued
 from lakehouse.land.work_size import confs_to_load
 from lakehouse.spark.delta_writes import Transaction
 from lakehouse.spark.errors import causes_of
@@ -76,18 +77,29 @@ def make_smaller(
     """Rewrites the manifest of a batch whose write failed with `error`; returns the new batch.
 
     Raises:
-        Exception: `error` itself, if it is not about values, or if the table has the batch.
+        Exception: `error` itself, if it is neither about values nor about a damaged file, or if the
+            table has the batch.
         Broken: the batch is not the newest.
     """
     lake = session.lake
     table = session.table
-    problem = row_problem(error)
-    if problem is None or last_in_log(table.key, lake.facts(table.key)) >= batch.number:
+    if last_in_log(table.key, lake.facts(table.key)) >= batch.number:
         raise error
-    smaller = _first_half(batch)
-    if not smaller.files:
-        is_overwrite = isinstance(table.write, Overwrite)
-        smaller = _without_file(batch, problem, is_overwrite=is_overwrite)
+    problem = row_problem(error)
+    if problem is None:
+        # Imported here, because most batches have only small files.
+        from lakehouse.land.spark.files import without_damaged
+
+        undamaged, name, read = without_damaged(lake, batch, table.landing, error)
+        problem = read.problem or ""
+        smaller = _without_file(batch, name, problem, table)
+        smaller = replace(smaller, record_count=undamaged.record_count)
+    elif len(batch.files) == 1:
+        name = batch.files[0].name
+        smaller = _without_file(batch, name, f"its rows cannot be written: {problem}", table)
+        smaller = replace(smaller, part_count=0, record_count=0)
+    else:
+        smaller = _first_half(batch)
     take_out_lines(session, batch)
     if table.landing.changes is not None:
         from lakehouse.cdc.deleted_keys import forget_batch
@@ -126,26 +138,13 @@ def row_problem(error: BaseException) -> str | None:
 
 
 def _first_half(batch: Batch) -> Batch:
-    """The batch with the first half of its files, which are staged again; no file of one."""
+    """The batch with the first half of its files, which are staged again."""
     half = batch.files[: len(batch.files) // 2]
     return replace(batch, files=half, part_count=None, record_count=None, shape="")
 
 
-def _without_file(batch: Batch, problem: str, *, is_overwrite: bool) -> Batch:
-    """The batch without its only file, which goes to quarantine.
-
-    An `Overwrite` omits the older files that the file superseded. So the next batch chooses again.
-    """
-    why = f"its rows cannot be written: {problem}"
-    kept = batch.quarantined if is_overwrite else batch.set_aside
-    return replace(
-        batch,
-        files=(),
-        set_aside=(*kept, *(set_aside(file, why, is_quarantined=True) for file in batch.files)),
-        columns=(),
-        part_count=0,
-        record_count=0,
-    )
+def _without_file(batch: Batch, name: str, why: str, table: Table) -> Batch:
+    return without_files(batch, {name: why}, is_overwrite=isinstance(table.write, Overwrite))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,8 @@
 7. Repeat steps 2 to 6 until no listed file is left to load. An unfinished batch is repeated first:
    its staged records are parsed again, and step 5 follows. If a write failed because of some rows,
    the batch is repeated with fewer files, until the file with these rows is alone and goes to
-   quarantine (`land.rows`).
+   quarantine (`land.rows`). If Spark ended, the files that may have ended it are set aside before
+   the run fails (`land.spark.damaged_files`).
 8. Delete the staged records. If there are many manifests, fold them into a segment
    (`land.ledger`).
 
@@ -53,6 +54,7 @@ from lakehouse.land.plan.batches import (
     files_of_spark,
     quarantine_sentence,
     set_aside,
+    without_files,
 )
 from lakehouse.land.plan.choose_files import (
     BatchPlan,
@@ -69,6 +71,7 @@ from lakehouse.land.quarantine.entries import take_out_lines
 from lakehouse.land.read.staging import clear_staged, stage, staged_again
 from lakehouse.land.rows import ParsedBatch, parse_batch, uncounted_batch, write_batch
 from lakehouse.land.work_size import confs_to_load
+from lakehouse.spark.errors import ended_spark
 from lakehouse.spark.temporary_confs import ANSI, session_confs
 from lakehouse.write import commit_rows
 from lakehouse.write.outcome import WriteOutcome
@@ -123,7 +126,11 @@ class LandingLoad:
                 if plan.batch is None:
                     break
                 session = replace(self._session, table=with_renamed_fields(table))
-                facts = self._load_batch(session, plan, plan.batch, ledger, facts)
+                try:
+                    facts = self._load_batch(session, plan, plan.batch, ledger, facts)
+                except Exception as error:
+                    self._set_damaged_aside(plan.batch, error)
+                    raise
                 ledger = batches.ledger()
         last_batch = last_in_log(table.key, facts)
         if self._loaded:
@@ -247,14 +254,50 @@ class LandingLoad:
         from lakehouse.land.rows import make_smaller
 
         smaller = make_smaller(session, self._batches, batch, error)
-        left = batch.files[len(smaller.files) :] if smaller.files else ()
+        kept = {each.name for each in (*smaller.files, *smaller.quarantined)}
+        left = [file for file in batch.files if file.name not in kept]
         self._listing |= {file.name: self._landed.get(file.name, file) for file in left}
         self._most_files = max(1, len(smaller.files))
         self._reason = Reason.BATCH_READY
         finding = f"repeated with {count_of(len(smaller.files), 'file')}"
-        if not smaller.files:
-            finding = f"{batch.files[0].name!r} goes to quarantine"
+        if not left:
+            finding = f"{smaller.quarantined[-1].name!r} goes to quarantine"
         self._tell(f"{session.key}: batch {batch.number}: some rows cannot be written; {finding}")
+
+    def _set_damaged_aside(self, planned: Batch, error: Exception) -> None:
+        """Sets the damaged files of a batch aside, if Spark ended while it read the batch.
+
+        They are in the batch's manifest, so the next run continues without them.
+        """
+        lake = self._session.lake
+        table = self._session.table
+        if (
+            not ended_spark(error)
+            or last_in_log(table.key, lake.facts(table.key)) >= planned.number
+        ):
+            return
+        # Imported here, because most loads do not fail.
+        from lakehouse.land.spark.damaged_files import damage_by_name
+
+        problems = damage_by_name(lake.store, planned, table.landing)
+        if not problems:
+            return
+        is_overwrite = isinstance(table.write, Overwrite)
+        newest = self._batches.ledger().newest
+        if newest is not None and newest.number >= planned.number:
+            batch = self._batches.batch(planned.number)
+            smaller = without_files(batch, problems, is_overwrite=is_overwrite)
+            # The other files are staged again.
+            self._batches.replace(replace(smaller, part_count=None, record_count=None, shape=""))
+        else:
+            smaller = without_files(planned, problems, is_overwrite=is_overwrite)
+            # The other files wait for the next batch.
+            self._batches.plan(replace(smaller, files=(), part_count=0, record_count=0))
+        names = names_in_parentheses([*problems])
+        self._tell(
+            f"{table.key}: batch {planned.number}: Spark ended while it read "
+            f"{count_of(len(problems), 'file')}{names}; to quarantine with the next run"
+        )
 
     def _read_new(
         self,

@@ -28,6 +28,8 @@ _MISSING = (
     "DELTA_VERSION_NOT_FOUND",
 )
 _CHECKPOINT_LOST = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
+# Source: Spark 4.2.0, TaskEndReason.scala, ExecutorLostFailure
+_EXECUTOR_LOST = "ExecutorLostFailure"
 _CONFLICT_STATE = "2D521"  # the SQL state of all of Delta's conflicts
 _CAUSED_BY = re.compile(
     r"^Caused by: [\w.$]+: ((?:\[([\w.]+)\])?.*(?:\n(?!\tat |Caused by: ).*)*)", re.MULTILINE
@@ -147,6 +149,11 @@ def is_lost(error: BaseException) -> bool:
     return any(
         each is not None and (_is_unreachable(each) or _is_session_lost(each)) for each in errors
     )
+
+
+def ended_spark(error: BaseException) -> bool:
+    """Whether a statement failed because the Spark server, or an executor, has ended."""
+    return is_lost(error) or _EXECUTOR_LOST in str(error)
 
 
 def first_line(error: BaseException) -> str:

@@ -114,9 +114,10 @@ class DiskStore(Store):
             file.seek(max(0, os.fstat(file.fileno()).st_size - count))
             return file.read()
 
-    def read_start(self, name: str, count: int) -> bytes:
-        """See `Store.read_start`."""
+    def read_part(self, name: str, start: int, count: int) -> bytes:
+        """See `Store.read_part`."""
         with self.open(name) as file, translated(self.root / name, "read"):
+            file.seek(start)
             return file.read(count)
 
     def checksum(self, stored: StoredFile) -> str:

@@ -91,9 +91,12 @@ class Store(Protocol):
         """The last `count` bytes of one file, or all bytes of a shorter file; raises as `read`."""
         return self.read(name)[-count:]
 
-    def read_start(self, name: str, count: int) -> bytes:
-        """The first `count` bytes of one file, which is not empty; raises as `read`."""
-        return self.read(name)[:count]
+    def read_part(self, name: str, start: int, count: int) -> bytes:
+        """`count` bytes of one file from an existing byte on, or all bytes up to its end.
+
+        Raises as `read`.
+        """
+        return self.read(name)[start : start + count]
 
     def checksum(self, stored: StoredFile) -> str:
         """A checksum of a file's content. The checksum's prefix names the method.

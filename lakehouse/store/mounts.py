@@ -107,10 +107,10 @@ class MountedStore(Store):
         store, real_name = self.place_of(name)
         return store.read_end(real_name, count)
 
-    def read_start(self, name: str, count: int) -> bytes:
-        """See `Store.read_start`."""
+    def read_part(self, name: str, start: int, count: int) -> bytes:
+        """See `Store.read_part`."""
         store, real_name = self.place_of(name)
-        return store.read_start(real_name, count)
+        return store.read_part(real_name, start, count)
 
     def checksum(self, stored: StoredFile) -> str:
         """See `Store.checksum`."""

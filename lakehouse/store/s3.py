@@ -150,9 +150,9 @@ class S3Store(Store):
         """See `Store.read_end`."""
         return self._read_range(name, f"bytes=-{count}")
 
-    def read_start(self, name: str, count: int) -> bytes:
-        """See `Store.read_start`."""
-        return self._read_range(name, f"bytes=0-{count - 1}")
+    def read_part(self, name: str, start: int, count: int) -> bytes:
+        """See `Store.read_part`."""
+        return self._read_range(name, f"bytes={start}-{start + count - 1}")
 
     def _read_range(self, name: str, byte_range: str) -> bytes:
         key = self._key(name)

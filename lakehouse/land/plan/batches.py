@@ -8,7 +8,7 @@ deleted, no batch counts as loaded.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from lakehouse.base.text import count_of, first_names
@@ -182,6 +182,22 @@ def fingerprint(path: str) -> bytes:
 def may_be_same(etag: str, other: str) -> bool:
     """Whether two etags can belong to the same content. An unknown (empty) etag always can."""
     return etag == other or not etag or not other
+
+
+def without_files(batch: Batch, problems: Mapping[str, str], *, is_overwrite: bool) -> Batch:
+    """The batch without the files that have problems, by name. They go to quarantine.
+
+    An `Overwrite` omits the older files that its file superseded. So the next batch chooses again.
+    """
+    kept = batch.quarantined if is_overwrite else batch.set_aside
+    files = tuple(file for file in batch.files if file.name not in problems)
+    aside = tuple(
+        set_aside(file, problems[file.name], is_quarantined=True)
+        for file in batch.files
+        if file.name in problems
+    )
+    columns = batch.columns if files else ()
+    return replace(batch, files=files, set_aside=(*kept, *aside), columns=columns)
 
 
 def set_aside(file: LandedFile, why: str, is_quarantined: bool) -> SetAside:

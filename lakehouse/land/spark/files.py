@@ -18,7 +18,7 @@ from lakehouse.land.plan.undeclared import MOST_COLUMNS, RESCUED, AddedColumn, N
 from lakehouse.land.spark import json as spark_json
 from lakehouse.land.spark import parquet as spark_parquet
 from lakehouse.land.spark import text as spark_text
-from lakehouse.spark.errors import causes_of, innermost_cause
+from lakehouse.land.spark.damaged_files import damage_of
 from lakehouse.spark.frames import literal_path
 from lakehouse.spark.temporary_confs import session_confs
 from lakehouse.store import Store
@@ -152,26 +152,29 @@ def check_frozen(session: TableSession, batch: Batch) -> None:
 def without_damaged(
     lake: Lake, batch: Batch, landing: Landing, error: Exception
 ) -> tuple[Batch, str, FileRead]:
-    """The batch without the file that Spark could not read, and this file's name and problem.
+    """The batch without the damaged file that Spark could not read, and its name and problem.
 
     Raises:
-        Exception: `error` itself, if it is another error.
+        Exception: `error` itself, if it names no file of the batch, or if this file is not damaged.
+        Transient, Refused: storage does not give the content of the file.
     """
     path = unquote(match[1]) if (match := _FAILED.search(str(error))) else ""
     root = f"{lake.settings.spark_root}/{batch.prefix}"
-    damaged = [file for file in files_of_spark(batch) if path.endswith(f"{root}{file.name}")]
-    if not damaged:
+    named = [file for file in files_of_spark(batch) if path.endswith(f"{root}{file.name}")]
+    if not named:
         raise error
-    (file,) = damaged
-    cause = innermost_cause(causes_of(error))
-    why = f"Spark cannot read it to its end ({cause.line}). Land an undamaged copy"
-    read = planned_read(lake.store, f"{batch.prefix}{file.name}", file, landing)
+    (file,) = named
+    path = f"{batch.prefix}{file.name}"
+    problem = damage_of(lake.store, path, file, landing)
+    if problem is None:
+        raise error
+    read = planned_read(lake.store, path, file, landing)
     smaller = replace(
         batch,
         files=tuple(each for each in batch.files if each != file),
         record_count=(batch.record_count or 0) - read.record_count,
     )
-    return smaller, file.name, replace(read, record_count=0, by_spark=False, problem=why)
+    return smaller, file.name, replace(read, record_count=0, by_spark=False, problem=problem)
 
 
 def _counted(

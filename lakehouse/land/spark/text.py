@@ -75,7 +75,7 @@ def read_by_spark(store: Store, path: str, file: LandedFile, landing: Landing) -
     if stored is None:
         raise FileNotFoundError(path)
     try:
-        fields = _fields(store.read_start(path, _START_BYTES), landing)
+        fields = _fields(store.read_part(path, 0, _START_BYTES), landing)
     except Unreadable as error:
         return FileRead(size_bytes=stored.size_bytes, digest="", problem=str(error))
     if fields is None:
@@ -193,7 +193,7 @@ def _checked(session: TableSession, batch: Batch, file: LandedFile) -> tuple[Sto
     fields: CsvFields | None = None
     why_not = "it cannot be split into lines"
     try:
-        fields = _fields(store.read_start(path, _START_BYTES), session.table.landing)
+        fields = _fields(store.read_part(path, 0, _START_BYTES), session.table.landing)
     except Unreadable as error:
         why_not = str(error)
     if fields is None:

@@ -161,6 +161,33 @@ def test_a_damaged_page_sets_its_file_aside_and_the_batch_goes_on(
 
 
 @pytest.mark.usefixtures("all_by_spark")
+def test_damage_that_only_the_write_reads_sets_its_file_aside_and_the_batch_goes_on(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    for number in range(3):
+        first = number * 300
+        rows = [{"id": id_, "score": id_ / 7} for id_ in range(first, first + 300)]
+        file = BytesIO()
+        pq.write_table(pa.Table.from_pylist(rows), file, row_group_size=100)
+        content = bytearray(file.getvalue())
+        if number == 1:  # no judgement reads the scores, whose type is that of the table
+            scores = pq.read_metadata(file).row_group(2).column(1)
+            page = scores.dictionary_page_offset
+            content[page : page + 10] = bytes(10)
+        lake.store.put(f"landing/scores/{number}.parquet", bytes(content))
+    source = Landing(prefix="landing/scores/", format="parquet", schema="id BIGINT, score DOUBLE")
+    table = Table(key="bronze/scores", source=source, write=Append())
+    outcome = write_table(lake, spark, table)
+    assert [(aside.name, aside.is_quarantined) for aside in outcome.set_aside] == [
+        ("1.parquet", True)
+    ]
+    assert "Spark cannot read it to its end" in outcome.set_aside[0].why
+    ids = [id_ for (id_,) in rows_in(lake, table.key, "id")]
+    assert sorted(ids) == [*range(300), *range(600, 900)]
+    assert write_table(lake, spark, table).files_read == 0
+
+
+@pytest.mark.usefixtures("all_by_spark")
 def test_a_killed_load_is_repeated_once_and_a_file_that_changed_meanwhile_stops_it(
     lake: Lake, spark: "SparkSession"
 ) -> None:
