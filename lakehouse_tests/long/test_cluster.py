@@ -84,7 +84,7 @@ def world(
         assert wrong == []
         begin_replay(s3_client(bucket))
         world.ask("replay", "--hours", "12")
-        world.ask("materialize", "key:bronze/flight_events")
+        world.ask("materialize", "bronze/flight_events")
         world.ask(*REPLAY)
         world.ask(*MATERIALIZE)
         yield world

@@ -28,11 +28,11 @@ START, UNTIL = (
     datetime(2013, 1, 3),
 )  # in UTC, so that its flights are of two days
 REPLAY = ("replay", "--until", f"{UNTIL:%Y-%m-%d}")
-MATERIALIZE = ("materialize", "+key:gold/carrier_daily or +key:gold/route_delays")
 TABLES = (
     *("bronze/airlines", "bronze/flight_events", "bronze/weather"),
     *("silver/flights", "silver/weather", "gold/carrier_daily", "gold/route_delays"),
 )
+MATERIALIZE = ("materialize", *TABLES)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def world(
         world.kill(*command, when=lambda prefix=prefix: keys(client, prefix))
     # Two batches, so that there is something to compact.
     world.ask("replay", "--hours", "12")
-    world.ask("materialize", "key:bronze/flight_events")
+    world.ask("materialize", "bronze/flight_events")
     world.ask(*REPLAY)
     world.ask(*MATERIALIZE)
     yield world

@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from lakehouse import Archive, Landing, Ttl
-from lakehouse.assets.keys import archive_key, table_key, ttl_key
+from lakehouse.assets.keys import table_key, upkeep_key
 from lakehouse.assets.resources import spark_resource
 from lakehouse.base.clock import now_ms
 from lakehouse.declare.journal_records import Pause
@@ -98,7 +98,7 @@ def test_they_run_once_a_day_whatever_happens_to_the_table(
             defs, instance, cursor=cursor, evaluation_time=time
         )
         cursor = seen.cursor
-        asked = (archive_key(TABLE), ttl_key(EXPIRING))
+        asked = (upkeep_key("archive", TABLE), upkeep_key("ttl", EXPIRING))
         requested.append((seen.get_num_requested(asked[0]), seen.get_num_requested(asked[1])))
     assert requested == [(0, 0), (1, 0), (0, 1), (0, 0)]
 
