@@ -68,7 +68,8 @@ def known_names(context: LakeContext) -> dict[str, str]:
     keys = {inventory: inventory, "costs/chargeback": "costs/chargeback"}
     for table in context.tables.values():
         keys[table.asset_key] = table.key
-        for folder in ("quarantine", "archive"):
+        parts = {"quarantine": table.source, "archive": table.archive}
+        for folder in [name for name, declared in parts.items() if declared]:
             keys[f"{folder}/{table.asset_key}"] = f"{folder}/{table.key}"
     return keys
 

@@ -20,7 +20,7 @@ _PIECE = re.compile(
      (?:\s+(?:FOR\s+)?VERSION\s+AS\s+OF\s+(?P<version>\d{{1,18}}))?""",
     re.VERBOSE | re.IGNORECASE | re.DOTALL,
 )
-_READS = ("SELECT", "WITH", "DESCRIBE", "DESC", "SHOW")
+_READS = ("SELECT", "WITH", "DESCRIBE", "DESC")
 # A statement that begins with one of `_READS` and writes has one of these words. A column of this
 # name has to be in quotes.
 # Source: Spark 4.2.0, SqlBaseParser.g4, dmlStatementNoWith
@@ -71,8 +71,8 @@ def plan_query(statement: str, keys: Mapping[str, str]) -> QueryPlan:
     if words[0] not in _READS or writes:
         verb = writes[0] if writes else words[0]
         raise Refused(
-            f"sql: {verb} is refused, because this command only reads. Use SELECT, WITH, DESCRIBE "
-            "or SHOW TABLES"
+            f"sql: {verb} is refused. This command only reads: use SELECT, WITH, DESCRIBE or SHOW "
+            "TABLES"
         )
     return QueryPlan(statement=statement, tables=tuple(_named_tables(names, keys)))
 

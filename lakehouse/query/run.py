@@ -6,6 +6,7 @@ Only the tables that the statement names are opened. Nothing is written.
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -34,6 +35,8 @@ _ALWAYS = "random() >= 0"
 # Then a name in double quotes is a name, as for DataFusion.
 # Source: Spark 4.2.0, SQLConf.scala, DOUBLE_QUOTED_IDENTIFIERS
 _SPARK = {"spark.sql.ansi.enabled": "true", "spark.sql.ansi.doubleQuotedIdentifiers": "true"}
+# How the engine begins and ends its messages.
+_WRAPPING = re.compile(r"^SQL error: ParserError\(\"|\"\)$|^Error during planning: ")
 _UNKNOWN_TABLE = re.compile(r"table 'datafusion\.(?:public\.)?(.+)' not found")
 
 
@@ -94,9 +97,13 @@ def query_errors(keys: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except (DeltaError, pa.ArrowException) as error:
-        message = str(error)
-        if "Object Store error" in message:
-            raise Broken(f"sql: a file of a table cannot be read: {message}") from error
+        message = _WRAPPING.sub("", str(error))
+        _, unread, cause = message.partition("Object Store error: ")
+        if unread:
+            raise Broken(
+                "sql: a file of a table cannot be read (vacuums delete the files of old versions): "
+                f"{cause}"
+            ) from error
         if unknown := _UNKNOWN_TABLE.search(message):
             similar = nearest_words(unknown[1], [name.replace("/", ".") for name in keys])
             hint = f"Did you mean {either(similar)}?" if similar else "Use SHOW TABLES"
@@ -105,7 +112,9 @@ def query_errors(keys: Mapping[str, str]) -> Iterator[None]:
     except Exception as error:
         if not is_of_spark(error):
             raise
-        raise Refused(f"sql: {innermost_cause(causes_of(error)).line}") from error
+        cause = innermost_cause(causes_of(error))
+        first_line = replace(cause, message=cause.message.strip().partition("\n")[0])
+        raise Refused(f"sql: {first_line.line}") from error
 
 
 def _register(builder: "QueryBuilder", lake: Lake, table: NamedTable) -> None:

@@ -93,6 +93,7 @@ def test_spark_answers_where_deltalake_cannot(
     assert "deltalake cannot read bronze/orders" in shown.stderr
     asked = terminal.run("sql", "--spark", "SELECT nope FROM bronze.orders", **environ)
     assert asked.exit_code == 2 and "`nope` cannot be resolved" in asked.stderr
+    assert "Project" not in asked.stderr
     assert "JVM" not in asked.stderr and "JVM" not in asked.stdout
 
 

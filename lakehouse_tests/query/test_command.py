@@ -86,12 +86,16 @@ def test_what_is_wrong_is_said_in_a_sentence(orders: Terminal) -> None:
         "sql", "SELECT 1 / (amount - amount) FROM bronze.orders"
     )
     assert "DELETE is refused" in orders.refused("sql", "DELETE FROM bronze.orders")
+    assert orders.refused("sql", "SELECT * FROM") == (
+        "Refused: sql: Expected: identifier, found: EOF\n"
+    )
     assert "single SQL statement" in orders.refused("sql", "SELECT 1; SELECT 2")
     assert rows(orders, "SELECT 1 AS x;") == [{"x": 1}]
     assert "exclude each other" in orders.run("sql", "SELECT 1", "--csv", "--json").stderr
     [file, *_] = DeltaTable(orders.root / "bronze/orders").file_uris()
     Path(file).unlink()
-    assert orders.run("sql", "SELECT * FROM bronze.orders").exit_code == 1
+    lost = orders.run("sql", "SELECT * FROM bronze.orders")
+    assert lost.exit_code == 1 and "versions): Object at location /" in lost.stderr
 
 
 def test_a_grid_is_bounded_and_csv_and_json_are_whole(terminal: Terminal) -> None:

@@ -66,10 +66,11 @@ def test_what_only_reads_is_accepted(statement: str) -> None:
         ("SELECT 1 INTO x", "INTO"),
         ("EXPLAIN ANALYZE SELECT 1", "EXPLAIN"),
         ("COPY (SELECT 1) TO '/tmp/x'", "COPY"),
+        ("SHOW COLUMNS FROM gold.daily", "SHOW"),
         ("SET a = b", "SET"),
         ("-- SELECT 1", "an empty statement"),
     ],
 )
 def test_what_writes_is_refused_by_its_verb(statement: str, verb: str) -> None:
-    with pytest.raises(Refused, match=f"^sql: {verb} is refused, because this command only reads"):
+    with pytest.raises(Refused, match=f"^sql: {verb} is refused. This command only reads"):
         planned(statement)
