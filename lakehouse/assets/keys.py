@@ -77,8 +77,8 @@ ARCHIVE_CRON = "0 4 * * *"
 def upkeep_options(operation: str, table: Table, *, resource: str = "spark") -> dict[str, Any]:
     """The options of the asset of an operation on a table. `resource` opens its Spark session.
 
-    The asset depends on no other asset. Otherwise, Dagster would show "Unsynced" after each write,
-    although there may be nothing to do. Its metadata names the table instead.
+    The asset depends on no other asset. Otherwise, Dagster 1.13 shows "Unsynced" after each write,
+    although there may be nothing to do. The metadata of the asset and of its table link each other.
     """
     return {
         "key": upkeep_key(operation, table),

@@ -77,7 +77,7 @@ _NOT_RECORDED = ("table", "prices", "on_s3")
 
 
 def declared_metadata(table: Table, lake: Lake) -> Metadata:
-    """The metadata that follows from the declaration: the table's address, name and policy."""
+    """The metadata that follows from the declaration: address, name, policy, and the upkeep."""
     policy = policy_for(table.layer, table.compaction)
     knobs = dict[str, int | float | str]()
     for field in fields(policy):
@@ -88,6 +88,8 @@ def declared_metadata(table: Table, lake: Lake) -> Metadata:
         "dagster/table_name": f"{table.layer}.{table.name}",
         "dagster/storage_kind": "deltalake",
         "lakehouse/policy": dg.MetadataValue.json(knobs),
+        "lakehouse/compaction": dg.MetadataValue.asset(compaction_key(table)),
+        "lakehouse/vacuum": dg.MetadataValue.asset(vacuum_key(table)),
     }
 
 
