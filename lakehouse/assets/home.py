@@ -9,12 +9,15 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.settings import Settings
-from lakehouse.watch.metrics.plan import DagsterRecords
+
+if TYPE_CHECKING:
+    from lakehouse.watch.metrics.plan import DagsterRecords
 
 # The checkout's dagster.yaml is a link to this file.
 TEMPLATE = Path(__file__).with_name("dagster.yaml")
@@ -79,12 +82,14 @@ _OPEN_RUNS = """
 """
 
 
-def read_dagster_records(home: Path) -> DagsterRecords | None:
+def read_dagster_records(home: Path) -> "DagsterRecords | None":
     """Dagster's records below a DAGSTER_HOME; `None` if it has no SQLite file of runs.
 
     Raises:
         OSError, sqlite3.Error: a file cannot be read.
     """
+    from lakehouse.watch.metrics.plan import DagsterRecords
+
     runs = home / "history" / "runs.db"
     index = home / "history" / "runs" / "index.db"
     if not runs.exists():

@@ -70,6 +70,8 @@ _HEALTH_NUMBERS = (
     "tombstone_count",
     "tombstone_bytes",
 )
+# Actual figures of an operation that Dagster plots, apart from the table of all figures.
+_PLOTTED = ("files", "files_removed", "rows", "seconds", "usd")
 # At most this many entries of a part of a document are recorded.
 _ENTRIES = 1_000
 # Fields of `TableState` that are not recorded, because the sensor gets them from elsewhere.
@@ -197,11 +199,10 @@ def _column_schema(table: Table, snapshot: Snapshot) -> dg.TableSchema:
 
 
 def operation_metadata(operation: str, outcome: Any) -> Metadata:
-    """The outcome of an upkeep operation: its plan's sentence, its figures, and its document.
+    """The outcome of an upkeep operation: its figures as a table, its sentence, and its document.
 
     Parts of the document with more than 1,000 entries are cut, and so many files in bins are
-    omitted. Unknown figures are omitted, because
-    a plot that showed them as zero would mislead.
+    omitted. Unknown figures are not plotted, because zero would mislead.
     """
     document: dict[str, Any] = outcome.as_json()
     if sum(map(len, document.get("bins", ()))) > _ENTRIES:
@@ -213,15 +214,15 @@ def operation_metadata(operation: str, outcome: Any) -> Metadata:
             document[name] = value[:_ENTRIES]
     sentences = [*document.get("notes", ()), *document.get("sentences", ())]
     figures: Sequence[Figure] = outcome.figures
+    plotted = [each for each in figures if each.name in _PLOTTED]
     metadata = {
-        "lakehouse/outcome": outcome.plan.sentence,
-        "lakehouse/notes": "\n".join(sentences) or None,
-        "lakehouse/reason": outcome.plan.reason.name,
-        **{f"lakehouse/predicted_{each.name}": each.predicted for each in figures},
-        **{f"lakehouse/actual_{each.name}": each.actual for each in figures},
         "lakehouse/account": markdown_value(
             markdown_table(FIGURE_HEADS, [each.cells for each in figures])
         ),
+        "lakehouse/outcome": outcome.plan.sentence,
+        "lakehouse/notes": "\n".join(sentences) or None,
+        "lakehouse/reason": outcome.plan.reason.name,
+        **{f"lakehouse/actual_{each.name}": each.actual for each in plotted},
         f"lakehouse/{operation}": dg.MetadataValue.json(document),
     }
     return {name: value for name, value in metadata.items() if value is not None}

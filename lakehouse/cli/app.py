@@ -5,6 +5,8 @@ interrupted. With `--json`, standard output is exactly one JSON document. If the
 error, the document is `{"error": {...}}`, and the error's message is also on standard error.
 """
 
+import atexit
+import gc
 import sys
 import traceback
 from _thread import interrupt_main
@@ -20,85 +22,85 @@ from lakehouse.base.gone import GONE
 from lakehouse.base.installation import has_capability
 from lakehouse.cli.output import tell, write_json
 
-# The groups of the help, and in each the module of each command, below `lakehouse`.
-_GROUPS = {
+# The commands in groups, each with its module below `lakehouse` and its line in `lakehouse --help`.
+_COMMANDS = {
     "Use the tables": {
-        "tables": "materialize.command",
-        "materialize": "materialize.command",
-        "sql": "query.command",
-        "landing": "land.command",
-        "quarantine": "land.quarantine.command",
+        "tables": ("materialize.command", "List the tables, and the state of each."),
+        "materialize": ("materialize.command", "Write tables, inputs first, through Dagster."),
+        "sql": ("query.command", "Query the tables with SQL, without a JVM."),
+        "landing": ("land.command", "Show landed files, and what the next load does."),
+        "quarantine": ("land.quarantine.command", "Show, retry or settle lines that did not load."),
     },
     "Keep the tables": {
-        "plan": "watch.command",
-        "compact": "compact.command",
-        "vacuum": "vacuum.command",
-        "evolve": "evolve.command",
-        "rebuild": "evolve.command",
-        "archive": "retain.command",
-        "restore": "retain.command",
-        "ttl": "retain.command",
-        "tiers": "retain.command",
-        "pause": "compact.command",
-        "resume": "compact.command",
+        "plan": ("watch.command", "Show what is due of all tables, most urgent first."),
+        "compact": ("compact.command", "Merge the small files of a table."),
+        "vacuum": ("vacuum.command", "Delete files that are no longer needed."),
+        "inventory": ("vacuum.inventory.command", "Show the lake's storage, by table and use."),
+        "archive": ("retain.command", "Move old partitions of a table to its archive."),
+        "restore": ("retain.command", "Bring archived partitions back into a table."),
+        "ttl": ("retain.command", "Delete expired rows of a table."),
+        "tiers": ("retain.command", "Tag removed files for a cheaper storage class."),
+        "evolve": ("evolve.command", "Make tables match their declarations."),
+        "rebuild": ("evolve.command", "Write all rows of a table again, in one commit."),
+        "pause": ("compact.command", "Pause the upkeep of a table."),
+        "resume": ("compact.command", "End the pause of a table."),
     },
     "Look": {
-        "health": "watch.command",
-        "history": "watch.command",
-        "costs": "watch.costs.command",
-        "inventory": "vacuum.inventory.command",
-        "backtest": "backtest.command",
-        "report": "report.command",
-        "metrics": "watch.metrics.command",
+        "health": ("watch.command", "Show file counts and health scores."),
+        "history": ("watch.command", "Show a table's commits, and what its upkeep cost."),
+        "costs": ("watch.costs.command", "Show what the lake, or a table, costs."),
+        "report": ("report.command", "Write the state of the lake to one HTML page."),
+        "metrics": ("watch.metrics.command", "Print the lake's metrics for Prometheus."),
+        "backtest": ("backtest.command", "Replay a table's log under another policy."),
     },
     "Set up": {
-        "init": "init.command",
-        "up": "cli.up",
-        "schema": "land.command",
-        "adopt": "adopt.command",
-        "server": "cli.server_command",
-        "replay": "replay.command",
-        "doctor": "doctor.command",
+        "init": ("init.command", "Make a project from files of your own."),
+        "up": ("cli.up", "Run Spark, Dagster's web page and the sensors, until Ctrl-C."),
+        "adopt": ("adopt.command", "Adopt a Delta table that other programs write."),
+        "schema": ("land.command", "Print a schema to declare for a file."),
+        "server": ("cli.server_command", "Start, stop or show the Spark Connect server."),
+        "replay": ("replay.command", "Land the next hours of a real year of flights."),
+        "doctor": ("doctor.command", "Check this configuration from end to end."),
     },
 }
-_COMMANDS = {name: module for group in _GROUPS.values() for name, module in group.items()}
 INTERRUPTED = 130  # 128 plus the number of SIGINT, as in shells
 # Python and Dagster raise different exceptions for an interrupt. The names of exceptions are
 # compared, because most commands do not import Dagster.
 _INTERRUPTS = ("KeyboardInterrupt", "DagsterExecutionInterruptedError")
 
 
+def _present(group: dict[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
+    """The commands of a group without those of capabilities that were deleted."""
+    return {name: entry for name, entry in group.items() if has_capability(entry[0])}
+
+
 class Terminal(click.Group):
     """A group whose commands return an exit code (`None` stands for 0), or raise an error.
 
-    A command's module is imported when the command is used: importing all of them takes 0.15 s.
+    A command's module is imported when the command is used: importing all of them takes a second.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click passes it)
-        """The commands whose capability is there, in the order of the help."""
-        return [name for name, module in _COMMANDS.items() if has_capability(module)]
+        """The commands whose capability is there, in the order in which a new user needs them."""
+        return [name for group in _COMMANDS.values() for name in _present(group)]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Lists the commands in groups, without importing their modules."""
+        for title, group in _COMMANDS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, text) for name, (_, text) in _present(group).items()])
 
     def get_command(
         self,
-        ctx: click.Context,
+        ctx: click.Context,  # noqa: ARG002
         cmd_name: str,
     ) -> click.Command | None:
         """The command of this name; `None` for an unknown name."""
-        if cmd_name not in self.list_commands(ctx):
-            return None
-        module = import_module(f"lakehouse.{_COMMANDS[cmd_name]}")
-        return getattr(module, f"{cmd_name}_command")
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the commands by group, each with the whole first sentence of its help."""
-        for title, group in _GROUPS.items():
-            rows = list[tuple[str, str]]()
-            for name in group:
-                command = self.get_command(ctx, name)
-                if command is not None:
-                    rows.append((name, command.get_short_help_str(limit=1_000)))
-            with formatter.section(title):
-                formatter.write_dl(rows)
+        for group in _COMMANDS.values():
+            if cmd_name in _present(group):
+                module, _ = group[cmd_name]
+                return getattr(import_module(f"lakehouse.{module}"), f"{cmd_name}_command")
+        return None
 
     def main(
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **options: Any
@@ -160,6 +162,10 @@ def commands() -> None:
 
 def main() -> NoReturn:
     """The `lakehouse` command."""
+    # With Python's default thresholds, garbage collection takes a quarter of the imports' time. At
+    # the end of the process, it takes up to a second more, unless all objects are exempt.
+    gc.set_threshold(50_000, 20, 20)
+    atexit.register(gc.freeze)
     sys.unraisablehook = interrupt_again
     commands.main()
 

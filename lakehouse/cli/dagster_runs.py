@@ -5,9 +5,8 @@
 3. Return the metadata and failures from Dagster's events.
 """
 
-import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -20,15 +19,13 @@ from dagster import DagsterEventType, EventLogEntry
 from dagster._core.events import RunFailureReason
 from dagster._core.execution.plan.objects import ErrorSource
 
-from lakehouse.assets.home import dagster_home
-from lakehouse.assets.runs import ONCE_TAG, close_dead_runs, process_tag
+from lakehouse.assets.events import open_instance
+from lakehouse.assets.runs import ONCE_TAG, process_tag
 from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
-from lakehouse.base.processes import hold_lock, late_interrupts
+from lakehouse.base.processes import late_interrupts
 from lakehouse.base.settings import Settings
 from lakehouse.base.text import printable
-from lakehouse.cli.output import console, tell
-from lakehouse.declare.table import Table
-from lakehouse.lake.lake import Lake
+from lakehouse.cli.output import tell, working
 
 _ERROR_KINDS: dict[str, type[LakehouseError]] = {
     kind.__name__: kind for kind in (Refused, Transient, Broken)
@@ -50,19 +47,6 @@ class AssetRun:
     error: LakehouseError | None = None
     run_id: str = ""
 
-    def outcome(self) -> Mapping[str, Any]:
-        """The metadata of the asset's materialization.
-
-        Raises:
-            LakehouseError: the error of the run, or `Broken` if the run was skipped.
-        """
-        if self.error or self.state != "done":
-            raise self.error or Broken(
-                f"run {self.run_id} of {self.key} ended without an outcome. Look at the run on "
-                "Dagster's page, under Runs"
-            )
-        return self.metadata
-
 
 class Recorder:
     """The Dagster instance and the definitions of one lake."""
@@ -71,18 +55,8 @@ class Recorder:
         self._instance = instance
         self._defs = defs
 
-    def report_change(self, table: Table, lake: Lake, sentence: str, *, has_new_rows: bool) -> None:
-        """Records a rebuild or a restore, which is not a Dagster run, on its table's page."""
-        from lakehouse.assets.metadata import change_event
-
-        with _no_warnings():
-            event = change_event(table, lake, sentence, has_new_rows=has_new_rows)
-            self._instance.report_runless_asset_event(event)
-
-    def materialize(
-        self, keys: Sequence[str], *, config: Mapping[str, Any] | None = None
-    ) -> list[AssetRun]:
-        """Runs these assets in Dagster's order, each with `config`.
+    def materialize(self, keys: Sequence[str]) -> list[AssetRun]:
+        """Runs these assets in Dagster's order.
 
         Returns one result per key. A failure is in the result of its asset.
 
@@ -90,9 +64,6 @@ class Recorder:
             KeyboardInterrupt: the run was interrupted; Dagster records it as canceled.
         """
         run_id = str(uuid4())
-        run_config: dict[str, Any] = {**_QUIET}
-        if config is not None:
-            run_config["ops"] = {_step(key): {"config": dict(config)} for key in keys}
         watch = _Watch(self._instance, run_id, keys)
         with watch.spinner, _no_warnings():
             job = self._defs.resolve_implicit_global_asset_job_def()
@@ -101,7 +72,7 @@ class Recorder:
                 instance=self._instance,
                 asset_selection=[dg.AssetKey(key.split("/")) for key in keys],
                 run_id=run_id,
-                run_config=run_config,
+                run_config=_QUIET,
                 # Dagster does not retry a run with `ONCE_TAG`: the person sees the error.
                 tags={ONCE_TAG: "true", **process_tag(run_id)},
                 raise_on_error=False,
@@ -112,38 +83,15 @@ class Recorder:
 
 
 @contextmanager
-def open_recorder(settings: Settings, tables: Iterable[Table] | None = None) -> Iterator[Recorder]:
-    """Closes runs whose process has ended, and opens the recorder of a lake.
-
-    The recorder can run the assets of `tables` (default: the declared tables).
-    """
+def open_recorder(settings: Settings) -> Iterator[Recorder]:
+    """Closes runs whose process has ended, and opens the recorder of a lake."""
     with late_interrupts():
         from lakehouse.definitions import define  # reads the environment when it is imported
 
     with _no_warnings():
-        defs = define(settings, None if tables is None else tuple(tables))
-    home = dagster_home(settings)
-    # If two processes create Dagster's databases at the same time, one of them fails.
-    with hold_lock(settings.home / "terminal.lock"):
-        instance = dg.DagsterInstance.from_config(str(home))
-    with instance:
-        for run_id in close_dead_runs(instance, dagster_is_down=False):
-            tell(f"closed run {run_id[:8]}, whose process has ended")
+        defs = define(settings)
+    with open_instance(settings, tell) as instance:
         yield Recorder(instance, defs)
-
-
-def report_change(
-    lake: Lake, table: Table, change: str, sentence: str, *, has_new_rows: bool = False
-) -> None:
-    """Reports a change that was already made. A failure to report it is printed, not raised."""
-    try:
-        with open_recorder(lake.settings) as recorder:
-            recorder.report_change(table, lake, sentence, has_new_rows=has_new_rows)
-    except Exception as error:
-        tell(
-            f"{table.key} is {change}, but Dagster did not record it ({type(error).__name__}:"
-            f" {error}). The next run of the table records its state"
-        )
 
 
 class _Watch:
@@ -155,7 +103,7 @@ class _Watch:
         self.interrupted = False
         self.results = {key: AssetRun(key=key, run_id=run_id) for key in keys}
         self._run_of_step = {_step(key): run for key, run in self.results.items()}
-        self.spinner = console(sys.stderr).status("opening a Spark session")
+        self.spinner = working("opening a Spark session")
 
     def see(self, entry: EventLogEntry) -> None:
         """Handles one event, which Dagster has just stored."""

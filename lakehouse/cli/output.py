@@ -15,6 +15,7 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.padding import Padding
+from rich.status import Status
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -82,6 +83,11 @@ def console(stream: IO[str] | None = None) -> Console:
         emoji=False,
         width=None if target.isatty() else _PIPE_WIDTH,
     )
+
+
+def working(text: str) -> Status:
+    """Shows `text` with a spinner while the block runs, if standard error is a terminal."""
+    return console(sys.stderr).status(text)
 
 
 def print_grid(

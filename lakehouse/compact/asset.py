@@ -7,27 +7,30 @@ the table's new counts as an observation of the table, and the results of the ta
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, cast
+from typing import TYPE_CHECKING, cast
 
 import dagster as dg
 
+from lakehouse.assets.events import Event, Reporter, reporter_of
 from lakehouse.assets.keys import compaction_key, table_key, upkeep_options
 from lakehouse.assets.metadata import compaction_metadata, table_metadata
-from lakehouse.assets.resources import LazyPySparkResource, open_session
 from lakehouse.assets.runs import asked_by_person, errors_for_dagster, machine_tag, process_tag
 from lakehouse.base.errors import LakehouseError, Refused, Transient
 from lakehouse.compact.fleet_asset import REFUSED
 from lakehouse.compact.plan.history import CompactionOutcome
 from lakehouse.compact.skip_reasons import hold_now, refuse_held
-from lakehouse.compact.table_health import assess, with_account
+from lakehouse.compact.table_health import assess
 from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.compaction import AfterWrite
 from lakehouse.declare.table import Table
 from lakehouse.delta.snapshot import TableFacts
-from lakehouse.lake.find_tables import is_table
+from lakehouse.lake.find_tables import is_written
 from lakehouse.lake.lake import Lake
-from lakehouse.watch.check import report_checks
+from lakehouse.watch.check import check_events
 from lakehouse.write.outcome import WriteOutcome
+
+if TYPE_CHECKING:
+    from lakehouse.assets.resources import LazyPySparkResource
 
 
 class CompactionConfig(dg.Config):
@@ -50,16 +53,16 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
         description=f"Merges the small files of {table.key}. Changes no row, so downstream tables"
         " are not updated.",
     )
-    def compaction(
-        context: dg.AssetExecutionContext, config: CompactionConfig
-    ) -> Iterator[dg.MaterializeResult[Any]]:
+    def compaction(context: dg.AssetExecutionContext, config: CompactionConfig) -> Iterator[Event]:
+        from lakehouse.assets.resources import open_session
         from lakehouse.compact.run import compact
 
         context.instance.add_run_tags(context.run.run_id, process_tag(context.run.run_id))
-        spark: LazyPySparkResource = getattr(context.resources, resource)
+        spark = getattr(context.resources, resource)
         with errors_for_dagster(context):
             _refuse_before_start(context, lake, table, anyway=config.anyway)
-            if _is_unwritten(table, lake):
+            # An adopted table that is not there is a failure.
+            if not isinstance(table.write, Adopted) and not is_written(lake, table.key):
                 context.log.info(
                     f"compaction of {table.key}: skipped, because the table has not been written "
                     "yet"
@@ -77,25 +80,35 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
                 # The failure may have opened the breaker, so the checks are reported. An error of
                 # this report must not replace the error of the compaction.
                 with suppress(Exception):
-                    report_checks(context, table, lake, fails=True)
+                    # This run is about to fail, and would lose its events.
+                    for event in check_events(reporter_of(context), table, lake):
+                        context.instance.report_runless_asset_event(event)
                 raise
-        if outcome.facts is not None:
-            report_table(context, table, lake, outcome.facts)
-        outcome = _with_account(context, lake, table, outcome)
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
         if outcome.version_after is None:
             for sentence in outcome.sentences:
                 context.log.warning(f"{table.key}: {sentence}")
-        yield dg.MaterializeResult(metadata=compaction_metadata(outcome))
+        yield from compaction_events(reporter_of(context), table, lake, outcome)
 
     return cast("dg.AssetsDefinition", compaction)
+
+
+def compaction_events(
+    reporter: Reporter, table: Table, lake: Lake, outcome: CompactionOutcome
+) -> Iterator[Event]:
+    """What a compaction reports: the table as it is now, and the compaction itself."""
+    if outcome.facts is not None:
+        yield from table_events(reporter, table, lake, outcome.facts)
+    yield dg.MaterializeResult(
+        asset_key=compaction_key(table), metadata=compaction_metadata(outcome)
+    )
 
 
 def compact_after_write(
     context: dg.AssetExecutionContext,
     table: Table,
     lake: Lake,
-    spark: LazyPySparkResource,
+    spark: "LazyPySparkResource",
     write: WriteOutcome,
 ) -> tuple[TableFacts | None, Exception | None]:
     """Compacts a table after its write, if its strategy says so and there is something to compact.
@@ -132,38 +145,29 @@ def compact_after_write(
         return lake.facts(table.key), error
     context.log.info(f"{table.key} after its write: {outcome.plan.sentence}")
     if outcome.version_after is not None:
-        outcome = _with_account(context, lake, table, outcome)
         context.log_event(
             dg.AssetMaterialization(compaction_key(table), metadata=compaction_metadata(outcome))
         )
     return outcome.facts, None
 
 
-def report_table(
-    context: dg.AssetExecutionContext, table: Table, lake: Lake, facts: TableFacts
-) -> None:
-    """Reports the table after an upkeep run that changed it: an observation and the checks.
+def table_events(
+    reporter: Reporter, table: Table, lake: Lake, facts: TableFacts
+) -> Iterator[Event]:
+    """What upkeep that changed a table reports of it: an observation and the checks.
 
-    A `LakehouseError` is only logged. If it failed the run, Dagster would retry the run. The second
+    A `LakehouseError` is only shown. If it failed the run, Dagster would retry the run. The second
     compaction would find nothing to do, and its account would replace the account of the first.
     """
     try:
         assessed = assess(lake, table, facts)
-        context.log_event(
-            dg.AssetObservation(table_key(table), metadata=table_metadata(table, assessed))
-        )
-        report_checks(context, table, lake, assessed)
+        yield dg.AssetObservation(table_key(table), metadata=table_metadata(table, assessed))
+        yield from check_events(reporter, table, lake, assessed)
     except LakehouseError as error:
-        context.log.warning(
+        reporter.tell(
             f"{table.key} was changed, but its new state could not be reported: "
             f"{type(error).__name__}: {error}"
         )
-
-
-def _is_unwritten(table: Table, lake: Lake) -> bool:
-    if isinstance(table.write, Adopted):
-        return False
-    return not is_table(lake.store, table.key) and lake.facts(table.key) is None
 
 
 def _refuse_before_start(
@@ -183,20 +187,3 @@ def _refuse_before_start(
             context.run.run_id, {machine_tag(REFUSED): context.run.run_id}
         )
         raise
-
-
-def _with_account(
-    context: dg.AssetExecutionContext, lake: Lake, table: Table, outcome: CompactionOutcome
-) -> CompactionOutcome:
-    """The outcome with the table's account.
-
-    A failure here is only logged, because the compaction itself has succeeded.
-    """
-    try:
-        return with_account(lake, table, outcome)
-    except Exception as error:
-        context.log.warning(
-            f"{table.key} was compacted, but its account could not be read: "
-            f"{type(error).__name__}: {error}"
-        )
-        return outcome

@@ -1,9 +1,10 @@
 """`lakehouse compact`, `pause` and `resume`."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,20 +12,31 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Refused
 from lakehouse.base.text import utc_text
 from lakehouse.cli.context import complete_table, not_written, open_table
+from lakehouse.cli.dagster_events import report_to_dagster
 from lakehouse.cli.output import (
     attributes,
     bytes_text,
     json_option,
     print_figures,
     show,
+    working,
     write_json,
 )
 from lakehouse.cli.spark_server import driver_on_demand
 from lakehouse.compact import run
 from lakehouse.compact.plan.compaction import CompactionPlan
+from lakehouse.compact.plan.history import CompactionOutcome
+from lakehouse.compact.skip_reasons import refuse_held
 from lakehouse.declare.journal_records import Pause
+from lakehouse.declare.table import Table
+from lakehouse.lake.find_tables import is_written
 from lakehouse.lake.journal import Journal
+from lakehouse.lake.lake import Lake
+from lakehouse.spark.session import connect
 from lakehouse.watch.documents import address_field
+
+if TYPE_CHECKING:
+    from lakehouse.assets.events import Event, Reporter
 
 
 @click.command("compact", epilog="Example: lakehouse compact silver/flights --dry-run")
@@ -33,7 +45,7 @@ from lakehouse.watch.documents import address_field
 @click.option("--anyway", is_flag=True, help="Also compact a table that is paused or opts out.")
 @json_option
 def compact_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> None:
-    """Merge the small files of TABLE through Dagster, and show predicted and actual figures.
+    """Merge the small files of TABLE, and show predicted and actual figures.
 
     A table that is paused, or whose declaration opts out, is refused without --anyway. If nothing
     has to be merged, the table is not changed, and the reason is shown. A compaction changes no
@@ -50,20 +62,31 @@ def compact_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> N
         else:
             _print_plan(plan)
         return
-    from lakehouse.cli.dagster_runs import open_recorder
-
-    settings = context.lake.settings
-    tables = context.tables.values()
-    with open_recorder(settings, tables) as recorder, driver_on_demand(settings):
-        config = {"anyway": anyway}
-        [compaction] = recorder.materialize([f"compaction/{table}"], config=config)
-    if compaction.state == "skipped":
+    if not anyway:
+        refuse_held(context.lake, declared_table)
+    if not is_written(context.lake, table):
         raise not_written(declared_table, operation=f"compact {table}")
-    document: Mapping[str, Any] = compaction.outcome()["lakehouse/compaction"]
+    document = _compact(context.lake, declared_table).as_json()
     if as_json:
         write_json(document)
     else:
         _print(document)
+
+
+def _compact(lake: Lake, table: Table) -> CompactionOutcome:
+    """Compacts the table, and reports to Dagster what its asset would have reported."""
+    settings = lake.settings
+    with working(f"compacting {table.key}"), driver_on_demand(settings):
+        # A failure is not reported, because one of a person's compaction opens no breaker.
+        outcome = run.compact(lake, partial(connect, settings), table, by_person=True)
+
+    def events(reporter: "Reporter") -> "Iterable[Event]":
+        from lakehouse.compact.asset import compaction_events
+
+        return compaction_events(reporter, table, lake, outcome)
+
+    report_to_dagster(settings, f"{table.key} was compacted", events)
+    return outcome
 
 
 def _print(document: Mapping[str, Any]) -> None:

@@ -50,6 +50,7 @@ from lakehouse.compact.plan.compaction import (
 from lakehouse.compact.plan.estimate import fit_rates, speed_factors
 from lakehouse.compact.plan.history import CompactionOutcome
 from lakehouse.compact.plan.target_size import choose_engine, may_need_no_spark
+from lakehouse.compact.table_health import with_account
 from lakehouse.compact.verify import expect_verification, settled, verify, verify_left
 from lakehouse.declare.journal_records import CompactionTry
 from lakehouse.declare.table import Table
@@ -102,9 +103,10 @@ def compact(
     attempt = Attempt(run=owner or uuid4().hex, by_person=by_person)
     operation = f"compaction of {table.key}"
     session: SparkSession | None = None
-    if _needs_spark(lake, table):
+    known = lake.facts(table.key) if may_need_no_spark(table) else None
+    if _needs_spark(lake, table, known):
         session = spark() if callable(spark) else spark
-    work = _Work(lake=lake, spark=session, table=table, attempt=attempt)
+    work = _Work(lake=lake, spark=session, table=table, attempt=attempt, known=known)
     try:
         with (
             failure_recorded(lake, table.key, attempt),
@@ -112,7 +114,8 @@ def compact(
             hold(lake, session, table.key, owner=owner or operation),
         ):
             verify_left(lake, session, table.key)
-            return retry_conflicts(partial(_compact, work), tries=_TRIES)
+            outcome = retry_conflicts(partial(_compact, work), tries=_TRIES)
+        return with_account(lake, table, outcome)
     except UnreadableFileError as error:
         facts = lake.facts(table.key)
         if facts is None:
@@ -185,20 +188,29 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
-    """A table to compact, and the attempts so far. Without a session, deltalake compacts it."""
+    """A table to compact, and the attempts so far. Without a session, deltalake compacts it.
+
+    `known` are facts that were read before the table's lock was taken, if any.
+    """
 
     lake: Lake
     spark: "SparkSession | None"
     table: Table
     attempt: Attempt
+    known: TableFacts | None = None
     losses: list[LostConflict] = field(default_factory=list[LostConflict])
 
+    def facts(self) -> TableFacts | None:
+        """The table's facts now. The log is read again only if it has changed."""
+        if self.known and not self.lake.has_moved_on(self.table.key, self.known.newest):
+            return self.known
+        return self.lake.facts(self.table.key)
 
-def _needs_spark(lake: Lake, table: Table) -> bool:
+
+def _needs_spark(lake: Lake, table: Table, facts: TableFacts | None) -> bool:
     """Whether Spark compacts the table at its present version."""
     if not may_need_no_spark(table):
         return True
-    facts = lake.facts(table.key)
     if facts is None:
         return False
     return choose_engine(table, with_unreadable_files(lake, facts.snapshot)).engine == "spark"
@@ -212,7 +224,7 @@ def _compact(work: _Work) -> CompactionOutcome:
     """
     lake = work.lake
     table = work.table
-    facts = lake.facts(table.key)
+    facts = work.facts()
     if facts is None:
         raise Refused(
             f"compaction of {table.key}: there is no table yet. "

@@ -72,11 +72,18 @@ def account_of(lake: Lake, table: Table, facts: TableFacts) -> Account:
 
 
 def with_account(lake: Lake, table: Table, outcome: CompactionOutcome) -> CompactionOutcome:
-    """The outcome with the cost account up to its commit; unchanged without a commit or facts."""
+    """The outcome with the cost account up to its commit.
+
+    The outcome is unchanged without a commit or facts, or if the journal cannot be read, because
+    the compaction itself has succeeded.
+    """
     newest = outcome.version_after
     facts = outcome.facts
     if newest is None or facts is None:
         return outcome
     commits = tuple(commit for commit in facts.history.commits if commit.version <= newest)
     history = replace(facts.history, commits=commits)
-    return replace(outcome, account=account_of(lake, table, replace(facts, history=history)))
+    with contextlib.suppress(LakehouseError):
+        account = account_of(lake, table, replace(facts, history=history))
+        return replace(outcome, account=account)
+    return outcome

@@ -12,6 +12,7 @@ from lakehouse.cli.context import (
     open_table,
     print_errors,
 )
+from lakehouse.cli.dagster_events import report_change
 from lakehouse.cli.output import json_option, print_grid, show, tell, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.declare.adopted import Adopted
@@ -81,7 +82,7 @@ def _apply(session: TableSession, request: ApplyRequest) -> EvolutionOutcome:
     """Applies the changes of a table, and reports a rebuild on its page in Dagster."""
     outcome = apply_changes(session, request, tell)
     if outcome.rebuild is not None:
-        report_to_dagster(session, outcome.rebuild)
+        _report(session, outcome.rebuild)
     return outcome
 
 
@@ -135,7 +136,7 @@ def rebuild_command(table: str, dry_run: bool, source: str | None, as_json: bool
                 _print_rebuild(plan.sentence, plan)
             return
         outcome = run_rebuild(session, request, context.tables.values(), tell=tell)
-        report_to_dagster(session, outcome)
+        _report(session, outcome)
     if as_json:
         write_json(outcome.as_json())
         return
@@ -149,10 +150,8 @@ def _print_rebuild(sentence: str, plan: RebuildPlan) -> None:
         show(effect)
 
 
-def report_to_dagster(session: TableSession, outcome: RebuildOutcome) -> None:
+def _report(session: TableSession, outcome: RebuildOutcome) -> None:
     """Reports the rebuild to Dagster, on the table's page."""
-    from lakehouse.cli.dagster_runs import report_change
-
     has_new_rows = outcome.plan.rows != "same"
     report_change(
         session.lake, session.table, "rebuilt", outcome.sentence, has_new_rows=has_new_rows

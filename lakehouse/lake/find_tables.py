@@ -102,6 +102,11 @@ def is_table(store: Store, folder: str) -> bool:
     return any(store.stat(f"{log}/{name}") for name in (f"{0:020}.json", "_last_checkpoint"))
 
 
+def is_written(lake: Lake, table_key: str) -> bool:
+    """Whether a table exists. Reads the log only if `is_table` does not find it."""
+    return is_table(lake.store, table_key) or lake.facts(table_key) is not None
+
+
 def facts_of(lake: Lake, table: Table) -> TableFacts | None:
     """The facts in a table's log; `None` if the lake has not written the table yet.
 

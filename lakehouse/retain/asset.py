@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 import dagster as dg
 
-from lakehouse.assets.keys import ARCHIVE_CRON, NIGHTLY_CRON, TTL_CRON, by_clock, upkeep_options
+from lakehouse.assets.events import Event, Reporter, reporter_of
+from lakehouse.assets.keys import (
+    ARCHIVE_CRON,
+    NIGHTLY_CRON,
+    TTL_CRON,
+    by_clock,
+    upkeep_key,
+    upkeep_options,
+)
 from lakehouse.assets.metadata import operation_metadata
-from lakehouse.assets.resources import open_session
 from lakehouse.assets.runs import errors_for_dagster
-from lakehouse.compact.asset import report_table
+from lakehouse.compact.asset import table_events
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
 from lakehouse.vacuum.asset import skip_reason
@@ -76,9 +83,8 @@ def archive_asset(
         automation_condition=by_clock(ARCHIVE_CRON),
         **upkeep_options("archive", table, resource=resource),
     )
-    def archive(
-        context: dg.AssetExecutionContext, config: ArchiveConfig
-    ) -> Iterator[dg.MaterializeResult[Any]]:
+    def archive(context: dg.AssetExecutionContext, config: ArchiveConfig) -> Iterator[Event]:
+        from lakehouse.assets.resources import open_session
         from lakehouse.retain.plan.archive import parsed_values
         from lakehouse.retain.run.archive import ArchiveRequest, run_archive
 
@@ -103,9 +109,8 @@ def ttl_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.Assets
         automation_condition=by_clock(TTL_CRON),
         **upkeep_options("ttl", table, resource=resource),
     )
-    def ttl(
-        context: dg.AssetExecutionContext, config: TtlConfig
-    ) -> Iterator[dg.MaterializeResult[Any]]:
+    def ttl(context: dg.AssetExecutionContext, config: TtlConfig) -> Iterator[Event]:
+        from lakehouse.assets.resources import open_session
         from lakehouse.retain.run.ttl import run_ttl
 
         session = partial(open_session, context, getattr(context.resources, resource))
@@ -152,13 +157,12 @@ def _run(
     run: "Callable[[], Outcome]",
     *,
     anyway: bool,
-) -> Iterator[dg.MaterializeResult[Any]]:
-    from lakehouse.lake.find_tables import is_table
+) -> Iterator[Event]:
+    from lakehouse.lake.find_tables import is_written
 
     operation = context.asset_key.path[0]
     with errors_for_dagster(context):
-        # `is_table` finds a first commit or `_last_checkpoint`. Without both, the log is read.
-        if not is_table(lake.store, table.key) and lake.facts(table.key) is None:
+        if not is_written(lake, table.key):
             context.log.info(f"{operation} of {table.key}: skipped, there is no table yet")
             return
         reason = "" if anyway else skip_reason(context, lake, table, operation)
@@ -166,8 +170,17 @@ def _run(
             context.log.info(reason)
             return
         outcome = run()
+    context.log.info(f"{table.key}: {outcome.plan.sentence}")
+    yield from retention_events(reporter_of(context), table, lake, operation, outcome)
+
+
+def retention_events(
+    reporter: Reporter, table: Table, lake: Lake, operation: str, outcome: "Outcome"
+) -> Iterator[Event]:
+    """What an archive run or a TTL run reports: the table if it changed, and the run itself."""
     facts = lake.facts(table.key) if outcome.version_after is not None else None
     if facts is not None:
-        report_table(context, table, lake, facts)
-    context.log.info(f"{table.key}: {outcome.plan.sentence}")
-    yield dg.MaterializeResult(metadata=operation_metadata(operation, outcome))
+        yield from table_events(reporter, table, lake, facts)
+    yield dg.MaterializeResult(
+        asset_key=upkeep_key(operation, table), metadata=operation_metadata(operation, outcome)
+    )

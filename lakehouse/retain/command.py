@@ -1,20 +1,20 @@
 """`lakehouse archive`, `lakehouse restore`, `lakehouse ttl` and `lakehouse tiers`."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lakehouse.cli.context import (
-    LakeContext,
     complete_table,
     not_written,
     open_declared,
     open_table,
     print_errors,
 )
+from lakehouse.cli.dagster_events import report_change, report_to_dagster
 from lakehouse.cli.output import (
     bytes_text,
     count_text,
@@ -23,17 +23,24 @@ from lakehouse.cli.output import (
     print_grid,
     show,
     time_text,
+    working,
     write_json,
 )
-from lakehouse.cli.spark_server import driver_for_command
-from lakehouse.lake.lake import TableSession
+from lakehouse.cli.spark_server import driver_for_command, driver_on_demand
+from lakehouse.compact.skip_reasons import refuse_upkeep
+from lakehouse.declare.table import Table
+from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.lake.read_each_table import attempt
 from lakehouse.retain.plan.archive import parsed_values, partition_text
 from lakehouse.retain.plan.lifecycle import tier_rule
 from lakehouse.retain.run import archive as archive_run
 from lakehouse.retain.run import tiers as tiers_run
 from lakehouse.retain.run import ttl as ttl_run
+from lakehouse.spark.session import connect
 from lakehouse.vacuum.lake_facts import LakeFacts
+
+if TYPE_CHECKING:
+    from lakehouse.assets.events import Event, Reporter
 
 _ANYWAY = click.option("--anyway", is_flag=True, help="Also if the table is paused.")
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Show only the plan. Starts no JVM.")
@@ -62,14 +69,16 @@ def archive_command(
     context, declared_table = open_table(table)
     key = declared_table.key
     values = [parsed_values(text) for text in replace]
-    asked = archive_run.ArchiveRequest(declared=tuple(context.tables.values()), replace=values)
-    plan = archive_run.plan(context.lake, declared_table, asked)
+    tables = tuple(context.tables.values())
+    request = archive_run.ArchiveRequest(declared=tables, replace=values)
+    plan = archive_run.plan(context.lake, declared_table, request)
     if plan is None:
         raise not_written(declared_table, operation=f"archive of {key}")
     document: Mapping[str, Any] = plan.as_json()
     if not dry_run:
-        config = {"anyway": anyway, "replace": [*replace]}
-        document = _through_dagster(context, "archive", key, config)
+        session = partial(connect, context.lake.settings)
+        run = partial(archive_run.run_archive, context.lake, declared_table, session, request)
+        document = _run(context.lake, declared_table, "archive", run, anyway=anyway)
     if as_json:
         write_json(document)
         return
@@ -96,7 +105,9 @@ def ttl_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> None:
         raise not_written(declared_table, operation=f"ttl of {key}")
     document: Mapping[str, Any] = plan.as_json()
     if not dry_run:
-        document = _through_dagster(context, "ttl", key, {"anyway": anyway})
+        session = partial(connect, context.lake.settings)
+        run = partial(ttl_run.run_ttl, context.lake, session, declared_table)
+        document = _run(context.lake, declared_table, "ttl", run, anyway=anyway)
     if as_json:
         write_json(document)
         return
@@ -130,16 +141,27 @@ def _print(document: Mapping[str, Any]) -> None:
     print_figures(document)
 
 
-def _through_dagster(
-    context: LakeContext, operation: str, key: str, config: Mapping[str, Any]
+def _run(
+    lake: Lake,
+    table: Table,
+    operation: str,
+    run: Callable[[], archive_run.ArchiveOutcome | ttl_run.TtlOutcome],
+    *,
+    anyway: bool,
 ) -> Mapping[str, Any]:
-    """Runs the operation's asset in this process; returns the outcome's JSON document."""
-    from lakehouse.cli.dagster_runs import open_recorder
+    """Runs the operation, and reports to Dagster what its asset would have reported."""
+    if not anyway:
+        refuse_upkeep(lake, table, operation)
+    with working(f"{operation} of {table.key}"), driver_on_demand(lake.settings):
+        outcome = run()
 
-    settings = context.lake.settings
-    with open_recorder(settings) as recorder, driver_for_command(settings):
-        [run] = recorder.materialize([f"{operation}/{key}"], config=dict(config))
-    return run.outcome()[f"lakehouse/{operation}"]
+    def events(reporter: "Reporter") -> "Iterable[Event]":
+        from lakehouse.retain.asset import retention_events
+
+        return retention_events(reporter, table, lake, operation, outcome)
+
+    report_to_dagster(lake.settings, f"the {operation} of {table.key} is done", events)
+    return outcome.as_json()
 
 
 @click.command(
@@ -162,9 +184,7 @@ def restore_command(table: str, partitions: tuple[str, ...], dry_run: bool, as_j
     The rows leave the archive. Downstream tables do not read them again. With --dry-run, shows what
     the archive has, and until when.
     """
-    from lakehouse.cli.dagster_runs import report_change
     from lakehouse.retain.run.read import restore_plan, run_restore
-    from lakehouse.spark.session import connect
 
     context, declared_table = open_table(table)
     lake = context.lake

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import dagster as dg
 
+from lakehouse.assets.events import Event
 from lakehouse.assets.keys import (
     by_clock,
     compaction_key,
@@ -21,7 +22,6 @@ from lakehouse.assets.keys import (
     vacuum_key,
 )
 from lakehouse.assets.metadata import operation_metadata
-from lakehouse.assets.resources import open_session
 from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.base.errors import Refused
 from lakehouse.base.text import count_of
@@ -84,9 +84,9 @@ def vacuum_asset(
         "Does not change any rows.",
         check_specs=[_check_spec(table)],
     )
-    def vacuum(
-        context: dg.AssetExecutionContext, config: VacuumConfig
-    ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+    def vacuum(context: dg.AssetExecutionContext, config: VacuumConfig) -> Iterator[Event]:
+        from lakehouse.assets.resources import open_session
+
         session = partial(open_session, context, getattr(context.resources, resource))
         with errors_for_dagster(context):
             facts = _facts_of_run(context, lake, load_lake)
@@ -95,10 +95,16 @@ def vacuum_asset(
             yield _deleted(table, _last_vacuum(lake, table))
             return
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
-        yield dg.MaterializeResult(metadata=operation_metadata("vacuum", outcome))
-        yield _deleted(table, outcome.record)
+        yield from vacuum_events(table, outcome)
 
     return cast("dg.AssetsDefinition", vacuum)
+
+
+def vacuum_events(table: Table, outcome: "VacuumOutcome") -> Iterator[Event]:
+    """What a vacuum reports: its figures, and whether every deletion succeeded."""
+    metadata = operation_metadata("vacuum", outcome)
+    yield dg.MaterializeResult(asset_key=vacuum_key(table), metadata=metadata)
+    yield _deleted(table, outcome.record)
 
 
 def _vacuumed(

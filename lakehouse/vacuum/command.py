@@ -1,8 +1,9 @@
 """`lakehouse vacuum`: deletes files that are no longer needed, or only lists them."""
 
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +16,7 @@ from lakehouse.cli.context import (
     tell_once,
     worst_code,
 )
+from lakehouse.cli.dagster_events import report_to_dagster
 from lakehouse.cli.output import (
     bytes_text,
     count_text,
@@ -23,16 +25,20 @@ from lakehouse.cli.output import (
     print_grid,
     show,
     tell,
+    working,
     write_json,
 )
 from lakehouse.cli.spark_server import driver_on_demand
 from lakehouse.compact.skip_reasons import refuse_upkeep
 from lakehouse.declare.table import Table
 from lakehouse.declare.vacuum import VACUUM_MODES
-from lakehouse.lake.lake import Lake
 from lakehouse.spark.session import connect
+from lakehouse.vacuum import run
 from lakehouse.vacuum.lake_facts import LakeFacts
-from lakehouse.vacuum.run import rehearse
+from lakehouse.vacuum.plan.vacuum import VacuumOutcome, VacuumPlan
+
+if TYPE_CHECKING:
+    from lakehouse.assets.events import Event, Reporter
 
 
 @click.command("vacuum", epilog="Example: lakehouse vacuum bronze/weather --dry-run")
@@ -89,50 +95,72 @@ def vacuum_command(
 def _rehearse(
     context: LakeContext, tables: Sequence[Table], mode: str | None
 ) -> list[dict[str, Any]]:
-    facts = LakeFacts(
-        context.lake, [*context.tables.values()], wanted={table.key for table in tables}
-    )
+    facts = _facts(context, tables)
     session = partial(connect, context.lake.settings)
-    documents = list[dict[str, Any]]()
-    with driver_on_demand(context.lake.settings):
-        for table in tables:
-            try:
-                plan = rehearse(facts, session, table, mode=mode)  # type: ignore[arg-type]
-                documents.append(_empty_document(table) if plan is None else plan.as_json())
-            except LakehouseError as error:
-                documents.append(_failed_document(table, error))
-    return documents
+
+    def rehearse(table: Table) -> VacuumPlan | None:
+        return run.rehearse(facts, session, table, mode=mode)  # type: ignore[arg-type]
+
+    return _documents(context, tables, rehearse)
 
 
 def _vacuum(
     context: LakeContext, tables: Sequence[Table], mode: str | None, *, anyway: bool
 ) -> list[dict[str, Any]]:
-    from lakehouse.cli.dagster_runs import open_recorder
-
+    """Vacuums the tables, and reports to Dagster what their assets would have reported."""
     if len(tables) == 1 and not anyway:
         refuse_upkeep(context.lake, tables[0], "vacuum")
+    facts = _facts(context, tables)
     settings = context.lake.settings
-    existing = {f"vacuum/{table.key}": table for table in tables if _has_log(context.lake, table)}
-    documents = {table.key: _empty_document(table) for table in tables}
-    if existing:
-        config = {"anyway": anyway, "mode": mode or ""}
-        recorder_of_lake = open_recorder(settings, context.tables.values())
-        with recorder_of_lake as recorder, driver_on_demand(settings):
-            for run in recorder.materialize([*existing], config=config):
-                table = existing[run.key]
-                try:
-                    documents[table.key] = dict(run.outcome()["lakehouse/vacuum"])
-                except LakehouseError as error:
-                    documents[table.key] = _failed_document(table, error)
-    return [*documents.values()]
+    done = list[tuple[Table, VacuumOutcome]]()
+
+    def vacuum(table: Table) -> VacuumOutcome | None:
+        if facts.log(table.key) is None:
+            return None
+        if not anyway:
+            refuse_upkeep(context.lake, table, "vacuum")
+        session = partial(connect, settings)
+        outcome = run.vacuum(facts, session, table, mode=mode)  # type: ignore[arg-type]
+        done.append((table, outcome))
+        return outcome
+
+    def events(_: "Reporter") -> "Iterable[Event]":
+        from lakehouse.vacuum.asset import vacuum_events
+
+        for table, outcome in done:
+            yield from vacuum_events(table, outcome)
+
+    documents = _documents(context, tables, vacuum)
+    if done:
+        report_to_dagster(settings, "the vacuum is done", events)
+    return documents
 
 
-def _has_log(lake: Lake, table: Table) -> bool:
-    """Whether the table's log contains a version, according to the names of its files."""
-    return any(
-        file.name.rpartition("/")[2][:20].isdigit()
-        for file in lake.store.list(f"{table.key}/_delta_log")
-    )
+def _facts(context: LakeContext, tables: Sequence[Table]) -> LakeFacts:
+    wanted = {table.key for table in tables}
+    return LakeFacts(context.lake, [*context.tables.values()], wanted=wanted)
+
+
+def _documents(
+    context: LakeContext,
+    tables: Sequence[Table],
+    vacuum: Callable[[Table], VacuumPlan | VacuumOutcome | None],
+) -> list[dict[str, Any]]:
+    """The document of each table's plan or outcome, or of its error: the other tables go on."""
+    documents = list[dict[str, Any]]()
+    with driver_on_demand(context.lake.settings):
+        for table in tables:
+            try:
+                with working(f"vacuum of {table.key}"):
+                    value = vacuum(table)
+                documents.append(_empty_document(table) if value is None else value.as_json())
+            except LakehouseError as error:
+                documents.append(_failed_document(table, error))
+            except Exception as error:
+                tell(traceback.format_exc())
+                defect = Broken(f"a defect of this program: {type(error).__name__}: {error}")
+                documents.append(_failed_document(table, defect))
+    return documents
 
 
 def _failed_document(table: Table, error: LakehouseError) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 
 from lakehouse.assets.dagster_records import runs_in_flight
+from lakehouse.assets.events import Reporter
 from lakehouse.assets.keys import table_key
 from lakehouse.assets.metadata import health_result
 from lakehouse.assets.runs import errors_for_dagster
@@ -146,35 +147,26 @@ def hand_on(run_id: str, table: Table, assessed: Assessment) -> None:
     _write_assessments[run_id, table.key] = assessed
 
 
-def report_checks(
-    context: dg.AssetExecutionContext,
-    table: Table,
-    lake: Lake,
-    assessed: Assessment | None = None,
-    *,
-    fails: bool = False,
-) -> None:
-    """Writes the check results into the events of this run, as if the checks had run.
+def check_events(
+    reporter: Reporter, table: Table, lake: Lake, assessed: Assessment | None = None
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """The check results as events, as if the checks had run.
 
-    With `fails`, this run is about to fail and would lose its events, so the results are reported
-    to the instance instead. While another run that writes the table is queued or running, nothing
-    is reported, because that run checks the table itself. Dagster shows the check that was planned
-    last. That run's checks were planned when it was created, so results from here would hide them.
+    While another run that writes the table is queued or running, there are none, because that run
+    checks the table itself. Dagster shows the check that was planned last. That run's checks were
+    planned when it was created, so results from here would hide them.
     """
     results = judge(table, lake, assessed)
     writers = [
-        run.name for run in runs_in_flight(context.instance, [table]) if not run.is_compaction
+        run.name for run in runs_in_flight(reporter.instance, [table]) if not run.is_compaction
     ]
-    if any(name != context.run.run_id[:8] for name in writers):
-        context.log.info(
+    if any(name != reporter.run_id[:8] for name in writers):
+        reporter.tell(
             f"{table.key} will be checked by the run that writes it next: {', '.join(writers)}"
         )
         return
-    # `log_event` accepts evaluations, although its annotation does not say so.
-    # Source: dagster 1.13.27, op_execution_context.py
-    report: Any = context.instance.report_runless_asset_event if fails else context.log_event
     for result in results:
-        report(evaluation_of(table, result))
+        yield evaluation_of(table, result)
 
 
 def check_fields(result: CheckResult) -> dict[str, Any]:

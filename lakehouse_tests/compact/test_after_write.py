@@ -1,14 +1,16 @@
 """What a run tells after its table was committed: it cannot undo the run, and cannot make it run again."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
 from lakehouse.assets.dagster_records import newest_facts
+from lakehouse.assets.events import Event, reporter_of
 from lakehouse.assets.keys import table_key
 from lakehouse.assets.resources import spark_resource
-from lakehouse.compact.asset import report_table
+from lakehouse.compact.asset import table_events
 from lakehouse.declare.journal_records import CompactionTry
 from lakehouse.lake.journal import Journal
 from lakehouse.lake.lake import Lake
@@ -20,9 +22,9 @@ from lakehouse_tests.support.example_assets import AwayStore, example_lake, orde
 
 
 def run_of(lake: Lake, instance: dg.DagsterInstance, log: LogBuilder) -> dg.ExecuteInProcessResult:
-    @dg.asset
-    def upkeep(context: dg.AssetExecutionContext) -> None:
-        report_table(context, orders, lake, log.facts())
+    @dg.asset(output_required=False)
+    def upkeep(context: dg.AssetExecutionContext) -> Iterator[Event]:
+        yield from table_events(reporter_of(context), orders, lake, log.facts())
 
     return dg.materialize([upkeep], instance=instance, raise_on_error=False)
 

@@ -66,11 +66,8 @@ def test_what_deltalake_writes_is_observed_compacted_and_read_on(
         done = run(key.to_user_string())
         [event] = done.asset_materializations_for_node(key.to_python_identifier())
         after = DeltaTable(tmp_path / "warehouse/orders")
-        assert (
-            event.metadata["lakehouse/actual_files_removed"].value
-            == event.metadata["lakehouse/predicted_files_removed"].value
-            > 2
-        )
+        removed = event.metadata["lakehouse/compaction"].value["figures"]["files_removed"]
+        assert removed["actual"] == removed["predicted"] > 2
         assert after.to_pyarrow_table().sort_by("order").equals(before)
         assert len(after.file_uris()) < 5
         assert not (tmp_path / "warehouse/orders/_lakehouse").exists()

@@ -77,8 +77,8 @@ with dg.instance_for_test(overrides=settings) as instance:
     assert key == dg.AssetKey(["compaction", "silver", "sales_orders"])
     done = run(key.to_user_string())
     [event] = done.asset_materializations_for_node(key.to_python_identifier())
-    removed = event.metadata["lakehouse/actual_files_removed"].value
-    assert removed == event.metadata["lakehouse/predicted_files_removed"].value > 2
+    removed = event.metadata["lakehouse/compaction"].value["figures"]["files_removed"]
+    assert removed["actual"] == removed["predicted"] > 2
     assert DeltaTable(WAREHOUSE / "orders").to_pyarrow_table().num_rows == rows
     before = lost()
     past("customers")

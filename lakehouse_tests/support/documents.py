@@ -74,7 +74,6 @@ _INVENTORY_LOAD = {
     "seconds": 0.1,
     "object_count": 0,
     "version": 0,
-    "run_id": "",
 }
 
 

@@ -199,10 +199,8 @@ def test_nothing_runs_by_itself_unless_the_declaration_says_so(
 @pytest.mark.usefixtures("no_java", "written")
 def test_nothing_to_delete_takes_no_spark(dagster_lake: Lake, instance: dg.DagsterInstance) -> None:
     [told] = told_by(vacuumed(dagster_lake, instance))
-    assert (
-        told.metadata["lakehouse/predicted_files"].value,
-        told.metadata["lakehouse/actual_files"].value,
-    ) == (0, 0)
+    figures = told.metadata["lakehouse/vacuum"].value["figures"]
+    assert (figures["files"]["predicted"], figures["files"]["actual"]) == (0, 0)
     [past] = vacuum_records(dagster_lake.store, orders.key)
     assert (past.mode, past.is_complete, past.deleted_files) == ("FULL", True, 0)
 

@@ -1,11 +1,13 @@
 """The checks of a table, run by Dagster on logs written like stories."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import dagster as dg
 import pytest
 
+from lakehouse.assets.events import reporter_of
 from lakehouse.assets.keys import table_key
 from lakehouse.assets.metadata import table_metadata
 from lakehouse.base.clock import now_ms
@@ -19,7 +21,7 @@ from lakehouse.declare.journal_records import CompactionTry
 from lakehouse.declare.table import Table
 from lakehouse.lake.journal import Journal
 from lakehouse.lake.lake import Lake
-from lakehouse.watch.check import check_names, health_check, judge, report_checks
+from lakehouse.watch.check import check_events, check_names, health_check, judge
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.example_assets import latest_orders, orders
 
@@ -254,9 +256,9 @@ def test_another_run_reports_the_very_verdicts_of_the_checks(
 ) -> None:
     story.append(small_files(8)).store_data()
 
-    @dg.asset
-    def upkeep(context: dg.AssetExecutionContext) -> None:
-        report_checks(context, orders, dagster_lake)
+    @dg.asset(output_required=False)
+    def upkeep(context: dg.AssetExecutionContext) -> Iterator[dg.AssetCheckEvaluation]:
+        yield from check_events(reporter_of(context), orders, dagster_lake)
 
     dg.materialize(
         [health_check(orders, dagster_lake)],

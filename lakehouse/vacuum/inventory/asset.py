@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from lakehouse.assets.dagster_records import run_ids_in_flight
+from lakehouse.assets.events import Event, Reporter, reporter_of
 from lakehouse.assets.keys import NIGHTLY_CRON, inventory_key, table_key
 from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.base.clock import now_ms
@@ -65,10 +66,8 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
             dg.AssetCheckSpec(name, asset=key, description=text) for name, text in CHECKS.items()
         ],
     )
-    def inventory(
-        context: dg.AssetExecutionContext, config: InventoryConfig
-    ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-        from lakehouse.vacuum.inventory.run import judge, update_inventory
+    def inventory(context: dg.AssetExecutionContext, config: InventoryConfig) -> Iterator[Event]:
+        from lakehouse.vacuum.inventory.run import update_inventory
 
         with errors_for_dagster(context):
             try:
@@ -77,17 +76,32 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
                     lake, tables, now_ms=now_ms(), configuration=configuration
                 )
             except Refused as error:
-                refused = CheckResult(name="complete", ok=False, sentence=str(error), is_error=True)
-                yield dg.AssetCheckResult(asset_key=key, **check_fields(refused))
+                yield refusal_event(lake, error)
                 raise
-        results = judge(lake, outcome, now_ms=now_ms())
-        yield dg.MaterializeResult(asset_key=key, metadata=_metadata(outcome, tables))
-        for result in results:
-            if not result.ok:
-                context.log.warning(f"{result.name}: {result.sentence}")
-            yield dg.AssetCheckResult(asset_key=key, **check_fields(result))
+        yield from inventory_events(reporter_of(context), lake, tables, outcome)
 
     return inventory
+
+
+def inventory_events(
+    reporter: Reporter, lake: Lake, tables: Sequence[Table], outcome: "InventoryOutcome"
+) -> Iterator[Event]:
+    """What a load reports: its figures, and the results of its checks."""
+    from lakehouse.vacuum.inventory.run import judge
+
+    results = judge(lake, outcome, now_ms=now_ms())
+    key = inventory_key(lake)
+    yield dg.MaterializeResult(asset_key=key, metadata=_metadata(outcome, tables))
+    for result in results:
+        if not result.ok:
+            reporter.tell(f"{result.name}: {result.sentence}")
+        yield dg.AssetCheckResult(asset_key=key, **check_fields(result))
+
+
+def refusal_event(lake: Lake, error: Refused) -> dg.AssetCheckResult:
+    """What a load that was refused reports: its check `complete` fails."""
+    refused = CheckResult(name="complete", ok=False, sentence=str(error), is_error=True)
+    return dg.AssetCheckResult(asset_key=inventory_key(lake), **check_fields(refused))
 
 
 def _metadata(outcome: "InventoryOutcome", declared: Sequence[Table]) -> dict[str, Any]:
@@ -101,7 +115,7 @@ def _metadata(outcome: "InventoryOutcome", declared: Sequence[Table]) -> dict[st
         "lakehouse/rows_loaded": outcome.newly_loaded,
         "lakehouse/seconds": round(outcome.seconds, 3),
         "lakehouse/version": outcome.version,
-        "lakehouse/missing_files": sum(len(table.missing) for table in found),
+        "lakehouse/missing_files": outcome.missing_count,
     }
     if undeclared:
         metadata["lakehouse/not_declared"] = undeclared_sentence(undeclared)

@@ -3,8 +3,8 @@
 A part is one use of a table's bytes (`Part`), for example live files.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,7 +12,8 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.stored_objects import Inventory, Part
 from lakehouse.base.text import count_of
-from lakehouse.cli.context import complete_table, nearest, open_declared
+from lakehouse.cli.context import LakeContext, complete_table, nearest, open_declared
+from lakehouse.cli.dagster_events import report_to_dagster
 from lakehouse.cli.output import (
     attributes,
     bytes_text,
@@ -22,11 +23,15 @@ from lakehouse.cli.output import (
     show,
     tell,
     time_text,
+    working,
     write_json,
 )
 from lakehouse.vacuum.inventory.plan.reconcile import Reconciliation, TableShares, UsageShare
-from lakehouse.vacuum.inventory.run import reconcile_inventory
+from lakehouse.vacuum.inventory.run import InventoryOutcome, reconcile_inventory, update_inventory
 from lakehouse.vacuum.inventory.table import inventory_table, newest_inventory
+
+if TYPE_CHECKING:
+    from lakehouse.assets.events import Event, Reporter
 
 # At most this many missing and this many resized files of a table are printed.
 _NAMED = 20
@@ -48,27 +53,22 @@ def inventory_command() -> None:
 def load_command(configuration: str | None, as_json: bool) -> int:
     """Load the newest report of AWS, or a list of the storage.
 
-    Dagster loads it into inventory/<bucket>, and compares it with the tables' logs. If AWS delivers
-    no reports, or with --configuration lakehouse-scan, the storage is listed. A report that is
-    already in the table is not loaded again. The exit code is 1 if a file that a table's newest
-    version reads is missing.
+    It is compared with the tables' logs. If AWS delivers no reports, or with --configuration
+    lakehouse-scan, the storage is listed. A report that is already in the table is not loaded
+    again. The exit code is 1 if a file that a table's newest version reads is missing.
     """
-    from lakehouse.cli.dagster_runs import open_recorder
-
     context = open_declared()
-    lake = context.lake
-    tables = context.tables.values()
-    key = inventory_table(lake.store.bucket)
-    with open_recorder(lake.settings, tables) as recorder:
-        [run] = recorder.materialize([key], config={"configuration": configuration or ""})
-    metadata = run.outcome()
-    figures = ("report", "size_bytes", "rows_loaded", "missing_files", "seconds")
+    outcome = _load(context, configuration)
+    key = inventory_table(context.lake.store.bucket)
     document = {
         "table": key,
-        **{name: metadata[f"lakehouse/{name}"] for name in figures},
-        "object_count": metadata["lakehouse/objects"],
-        "version": metadata["lakehouse/version"],
-        "run_id": run.run_id,
+        "report": outcome.inventory.name,
+        "size_bytes": outcome.inventory.size_bytes,
+        "rows_loaded": outcome.newly_loaded,
+        "missing_files": outcome.missing_count,
+        "seconds": round(outcome.seconds, 3),
+        "object_count": outcome.inventory.object_count,
+        "version": outcome.version,
     }
     if as_json:
         write_json(document)
@@ -86,6 +86,33 @@ def load_command(configuration: str | None, as_json: bool) -> int:
         "Use lakehouse inventory report to list missing files"
     )
     return Broken.exit_code
+
+
+def _load(context: LakeContext, configuration: str | None) -> InventoryOutcome:
+    """Loads an inventory, and reports to Dagster what its asset would have reported."""
+    lake = context.lake
+    tables = tuple(context.tables.values())
+    try:
+        with working(f"inventory of {lake.store.bucket}"):
+            outcome = update_inventory(lake, tables, now_ms=now_ms(), configuration=configuration)
+    except Refused as error:
+        refused = error
+
+        def refusal(_: "Reporter") -> "Iterable[Event]":
+            from lakehouse.vacuum.inventory.asset import refusal_event
+
+            return [refusal_event(lake, refused)]
+
+        report_to_dagster(lake.settings, "the inventory was refused", refusal)
+        raise
+
+    def events(reporter: "Reporter") -> "Iterable[Event]":
+        from lakehouse.vacuum.inventory.asset import inventory_events
+
+        return inventory_events(reporter, lake, tables, outcome)
+
+    report_to_dagster(lake.settings, "the inventory is loaded", events)
+    return outcome
 
 
 @inventory_command.command("report", epilog="Example: lakehouse inventory report bronze/weather")

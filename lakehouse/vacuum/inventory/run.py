@@ -156,6 +156,11 @@ class InventoryOutcome:
     version: int
     seconds: float
 
+    @property
+    def missing_count(self) -> int:
+        """The number of missing files that the newest versions of tables read."""
+        return sum(len(table.missing) for table in self.reconciliation.tables)
+
 
 def update_inventory(
     lake: Lake, declared: Iterable[Table], *, now_ms: int, configuration: str | None = None

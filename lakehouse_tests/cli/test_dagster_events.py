@@ -1,0 +1,184 @@
+"""What a command that runs an operation itself leaves in Dagster: the same as a run of the operation's asset."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
+from dagster._core.loader import LoadingContextForTest
+
+from lakehouse import Vacuum
+from lakehouse.assets.dagster_records import (
+    last_compactions_ms,
+    last_materializations,
+    newest_facts,
+)
+from lakehouse.assets.events import Event, Reporter, without_run
+from lakehouse.assets.home import dagster_home
+from lakehouse.assets.keys import compaction_key, table_key, vacuum_key
+from lakehouse.assets.resources import spark_resource
+from lakehouse.base.settings import parse_settings
+from lakehouse.cli.dagster_events import report_change, report_to_dagster
+from lakehouse.compact.asset import compaction_asset
+from lakehouse.declare.adopted_file import adopted_table
+from lakehouse.declare.table import Table
+from lakehouse.lake.lake import Lake, open_lake
+from lakehouse.vacuum import run as vacuum_run
+from lakehouse.vacuum.asset import DELETED, vacuum_asset
+from lakehouse.watch.check import check_names
+from lakehouse_tests.support.example_assets import orders
+from lakehouse_tests.support.terminal import Terminal
+
+pytestmark = pytest.mark.usefixtures("no_java")
+EVENTS = "silver/events"
+
+
+@pytest.fixture
+def adopted(terminal: Terminal, warehouse: Path) -> Terminal:
+    """A terminal with one table of twelve small files."""
+    terminal.environ["LAKEHOUSE_TABLES"] = "none"
+    terminal.json("adopt", str(warehouse / "events"), "--key", EVENTS)
+    return terminal
+
+
+def lake_of(terminal: Terminal) -> Lake:
+    return open_lake(parse_settings(terminal.environ, base=terminal.home))
+
+
+@contextmanager
+def records(terminal: Terminal) -> Iterator[dg.DagsterInstance]:
+    """Dagster's records of the terminal's lake."""
+    with dg.DagsterInstance.from_config(str(dagster_home(lake_of(terminal).settings))) as instance:
+        yield instance
+
+
+def recorded(
+    instance: dg.DagsterInstance, table: Table, lake: Lake, key: dg.AssetKey
+) -> dict[str, Any]:
+    """What Dagster knows of a table and one operation on it, without times and without the run."""
+    checks = [dg.AssetCheckKey(table_key(table), name) for name in check_names(table, lake)]
+    checks += [dg.AssetCheckKey(vacuum_key(table), DELETED)]
+    found = instance.event_log_storage.get_latest_asset_check_execution_by_key(checks)
+    event = last_materializations(instance, [key])[key].asset_materialization
+    assert event is not None
+    facts = newest_facts(instance, [table])
+    state = {} if table.key not in facts else facts[table.key].values["lakehouse/state"]
+    return {
+        "table": {name: state.get(name) for name in ("version", "mergeable_file_count")},
+        "operation": [*event.metadata],
+        "checks": {
+            each.name: (record.evaluation.passed, record.evaluation.severity)
+            for each, record in found.items()
+            if record.evaluation is not None
+        },
+    }
+
+
+@pytest.mark.parametrize("operation", ["compact", "vacuum"])
+def test_dagster_knows_after_a_command_what_it_knows_after_a_run(
+    adopted: Terminal, warehouse: Path, instance: dg.DagsterInstance, operation: str
+) -> None:
+    shutil.copytree(warehouse / "events", warehouse / "copy")
+    table = adopted_table(EVENTS, str(warehouse / "copy"))
+    lake = open_lake(lake_of(adopted).settings, tables=[table])
+    if operation == "compact":
+        key, asset = compaction_key(table), compaction_asset(table, lake)
+    else:
+        key, asset = vacuum_key(table), vacuum_asset(table, lake, lambda: (lake, [table]))
+    resources = {"spark": spark_resource(lake.settings)}
+    assert dg.materialize([asset], instance=instance, resources=resources).success
+    document = adopted.json(operation, EVENTS)
+    by_run = recorded(instance, table, lake, key)
+    with records(adopted) as own:
+        assert recorded(own, table, lake, key) == by_run
+        assert own.get_runs_count() == 0
+        if operation == "compact":
+            assert document["version_after"] == by_run["table"]["version"]
+            [commit, *_] = adopted.json("history", EVENTS)["commits"]
+            assert last_compactions_ms(own, [table]) == {EVENTS: commit["committed_ms"]}
+
+
+def test_a_compaction_by_a_command_makes_the_vacuum_after_it_unsynced_as_one_by_a_run_does(
+    dagster_lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    table = replace(orders, vacuum=Vacuum(after_compaction=True))
+    compaction = compaction_asset(table, dagster_lake)
+    vacuum = vacuum_asset(table, dagster_lake, lambda: (dagster_lake, [table]), cron="0 0 * * *")
+    resources = {"spark": spark_resource(dagster_lake.settings)}
+    definitions = dg.Definitions(assets=[compaction, vacuum], resources=resources)
+
+    @dg.asset(key=vacuum_key(table), deps=[compaction_key(table)])
+    def vacuumed() -> None: ...
+
+    seen = list[StaleStatus]()
+    for _ in range(2):
+        result = dg.MaterializeResult(asset_key=compaction_key(table), metadata={})
+        instance.report_runless_asset_event(without_run(result))
+        seen.append(_status(definitions, instance, vacuum_key(table)))
+        dg.materialize([vacuumed], instance=instance)
+        assert _status(definitions, instance, vacuum_key(table)) is StaleStatus.FRESH
+    assert seen == [StaleStatus.MISSING, StaleStatus.STALE]
+
+
+def _status(
+    definitions: dg.Definitions, instance: dg.DagsterInstance, key: dg.AssetKey
+) -> StaleStatus:
+    graph = definitions.resolve_asset_graph()
+    return CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance)).get_status(
+        key
+    )
+
+
+def test_what_is_done_stands_and_is_shown_if_dagster_cannot_be_opened(
+    adopted: Terminal, tmp_path: Path
+) -> None:
+    result = adopted.run("compact", EVENTS, "--json", LAKEHOUSE_DAGSTER_HOME=str(tmp_path))
+    assert result.exit_code == 0 and '"version_after": 12' in result.stdout
+    assert f"{EVENTS} was compacted, but Dagster did not record it (Refused: " in result.stderr
+    assert adopted.json("compact", EVENTS)["version_after"] is None
+
+
+def test_an_interrupt_while_dagster_is_told_is_a_warning(
+    terminal: Terminal, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def events(_: Reporter) -> list[Event]:
+        raise KeyboardInterrupt
+
+    report_to_dagster(lake_of(terminal).settings, "it is done", events)
+    assert "it is done, but Dagster did not record it (KeyboardInterrupt" in capsys.readouterr().err
+
+
+def test_a_change_that_is_made_is_no_failure_if_dagster_cannot_be_opened(
+    terminal: Terminal, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal.environ["LAKEHOUSE_DAGSTER_HOME"] = str(tmp_path)
+    report_change(lake_of(terminal), orders, "restored", "3 rows")
+    told = capsys.readouterr().err
+    assert "bronze/orders is restored, but Dagster did not record it (Refused: " in told
+
+
+def test_one_table_of_a_vacuum_with_a_defect_stops_itself_alone(
+    adopted: Terminal, warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adopted.json("adopt", str(warehouse / "customers"), "--key", "silver/customers")
+    real = vacuum_run.vacuum
+
+    def vacuum(facts: Any, session: Any, table: Table, **options: Any) -> Any:
+        if table.key == EVENTS:
+            raise ValueError("no such thing")
+        return real(facts, session, table, **options)
+
+    monkeypatch.setattr(vacuum_run, "vacuum", vacuum)
+    documents = {each["table"]: each for each in adopted.json("vacuum", exit_code=1)}
+    assert documents[EVENTS]["error"]["message"].endswith("ValueError: no such thing")
+    assert documents["silver/customers"]["reason"] == "NOTHING_PAST"
+    with records(adopted) as instance:
+        keys = [dg.AssetKey(["vacuum", *key.split("/")]) for key in documents]
+        assert [*last_materializations(instance, keys)] == [
+            dg.AssetKey(["vacuum", "silver", "customers"])
+        ]
