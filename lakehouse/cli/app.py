@@ -84,7 +84,11 @@ class Terminal(click.Group):
         """The commands whose capability is there, in the order in which a new user needs them."""
         return [name for group in _COMMANDS.values() for name in _present(group)]
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        formatter: click.HelpFormatter,
+    ) -> None:
         """Lists the commands in groups, without importing their modules."""
         for title, group in _COMMANDS.items():
             with formatter.section(title):

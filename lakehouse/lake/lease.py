@@ -12,6 +12,7 @@ created only if it is absent, a batch has a transaction id, and Delta finds conf
 
 import contextlib
 import json
+import logging
 import os
 import socket
 import threading
@@ -23,6 +24,7 @@ from uuid import uuid4
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Refused, Transient
 from lakehouse.base.processes import Process, identify, process_space
+from lakehouse.base.text import printable
 from lakehouse.lake.commits import refuse_unsafe_commits
 from lakehouse.lake.lake import Lake
 from lakehouse.store import Store
@@ -61,6 +63,8 @@ WAIT_SECONDS = 60.0
 # The pauses between two attempts to take a lease.
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 2.0
+# Without handlers, as in a command, Python prints warnings to standard error.
+_LOG = logging.getLogger(__name__)
 # The leases that this process holds, by their tokens.
 _held: set[str] = set()
 
@@ -124,6 +128,7 @@ class _Lease(threading.Thread):
         """Creates the lease; waits for another holder at most `wait_seconds`."""
         started = time.monotonic()
         pause = _FIRST_PAUSE_SECONDS
+        is_reported = False
         while True:
             self._renewed = time.monotonic()
             _held.add(self._token)
@@ -145,6 +150,10 @@ class _Lease(threading.Thread):
                     "ended"
                 )
             else:
+                if holder and not is_reported:
+                    why = printable(f"{self._table} is locked by {_sentence(holder)}")
+                    _LOG.warning("%s: %s. Waits up to %.0f s", self._owner, why, wait_seconds)
+                    is_reported = True
                 time.sleep(pause)  # storage cannot tell when another process gives its lease back
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 

@@ -202,13 +202,10 @@ def test_a_compaction_is_asked_for_runs_as_predicted_and_sets_off_nothing(runs: 
     result = runs.of(compaction_key(orders))
 
     [event] = result.get_asset_materialization_events()
-    shown = {
-        name.removeprefix("lakehouse/"): entry.value
-        for name, entry in event.materialization.metadata.items()
-    }
-    assert shown["predicted_files_removed"] == shown["actual_files_removed"] == 4
-    assert shown["predicted_files_added"] == shown["actual_files_added"] == 1
-    assert shown["predicted_bytes_removed"] == shown["actual_bytes_removed"] > 0
+    shown = event.materialization.metadata["lakehouse/compaction"].value["figures"]
+    assert shown["files_removed"]["predicted"] == shown["files_removed"]["actual"] == 4
+    assert shown["files_added"]["predicted"] == shown["files_added"]["actual"] == 1
+    assert shown["bytes_removed"]["predicted"] == shown["bytes_removed"]["actual"] > 0
     assert runs.file_count(orders) == 1
     assert passed(result) == {
         "readable": True,

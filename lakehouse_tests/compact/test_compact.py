@@ -1,4 +1,4 @@
-"""What `lakehouse compact` shows of a run that Dagster recorded."""
+"""What `lakehouse compact` shows of a run."""
 
 from dataclasses import replace
 
@@ -49,7 +49,7 @@ def test_the_plan_that_ran_is_shown_beside_what_it_did_and_very_many_files_are_n
 MERGED_NOTHING = {
     0: "OPTIMIZE did not merge the 2 planned files, although no other writer committed: Delta's"
     " selection differs from the plan of version 1. The sensor will not request this version again."
-    " Compare the plan (lakehouse plan bronze/orders --json) with the table's partition values",
+    " Compare the plan (lakehouse compact bronze/orders --dry-run) with the table's partition values",
     2: "OPTIMIZE did not merge the 2 planned files: other writers have committed up to version 3"
     " since the planned version 1. The next plan will use the newest version",
 }

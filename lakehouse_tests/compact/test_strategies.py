@@ -195,18 +195,13 @@ def test_after_each_write_the_files_fall_in_the_same_run(
     assert files_after(dagster_lake, instance, under(AfterWrite(), mode="recommend"), "b") == 2
     assert files_after(dagster_lake, instance, under(AfterWrite()), "c") == 1
     [event] = instance.fetch_materializations(compaction_key(orders), limit=9).records
-    told = {
-        name.removeprefix("lakehouse/"): entry.value
-        for name, entry in event.asset_materialization.metadata.items()
-    }
-    assert (
-        told["predicted_files_removed"],
-        told["actual_files_removed"],
-        told["compaction"]["rows_verified"],
-    ) == (3, 3, 3)
+    metadata = event.asset_materialization.metadata
+    document = metadata["lakehouse/compaction"].value
+    removed = document["figures"]["files_removed"]
+    assert (removed["predicted"], removed["actual"], document["rows_verified"]) == (3, 3, 3)
     assert newest_facts(instance, [orders])[orders.key].values["lakehouse/state"][
         "last_compaction_ms"
-    ] == round(told["committed"] * 1000)
+    ] == round(metadata["lakehouse/committed"].value * 1000)
     assert files_after(dagster_lake, instance, under(BySensor()), "d") == 2
 
 

@@ -43,7 +43,7 @@ def is_free(lake: Lake, key: str = "bronze/t") -> bool:
 
 
 def test_a_held_table_is_held_for_every_home_and_names_its_holder(
-    lake: Lake, tmp_path: Path
+    lake: Lake, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = replace(own_settings(tmp_path / "other"), root=lake.settings.root)
     other = open_lake(settings)
@@ -54,7 +54,14 @@ def test_a_held_table_is_held_for_every_home_and_names_its_holder(
             hold(other, None, "bronze/t", owner="compaction", wait_seconds=0),
         ):
             pass
+        with (
+            pytest.raises(Transient),
+            hold(other, None, "bronze/t", owner="vacuum", wait_seconds=1),
+        ):
+            pass
         assert is_free(other, "bronze/other")
+    [waiting] = caplog.messages
+    assert waiting.startswith(f"vacuum: bronze/t is locked by process {os.getpid()} on ")
     assert is_free(other)
     assert lake.store.stat(OBJECT) is None
 
