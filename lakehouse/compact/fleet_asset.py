@@ -129,8 +129,8 @@ def maintenance_plan() -> dg.AssetSpec:
         group_name="maintenance",
         kinds={"table"},
         description="All tables in the order in which they would be compacted, each with its "
-        "benefit, cost and reason. Reported by the compaction sensor when the order, a reason or a "
-        "health score changes, at most once a minute.",
+        "benefit, cost and reason. Reported by the compaction sensor after each compaction and, at "
+        "most once a minute, when the order, a reason or a health score changes.",
     )
 
 

@@ -41,7 +41,8 @@ SWEEP_MS = 600_000
 # Seconds between two ticks.
 TICK_SECONDS = 10
 TICK_SECONDS_ON_S3 = 30
-# The ranking of a busy lake changes with every write, so it is reported at most this often.
+# The ranking of a busy lake changes with every write, so it is reported at most this often, unless
+# a table was compacted.
 _REPORT_INTERVAL_MS = 60_000
 
 
@@ -124,8 +125,8 @@ def compaction_schedules(tables: Sequence[Table], lake: Lake) -> list[dg.Schedul
 def _next_cursor(fleet: Fleet, cursor: SensorCursor, *, now_ms: int) -> tuple[SensorCursor, bool]:
     """The cursor of the next tick, and whether this tick must report the ranking.
 
-    The ranking is reported if the order, a reason or a rounded health score has changed, or if a
-    table was compacted, at most once a minute. A table for which a run is requested no longer
+    The ranking is reported if a table was compacted, or, at most once a minute, if the order, a
+    reason or a rounded health score has changed. A table for which a run is requested no longer
     waits.
     """
     order = "\n".join(
@@ -145,7 +146,9 @@ def _next_cursor(fleet: Fleet, cursor: SensorCursor, *, now_ms: int) -> tuple[Se
     # Keys of earlier states of a table are dropped.
     shared = (newly_shared | {*cursor.shared}) & {*first_keys.values()}
     next_cursor = replace(cursor, due_since_ms=due_since_ms, shared=tuple(sorted(shared)))
-    if ranking == cursor.ranking or 0 <= now_ms - cursor.reported_ms < _REPORT_INTERVAL_MS:
+    compacted_ms = max((each.last_compaction_ms or 0 for each in fleet.states.values()), default=0)
+    is_early = 0 <= now_ms - cursor.reported_ms < _REPORT_INTERVAL_MS
+    if ranking == cursor.ranking or (is_early and compacted_ms <= cursor.reported_ms):
         return next_cursor, False
     return replace(next_cursor, ranking=ranking, reported_ms=now_ms), True
 

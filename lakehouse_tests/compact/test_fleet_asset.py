@@ -362,6 +362,20 @@ def test_the_ranking_is_reported_when_it_changes_and_not_more_than_once_a_minute
     assert len(tick(instance, dagster_lake, cursor=later).asset_events) == 1
 
 
+def test_the_ranking_is_reported_as_soon_as_a_table_was_compacted(
+    instance: dg.DagsterInstance, dagster_lake: Lake
+) -> None:
+    materialized(instance, orders, version=7, **FACTS)
+    first = tick(instance, dagster_lake)
+    compacted_ms = now_ms() + 1
+    materialized(
+        instance, orders, version=8, mergeable_file_count=0, last_compaction_ms=compacted_ms
+    )
+    second = tick(instance, dagster_lake, cursor=first.cursor)
+    assert second.asset_events[0].metadata["lakehouse/tables_due"].value == 0
+    assert tick(instance, dagster_lake, cursor=second.cursor).asset_events == []
+
+
 def test_a_clock_that_is_set_back_stops_no_report_and_no_compaction(
     instance: dg.DagsterInstance, dagster_lake: Lake
 ) -> None:
