@@ -27,11 +27,12 @@ from lakehouse.base.settings import parse_settings
 from lakehouse.compact.plan.circuit_breaker import Rewrites
 from lakehouse.compact.plan.decision import CompactionCandidate, RunState, TableState
 from lakehouse.compact.plan.fleet import Bounds, choose_compactions, describe
-from lakehouse.compact.sensor import SWEEP_MS, TICK_SECONDS_ON_S3, compaction_sensor
+from lakehouse.compact.sensor import TICK_SECONDS_ON_S3, compaction_sensor
+from lakehouse.compact.tries import record_try
 from lakehouse.declare.compaction import policy_for
 from lakehouse.declare.journal_records import CompactionTry, Pause
-from lakehouse.lake.journal import Journal
 from lakehouse.lake.lake import Lake
+from lakehouse.lake.pauses import pause_table
 from lakehouse.store import DiskStore
 from lakehouse_tests.counting_store import CountingStore
 from lakehouse_tests.support.dagster_events import begun, ended
@@ -112,21 +113,19 @@ def at_rest(instance: dg.DagsterInstance, table_count: int) -> Iterator[Figure]:
     lake = Lake(settings=settings, store=store)
     for place, table in enumerate(tables):
         for number in range(5):
-            Journal(store).record_try(table.key, CompactionTry(ended_ms=number, result="failed"))
+            attempt = CompactionTry(ended_ms=now_ms() - number, result="failed")
+            record_try(lake, table, attempt)
         if place % 10 == 0:
-            Journal(store).pause(Pause(table=table.key, since_ms=0))
+            pause_table(lake, Pause(table=table.key, since_ms=0))
     sensor, taken = compaction_sensor(tables, lake), list[dict[str, int]]()
     for _ in range(2):
         store.requests.clear()
         with dg.build_sensor_context(instance=instance) as context:
             sensor(context)
         taken.append(store.taken())
-    sweeps = 86_400_000 // SWEEP_MS
-    per_day = {kind: count * 86_400 // TICK_SECONDS_ON_S3 for kind, count in taken[1].items()}
-    swept = {"LIST": 2 * sweeps, "GET": sweeps * table_count // 10}
-    day = {kind: per_day.get(kind, 0) + more for kind, more in swept.items()}
+    day = {kind: count * 86_400 // TICK_SECONDS_ON_S3 for kind, count in taken[1].items()}
     usd = _usd(prices, day)
-    print(f"  {taken[1]} a tick, {day} a day with sweeps, {usd:.3f} USD a day", flush=True)
+    print(f"  {taken[1]} a tick, {day} a day, {usd:.3f} USD a day", flush=True)
     at = f"{table_count} tables at rest on S3"
     yield Figure(
         name=f"requests of a sensor tick, {at}",
@@ -140,8 +139,8 @@ def at_rest(instance: dg.DagsterInstance, table_count: int) -> Iterator[Figure]:
 
 def _usd(prices: Prices, requests: Mapping[str, int]) -> float:
     return (
-        requests["LIST"] / 1_000 * prices.usd_per_1000_puts
-        + requests["GET"] / 1_000 * prices.usd_per_1000_gets
+        requests.get("LIST", 0) / 1_000 * prices.usd_per_1000_puts
+        + (requests.get("GET", 0) + requests.get("HEAD", 0)) / 1_000 * prices.usd_per_1000_gets
     )
 
 

@@ -14,6 +14,11 @@ class CountingStore(MemoryStore):
         self.requests["LIST"] += 1
         return super().list(prefix)
 
+    def stat(self, name: str) -> StoredFile | None:
+        """One HEAD."""
+        self.requests["HEAD"] += 1
+        return super().stat(name)
+
     def read(self, name: str) -> bytes:
         """One GET."""
         self.requests["GET"] += 1

@@ -1,6 +1,6 @@
-"""What a lake costs, computed again from its files alone: reports, commits, the journal, and the TOML of the prices.
+"""What a lake costs, computed again from its files alone: reports, commits, vacuums, and the TOML of the prices.
 
-It shares no code with `lakehouse.core.costs` and computes with fractions. An object belongs to the table in whose folder
+It shares no code with `lakehouse.watch.costs` and computes with fractions. An object belongs to the table in whose folder
 it lies; parts are not distinguished, since their sum is the table's bill.
 """
 
@@ -49,8 +49,10 @@ def operations(lake: Lake, table: str, day: date) -> Fraction:
     for file in lake.store.list(f"{table}/_delta_log"):
         if file.name.endswith(".json"):
             usd += _compaction(lake.store.read(file.name), day)
-    for file in lake.store.list(f"_lakehouse/vacuums/{table}"):
-        usd += _vacuum(json.loads(lake.store.read(file.name)), day)
+    ended = DeltaTable(lake.table_uri("_lakehouse/operations")).to_pyarrow_table().to_pylist()
+    for row in ended:
+        if (row["table"], row["kind"]) == (table, "vacuum"):
+            usd += _vacuum(json.loads(row["detail"]), day)
     return usd
 
 

@@ -123,7 +123,7 @@ def headings_of(page: Path) -> set[str]:
     ("text", "is_found"),
     [
         ("Or delete the table's folder: then all batches are loaded again", True),
-        ("or, if that is lost, to delete _lakehouse/vacuums/x", True),
+        ("or, if that is lost, to delete _lakehouse/operations", True),
         ("accepted: to delete its folder and materialize it again", True),
         ("remove _lakehouse/ingest/x and quarantine/x, too", True),
         ("To go on, `rm -r` its batches", True),

@@ -64,7 +64,7 @@ LIBRARIES = {
     "base": "dotenv psutil",
     "store": "boto3 botocore",
     "delta.log": "pyarrow",
-    "lake": "deltalake pyspark",
+    "lake": "deltalake pyarrow pyspark",
     "spark": "delta pyspark",
     "write": "pyspark",
     "compact": "deltalake pyarrow pyspark",

@@ -9,7 +9,7 @@ output, events and check results. Ticks expire by `retention` in dagster.yaml.
 - A run stays if it has not ended, or ended within the last hour.
 - The newest `KEPT_RUNS` runs stay, because the sensors read the newest 500 (`dagster_records.py`).
   A run that failed stays for `LAKEHOUSE_RECORDS_DAYS`, because the sensors count failures.
-- Only Dagster's records are changed: no table, journal or landed file.
+- Only Dagster's records are changed: no table and no landed file.
 """
 
 from collections.abc import Iterator, Sequence

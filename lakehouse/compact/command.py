@@ -30,8 +30,8 @@ from lakehouse.compact.skip_reasons import refuse_held
 from lakehouse.declare.journal_records import Pause
 from lakehouse.declare.table import Table
 from lakehouse.lake.find_tables import is_written
-from lakehouse.lake.journal import Journal
 from lakehouse.lake.lake import Lake
+from lakehouse.lake.pauses import pause_of, pause_table, resume_table
 from lakehouse.spark.session import connect
 from lakehouse.watch.documents import address_field
 
@@ -151,7 +151,7 @@ def pause_command(table: str, until: str | None, why: str, as_json: bool) -> Non
         until_ms=None if until is None else until_ms_of(until, now),
         why=" ".join(why.split()),
     )
-    Journal(context.lake.store).pause(pause)
+    pause_table(context.lake, pause)
     if as_json:
         write_json(_document(pause, paused=True))
     else:
@@ -165,9 +165,8 @@ def resume_command(table: str, as_json: bool) -> None:
     """End the pause of TABLE now. Does nothing if TABLE is not paused."""
     context, declared_table = open_table(table)
     table = declared_table.key
-    journal = Journal(context.lake.store)
-    pause = journal.pause_of(table)
-    journal.resume(table)
+    pause = pause_of(context.lake, table)
+    resume_table(context.lake, table)
     if as_json:
         no_pause = Pause(table=table, since_ms=0)
         write_json(_document(pause or no_pause, paused=False))

@@ -34,11 +34,12 @@ from lakehouse.compact.plan.decision import RunState, TableState, Try, run_key
 from lakehouse.compact.plan.fleet import CYCLE_MS, Bounds, Fleet, FleetTable, decide_fleet
 from lakehouse.compact.plan.health import count_reads
 from lakehouse.compact.skip_reasons import without_spark
+from lakehouse.compact.tries import tries_since
 from lakehouse.declare.journal_records import CompactionTry
 from lakehouse.declare.table import Table
 from lakehouse.lake.commits import storage_fault
-from lakehouse.lake.journal import Journal
 from lakehouse.lake.lake import Lake
+from lakehouse.lake.pauses import pauses
 
 COST_TAG = "lakehouse/estimate_usd"
 # The tag of a run that was refused before it began. Its value is the run's id, because Dagster
@@ -88,12 +89,11 @@ def weigh_fleet(
     tables: Sequence[Table],
     lake: Lake,
     cursor: SensorCursor,
-    journal: Journal,
 ) -> Fleet:
     """The state of every table and the decision about it. No Delta log is read."""
     now = now_ms()
     recent = recent_runs(instance, now_ms=now)
-    facts = list(_fleet_tables(instance, tables, lake, cursor, journal))
+    facts = list(_fleet_tables(instance, tables, lake, cursor))
     compacted_ms = {each.state.table: each.state.last_compaction_ms or 0 for each in facts}
     readers = count_reads(
         tables,
@@ -102,7 +102,7 @@ def weigh_fleet(
         now_ms=now,
         compacted_ms=compacted_ms,
     )
-    fleet_tables = _with_tries(facts, journal, now)
+    fleet_tables = _with_tries(facts, lake, now)
     runs = RunState(
         in_flight=runs_in_flight(instance, tables),
         tries=_tries(instance, [each.state for each in fleet_tables]),
@@ -173,12 +173,11 @@ def _fleet_tables(
     tables: Sequence[Table],
     lake: Lake,
     cursor: SensorCursor,
-    journal: Journal,
 ) -> Iterator[FleetTable]:
-    """The tables with their state from the newest events, Dagster's runs and the journal."""
+    """The tables with their state from the newest events, Dagster's runs and the pauses."""
     facts = newest_facts(instance, tables)
     compacted_ms = last_compactions_ms(instance, tables)
-    pauses = journal.pauses()
+    paused = pauses(lake)
     for table in tables:
         key = table.key
         state, rewrites = sensed_state(key, facts.get(key))
@@ -194,7 +193,7 @@ def _fleet_tables(
             table=table,
             state=state,
             rewrites=rewrites,
-            pause=pauses.get(key),
+            pause=paused.get(key),
             hold=without_spark(key, state.engine),
             shared_a_run=run_key(state, 1) in cursor.shared,
         )
@@ -207,16 +206,14 @@ def _storage_fault(lake: Lake, table_key: str) -> Explanation | None:
     return None
 
 
-def _with_tries(
-    fleet_tables: Sequence[FleetTable], journal: Journal, now_ms: int
-) -> list[FleetTable]:
-    """The tables with their last success, and the failures that the journal has recorded since."""
+def _with_tries(fleet_tables: Sequence[FleetTable], lake: Lake, now_ms: int) -> list[FleetTable]:
+    """The tables with their last success, and the failures since then."""
     succeeded_ms = dict[str, int]()
     for each in fleet_tables:
         compacted_ms = each.state.last_compaction_ms
         if compacted_ms is not None and compacted_ms <= now_ms:
             succeeded_ms[each.table.key] = compacted_ms
-    failures = journal.tries_since(succeeded_ms)
+    failures = tries_since(lake, succeeded_ms)
     tables: list[FleetTable] = []
     for each in fleet_tables:
         key = each.table.key

@@ -1,5 +1,5 @@
 """Reads the fleet for the terminal and the metrics without Dagster: from Delta logs and the
-journal.
+lake's operations.
 
 Loading Dagster would take longer than all other work, so facts that only Dagster has are omitted:
 running compactions, earlier attempts at a version, waiting times and money spent. Instead of the
@@ -21,18 +21,19 @@ from lakehouse.compact.plan.fleet import Bounds, FleetTable, decide_fleet
 from lakehouse.compact.plan.health import Health, ReaderRun, Readers, assess_health, count_reads
 from lakehouse.compact.skip_reasons import without_spark
 from lakehouse.compact.table_health import last_compaction_ms
+from lakehouse.compact.tries import failed_tries
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import moves_rows
 from lakehouse.delta.snapshot import Snapshot, TableFacts
 from lakehouse.lake.find_tables import facts_of
-from lakehouse.lake.journal import Journal
 from lakehouse.lake.lake import Lake
+from lakehouse.lake.pauses import pause_of
 from lakehouse.lake.read_each_table import Found, for_each_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableReading:
-    """One table, according to its log and the journal.
+    """One table, according to its log and the lake's operations.
 
     `known` contains the facts on which the sensor's decision is based. `written_ms` contains the
     times at which rows changed, as far back as the history in `TableFacts` goes.
@@ -133,8 +134,7 @@ def _reading(lake: Lake, table: Table, facts: TableFacts, now: int) -> TableRead
 
     plan = plan_with_notes(lake, facts, plan_of)
     health = assess_health(snapshot, plan)
-    journal = Journal(lake.store)
-    failures = journal.tries(table.key)
+    failures = failed_tries(lake, table.key)
     state = replace(
         state_of(snapshot, plan),
         health_score=health.score,
@@ -145,7 +145,7 @@ def _reading(lake: Lake, table: Table, facts: TableFacts, now: int) -> TableRead
         state=state,
         tries=tries_of(history, failures),
         rewrites=find_rewrites(history),
-        pause=journal.pause_of(table.key),
+        pause=pause_of(lake, table.key),
         hold=without_spark(table.key, state.engine),
     )
     return TableReading(health=health, known=known, written_ms=_write_times(facts))

@@ -1,14 +1,14 @@
 """Plans compactions with the lake's notes, which no table's log has.
 
-- `_lakehouse/cold_files/<layer>/<name>.json`: files in a storage class that is slow or paid to
-  read. For a lake on S3, each loaded inventory replaces these notes. Such files are not compacted.
-- `_lakehouse/unreadable/<layer>/<name>.json`: files that deltalake cannot rewrite as Spark reads
-  them, for example with a string that is not UTF-8. The schema does not show this, so a compaction
-  fails and makes the note. While the file is live, Spark compacts the table.
-- `_lakehouse/speed/<engine>.json`: how long the lake's newest ten compactions took, as factors of
-  the default rates. They price the first compaction of a table (`compact.plan.estimate`).
+- `cold_files`: files in a storage class that is slow or paid to read, of each table. For a lake on
+  S3, each loaded inventory replaces these notes. Such files are not compacted.
+- `unreadable_files`: files that deltalake cannot rewrite as Spark reads them, for example with a
+  string that is not UTF-8. The schema does not show this, so a compaction fails and makes the note.
+  While the file is live, Spark compacts the table.
+- How long the lake's newest ten compactions took, as factors of the default rates, is in its
+  operations. It prices the first compaction of a table (`compact.plan.estimate`).
 
-A note that is missing, damaged or cannot be read counts as empty.
+Notes that cannot be read count as empty.
 """
 
 import contextlib
@@ -19,19 +19,22 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError, Refused
+from lakehouse.base.text import DAY_MS
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.compact.plan.estimate import RUNS_COUNTED
 from lakehouse.delta.snapshot import Snapshot, TableFacts, file_paths
-from lakehouse.lake.journal import encoded
 from lakehouse.lake.lake import Lake
+from lakehouse.lake.operations import read_operations
+from lakehouse.lake.records import put_records, read_records
 
 if TYPE_CHECKING:
     from lakehouse.vacuum.inventory.plan.reconcile import Reconciliation
 
-_COLD = "_lakehouse/cold_files"
-_UNREADABLE = "_lakehouse/unreadable"
-_SPEED = "_lakehouse/speed"
+_COLD = "cold_files"
+_UNREADABLE = "unreadable_files"
+_SPEED_MS = 30 * DAY_MS
 
 
 class UnreadableFileError(Refused):
@@ -58,7 +61,7 @@ def plan_with_notes(
     if planned.engine.engine == "deltalake":
         snapshot = with_unreadable_files(lake, snapshot)
     if lake.on_s3(planned.table):
-        cold = frozenset(_noted(lake, f"{_COLD}/{planned.table}.json"))
+        cold = frozenset(_noted(lake, _COLD).get(planned.table, ()))
         snapshot = replace(snapshot, cold_files=cold)
     if snapshot.unreadable_files or snapshot.cold_files:
         planned = plan(snapshot, None)
@@ -70,7 +73,7 @@ def plan_with_notes(
 
 def with_unreadable_files(lake: Lake, snapshot: Snapshot) -> Snapshot:
     """The snapshot with those noted unreadable files that are live."""
-    noted = _noted(lake, f"{_UNREADABLE}/{snapshot.table}.json")
+    noted = _noted(lake, _UNREADABLE).get(snapshot.table, {})
     if not noted:
         return snapshot
     live = {path: noted[path] for path in file_paths(snapshot.files) if path in noted}
@@ -80,7 +83,7 @@ def with_unreadable_files(lake: Lake, snapshot: Snapshot) -> Snapshot:
 def note_unreadable_file(lake: Lake, snapshot: Snapshot, error: UnreadableFileError) -> None:
     """Adds a file to the table's note, and drops files that are no longer live."""
     files = {**with_unreadable_files(lake, snapshot).unreadable_files, error.path: error.why}
-    lake.store.put(f"{_UNREADABLE}/{snapshot.table}.json", encoded(files))
+    put_records(lake, _UNREADABLE, {(snapshot.table, ""): files})
 
 
 def unreadable_column(actions: list[dict[str, Any]], folder: Path) -> str | None:
@@ -111,37 +114,29 @@ def note_cold_files(lake: Lake, reconciliation: "Reconciliation") -> None:
 
     The inventory does not cover tables outside the lake, so their notes stay.
     """
-    kept_names = {f"{_COLD}/{table}.json" for table in lake.elsewhere}
-    for table in reconciliation.tables:
-        if table.cold_files:
-            name = f"{_COLD}/{table.table}.json"
-            lake.store.put(name, encoded(table.cold_files))
-            kept_names.add(name)
-    names = [file.name for file in lake.store.list(_COLD)]
-    lake.store.delete([name for name in names if name not in kept_names])
-
-
-def note_speed(lake: Lake, engine: str, factor: float) -> None:
-    """Notes the speed of a compaction. A storage error is ignored: the compaction has succeeded."""
-    with contextlib.suppress(LakehouseError):
-        factors = [*_noted_factors(lake, engine), round(factor, 4)][-RUNS_COUNTED:]
-        lake.store.put(f"{_SPEED}/{engine}.json", encoded({"factors": factors}))
+    noted = _noted(lake, _COLD)
+    found = {table.table: dict(table.cold_files) for table in reconciliation.tables}
+    changed = dict[tuple[str, str], Any]()
+    for table in noted.keys() | found.keys():
+        files = found.get(table) or None
+        if table not in lake.elsewhere and files != noted.get(table):
+            changed[table, ""] = files
+    put_records(lake, _COLD, changed)
 
 
 def _lake_factor(lake: Lake, engine: str) -> float | None:
-    factors = _noted_factors(lake, engine)
-    return median(factors) if factors else None
+    """The median speed of the lake's newest compactions by this engine."""
+    factors = list[float]()
+    with contextlib.suppress(LakehouseError):
+        for operation in read_operations(lake, kind="compaction", since_ms=now_ms() - _SPEED_MS):
+            factor = operation.detail.get("speed_factors", {}).get(engine)
+            if factor is not None:
+                factors.append(factor)
+    return median(factors[-RUNS_COUNTED:]) if factors else None
 
 
-def _noted_factors(lake: Lake, engine: str) -> list[float]:
-    errors = (FileNotFoundError, LakehouseError, ValueError, TypeError, KeyError)
-    with contextlib.suppress(*errors):
-        return [*map(float, json.loads(lake.store.read(f"{_SPEED}/{engine}.json"))["factors"])]
-    return []
-
-
-def _noted(lake: Lake, name: str) -> dict[str, str]:
-    with contextlib.suppress(FileNotFoundError, LakehouseError, ValueError, AttributeError):
-        noted = json.loads(lake.store.read(name))
-        return {str(file): str(note) for file, note in noted.items()}
+def _noted(lake: Lake, kind: str) -> dict[str, dict[str, str]]:
+    """The noted files of each table, and a text about each file."""
+    with contextlib.suppress(LakehouseError):
+        return {each.table: each.value for each in read_records(lake, kind)}
     return {}

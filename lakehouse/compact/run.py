@@ -2,7 +2,7 @@
 
 1. The table's lock is taken. A commit that an earlier run did not verify is verified now.
 2. The plan is made from the log. If there is nothing to do, the compaction ends here.
-3. A note in the journal records that a commit must be verified. OPTIMIZE runs on the plan's
+3. A note in the lake records that a commit must be verified. OPTIMIZE runs on the plan's
    partitions, with the plan's file sizes, and writes the plan's figures into its commits.
 4. OPTIMIZE fails if another writer removed a planned file first. The wasted work is recorded. If
    nothing was committed, steps 2 and 3 are repeated, at most twice, without the partitions in which
@@ -18,7 +18,7 @@
 - If the rows differ, the compaction is undone, unless another writer has committed since. In both
   cases `Broken` is raised (`test_verify.py`).
 - This also holds if the run is killed between its commit and step 6: the next compaction first
-  verifies the commit that the note in the journal names (`test_unverified_commits.py`).
+  verifies the commit that the note names (`test_unverified_commits.py`).
 """
 
 import contextlib
@@ -34,7 +34,6 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError, Refused, Transient
 from lakehouse.compact.noted_files import (
     UnreadableFileError,
-    note_speed,
     note_unreadable_file,
     plan_with_notes,
     with_unreadable_files,
@@ -48,9 +47,10 @@ from lakehouse.compact.plan.compaction import (
     without_partitions,
 )
 from lakehouse.compact.plan.estimate import fit_rates, speed_factors
-from lakehouse.compact.plan.history import CompactionOutcome
+from lakehouse.compact.plan.history import CompactionOutcome, operation_of
 from lakehouse.compact.plan.target_size import choose_engine, may_need_no_spark
 from lakehouse.compact.table_health import with_account
+from lakehouse.compact.tries import record_try
 from lakehouse.compact.verify import expect_verification, settled, verify, verify_left
 from lakehouse.declare.journal_records import CompactionTry
 from lakehouse.declare.table import Table
@@ -58,9 +58,9 @@ from lakehouse.delta.commits import Commit
 from lakehouse.delta.log import TableFacts, history_since
 from lakehouse.delta.partition_values import TypedPartition
 from lakehouse.delta.snapshot import Snapshot
-from lakehouse.lake.journal import Journal
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.lease import hold
+from lakehouse.lake.operations import record_if_possible
 from lakehouse.spark import statements, temporary_confs
 from lakehouse.spark.delta_writes import retry_conflicts
 from lakehouse.spark.errors import first_line, is_conflict, is_lost, translated
@@ -90,6 +90,8 @@ def compact(
 ) -> CompactionOutcome:
     """Compacts a table; a plan that does nothing is not an error. `owner` names the run.
 
+    What was committed, failed or lost a conflict is added to the lake's operations.
+
     `spark` may be a function; it is called only if Spark compacts the table. The circuit breaker
     counts a failure, unless a person requested the run (`by_person`).
 
@@ -109,13 +111,15 @@ def compact(
     work = _Work(lake=lake, spark=session, table=table, attempt=attempt, known=known)
     try:
         with (
-            failure_recorded(lake, table.key, attempt),
+            failure_recorded(lake, table, attempt),
             translated(table.key, operation="compaction"),
             hold(lake, session, table.key, owner=owner or operation),
         ):
             verify_left(lake, session, table.key)
             outcome = retry_conflicts(partial(_compact, work), tries=_TRIES)
-        return with_account(lake, table, outcome)
+        outcome = with_account(lake, table, outcome)
+        _record(work, outcome)
+        return outcome
     except UnreadableFileError as error:
         facts = lake.facts(table.key)
         if facts is None:
@@ -157,7 +161,6 @@ class Attempt:
             ended_ms=now_ms(),
             result="failed",
             bytes_rewritten=self.planned.bytes_removed if self.planned else 0,
-            files_rewritten=self.planned.files_removed if self.planned else 0,
             seconds=time.monotonic() - self.started,
             why=why,
             run=self.run,
@@ -172,13 +175,11 @@ class Attempt:
         Its duration is its share of `seconds`, by bytes.
         """
         committed_bytes = sum(commit.removed_bytes for commit in commits)
-        committed_files = sum(len(commit.removed_paths) for commit in commits)
         wasted_bytes = max(0, planned.bytes_removed - committed_bytes)
         return CompactionTry(
             ended_ms=now_ms(),
             result="conflict",
             bytes_rewritten=wasted_bytes,
-            files_rewritten=max(0, planned.files_removed - committed_files),
             seconds=seconds * wasted_bytes / max(1, planned.bytes_removed),
             why=why,
             run=self.run,
@@ -246,9 +247,6 @@ def _compact(work: _Work) -> CompactionOutcome:
 
         after = with_due_checkpoint(lake, after)
     seconds_verify = time.monotonic() - optimized.ended
-    factors = speed_factors(after.history.compactions(), planned.engine.engine)
-    if commits and factors:
-        note_speed(lake, planned.engine.engine, factors[-1])
     return replace(
         _outcome(planned, commits, work.losses, after),
         compared=compared,
@@ -294,7 +292,7 @@ def _optimize(work: _Work, snapshot: Snapshot, planned: CompactionPlan, mark: st
     if conflict is not None:
         why = first_line(conflict)
         record = work.attempt.lost_race(planned, commits, seconds=seconds, why=why)
-        record_try(work.lake, key, record)
+        record_try(work.lake, work.table, record)
         new_commits = after.history.between(snapshot.version, after.snapshot.version) or ()
         contested = partitions_removed_from(snapshot, new_commits)
         work.losses.append(LostConflict(partitions=contested, attempt=record))
@@ -388,7 +386,7 @@ def _outcome(
 
 
 @contextlib.contextmanager
-def failure_recorded(lake: Lake, table_key: str, attempt: Attempt) -> Iterator[None]:
+def failure_recorded(lake: Lake, table: Table, attempt: Attempt) -> Iterator[None]:
     """Records an error in the block as a failure of the table.
 
     Errors of the caller (`Refused`) or the server (`Transient`, a lost server) are not recorded.
@@ -401,17 +399,24 @@ def failure_recorded(lake: Lake, table_key: str, attempt: Attempt) -> Iterator[N
     except Exception as error:
         if _blames_table(lake, error, attempt):
             why = str(error) if isinstance(error, LakehouseError) else first_line(error)
-            record_try(lake, table_key, attempt.failed(why))
+            record_try(lake, table, attempt.failed(why))
         raise
 
 
-def record_try(lake: Lake, table_key: str, record: CompactionTry) -> None:
-    """Records a failed attempt in the journal.
-
-    A storage error is ignored, so that it does not hide the attempt's own error.
-    """
-    with contextlib.suppress(LakehouseError):
-        Journal(lake.store).record_try(table_key, record)
+def _record(work: _Work, outcome: CompactionOutcome) -> None:
+    """Adds a compaction that committed to the lake's operations."""
+    entry, facts = outcome.entry, outcome.facts
+    if entry is None or facts is None:
+        return
+    engine = outcome.plan.engine.engine
+    factors = speed_factors(facts.history.compactions(), engine)
+    operation = replace(
+        operation_of(work.table.key, entry, work.table.prices),
+        run=work.attempt.run,
+        by_person=work.attempt.by_person,
+        detail={"speed_factors": {engine: round(factors[-1], 4)} if factors else {}},
+    )
+    record_if_possible(work.lake, operation)
 
 
 def _blames_table(lake: Lake, error: Exception, attempt: Attempt) -> bool:

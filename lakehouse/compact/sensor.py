@@ -30,14 +30,9 @@ from lakehouse.compact.plan.fleet import Fleet, describe
 from lakehouse.compact.skip_reasons import hold_now
 from lakehouse.declare.compaction import Scheduled, policy_for
 from lakehouse.declare.table import Table
-from lakehouse.lake.journal import Journal, JournalCache
 from lakehouse.lake.lake import Lake
 from lakehouse.store import TimeBudget
 
-# On S3, a tick lists the journal's records only if the journal's change marker (`JournalCache`) is
-# new, or if the last listing is this old, because a process may die before it writes the marker. On
-# disk, each tick lists all records.
-SWEEP_MS = 600_000
 # Seconds between two ticks.
 TICK_SECONDS = 10
 TICK_SECONDS_ON_S3 = 30
@@ -56,13 +51,13 @@ def compaction_sensor(
 ) -> dg.SensorDefinition:
     """Requests the compactions that are due, best first, and gives a reason for every table.
 
-    The sensor reads the newest event of each table, the runs, and new journal entries. It reads no
-    log and needs no Spark. After a change of the ranking, the sensor reports the new ranking to the
-    asset `maintenance/plan`, or to the asset `report`. The cursor is a `SensorCursor`.
+    The sensor reads the newest event of each table, the runs, the pauses, and new rows of the
+    lake's operations. It reads no table's log and needs no Spark. After a change of the ranking, it
+    reports the ranking to the asset `maintenance/plan`, or to the asset `report`. The cursor is a
+    `SensorCursor`.
     """
     budget = budget or TimeBudget()
     bounded = lake.within(budget)
-    records = JournalCache(bounded.store, sweep_ms=SWEEP_MS if lake.settings.on_s3 else 0)
     job = _compactions_job(name, tables)
 
     @dg.sensor(
@@ -77,12 +72,10 @@ def compaction_sensor(
         now = now_ms()
         cursor = read_cursor(context.cursor)
         try:
-            records.refresh(now)
-            journal = Journal(bounded.store, records)
-            fleet = weigh_fleet(context.instance, tables, bounded, cursor, journal)
+            fleet = weigh_fleet(context.instance, tables, bounded, cursor)
         except Transient as error:
             # Pauses and holds are unknown, so no compaction may start.
-            text = f"the journal cannot be read now, so no compaction is requested: {error}"
+            text = f"pauses and failures cannot be read now, so no compaction is requested: {error}"
             return dg.SensorResult(skip_reason=text, cursor=context.cursor)
         text = describe(fleet.decisions)
         next_cursor, has_changed = _next_cursor(fleet, cursor, now_ms=now)
@@ -112,7 +105,7 @@ def _compactions_job(sensor: str, tables: Sequence[Table]) -> Any:
 def compaction_schedules(tables: Sequence[Table], lake: Lake) -> list[dg.ScheduleDefinition]:
     """The schedules of tables that are compacted by the clock.
 
-    A tick reads the table's log and the journal.
+    A tick reads the table's log, its pause and its failures.
     """
     schedules = list[dg.ScheduleDefinition]()
     for table in tables:

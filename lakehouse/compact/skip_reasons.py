@@ -1,6 +1,6 @@
 """Finds what holds a table back now, and refuses upkeep of a held table.
 
-The facts are in the declaration, the journal (pauses, failures) and the log. The rules are in
+The facts are in the declaration, the pauses, the lake's operations and the log. The rules are in
 `compact/plan/decision.py`.
 """
 
@@ -18,12 +18,13 @@ from lakehouse.compact.plan.circuit_breaker import (
     tries_of,
 )
 from lakehouse.compact.plan.decision import find_hold, persons_hold
+from lakehouse.compact.tries import failed_tries
 from lakehouse.declare.compaction import policy_for
 from lakehouse.declare.journal_records import CompactionTry
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import Commits
-from lakehouse.lake.journal import Journal
 from lakehouse.lake.lake import Lake
+from lakehouse.lake.pauses import pause_of
 
 
 def breaker_of(
@@ -34,13 +35,13 @@ def breaker_of(
     failures: Sequence[CompactionTry] | None = None,
     rewrites: Rewrites | None = None,
 ) -> BreakerState | None:
-    """The table's breaker (`None` if closed), from failures in the journal and the log's rewrites.
+    """The table's breaker (`None` if closed), from its failures and the log's rewrites.
 
-    Without a `history`, only the failures in the journal count. If the caller does not pass
-    `failures` and `rewrites`, they are read from the journal and the history.
+    Without a `history`, only the failures count. If the caller does not pass
+    `failures` and `rewrites`, they are read.
     """
     if failures is None:
-        failures = Journal(lake.store).tries(table.key)
+        failures = failed_tries(lake, table.key)
     tries = failures if history is None else tries_of(history, failures)
     rewrites = rewrites or (Rewrites() if history is None else find_rewrites(history))
     return assess_breaker(tries, rewrites, now_ms())
@@ -57,7 +58,7 @@ def hold_now(
 
     A person may still compact the table, unless `refuse_held` or the compaction itself refuses it.
     """
-    pause = Journal(lake.store).pause_of(table.key)
+    pause = pause_of(lake, table.key)
     breaker = breaker_of(lake, table, history, failures=failures)
     return find_hold(table, pause=pause, breaker=breaker, now_ms=now_ms())
 
@@ -76,7 +77,7 @@ def refuse_held(lake: Lake, table: Table) -> None:
     Raises:
         Refused: the table is held. The message names `--anyway`, which overrides the hold.
     """
-    pause = Journal(lake.store).pause_of(table.key)
+    pause = pause_of(lake, table.key)
     hold = persons_hold(policy_for(table.layer, table.compaction), pause, now_ms())
     if hold is not None:
         raise Refused(
@@ -90,7 +91,7 @@ def refuse_upkeep(lake: Lake, table: Table, command: str) -> None:
 
     A vacuum is also refused if the declaration opts out.
     """
-    pause = Journal(lake.store).pause_of(table.key)
+    pause = pause_of(lake, table.key)
     why = ""
     if pause is not None and pause.holds(now_ms()):
         why = pause.explanation.sentence

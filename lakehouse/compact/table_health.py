@@ -1,4 +1,4 @@
-"""The health of a table, and the cost of its compactions, from its log and the journal."""
+"""The health of a table, and the cost of its compactions: log and operations of the lake."""
 
 import contextlib
 from collections.abc import Iterable
@@ -11,11 +11,11 @@ from lakehouse.compact.plan.circuit_breaker import Rewrites, find_rewrites, trie
 from lakehouse.compact.plan.compaction import CompactionPlan, plan_or_refusal
 from lakehouse.compact.plan.health import Health, assess_health
 from lakehouse.compact.plan.history import Account, CompactionOutcome, account_for
-from lakehouse.declare.journal_records import FAILURES_KEPT, CompactionTry
+from lakehouse.compact.tries import failed_tries
+from lakehouse.declare.journal_records import CompactionTry
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import Commits
 from lakehouse.delta.snapshot import Snapshot, TableFacts
-from lakehouse.lake.journal import Journal
 from lakehouse.lake.lake import Lake
 
 
@@ -23,7 +23,7 @@ from lakehouse.lake.lake import Lake
 class Assessment:
     """A table at one version, assessed once for both its metadata and its checks.
 
-    `failures` are the newest failed compactions in the journal; `None` if it cannot be read.
+    `failures` are the newest failed compactions; `None` if they cannot be read.
     """
 
     facts: TableFacts
@@ -51,11 +51,11 @@ def last_compaction_ms(history: Commits, failures: Iterable[CompactionTry] | Non
 
 
 def assess(lake: Lake, table: Table, facts: TableFacts) -> Assessment:
-    """Assesses a table, based on these facts, the journal, and the current time."""
+    """Assesses a table, based on these facts, its failures, and the current time."""
     failures = None
-    # An unreadable journal must not hide what the log shows.
+    # Unreadable operations must not hide what the log shows.
     with contextlib.suppress(LakehouseError):
-        failures = Journal(lake.store).tries(table.key)
+        failures = failed_tries(lake, table.key)
     return Assessment(
         facts=facts,
         health=health_of(lake, table, facts),
@@ -66,8 +66,7 @@ def assess(lake: Lake, table: Table, facts: TableFacts) -> Assessment:
 
 def account_of(lake: Lake, table: Table, facts: TableFacts) -> Account:
     """The cost account up to the version of these facts, including recorded failures."""
-    tries = Journal(lake.store).tries(table.key, newest=FAILURES_KEPT)
-    failed = [each for each in tries if each.result != "succeeded"]
+    failed = failed_tries(lake, table.key, newest=None)
     return account_for(facts.history, failed, prices=table.prices, on_s3=facts.snapshot.on_s3)
 
 

@@ -1,26 +1,59 @@
-"""The journal's records about the upkeep of a table: compactions, vacuums and pauses."""
+"""What the lake records about the upkeep of its tables: ended operations, and pauses."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
+from lakehouse.base.predicted_and_actual import Figure
 from lakehouse.base.reasons import Explanation, Reason
 from lakehouse.base.text import utc_text
 from lakehouse.declare.vacuum import VacuumMode
 
-# The journal keeps this many failed compactions of each table, so that listing them stays cheap.
-FAILURES_KEPT = 100
 # A vacuum's record names at most this many failed and this many kept files, so that it stays small
 # even if all deletions fail. Later vacuums read the record.
 FAILED_NAMED = 1_000
+
+
+OperationResult = Literal["succeeded", "failed", "conflict"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpkeepOperation:
+    """One ended upkeep operation: a row of `_lakehouse/operations`. `None` means unknown.
+
+    - `kind`: compaction, vacuum, archive, restore or ttl.
+    - `operation_id`: identifies the operation among those of the same table and kind.
+    - `result`: `conflict` is a compaction that lost its commit to another writer.
+    - `reason`: the name of the plan's reason; empty if unknown. `why`: the error of a failure.
+    - `run`, `by_person`: as in `CompactionTry`.
+    - `seconds`, `vcpu_seconds`, `requests` (by method; those that were counted) and `usd` are
+      actual figures.
+    - `detail`: what else operations of this kind record, as JSON values.
+    """
+
+    table: str
+    kind: str
+    operation_id: str
+    ended_ms: int
+    started_ms: int | None = None
+    result: OperationResult = "succeeded"
+    reason: str = ""
+    why: str = ""
+    run: str = ""
+    by_person: bool = False
+    seconds: float | None = None
+    vcpu_seconds: float | None = None
+    requests: Mapping[str, int] = field(default_factory=dict[str, int])
+    usd: float | None = None
+    figures: tuple[Figure, ...] = ()
+    detail: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionTry:
     """A finished attempt to compact a table: it succeeded, failed, or conflicted with a writer.
 
-    - `bytes_rewritten`, `files_rewritten`: for a success, the work done. Otherwise, the planned
-      work that was wasted.
+    - `bytes_rewritten`: for a success, the work done; otherwise, the planned work that was wasted.
     - `why`: the error of a failed attempt.
     - `run`: `run <id of the Dagster run>`, or a random id outside Dagster. Empty for a success that
       was read from the log.
@@ -29,9 +62,8 @@ class CompactionTry:
     """
 
     ended_ms: int
-    result: Literal["succeeded", "failed", "conflict"]
+    result: OperationResult
     bytes_rewritten: int = 0
-    files_rewritten: int = 0
     seconds: float = 0.0
     why: str = ""
     run: str = ""
@@ -40,7 +72,7 @@ class CompactionTry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumRecord:
-    """One vacuum of a table, as the journal stores it.
+    """One vacuum of a table, in the `detail` of its operation.
 
     - `horizon_ms`: the vacuum's plan covers files that were removed before this time.
     - `predicted_…`: the plan's figures.
@@ -92,7 +124,6 @@ class Pause:
     """A pause of a table's upkeep that a person requested.
 
     The pause ends at `until_ms` or, if `until_ms` is `None`, when a person resumes the table.
-    `since_ms` is 0 if the record is damaged.
     """
 
     table: str

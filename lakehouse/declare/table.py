@@ -47,7 +47,7 @@ class Table:
     `evolution` decides which changes of the declaration the next write applies to the table: safe
     changes (`"ask"`), also renamed columns and wider types (`"automatic"`), or no changes
     (`"refuse"`). `renamed` maps earlier column names to present names. `location` is the
-    folder (`layer/name`) of a table that had another key before. The rows, the journal and the
+    folder (`layer/name`) of a table that had another key before. The rows, the ledger and the
     quarantine stay there, and `key` becomes that folder; leave `declared_key` out.
 
     `fresh_within_hours` becomes a Dagster freshness policy. `owner` pays for the table.

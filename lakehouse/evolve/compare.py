@@ -48,7 +48,7 @@ def refuse_adopted(table: Table, *, asked: str) -> None:
 
 
 def compare_without_spark(lake: Lake, table: Table, facts: TableFacts) -> EvolutionPlan:
-    """The changes that are visible without Spark: in the log, the journal and the declaration.
+    """The changes that are visible without Spark: in the log, the ledger and the declaration.
 
     Without Spark, the columns of a function and the types of derived columns are unknown.
     """

@@ -1,1 +1,1 @@
-"""One lake: its store, its tables, its journal and leases, and how commits to it are made."""
+"""One lake: its store, its tables, its state and leases, and how commits to it are made."""

@@ -52,7 +52,7 @@ def read_report(
 
     def take(table: Table, facts: TableFacts) -> None:
         points[table.key] = _points(facts.history, facts.snapshot.file_count)
-        with suppress(LakehouseError):  # the journal; the table's health is shown nevertheless
+        with suppress(LakehouseError):  # the operations; the table's health is shown nevertheless
             account = account_of(lake, table, facts)
             recent = [
                 commit

@@ -28,8 +28,8 @@ from lakehouse.base.text import count_of
 from lakehouse.compact.skip_reasons import refuse_upkeep
 from lakehouse.declare.journal_records import FAILED_NAMED, VacuumRecord
 from lakehouse.declare.table import Table
-from lakehouse.lake.journal import vacuum_records
 from lakehouse.lake.lake import Lake
+from lakehouse.vacuum.history import vacuum_records
 
 if TYPE_CHECKING:
     from lakehouse.vacuum.lake_facts import LakeFacts
@@ -177,7 +177,7 @@ def skip_reason(context: dg.AssetExecutionContext, lake: Lake, table: Table, com
 
 
 def _last_vacuum(lake: Lake, table: Table) -> VacuumRecord | None:
-    records = vacuum_records(lake.store, table.key)
+    records = vacuum_records(lake, table.key)
     return records[-1] if records else None
 
 

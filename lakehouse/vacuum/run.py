@@ -1,16 +1,5 @@
 """Vacuums a table: deletes the planned files that Delta would also delete.
 
-**Safety properties**
-- A file is kept if its folder has become a table, or a link out of the table's folder
-  (`test_meanwhile.py`).
-- A file that was written again after it was listed is kept. On S3, this check omits files whose
-  names no writer uses twice (`test_meanwhile.py`).
-- First the logs of other tables are read, which may take minutes. Then storage is checked. The
-  table's own log is read last, so a file that was written again and committed during the checks is
-  kept (`test_meanwhile.py`).
-- The vacuum stops with an error if the table's log is gone or was reset, or if the log of another
-  table, which may read this table's files, cannot be read (`test_meanwhile.py`, `test_unread.py`).
-
 1. This machine's clock is compared with the storage's clock, because the current time, from which
    the retention counts back, comes from this machine, and the files' times come from the storage.
 2. The plan is made from the log, alone or together with an inventory or a listing. If there
@@ -24,8 +13,8 @@
    whether other tables read the files, whether tables were created in their folders, and whether
    files were written again. Last, it checks the files against the newest version and the retention
    in the table's own log. The remaining files are deleted, in batches.
-6. The journal records the plan's figures, the number of files deleted and spared, and the files
-   that could not be deleted, with reasons. This also happens after an error in step 4 or 5.
+6. The vacuum is added to the lake's operations, also after an error in step 4 or 5: the plan's
+   figures, the number of files deleted and spared, and why files could not be deleted.
 
 **Safety properties**
 - A data file is deleted only if it is planned and the second reader would delete it. If the second
@@ -35,6 +24,13 @@
   (`test_run.py`, `test_faults.py`).
 - A log that is gone or was reset to an older state stops the deletion, and so does an unreadable
   log of another table (`test_meanwhile.py`, `test_unread.py`).
+- A file is kept if its folder has become a table, or a link out of the table's folder
+  (`test_meanwhile.py`).
+- A file that was written again after it was listed is kept. On S3, this check omits files whose
+  names no writer uses twice (`test_meanwhile.py`).
+- First the logs of other tables are read, which may take minutes. Then storage is checked. The
+  table's own log is read last, so a file that was written again and committed during the checks is
+  kept (`test_meanwhile.py`).
 - Deleting a file twice has no further effect, so after a crash at any point the next vacuum
   completes the work (`long/test_vacuum_kills.py`, `test_meanwhile.py`).
 """
@@ -53,11 +49,11 @@ from lakehouse.compact.plan.estimate import run_price
 from lakehouse.declare.journal_records import FAILED_NAMED, VacuumRecord
 from lakehouse.declare.table import Table
 from lakehouse.declare.vacuum import VacuumMode
-from lakehouse.lake.journal import record_vacuum
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.lease import check_clock, hold
 from lakehouse.spark.errors import translated
 from lakehouse.store import StoredFile
+from lakehouse.vacuum.history import record_vacuum
 from lakehouse.vacuum.lake_facts import LakeFacts, at_once, has_newer_version
 from lakehouse.vacuum.plan.candidates import (
     Candidate,
@@ -240,7 +236,7 @@ class VacuumProgress:
             self.deleted_bytes += each.size_bytes
 
     def record(self, planned: VacuumPlan, *, has_ended_well: bool) -> VacuumOutcome:
-        """Writes a record of the vacuum to the journal, and returns the outcome.
+        """Adds the vacuum to the lake's operations, and returns the outcome.
 
         The record counts as complete if the vacuum ended well and considered every file past the
         retention, and if the record has room for the names of all files that were kept or could not
@@ -289,7 +285,7 @@ class VacuumProgress:
             table_id=log.snapshot.table_id,
             committed_ms=log.history.committed_ms_of(planned.version),
         )
-        record_vacuum(self._lake.store, self._table.key, record)
+        record_vacuum(self._lake, self._table, record)
         return VacuumOutcome(plan=planned, record=record, spared=self.spared, failed=self.failed)
 
 
@@ -308,12 +304,12 @@ def vacuum(
     """Vacuums `table`.
 
     Opens a Spark session only to set a retention, or if deltalake cannot answer. `owner` names the
-    caller in the lock and in the journal.
+    caller in the lock and in the lake's operations.
 
     Raises:
         Refused: there is no table, or it may not be vacuumed now, or not in this mode.
         Transient: another process holds the table, or the server or the storage does not answer.
-            The journal records how many files were deleted before the error.
+            The lake's operations say how many files were deleted before the error.
         Broken: Delta's answer contradicts the plan, or live files are missing.
     """
     lake = lake_facts.lake

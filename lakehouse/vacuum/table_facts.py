@@ -22,9 +22,9 @@ from lakehouse.delta.commits import Commits, is_news
 from lakehouse.delta.log import history_since, newest_first
 from lakehouse.delta.protocol import retention_ms_of
 from lakehouse.delta.snapshot import Snapshot
-from lakehouse.lake.journal import vacuum_records
 from lakehouse.lake.lake import Lake, PathResolver
 from lakehouse.materialize.plan import consumed_of
+from lakehouse.vacuum.history import vacuum_records
 from lakehouse.vacuum.inventory.plan.reconcile import fold_table_files
 from lakehouse.vacuum.lake_facts import KnownLog, LakeFacts, has_newer_version
 from lakehouse.vacuum.plan.candidates import VacuumFacts, checksum_name, objects_by_log
@@ -88,7 +88,7 @@ def gather(lake_facts: LakeFacts, table: Table) -> VacuumFacts | None:
     lake = lake_facts.lake
     if log is None:
         return None
-    records = vacuum_records(lake.store, table.key)
+    records = vacuum_records(lake, table.key)
     if records:
         _refuse_older_copy(lake, log, records[-1])
     rows, problem = lake_facts.inventory_of(table)

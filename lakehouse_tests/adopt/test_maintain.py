@@ -17,11 +17,13 @@ from lakehouse.adopt.maintain import _TABLES
 from lakehouse.assets import dagster_records
 from lakehouse.assets.dagster_records import runs_in_flight
 from lakehouse.base.errors import Refused
+from lakehouse.base.settings import parse_settings
 from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.adopted_file import adopted_lines, adopted_table
 from lakehouse.declare.table import Table
-from lakehouse.lake.journal import vacuum_records
+from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.store import DiskStore
+from lakehouse.vacuum.history import vacuum_records
 from lakehouse_tests.log_builder import START_MS, LogBuilder
 from lakehouse_tests.support.dagster_events import sensor_tick
 
@@ -184,12 +186,16 @@ def vacuumed(definitions: dg.Definitions) -> dg.ExecuteInProcessResult:
         )
 
 
+def own_lake(project: Path) -> Lake:
+    return open_lake(parse_settings({}, base=project))
+
+
 @pytest.mark.usefixtures("cloned")
 def test_a_vacuum_keeps_the_files_that_a_table_of_another_call_borrows(project: Path) -> None:
     first = maintain({"orders": "w/orders"}, name="first")
     maintain({"clone": "w/clone"}, name="second")
     assert vacuumed(first).success
-    [vacuum] = vacuum_records(DiskStore(project / ".lakehouse/lake"), "silver/orders")
+    [vacuum] = vacuum_records(own_lake(project), "silver/orders")
     assert (vacuum.deleted_files, vacuum.kept) == (0, ["gone"])
 
 
@@ -202,7 +208,7 @@ def test_a_vacuum_keeps_the_files_that_an_adopted_table_borrows(project: Path) -
     ]
     (project / "adopted.toml").write_text("\n".join(map(adopted_lines, entries)))
     assert vacuumed(maintain({"orders": "w/orders"})).success
-    [vacuum] = vacuum_records(DiskStore(project / ".lakehouse/lake"), "silver/orders")
+    [vacuum] = vacuum_records(own_lake(project), "silver/orders")
     assert (vacuum.deleted_files, vacuum.kept) == (0, ["gone"])
 
 

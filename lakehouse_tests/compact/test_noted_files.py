@@ -16,11 +16,12 @@ from lakehouse.compact import skip_reasons as current_skip_reasons
 from lakehouse.compact.fleet_from_logs import read_fleet
 from lakehouse.compact.noted_files import note_cold_files
 from lakehouse.compact.run import compact, plan
+from lakehouse.compact.tries import failed_tries
 from lakehouse.declare.compaction import Compaction
 from lakehouse.declare.table import Landing, Table
 from lakehouse.declare.write_modes import Append
-from lakehouse.lake.journal import Journal
 from lakehouse.lake.lake import Lake, open_lake
+from lakehouse.lake.records import read_records
 from lakehouse.store import S3Store
 from lakehouse.vacuum.inventory.plan.reconcile import Reconciliation
 from lakehouse.vacuum.inventory.run import scan
@@ -68,9 +69,9 @@ def test_a_partition_with_a_file_that_an_inventory_shows_as_cold_is_not_compacte
     assert (again.reason, again.bins) == (Reason.COLD_FILES, ())
     outside = replace(lake, elsewhere={COLD.key: f"s3a://another/{COLD.key}"})
     note_cold_files(outside, Reconciliation(tables=(), unclaimed=()))
-    assert len(lake.store.list("_lakehouse/cold_files")) == 1
+    assert len(read_records(lake, "cold_files")) == 1
     note_cold_files(lake, Reconciliation(tables=(), unclaimed=()))
-    assert lake.store.list("_lakehouse/cold_files") == []
+    assert read_records(lake, "cold_files") == []
 
 
 def test_the_first_plan_of_a_table_is_priced_by_the_compactions_of_others(tmp_path: Path) -> None:
@@ -127,7 +128,7 @@ def test_a_file_that_deltalake_cannot_read_is_named_where_deltalake_is_declared(
         compact(lake, no_spark, adopted(uri))
     with pytest.raises(Refused, match=f'since {why}. Use engine="auto" or "spark"'):
         compact(lake, no_spark, adopted(uri))
-    assert Journal(lake.store).tries(KEY) == ()  # no failure that the breaker counts
+    assert failed_tries(lake, KEY) == ()  # no failure that the breaker counts
     assert not (lake.settings.home / "workshops" / KEY.replace("/", ".")).exists()
 
 

@@ -15,7 +15,7 @@ from lakehouse.compact.asset import compaction_asset
 from lakehouse.compact.fleet_asset import SensorCursor, read_cursor
 from lakehouse.compact.sensor import compaction_sensor
 from lakehouse.declare.journal_records import Pause
-from lakehouse.lake.journal import Journal
+from lakehouse.lake.pauses import pause_table
 from lakehouse_tests.support.dagster_events import (
     begun,
     ended,
@@ -253,7 +253,7 @@ def test_runs_that_were_refused_since_the_table_was_paused_never_use_up_the_trie
 ) -> None:
     materialized(instance, orders, version=7, mergeable_file_count=4)
     lake = example_lake(tmp_path)
-    Journal(lake.store).pause(Pause(table=orders.key, since_ms=0))
+    pause_table(lake, Pause(table=orders.key, since_ms=0))
     keys: list[str | None] = []
     for _ in range(8):
         [request] = tick(instance).run_requests or []

@@ -21,8 +21,8 @@ from lakehouse.compact.skip_reasons import hold_now
 from lakehouse.compact.table_health import assess
 from lakehouse.declare.journal_records import Pause
 from lakehouse.declare.table import Table
-from lakehouse.lake.journal import Journal
 from lakehouse.lake.lake import Lake, open_lake
+from lakehouse.lake.pauses import pause_table
 from lakehouse.watch.check import health_check
 from lakehouse_tests.support.dagster_events import skip_text, tick_of
 from lakehouse_tests.support.sick_fleet import FLEET, advised, healthy, looped, paused, sick
@@ -91,7 +91,7 @@ def test_each_is_left_alone_for_its_reason_and_the_others_are_served(
         assert not compacted(sick).success
         [newest] = instance.event_log_storage.get_asset_check_execution_history(breaker, limit=1)
         assert newest.status.value == told
-    Journal(lake.store).pause(Pause(table=paused.key, since_ms=now_ms(), why="a backfill"))
+    pause_table(lake, Pause(table=paused.key, since_ms=now_ms(), why="a backfill"))
     for _ in range(
         4
     ):  # another hand: the first of them gathers the files, the others move the same bytes again

@@ -11,10 +11,11 @@ from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.compact.run import Attempt, failure_recorded
 from lakehouse.compact.skip_reasons import hold_now, refuse_held
+from lakehouse.compact.tries import failed_tries
 from lakehouse.declare.compaction import Compaction
 from lakehouse.declare.journal_records import Pause
-from lakehouse.lake.journal import Journal
 from lakehouse.lake.lake import Lake
+from lakehouse.lake.pauses import pause_table
 from lakehouse.spark.errors import translated
 from lakehouse.spark.server.conf import write_private
 from lakehouse.spark.server.server import folder
@@ -51,11 +52,11 @@ def test_what_speaks_against_the_table_is_noted_and_passes_on(
 ) -> None:
     with (
         pytest.raises(type(error)) if error else nullcontext(),
-        failure_recorded(memory, events.key, Attempt(run="run 1")),
+        failure_recorded(memory, events, Attempt(run="run 1")),
     ):
         if error:
             raise error
-    found = Journal(memory.store).tries(events.key)
+    found = failed_tries(memory, events.key)
     assert [each.result for each in found] == results
     assert all(
         each.run == "run 1" and each.why and 0 <= now_ms() - each.ended_ms < 3_600_000
@@ -81,24 +82,22 @@ def test_a_server_that_was_lost_in_a_statement_is_a_failure_unless_somebody_stop
         _fail(
             memory, planned, Py4JNetworkError("answered nothing"), during_statement=during_statement
         )
-    found = Journal(memory.store).tries(events.key)
+    found = failed_tries(memory, events.key)
     assert [each.result for each in found] == results
-    assert [(each.bytes_rewritten, each.files_rewritten) for each in found] == [
-        (planned.bytes_removed, 4)
-    ] * len(results)
+    assert [each.bytes_rewritten for each in found] == [planned.bytes_removed] * len(results)
 
 
 def test_what_was_undone_has_cost_what_was_planned(memory: Lake) -> None:
     planned = plan([40, 50, 60, 70])
     with pytest.raises(Broken):
         _fail(memory, planned, Broken("rows differ"), during_statement=False)
-    [ended] = Journal(memory.store).tries(events.key)
-    assert (ended.bytes_rewritten, ended.files_rewritten) == (220, 4)
+    [ended] = failed_tries(memory, events.key)
+    assert ended.bytes_rewritten == 220
 
 
 def _fail(lake: Lake, planned: CompactionPlan, error: Exception, *, during_statement: bool) -> None:
     attempt = Attempt(run="run 1")
-    with failure_recorded(lake, events.key, attempt), translated():
+    with failure_recorded(lake, events, attempt), translated():
         with attempt.statement(planned):
             if during_statement:
                 raise error
@@ -112,19 +111,18 @@ def test_storage_that_does_not_answer_hides_no_failure(memory: Lake) -> None:
 
     with (
         pytest.raises(Broken, match="rows differ"),
-        failure_recorded(replace(memory, store=Away()), events.key, Attempt(run="")),
+        failure_recorded(replace(memory, store=Away()), events, Attempt(run="")),
     ):
         raise Broken("rows differ")
 
 
 def test_a_pause_and_an_opt_out_bind_a_person_until_they_are_over(memory: Lake) -> None:
     refuse_held(memory, events)
-    journal = Journal(memory.store)
-    journal.pause(Pause(table=events.key, since_ms=1, why="a backfill"))
+    pause_table(memory, Pause(table=events.key, since_ms=1, why="a backfill"))
     message = r"^compact bronze/events: paused since .*a backfill. To compact it all the same, use: lakehouse compact bronze/events --anyway$"
     with pytest.raises(Refused, match=message):
         refuse_held(memory, events)
-    journal.pause(Pause(table=events.key, since_ms=1, until_ms=now_ms() - 1))
+    pause_table(memory, Pause(table=events.key, since_ms=1, until_ms=now_ms() - 1))
     refuse_held(memory, events)
     with pytest.raises(Refused, match="mode off"):
         refuse_held(memory, replace(events, compaction=Compaction(mode="off")))
@@ -133,7 +131,7 @@ def test_a_pause_and_an_opt_out_bind_a_person_until_they_are_over(memory: Lake) 
 def test_failures_open_the_breaker_also_where_there_is_no_log(memory: Lake) -> None:
     for _ in range(3):
         assert hold_now(memory, events, None) is None
-        with pytest.raises(Broken), failure_recorded(memory, events.key, Attempt(run="")):
+        with pytest.raises(Broken), failure_recorded(memory, events, Attempt(run="")):
             raise Broken("rows differ")
     held = hold_now(memory, events, None)
     assert held is not None and held.sentence.endswith("last error: rows differ")
@@ -143,8 +141,8 @@ def test_failures_of_a_person_s_runs_are_noted_and_open_nothing(memory: Lake) ->
     for _ in range(4):
         with (
             pytest.raises(Broken),
-            failure_recorded(memory, events.key, Attempt(run="", by_person=True)),
+            failure_recorded(memory, events, Attempt(run="", by_person=True)),
         ):
             raise Broken("rows differ")
-    assert len(Journal(memory.store).tries(events.key)) == 4
+    assert len(failed_tries(memory, events.key)) == 4
     assert hold_now(memory, events, None) is None

@@ -19,9 +19,9 @@ from lakehouse.base.errors import Broken, LakehouseError, Transient
 from lakehouse.compact import run
 from lakehouse.compact.asset import compaction_asset
 from lakehouse.compact.sensor import compaction_schedules
+from lakehouse.compact.tries import record_try
 from lakehouse.declare.compaction import Strategy
 from lakehouse.declare.journal_records import CompactionTry
-from lakehouse.lake.journal import Journal
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.asset import table_asset
 from lakehouse.spark.statements import cluster_by
@@ -144,7 +144,7 @@ def test_a_tick_knows_the_success_after_which_failures_no_longer_count(
         ended = CompactionTry(
             ended_ms=now_ms() - minutes * 60_000, result="failed", why="disk full"
         )
-        Journal(lake.store).record_try(table.key, ended)
+        record_try(lake, table, ended)
     found = tick(compaction_schedules([table], lake)[0], kept, lake, table)
     assert bool(found.run_requests) is asks
     assert asks or "3 compactions in a row failed" in found.skip_message

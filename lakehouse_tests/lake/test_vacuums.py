@@ -1,15 +1,19 @@
-"""The records of past vacuums."""
+"""The records of past vacuums, and of compactions that did not succeed, in the lake's operations."""
 
 from typing import Any
 
-from lakehouse.declare.journal_records import VacuumRecord
-from lakehouse.lake.journal import record_vacuum, vacuum_records
-from lakehouse_tests.memory_store import MemoryStore
+from lakehouse.base.clock import now_ms
+from lakehouse.base.predicted_and_actual import Figure
+from lakehouse.base.text import DAY_MS
+from lakehouse.compact.tries import failed_tries, record_try, tries_since
+from lakehouse.declare.journal_records import CompactionTry, UpkeepOperation, VacuumRecord
+from lakehouse.lake.lake import Lake
+from lakehouse.lake.operations import read_operations, record_operation
+from lakehouse.vacuum.history import record_vacuum, vacuum_records
+from lakehouse_tests.support.example_lake import events
 
-KEY = "bronze/events"
 
-
-def past_vacuum(started_ms: int) -> VacuumRecord:
+def past_vacuum(started_ms: int, **facts: Any) -> VacuumRecord:
     counts = (
         "predicted_files",
         "predicted_bytes",
@@ -21,21 +25,59 @@ def past_vacuum(started_ms: int) -> VacuumRecord:
     zeros: dict[str, Any] = dict.fromkeys(
         (*counts, "deleted_bytes", "spared", "version", "horizon_ms"), 0
     )
-    return VacuumRecord(started_ms=started_ms, ended_ms=started_ms, mode="FULL", report="", **zeros)
+    known = {
+        "started_ms": started_ms,
+        "ended_ms": started_ms,
+        "mode": "FULL",
+        "report": "",
+        "kept": [],
+    }
+    return VacuumRecord(**{**zeros, **known, **facts})
 
 
-def test_the_newest_vacuums_of_each_table_are_kept() -> None:
-    store = MemoryStore()
-    store.put(f"_lakehouse/vacuums/{KEY}/notes.txt", b"a person's")
-    store.put(f"_lakehouse/vacuums/bronze/events_too/{1:015}-1.json", b"another table's")
-    for ms in range(103):
-        record_vacuum(store, KEY, past_vacuum(ms))
-    assert [each.started_ms for each in vacuum_records(store, KEY)] == list(range(53, 103))
-    assert len(store.list("_lakehouse/vacuums")) == 100 + 2
+def test_the_vacuums_of_a_table_come_oldest_first(memory: Lake) -> None:
+    now = now_ms()
+    kept = past_vacuum(now - 1, failed={"f": "denied"}, kept=["g"], predicted_files=2)
+    for record in (past_vacuum(now), kept, past_vacuum(now - 91 * DAY_MS)):
+        record_vacuum(memory, events, record)
+    assert vacuum_records(memory, events.key) == (kept, past_vacuum(now))
+    assert vacuum_records(memory, "bronze/other") == ()
+    first = read_operations(memory, since_ms=now - 1)[0]
+    assert (first.result, first.reason) == ("failed", "VACUUM_DUE")
+    assert first.figures[0] == Figure("files", 2, 0)
 
 
-def test_a_damaged_record_is_left_out() -> None:
-    store = MemoryStore()
-    record_vacuum(store, KEY, past_vacuum(1))
-    store.put(f"_lakehouse/vacuums/{KEY}/{2:015}-2.json", b"{")
-    assert [each.started_ms for each in vacuum_records(store, KEY)] == [1]
+def test_a_record_of_another_version_of_the_program_is_left_out(memory: Lake) -> None:
+    now = now_ms()
+    operation = UpkeepOperation(
+        table=events.key, kind="vacuum", operation_id="1", ended_ms=now, detail={"new": 1}
+    )
+    record_operation(memory, operation)
+    record_vacuum(memory, events, past_vacuum(now))
+    assert vacuum_records(memory, events.key) == (past_vacuum(now),)
+
+
+def test_tries_after_a_success_of_the_last_month_are_read_and_the_newest_counted(
+    memory: Lake,
+) -> None:
+    now = now_ms()
+    tries = [
+        CompactionTry(
+            ended_ms=now - age_ms,
+            result="conflict" if age_ms % 2 else "failed",
+            bytes_rewritten=5,
+            seconds=1.5,
+            why="a race",
+            run="r",
+            by_person=age_ms == 1,
+        )
+        for age_ms in (31 * DAY_MS, 30, 20, 1)
+    ]
+    for attempt in tries:
+        record_try(memory, events, attempt)
+    assert failed_tries(memory, events.key) == tuple(tries[1:])
+    assert failed_tries(memory, events.key, newest=1) == (tries[-1],)
+    assert tries_since(memory, {events.key: now - 20}) == {events.key: (tries[-1],)}
+    assert failed_tries(memory, "bronze/other") == ()
+    wasted = read_operations(memory)[-1]
+    assert wasted.usd == 1.5 * 2 / 3600 * 0.11

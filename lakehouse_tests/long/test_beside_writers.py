@@ -12,11 +12,11 @@ import pytest
 from lakehouse.compact import run
 from lakehouse.compact.plan.history import CompactionOutcome, Comparison
 from lakehouse.compact.run import compact
+from lakehouse.compact.tries import failed_tries
 from lakehouse.declare.compaction import Compaction
 from lakehouse.delta.commits import Commit
 from lakehouse.delta.log import TableFacts
 from lakehouse.delta.snapshot import Snapshot
-from lakehouse.lake.journal import Journal
 from lakehouse.lake.lake import Lake
 from lakehouse.spark import statements
 from lakehouse_tests.support.clients import new_session
@@ -36,7 +36,7 @@ def test_the_partition_that_somebody_changes_is_left_out_of_the_next_try(
     outcome = _compact_while(lake, spark, f"DELETE FROM {table} WHERE part = 3 AND id % 10 = 3")
     assert planned is not None
     assert (outcome.conflicts, outcome.wasted_bytes) == (1, planned.bytes_removed)
-    (noted,) = Journal(lake.store).tries(events.key)
+    (noted,) = failed_tries(lake, events.key)
     assert (noted.result, noted.bytes_rewritten, noted.seconds) == (
         "conflict",
         outcome.wasted_bytes,

@@ -16,12 +16,21 @@ import pytest
 
 from lakehouse import Append, Landing, Table
 from lakehouse.base.text import DAY_MS, HOUR_MS
-from lakehouse.lake.journal import record_vacuum
 from lakehouse.lake.lake import Lake
+from lakehouse.vacuum.history import record_vacuum
 from lakehouse.watch.costs.run import CHARGEBACK, write_chargeback
 from lakehouse_tests import money_oracle
 from lakehouse_tests.log_builder import START_MS, LogBuilder
-from lakehouse_tests.watch.costs.story import PLAN, day_of, same, scan_at, stamp_of, sums, vacuumed
+from lakehouse_tests.watch.costs.story import (
+    PLAN,
+    day_of,
+    record_compaction,
+    same,
+    scan_at,
+    stamp_of,
+    sums,
+    vacuumed,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +46,7 @@ A = Table(
     owner="team-a",
 )
 TABLES = {key: replace(A, key=key) for key in ("bronze/a", "bronze/b", "silver/c")}
-KNOWN = [*TABLES, CHARGEBACK, "inventory/local"]
+KNOWN = [*TABLES, "_lakehouse/operations", CHARGEBACK, "inventory/local"]
 
 
 class Quarter:
@@ -62,7 +71,7 @@ class Quarter:
                 self._compact(key, number, noon_ms)
             if self.random.random() < 0.3:
                 record = vacuumed(noon_ms, seconds=self.random.randrange(1, 9_000) / 1_000)
-                record_vacuum(self.lake.store, key, record)
+                record_vacuum(self.lake, TABLES[key], record)
         if number == 0 or self.random.random() < 0.8:
             ms = noon_ms + HOUR_MS
             scan_at(self.lake, ms)
@@ -87,6 +96,7 @@ class Quarter:
         add = {"add": builder._add((name, size), data_change=False)}
         builder.commit("OPTIMIZE", *removes, add, user_metadata=note, committed_ms=noon_ms)
         builder.store_data()
+        record_compaction(self.lake, TABLES[key])
         self.files[key] = [(name, size)]
 
 

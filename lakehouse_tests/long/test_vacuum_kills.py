@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse.base.clock import now_ms
-from lakehouse.lake.journal import vacuum_records
 from lakehouse.lake.lake import Lake
+from lakehouse.vacuum.history import vacuum_records
 from lakehouse.vacuum.inventory.run import scan
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.run import vacuum
@@ -37,7 +37,7 @@ def check_killed_and_finished(
     client = new_client(PROGRAM, lake.settings, "vacuum_and_die", str(step))
     assert client.wait(timeout=120) == -9
     assert len(files - data_files(lake)) == gone
-    assert rows(spark, uri) == before and vacuum_records(lake.store, "bronze/t") == ()
+    assert rows(spark, uri) == before and vacuum_records(lake, "bronze/t") == ()
     outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
     assert (len(data_files(lake)), rows(spark, uri), outcome.record.failed) == (left, before, {})
     assert lake.store.list("_lakehouse/locks") == []

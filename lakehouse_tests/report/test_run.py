@@ -1,4 +1,4 @@
-"""The report, from logs and journal in memory."""
+"""The report, from a lake in memory."""
 
 from collections import Counter
 from pathlib import Path
@@ -7,8 +7,8 @@ import pytest
 
 from lakehouse import Append, Landing, Table
 from lakehouse.base.clock import now_ms
+from lakehouse.compact.tries import record_try
 from lakehouse.declare.journal_records import CompactionTry
-from lakehouse.lake.journal import Journal
 from lakehouse.report.run import read_report
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore
@@ -69,11 +69,12 @@ def test_failed_checks_and_a_stopped_compaction_need_a_person(
     store: MemoryStore, tmp_path: Path
 ) -> None:
     LogBuilder(store, "bronze/a").create().append([("f", 1)])
+    lake, tables = example_lake(tmp_path, store), declare("a")
     for number in range(3):
         attempt = CompactionTry(ended_ms=now_ms() - number, result="failed", why="it broke")
-        Journal(store).record_try("bronze/a", attempt)
+        record_try(lake, tables["bronze/a"], attempt)
     failed = [("bronze/a", "required")]
-    found = read_report(example_lake(tmp_path, store), declare("a"), failed_checks=failed)
+    found = read_report(lake, tables, failed_checks=failed)
     stopped, check = found["attention"]
     assert stopped["table"] == check["table"] == "bronze/a"
     assert "3 compactions in a row failed" in stopped["sentence"]

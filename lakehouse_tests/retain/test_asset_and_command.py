@@ -12,8 +12,8 @@ from lakehouse.assets.keys import table_key, upkeep_key
 from lakehouse.assets.resources import spark_resource
 from lakehouse.base.clock import now_ms
 from lakehouse.declare.journal_records import Pause
-from lakehouse.lake.journal import Journal
 from lakehouse.lake.lake import Lake
+from lakehouse.lake.pauses import pause_table
 from lakehouse.retain.asset import archive_asset, ttl_asset
 from lakehouse.store import DiskStore
 from lakehouse_tests.log_builder import LogBuilder
@@ -72,7 +72,7 @@ def test_a_paused_table_is_left_alone_and_fails_only_a_run_that_a_person_asked_f
     LogBuilder(lake.store, table.key).create(
         columns={"id": "string", "at": "timestamp", "day": "date"}, partition_by=["day"]
     )
-    Journal(lake.store).pause(Pause(table=table.key, since_ms=now_ms(), why="a backfill"))
+    pause_table(lake, Pause(table=table.key, since_ms=now_ms(), why="a backfill"))
     assert ran(lake, instance, operation=operation).success
     done = ran(lake, instance, by_itself=False, operation=operation)
     [failed] = [event for event in done.all_events if event.is_step_failure]

@@ -23,7 +23,7 @@ from lakehouse_tests.land.test_waiting_files import asked_of
 from lakehouse_tests.log_builder import LogBuilder
 
 
-def test_a_plan_lists_the_log_of_each_table_once_and_asks_the_journal_of_those_that_are_there(
+def test_a_plan_lists_the_log_of_each_table_once_and_looks_for_the_state_of_the_lake(
     bucket: str, tmp_path: Path
 ) -> None:
     settings = own_settings(
@@ -36,10 +36,9 @@ def test_a_plan_lists_the_log_of_each_table_once_and_asks_the_journal_of_those_t
     )
     lake, tables = open_lake(settings), declared_tables(settings)
     plan_operations(lake, tables, [*tables.values()])
-    # Three logs, and of the table that is there its tries, vacuums and landed batches;
-    # three commits, its pause, and two notes, since some files would be merged: cold or unreadable
-    # files, and the speed of the lake's compactions.
-    assert lake.store.requests == {"ListObjectsV2": 3 + 3, "GetObject": 3 + 1 + 2}
+    # Three logs and landed batches, and three commits. There is neither a table of operations
+    # (failures, vacuums and speeds) nor one of records (pauses, and cold and unreadable files).
+    assert lake.store.requests == {"ListObjectsV2": 3 + 1, "GetObject": 3, "HeadObject": 5}
 
 
 def test_tables_that_are_not_declared_cost_a_listing_of_each_layer_and_a_look_for_their_log(

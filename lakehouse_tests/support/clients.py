@@ -80,7 +80,7 @@ def slow_copies(milliseconds: int) -> Table:
 
 
 def vacuum_and_die(step: int) -> None:
-    """A vacuum by a listing, killed before Delta is asked (0), between the first file and the second (1), or before the journal (2)."""
+    """A vacuum by a listing, killed before Delta is asked (0), between the first file and the second (1), or before its record (2)."""
     settings, lake = here()
     deleted: list[object] = []
     delete = run._delete

@@ -13,7 +13,7 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.settings import parse_settings
 from lakehouse.base.stored_objects import Inventory
 from lakehouse.cli.app import commands
-from lakehouse.lake.lake import open_lake
+from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.store import DiskStore
 from lakehouse.vacuum.inventory.run import scan
 from lakehouse_tests.log_builder import LogBuilder
@@ -47,10 +47,14 @@ class Terminal:
             commands, arguments, prog_name="lakehouse"
         )
 
+    @property
+    def lake(self) -> Lake:
+        """The lake of the commands."""
+        return open_lake(parse_settings(self.environ, base=self.home))
+
     def scan(self) -> Inventory:
         """Adds a scan of the lake to the inventory table."""
-        lake = open_lake(parse_settings(self.environ, base=self.home))
-        return scan(lake, now_ms=now_ms()).inventory
+        return scan(self.lake, now_ms=now_ms()).inventory
 
     def refused(self, *arguments: str, **environ: str) -> str:
         """The sentence of a command that is refused and shows nothing else."""

@@ -15,10 +15,11 @@ from lakehouse.cli.app import commands
 from lakehouse.declare.journal_records import Pause
 from lakehouse.declare.table import Table
 from lakehouse.declare.vacuum import Vacuum
-from lakehouse.lake.journal import Journal, record_vacuum, vacuum_records
 from lakehouse.lake.lake import Lake
+from lakehouse.lake.pauses import pause_table
 from lakehouse.vacuum import command, run
 from lakehouse.vacuum.asset import DELETED, vacuum_asset
+from lakehouse.vacuum.history import record_vacuum, vacuum_records
 from lakehouse.vacuum.run import VacuumProgress
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.example_assets import orders
@@ -109,8 +110,8 @@ def test_a_table_that_was_never_compacted_is_vacuumed_all_the_same(
 def test_a_paused_table_is_left_alone_keeps_what_its_last_vacuum_could_not_delete_and_fails_only_a_run_that_a_person_asked_for(
     dagster_lake: Lake, instance: dg.DagsterInstance, failed: dict[str, str], by_itself: bool
 ) -> None:
-    record_vacuum(dagster_lake.store, orders.key, past(failed=failed))
-    Journal(dagster_lake.store).pause(Pause(table=orders.key, since_ms=now_ms(), why="a backfill"))
+    record_vacuum(dagster_lake, orders, past(failed=failed))
+    pause_table(dagster_lake, Pause(table=orders.key, since_ms=now_ms(), why="a backfill"))
     done = vacuumed(dagster_lake, instance, by_itself=by_itself)
     checks = [
         (check.check_name, check.passed, check.description)
@@ -122,7 +123,7 @@ def test_a_paused_table_is_left_alone_keeps_what_its_last_vacuum_could_not_delet
         else "no deletion failed"
     )
     assert checks == ([(DELETED, not failed, said)] if by_itself else [])
-    assert done.success == by_itself and len(vacuum_records(dagster_lake.store, orders.key)) == 1
+    assert done.success == by_itself and len(vacuum_records(dagster_lake, orders.key)) == 1
 
 
 @pytest.mark.usefixtures("written")
@@ -142,7 +143,7 @@ def test_a_vacuum_that_may_not_delete_fails_its_check_and_the_command(
     done = vacuumed(dagster_lake, instance)
     [check], [told] = done.get_asset_check_evaluations(), told_by(done)
     document = told.metadata["lakehouse/vacuum"].value
-    [noted] = vacuum_records(dagster_lake.store, orders.key)
+    [noted] = vacuum_records(dagster_lake, orders.key)
     assert check.passed == noted.is_complete == deleted
     assert document["failed_files"] == len(failed)
     assert (
@@ -201,7 +202,7 @@ def test_nothing_to_delete_takes_no_spark(dagster_lake: Lake, instance: dg.Dagst
     [told] = told_by(vacuumed(dagster_lake, instance))
     figures = told.metadata["lakehouse/vacuum"].value["figures"]
     assert (figures["files"]["predicted"], figures["files"]["actual"]) == (0, 0)
-    [past] = vacuum_records(dagster_lake.store, orders.key)
+    [past] = vacuum_records(dagster_lake, orders.key)
     assert (past.mode, past.is_complete, past.deleted_files) == ("FULL", True, 0)
 
 

@@ -13,11 +13,11 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.settings import parse_settings
 from lakehouse.lake import lease
-from lakehouse.lake.journal import vacuum_records
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.materialize.plan import consume_app_id
 from lakehouse.store import DiskStore
 from lakehouse.vacuum import lake_facts, run, second_opinion
+from lakehouse.vacuum.history import vacuum_records
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.plan import candidates
 from lakehouse.vacuum.run import VacuumProgress
@@ -269,7 +269,7 @@ def test_a_log_that_was_put_back_since_the_last_vacuum_stops_the_next(
         lake.store.put(name, data)
     assert paths(planned(lake, "FULL")) == PAST
     put_back(lake)
-    lake.store.delete([file.name for file in lake.store.list(f"_lakehouse/vacuums/{KEY}")])
+    lake.store.delete([file.name for file in lake.store.list("_lakehouse/operations")])
     planned(lake, "FULL")
 
 
@@ -499,7 +499,7 @@ def test_a_clock_of_another_world_stops_it_before_anything_goes(
     before = files(lake)
     with pytest.raises(Refused, match="the storage's clock differ by 400 s"):
         run.vacuum(LakeFacts(lake, [TABLE]), lambda: None, TABLE)  # type: ignore[arg-type]  # nobody is asked
-    assert files(lake) == before and vacuum_records(lake.store, KEY) == ()
+    assert files(lake) == before and vacuum_records(lake, KEY) == ()
 
 
 @pytest.mark.usefixtures("without_spark")
@@ -524,7 +524,7 @@ def test_what_went_before_an_error_is_journalled_and_the_next_vacuum_takes_the_r
     assert PAST[1] in files(lake) and PAST[0] not in files(lake)
     lake.store.put(name, commit)
     outcome = run.vacuum(LakeFacts(lake, [TABLE]), lambda: None, TABLE)  # type: ignore[arg-type]
-    first, second = vacuum_records(lake.store, KEY)
+    first, second = vacuum_records(lake, KEY)
     assert (first.deleted_files, first.is_complete, second.deleted_files, second.is_complete) == (
         1,
         False,

@@ -14,9 +14,9 @@ from lakehouse.base.stored_objects import StoredObject
 from lakehouse.declare.table import Table
 from lakehouse.declare.vacuum import VACUUM_MODES
 from lakehouse.declare.write_modes import Append
-from lakehouse.lake.journal import vacuum_records
 from lakehouse.lake.lake import Lake
 from lakehouse.vacuum import second_opinion
+from lakehouse.vacuum.history import vacuum_records
 from lakehouse.vacuum.inventory.plan.reconcile import ObjectClassifier
 from lakehouse.vacuum.inventory.run import scan
 from lakehouse.vacuum.lake_facts import LakeFacts
@@ -71,7 +71,7 @@ def test_what_the_dry_run_names_goes_and_nothing_else(
         {},
     )
     assert DeltaTable(uri).to_pyarrow_table().sort_by("id") == before
-    [past] = vacuum_records(lake.store, "bronze/t")
+    [past] = vacuum_records(lake, "bronze/t")
     assert (past.mode, past.deleted_files, past.failed, past.horizon_ms) == (
         mode,
         len(gone),

@@ -261,8 +261,10 @@ def test_keys_that_name_no_folder_stop_no_vacuum(in_bucket: Lake) -> None:
 def test_a_storage_that_tells_nothing_stops_it_before_anything_goes(
     s3: FaultyS3, in_bucket: Lake
 ) -> None:
-    s3.fault, s3.times, s3.method = _slow_down, -1, "HEAD"
-    gone, work = carried_out(in_bucket, planned(in_bucket))
+    def tell_nothing() -> None:
+        s3.fault, s3.times, s3.method = _slow_down, -1, "HEAD"
+
+    gone, work = carried_out(in_bucket, planned(in_bucket), meanwhile=tell_nothing)
     assert (
         gone == set()
         and work.failed.keys() == {"error", *PAST}

@@ -15,11 +15,11 @@ from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import CheckResult
 from lakehouse.compact.plan.compaction import plan_table
 from lakehouse.compact.table_health import assess
+from lakehouse.compact.tries import record_try
 from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.compaction import BinPacking, Compaction, ZOrder
 from lakehouse.declare.journal_records import CompactionTry
 from lakehouse.declare.table import Table
-from lakehouse.lake.journal import Journal
 from lakehouse.lake.lake import Lake
 from lakehouse.watch.check import check_events, check_names, health_check, judge
 from lakehouse_tests.log_builder import LogBuilder
@@ -155,12 +155,12 @@ def test_an_open_breaker_is_a_warning_with_its_sentence_and_numbers(
     dagster_lake: Lake, story: LogBuilder
 ) -> None:
     story.append(small_files(2)).store_data()
-    journal = Journal(dagster_lake.store)
     for minutes in (3, 2, 1):
         assert results(dagster_lake)["breaker"].ok
         ended_ms = now_ms() - minutes * 60_000
-        journal.record_try(
-            orders.key,
+        record_try(
+            dagster_lake,
+            orders,
             CompactionTry(ended_ms=ended_ms, result="failed", why="f1 is not a Parquet file"),
         )
     found = results(dagster_lake)["breaker"]

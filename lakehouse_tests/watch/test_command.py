@@ -5,11 +5,12 @@ import json
 import click
 import pytest
 
+from lakehouse.base.clock import now_ms
+from lakehouse.compact.tries import record_try
 from lakehouse.declare.journal_records import CompactionTry
-from lakehouse.lake.journal import Journal
-from lakehouse.store import DiskStore
 from lakehouse.watch import command as history
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS
+from lakehouse_tests.support.example_terminal import latest_orders
 from lakehouse_tests.support.terminal import PREDICTION, Terminal, type_of_story
 
 
@@ -77,7 +78,7 @@ def test_a_person_reads_when_and_why(told: Terminal) -> None:
     assert shown[3:] == [
         "1 compaction; mean error of the newest 1: files 0.0%, bytes added unknown, seconds unknown",
         "write amplification 0.93: 280 B rewritten for 300 B ingested",
-        "wasted: 0 runs, 0.0 s, 0 B",
+        "wasted in 30 days: 0 runs, 0.0 s, 0 B",
     ]
     assert "2023-11-14 22:16 UTC" in shown[2]
     assert shown[2].endswith("why it ran; as predicted")
@@ -144,11 +145,11 @@ def test_seconds_and_money_stand_beside_their_prediction(
 
 
 def test_tries_that_came_to_nothing_are_in_the_account(told: Terminal) -> None:
-    journal = Journal(DiskStore(told.root))
     for result in ("failed", "conflict"):
-        journal.record_try(
-            "silver/orders",
-            CompactionTry(ended_ms=1, result=result, bytes_rewritten=300, seconds=1.5),
+        record_try(
+            told.lake,
+            latest_orders,
+            CompactionTry(ended_ms=now_ms(), result=result, bytes_rewritten=300, seconds=1.5),
         )
     account = told.json("history", "silver/orders")["account"]
     assert (account["wasted_runs"], account["wasted_seconds"], account["wasted_bytes"]) == (

@@ -107,7 +107,7 @@ def pause_hours(count: int) -> int:
 
 
 def tries_of(history: Commits, failures: Iterable[CompactionTry]) -> tuple[CompactionTry, ...]:
-    """All compaction attempts of a table: our commits in the log, and the journal's failures.
+    """All compaction attempts of a table: our commits in the log, and failures.
 
     A compaction that was undone, by itself or by the next run, counts only as a failure. If a
     compaction made some commits before it lost one to another writer, each of them counts as a

@@ -1,7 +1,7 @@
 """The outcome of a compaction compared with its plan, and a table's compactions over time."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Literal
 
@@ -9,7 +9,7 @@ from lakehouse.base.predicted_and_actual import Figure, figures_as_json, share_o
 from lakehouse.base.text import count_of, size_text
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.compact.plan.estimate import requests, run_price
-from lakehouse.declare.journal_records import FAILURES_KEPT, CompactionTry
+from lakehouse.declare.journal_records import CompactionTry, UpkeepOperation
 from lakehouse.declare.prices import DEFAULT_PRICES, Prices
 from lakehouse.delta.commits import Commits, LoggedCompaction, is_news
 from lakehouse.delta.snapshot import TableFacts
@@ -42,7 +42,7 @@ class Account:
     - `entries`: the compactions by any program, oldest first.
     - `bytes_ingested`: bytes of the files that commits with changed rows added (`is_news`).
     - `bytes_rewritten`: bytes of the files that replaced others without a change of rows.
-    - `wasted_…`: recorded runs that failed or lost a conflict with another writer.
+    - `wasted_…`: runs of the last month that failed or lost a conflict with another writer.
     """
 
     table: str
@@ -72,10 +72,9 @@ class Account:
             f"write amplification {ratio}: {size_text(self.bytes_rewritten)} rewritten for "
             f"{size_text(self.bytes_ingested)} ingested"
         )
-        limit = "; older runs are no longer recorded" if self.wasted_runs >= FAILURES_KEPT else ""
         wasted = (
-            f"wasted: {count_of(self.wasted_runs, 'run')}, {self.wasted_seconds:.1f} s, "
-            f"{size_text(self.wasted_bytes)}{limit}"
+            f"wasted in 30 days: {count_of(self.wasted_runs, 'run')}, {self.wasted_seconds:.1f} s, "
+            f"{size_text(self.wasted_bytes)}"
         )
         if not self.entries:
             return (amplification, wasted)
@@ -110,7 +109,7 @@ def account_for(
     prices: Prices = DEFAULT_PRICES,
     on_s3: bool = False,
 ) -> Account:
-    """The account of a table, from its commits and the `wasted` runs in the journal.
+    """The account of a table, from its commits and its `wasted` runs.
 
     Requests are priced only if `on_s3`.
     """
@@ -133,6 +132,32 @@ def account_for(
         wasted_runs=len(wasted),
         wasted_seconds=sum(each.seconds for each in wasted),
         wasted_bytes=sum(each.bytes_rewritten for each in wasted),
+    )
+
+
+def operation_of(table_key: str, entry: Entry, prices: Prices) -> UpkeepOperation:
+    """A compaction in a table's log as an operation of the lake."""
+    run = entry.compaction
+    operation = UpkeepOperation(
+        table=table_key,
+        kind="compaction",
+        operation_id=f"version-{run.version}",
+        ended_ms=run.committed_ms,
+        seconds=run.seconds,
+        vcpu_seconds=None if run.seconds is None else run.seconds * prices.vcpus,
+        usd=entry.usd,
+    )
+    predicted = run.predicted
+    if predicted is None:
+        return operation
+    names = ("files_removed", "files_added", "bytes_removed", "bytes_added", "seconds")
+    figures = [Figure(name, getattr(predicted, name), getattr(run, name)) for name in names]
+    figures.append(Figure("usd", predicted.usd, entry.usd))
+    return replace(
+        operation,
+        started_ms=predicted.started_ms,
+        reason=predicted.reason,
+        figures=tuple(figures),
     )
 
 

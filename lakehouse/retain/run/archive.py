@@ -73,6 +73,7 @@ from lakehouse.retain.plan.archive import (
     rows_of,
     typed_in,
 )
+from lakehouse.retain.run.record import record_moved_rows
 from lakehouse.spark import statements
 from lakehouse.spark.errors import translated
 from lakehouse.store import LOCAL, Store, StoredFile
@@ -351,13 +352,24 @@ def run_archive(
             for key in (archive_key(table.key), table.key) if version is not None else ():
                 if (facts := lake.facts(key)) is not None:
                     with_due_checkpoint(lake, facts)
-            return ArchiveOutcome(
+            outcome = ArchiveOutcome(
                 plan=planned,
                 number=state.number if version is None else state.number + 1,
                 version_after=version,
                 deleted_files=deleted,
                 seconds=time.monotonic() - started,
             )
+            if version is not None:
+                record_moved_rows(
+                    lake,
+                    table,
+                    "archive",
+                    version=version,
+                    seconds=outcome.seconds,
+                    reason=planned.reason,
+                    figures=outcome.figures,
+                )
+            return outcome
     raise Transient(
         f"archive of {table.key}: other writers changed its old partitions {_TRIES} times in a row."
         " Use the same command again"

@@ -42,6 +42,7 @@ from lakehouse.retain.run.archive import (
     read_state,
     settled_state,
 )
+from lakehouse.retain.run.record import record_moved_rows
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark import statements
 from lakehouse.spark.delta_writes import FrameWrite, Transaction, write_frame
@@ -166,7 +167,10 @@ def run_restore(
         state = settled_state(lake, table.key)
         plan = plan_restore(table, archive_facts(lake, state), chosen)
         version = _restore(session, state, plan)
-    return plan, version, time.monotonic() - started
+    seconds = time.monotonic() - started
+    if version is not None:
+        record_moved_rows(lake, table, "restore", version=version, seconds=seconds)
+    return plan, version, seconds
 
 
 def _restore(session: TableSession, state: ArchiveState, plan: RestorePlan) -> int | None:

@@ -33,6 +33,7 @@ from lakehouse.retain.plan.ttl import (
     plan_ttl,
     time_column,
 )
+from lakehouse.retain.run.record import record_moved_rows
 from lakehouse.spark import statements, temporary_confs
 from lakehouse.spark.delta_writes import retry_conflicts
 from lakehouse.spark.errors import translated
@@ -113,7 +114,18 @@ def run_ttl(
         temporary_confs.session_confs(spark, temporary_confs.READ_WHOLE),
     ):
         verify_left(lake, spark, table.key)
-        return retry_conflicts(partial(_delete, session, started), tries=_TRIES)
+        outcome = retry_conflicts(partial(_delete, session, started), tries=_TRIES)
+        if outcome.version_after is not None:
+            record_moved_rows(
+                lake,
+                table,
+                "ttl",
+                version=outcome.version_after,
+                seconds=outcome.seconds,
+                reason=outcome.plan.reason,
+                figures=outcome.figures,
+            )
+        return outcome
 
 
 def _delete(session: TableSession, started: float) -> TtlOutcome:

@@ -515,7 +515,7 @@ def _notes(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumOutcome:
-    """A vacuum's plan, and its record in the journal.
+    """A vacuum's plan, and its record.
 
     `spared` and `failed` contain the planned files that were not deleted, each with the reason.
     """

@@ -1,13 +1,12 @@
 """Reads upkeep operations and stored bytes, and writes and reads `costs/chargeback`.
 
 1. The table's lock is taken. The day of the newest inventory gets its storage, and each of the last
-   days gets its operations, from logs and journal.
+   days gets its operations, from the lake's operations.
 2. One commit replaces the days whose rows differ.
 
 **Safety properties** (tests in `watch/costs/test_run.py`)
 - A run that is repeated, or killed and run again, leaves the same rows.
-- What is recorded stays if the inventory, a log or the journal no longer shows it, or if a table
-  cannot be read.
+- What is recorded stays if the inventory or the operations no longer show it, or cannot be read.
 - A day without an inventory has no rows for storage; they are unknown, not 0.
 """
 
@@ -23,17 +22,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehouse.base.errors import Broken, LakehouseError, Refused
-from lakehouse.compact.plan.history import account_for
 from lakehouse.declare.prices import PriceBook
 from lakehouse.declare.table import Table
-from lakehouse.delta.log import history_back_to
-from lakehouse.delta.snapshot import TableFacts
 from lakehouse.lake.declared_tables import load_price_book
-from lakehouse.lake.find_tables import facts_of
-from lakehouse.lake.journal import Journal, vacuum_records
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.lease import hold
-from lakehouse.lake.read_each_table import Found, for_each_table
+from lakehouse.lake.operations import read_operations
 from lakehouse.spark.delta_writes import FrameWrite, write_frame
 from lakehouse.spark.errors import translated
 from lakehouse.spark.temporary_confs import PARTITIONS_OVERWRITTEN, session_confs
@@ -42,67 +36,21 @@ from lakehouse.vacuum.inventory.table import newest_inventory
 from lakehouse.watch.costs.plan import (
     COLUMNS,
     Charge,
-    UpkeepOperation,
     charge_of,
-    compactions_of,
     day_of,
-    failed_compactions,
     midnight,
-    moves_of,
     operation_charges,
     row_of,
     storage_charges,
     updated,
-    vacuums_of,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def read_operations(
-    lake: Lake, tables: Sequence[Table], *, since_ms: int
-) -> list[Found[list[UpkeepOperation]]]:
-    """Each table's operations that ended at `since_ms` or later, as far as log and journal go back.
-
-    A table that cannot be read has an error instead of operations.
-    """
-
-    def read(table: Table) -> list[UpkeepOperation]:
-        facts = facts_of(lake, table)
-        key = table.key
-        prices = table.prices
-        operations = list[UpkeepOperation]()
-        if facts is not None:
-            operations += operations_in_log(lake, table, facts, since_ms=since_ms)
-        tries = Journal(lake.store).tries(key)
-        operations += failed_compactions(key, tries, prices, since_ms=since_ms)
-        operations += vacuums_of(key, vacuum_records(lake.store, key), prices, since_ms=since_ms)
-        return sorted(operations, key=lambda each: each.ended_ms)
-
-    return for_each_table(tables, read)
-
-
-def operations_in_log(
-    lake: Lake, table: Table, facts: TableFacts, *, since_ms: int
-) -> list[UpkeepOperation]:
-    """The operations that a table's log records and that ended at `since_ms` or later.
-
-    `facts` contain only the newest commits. Older commits are read from the log.
-    """
-    key = table.key
-    prices = table.prices
-    history = history_back_to(lake.store, facts.history, since_ms)
-    account = account_for(history, prices=prices, on_s3=facts.snapshot.on_s3)
-    return [
-        *compactions_of(key, account.entries, prices, since_ms=since_ms),
-        *moves_of(key, history, prices, since_ms=since_ms),
-    ]
-
-
 CHARGEBACK = "costs/chargeback"
-# Each run computes the operations of today and of this many days before it. Logs and journals go
-# back at least as far.
+# Each run computes the operations of today and of this many days before it.
 _DAYS_BACK = 7
 _ARROW_TYPES = {
     "STRING": pa.string(),
@@ -122,8 +70,8 @@ _PROPERTIES = {"delta.dataSkippingNumIndexedCols": "0"}
 class ChargebackWritten:
     """What a run wrote.
 
-    `usd` is the cost of the newest day with charges. `unread` maps what could not be read, a table
-    or `inventory`, to the reason.
+    `usd` is the cost of the newest day with charges. `unread` maps what could not be read,
+    `operations` or `inventory`, to the reason.
     """
 
     days: tuple[date, ...] = ()
@@ -206,13 +154,17 @@ def read_charges(lake: Lake, *, since: date) -> list[Charge]:
 def _current_charges(
     lake: Lake, tables: Mapping[str, Table], book: PriceBook, *, now_ms: int
 ) -> tuple[list[Charge], dict[str, str]]:
-    """The charges by the newest inventory, logs and journal; and what cannot be read, and why."""
+    """The charges by the newest inventory and the operations; what cannot be read, and why."""
     first = day_of(now_ms) - timedelta(days=_DAYS_BACK)
     since_ms = int(midnight(first).timestamp() * 1_000)
-    readings = read_operations(lake, list(tables.values()), since_ms=since_ms)
-    operations = [each for reading in readings for each in reading.value or ()]
-    unread = {each.table.key: str(each.error) for each in readings if each.error}
-    charges = operation_charges(operations, tables, book)
+    unread = dict[str, str]()
+    charges = list[Charge]()
+    try:
+        operations = read_operations(lake, since_ms=since_ms)
+        known = [each for each in operations if each.table in tables]
+        charges += operation_charges(known, tables, book)
+    except LakehouseError as error:
+        unread["operations"] = str(error)
     try:
         inventory = newest_inventory(lake)
         reconciled = reconcile_inventory(lake, tables.values(), inventory, now_ms=now_ms)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from lakehouse.compact.plan.health import Health
-from lakehouse.watch.costs.plan import UpkeepOperation
+from lakehouse.declare.journal_records import UpkeepOperation
 
 _TABLE = ("table", "layer")
 # The kinds of operation that every table may have. They are counted from 0 on, because Prometheus'
@@ -66,7 +66,7 @@ LAST_VACUUM = Metric(
 )
 QUARANTINED_ROWS = Metric("lakehouse_quarantined_rows", "Rejected records in quarantine.")
 PAUSED = Metric("lakehouse_table_paused", "1 while a person has paused the upkeep, else 0.")
-READABLE = Metric("lakehouse_table_readable", "0 if the table's log or journal cannot be read.")
+READABLE = Metric("lakehouse_table_readable", "0 if the table's log or pause cannot be read.")
 DECISION = Metric(
     "lakehouse_table_decision",
     "1 for the reason why the table would, or would not, be compacted now.",
@@ -186,7 +186,6 @@ class Counters:
         for each in operations:
             if each.ended_ms >= self._since_ms and (each.kind, each.operation_id) not in seen:
                 self._add(sums, labels, each)
-        # Logs and the journal never show an operation again that they have forgotten.
         self._seen[table] = {(each.kind, each.operation_id) for each in operations}
         for (metric, values), number in sums.items():
             yield Sample(metric, values, number, self._timed[metric, values])
@@ -198,7 +197,7 @@ class Counters:
         operation: UpkeepOperation,
     ) -> None:
         of_kind = (*labels, operation.kind)
-        outcome = "succeeded" if operation.is_ok else "failed"
+        outcome = "succeeded" if operation.result == "succeeded" else "failed"
         added: dict[_Series, float] = {
             (OPERATIONS, (*of_kind, outcome)): 1,
             (COST, of_kind): operation.usd or 0.0,

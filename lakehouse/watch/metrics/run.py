@@ -1,4 +1,4 @@
-"""Reads the metrics of a lake from logs, journal and Dagster's records, without Spark.
+"""Reads the metrics of a lake, without Spark: logs, the lake's operations, Dagster's records.
 
 If a table or a source cannot be read, its values are absent and a metric reports it. All other
 values are still read.
@@ -7,7 +7,7 @@ values are still read.
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -20,21 +20,20 @@ from lakehouse.base.stored_objects import PART_GROUPS, Part
 from lakehouse.base.text import DAY_MS
 from lakehouse.compact.fleet_from_logs import TableReading, read_fleet
 from lakehouse.declare.compaction import LAYERS
-from lakehouse.declare.journal_records import VacuumRecord
+from lakehouse.declare.journal_records import UpkeepOperation
 from lakehouse.declare.table import Table
-from lakehouse.delta.snapshot import TableFacts
-from lakehouse.lake.journal import recent_vacuums
 from lakehouse.lake.lake import Lake
+from lakehouse.lake.operations import read_operations
 from lakehouse.lake.read_each_table import Found, for_each_table
 from lakehouse.land.quarantine.entries import quarantine_key, quarantined_count
 from lakehouse.vacuum.inventory.table import last_inventory_ms
-from lakehouse.watch.costs.plan import UpkeepOperation, day_of, failed_compactions, vacuums_of
-from lakehouse.watch.costs.run import operations_in_log, read_charges
+from lakehouse.watch.costs.plan import day_of
+from lakehouse.watch.costs.run import read_charges
 from lakehouse.watch.metrics import plan as families
 from lakehouse.watch.metrics.plan import Counters, Sample, known, labels_of
 
 # Operations of this many past days are read, for counters and prediction errors.
-_DAYS = 7
+_DAYS = 30
 # The parts of an inventory that the tables' logs do not list, and their names in the metrics.
 _PARTS: Mapping[Part, str] = {
     Part.ARCHIVED: "archived",
@@ -54,19 +53,16 @@ Value = TypeVar("Value")
 class _Facts:
     """Facts about the tables by key, in addition to those that `read_fleet` reads.
 
-    - `in_log`: the operations that the table's log records.
     - `stored`: the bytes by part, for each table in the newest inventory.
-    - `vacuums`: when each table's newest vacuum began, and its recent records; `None` if the
-      journal cannot be read.
+    - `operations`: those of the last `_DAYS`, oldest first; `None` if they cannot be read.
     - `sources`: whether each source of facts about the whole lake could be read.
     """
 
     now_ms: int
-    in_log: dict[str, list[UpkeepOperation]] = field(default_factory=dict[str, Any])
     quarantined: Mapping[str, Found[int]] = field(default_factory=dict[str, Any])
     decisions: Mapping[str, str] = field(default_factory=dict[str, str])
     stored: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, Any])
-    vacuums: Mapping[str, tuple[int, tuple[VacuumRecord, ...]]] | None = None
+    operations: Mapping[str, Sequence[UpkeepOperation]] | None = None
     sources: dict[str, bool] = field(default_factory=dict[str, bool])
 
     @property
@@ -99,18 +95,12 @@ def read_samples(
     started_seconds = time.monotonic()
     declared = {table.key: table for table in tables}
     facts = _Facts(now_ms=now_ms())
-
-    def take(table: Table, log_facts: TableFacts) -> None:
-        facts.in_log[table.key] = operations_in_log(lake, table, log_facts, since_ms=facts.since_ms)
-
-    fleet = read_fleet(lake, declared, [*declared.values()], on_facts=take)
+    fleet = read_fleet(lake, declared, [*declared.values()])
     landed = [table for table in declared.values() if table.source is not None]
     quarantines = for_each_table(landed, lambda table: quarantined_count(lake, table.key))
     facts.quarantined = {each.table.key: each for each in quarantines}
     facts.decisions = {each.table: each.reason.name for each in fleet.decisions}
-    facts.vacuums = facts.read(
-        "vacuums", lambda: recent_vacuums(lake.store, since_ms=facts.since_ms)
-    )
+    facts.operations = facts.read("operations", lambda: _operations(lake, facts.since_ms))
     facts.stored = facts.read("costs", lambda: _stored_bytes(lake, facts.now_ms)) or {}
     inventory_ms = facts.read("inventory", lambda: last_inventory_ms(lake))
     samples = list[Sample]()
@@ -166,23 +156,22 @@ def _of_existing(
         yield Sample(families.BYTES, (*labels, part), size_bytes)
     if key in facts.decisions:
         yield Sample(families.DECISION, (*labels, "compaction", facts.decisions[key]), 1.0)
-    if facts.vacuums is None:
+    if facts.operations is None:
         return
-    last_vacuum_ms, records = facts.vacuums.get(key, (None, ()))
-    if table.vacuum.mode == "automatic":
-        yield from known(families.LAST_VACUUM, labels, families.in_seconds(last_vacuum_ms))
-    tries = reading.known.tries
-    operations = sorted(
-        [
-            *facts.in_log[key],
-            *vacuums_of(key, records, table.prices, since_ms=facts.since_ms),
-            *failed_compactions(key, tries, table.prices, since_ms=facts.since_ms),
-        ],
-        key=lambda each: each.ended_ms,
-    )
+    operations = facts.operations.get(key, ())
+    vacuums_ms = [each.started_ms for each in operations if each.kind == "vacuum"]
+    if table.vacuum.mode == "automatic" and vacuums_ms:
+        yield from known(families.LAST_VACUUM, labels, families.in_seconds(vacuums_ms[-1]))
     yield from families.prediction_samples(key, operations)
     if counters is not None:
         yield from counters.count(key, operations)
+
+
+def _operations(lake: Lake, since_ms: int) -> dict[str, list[UpkeepOperation]]:
+    by_table = dict[str, list[UpkeepOperation]]()
+    for each in read_operations(lake, since_ms=since_ms):
+        by_table.setdefault(each.table, []).append(each)
+    return by_table
 
 
 def _stored_bytes(lake: Lake, read_ms: int) -> dict[str, dict[str, int]]:

@@ -1,10 +1,15 @@
 """Every compaction is held against its plan; what was rewritten and what was wasted is counted."""
 
+import json
+
 import pytest
 
-from lakehouse.compact.plan.history import account_for
+from lakehouse.base.predicted_and_actual import Figure
+from lakehouse.compact.plan.history import account_for, operation_of
 from lakehouse.declare.journal_records import CompactionTry
+from lakehouse.declare.prices import DEFAULT_PRICES
 from lakehouse.delta.commits import Commit
+from lakehouse_tests.log_builder import START_MS, LogBuilder
 from lakehouse_tests.support.example_histories import compaction, past, write
 
 MB = 1_000_000
@@ -36,12 +41,9 @@ def test_predicted_beside_actual_with_the_error_of_each_and_the_mean_so_far() ->
     assert account.entries[0].usd == pytest.approx(0.11 / 900)
 
 
-@pytest.mark.parametrize(
-    ("count", "end"), [(99, "B"), (100, "B; older runs are no longer recorded")]
-)
-def test_the_sum_of_what_was_wasted_says_where_it_ends(count: int, end: str) -> None:
-    account = account_for(past([]), [thrown(1.0, 5)] * count)
-    assert account.sentences[-1] == f"wasted: {count} runs, {count}.0 s, {5 * count} {end}"
+def test_what_was_wasted_is_summed() -> None:
+    account = account_for(past([]), [thrown(1.0, 5)] * 99)
+    assert account.sentences[-1] == "wasted in 30 days: 99 runs, 99.0 s, 495 B"
 
 
 def test_the_mean_forgets_all_but_the_newest_ten() -> None:
@@ -126,5 +128,29 @@ def test_wasted_work_is_counted() -> None:
     assert (account.wasted_runs, account.wasted_seconds, account.wasted_bytes) == (2, 3.5, 150)
     assert account.sentences == (
         "write amplification 0.00: 0 B rewritten for 977 KiB ingested",
-        "wasted: 2 runs, 3.5 s, 150 B",
+        "wasted in 30 days: 2 runs, 3.5 s, 150 B",
     )
+
+
+def test_a_compaction_has_its_plan_s_figures_and_others_have_none() -> None:
+    builder = LogBuilder().create().append([("a", 100, 1), ("b", 200, 2)])
+    # Version 2 is committed two minutes after the start, four seconds after its compaction began.
+    plan = {
+        "reason": "MERGEABLE_FILES",
+        "sentence": "2 files merge into 1",
+        "files_removed": 2,
+        "files_added": 1,
+        "bytes_removed": 300,
+        "estimate": {"seconds": 3.0, "usd": 0.0001, "bytes_written": 290},
+    }
+    note = {"compaction": "m", "started_ms": START_MS + 2 * 60_000 - 4_000, "plan": plan}
+    builder.optimize(["a", "b"], into=("c", 280, 3), user_metadata=json.dumps(note))
+    builder.append([("d", 10, 1), ("e", 10, 1)]).optimize(["d", "e"], into=("f", 20, 2))
+    entries = account_for(builder.facts().history).entries
+    ours, others = (operation_of("bronze/t", each, DEFAULT_PRICES) for each in entries)
+    assert (ours.reason, ours.seconds, ours.result) == ("MERGEABLE_FILES", 4.0, "succeeded")
+    assert ours.figures[2:4] == (
+        Figure("bytes_removed", 300, 300),
+        Figure("bytes_added", 290, 280),
+    )
+    assert (others.reason, others.figures, others.usd) == ("", (), None)

@@ -11,8 +11,11 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
+from lakehouse.compact.plan.history import account_for, operation_of
 from lakehouse.declare.journal_records import VacuumRecord
+from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
+from lakehouse.lake.operations import record_operation
 from lakehouse.vacuum.inventory.run import scan
 from lakehouse.watch.costs.plan import Charge, row_of
 from lakehouse.watch.costs.run import _SCHEMA, CHARGEBACK, read_charges
@@ -42,6 +45,14 @@ def scan_at(lake: Lake, ms: int) -> None:
     for path in root.rglob("*"):
         os.utime(path, (START_MS / 1_000, START_MS / 1_000))
     scan(lake, now_ms=ms)
+
+
+def record_compaction(lake: Lake, table: Table) -> None:
+    """Adds the newest compaction in the table's log to the lake's operations."""
+    facts = lake.facts(table.key)
+    assert facts is not None
+    entry = account_for(facts.history, prices=table.prices).entries[-1]
+    record_operation(lake, operation_of(table.key, entry, table.prices))
 
 
 def vacuumed(ended_ms: int, *, seconds: float) -> VacuumRecord:

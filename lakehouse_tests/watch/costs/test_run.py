@@ -12,13 +12,22 @@ import pytest
 from lakehouse import Append, Landing, Table
 from lakehouse.base.errors import Refused
 from lakehouse.base.text import DAY_MS, MINUTE_MS
-from lakehouse.lake.journal import record_vacuum
 from lakehouse.lake.lake import Lake
+from lakehouse.vacuum.history import record_vacuum
 from lakehouse.watch.costs.plan import COLUMNS
 from lakehouse.watch.costs.run import CHARGEBACK, read_charges, write_chargeback
 from lakehouse_tests import money_oracle
 from lakehouse_tests.log_builder import START_MS, LogBuilder
-from lakehouse_tests.watch.costs.story import PLAN, day_of, same, scan_at, stamp_of, sums, vacuumed
+from lakehouse_tests.watch.costs.story import (
+    PLAN,
+    day_of,
+    record_compaction,
+    same,
+    scan_at,
+    stamp_of,
+    sums,
+    vacuumed,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,13 +49,14 @@ def build(lake: Lake) -> LogBuilder:
     table = LogBuilder(lake.store, A.key).create().append([("a", 1_000), ("b", 2_000)]).store_data()
     note = {"compaction": "mark", "started_ms": START_MS + 2 * MINUTE_MS - 4_250, "plan": PLAN}
     table.optimize(["a", "b"], into=("c", 2_900), user_metadata=json.dumps(note)).store_data()
-    record_vacuum(lake.store, A.key, vacuumed(NOW, seconds=2.5))
+    record_compaction(lake, A)
+    record_vacuum(lake, A, vacuumed(NOW, seconds=2.5))
     return table
 
 
 def expected(lake: Lake, day: date, stamp: str) -> dict[str, Fraction]:
     """What other code makes of the day."""
-    money = money_oracle.storage(lake, [*TABLES], day, stamp)
+    money = money_oracle.storage(lake, [*TABLES, "_lakehouse/operations"], day, stamp)
     for key in TABLES:
         money[key] += money_oracle.operations(lake, key, day)
     return {key: usd for key, usd in money.items() if usd}
@@ -73,11 +83,11 @@ def test_charges_equal_an_independent_sum_and_stay_once_they_are_recorded(
     frame = spark.read.format("delta").load(lake.table_uri(CHARGEBACK))
     assert (frame.count(), frame.filter(wrong).count()) == (len(read_charges(lake, since=first)), 0)
 
-    # Neither a table that cannot be read nor an hour later changes anything.
-    commit = Path(lake.settings.root, A.key, f"_delta_log/{2:020}.json")
+    # Neither operations that cannot be read nor an hour later change anything.
+    commit = Path(lake.settings.root, "_lakehouse/operations", f"_delta_log/{2:020}.json")
     text = commit.read_bytes()
     commit.write_bytes(b"no commit")
-    assert write(NOW)[1] == [A.key]
+    assert write(NOW)[1] == ["operations"]
     assert sums(lake, first).keys() == recorded.keys()
     commit.write_bytes(text)
     assert write(NOW + MINUTE_MS)[0] in ([], [first])
@@ -89,7 +99,7 @@ def test_charges_equal_an_independent_sum_and_stay_once_they_are_recorded(
     scan_at(lake, NOW + 2 * DAY_MS)
     third = day_of(NOW + 2 * DAY_MS)
     assert write(NOW + 2 * DAY_MS) == ([third], [])
-    known = [*TABLES, CHARGEBACK, "inventory/local"]
+    known = [*TABLES, "_lakehouse/operations", CHARGEBACK, "inventory/local"]
     assert same(
         sums(lake, third), money_oracle.storage(lake, known, third, stamp_of(NOW + 2 * DAY_MS))
     )

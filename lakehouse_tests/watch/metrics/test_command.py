@@ -2,7 +2,7 @@
 
 import socket
 import urllib.request
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -10,12 +10,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lakehouse.base.clock import now_ms
 from lakehouse.declare.journal_records import VacuumRecord
-from lakehouse.lake.journal import record_vacuum
 from lakehouse.store import DiskStore
+from lakehouse.vacuum.history import record_vacuum
 from lakehouse.watch.metrics.plan import FILES, METRICS, Sample
 from lakehouse.watch.metrics.server import LakeCollector, serve
 from lakehouse_tests.conftest import free_port
+from lakehouse_tests.lake.test_vacuums import past_vacuum
 from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.support.example_terminal import latest_orders
 from lakehouse_tests.support.terminal import Terminal, type_of_story
 
 type_of_values = dict[tuple[str, str], float]
@@ -92,14 +94,13 @@ def test_a_table_that_cannot_be_read_is_named_and_the_others_are_there(told: Ter
     assert found["lakehouse_table_files", "silver/orders"] == 1
 
 
-def test_quarantine_pause_vacuum_and_inventory_are_read_from_log_and_journal(
+def test_quarantine_pause_vacuum_and_inventory_are_read_from_the_lake(
     told: Terminal, story: type_of_story
 ) -> None:
     story("quarantine/bronze/orders").create().append([("q", 10, 3)])
     told.json("pause", "silver/orders")
-    store = DiskStore(told.root)
-    for started_ms in (1_699_000_000_000, 1_700_000_500_000):
-        store.put(f"_lakehouse/vacuums/silver/orders/{started_ms:015}-{'a' * 32}.json", b"{}")
+    vacuumed_ms = now_ms() - 5_000
+    record_vacuum(told.lake, latest_orders, past_vacuum(vacuumed_ms))
     created_ms = told.scan().created_ms
     found = values(told)
     assert found["lakehouse_quarantined_rows", "bronze/orders"] == 3
@@ -108,7 +109,10 @@ def test_quarantine_pause_vacuum_and_inventory_are_read_from_log_and_journal(
         key: found["lakehouse_table_paused", key] for key in ("bronze/orders", "silver/orders")
     }
     assert paused == {"bronze/orders": 0, "silver/orders": 1}
-    assert found["lakehouse_table_last_vacuum_timestamp_seconds", "silver/orders"] == 1_700_000_500
+    assert (
+        found["lakehouse_table_last_vacuum_timestamp_seconds", "silver/orders"]
+        == vacuumed_ms / 1000
+    )
     assert found["lakehouse_inventory_snapshot_timestamp_seconds", ""] == created_ms / 1_000
     (told.root / "quarantine/bronze/orders/_delta_log" / f"{1:020}.json").write_text("{ damaged")
     found = values(told)
@@ -117,15 +121,15 @@ def test_quarantine_pause_vacuum_and_inventory_are_read_from_log_and_journal(
     assert found["lakehouse_table_readable", "bronze/orders"] == 1
 
 
-def test_a_journal_or_an_inventory_that_cannot_be_read_is_named(told: Terminal) -> None:
+def test_an_inventory_that_cannot_be_read_is_named(told: Terminal) -> None:
     LogBuilder(DiskStore(told.root), "inventory/local").create()
     (told.root / "inventory/local/_delta_log" / f"{0:020}.json").write_text("{ damaged")
     found = values(told)
     assert found["lakehouse_source_readable", "inventory"] == 0
-    assert found["lakehouse_source_readable", "vacuums"] == 1
+    assert found["lakehouse_source_readable", "operations"] == 1
 
 
-def test_a_vacuum_has_prediction_errors_and_an_unexpected_record_hides_one_table_only(
+def test_a_vacuum_has_prediction_errors(
     told: Terminal,
 ) -> None:
     required = [each for each in fields(VacuumRecord) if each.default is each.default_factory]
@@ -133,17 +137,12 @@ def test_a_vacuum_has_prediction_errors_and_an_unexpected_record_hides_one_table
     known = {"mode": "FULL", "report": "", "predicted_files": 3, "deleted_files": 2, "usd": 0.5}
     times = {"started_ms": now_ms() - 2_000, "ended_ms": now_ms(), "seconds": 2.0}
     record = VacuumRecord(**{**zeros, **known, **times, "failed": {"a": "denied"}})  # type: ignore[arg-type]
-    record_vacuum(DiskStore(told.root), "silver/orders", record)
+    record_vacuum(told.lake, latest_orders, record)
     found = values(told)
     error = found["lakehouse_operation_prediction_error_ratio", "silver/orders,files,vacuum"]
     assert error == 0.5
     # A single reading has no counters: they begin with the process.
     assert not any(name.endswith("_total") for name, _ in found)
-    odd = replace(record, started_ms=now_ms(), requests=7)  # type: ignore[arg-type]
-    record_vacuum(DiskStore(told.root), "silver/orders", odd)
-    found = values(told)
-    assert found["lakehouse_table_readable", "silver/orders"] == 0
-    assert found["lakehouse_table_readable", "bronze/orders"] == 1
 
 
 def test_no_label_names_a_run_a_file_or_a_partition_and_every_name_has_one_prefix() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from lakehouse.base.predicted_and_actual import Figure
-from lakehouse.watch.costs.plan import UpkeepOperation
+from lakehouse.declare.journal_records import UpkeepOperation
 from lakehouse.watch.metrics.plan import METRICS, Counters, Sample, prediction_samples
 from lakehouse_tests.test_docs import is_command
 
@@ -66,7 +66,7 @@ OPERATIONS_OF_TABLE = (
     operation("ttl", 10, seconds=5.0, usd=1.0, reason="PAST_THE_CUTOFF"),
     operation("compaction", 20, seconds=7.0, usd=2.0, figures=PREDICTED, reason="SMALL_FILES"),
     operation("compaction", 30, seconds=2.0, usd=0.25, reason="SMALL_FILES"),
-    operation("compaction", 31, is_ok=False, usd=0.5),
+    operation("compaction", 31, result="failed", usd=0.5),
 )
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from lakehouse import Append, Landing, Table
 from lakehouse.base.clock import now_ms
-from lakehouse.lake.journal import record_vacuum
 from lakehouse.lake.lake import Lake
 from lakehouse.store import DiskStore
+from lakehouse.vacuum.history import record_vacuum
 from lakehouse.watch.costs.plan import Charge
 from lakehouse.watch.metrics.plan import BYTES, OPERATIONS, SOURCE_READABLE, Counters
 from lakehouse.watch.metrics.run import read_samples
@@ -80,9 +80,9 @@ def test_only_operations_since_the_start_are_counted(tmp_path: Path) -> None:
             if each.metric is OPERATIONS and each.labels[2:] == ("vacuum", "succeeded")
         ]
 
-    record_vacuum(lake.store, A.key, past_vacuum(started_ms - 1))
+    record_vacuum(lake, A, past_vacuum(started_ms - 1))
     assert vacuums() == [0]
-    record_vacuum(lake.store, A.key, past_vacuum(started_ms + 1))
+    record_vacuum(lake, A, past_vacuum(started_ms + 1))
     assert [vacuums(), vacuums()] == [[1], [1]]
     samples = read_samples(lake, [A], dagster_home=None)
     assert not any(each.metric is OPERATIONS for each in samples)

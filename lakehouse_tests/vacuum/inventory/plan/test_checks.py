@@ -49,8 +49,8 @@ def test_what_commits_say_of_loads_is_read_back_newest_first_and_others_are_pass
     ]
 
 
-@pytest.mark.parametrize(("configuration", "hours"), [(SCAN, 26), ("daily", 50)])
-def test_an_inventory_is_fresh_for_a_day_and_the_time_of_its_delivery(
+@pytest.mark.parametrize(("configuration", "hours"), [(SCAN, 26), ("weekly", 192)])
+def test_a_scan_is_fresh_for_a_day_and_a_report_for_a_week_and_each_for_its_delivery(
     configuration: str, hours: float
 ) -> None:
     inventory = one(1, 1, f"{configuration}/x")

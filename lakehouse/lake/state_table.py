@@ -1,0 +1,323 @@
+"""Delta tables of the lake's own, written and read without Spark: `StateTable`.
+
+1. Rows are written as a file of their own. The commit that names the file creates its version only
+   if that does not exist, so any number of processes may write.
+2. The writer that finds `_MERGED_COUNT` small files merges them in one commit, which is refused if
+   one of them is no longer live. A day later, a writer deletes the files that were merged.
+
+**Safety properties** (tests in `test_state_table.py`)
+- Appends and merges at the same time neither lose nor double a row.
+- If a file cannot be read, the whole state is unknown, and `Broken` is raised.
+"""
+
+import io
+import json
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from threading import Lock
+from typing import Any, Generic, TypeVar
+from uuid import uuid4
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+import pyarrow.json as pj
+import pyarrow.parquet as pq
+
+from lakehouse.base.clock import now_ms
+from lakehouse.base.errors import Broken, LakehouseError, Transient
+from lakehouse.base.text import DAY_MS
+from lakehouse.delta.log import TableFacts
+from lakehouse.delta.snapshot import DataFile, Snapshot
+from lakehouse.lake.commits import (
+    Actions,
+    commit_after_newest,
+    commit_info,
+    create_version,
+    refuse_unsafe_storage,
+    table_location,
+)
+from lakehouse.lake.lake import Lake
+from lakehouse.store import Store
+
+_MERGED_COUNT = 64
+_SMALL_BYTES = 256 * 1024
+# Clocks of two machines may differ by five minutes (`lake.lease.check_clock`).
+_CLOCKS_MS = 600_000
+TIME = pa.timestamp("us", tz="UTC")
+_DELTA_TYPES = {
+    pa.string(): "string",
+    pa.bool_(): "boolean",
+    pa.int64(): "long",
+    pa.float64(): "double",
+    TIME: "timestamp",
+}
+# A reader of an older version has a day to finish.
+_PROPERTIES = {
+    "delta.checkpointInterval": "32",
+    "delta.deletedFileRetentionDuration": "interval 1 days",
+    "delta.logRetentionDuration": "interval 7 days",
+}
+_LOG = logging.getLogger(__name__)
+
+Row = TypeVar("Row")
+Rows = list[dict[str, Any]]
+
+
+class _MergedByAnotherError(Exception):
+    pass
+
+
+@dataclass(slots=True)
+class _Known(Generic[Row]):
+    """What this process has read from one lake: the log, and the rows of each live file."""
+
+    facts: TableFacts | None = None
+    rows: dict[str, list[Row]] = field(default_factory=dict[str, Any])
+    lock: Any = field(default_factory=Lock)
+
+
+class StateTable(Generic[Row]):
+    """The table `key` of a lake. Its `schema` has strings, numbers, times (`TIME`) and maps.
+
+    `to_row` and `from_row` convert between a row and its columns by name. Times are in milliseconds
+    since 1970, and maps are lists of pairs. `merged` selects, from all rows of the files that are
+    merged, those to keep.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        schema: pa.Schema,
+        *,
+        to_row: Callable[[Row], dict[str, Any]],
+        from_row: Callable[[dict[str, Any]], Row],
+        merged: Callable[[list[Row]], list[Row]] = lambda rows: rows,
+    ) -> None:
+        self._key = key
+        self._schema = schema
+        self._to_row = to_row
+        self._from_row = from_row
+        self._merged = merged
+        self._known = WeakKeyDictionary[Store, _Known[Row]]()
+
+    def read(self, lake: Lake, *, written_since_ms: int = 0) -> list[Row]:
+        """The rows, without files from before a time. An unchanged table costs two requests.
+
+        Raises:
+            Broken: a file or the log cannot be read, or another program has deleted rows.
+        """
+        known = self._known.setdefault(lake.store, _Known())
+        with known.lock:
+            self._refresh(lake, known)
+            files = () if known.facts is None else known.facts.snapshot.files
+            recent = [each for each in files if each.modified_ms >= written_since_ms - _CLOCKS_MS]
+            self._read_files(lake, known, recent)
+            return [row for file in recent for row in known.rows[file.path]]
+
+    def append(self, lake: Lake, rows: Sequence[Row]) -> None:
+        """Adds rows in one commit.
+
+        Raises:
+            Refused: the storage does not honour conditional creates.
+            LakehouseError: they could not be added. They may be there nevertheless if the storage's
+                answer was lost.
+        """
+        refuse_unsafe_storage(lake, asked=self._key)
+        known = self._known.setdefault(lake.store, _Known())
+        with known.lock:
+            self._refresh(lake, known)
+            facts = known.facts or self._create(lake)
+        self._commit(lake, facts.snapshot, rows)
+        if len(_small(facts)) >= _MERGED_COUNT:
+            with suppress(_MergedByAnotherError, LakehouseError):
+                self._merge(lake)
+
+    def _create(self, lake: Lake) -> TableFacts:
+        fields = [
+            {"name": each.name, "type": _delta_type(each.type), "nullable": True, "metadata": {}}
+            for each in self._schema
+        ]
+        metadata = {
+            "id": str(uuid4()),
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps({"type": "struct", "fields": fields}),
+            "partitionColumns": [],
+            "configuration": _PROPERTIES,
+            "createdTime": now_ms(),
+        }
+        actions: Actions = [
+            commit_info("CREATE TABLE", -1, {}),
+            {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+            {"metaData": metadata},
+        ]
+        with table_location(lake, self._key) as location:
+            create_version(location, 0, actions)
+        facts = lake.facts(self._key)
+        if facts is None:
+            raise Transient(f"{self._key}: its version 0 is not in the log yet; try again")
+        return facts
+
+    def _refresh(self, lake: Lake, known: _Known[Row]) -> None:
+        """Reads the log again if it has a newer version, and forgets files that are not live."""
+        newest = None if known.facts is None else known.facts.newest
+        if not lake.has_moved_on(self._key, newest):
+            return
+        known.facts = lake.facts(self._key)
+        files = () if known.facts is None else known.facts.snapshot.files
+        live = {file.path for file in files}
+        known.rows = {path: rows for path, rows in known.rows.items() if path in live}
+
+    def _read_files(self, lake: Lake, known: _Known[Row], files: Iterable[DataFile]) -> None:
+        unread = [file for file in files if file.path not in known.rows]
+        for file in unread:
+            if file.deletion_vector is not None:
+                raise Broken(
+                    f"{self._key}: another program has deleted rows of {file.path}. Use RESTORE to "
+                    "return to the version before that deletion"
+                )
+        names = [f"{self._key}/{file.path}" for file in unread]
+        try:
+            for file, data in zip(unread, lake.store.read_many(names), strict=True):
+                table = pq.ParquetFile(io.BytesIO(data)).read(columns=self._schema.names)
+                known.rows[file.path] = [self._from_row(row) for row in _rows_of(table)]
+        except (FileNotFoundError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
+            raise Broken(
+                f"{self._key}: a file cannot be read ({type(error).__name__}: {error}). Restore it "
+                "from a copy of the lake, or use RESTORE to return to an earlier version"
+            ) from error
+
+    def _merge(self, lake: Lake) -> None:
+        """Replaces all small files by one, and deletes those that earlier merges replaced."""
+        facts = lake.facts(self._key)
+        assert facts is not None
+        small = _small(facts)
+        if len(small) < _MERGED_COUNT:
+            return
+        known = _Known[Row]()
+        self._read_files(lake, known, small)
+        rows = [row for file in small for row in known.rows[file.path]]
+        self._commit(lake, facts.snapshot, self._merged(rows), replaced=small)
+        settled_ms = now_ms() - DAY_MS
+        dead = {
+            f"{self._key}/{path}"
+            for commit in facts.history.commits
+            if commit.committed_ms < settled_ms
+            for path in commit.removed_paths
+        }
+        lake.store.delete(sorted(dead))
+        self._write_checkpoint(lake)
+
+    def _commit(
+        self,
+        lake: Lake,
+        snapshot: Snapshot,
+        rows: Sequence[Row],
+        replaced: Sequence[DataFile] = (),
+    ) -> None:
+        """Commits a file with these rows, in place of the `replaced` files."""
+        buffer = io.BytesIO()
+        values: Rows = [self._to_row(row) for row in rows]
+        pq.write_table(_table_of(values, self._schema), buffer)
+        path = f"part-{uuid4().hex}.parquet"
+        data = buffer.getvalue()
+        replaced_paths = {file.path for file in replaced}
+        info = commit_info("OPTIMIZE" if replaced else "WRITE", snapshot.version, {"file": path})
+        actions: Actions = [info]
+        for removed in sorted(replaced_paths):
+            action = {"path": removed, "deletionTimestamp": now_ms(), "dataChange": False}
+            actions.append({"remove": action})
+        added = {
+            "path": path,
+            "partitionValues": {},
+            "size": len(data),
+            "modificationTime": now_ms(),
+            "dataChange": not replaced,
+            "stats": json.dumps({"numRecords": len(rows)}),
+        }
+        actions.append({"add": added})
+
+        def check(newest: Snapshot) -> None:
+            if not replaced_paths <= {file.path for file in newest.files}:
+                raise _MergedByAnotherError
+
+        lake.store.put(f"{self._key}/{path}", data)
+        with table_location(lake, self._key) as location:
+            if commit_after_newest(lake, snapshot, location, actions, check) is None:
+                raise Transient(f"{self._key}: other writers always committed first; try again")
+
+    def _write_checkpoint(self, lake: Lake) -> None:
+        """Writes a checkpoint and deletes expired log files, so that the log stays short."""
+        from lakehouse.lake.deltalake_tables import open_with_deltalake, panics_translated
+
+        try:
+            with panics_translated(f"checkpoint of {self._key}"):
+                table = open_with_deltalake(lake, self._key)
+                table.create_checkpoint()
+                table.cleanup_metadata()
+        except Exception as error:  # the next merge tries again
+            _LOG.warning("no checkpoint of %s was written: %s", self._key, error)
+
+
+def _table_of(rows: Rows, schema: pa.Schema) -> pa.Table:
+    """The rows as Arrow, by way of JSON: `pyarrow.array` would import pandas, for 0.25 s."""
+    parsed = list[pa.Field]()
+    for each in schema:
+        arrow = each.type
+        if isinstance(arrow, pa.MapType):
+            pair = pa.struct([("key", arrow.key_type), ("value", arrow.item_type)])
+            arrow = pa.list_(pair)
+        parsed.append(pa.field(each.name, arrow))
+    lines = list[str]()
+    for row in rows:
+        values = {each.name: _json_of(row[each.name], each.type) for each in schema}
+        lines.append(json.dumps(values))
+    data = "\n".join(lines).encode()
+    table = pj.read_json(
+        io.BytesIO(data),
+        read_options=pj.ReadOptions(use_threads=False, block_size=len(data) + 1),
+        parse_options=pj.ParseOptions(explicit_schema=pa.schema(parsed)),
+    )
+    columns = list[pa.Array]()
+    for each in schema:
+        column = table[each.name].combine_chunks()
+        if isinstance(each.type, pa.MapType):
+            pairs = column.values
+            column = pa.MapArray.from_arrays(column.offsets, pairs.field(0), pairs.field(1))
+        columns.append(column)
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _json_of(value: Any, arrow: pa.DataType) -> Any:
+    if arrow == TIME and value is not None:
+        return datetime.fromtimestamp(value / 1000, tz=UTC).isoformat()
+    if isinstance(arrow, pa.MapType) and value is not None:
+        return [{"key": key, "value": item} for key, item in value]
+    if isinstance(value, str):  # a file's name may have bytes that are not UTF-8
+        return value.encode("utf-8", "backslashreplace").decode()
+    return value
+
+
+def _rows_of(table: pa.Table) -> Rows:
+    for place, each in enumerate(list(table.schema)):
+        if each.type == TIME:  # reading a time as an object would import pandas
+            milliseconds = table[each.name].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+            table = table.set_column(place, each.name, milliseconds)
+    return table.to_pylist()
+
+
+def _small(facts: TableFacts) -> list[DataFile]:
+    return [file for file in facts.snapshot.files if file.size_bytes < _SMALL_BYTES]
+
+
+def _delta_type(arrow: pa.DataType) -> str | dict[str, Any]:
+    if isinstance(arrow, pa.MapType):
+        return {
+            "type": "map",
+            "keyType": _delta_type(arrow.key_type),
+            "valueType": _delta_type(arrow.item_type),
+            "valueContainsNull": True,
+        }
+    return _DELTA_TYPES[arrow]

@@ -1,0 +1,144 @@
+"""The lake's own tables: `_lakehouse/operations` and `_lakehouse/records`."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from lakehouse.base.errors import Broken, LakehouseError
+from lakehouse.base.predicted_and_actual import Figure
+from lakehouse.base.text import DAY_MS
+from lakehouse.declare.journal_records import UpkeepOperation
+from lakehouse.lake import state_table
+from lakehouse.lake.lake import Lake
+from lakehouse.lake.operations import read_operations, record_operation
+from lakehouse.lake.records import put_records, read_records
+from lakehouse.store import DiskStore, Store
+from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.counting_store import CountingStore
+
+KEY = "_lakehouse/operations"
+
+
+def vacuum(number: int, **facts: Any) -> UpkeepOperation:
+    return UpkeepOperation(
+        table=f"bronze/t{number % 2}",
+        kind="vacuum",
+        operation_id=str(number),
+        ended_ms=number,
+        **facts,
+    )
+
+
+@pytest.fixture
+def lake(store: Store, tmp_path: Path) -> Lake:
+    """A lake without tables, on each kind of store."""
+    return Lake(settings=own_settings(tmp_path), store=store)
+
+
+def test_an_operation_comes_back_as_it_was_and_any_reader_of_delta_sees_it(tmp_path: Path) -> None:
+    lake = Lake(settings=own_settings(tmp_path), store=DiskStore(tmp_path / "lake"))
+    whole = vacuum(
+        2,
+        started_ms=1,
+        result="failed",
+        reason="VACUUM_DUE",
+        why="denied: ü",
+        run="run 1",
+        by_person=True,
+        seconds=0.1,
+        vcpu_seconds=0.2,
+        requests={"GetObject": 7},
+        usd=1e-7,
+        figures=(Figure("files", 3, None), Figure("usd", None, 1.5)),
+        detail={"kept": ["ü"]},
+    )
+    assert read_operations(lake) == []
+    record_operation(lake, vacuum(3))
+    record_operation(lake, whole)
+    assert read_operations(lake) == [whole, vacuum(3)]
+    assert read_operations(lake, "bronze/t0", kind="vacuum") == [whole]
+    assert read_operations(lake, kind="compaction") == read_operations(lake, since_ms=4) == []
+    rows = DeltaTable(tmp_path / "lake" / KEY).to_pyarrow_table().to_pylist()
+    assert {row["operation_id"]: dict(row["predicted"]) for row in rows} == {
+        "2": {"files": 3, "usd": None},
+        "3": {},
+    }
+
+
+def test_what_has_not_changed_is_not_read_again(tmp_path: Path) -> None:
+    store = CountingStore()
+    lake = Lake(settings=own_settings(tmp_path), store=store)
+    record_operation(lake, vacuum(1))
+    for expected in ({"LIST": 1, "GET": 3, "HEAD": 1}, {"HEAD": 2}):
+        store.requests.clear()
+        assert read_operations(lake) == [vacuum(1)]
+        assert store.taken() == expected
+
+
+def test_writers_and_merges_at_once_lose_and_double_nothing(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_table, "_MERGED_COUNT", 5)
+
+    def write(first: int) -> None:
+        for number in range(first, first + 12):
+            record_operation(lake, vacuum(number))
+
+    writers = [threading.Thread(target=write, args=(first,)) for first in (0, 100, 200)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    numbers = [int(each.operation_id) for each in read_operations(lake)]
+    assert numbers == [*range(12), *range(100, 112), *range(200, 212)]
+    facts = lake.facts(KEY)
+    assert facts is not None and facts.snapshot.file_count < 10
+    assert {commit.operation for commit in facts.history.commits} >= {"WRITE", "OPTIMIZE"}
+
+
+def test_a_merge_deletes_what_an_earlier_one_replaced_a_day_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_table, "_MERGED_COUNT", 3)
+    lake = Lake(settings=own_settings(tmp_path), store=DiskStore(tmp_path / "lake"))
+    for number in range(4):
+        record_operation(lake, vacuum(number))
+    folder = tmp_path / "lake" / KEY
+    before = {path.name for path in folder.glob("*.parquet")}
+    assert len(before) == 5  # nothing is deleted yet
+    clock = state_table.now_ms() + 2 * DAY_MS
+    monkeypatch.setattr(state_table, "now_ms", lambda: clock)
+    for number in range(4, 8):
+        record_operation(lake, vacuum(number))
+    after = {path.name for path in folder.glob("*.parquet")}
+    assert len(before - after) == 4
+    assert len(read_operations(lake)) == len(DeltaTable(folder).to_pyarrow_table()) == 8
+    assert [*folder.glob("_delta_log/*.checkpoint.parquet")]
+
+
+def test_an_unreadable_file_makes_all_operations_unknown(lake: Lake, tmp_path: Path) -> None:
+    record_operation(lake, vacuum(1))
+    [file] = [each for each in lake.store.list(KEY) if each.name.endswith(".parquet")]
+    lake.store.put(file.name, b"PAR1 and more")
+    with pytest.raises(Broken, match=r"^_lakehouse/operations: a file cannot be read"):
+        read_operations(Lake(settings=own_settings(tmp_path), store=lake.store))
+    lake.store.delete([file.name])
+    with pytest.raises(LakehouseError, match="a file cannot be read"):
+        read_operations(lake)
+
+
+def test_of_each_record_the_newest_counts_also_after_a_merge(
+    memory: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_table, "_MERGED_COUNT", 4)
+    for number in range(10):
+        put_records(memory, "note", {("bronze/a", ""): {"n": number}, ("bronze/b", "x"): number})
+    put_records(memory, "note", {("bronze/b", "x"): None})
+    put_records(memory, "other", {("bronze/a", ""): 1})
+    put_records(memory, "other", {})
+    [found] = read_records(memory, "note")
+    assert (found.table, found.key, found.value) == ("bronze/a", "", {"n": 9})
+    assert read_records(memory, "note", "bronze/b") == []
