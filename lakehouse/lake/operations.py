@@ -17,6 +17,7 @@ from lakehouse.declare.journal_records import UpkeepOperation
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_table import TIME, StateTable
 
+OPERATIONS = "_lakehouse/operations"
 _FIGURES = pa.map_(pa.string(), pa.float64())
 _SCHEMA = pa.schema(
     [
@@ -108,7 +109,7 @@ def _from_row(row: Mapping[str, Any]) -> UpkeepOperation:
 
 
 _TABLE = StateTable(
-    "_lakehouse/operations",
+    OPERATIONS,
     _SCHEMA,
     to_row=_as_row,
     from_row=_from_row,

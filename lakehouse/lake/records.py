@@ -14,6 +14,7 @@ from lakehouse.base.clock import now_ms
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_table import TIME, StateTable
 
+RECORDS = "_lakehouse/records"
 _SCHEMA = pa.schema(
     [
         pa.field("kind", pa.string()),
@@ -84,7 +85,7 @@ def _from_row(row: Mapping[str, Any]) -> Note:
 
 
 _TABLE = StateTable(
-    "_lakehouse/records",
+    RECORDS,
     _SCHEMA,
     to_row=_as_row,
     from_row=_from_row,

@@ -15,6 +15,8 @@ from lakehouse.cli.context import LakeContext, open_declared
 from lakehouse.cli.output import console, json_option, print_grid, tell, write_csv, write_json
 from lakehouse.cli.spark_server import driver_on_demand
 from lakehouse.lake.lake import Lake
+from lakehouse.lake.operations import OPERATIONS
+from lakehouse.lake.records import RECORDS
 from lakehouse.query.plan import plan_query
 from lakehouse.query.run import (
     UnreadableError,
@@ -65,7 +67,12 @@ def sql_command(statement: str, by_spark: bool, as_csv: bool, as_json: bool) -> 
 def known_names(context: LakeContext) -> dict[str, str]:
     """Maps the names of the declared tables, and of the lake's own tables, to their keys."""
     inventory = f"inventory/{context.lake.store.bucket}"
-    keys = {inventory: inventory, "costs/chargeback": "costs/chargeback"}
+    keys = {
+        inventory: inventory,
+        "costs/chargeback": "costs/chargeback",
+        "lakehouse/operations": OPERATIONS,
+        "lakehouse/records": RECORDS,
+    }
     for table in context.tables.values():
         keys[table.asset_key] = table.key
         parts = {"quarantine": table.source, "archive": table.archive}

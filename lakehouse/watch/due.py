@@ -1,8 +1,8 @@
 """Plans every operation of every table, and ranks them, for `lakehouse plan` and the report page.
 
-The facts are in logs, the journal and the declarations. No JVM starts, no table's folder is listed,
-and nothing is written. A vacuum is planned from the log alone, and a changed declaration without
-the columns that only Spark knows.
+The facts are in logs, the lake's own tables and the declarations. No JVM starts, no table's folder
+is listed, and nothing is written. A vacuum is planned from the log alone, and a changed declaration
+without the columns that only Spark knows.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,15 +21,13 @@ from lakehouse.declare.table import Table
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.evolve.compare import compare_without_spark
 from lakehouse.lake.declared_tables import load_price_book
-from lakehouse.lake.journal import vacuum_records
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.read_each_table import Found
+from lakehouse.vacuum.history import vacuum_records
 from lakehouse.vacuum.plan.vacuum import operation_by_log
 
 # What a pause stops. The decision about a compaction knows of the pause.
 _PAUSED = ("vacuum", "archive", "ttl")
-# This many of a table's newest vacuums are searched for a complete one.
-_VACUUMS_READ = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +74,7 @@ def plan_operations(
 def _plans(lake: Lake, table: Table, facts: TableFacts, book: PriceBook) -> Iterator[Operation]:
     """Plans the operations of a table, apart from compaction."""
     if table.vacuum.mode != "off":
-        records = vacuum_records(lake.store, table.key, newest=_VACUUMS_READ)
+        records = vacuum_records(lake, table.key)
         last = next((each for each in reversed(records) if each.is_complete), None)
         yield operation_by_log(table, facts, last, book, now_ms=now_ms())
     if not isinstance(table.write, Adopted):

@@ -7,8 +7,8 @@ import pytest
 
 from lakehouse import Append, Compaction, Landing, Table, Ttl, Vacuum
 from lakehouse.declare.journal_records import Pause
-from lakehouse.lake.journal import Journal
 from lakehouse.lake.lake import Lake, open_lake
+from lakehouse.lake.pauses import pause_table
 from lakehouse.watch.due import DueReading, plan_operations
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder
@@ -82,7 +82,7 @@ def test_what_is_due_of_all_tables_is_one_ranked_list_and_nothing_changes(lake: 
 
 def test_a_pause_is_the_reason_of_upkeep_and_not_of_a_declaration(lake: Lake) -> None:
     for table in (OLD, MOVED):
-        Journal(lake.store).pause(Pause(table=table.key, since_ms=1, why="an audit"))
+        pause_table(lake, Pause(table=table.key, since_ms=1, why="an audit"))
     reading = read(lake, OLD, MOVED)
     assert due(reading) == [
         ("evolve", MOVED.key, "PARTITIONING_CHANGED"),
