@@ -14,7 +14,6 @@ from lakehouse.base.clock import now_ms
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_table import TIME, StateTable
 
-RECORDS = "_lakehouse/records"
 _SCHEMA = pa.schema(
     [
         pa.field("kind", pa.string()),
@@ -85,7 +84,7 @@ def _from_row(row: Mapping[str, Any]) -> Note:
 
 
 _TABLE = StateTable(
-    RECORDS,
+    "_lakehouse/records",
     _SCHEMA,
     to_row=_as_row,
     from_row=_from_row,

@@ -16,7 +16,6 @@ from lakehouse.cli.output import console, json_option, print_grid, tell, write_c
 from lakehouse.cli.spark_server import driver_on_demand
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.operations import OPERATIONS
-from lakehouse.lake.records import RECORDS
 from lakehouse.query.plan import plan_query
 from lakehouse.query.run import (
     UnreadableError,
@@ -71,7 +70,6 @@ def known_names(context: LakeContext) -> dict[str, str]:
         inventory: inventory,
         "costs/chargeback": "costs/chargeback",
         "lakehouse/operations": OPERATIONS,
-        "lakehouse/records": RECORDS,
     }
     for table in context.tables.values():
         keys[table.asset_key] = table.key
