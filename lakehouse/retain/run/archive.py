@@ -73,7 +73,7 @@ from lakehouse.retain.plan.archive import (
     rows_of,
     typed_in,
 )
-from lakehouse.retain.run.record import record_outcome
+from lakehouse.retain.run.record import record_moved_rows
 from lakehouse.spark import statements
 from lakehouse.spark.errors import translated
 from lakehouse.store import LOCAL, Store, StoredFile
@@ -359,7 +359,7 @@ def run_archive(
                 deleted_files=deleted,
                 seconds=time.monotonic() - started,
             )
-            record_outcome(lake, table, "archive", outcome)
+            record_moved_rows(lake, table, "archive", version, outcome.figures, planned.reason)
             return outcome
     raise Transient(
         f"archive of {table.key}: other writers changed its old partitions {_TRIES} times in a row."

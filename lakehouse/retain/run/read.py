@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.installation import project_settings
+from lakehouse.base.predicted_and_actual import Figure
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ARCHIVE_APP_ID, ROWS_MOVED
 from lakehouse.delta.log import history_since
@@ -168,8 +169,7 @@ def run_restore(
         plan = plan_restore(table, archive_facts(lake, state), chosen)
         version = _restore(session, state, plan)
     seconds = time.monotonic() - started
-    if version is not None:
-        record_moved_rows(lake, table, "restore", version=version, seconds=seconds)
+    record_moved_rows(lake, table, "restore", version, [Figure("seconds", None, seconds)])
     return plan, version, seconds
 
 

@@ -33,7 +33,7 @@ from lakehouse.retain.plan.ttl import (
     plan_ttl,
     time_column,
 )
-from lakehouse.retain.run.record import record_outcome
+from lakehouse.retain.run.record import record_moved_rows
 from lakehouse.spark import statements, temporary_confs
 from lakehouse.spark.delta_writes import retry_conflicts
 from lakehouse.spark.errors import translated
@@ -115,7 +115,8 @@ def run_ttl(
     ):
         verify_left(lake, spark, table.key)
         outcome = retry_conflicts(partial(_delete, session, started), tries=_TRIES)
-        record_outcome(lake, table, "ttl", outcome)
+        version = outcome.version_after
+        record_moved_rows(lake, table, "ttl", version, outcome.figures, outcome.plan.reason)
         return outcome
 
 
