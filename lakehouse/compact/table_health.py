@@ -73,7 +73,7 @@ def account_of(lake: Lake, table: Table, facts: TableFacts) -> Account:
 def with_account(lake: Lake, table: Table, outcome: CompactionOutcome) -> CompactionOutcome:
     """The outcome with the cost account up to its commit.
 
-    The outcome is unchanged without a commit or facts, or if the journal cannot be read, because
+    The outcome is unchanged without a commit or facts, or if the operations cannot be read, because
     the compaction itself has succeeded.
     """
     newest = outcome.version_after
