@@ -44,7 +44,7 @@ from lakehouse.land.parse_lines import (
     why_other_years,
 )
 from lakehouse.land.plan.records import UNFIT
-from lakehouse.land.plan.undeclared import RESCUED, AddedColumn
+from lakehouse.land.plan.undeclared import RESCUED
 from lakehouse.land.undeclared_columns import (
     undeclared_columns,
     undeclared_names,
@@ -158,7 +158,7 @@ class _Event:
             self.field("__op") != "r", F.lower(self.field("__deleted")) == "true", F.lit(False)
         )
 
-    def reason(self, landing: Landing, added: Sequence[AddedColumn]) -> "Column":
+    def reason(self, landing: Landing, added: Sequence[str]) -> "Column":
         """Why a line is not a valid event, or null. `read._reason` checks the rest."""
         is_event = F.col(EVENT) != TOMBSTONE
         is_corrupt = F.col(self.root).isNull() | F.col(f"{self.root}.{CORRUPT}").isNotNull()
@@ -176,7 +176,7 @@ def debezium_lines(
     landing: Landing,
     changes: Debezium,
     keys: Sequence[str],
-    added: Sequence[AddedColumn],
+    added: Sequence[str],
 ) -> "DataFrame":
     """The lines with their code, position, time and old key."""
     fields = field_names(landing.schema)
@@ -189,7 +189,7 @@ def debezium_lines(
     for key in keys:
         old_value = F.lit(None) if changes.unwrapped else event.field(f"before.{quote(key)}")
         old_key.append(old_value.alias(key))
-    parsed = with_undeclared(lines, added).withColumn(event.root, evaluated_once(parsed_event))
+    parsed = with_undeclared(lines).withColumn(event.root, evaluated_once(parsed_event))
     rows = parsed.select(
         *[event.value(name).alias(name) for name in fields],
         *ORIGIN,
@@ -237,7 +237,7 @@ def dms_lines(
     landing: Landing,
     changes: Dms,
     keys: Sequence[str],
-    added: Sequence[AddedColumn],
+    added: Sequence[str],
 ) -> "DataFrame":
     """The lines with their code, position, time and old key.
 
@@ -321,7 +321,7 @@ def change_keys(table: Table) -> tuple[str, ...]:
     return table.write.keys
 
 
-def read_changes(table: Table, lines: "DataFrame", added: Sequence[AddedColumn]) -> "DataFrame":
+def read_changes(table: Table, lines: "DataFrame", added: Sequence[str]) -> "DataFrame":
     """One row per line of `staged_lines`, with the columns of the table and of a change."""
     landing = table.landing
     keys = change_keys(table)

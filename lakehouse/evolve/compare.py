@@ -57,7 +57,7 @@ def compare_without_spark(lake: Lake, table: Table, facts: TableFacts) -> Evolut
         ledger = PlannedBatches(lake.store, table.key, prefix=table.source.prefix).ledger()
         added_columns = columns_in_force(ledger.columns, table.source)
         # If an added column was renamed, the declaration has its new name.
-        added = [column.name for column in added_columns if column.name not in table.renamed]
+        added = [name for name in added_columns if name not in table.renamed]
     columns = columns_without_spark(table, facts.snapshot, added)
     return compare(table, columns, facts.snapshot, written_rows(lake, table, facts))
 

@@ -47,7 +47,6 @@ from lakehouse.land.plan.ledger_segments import (
     fold_batches,
     lost_files,
 )
-from lakehouse.land.plan.undeclared import AddedColumn
 from lakehouse.store import Store, StoredFile
 
 _NAME = re.compile(r"(segment-)?(\d{20})\.json")
@@ -295,7 +294,7 @@ class PlannedBatches:
 
 
 # Fields of a `LandedFile` that are set for few files. A document omits them if they are not set.
-_RARE = ("text_bytes", "text_digest", "loaded_records", "by_spark", "blocks")
+_RARE = ("loaded_records", "by_spark", "blocks")
 
 
 def encode_manifest(batch: Batch) -> bytes:
@@ -345,7 +344,7 @@ def decode_segment(data: bytes, name: str, *, number: int) -> LedgerSegment:
                 fingerprints[start : start + FINGERPRINT_BYTES] for start in starts
             ),
             forgotten_batch=content["forgotten_batch"],
-            columns=_columns(content),
+            columns=tuple(content["columns"]),
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise damaged(name, error) from error
@@ -370,14 +369,10 @@ def _batch(content: dict[str, Any]) -> Batch:
         **{name: content[name] for name in simple},
         files=tuple(_landed_file(file) for file in content["files"]),
         set_aside=tuple(SetAside(**aside) for aside in content["set_aside"]),
-        columns=_columns(content),
+        columns=tuple(content["columns"]),
     )
 
 
 def _landed_file(content: dict[str, Any]) -> LandedFile:
     blocks = tuple((lines, records) for lines, records in content.get("blocks", ()))
     return LandedFile(**{**content, "blocks": blocks})
-
-
-def _columns(content: dict[str, Any]) -> tuple[AddedColumn, ...]:
-    return tuple(AddedColumn(**column) for column in content["columns"])

@@ -21,7 +21,7 @@ from lakehouse.land.plan.batches import Batch
 from lakehouse.land.plan.json_members import TWO_NAMES
 from lakehouse.land.plan.json_records import ZONE
 from lakehouse.land.plan.records import UNFIT
-from lakehouse.land.plan.undeclared import RESCUED, AddedColumn
+from lakehouse.land.plan.undeclared import RESCUED
 from lakehouse.land.read.staging import STAGED_SCHEMA, part_names
 from lakehouse.land.undeclared_columns import (
     UNDECLARED,
@@ -191,7 +191,7 @@ class _Value(NamedTuple):
 
 
 def parse_records(
-    landing: Landing, lines: "DataFrame", added: Sequence[AddedColumn], partition_by: Sequence[str]
+    landing: Landing, lines: "DataFrame", added: Sequence[str], partition_by: Sequence[str]
 ) -> "DataFrame":
     """One row per record of `staged_lines`: its columns, origin and text, and why it is bad.
 
@@ -203,7 +203,7 @@ def parse_records(
     PartitionUtils.scala, parsePartitionColumn.
     """
     has_undeclared = UNDECLARED in lines.columns
-    parsed_lines = with_undeclared(lines, added) if has_undeclared else lines
+    parsed_lines = with_undeclared(lines) if has_undeclared else lines
     is_text = PARSED not in lines.columns
     values = _members(landing, lines)
     if is_text:

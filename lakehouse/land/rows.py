@@ -43,7 +43,7 @@ from lakehouse.land.parse_lines import (
     table_rows,
 )
 from lakehouse.land.plan.batches import Batch, files_of_spark, without_files
-from lakehouse.land.plan.undeclared import RESCUED, AddedColumn
+from lakehouse.land.plan.undeclared import RESCUED
 from lakehouse.land.quarantine.entries import quarantine, quarantine_has_files, take_out_lines
 from lakehouse.land.undeclared_columns import without_rescued
 from lakehouse.land.work_size import confs_to_load
@@ -157,7 +157,7 @@ class ParsedBatch:
     """
 
     frame: "DataFrame | None"
-    added: Sequence[AddedColumn] = ()
+    added: Sequence[str] = ()
     row_count: int = 0
     bad_count: int = 0
     rescued_count: int = 0
@@ -166,7 +166,7 @@ class ParsedBatch:
 
 
 def uncounted_batch(
-    session: TableSession, batch: Batch, added: Sequence[AddedColumn], facts: TableFacts | None
+    session: TableSession, batch: Batch, added: Sequence[str], facts: TableFacts | None
 ) -> ParsedBatch | None:
     """The records of a batch, read only once, by the write; `None` if they must be counted first.
 
@@ -177,8 +177,7 @@ def uncounted_batch(
     """
     table = session.table
     is_plain = table.landing.changes is None and not isinstance(table.write, Overwrite)
-    is_rescued = any(column.name == RESCUED for column in added)
-    if batch.part_count or not files_of_spark(batch) or not is_plain or is_rescued:
+    if batch.part_count or not files_of_spark(batch) or not is_plain or RESCUED in added:
         return None
     assert batch.record_count is not None
     snapshot = None if facts is None else facts.snapshot
@@ -190,7 +189,7 @@ def uncounted_batch(
 
 
 def parse_batch(
-    session: TableSession, batch: Batch, added: Sequence[AddedColumn], facts: TableFacts | None
+    session: TableSession, batch: Batch, added: Sequence[str], facts: TableFacts | None
 ) -> ParsedBatch:
     """Parses the staged records of a batch, and checks their count and columns.
 
@@ -242,7 +241,7 @@ def parse_batch(
     )
 
 
-def no_rows(session: TableSession, added: Sequence[AddedColumn], facts: TableFacts) -> "DataFrame":
+def no_rows(session: TableSession, added: Sequence[str], facts: TableFacts) -> "DataFrame":
     """A frame without rows, with the columns that the next batch of the table will have."""
     lines = no_lines(session.spark)
     frame = without_rescued(_parsed_lines(session, lines, added), added, 0, facts.snapshot)
@@ -303,9 +302,14 @@ def write_batch(
     return after
 
 
-def _parsed(session: TableSession, batch: Batch, added: Sequence[AddedColumn]) -> "DataFrame":
+def _parsed(session: TableSession, batch: Batch, added: Sequence[str]) -> "DataFrame":
     frames = list["DataFrame"]()
-    if batch.part_count:
+    if batch.part_count and session.table.landing.format in ("parquet", "avro"):
+        # Imported here, because most batches are text.
+        from lakehouse.land.spark.parquet import staged_rows
+
+        frames += staged_rows(session, batch)
+    elif batch.part_count:
         frames.append(staged_lines(session.lake, session.spark, session.key, batch))
     if files_of_spark(batch):
         # Imported here, because most batches have only small files.
@@ -316,9 +320,7 @@ def _parsed(session: TableSession, batch: Batch, added: Sequence[AddedColumn]) -
     return reduce(lambda union, more: union.unionByName(more), parsed)
 
 
-def _parsed_lines(
-    session: TableSession, lines: "DataFrame", added: Sequence[AddedColumn]
-) -> "DataFrame":
+def _parsed_lines(session: TableSession, lines: "DataFrame", added: Sequence[str]) -> "DataFrame":
     table = session.table
     if table.landing.changes is None:
         return parse_records(table.landing, lines, added, commit_rows.partition_columns(table))

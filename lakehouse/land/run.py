@@ -170,7 +170,7 @@ class LandingLoad:
         outcome = commit_rows.outcome_of(
             lake, table, before=self._facts_before, after=after, explanation=explanation
         )
-        from_files = [column.name for batch in self._loaded for column in batch.columns]
+        from_files = [name for batch in self._loaded for name in batch.columns]
         return replace(
             outcome,
             **self._counts,

@@ -50,16 +50,15 @@ def files_schema(files: Mapping[str, bytes]) -> FileSchema:
 def _files_schema(files: Mapping[str, bytes]) -> FileSchema:
     *_, last = files.values()
     content = detect_format(last)
-    if content == "Parquet":
-        from lakehouse.land.read.parquet_and_avro import parquet_types as types_of
-    elif content == "Avro":
-        from lakehouse.land.read.parquet_and_avro import avro_types as types_of
-    else:
+    if content not in ("Parquet", "Avro"):
         return _text_schema(files)
+    from lakehouse.land.read.tables import file_types
+
+    format = content.lower()
     types = dict[str, str]()
     for data in files.values():
-        types |= types_of(data)
-    return schema_of_types(content.lower(), types)
+        types |= file_types(data, format)
+    return schema_of_types(format, types)
 
 
 def _text_schema(files: Mapping[str, bytes]) -> FileSchema:

@@ -3,81 +3,83 @@
 Staging puts all these fields of a record into one JSON object, which is parsed here.
 """
 
-from collections.abc import Callable, Sequence
-from math import inf
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lakehouse.declare.landing import Landing
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.land.plan.records import UNFIT
-from lakehouse.land.plan.undeclared import RESCUED, AddedColumn
+from lakehouse.land.plan.undeclared import RESCUED
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.frames import evaluated_once
-from lakehouse.spark.statements import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 UNDECLARED = "_lakehouse_undeclared"
 UNKNOWN = "the schema does not name "
-_ADDED = "_lakehouse_added"
-_ADDED_CORRUPT = "_lakehouse_added_corrupt"
+_PARSED = "_lakehouse_undeclared_parsed"
+# A number that a variant may round: 16 digits or more before an exponent, an exponent beyond those
+# of a double, or more than 38 digits. The group is what a variant shows if it keeps the number.
+_MAY_BE_ROUNDED = (
+    r"[:,\[]\s*-?([0-9.]{16,}(?=[eE])|[0-9.]{39,}"
+    r"|[0-9.]+[eE][-+]?0*(?:30[789]|3[1-9][0-9]|[4-9][0-9]{2}|[0-9]{4,}))"
+)
+# As in Python, the last of several members with one name counts.
+JSON_CONFS = {
+    "spark.sql.variant.allowDuplicateKeys": "true",
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+}
 
 
-def with_undeclared(lines: "DataFrame", added: Sequence[AddedColumn]) -> "DataFrame":
+def with_undeclared(lines: "DataFrame") -> "DataFrame":
     """The records with their undeclared fields parsed, for the other functions of this module."""
-    columns = [f"{quote(column.name)} {column.type}" for column in _typed(added)]
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _ADDED_CORRUPT}
-    ddl = ", ".join([*columns, f"{_ADDED_CORRUPT} STRING"])
-    return lines.withColumn(_ADDED, evaluated_once(F.from_json(UNDECLARED, ddl, options)))
+    parsed = F.from_json(UNDECLARED, "MAP<STRING, VARIANT>")
+    return lines.withColumn(_PARSED, evaluated_once(parsed))
 
 
-def undeclared_columns(landing: Landing, added: Sequence[AddedColumn]) -> "list[Column]":
+def undeclared_columns(landing: Landing, added: Sequence[str]) -> "list[Column]":
     """The added columns, then two JSON columns of a record's undeclared fields.
 
     The first has the fields without an added column. It is null if there are none, or if they make
     a record bad. The second has all undeclared fields.
     """
-    names = [column.name for column in _typed(added)]
     rest = _rest(added)
     rescued: Column = F.lit(None).cast("string")
     if landing.new_columns != "refuse":
         # If no field has a column, the text is kept as it is.
         is_whole = F.size(rest) == F.size(F.json_object_keys(UNDECLARED))
-        rest_members = _members(F.col(UNDECLARED), lambda name: ~name.isin(*names))
-        rescued = F.when(is_whole, F.col(UNDECLARED)).when(F.size(rest) > 0, rest_members)
-    return [
-        *[_added_value(name).alias(name) for name in names],
-        rescued.alias(RESCUED),
-        F.col(UNDECLARED),
-    ]
+        others = F.map_filter(
+            _PARSED, lambda name, value: ~name.isin(*added) & ~F.is_variant_null(value)
+        )
+        rescued = F.when(is_whole, F.col(UNDECLARED)).when(F.size(rest) > 0, F.to_json(others))
+    values = [_added_value(name).alias(name) for name in added if name != RESCUED]
+    return [*values, rescued.alias(RESCUED), F.col(UNDECLARED)]
 
 
-def no_undeclared(added: Sequence[AddedColumn]) -> "list[Column]":
+def no_undeclared(added: Sequence[str]) -> "list[Column]":
     """The columns that `undeclared_columns` returns, for records without undeclared fields."""
-    types = {column.name: column.type for column in _typed(added)}
-    types |= {RESCUED: "string", UNDECLARED: "string"}
-    return [F.lit(None).cast(type_).alias(name) for name, type_ in types.items()]
+    return [F.lit(None).cast("string").alias(name) for name in undeclared_names(added)]
 
 
-def undeclared_names(added: Sequence[AddedColumn]) -> list[str]:
+def undeclared_names(added: Sequence[str]) -> list[str]:
     """The names of the columns that `undeclared_columns` returns."""
-    return [*(column.name for column in _typed(added)), RESCUED, UNDECLARED]
+    return [*(name for name in added if name != RESCUED), RESCUED, UNDECLARED]
 
 
-def why_undeclared_unfit(why: "Column", landing: Landing, added: Sequence[AddedColumn]) -> "Column":
+def why_undeclared_unfit(why: "Column", landing: Landing, added: Sequence[str]) -> "Column":
     """Extends `why`, a chain of `when`, by the reasons why undeclared fields make a record bad."""
-    rest = _rest(added)
     if landing.new_columns == "refuse":
+        rest = _rest(added)
         why = why.when(F.size(rest) > 0, F.concat(F.lit(UNKNOWN), F.array_join(rest, ", ")))
-    for column in added:
-        if column.type == "DOUBLE":  # Spark reads a number that is too large as infinite
-            why = why.when(F.abs(_added_value(column.name)) == F.lit(inf), UNFIT)
-    return why.when(_added_value(_ADDED_CORRUPT).isNotNull(), UNFIT)
+    if any(name != RESCUED for name in added):
+        is_inexact = F.col(_PARSED).isNull() | loses_digits(F.col(UNDECLARED), F.col(_PARSED))
+        why = why.when(F.col(UNDECLARED).isNotNull() & is_inexact, UNFIT)
+    return why
 
 
 def without_rescued(
-    lines: "DataFrame", added: Sequence[AddedColumn], rescued_count: int, snapshot: Snapshot | None
+    lines: "DataFrame", added: Sequence[str], rescued_count: int, snapshot: Snapshot | None
 ) -> "DataFrame":
     """Drops the column of rescued fields if it is not needed.
 
@@ -85,35 +87,30 @@ def without_rescued(
     """
     columns = () if snapshot is None else snapshot.columns
     is_in_table = any(column.name == RESCUED for column in columns)
-    is_added = any(column.name == RESCUED for column in added)
-    return lines if rescued_count or is_in_table or is_added else lines.drop(RESCUED)
+    return lines if rescued_count or is_in_table or RESCUED in added else lines.drop(RESCUED)
+
+
+def loses_digits(sent: "Column", kept: "Column") -> "Column":
+    """Whether a map of variants (`kept`) has another number than the JSON text that was sent."""
+    numbers = F.regexp_extract_all(without_strings(sent), F.lit(_MAY_BE_ROUNDED))
+    kept_text = without_strings(F.to_json(kept))
+    return F.rlike(sent, F.lit(_MAY_BE_ROUNDED)) & F.exists(
+        numbers, lambda number: ~F.contains(kept_text, number)
+    )
+
+
+def without_strings(text: "Column") -> "Column":
+    """A JSON text with empty strings."""
+    without_escapes = F.regexp_replace(text, F.lit(r"\\."), F.lit(""))
+    return F.regexp_replace(without_escapes, F.lit('"[^"]*"'), F.lit('""'))
 
 
 def _added_value(name: str) -> "Column":
-    return F.col(f"{_ADDED}.{quote(name)}")
+    """The text of an undeclared field, as JSON if it is no string; null if it is missing."""
+    return F.try_variant_get(F.try_element_at(_PARSED, F.lit(name)), "$", "string")
 
 
-def _typed(added: Sequence[AddedColumn]) -> list[AddedColumn]:
-    return [column for column in added if column.name != RESCUED]
-
-
-def _rest(added: Sequence[AddedColumn]) -> "Column":
+def _rest(added: Sequence[str]) -> "Column":
     """The names of fields that have no column; null if a record has no undeclared fields."""
-    names = F.array(*[F.lit(column.name) for column in _typed(added)]).cast("array<string>")
+    names = F.array(*map(F.lit, added)).cast("array<string>")
     return F.array_except(F.json_object_keys(UNDECLARED), names)
-
-
-def _members(text: "Column", is_wanted: "Callable[[Column], Column]") -> "Column":
-    """The wanted members of a JSON object, without nulls, as a new JSON object.
-
-    Values keep their types, unless a nested object has a duplicate key. All values are then texts.
-    """
-    typed = F.map_filter(
-        F.from_json(text, "MAP<STRING, VARIANT>"),
-        lambda name, value: is_wanted(name) & ~F.is_variant_null(value),
-    )
-    texts = F.map_filter(
-        F.from_json(text, "MAP<STRING, STRING>"),
-        lambda name, value: is_wanted(name) & value.isNotNull(),
-    )
-    return F.coalesce(F.to_json(typed), F.to_json(texts))

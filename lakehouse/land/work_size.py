@@ -6,6 +6,7 @@ from lakehouse.declare.table import Table
 from lakehouse.delta.log import TableFacts
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.land.plan.batches import Batch, files_of_spark
+from lakehouse.land.undeclared_columns import JSON_CONFS
 from lakehouse.spark.temporary_confs import confs_for
 
 # The number of rows (`None` if unknown) and the number of bytes.
@@ -30,13 +31,13 @@ _HUGE_METHODS = {"spark.sql.codegen.hugeMethodLimit": "8000"}
 
 def confs_to_load(table: Table, batch: Batch, facts: TableFacts | None) -> Mapping[str, str]:
     """Settings to parse and write a staged batch, or to merge its changes into the table."""
-    confs = dict[str, str]()
+    confs = dict(JSON_CONFS)
     if files_of_spark(batch):
         # Imported here, because most batches have only small files.
         from lakehouse.land.spark.text import text_confs
 
         confs |= _HUGE_METHODS
-        confs |= text_confs(table.landing) if table.landing.format != "parquet" else {}
+        confs |= text_confs() if table.landing.format != "parquet" else {}
     # No rows for the files, because their records are counted in `records`.
     read: list[Size] = [(0, sum(file.size_bytes for file in batch.files))]
     if facts is not None and table.landing.changes is not None:

@@ -187,25 +187,3 @@ def test_only_the_newest_manifest_is_replaced_and_no_file_of_it_is_forgotten() -
     batches.fold(landed_paths=(), last_loaded_batch=FOLD_EVERY, now_ms=0)
     with pytest.raises(Broken, match=f"or is folded into segment {FOLD_EVERY}"):
         batches.replace(batch(FOLD_EVERY, "g"))
-
-
-def test_a_file_that_grew_knows_the_contents_that_it_begins_with() -> None:
-    batches = of(MemoryStore())
-    names = [("A", 0), ("B", 1), ("C", 2)]
-    for number, (digest, loaded_records) in enumerate(names, start=1):
-        file = LandedFile(
-            name="a.json.gz",
-            size_bytes=number,
-            modified_ms=number,
-            digest=digest,
-            text_bytes=10 * number,
-            text_digest=f"text of {digest}",
-            loaded_records=loaded_records,
-        )
-        batches.plan(Batch(number=number, files=(file,), prefix=PREFIX))
-        aside = SetAside(name="a.json.gz", size_bytes=0, why="changed", modified_ms=9)
-    batches.plan(Batch(number=4, files=(), set_aside=(aside,), prefix=PREFIX))
-    [known] = batches.ledger().seen.values()
-    loaded = known.as_loaded
-    assert (loaded.digest, loaded.earlier) == ("C", ("B", "A"))
-    assert loaded.text == (30, "text of C") and known.is_taken

@@ -338,4 +338,4 @@ def test_an_added_column_that_was_renamed_keeps_its_record_and_takes_both_names(
         ("4", "d", "40"),
         ("5", "e", "50"),
     ]
-    assert [name for name, *_ in columns_of(lake, after)] == ["fee"]
+    assert columns_of(lake, after) == ["fee"]

@@ -31,7 +31,6 @@ from lakehouse.evolve.plan.rebuild import (
 from lakehouse.lake.lake import open_lake
 from lakehouse.land.ledger import PlannedBatches
 from lakehouse.land.plan.batches import Batch, QuarantineReview
-from lakehouse.land.plan.undeclared import AddedColumn
 from lakehouse.materialize.command import run_document
 from lakehouse.replay.command import replay_document
 from lakehouse.replay.play import Played
@@ -127,10 +126,8 @@ def _warehouse_table(folder: Path) -> str:
 
 
 def _add_column(terminal: Terminal) -> None:
-    file = "landing/orders/8.json"
-    hail = AddedColumn(name="hail", type="BIGINT", file=file, policy="add", at_ms=0)
     batches = PlannedBatches(DiskStore(terminal.root), "bronze/orders", prefix="")
-    batches.plan(Batch(number=1, files=(), columns=(hail,)))
+    batches.plan(Batch(number=1, files=(), columns=("hail",)))
 
 
 def _quarantine_review() -> dict[str, Any]:

@@ -86,11 +86,11 @@ def rows_in(lake: Lake, key: str, *columns: str) -> list[tuple[Any, ...]]:
     return sorted(zip(*(table[name].to_pylist() for name in columns), strict=True), key=str)
 
 
-def columns_of(lake: Lake, table: Table) -> list[tuple[str, ...]]:
-    """The columns that came with landed batches, as the ledger tells them: name, type, file and policy."""
+def columns_of(lake: Lake, table: Table) -> list[str]:
+    """The columns that came with landed batches, as the ledger tells them."""
     assert table.source is not None
     ledger = PlannedBatches(lake.store, table.key, prefix=table.source.prefix).ledger()
-    return [(column.name, column.type, column.file, column.policy) for column in ledger.columns]
+    return [*ledger.columns]
 
 
 def facts_of(lake: Lake, key: str) -> TableFacts:

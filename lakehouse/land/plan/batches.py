@@ -13,8 +13,6 @@ from hashlib import sha256
 
 from lakehouse.base.text import count_of, first_names
 from lakehouse.declare.landing import Landing
-from lakehouse.land.plan.records import TextMark
-from lakehouse.land.plan.undeclared import AddedColumn
 
 # The length of the fingerprint that is kept of a forgotten path. The chance that a new path shares
 # its fingerprint with one of ten million paths is one in 10^12.
@@ -27,11 +25,11 @@ FOREIGN = "its name ends in none of "
 class LandedFile:
     """A file below the landing prefix; `name` is relative to the prefix.
 
-    `digest` is empty until the file is read. `etag` is empty if the store has none. `text_bytes`
-    and `text_digest` are the size and digest of a compressed file's text. `loaded_records` is not 0
-    for a file that grew: older batches loaded its first `loaded_records` records. With `by_spark`,
-    Spark reads the file itself, and `digest` is that of its footer, or its store's checksum.
-    `blocks` has the counts of lines and of records in each block of a text that Spark reads.
+    `digest` is empty until the file is read. `etag` is empty if the store has none.
+    `loaded_records` is not 0 for a file that grew: older batches loaded its first `loaded_records`
+    records. With `by_spark`, Spark reads the file itself, and `digest` is its store's checksum.
+    `blocks` has then the counts of lines and of records in each block of a text, or the count of
+    rows twice.
     """
 
     name: str
@@ -39,16 +37,9 @@ class LandedFile:
     modified_ms: int
     digest: str = ""
     etag: str = ""
-    text_bytes: int | None = None
-    text_digest: str = ""
     loaded_records: int = 0
     by_spark: bool = False
     blocks: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def text(self) -> TextMark:
-        """Size and digest of the file's text, which is unpacked if the file is compressed."""
-        return _text_mark(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +73,7 @@ class Batch:
     prefix: str = ""
     part_count: int | None = None
     record_count: int | None = None
-    columns: tuple[AddedColumn, ...] = ()
+    columns: tuple[str, ...] = ()
     shape: str = ""
 
     @property
@@ -99,8 +90,6 @@ class KnownFile:
       the file was only set aside.
     - `is_foreign`: the file was set aside because of the ending of its name.
     - `loaded`: the file as it was loaded, if it was overwritten afterwards and then set aside.
-    - `earlier`: digests of earlier, shorter contents of a file that grew. Older batches loaded
-      their records.
     """
 
     size_bytes: int
@@ -110,14 +99,6 @@ class KnownFile:
     is_foreign: bool = False
     etag: str = ""
     loaded: "KnownFile | None" = None
-    text_bytes: int | None = None
-    text_digest: str = ""
-    earlier: tuple[str, ...] = ()
-
-    @property
-    def text(self) -> TextMark:
-        """Size and digest of the file's text, which is unpacked if the file is compressed."""
-        return _text_mark(self)
 
     @property
     def as_loaded(self) -> "KnownFile":
@@ -136,7 +117,7 @@ class KnownFiles:
     """
 
     loaded: Mapping[str, KnownFile]
-    columns: Sequence[AddedColumn] = ()
+    columns: Sequence[str] = ()
     table_types: Mapping[str, str] = field(default_factory=dict[str, str])
     reads_whole: bool = False
 
@@ -157,13 +138,7 @@ class Ledger:
     table: str = ""
     last_taken: str = ""
     forgotten: frozenset[bytes] = frozenset()
-    columns: tuple[AddedColumn, ...] = ()
-
-
-def _text_mark(file: LandedFile | KnownFile) -> TextMark:
-    if file.text_bytes is None:
-        return TextMark(file.size_bytes, file.digest)
-    return TextMark(file.text_bytes, file.text_digest)
+    columns: tuple[str, ...] = ()
 
 
 def files_of_spark(batch: Batch) -> list[LandedFile]:

@@ -11,8 +11,8 @@
 
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from lakehouse.base.reasons import Explained, Explanation, Reason
@@ -250,9 +250,8 @@ def _may_continue(loaded: KnownFile, present: LandedFile, landing: Landing) -> b
     """
     if loaded.size_bytes == present.size_bytes:
         return True
-    # The size of a compressed file does not show the size of its text.
-    is_longer = loaded.size_bytes < present.size_bytes or loaded.text_bytes is not None
-    return landing.format in ("json", "csv") and bool(loaded.digest) and is_longer
+    is_text = landing.format in ("json", "csv")
+    return is_text and bool(loaded.digest) and loaded.size_bytes < present.size_bytes
 
 
 def describe_change(known: KnownFile, present: LandedFile, *, is_overwrite: bool) -> str:
@@ -342,21 +341,19 @@ class FileRead:
     `problem` is the reason why no record can be read. With `continues`, the file begins with the
     content that was loaded under the same name. `record_count` records were staged. Before them,
     `loaded_records` records were skipped, because older batches loaded them. With `by_spark`, no
-    record was staged: Spark reads the file's `record_count` records itself. `undeclared` are then
-    the kinds of its undeclared columns (`NewColumns`), and `blocks` as in `LandedFile`.
+    record was staged: Spark reads the file's `record_count` records itself. `columns` are then the
+    columns of the file that may have a value, and `blocks` as in `LandedFile`.
     """
 
     size_bytes: int
     digest: str
     record_count: int = 0
     problem: str | None = None
-    text_bytes: int | None = None
-    text_digest: str = ""
     continues: bool = False
     loaded_records: int = 0
     by_spark: bool = False
     has_header: bool = False
-    undeclared: Mapping[str, str] = field(default_factory=dict[str, str])
+    columns: Sequence[str] = ()
     blocks: tuple[tuple[int, int], ...] = ()
 
 
@@ -386,8 +383,6 @@ def judge_file(
         file,
         size_bytes=read.size_bytes,
         digest=read.digest,
-        text_bytes=read.text_bytes,
-        text_digest=read.text_digest,
         loaded_records=read.loaded_records,
         by_spark=read.by_spark,
         blocks=read.blocks,

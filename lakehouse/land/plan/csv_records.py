@@ -264,7 +264,7 @@ def _reduced_to(
             continue
         kept = [fields[places[name]] if name in places else null for name in columns]
         values = {name: _value(fields[place], landing) for name, place in others.items()}
-        undeclared = others_in_row(values, {})
+        undeclared = others_in_row(values)
         yield record._replace(content=separator.join(kept), undeclared=undeclared)
 
 

@@ -1,16 +1,10 @@
 """Unpacks, decodes and splits the text of a landed file, and writes retried lines as such.
 
-Kafka Connect's S3 sink may rewrite an object under the same name with more records
-(kafka-connect-storage-cloud#341). Therefore, the beginning of a longer file is compared with the
-text that was loaded under its name.
-
 **Safety properties** (tests in `land/plan/test_file_text.py`)
 - Every byte of a readable text belongs to a record, a line break, a blank line, a CSV header, or a
   byte order mark.
 - An unreadable file fails before its first record: either all of its records are read, or none.
 - Memory holds only one chunk and one record of the unpacked text at a time.
-- A file counts as a continuation only if its first bytes have the digest of the loaded text. A
-  packed file is compared by its unpacked text, since its bytes change when it is packed again.
 """
 
 import codecs
@@ -30,7 +24,6 @@ from lakehouse.land.plan.json_records import json_records
 from lakehouse.land.plan.records import (
     UTF_8,
     Record,
-    TextMark,
     Unreadable,
     earlier_names,
     too_large,
@@ -157,12 +150,10 @@ def read_records(
     *,
     compression: Compression | None = None,
     max_content_bytes: int,
-    until_byte: int | None = None,
 ) -> Iterator[Record]:
     """The records of a text file's bytes, in order, without blank lines.
 
-    A file that unpacks to more than `max_content_bytes` is unreadable. With `until_byte`, the file
-    is read as if its unpacked text had only this many bytes.
+    A file that unpacks to more than `max_content_bytes` is unreadable.
 
     Raises:
         Unreadable: no record can be read. This is raised before the first record is returned.
@@ -171,10 +162,7 @@ def read_records(
         _check_packed(data, max_content_bytes, compression)
 
     def content() -> Iterator[bytes]:
-        chunks = text_chunks(data, compression)
-        if until_byte is not None:
-            chunks = first_chunks(chunks, until_byte)
-        return _decoded_text(chunks, landing, compression)
+        return _decoded_text(text_chunks(data, compression), landing, compression)
 
     # A wrong encoding, or a quote that is never closed, may show only at the end of the text. So
     # the whole text is read before the first record is returned.
@@ -212,31 +200,6 @@ def text_chunks(data: bytes, compression: Compression | None) -> Iterator[bytes]
 def content_digest(data: bytes) -> str:
     """The digest that identifies a file's content in the ledger."""
     return blake2b(data, digest_size=16).hexdigest()
-
-
-def mark_text(chunks: Iterable[bytes]) -> TextMark:
-    """The size and digest of a text in chunks."""
-    size_bytes = 0
-    digest = blake2b(digest_size=16)
-    for chunk in chunks:
-        size_bytes += len(chunk)
-        digest.update(chunk)
-    return TextMark(size_bytes, digest.hexdigest())
-
-
-def first_chunks(chunks: Iterable[bytes], size_bytes: int) -> Iterator[bytes]:
-    """The first `size_bytes` bytes of a text in chunks, or the whole text if it is shorter."""
-    missing_bytes = size_bytes
-    for chunk in chunks:
-        yield chunk[:missing_bytes]
-        missing_bytes -= len(chunk)
-        if missing_bytes <= 0:
-            return
-
-
-def begins_with(chunks: Iterable[bytes], mark: TextMark) -> bool:
-    """Whether the first bytes of a text have this size and digest."""
-    return mark_text(first_chunks(chunks, mark.size_bytes)) == mark
 
 
 def _check_packed(data: bytes, limit: int, compression: Compression) -> None:

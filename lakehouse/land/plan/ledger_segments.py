@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from lakehouse.base.text import DAY_MS
 from lakehouse.declare.write_modes import Overwrite, WriteMode
 from lakehouse.land.plan.batches import FOREIGN, Batch, KnownFile, Ledger, SetAside, fingerprint
-from lakehouse.land.plan.undeclared import AddedColumn
 
 # A file that is gone from the landing area stays known for at least this long after its
 # modification. If it was loaded and lands again, it is recognised by its content. Once the file is
@@ -44,7 +43,7 @@ class LedgerSegment:
     last_taken: str = ""
     forgotten: frozenset[bytes] = frozenset()
     forgotten_batch: int = 0
-    columns: tuple[AddedColumn, ...] = ()
+    columns: tuple[str, ...] = ()
 
     @property
     def ledger(self) -> Ledger:
@@ -68,7 +67,7 @@ def extend_ledger(ledger: Ledger, batches: Iterable[Batch]) -> Ledger:
     seen = dict(ledger.seen)
     newest = ledger.newest
     last_taken = ledger.last_taken
-    columns = {column.name: column for column in ledger.columns}
+    columns = dict.fromkeys(ledger.columns)
     for batch in batches:
         for aside in batch.set_aside:
             path = f"{batch.prefix}{aside.name}"
@@ -76,31 +75,21 @@ def extend_ledger(ledger: Ledger, batches: Iterable[Batch]) -> Ledger:
             seen[path] = _entry_set_aside(aside, seen.get(path), was_loaded=was_loaded)
         for file in batch.files:
             path = f"{batch.prefix}{file.name}"
-            earlier_digests: tuple[str, ...] = ()
-            previous = seen.get(path)
-            if file.loaded_records and previous is not None:
-                # The file grew: older batches loaded its first records, from these contents.
-                loaded = previous.as_loaded
-                earlier_digests = (loaded.digest, *loaded.earlier)
             seen[path] = KnownFile(
                 size_bytes=file.size_bytes,
                 modified_ms=file.modified_ms,
                 digest=file.digest,
                 etag=file.etag,
-                text_bytes=file.text_bytes,
-                text_digest=file.text_digest,
-                earlier=earlier_digests,
             )
             last_taken = max(last_taken, path)
-        for column in batch.columns:
-            columns.setdefault(column.name, column)
+        columns |= dict.fromkeys(batch.columns)
         newest = batch
     return replace(
         ledger,
         newest=newest,
         seen=seen,
         last_taken=last_taken,
-        columns=tuple(columns.values()),
+        columns=tuple(columns),
     )
 
 

@@ -1,6 +1,7 @@
 """The records of a landed file. Each becomes a row or goes to quarantine."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
@@ -86,11 +87,18 @@ def earlier_names(landing: Landing) -> Mapping[str, str]:
     return landing.earlier_names if isinstance(landing, RenamedLanding) else {}
 
 
-class TextMark(NamedTuple):
-    """The size and the digest of a text."""
+def present_names(names: Sequence[str], landing: Landing) -> list[str]:
+    """The present names of a file's columns.
 
-    size_bytes: int
-    digest: str
+    Raises:
+        Unreadable: the file has a column under two names.
+    """
+    earlier = earlier_names(landing)
+    present = [earlier.get(name, name) for name in names]
+    if len({*present}) < len(present):
+        [(name, _)] = Counter(present).most_common(1)
+        raise Unreadable(f"it has two names for {name}. Land the file with one of them")
+    return present
 
 
 def too_large(limit: int) -> Unreadable:

@@ -7,7 +7,7 @@ it does in a declared column.
 **Safety properties** (tests in `test_undeclared.py`)
 - Every non-null field of a record is either declared, or kept in the object with its value, except
   fields that count as added to the row by Debezium itself (`_is_of_the_event`).
-- No batch changes the name or type of an added column. A record that does not fit is quarantined.
+- No batch changes the name of an added column. All of them are STRING, so each value fits.
 """
 
 import json
@@ -15,7 +15,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import reduce
-from math import isfinite
 from typing import Any, cast
 
 from lakehouse.declare.change_sources import Debezium
@@ -40,31 +39,6 @@ _EVENT_FIELDS = (
     "partition cluster"
 )
 _EVENT_FIELD_NAMES = frozenset(_EVENT_FIELDS.split())
-# Kinds of JSON numbers. A "large" number is a whole number that a DOUBLE may not hold exactly.
-WHOLE = "whole"
-LARGE = "large"
-FRACTION = "fraction"
-EXACT_IN_DOUBLE = 2**53
-_TYPES: dict[str, str] = {WHOLE: "BIGINT", LARGE: "BIGINT", FRACTION: "DOUBLE"}
-_WIDER: dict[frozenset[str], str] = {
-    frozenset((WHOLE, LARGE)): LARGE,
-    frozenset((WHOLE, FRACTION)): FRACTION,
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddedColumn:
-    """A column that was added at `at_ms` for an undeclared field of `file`.
-
-    `policy` is `Landing.new_columns` at that time, or "infer" if an earlier version of this program
-    inferred the schema.
-    """
-
-    name: str
-    type: str
-    file: str
-    policy: str
-    at_ms: int
 
 
 def others_in_object(
@@ -72,8 +46,8 @@ def others_in_object(
 ) -> str | None:
     """The undeclared fields of a JSON object, or of an event's row, with values as in its `text`.
 
-    `None` if there are none. An undeclared member of a declared STRUCT is listed below the name of
-    the STRUCT. If `new_columns` is "refuse", it is listed by its path, such as `address.city`.
+    `None` if there are none. An undeclared member of a declared STRUCT is listed by its path, such
+    as `address.city`.
     """
     path = _paths_to_rows(document, landing, fields)[-1]  # the row after the change, if any
     members = reduce(_object_in, path, document)
@@ -82,7 +56,7 @@ def others_in_object(
         return None
     for name in path:
         text = members_of(text)[name]
-    return _joined(_others(row, text, fields, by_path=landing.new_columns == "refuse"))
+    return _joined(_others(row, text, fields))
 
 
 def _has_others(row: Mapping[str, Any], fields: Mapping[str, str]) -> bool:
@@ -98,22 +72,17 @@ def _has_others(row: Mapping[str, Any], fields: Mapping[str, str]) -> bool:
 
 
 def _others(
-    row: Mapping[str, Any], text: str, fields: Mapping[str, str], *, by_path: bool
+    row: Mapping[str, Any], text: str, fields: Mapping[str, str], path: str = ""
 ) -> Iterator[tuple[str, str]]:
     """The undeclared members of a row, each with its JSON text."""
     texts = members_of(text)
     for name, value in row.items():
         if name not in fields and value is not None:
-            yield name, texts[name]
+            yield f"{path}{name}", texts[name]
         types = struct_types(fields.get(name, ""))
         inner = _object_in(row, name)
-        if not types or not _has_others(inner, types):
-            continue
-        inner_others = [*_others(inner, texts[name], types, by_path=by_path)]
-        if by_path:
-            yield from ((f"{name}.{member}", each) for member, each in inner_others)
-        else:
-            yield name, _joined(inner_others) or ""
+        if types and _has_others(inner, types):
+            yield from _others(inner, texts[name], types, f"{path}{name}.")
 
 
 def with_texts(
@@ -159,87 +128,68 @@ def _paths_to_rows(
     return [envelope] if changes.unwrapped else [[*envelope, "before"], [*envelope, "after"]]
 
 
-def others_in_row(
-    row: Mapping[str, Any], fields: Mapping[str, str], *, by_path: bool = False
-) -> str | None:
-    """The undeclared members of a row of JSON values, in the same form as `others_in_object`."""
-    if not _has_others(row, fields):
-        return None
-    return _joined(_others(row, json.dumps(row, ensure_ascii=False), fields, by_path=by_path))
+def others_in_row(row: Mapping[str, str | None]) -> str | None:
+    """The undeclared fields of a CSV record as a JSON object; `None` if there are none."""
+    present = {name: value for name, value in row.items() if value is not None}
+    return json.dumps(present, ensure_ascii=False) if present else None
 
 
-def columns_in_force(columns: Iterable[AddedColumn], landing: Landing) -> tuple[AddedColumn, ...]:
+def columns_in_force(names: Iterable[str], landing: Landing) -> tuple[str, ...]:
     """The added columns, each once, without columns that were declared or renamed afterwards."""
-    added = {column.name: column for column in columns}
+    declared = _declared(landing)
     earlier = earlier_names(landing)
-    undeclared = [each for each in added.values() if each.name.lower() not in _declared(landing)]
-    return tuple(column for column in undeclared if column.name not in earlier)
+    return tuple(
+        name
+        for name in dict.fromkeys(names)
+        if name.lower() not in declared and name not in earlier
+    )
 
 
 @dataclass(slots=True)
 class NewColumns:
     """Collects the columns that the undeclared fields of a batch need, besides the `known` ones.
 
-    Whole numbers become BIGINT, other numbers DOUBLE, and true and false BOOLEAN. Everything else
-    becomes STRING, also a field with values of several kinds, or with numbers that a DOUBLE would
-    round. A field goes to the column `_rescued` if its name is not valid for a column or differs
-    from another one only in case, if there are too many columns, or if the table (`table_types`)
-    still has an undeclared column of this name with another type.
+    Each added column is a STRING. A field goes to the column `_rescued` if its name is not valid
+    for a column or differs from another one only in case, if there are too many columns, or if the
+    table (`table_types`) still has an undeclared column of this name with another type.
 
-    `kinds` maps columns to their type, or kind of number, and the first file with the field.
     `_taken` maps a lower-case name to the spelling of its added column; `None`: it gets no column.
     """
 
     landing: Landing
-    known: Sequence[AddedColumn]
+    known: Sequence[str]
     table_types: Mapping[str, str] = field(default_factory=dict[str, str])
-    kinds: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    _names: dict[str, None] = field(default_factory=dict[str, None])
     _taken: dict[str, str | None] = field(default_factory=dict[str, str | None])
 
     def __post_init__(self) -> None:
         self._taken = dict.fromkeys(_declared(self.landing))
-        self._taken |= {column.name.lower(): column.name for column in self.known}
+        self._taken |= {name.lower(): name for name in self.known}
 
-    def see(self, undeclared: str, file: str) -> None:
-        """Collects the undeclared fields of one record, as the policy `new_columns` requires."""
+    def see(self, undeclared: str) -> None:
+        """Collects the undeclared fields of one record, a JSON object."""
+        is_added = self.landing.new_columns == "add"
+        self.see_names(json.loads(undeclared) if is_added else [RESCUED])
+
+    def see_names(self, names: Iterable[str]) -> None:
+        """Collects undeclared fields, as the policy `new_columns` requires."""
         if self.landing.new_columns == "refuse":
             return
-        is_added = self.landing.new_columns == "add"
-        values = json.loads(undeclared) if is_added else {RESCUED: undeclared}
-        self.see_types({name: _kind_of(value) for name, value in values.items()}, file)
+        for name in names:
+            is_column = self.landing.new_columns == "add" and self._can_be_added(name)
+            self._names[name if is_column else RESCUED] = None
 
-    def see_types(self, types: Mapping[str, str], file: str) -> None:
-        """Collects fields with their types, or with the kinds of their JSON numbers."""
-        for name, type_ in types.items():
-            column, kind = (name, type_) if self._can_be_added(name) else (RESCUED, "STRING")
-            earlier_kind, first_file = self.kinds.get(column, (kind, file))
-            if earlier_kind != kind:
-                kind = _WIDER.get(frozenset((earlier_kind, kind)), "STRING")
-            self.kinds[column] = (kind, first_file)
+    def see_columns(self, names: Iterable[str]) -> None:
+        """Collects the undeclared ones of a file's columns."""
+        earlier = earlier_names(self.landing)
+        declared = field_names(self.landing.schema)
+        present = [earlier.get(name, name) for name in names]
+        self.see_names(name for name in present if name not in declared)
 
-    def columns(self, at_ms: int) -> tuple[AddedColumn, ...]:
+    @property
+    def columns(self) -> tuple[str, ...]:
         """The columns to add, without the `known` columns."""
-        types = dict[str, tuple[str, str]]()
-        for name, (kind, file) in self.kinds.items():
-            type_ = _TYPES.get(kind, kind)
-            if self._fits_table(name, type_):
-                types.setdefault(name, (type_, file))
-            else:
-                types.setdefault(RESCUED, ("STRING", file))
-        known = {column.name for column in self.known}
-        policy = self.landing.new_columns
-        return tuple(
-            AddedColumn(name=name, type=type_, file=file, policy=policy, at_ms=at_ms)
-            for name, (type_, file) in types.items()
-            if name not in known
-        )
-
-    def _fits_table(self, name: str, type_: str) -> bool:
-        """Whether the table lacks the column, or has it with the same spelling and type."""
-        spellings = {each.lower(): each for each in self.table_types}
-        spelling = spellings.get(name.lower())
-        is_same = spelling == name and self.table_types[name] == type_.lower()
-        return spelling is None or is_same
+        return tuple(name for name in self._names if name not in self.known)
 
     def _can_be_added(self, name: str) -> bool:
         """Whether the field gets its own column. Of names that differ in case, the first does."""
@@ -247,11 +197,19 @@ class NewColumns:
             is_name = (
                 0 < len(name) <= _LONGEST_NAME
                 and not name.startswith("_")
+                and "." not in name
                 and not NO_NAME.search(name)
+            )
+            spellings = {each.lower(): each for each in self.table_types}
+            spelling = spellings.get(name.lower(), name)
+            is_in_table_as_text = spelling == name and self.table_types.get(name) in (
+                None,
+                "string",
             )
             added_count = sum(each is not None for each in self._taken.values())
             has_room = added_count + len(self.landing.column_names) < MOST_COLUMNS
-            self._taken[name.lower()] = name if is_name and has_room else None
+            is_added = is_name and is_in_table_as_text and has_room
+            self._taken[name.lower()] = name if is_added else None
         return self._taken[name.lower()] == name
 
 
@@ -282,15 +240,3 @@ def _is_of_the_event(name: str, landing: Landing) -> bool:
 def _joined(members: Iterable[tuple[str, str]]) -> str | None:
     parts = [*members]
     return object_of(parts) if parts else None
-
-
-def _kind_of(value: object) -> str:
-    match value:
-        case bool():
-            return "BOOLEAN"
-        case int() if -(2**63) <= value < 2**63:
-            return WHOLE if abs(value) <= EXACT_IN_DOUBLE else LARGE
-        case float() if isfinite(value):
-            return FRACTION
-        case _:
-            return "STRING"

@@ -25,14 +25,10 @@ Whole files:
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BytesIO
-from typing import IO, TYPE_CHECKING, Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.text import count_of, size_text
@@ -40,11 +36,10 @@ from lakehouse.declare.write_modes import Append
 from lakehouse.delta.log import TableFacts
 from lakehouse.lake.lake import TableSession
 from lakehouse.lake.lease import hold
-from lakehouse.land.ledger import PlannedBatches, landed_file
+from lakehouse.land.ledger import PlannedBatches
 from lakehouse.land.loaded_batches import last_loaded, unfinished_batch
 from lakehouse.land.parse_lines import depends_on_declaration
 from lakehouse.land.plan.batches import Batch, Ledger, QuarantineReview, SetAside, fingerprint
-from lakehouse.land.plan.choose_files import files_that_wait
 from lakehouse.land.plan.file_text import RetriedLine, are_declared, retried_path, retried_text
 from lakehouse.land.plan.records import with_renamed_fields
 from lakehouse.land.quarantine.entries import RETRIED_AS, quarantine_key
@@ -59,64 +54,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-def copied_rows(source: IO[bytes], format: str, numbers: Set[int]) -> bytes:
-    """A file of the same format with the rows of these numbers, from 1, in their order."""
-    copy = _copied_parquet if format == "parquet" else _copied_avro
-    return copy(source, numbers)
-
-
-def _copied_parquet(source: IO[bytes], numbers: Set[int]) -> bytes:
-    output = BytesIO()
-    with pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as file:
-        columns = [file.schema.column(index) for index in range(file.metadata.num_columns)]
-        # An INT96 is an instant, but Arrow reads it as a time without a zone.
-        has_int96 = any(column.physical_type == "INT96" for column in columns)
-        with pq.ParquetWriter(
-            output, file.schema_arrow, use_deprecated_int96_timestamps=has_int96
-        ) as writer:
-            first = 1
-            for group in range(file.num_row_groups):
-                end = first + file.metadata.row_group(group).num_rows
-                wanted = [number - first for number in range(first, end) if number in numbers]
-                if wanted:
-                    writer.write_table(file.read_row_group(group).take(pa.array(wanted)))
-                first = end
-    return output.getvalue()
-
-
-def _copied_avro(source: IO[bytes], numbers: Set[int]) -> bytes:
-    """Copies the bytes of the rows. The rows between them are read only to find where they end."""
-    from fastavro import block_reader, schemaless_reader
-    from fastavro.write import Writer
-
-    blocks: Any = block_reader(source)
-    metadata = {
-        name: value for name, value in blocks.metadata.items() if not name.startswith("avro.")
-    }
-    output = BytesIO()
-    writer: Any = Writer(output, blocks.writer_schema, codec="deflate", metadata=metadata)
-    number = 0
-    for block in blocks:
-        content = block.bytes_.getvalue()
-        copied = list[bytes]()
-        for _ in range(block.num_records):
-            number += 1
-            start = block.bytes_.tell()
-            schemaless_reader(block.bytes_, blocks.writer_schema, None)
-            if number in numbers:
-                copied.append(content[start : block.bytes_.tell()])
-        if copied:
-            block.bytes_ = BytesIO(b"".join(copied))
-            block.num_records = len(copied)
-            writer.write_block(block)
-    writer.flush()
-    return output.getvalue()
-
-
 _SHOWN_REASONS = 20
 _WHY = "_lakehouse_why_kept"
-_SOURCE_GONE = (
-    "their landed file is gone, was changed, or is too large to read it here. Land these rows in a "
+_NO_TEXT = (
+    "rows of Parquet and Avro are not copied. Correct the declaration, and land these rows in a "
     "new file"
 )
 _IDS = ("source_file", "line", "digest")
@@ -190,7 +131,7 @@ def retry(session: TableSession, files: Sequence[str], *, dry_run: bool) -> Quar
         batches = _batches(session)
         ledger = _finished_ledger(session, batches)
         entries = _entries(session, files).where(f"batch <= {_newest(ledger)}")
-        chosen = _choose_lines(session, entries, ledger)
+        chosen = _choose_lines(session, entries)
         counts = {
             row[0]: int(row[1])
             for row in entries.where("line IS NULL").groupBy("source_file").count().collect()
@@ -200,7 +141,7 @@ def retry(session: TableSession, files: Sequence[str], *, dry_run: bool) -> Quar
         line_counts = dict[str, int]()
         if not dry_run:
             _mark(session, chosen.lines)
-            line_counts = _land_marked(session, ledger, left)
+            line_counts = _land_marked(session, ledger)
             if retried_files:
                 _retry_files(session, retried_files, batches, ledger)
     return QuarantineReview(
@@ -222,10 +163,10 @@ class _ChosenLines:
     kept_counts: dict[str, int]
 
 
-def _choose_lines(session: TableSession, entries: "DataFrame", ledger: Ledger) -> _ChosenLines:
+def _choose_lines(session: TableSession, entries: "DataFrame") -> _ChosenLines:
     landing = session.table.landing
     lines = entries.where("line IS NOT NULL")
-    lines = lines.withColumn(_WHY, _why_kept(session, lines, ledger))
+    lines = lines.withColumn(_WHY, _why_kept(session, lines))
     text_bytes = F.octet_length("raw") + F.coalesce(F.octet_length("undeclared"), F.lit(0))
     kept_counts = dict[str, int]()
     line_count = 0
@@ -249,12 +190,14 @@ def _choose_lines(session: TableSession, entries: "DataFrame", ledger: Ledger) -
     )
 
 
-def _why_kept(session: TableSession, lines: "DataFrame", ledger: Ledger) -> "Column":
+def _why_kept(session: TableSession, lines: "DataFrame") -> "Column":
     """Why a line is kept in the quarantine; null if it can be landed again."""
     table = session.table
     landing = with_renamed_fields(table).landing
     if not isinstance(table.write, Append):
         return F.lit("the table is not written by Append. Land these lines in a new file")
+    if landing.format in ("parquet", "avro"):
+        return F.lit(_NO_TEXT)
     why = F.when(F.col(RETRIED_AS).isNotNull(), F.lit(None).cast("string"))
     why = why.when(~depends_on_declaration(F.col("reason")), F.col("reason"))
     recorded = [row[0] for row in lines.select("fields").distinct().collect()]
@@ -262,11 +205,7 @@ def _why_kept(session: TableSession, lines: "DataFrame", ledger: Ledger) -> "Col
     for fields in others:
         reason = f"the lines were read with other fields: {fields}"
         why = why.when(F.col("fields").eqNullSafe(F.lit(fields).cast("string")), reason)
-    if not _copies_rows(session):
-        return why
-    sources = [row[0] for row in lines.select("source_file").distinct().collect()]
-    gone = [path for path in sources if not _can_be_copied(session, path, ledger)]
-    return why.when(F.col("source_file").isin(*gone), _SOURCE_GONE) if gone else why
+    return why
 
 
 def _mark(session: TableSession, lines: "DataFrame") -> None:
@@ -274,13 +213,8 @@ def _mark(session: TableSession, lines: "DataFrame") -> None:
     spark = session.spark
     landing = session.table.landing
     unmarked = lines.where(F.col(RETRIED_AS).isNull()).select(*_IDS).distinct().collect()
-    files: dict[str, list[tuple[str, int, str]]] = {}
-    for row in unmarked:
-        # The rows of a Parquet or Avro file stay together, because they have its schema.
-        files.setdefault(row[0] if _copies_rows(session) else "", []).append(tuple(row))
-    marks = [
-        (*each, retried_path(session.key, landing, ids)) for ids in files.values() for each in ids
-    ]
+    path = retried_path(session.key, landing, map(tuple, unmarked))
+    marks = [(*row, path) for row in unmarked]
     if not marks:
         return
     ddl = f"source_file STRING, line BIGINT, digest STRING, {RETRIED_AS} STRING"
@@ -291,11 +225,10 @@ def _mark(session: TableSession, lines: "DataFrame") -> None:
         spark.sql(statements.mark_lines(snapshot.uri, view, RETRIED_AS))
 
 
-def _land_marked(session: TableSession, ledger: Ledger, left: Counter[str]) -> dict[str, int]:
+def _land_marked(session: TableSession, ledger: Ledger) -> dict[str, int]:
     """Writes the files of all marked lines, and removes these lines.
 
-    Returns the number of lines in each file. Lines that cannot be copied any more are added to
-    `left`.
+    Returns the number of lines in each file.
     """
     spark = session.spark
     store = session.lake.store
@@ -307,10 +240,6 @@ def _land_marked(session: TableSession, ledger: Ledger, left: Counter[str]) -> d
     counts = dict[str, int]()
     for path, lines in files.items():
         if not _was_loaded(path, ledger) and store.stat(path) is None:
-            source = lines[0]["source_file"]
-            if _copies_rows(session) and not _can_be_copied(session, source, ledger):
-                left[_SOURCE_GONE] += len(lines)
-                continue
             store.put_if_absent(path, _content(session, lines))
         condition = f"{RETRIED_AS} = {statements.literal(path)}"
         with session_confs(spark, {USER_METADATA: json.dumps({"retried": len(lines)})}):
@@ -322,9 +251,6 @@ def _land_marked(session: TableSession, ledger: Ledger, left: Counter[str]) -> d
 def _content(session: TableSession, lines: Sequence[Any]) -> bytes:
     """The content of a landed file with these lines, in the table's own format."""
     landing = session.table.landing
-    if _copies_rows(session):
-        with session.lake.store.open(lines[0]["source_file"]) as source:
-            return copied_rows(source, landing.format, {line["line"] for line in lines})
     text = retried_text([RetriedLine(line["raw"], line["undeclared"]) for line in lines], landing)
     try:
         return text.encode(landing.encoding)
@@ -335,27 +261,9 @@ def _content(session: TableSession, lines: Sequence[Any]) -> bytes:
         ) from error
 
 
-def _copies_rows(session: TableSession) -> bool:
-    """Whether rows are copied from the landed file, because their text is not in its format."""
-    return session.table.landing.format in ("parquet", "avro")
-
-
 def _was_loaded(path: str, ledger: Ledger) -> bool:
     known = ledger.seen.get(path)
     return fingerprint(path) in ledger.forgotten or (known is not None and known.is_taken)
-
-
-def _can_be_copied(session: TableSession, path: str, ledger: Ledger) -> bool:
-    """Whether a loaded file is still in storage as it was loaded, and can be read here."""
-    known = ledger.seen.get(path)
-    stored = session.lake.store.stat(path)
-    if known is None or not known.is_taken or known.loaded is not None or stored is None:
-        return False
-    landing = session.table.landing
-    # A file on S3 is read into memory.
-    if session.lake.settings.on_s3 and stored.size_bytes > landing.max_file_bytes:
-        return False
-    return not files_that_wait([landed_file(stored, landing)], ledger, landing)
 
 
 def _files_to_retry(

@@ -6,8 +6,9 @@ a digest of the declaration, followed by a random id for a new batch, because a 
 machine may stage a batch of the same number.
 """
 
-import zlib
-from collections.abc import Iterator, Mapping
+import json
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from io import BytesIO
@@ -17,30 +18,38 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken
 from lakehouse.base.text import count_of
 from lakehouse.declare.landing import Landing
-from lakehouse.delta.columns import field_types
+from lakehouse.delta.columns import field_names, field_types
 from lakehouse.land.plan.batches import Batch, KnownFile, KnownFiles, LandedFile
 from lakehouse.land.plan.choose_files import FileRead
-from lakehouse.land.plan.file_text import begins_with, content_digest, mark_text, text_chunks
-from lakehouse.land.plan.records import MIB, NOT_UTF_8, Record, TextMark, Unreadable, earlier_names
-from lakehouse.land.plan.undeclared import RESCUED, AddedColumn, NewColumns
+from lakehouse.land.plan.file_text import content_digest
+from lakehouse.land.plan.records import (
+    MIB,
+    NOT_UTF_8,
+    Record,
+    Unreadable,
+    earlier_names,
+    present_names,
+)
+from lakehouse.land.plan.undeclared import NewColumns
 from lakehouse.land.read.contents import (
     UNPACKED_TIMES,
-    compression_of,
     landed_records,
     read_contents,
     restore_first,
 )
+from lakehouse.land.read.tables import DecodedFile, TableShape, decoded_file
 from lakehouse.store import Store
 
-# The staged columns, as Spark reads them.
+# The staged columns of a text record, as Spark reads them.
 STAGED_SCHEMA = (
     "source_file STRING, line BIGINT, landed_at TIMESTAMP, raw STRING, problem STRING, "
     "undeclared STRING, digest STRING, event STRING"
 )
+# The first staged columns of a row of Parquet or Avro. The row's values follow, as c0, c1, ….
+ROW_SCHEMA = "source_file STRING, line BIGINT, landed_at TIMESTAMP, digest STRING"
 _TYPES = {
     "STRING": pa.string(),
     "BIGINT": pa.int64(),
@@ -49,6 +58,7 @@ _TYPES = {
 _SCHEMA = pa.schema(
     [(name, _TYPES[kind]) for name, kind in map(str.split, STAGED_SCHEMA.split(", "))]
 )
+_SHAPE = b"lakehouse.shape"
 _FOLDER = "_lakehouse/staged"
 # A part is in memory until it reaches one of these limits. Later, one Spark task reads it.
 _PART_BYTES = 16 * MIB
@@ -75,6 +85,18 @@ def batch_folder(table_key: str, number: int, shape: str) -> str:
     return f"{_FOLDER}/{table_key}/{number}{suffix}"
 
 
+def value_columns(shape: TableShape) -> list[str]:
+    """The names of the staged columns with a row's values."""
+    return [f"c{place}" for place in range(len(shape.names))]
+
+
+def staged_shape(schema: pa.Schema) -> TableShape:
+    """The shape of the files whose rows are in a part with this schema."""
+    content = json.loads((schema.metadata or {})[_SHAPE])
+    names = tuple(content["names"])
+    return TableShape(names, tuple(schema.types[-len(names) :]), content["is_gregorian"])
+
+
 class StagedParts:
     """The parts of one batch, each put into storage when it is full.
 
@@ -88,10 +110,11 @@ class StagedParts:
         self._count = 0
         self._buffered_bytes = 0
         self._rows: list[tuple[str, int, int, str, str | None, str | None, str, str | None]] = []
+        self._tables = defaultdict[TableShape, list[pa.Table]](list)
         self.size_bytes = 0
 
     def add(self, path: str, modified_ms: int, record: Record, digest: str) -> None:
-        """Adds a record of a file with this path, time and digest.
+        """Adds a record of a text file with this path, time and digest.
 
         Bytes that are not UTF-8 are escaped, and make the record bad.
         """
@@ -114,26 +137,59 @@ class StagedParts:
             )
         )
         if record.undeclared is not None:
-            self._new_columns.see(record.undeclared, path)
+            self._new_columns.see(record.undeclared)
         more_bytes = len(record.undeclared or "") + len(record.event or "")
         self._buffered_bytes += len(record.content) + more_bytes
         self.size_bytes += len(record.content)
         if self._buffered_bytes >= _PART_BYTES or len(self._rows) == _PART_RECORDS:
             self._put()
 
+    def add_file(self, path: str, modified_ms: int, decoded: DecodedFile, digest: str) -> int:
+        """Adds the rows of a Parquet or Avro file. Returns their number."""
+        shape = decoded.shape
+        row_count = 0
+        filled = set[int]()
+        for columns in decoded.batches:
+            count = len(columns[0])
+            origin = [
+                pa.repeat(path, count),
+                pa.array(range(row_count + 1, row_count + count + 1), pa.int64()),
+                pa.repeat(pa.scalar(modified_ms * 1_000, _TYPES["TIMESTAMP"]), count),
+                pa.repeat(digest, count),
+            ]
+            row_count += count
+            filled |= {place for place, each in enumerate(columns) if each.null_count < count}
+            names = [*field_names(ROW_SCHEMA), *value_columns(shape)]
+            table = pa.table([*origin, *columns], names=names)
+            self._tables[shape].append(table)
+            self._buffered_bytes += table.nbytes
+            self.size_bytes += table.nbytes
+            if self._buffered_bytes >= _PART_BYTES:
+                self._put()
+        self._new_columns.see_columns(shape.names[place] for place in sorted(filled))
+        return row_count
+
     def close(self) -> int:
-        """Stores the last part; returns the number of parts."""
-        if self._rows:
-            self._put()
+        """Stores the last parts; returns the number of parts."""
+        self._put()
         return self._count
 
     def _put(self) -> None:
+        if self._rows:
+            self._put_part(pa.table([*zip(*self._rows, strict=True)], schema=_SCHEMA))
+        for shape, tables in self._tables.items():
+            content = {"names": shape.names, "is_gregorian": shape.is_gregorian}
+            metadata = {_SHAPE: json.dumps(content)}
+            self._put_part(pa.concat_tables(tables).replace_schema_metadata(metadata))
+        self._rows = []
+        self._tables.clear()
+        self._buffered_bytes = 0
+
+    def _put_part(self, part: pa.Table) -> None:
         buffer = BytesIO()
-        pq.write_table(pa.table([*zip(*self._rows, strict=True)], schema=_SCHEMA), buffer)
+        pq.write_table(part, buffer)
         self._store.put(f"{self._folder}/{self._count:05}.parquet", buffer.getvalue())
         self._count += 1
-        self._rows = []
-        self._buffered_bytes = 0
 
 
 ReadsOfSpark = Mapping[str, FileRead | None]
@@ -151,7 +207,7 @@ class Staged:
     batch: Batch
     files: Mapping[str, FileRead]
     gone: frozenset[str]
-    columns: tuple[AddedColumn, ...]
+    columns: tuple[str, ...]
 
 
 def stage(
@@ -178,11 +234,8 @@ def stage(
         shape += f"-{uuid4().hex[:8]}"
         new = NewColumns(landing=landing, known=known.columns, table_types=known.table_types)
     parts = StagedParts(store, batch_folder(table_key, batch.number, shape), new)
-    for name, each in read.items():
-        if known is not None and each.undeclared and landing.new_columns != "refuse":
-            is_added = landing.new_columns == "add"
-            types = each.undeclared if is_added else {RESCUED: "STRING"}
-            new.see_types(types, f"{batch.prefix}{name}")
+    for each in read.values():
+        new.see_columns(each.columns)
     reader = _FileReader(parts, landing, batch.prefix)
     for content in contents:
         file = content.file
@@ -210,8 +263,7 @@ def stage(
         record_count=sum(each.record_count for each in read.values()),
         shape=shape,
     )
-    columns = new.columns(now_ms())
-    return Staged(batch=batch, files=read, gone=frozenset(gone), columns=columns)
+    return Staged(batch=batch, files=read, gone=frozenset(gone), columns=new.columns)
 
 
 def staged_again(
@@ -228,7 +280,7 @@ def staged_again(
         return batch
     own = replace(batch, files=tuple(file for file in batch.files if not file.by_spark))
     as_planned = {
-        each.file.name: _find_planned(each.file, each.data)[0]
+        each.file.name: _planned_read(each.file, _planned_content(each.file, each.data))
         for each in chain.from_iterable(read_contents(store, own, stops_at_archived=True))
         if each.data is not None
     }
@@ -292,26 +344,18 @@ def _check_unchanged(table_key: str, batch: Batch, reads: Mapping[str, FileRead]
             )
 
 
-def _find_planned(file: LandedFile, data: bytes) -> tuple[FileRead, int | None]:
-    """Compares the current content of a file with the content that was planned.
-
-    Returns the size and digest of the content to stage, and the byte of the text at which it ends.
-    If the file only grew, these are the planned size, digest and end. Otherwise, size and digest
-    are those of the current content, and the end is `None`, because the whole text is staged.
-    """
-    digest = content_digest(data)
-    is_planned = (file.size_bytes, file.digest or digest) == (len(data), digest)
-    chunks = text_chunks(data, compression_of(file.name, data))
-    if is_planned or not _begins_with(chunks, file.text):
-        return FileRead(size_bytes=len(data), digest=digest), None
-    return FileRead(size_bytes=file.size_bytes, digest=file.digest), file.text.size_bytes
+def _planned_content(file: LandedFile, data: bytes) -> bytes:
+    """The content of a file as it was planned, if the file only grew; else its present content."""
+    planned = data[: file.size_bytes]
+    return planned if content_digest(planned) == file.digest else data
 
 
-def _begins_with(chunks: Iterator[bytes], mark: TextMark) -> bool:
-    try:
-        return begins_with(chunks, mark)
-    except (EOFError, OSError, zlib.error):
-        return False  # the content cannot be unpacked
+def _planned_read(file: LandedFile, content: bytes) -> FileRead:
+    return FileRead(
+        size_bytes=len(content),
+        digest=content_digest(content),
+        loaded_records=file.loaded_records,
+    )
 
 
 class _FileReader:
@@ -329,9 +373,8 @@ class _FileReader:
 
     def stage_planned(self, file: LandedFile, data: bytes) -> FileRead:
         """Stages a file of a planned batch. A change shows in the size or digest of the result."""
-        read, until_byte = _find_planned(file, data)
-        read = replace(read, loaded_records=file.loaded_records)
-        return self._stage(file, data, read, until_byte)
+        content = _planned_content(file, data)
+        return self._stage(file, content, _planned_read(file, content))
 
     def stage_replaced(
         self, file: LandedFile, data: bytes, loaded: KnownFile, *, reads_whole: bool
@@ -340,10 +383,11 @@ class _FileReader:
         read = FileRead(size_bytes=len(data), digest=content_digest(data))
         if read.digest == loaded.digest or self._landing.format not in ("json", "csv"):
             return read
-        if not _begins_with(text_chunks(data, compression_of(file.name, data)), loaded.text):
+        loaded_data = data[: loaded.size_bytes]
+        if content_digest(loaded_data) != loaded.digest:
             return read
         try:
-            loaded_records = self._count_loaded(file, data, loaded.text.size_bytes)
+            loaded_records = self._count_loaded(file, data, loaded_data)
         except Unreadable as error:
             return replace(read, continues=True, problem=str(error))
         if loaded_records is None:
@@ -351,8 +395,8 @@ class _FileReader:
         skipped = 0 if reads_whole else loaded_records
         return self._stage(file, data, replace(read, continues=True, loaded_records=skipped))
 
-    def _count_loaded(self, file: LandedFile, data: bytes, until_byte: int) -> int | None:
-        """The number of records up to a byte of the text; `None` if it is not the end of a record.
+    def _count_loaded(self, file: LandedFile, data: bytes, loaded_data: bytes) -> int | None:
+        """The number of records in the first bytes; `None` if they do not end with a record.
 
         Raises:
             Unreadable: the whole file cannot be read.
@@ -361,7 +405,7 @@ class _FileReader:
         expected = next(all_records, None)  # an error is raised before the first record
         count = 0
         try:
-            for record in landed_records(file.name, data, self._landing, until_byte):
+            for record in landed_records(file.name, loaded_data, self._landing):
                 if record != expected:
                     return None
                 count += 1
@@ -370,22 +414,21 @@ class _FileReader:
             return None  # the loaded part cannot be read with the current declaration
         return count
 
-    def _stage(
-        self, file: LandedFile, data: bytes, read: FileRead, until_byte: int | None = None
-    ) -> FileRead:
+    def _stage(self, file: LandedFile, data: bytes, read: FileRead) -> FileRead:
         landing = self._landing
         path = f"{self._prefix}{file.name}"
         count = 0
         try:
-            records = landed_records(file.name, data, landing, until_byte)
+            if landing.format in ("parquet", "avro"):
+                limit = UNPACKED_TIMES * landing.max_file_bytes
+                decoded = decoded_file(data, landing.format, limit)
+                present_names(decoded.shape.names, landing)
+                count = self._parts.add_file(path, file.modified_ms, decoded, read.digest)
+                return replace(read, record_count=count)
+            records = landed_records(file.name, data, landing)
             for record in islice(records, read.loaded_records, None):
                 self._parts.add(path, file.modified_ms, record, read.digest)
                 count += 1
         except Unreadable as error:
             return replace(read, problem=str(error))
-        read = replace(read, record_count=count)
-        compression = compression_of(file.name, data)
-        if compression is None or landing.format not in ("json", "csv"):
-            return read
-        text = mark_text(text_chunks(data, compression))
-        return replace(read, text_bytes=text.size_bytes, text_digest=text.digest)
+        return replace(read, record_count=count)

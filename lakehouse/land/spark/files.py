@@ -3,22 +3,20 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import ModuleType
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.declare.landing import Landing
 from lakehouse.lake.lake import Lake, TableSession
-from lakehouse.land.parse_lines import ORIGIN
 from lakehouse.land.plan.batches import Batch, KnownFiles, LandedFile, files_of_spark
 from lakehouse.land.plan.choose_files import FileRead, may_be_by_spark, read_by_this_process
-from lakehouse.land.plan.undeclared import MOST_COLUMNS, RESCUED, AddedColumn, NewColumns
+from lakehouse.land.plan.undeclared import MOST_COLUMNS, RESCUED, NewColumns
 from lakehouse.land.spark import json as spark_json
 from lakehouse.land.spark import parquet as spark_parquet
 from lakehouse.land.spark import text as spark_text
 from lakehouse.land.spark.damaged_files import damage_of
+from lakehouse.land.spark.frozen_files import planned_read
 from lakehouse.spark.frames import literal_path
 from lakehouse.spark.temporary_confs import session_confs
 from lakehouse.store import Store
@@ -40,15 +38,15 @@ def reads_of_spark(
     A file that is gone is `None`. Without `known`, the batch is an earlier one.
     """
     if known is None:
-        return _each(
-            session, batch, files_of_spark(batch), _module(session.table.landing).planned_read
-        )
+        return _each(session, batch, files_of_spark(batch), planned_read)
     landing = session.table.landing
 
     def read_by_spark(store: Store, path: str, file: LandedFile) -> FileRead | None:
         if _is_refused_by_hadoop(f"{session.lake.settings.spark_root}/{path}"):
             return read_by_this_process(file, landing, "Hadoop cannot read a name with a colon")
-        return _module(landing).read_by_spark(store, path, file, landing)
+        if landing.format == "parquet":
+            return spark_parquet.read_by_spark(store, path, file, landing)
+        return spark_text.read_by_spark(store, path, file, landing)
 
     candidates = [file for file in batch.files if may_be_by_spark(file, landing)]
     reads = _each(session, batch, candidates, read_by_spark)
@@ -92,11 +90,6 @@ def _each(
     return reads
 
 
-def planned_read(store: Store, path: str, file: LandedFile, landing: Landing) -> FileRead:
-    """A file of a planned batch that Spark read. A change shows in the digest of the result."""
-    return _module(landing).planned_read(store, path, file)
-
-
 def spark_lines(session: TableSession, batch: Batch) -> "list[DataFrame]":
     """Frames like `parse_lines.staged_lines` of the files that Spark reads, already parsed.
 
@@ -111,7 +104,7 @@ def spark_lines(session: TableSession, batch: Batch) -> "list[DataFrame]":
 def with_new_columns(
     session: TableSession,
     batch: Batch,
-    known: Sequence[AddedColumn],
+    known: Sequence[str],
     table_types: Mapping[str, str],
 ) -> Batch:
     """The batch with columns for undeclared fields of the JSON files that Spark reads.
@@ -122,13 +115,11 @@ def with_new_columns(
     if landing.format != "json" or landing.new_columns == "refuse" or not files_of_spark(batch):
         return batch
     columns = NewColumns(landing=landing, known=(*known, *batch.columns), table_types=table_types)
-    with session_confs(session.spark, spark_text.text_confs(landing)):
+    with session_confs(session.spark, spark_text.text_confs()):
         for lines in spark_lines(session, batch):
-            found = spark_json.kinds_of_others(lines, ORIGIN[0], _MOST_FIELDS)
-            are_rescued = landing.new_columns == "rescue" or len(found) == _MOST_FIELDS
-            for name, kind, file in found:
-                columns.see_types({RESCUED: "STRING"} if are_rescued else {name: kind}, file)
-    return replace(batch, columns=(*batch.columns, *columns.columns(now_ms())))
+            names = spark_json.names_of_others(lines, _MOST_FIELDS)
+            columns.see_names(names if len(names) < _MOST_FIELDS else [RESCUED])
+    return replace(batch, columns=(*batch.columns, *columns.columns))
 
 
 def check_frozen(session: TableSession, batch: Batch) -> None:
@@ -136,7 +127,7 @@ def check_frozen(session: TableSession, batch: Batch) -> None:
     for file in files_of_spark(batch):
         path = f"{batch.prefix}{file.name}"
         try:
-            now = planned_read(session.lake.store, path, file, session.table.landing)
+            now = planned_read(session.lake.store, path, file)
         except FileNotFoundError:
             continue  # deleted after it was read: a read of a missing file fails
         if now.digest != file.digest:
@@ -168,7 +159,7 @@ def without_damaged(
     problem = damage_of(lake.store, path, file, landing)
     if problem is None:
         raise error
-    read = planned_read(lake.store, path, file, landing)
+    read = planned_read(lake.store, path, file)
     smaller = replace(
         batch,
         files=tuple(each for each in batch.files if each != file),
@@ -189,7 +180,3 @@ def _counted(
         return looked_at
     reads = {**looked_at, **spark_text.counted(session, batch.prefix, readable, looked_at)}
     return {name: read for name, read in reads.items() if read is not None}
-
-
-def _module(landing: Landing) -> ModuleType:
-    return spark_parquet if landing.format == "parquet" else spark_text

@@ -6,10 +6,12 @@ from copy import copy
 from typing import TYPE_CHECKING
 from urllib.parse import quote as percent_encoded
 
-from lakehouse.lake.lake import Lake
+from lakehouse.base.errors import Broken
+from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.land.plan.batches import Batch, LandedFile
+from lakehouse.land.plan.choose_files import FileRead
 from lakehouse.spark import functions as F  # noqa: N812
-from lakehouse.store import StoredFile
+from lakehouse.store import Store, StoredFile
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -20,6 +22,48 @@ KNOWN = "known"
 _ENCODED = re.compile(
     r"[\x00-\x20\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\"#%<>?\[\\\]^`{|}\x7f]"
 )
+
+
+def planned_read(store: Store, path: str, file: LandedFile) -> FileRead:
+    """A file of a planned batch that Spark read. A change shows in the digest of the result."""
+    stored = store.stat(path)
+    if stored is None:
+        raise FileNotFoundError(path)
+    return FileRead(
+        size_bytes=stored.size_bytes,
+        digest=store.checksum(stored),
+        record_count=sum(records for _, records in file.blocks),
+        by_spark=True,
+        blocks=file.blocks,
+    )
+
+
+def frozen_file(session: TableSession, batch: Batch, file: LandedFile) -> StoredFile:
+    """The file as it is stored now.
+
+    Raises:
+        Broken: it is gone, or is not the file of the batch any more.
+    """
+    store = session.lake.store
+    stored = store.stat(f"{batch.prefix}{file.name}")
+    subject = f"load of {session.key}: batch {batch.number}, file {file.name!r}"
+    if stored is None:
+        raise Broken(f"{subject}: it is gone from {batch.prefix}. Put it back, and load again")
+    if (store.checksum(stored), stored.size_bytes) != (file.digest, file.size_bytes):
+        raise Broken(
+            f"{subject}: it has changed since the batch was planned. Restore the old file, and "
+            "land only new records, in a file with another name"
+        )
+    return stored
+
+
+def not_readable_now(session: TableSession, batch: Batch, file: LandedFile, why: str) -> Broken:
+    """The error for a planned file that Spark cannot read with the present declaration."""
+    return Broken(
+        f"load of {session.key}: batch {batch.number}, file {file.name!r}: Spark could read it "
+        f"when the batch was planned, and now {why}. Restore the declaration, load the batch, and "
+        "then change the declaration"
+    )
 
 
 class FrozenFiles:

@@ -15,7 +15,6 @@ In a line with an earlier name of a field, all values are parsed from variants. 
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
@@ -34,8 +33,7 @@ from lakehouse.land.plan.json_records import (
     plain_line_pattern,
 )
 from lakehouse.land.plan.records import NOT_JSON, UNFIT, earlier_names
-from lakehouse.land.plan.undeclared import EXACT_IN_DOUBLE, FRACTION, LARGE, WHOLE
-from lakehouse.land.undeclared_columns import UNDECLARED
+from lakehouse.land.undeclared_columns import UNDECLARED, loses_digits, without_strings
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.frames import evaluated_once, struct_once
 from lakehouse.spark.statements import quote
@@ -63,12 +61,6 @@ _HUGE_IN_TEXT = rf'"\s*{_HUGE}\s*"'
 _OTHER_ZONE_IN_TEXT = (
     r'"\s*[-+]?[0-9]{4,7}-[0-9]{1,2}-[0-9]{1,2}[T ][0-9:.\s]*'
     rf'(?!{ZONE}\s*")[^0-9:.\s"]'
-)
-# A number that a variant may round: 16 digits or more before an exponent, an exponent beyond those
-# of a double, or more than 38 digits. The group is what a variant shows if it keeps the number.
-_MAY_BE_ROUNDED = (
-    r"[:,\[]\s*-?([0-9.]{16,}(?=[eE])|[0-9.]{39,}"
-    r"|[0-9.]+[eE][-+]?0*(?:30[789]|3[1-9][0-9]|[4-9][0-9]{2}|[0-9]{4,}))"
 )
 # A JSON text that may have a double: Spark spells them with a point, or as a text.
 _HAS_FRACTION = r'[0-9]\.[0-9]|"-?Infinity"'
@@ -106,7 +98,7 @@ def judged_lines(lines: "DataFrame", landing: Landing) -> JudgedLines:
     problems += _misread(types, fields)
     texts = [name for name, type_ in types.items() if type_word(type_) == "STRING"]
     spelled = [_spelled(fields[name]).alias(name) for name in texts]
-    others = _others(members, types, by_path=landing.new_columns == "refuse")
+    others = _others(members, types)
     lines = lines.withColumn(_OTHERS, evaluated_once(others))
     problems.append((_is_rounded(members, texts, event), F.lit(UNFIT)))
     columns = [
@@ -120,26 +112,10 @@ def judged_lines(lines: "DataFrame", landing: Landing) -> JudgedLines:
     return JudgedLines(lines, [(~is_plain & is_bad, why) for is_bad, why in problems], columns)
 
 
-def kinds_of_others(lines: "DataFrame", path: str, most: int) -> list[tuple[str, str, str]]:
-    """The undeclared fields of judged lines: name, kind (`NewColumns`), and the first file.
-
-    `path` is the column of the file. At most `most` of them, in the order of their files.
-    """
-    each = lines.select(path, F.explode(_OTHERS).alias("name", "value"))
-    value = F.col("value")
-    type_ = _kind_of(value, _text_of(value))
-    number = F.abs(F.try_variant_get(value, "$", "double"))
-    is_exact = number <= EXACT_IN_DOUBLE
-    is_whole_decimal = type_.rlike(r"^DECIMAL\((19|[23][0-9]),0\)")
-    kind = (
-        F.when(type_ == "BOOLEAN", "BOOLEAN")
-        .when(type_ == "BIGINT", F.when(is_exact, WHOLE).otherwise(LARGE))
-        .when(type_.startswith("DECIMAL") & ~is_whole_decimal, FRACTION)
-        .when((type_ == "DOUBLE") & (number < inf), FRACTION)
-        .otherwise("STRING")
-    )
-    found = each.groupBy("name", kind.alias("kind")).agg(F.min(path).alias("file"))
-    return [tuple(row) for row in found.orderBy("file", "name", "kind").limit(most).collect()]
+def names_of_others(lines: "DataFrame", most: int) -> list[str]:
+    """The names of the undeclared fields of judged lines, at most `most` of them."""
+    names = lines.select(F.explode(F.map_keys(_OTHERS)).alias("name")).distinct()
+    return [row[0] for row in names.orderBy("name").limit(most).collect()]
 
 
 def _with_members(lines: "DataFrame", types: Mapping[str, str]) -> "DataFrame":
@@ -259,25 +235,13 @@ def _is_rounded(members: "Column", texts: Sequence[str], event: "Column") -> "Co
     spelled = F.map_filter(members, lambda name, _: is_event | name.isin(*texts))
     others = F.coalesce(F.map_values(_OTHERS), F.array())
     stored = F.concat(F.map_values(spelled), others)
-    kept = _without_strings(F.to_json(members))
-    sent = F.regexp_extract_all(_without_strings(F.col("value")), F.lit(_MAY_BE_ROUNDED))
-    return (
-        F.rlike("value", F.lit(_MAY_BE_ROUNDED))
-        & F.exists(stored, _may_have_double)
-        & F.exists(sent, lambda number: ~F.contains(kept, number))
-    )
+    return F.exists(stored, _may_have_double) & loses_digits(F.col("value"), members)
 
 
-def _without_strings(text: "Column") -> "Column":
-    """A JSON text with empty strings."""
-    without_escapes = F.regexp_replace(text, F.lit(r"\\."), F.lit(""))
-    return F.regexp_replace(without_escapes, F.lit('"[^"]*"'), F.lit('""'))
-
-
-def _others(members: "Column", types: Mapping[str, str], *, by_path: bool) -> "Column":
+def _others(members: "Column", types: Mapping[str, str]) -> "Column":
     """The undeclared members that are not null, as a map; null if there are none.
 
-    Those of a declared STRUCT are below its name; with `by_path`, each has a name like `a.b`.
+    Those of a declared STRUCT have a name like `a.b`.
     """
     may_be_others = F.exists(F.map_keys(members), lambda name: ~name.isin(*types))
     undeclared = F.map_filter(
@@ -286,14 +250,9 @@ def _others(members: "Column", types: Mapping[str, str], *, by_path: bool) -> "C
     parts = [F.when(may_be_others, undeclared)]
     for name, type_ in types.items():
         inner_types = struct_types(type_)
-        if not inner_types:
-            continue
-        struct = F.try_variant_get(F.try_element_at(members, F.lit(name)), "$", _MAP)
-        inner = _others(struct, inner_types, by_path=by_path)
-        found = F.create_map(F.lit(name), F.to_variant_object(inner))
-        if by_path:
-            found = _with_path(inner, f"{name}.")
-        parts.append(F.when(inner.isNotNull(), found))
+        if inner_types:
+            struct = F.try_variant_get(F.try_element_at(members, F.lit(name)), "$", _MAP)
+            parts.append(_with_path(_others(struct, inner_types), f"{name}."))
     entries = [F.coalesce(F.map_entries(part), F.array()) for part in parts]
     joined = F.map_from_entries(F.concat(*entries)) if len(parts) > 1 else parts[0]
     return F.when(F.size(joined) > 0, joined)
@@ -311,7 +270,7 @@ def _misread(
     problems = list["Column"]()
     if any(map(has_decimals, types.values())):
         is_huge = F.rlike("value", F.lit(_HUGE_NUMBER))
-        problems.append(is_huge & _without_strings(F.col("value")).rlike(_HUGE_NUMBER))
+        problems.append(is_huge & without_strings(F.col("value")).rlike(_HUGE_NUMBER))
     for name, field in fields.items():
         type_ = types[name]
         kind = type_word(type_)

@@ -1,34 +1,39 @@
-"""Landed Parquet files that Spark reads itself: their rows never pass through this process.
+"""Judges rows of Parquet and Avro: large Parquet files that Spark reads itself, and staged rows.
 
-1. This process reads a file's footer (one request) and decides whether each value of the file has
-   an exact value of the declared type. If not, the file is staged like a small one, or it is set
-   aside if it is too large for that.
-2. Executors read the file in splits. One expression per column converts its values, and one per
-   row gives the reason why the row cannot be loaded.
+1. This process reads a large file's footer (one request) and decides whether Spark reads each of
+   its columns as it is. If not, the file is staged like a small one, or it is set aside if it is
+   too large for that.
+2. Executors read the file in splits, or the staged rows of small files. One expression per column
+   gives its value, and one per row the reason why the row cannot be loaded. If a column has
+   another type than declared, its values are read as their texts in CSV would be.
 3. `parse_lines` and the steps after it treat these rows like parsed staged records.
 
 **Safety properties** (tests in `test_parquet.py`)
 - The number of rows in the footers is compared with the rows and rejected rows that Spark counts,
   before anything is written.
 - A file whose size or time changes fails each statement that reads it (`frozen_files`). The files'
-  footers are compared once more after the commit.
+  checksums are compared once more after the commit.
 - A file that Spark cannot read to its end is set aside, and the batch goes on without it.
+- A date or time before 1582-10-16 is loaded only if its file shows that it uses the Gregorian
+  calendar, and none outside of the years 1 to 9999.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehouse.base.errors import Broken
 from lakehouse.declare.landing import Landing
-from lakehouse.delta.columns import field_names, field_types, type_word
+from lakehouse.delta.columns import field_types
 from lakehouse.lake.lake import TableSession
 from lakehouse.land.parse_lines import (
+    CORRUPT,
     DIGEST,
     ORIGIN,
     PARSED,
@@ -37,14 +42,14 @@ from lakehouse.land.parse_lines import (
     cast_text,
     csv_types,
     is_unfit,
+    parsed_json,
 )
 from lakehouse.land.plan.batches import Batch, LandedFile, files_of_spark
 from lakehouse.land.plan.choose_files import FileRead, read_by_this_process
-from lakehouse.land.plan.file_text import content_digest
-from lakehouse.land.plan.records import NOT_UTF_8, UNFIT, earlier_names
-from lakehouse.land.plan.undeclared import FRACTION, LARGE
-from lakehouse.land.read.parquet_and_avro import SQL_TYPES, Calendars, file_calendars, not_gregorian
-from lakehouse.land.spark.frozen_files import FrozenFiles
+from lakehouse.land.plan.records import NOT_UTF_8, UNFIT, Unreadable, present_names
+from lakehouse.land.read.staging import ROW_SCHEMA, part_names, staged_shape, value_columns
+from lakehouse.land.read.tables import TableShape, parquet_is_gregorian, sql_type, staged_type
+from lakehouse.land.spark.frozen_files import FrozenFiles, frozen_file, not_readable_now
 from lakehouse.land.undeclared_columns import UNDECLARED
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.frames import evaluated_once, literal_path
@@ -60,49 +65,19 @@ _FOOTER_BYTES = 64 * 1024
 # A length above this is damaged.
 _LARGEST_FOOTER_BYTES = 64 * 1024 * 1024
 _MAGIC = b"PAR1"
-# The types with which Spark reads a column, by Arrow's name of the column's type.
-_READ_AS = {
-    **dict.fromkeys(("string", "large_string"), "STRING"),
-    **{
-        name: type_
-        for name, type_ in SQL_TYPES.items()
-        if name not in ("uint64", "halffloat", "date64[ms]", "binary_view")
-    },
-}
-# Spark's names of declared types, by the words of a DDL string.
-_KINDS = {
-    "BOOLEAN": "boolean",
-    **dict.fromkeys(("TINYINT", "BYTE"), "byte"),
-    **dict.fromkeys(("SMALLINT", "SHORT"), "short"),
-    **dict.fromkeys(("INT", "INTEGER"), "integer"),
-    **dict.fromkeys(("BIGINT", "LONG"), "long"),
-    **dict.fromkeys(("FLOAT", "REAL"), "float"),
-    "DOUBLE": "double",
-    **dict.fromkeys(("DECIMAL", "DEC", "NUMERIC"), "decimal"),
-    "STRING": "string",
-    "BINARY": "binary",
-    "DATE": "date",
-    **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_LTZ"), "timestamp"),
-    "TIMESTAMP_NTZ": "timestamp_ntz",
-}
+# Arrow's types that a file stores in another form than Spark reads.
+_STORED_OTHERWISE = ("uint64", "halffloat", "date64[ms]", "null")
 _WHOLE = ("byte", "short", "integer", "long")
-_NUMBERS = {"TINYINT", "SMALLINT", "INT", "BIGINT"}
-# The declared types for which the values of a column are exact, by the type of the column in the
-# file. Texts for DECIMAL, DATE and times are checked by their form.
-_FITS: Mapping[str, Sequence[str]] = {
-    **dict.fromkeys(_NUMBERS, (*_WHOLE, "float", "double", "decimal", "string")),
-    "BOOLEAN": ("boolean", "string"),
-    "FLOAT": ("float", "double"),
-    "DOUBLE": ("double",),
-    "DECIMAL": ("decimal",),
-    "STRING": ("string", "decimal", "date", "timestamp", "timestamp_ntz"),
-    "BINARY": ("binary", "string"),
-    "DATE": ("date", "string"),
-    "TIMESTAMP": ("timestamp",),
-    "TIMESTAMP_NTZ": ("timestamp_ntz", "timestamp"),
+# Spark's names of declared types to which a value is cast as it is, by the type in the file.
+_CAST_TO: Mapping[str, Sequence[str]] = {
+    **dict.fromkeys(_WHOLE, (*_WHOLE, "float", "double", "decimal")),
+    "float": ("double",),
+    "decimal": ("decimal",),
+    "date": ("timestamp", "timestamp_ntz"),
+    "timestamp": ("timestamp_ntz",),
+    "timestamp_ntz": ("timestamp",),
 }
-# The kinds of undeclared columns, as `NewColumns` counts those of JSON values.
-_ADDED_AS = {**dict.fromkeys(_NUMBERS, LARGE), "BOOLEAN": "BOOLEAN", "DOUBLE": FRACTION}
+_NESTED = ("struct", "array", "map")
 _TEXT_OPTIONS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
@@ -112,6 +87,13 @@ _READ_OPTIONS = {
     "int96RebaseMode": "CORRECTED",
     "parquet.page.verify-checksum.enabled": "true",
 }
+_FIRST_DAY = "0001-01-01"
+# The first day that is the same in the Julian and the Gregorian calendar, in every time zone.
+_FIRST_SAME_DAY = "1582-10-16"
+_NOT_GREGORIAN = (
+    " (the file does not show that it uses the Gregorian calendar, and Spark 2 and Hive write "
+    "Julian dates. Write such values as text, and land these rows in a new file)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,20 +103,13 @@ class _Leaf:
     name: str
     type: str
     is_nanos: bool = False
-    is_int96: bool = False
-
-    @property
-    def word(self) -> str:
-        """The type without its precision."""
-        return self.type.partition("(")[0]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Footer:
-    """What a Parquet file's footer shows. `digest` identifies the file's content."""
+    """What a Parquet file's footer shows."""
 
     metadata: pq.FileMetaData
-    digest: str
 
     @cached_property
     def leaves(self) -> tuple[_Leaf, ...] | None:
@@ -152,13 +127,9 @@ class Footer:
         return tuple(known) if len(known) == len(leaves) else None
 
     @cached_property
-    def calendars(self) -> Calendars:
-        """Whether dates and times are known to be Gregorian."""
-        metadata = {
-            key.decode(errors="replace"): value.decode(errors="replace")
-            for key, value in (self.metadata.metadata or {}).items()
-        }
-        return file_calendars(metadata, self.metadata.created_by or None)
+    def is_gregorian(self) -> bool:
+        """Whether all dates and times are known to be Gregorian."""
+        return parquet_is_gregorian(self.metadata)
 
 
 def read_footer(store: Store, path: str) -> Footer | None:
@@ -171,12 +142,10 @@ def read_footer(store: Store, path: str) -> Footer | None:
         return None
     if size > len(end):
         end = store.read_end(path, size)
-    footer = end[-size:]
     try:
-        metadata = pq.read_metadata(pa.BufferReader(footer))
+        return Footer(metadata=pq.read_metadata(pa.BufferReader(end[-size:])))
     except (pa.ArrowException, OSError):
         return None
-    return Footer(metadata=metadata, digest=content_digest(footer))
 
 
 def read_by_spark(store: Store, path: str, file: LandedFile, landing: Landing) -> FileRead | None:
@@ -184,30 +153,22 @@ def read_by_spark(store: Store, path: str, file: LandedFile, landing: Landing) -
 
     A file that this process must not read because of its size, either, has a problem.
     """
+    stored = store.stat(path)
     footer = read_footer(store, path)
     problem = "its footer cannot be read. Land an undamaged copy"
-    if footer is not None:
+    if stored is not None and footer is not None:
         problem = _why_not(footer, landing)
         if problem is None:
+            row_count = footer.metadata.num_rows
             return FileRead(
-                size_bytes=file.size_bytes,
-                digest=footer.digest,
-                record_count=footer.metadata.num_rows,
+                size_bytes=stored.size_bytes,
+                digest=store.checksum(stored),
+                record_count=row_count,
                 by_spark=True,
-                undeclared=_undeclared_kinds(footer, landing),
+                columns=_filled_columns(footer),
+                blocks=((row_count, row_count),),
             )
     return read_by_this_process(file, landing, problem)
-
-
-def planned_read(store: Store, path: str, file: LandedFile) -> FileRead:
-    """A file of a planned batch that Spark read. A change shows in the digest of the result."""
-    footer = read_footer(store, path)
-    return FileRead(
-        size_bytes=file.size_bytes,
-        digest="changed" if footer is None else footer.digest,
-        record_count=0 if footer is None else footer.metadata.num_rows,
-        by_spark=True,
-    )
 
 
 def parquet_lines(session: TableSession, batch: Batch) -> "list[DataFrame]":
@@ -220,8 +181,12 @@ def parquet_lines(session: TableSession, batch: Batch) -> "list[DataFrame]":
     groups = defaultdict[tuple[Any, ...], list[tuple[LandedFile, StoredFile]]](list)
     footers = dict[tuple[Any, ...], Footer]()
     for file in files_of_spark(batch):
-        stored, footer = _checked(session, batch, file)
-        shape = (footer.leaves, footer.calendars)
+        stored = frozen_file(session, batch, file)
+        footer = read_footer(session.lake.store, stored.name)
+        why_not = "its footer cannot be read" if footer is None else _why_not(footer, landing)
+        if footer is None or why_not is not None:
+            raise not_readable_now(session, batch, file, why_not or "")
+        shape = (footer.leaves, footer.is_gregorian)
         groups[shape].append((file, stored))
         footers[shape] = footer
     return [
@@ -229,51 +194,15 @@ def parquet_lines(session: TableSession, batch: Batch) -> "list[DataFrame]":
     ]
 
 
-def _checked(session: TableSession, batch: Batch, file: LandedFile) -> tuple[StoredFile, Footer]:
-    """The file as it is stored now, and its footer, if it is still the file of the batch."""
-    store = session.lake.store
-    path = f"{batch.prefix}{file.name}"
-    subject = f"load of {session.key}: batch {batch.number}, file {file.name!r}"
-    stored = store.stat(path)
-    if stored is None:
-        raise Broken(f"{subject}: it is gone from {batch.prefix}. Put it back, and load again")
-    footer = read_footer(store, path)
-    if footer is None or (footer.digest, stored.size_bytes) != (file.digest, file.size_bytes):
-        raise Broken(
-            f"{subject}: it has changed since the batch was planned. Restore the old file, and "
-            "land only new records, in a file with another name"
-        )
-    why_not = _why_not(footer, session.table.landing)
-    if why_not is not None:
-        raise Broken(
-            f"{subject}: Spark could read it when the batch was planned, and now {why_not}. "
-            "Restore the declaration, load the batch, and then change the declaration"
-        )
-    return stored, footer
-
-
 def _why_not(footer: Footer, landing: Landing) -> str | None:
     """Why Spark must not read the file with this declaration; `None` if it can."""
-    leaves = footer.leaves
-    if leaves is None:
+    if footer.leaves is None:
         return "a column is nested, or of a type or a name that Spark does not read as it is"
-    present = _present_names(leaves, landing)
-    if len({*present}) < len(present):
-        return "it has a column under its earlier and its present name"
-    declared = dict(field_types(landing.schema))
-    for name, leaf in zip(present, leaves, strict=True):
-        type_ = declared.get(name)
-        if type_ is None:
-            continue
-        kind = _KINDS.get(type_word(type_), "")
-        if kind not in _FITS[leaf.word]:
-            return f"its column {leaf.name} is {leaf.type}, which is not read as {type_}"
+    try:
+        present_names([leaf.name for leaf in footer.leaves], landing)
+    except Unreadable as error:
+        return str(error)
     return None
-
-
-def _present_names(leaves: Sequence[_Leaf], landing: Landing) -> list[str]:
-    present = earlier_names(landing)
-    return [present.get(leaf.name, leaf.name) for leaf in leaves]
 
 
 def _leaf(column: Any, kind: pa.DataType) -> _Leaf | None:
@@ -281,36 +210,25 @@ def _leaf(column: Any, kind: pa.DataType) -> _Leaf | None:
     name = column.name
     if column.path != name:
         return None
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
     if pa.types.is_timestamp(kind):
-        if column.physical_type == "INT96":
-            return _Leaf(name=name, type="TIMESTAMP", is_int96=True)
-        is_zoned = '"isAdjustedToUTC": true' in column.logical_type.to_json()
-        type_ = "TIMESTAMP" if is_zoned else "TIMESTAMP_NTZ"
-        return _Leaf(name=name, type=type_, is_nanos=kind.unit == "ns")
-    if pa.types.is_decimal128(kind) and 0 <= kind.scale <= kind.precision:
-        return _Leaf(name=name, type=f"DECIMAL({kind.precision},{kind.scale})")
-    if pa.types.is_fixed_size_binary(kind):
-        return _Leaf(name=name, type="BINARY")
-    type_ = _READ_AS.get(str(kind))
-    return None if type_ is None else _Leaf(name=name, type=type_)
+        is_instant = column.physical_type == "INT96"
+        type_ = "TIMESTAMP" if is_instant or kind.tz else "TIMESTAMP_NTZ"
+        return _Leaf(name=name, type=type_, is_nanos=kind.unit == "ns" and not is_instant)
+    staged = staged_type(kind)
+    is_other_as_text = staged == pa.string() and column.physical_type != "BYTE_ARRAY"
+    if staged is None or is_other_as_text or str(kind) in _STORED_OTHERWISE:
+        return None
+    return _Leaf(name=name, type=sql_type(staged))
 
 
-def _undeclared_kinds(footer: Footer, landing: Landing) -> dict[str, str]:
-    """The undeclared columns of a file, with their kinds (`NewColumns`).
-
-    A column that has no value, by its statistics, is left out.
-    """
-    types = dict[str, str]()
-    for place, leaf in enumerate(footer.leaves or ()):
-        name = earlier_names(landing).get(leaf.name, leaf.name)
-        if name not in field_names(landing.schema) and not _is_empty(footer.metadata, place):
-            types[name] = _ADDED_AS.get(leaf.word, "STRING")
-    return types
+def _filled_columns(footer: Footer) -> list[str]:
+    """The columns of a file, without those that have no value."""
+    leaves = enumerate(footer.leaves or ())
+    return [leaf.name for place, leaf in leaves if not _is_empty(footer.metadata, place)]
 
 
 def _is_empty(metadata: pq.FileMetaData, place: int) -> bool:
+    """Whether statistics show that a column has no value."""
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         statistics = group.column(place).statistics
@@ -335,37 +253,88 @@ def _lines(
     )
     paths = [literal_path(f"{root}/{batch.prefix}{file.name}") for file, _ in files]
     landed = session.spark.read.schema(ddl).options(**_READ_OPTIONS).parquet(*paths)
-    columns = {
-        name: (leaf, _column(leaf))
-        for name, leaf in zip(_present_names(leaves, landing), leaves, strict=True)
-    }
-    declared = csv_types(landed, landing)
-    values = [_typed(field, *columns.get(field.name, (None, None))) for field in declared]
-    others = [
-        _shown(leaf, column).alias(name)
-        for name, (leaf, column) in columns.items()
-        if name not in field_names(landing.schema)
+    frozen = FrozenFiles(session.lake, batch, files)
+    origin = [
+        frozen.path.alias(ORIGIN[0]),
+        (F.col("_metadata.row_index") + 1).alias(ORIGIN[1]),
+        F.col("_metadata.file_modification_time").alias(ORIGIN[2]),
+        frozen.digest.alias(DIGEST),
     ]
+    columns = {leaf.name: _column(leaf) for leaf in leaves}
+    rows = _Rows(landed, columns, origin, footer.is_gregorian)
+    return _judged(rows, landing, frozen.reason)
+
+
+def staged_rows(session: TableSession, batch: Batch) -> "list[DataFrame]":
+    """Frames like `parquet_lines`, of the staged rows of small files."""
+    landing = session.table.landing
+    root = session.lake.settings.spark_root
+    paths = defaultdict[TableShape, list[str]](list)
+    for name in part_names(session.key, batch):
+        footer = read_footer(session.lake.store, name)
+        if footer is None:
+            raise Broken(f"load of {session.key}: {name} is damaged. Delete it, and load again")
+        shape = staged_shape(footer.metadata.schema.to_arrow_schema())
+        paths[shape].append(literal_path(f"{root}/{name}"))
+    frames = list["DataFrame"]()
+    for shape, parts in paths.items():
+        names = value_columns(shape)
+        types = [
+            f"{name} {sql_type(type_)}" for name, type_ in zip(names, shape.types, strict=True)
+        ]
+        schema = ", ".join([ROW_SCHEMA, *types])
+        staged = session.spark.read.schema(schema).options(**_READ_OPTIONS).parquet(*parts)
+        staged_names = ("source_file", "line", "landed_at", "digest")
+        origin = [
+            F.col(name).alias(alias)
+            for name, alias in zip(staged_names, (*ORIGIN, DIGEST), strict=True)
+        ]
+        columns = dict(zip(shape.names, map(F.col, names), strict=True))
+        rows = _Rows(staged, columns, origin, shape.is_gregorian)
+        frames.append(_judged(rows, landing, F.when(F.lit(False), F.lit(""))))
+    return frames
+
+
+class _Rows(NamedTuple):
+    """Rows to judge: the columns of their file by name, and their origin."""
+
+    frame: "DataFrame"
+    columns: "Mapping[str, Column]"
+    origin: "Sequence[Column]"
+    is_gregorian: bool
+
+
+def _judged(rows: _Rows, landing: Landing, reason: "Column") -> "DataFrame":
+    """Rows with their values as `PARSED`. `reason` is a chain of `when`, which is extended."""
+    sent = rows.frame.select(*[value.alias(name) for name, value in rows.columns.items()]).schema
+    first_day = _FIRST_DAY if rows.is_gregorian else _FIRST_SAME_DAY
+    for field in sent:
+        is_flawed = _is_flawed(rows.columns[field.name], field.dataType, first_day)
+        finding = f"{field.name} {_flaw(field.dataType.typeName(), first_day)}"
+        reason = reason.when(is_flawed, finding)
+    names = present_names([*rows.columns], landing)
+    columns = dict(zip(names, rows.columns.values(), strict=True))
+    types = dict(zip(names, [field.dataType for field in sent], strict=True))
+    ddl = dict(field_types(landing.schema))
+    declared = csv_types(rows.frame, landing)
+    values = list["Column"]()
+    for field in declared:
+        value = F.lit(None).cast(field.dataType.simpleString())
+        if field.name in columns:
+            value, unfit = _value(columns[field.name], types[field.name], field, ddl[field.name])
+            reason = reason.when(unfit, UNFIT)
+        values.append(value.alias(field.name, metadata=field.metadata or None))
+    others = _others(columns, types, declared)
     undeclared = list["Column"]()
     if others:
         text = F.nullif(F.to_json(F.struct(*others), _TEXT_OPTIONS), F.lit("{}"))
         undeclared.append(text.alias(UNDECLARED))
-    raw = F.struct(*[_shown(leaf, column).alias(leaf.name) for leaf, column in columns.values()])
-    frozen = FrozenFiles(session.lake, batch, files)
-    reason = frozen.reason
-    for leaf, column in columns.values():
-        reason = _why_bad(reason, leaf, column, footer.calendars)
-    for _, unfit in values:
-        if unfit is not None:
-            reason = reason.when(unfit, UNFIT)
-    return landed.select(
-        F.struct(*[value for value, _ in values]).alias(PARSED),
-        frozen.path.alias(ORIGIN[0]),
-        (F.col("_metadata.row_index") + 1).alias(ORIGIN[1]),
-        F.col("_metadata.file_modification_time").alias(ORIGIN[2]),
-        F.to_json(raw, {**_TEXT_OPTIONS, "ignoreNullFields": "false"}).alias(RAW),
+    raw = [_shown(rows.columns[field.name], field.dataType).alias(field.name) for field in sent]
+    return rows.frame.select(
+        F.struct(*values).alias(PARSED),
+        *rows.origin,
+        F.to_json(F.struct(*raw), {**_TEXT_OPTIONS, "ignoreNullFields": "false"}).alias(RAW),
         *undeclared,
-        frozen.digest.alias(DIGEST),
         evaluated_once(reason).alias(REASON),
     )
 
@@ -373,53 +342,113 @@ def _lines(
 def _column(leaf: _Leaf) -> "Column":
     column = F.col(quote(leaf.name))
     if leaf.is_nanos:  # cut to microseconds, also before 1970
-        column = F.timestamp_micros(F.floor((column - F.pmod(column, F.lit(1_000))) / F.lit(1_000)))
+        whole = column - F.pmod(column, F.lit(1_000))
+        # Not `/`, which rounds whole numbers of this size to those of a DOUBLE.
+        column = F.timestamp_micros(F.call_function("div", whole, F.lit(1_000)))
         return column if leaf.type == "TIMESTAMP" else column.cast("timestamp_ntz")
     return column
 
 
-def _typed(
-    field: "StructField", leaf: _Leaf | None, column: "Column | None"
-) -> "tuple[Column, Column | None]":
-    """The value of a declared field, and whether the file's value does not fit it."""
-    metadata = field.metadata or None
-    # A text, because PySpark's own STRING type would name a collation in the table's schema.
-    type_ = field.dataType.simpleString()
-    if leaf is None or column is None:
-        return F.lit(None).cast(type_).alias(field.name, metadata=metadata), None
+def _is_flawed(value: "Column", type_: Any, first_day: str) -> "Column":
+    """Whether no column could hold a value as it was meant.
+
+    This is a text that is not UTF-8, a date before `first_day` or after 9999, or a map with a key
+    twice, at any depth.
+    """
+    match type_.typeName():
+        case "string":
+            return ~F.is_valid_utf8(value)
+        case "date" | "timestamp" | "timestamp_ntz" as kind:
+            last = F.lit("9999-12-31T23:59:59.999999").cast(kind)
+            return ~value.between(F.lit(first_day).cast(kind), last)
+        case "array":
+            return F.exists(value, lambda each: _is_flawed(each, type_.elementType, first_day))
+        case "map":
+            keys = F.map_keys(value)
+            is_twice = F.size(F.array_distinct(keys)) < F.size(keys)
+            is_flawed_key = F.exists(keys, lambda key: _is_flawed(key, type_.keyType, first_day))
+            items = F.map_values(value)
+            return (
+                is_twice
+                | is_flawed_key
+                | F.exists(items, lambda item: _is_flawed(item, type_.valueType, first_day))
+            )
+        case "struct":
+            members = [
+                _is_flawed(value.getField(field.name), field.dataType, first_day) for field in type_
+            ]
+            return reduce(or_, members)
+        case _:
+            return F.lit(False)
+
+
+def _flaw(kind: str, first_day: str) -> str:
+    """The reason for a value of this kind that is flawed."""
+    if kind == "string":
+        return f"is {NOT_UTF_8}"
+    dates = f"is not from {first_day} to 9999-12-31"
+    if first_day != _FIRST_DAY:
+        dates += _NOT_GREGORIAN
+    return (
+        f"has a part that {dates}, or is {NOT_UTF_8}, or a key twice" if kind in _NESTED else dates
+    )
+
+
+def _value(
+    column: "Column", given: Any, field: "StructField", type_: str
+) -> "tuple[Column, Column]":
+    """The value of a declared field of a type, and whether the file's value does not fit it."""
     kind = field.dataType.typeName()
-    unfit = None
-    if leaf.word == "STRING" and kind != "string":
-        value = cast_text(column, field)
-        unfit = is_unfit(column, value, field)
-    elif leaf.word == "BINARY" and kind == "string":
-        value = F.base64(column)
-    elif leaf.type == type_.upper():
-        value = column
-    else:
-        value = column.try_cast(type_)
-        unfit = column.isNotNull() & value.isNull()
-    return value.alias(field.name, metadata=metadata), unfit
+    given_kind = given.typeName()
+    if given.simpleString() == field.dataType.simpleString():
+        return column, F.lit(False)
+    if kind == "string":
+        return _text(column, given_kind), F.lit(False)
+    if kind in _CAST_TO.get(given_kind, ()):
+        value = column.try_cast(field.dataType.simpleString())
+        return value, column.isNotNull() & value.isNull()
+    if kind in _NESTED and given_kind in _NESTED:
+        text = F.to_json(F.struct(column.alias("value")), _TEXT_OPTIONS)
+        parsed = parsed_json(text, f"value {type_}, {CORRUPT} STRING")
+        return parsed["value"], parsed[CORRUPT].isNotNull()
+    if not {kind, given_kind}.isdisjoint((*_NESTED, "binary")):
+        return F.lit(None).cast(field.dataType.simpleString()), column.isNotNull()
+    text = _text(column, given_kind)
+    value = cast_text(text, field)
+    return value, is_unfit(text, value, field)
 
 
-def _shown(leaf: _Leaf, column: "Column") -> "Column":
+def _text(column: "Column", kind: str) -> "Column":
+    """The text of a value, as JSON has it."""
+    if kind == "binary":
+        return F.base64(column)
+    if kind in _NESTED:
+        return F.to_json(column, _TEXT_OPTIONS)
+    if kind == "timestamp":
+        return F.date_format(column, _TEXT_OPTIONS["timestampFormat"])
+    if kind == "timestamp_ntz":
+        return F.date_format(column, _TEXT_OPTIONS["timestampNTZFormat"])
+    return column.cast("string")
+
+
+def _others(
+    columns: "Mapping[str, Column]", types: Mapping[str, Any], declared: Any, path: str = ""
+) -> "list[Column]":
+    """The undeclared columns, and the undeclared members of declared structs by their path."""
+    others = list["Column"]()
+    declared_types = {field.name: field.dataType for field in declared}
+    for name, type_ in types.items():
+        if name not in declared_types:
+            others.append(_shown(columns[name], type_).alias(f"{path}{name}"))
+        elif type_.typeName() == declared_types[name].typeName() == "struct":
+            members = {field.name: columns[name].getField(field.name) for field in type_}
+            member_types = {field.name: field.dataType for field in type_}
+            others += _others(members, member_types, declared_types[name], f"{path}{name}.")
+    return others
+
+
+def _shown(column: "Column", type_: Any) -> "Column":
     """The value as JSON shows it. A decimal is a text, so that no reader rounds it."""
-    if leaf.word == "STRING":
+    if type_.typeName() == "string":
         return F.make_valid_utf8(column)
-    return column.cast("string") if leaf.word == "DECIMAL" else column
-
-
-def _why_bad(reason: "Column", leaf: _Leaf, column: "Column", calendars: Calendars) -> "Column":
-    """Adds to the cases of `reason`: a value that no column could hold as it was meant."""
-    if leaf.word == "STRING":
-        return reason.when(~F.is_valid_utf8(column), f"{leaf.name} is {NOT_UTF_8}")
-    is_time = leaf.word in ("TIMESTAMP", "TIMESTAMP_NTZ")
-    if leaf.word != "DATE" and not is_time:
-        return reason
-    is_gregorian = calendars.are_int96_gregorian if leaf.is_int96 else calendars.are_gregorian
-    if not is_gregorian:
-        word, day = ("time", "1582-10-16") if is_time else ("date", "1582-10-15")
-        before, after = not_gregorian(word, day)
-        text = F.concat(F.lit(f"{leaf.name}: {before}"), column.cast("string"), F.lit(after))
-        reason = reason.when(column < F.lit(day).cast(leaf.word.lower()), text)
-    return reason
+    return column.cast("string") if type_.typeName() == "decimal" else column

@@ -21,9 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakehouse.base.errors import Broken
 from lakehouse.declare.landing import Landing
-from lakehouse.delta.columns import field_names
 from lakehouse.lake.lake import TableSession
 from lakehouse.land.parse_lines import DIGEST, ORIGIN, REASON
 from lakehouse.land.plan.batches import Batch, LandedFile, files_of_spark
@@ -33,7 +31,15 @@ from lakehouse.land.plan.file_text import BYTE_ORDER_MARK, begins_with_other_mar
 from lakehouse.land.plan.records import MAX_RECORD_BYTES, MIB, NOT_UTF_8, Unreadable
 from lakehouse.land.spark import csv as spark_csv
 from lakehouse.land.spark import json as spark_json
-from lakehouse.land.spark.frozen_files import KNOWN, METADATA, FrozenFiles, spark_path
+from lakehouse.land.spark.frozen_files import (
+    KNOWN,
+    METADATA,
+    FrozenFiles,
+    frozen_file,
+    not_readable_now,
+    spark_path,
+)
+from lakehouse.land.undeclared_columns import JSON_CONFS
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.frames import evaluated_once, literal_path, struct_once
 from lakehouse.spark.temporary_confs import session_confs
@@ -49,20 +55,15 @@ _ROW_OF_TASK = (1 << 33) - 1  # the bits of `monotonically_increasing_id` withou
 _MARK = BYTE_ORDER_MARK.decode()
 _FILE = "_lakehouse_file"
 _ROW = "_lakehouse_row"
-# As in Python, the last of several members with one name counts.
-_JSON_CONFS = {
-    "spark.sql.variant.allowDuplicateKeys": "true",
-    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
-}
 
 
-def text_confs(landing: Landing) -> dict[str, str]:
+def text_confs() -> dict[str, str]:
     """Settings with which each task reads one block, which begins at a multiple of its size.
 
     Source: Spark 4.2.0, FilePartition.maxSplitBytes and getFilePartitions
     """
     names = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes")
-    return dict.fromkeys(names, str(BLOCK_BYTES)) | ({} if landing.records_are_csv else _JSON_CONFS)
+    return dict.fromkeys(names, str(BLOCK_BYTES)) | JSON_CONFS
 
 
 def read_by_spark(store: Store, path: str, file: LandedFile, landing: Landing) -> FileRead | None:
@@ -81,13 +82,12 @@ def read_by_spark(store: Store, path: str, file: LandedFile, landing: Landing) -
     if fields is None:
         expected = "a UTF-8 header on one line" if landing.records_are_csv else "an object in UTF-8"
         return read_by_this_process(file, landing, f"it does not begin with {expected}")
-    names = [name for name in fields.names if name not in field_names(landing.schema)]
     return FileRead(
         size_bytes=stored.size_bytes,
         digest=store.checksum(stored),
         by_spark=True,
         has_header=fields.has_header,
-        undeclared=dict.fromkeys(names, "STRING"),
+        columns=fields.names,
     )
 
 
@@ -107,7 +107,7 @@ def counted(
     counts = lines.groupBy("_metadata.file_path", "_metadata.file_block_start").agg(
         F.count("*"), F.count_if(_is_record(landing)), F.count_if(~is_whole)
     )
-    with session_confs(session.spark, text_confs(landing)):
+    with session_confs(session.spark, text_confs()):
         counts_by_path = defaultdict[str, dict[int, tuple[int, int, int]]](dict)
         for path, start, *numbers in counts.collect():
             counts_by_path[path][start // BLOCK_BYTES] = tuple(numbers)
@@ -125,20 +125,6 @@ def counted(
         record_count = sum(records for _, records in numbers)
         results[file.name] = replace(read, blocks=tuple(numbers), record_count=record_count)
     return results
-
-
-def planned_read(store: Store, path: str, file: LandedFile) -> FileRead:
-    """A file of a planned batch that Spark read. A change shows in the digest of the result."""
-    stored = store.stat(path)
-    if stored is None:
-        raise FileNotFoundError(path)
-    return FileRead(
-        size_bytes=stored.size_bytes,
-        digest=store.checksum(stored),
-        record_count=sum(records for _, records in file.blocks),
-        by_spark=True,
-        blocks=file.blocks,
-    )
 
 
 def text_lines(session: TableSession, batch: Batch) -> "list[DataFrame]":
@@ -179,28 +165,14 @@ def _is_record(landing: Landing) -> "Column":
 
 def _checked(session: TableSession, batch: Batch, file: LandedFile) -> tuple[StoredFile, CsvFields]:
     """The file as it is stored now, and its fields, if it is still the file of the batch."""
-    store = session.lake.store
-    path = f"{batch.prefix}{file.name}"
-    subject = f"load of {session.key}: batch {batch.number}, file {file.name!r}"
-    stored = store.stat(path)
-    if stored is None:
-        raise Broken(f"{subject}: it is gone from {batch.prefix}. Put it back, and load again")
-    if (store.checksum(stored), stored.size_bytes) != (file.digest, file.size_bytes):
-        raise Broken(
-            f"{subject}: it has changed since the batch was planned. Restore the old file, and "
-            "land only new records, in a file with another name"
-        )
-    fields: CsvFields | None = None
-    why_not = "it cannot be split into lines"
+    stored = frozen_file(session, batch, file)
+    start = session.lake.store.read_part(stored.name, 0, _START_BYTES)
     try:
-        fields = _fields(store.read_part(path, 0, _START_BYTES), session.table.landing)
+        fields = _fields(start, session.table.landing)
     except Unreadable as error:
-        why_not = str(error)
+        raise not_readable_now(session, batch, file, str(error)) from error
     if fields is None:
-        raise Broken(
-            f"{subject}: Spark could read it when the batch was planned, and now {why_not}. "
-            "Restore the declaration, load the batch, and then change the declaration"
-        )
+        raise not_readable_now(session, batch, file, "it cannot be split into lines")
     return stored, fields
 
 

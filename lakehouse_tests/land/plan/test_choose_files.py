@@ -20,7 +20,6 @@ from lakehouse.land.plan.choose_files import (
     settle_batch,
 )
 from lakehouse.land.plan.ledger_segments import extend_ledger, find_unfinished
-from lakehouse.land.plan.undeclared import AddedColumn
 
 LANDING = Landing(
     prefix="landing/orders/",
@@ -263,7 +262,6 @@ def test_a_file_is_set_aside_with_the_reason(listing: list[LandedFile], why: str
         (KnownFile(size_bytes=9, digest="d"), "a.avro", "avro", False),
         (KnownFile(size_bytes=9), "a.json", "json", False),  # of an older program
         (KnownFile(size_bytes=11, digest="d"), "a.json", "json", False),  # it is shorter now
-        (KnownFile(size_bytes=11, digest="d", text_bytes=30), "a.json.gz", "json", True),
         (
             KnownFile(size_bytes=7, digest="x", loaded=KnownFile(size_bytes=9, digest="d")),
             "a.json",
@@ -424,7 +422,7 @@ def test_an_overwrite_takes_its_file_only_for_its_rows_and_leaves_older_ones_in_
 ) -> None:
     plan = Story(landed("1.json", "2.json", "x.csv"), write=Overwrite()).plan()
     assert plan.batch is not None
-    columns = (AddedColumn(name="id", type="BIGINT", file="2.json", policy="infer", at_ms=0),)
+    columns = ("id",)
     plan = replace(plan, batch=replace(plan.batch, columns=columns))
     settled = settle_batch(
         plan, [replace(FILE, name="2.json")], row_count=row_count, is_overwrite=True

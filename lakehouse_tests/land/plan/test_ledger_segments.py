@@ -14,7 +14,6 @@ from lakehouse.land.plan.ledger_segments import (
     extend_ledger,
     fold_batches,
 )
-from lakehouse.land.plan.undeclared import AddedColumn
 
 PREFIX = "landing/a/"
 FILE = LandedFile(name="f.json", size_bytes=3, modified_ms=1_000, digest="d")
@@ -76,15 +75,10 @@ def test_a_file_stays_known_as_long_as_it_may_be_asked_for(changed: dict[str, ob
 
 
 def test_an_added_column_stays_known_in_its_place_though_its_batch_is_forgotten() -> None:
-    first, second = (
-        AddedColumn(name=name, type="BIGINT", file="f", policy="add", at_ms=1) for name in "ba"
-    )
-    segment = folded(Batch(number=1, files=(FILE,), prefix=PREFIX, columns=(first,)))
+    segment = folded(Batch(number=1, files=(FILE,), prefix=PREFIX, columns=("b",)))
     assert [batch.number for batch in segment.batches] == [3]
-    again = Batch(
-        number=4, files=(), prefix=PREFIX, columns=(second, replace(first, type="STRING"))
-    )
-    assert extend_ledger(segment.ledger, [again]).columns == (first, second)
+    again = Batch(number=4, files=(), prefix=PREFIX, columns=("a", "b"))
+    assert extend_ledger(segment.ledger, [again]).columns == ("b", "a")
 
 
 def test_a_forgotten_name_that_comes_back_is_refused_however_often_it_changes() -> None:

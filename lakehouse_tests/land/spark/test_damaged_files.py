@@ -94,7 +94,10 @@ def test_a_failed_read_of_a_file_without_damage_is_not_held_against_it(
 ) -> None:
     land_parts(lake)
     source = source_of("parquet")
-    files = tuple(replace(file, by_spark=True) for file in landed_files(lake.store, source))
+    files = tuple(
+        replace(file, by_spark=True, blocks=((300, 300),))
+        for file in landed_files(lake.store, source)
+    )
     batch = Batch(number=1, files=files, prefix=PREFIX, record_count=900)
     folder = f"{lake.settings.spark_root}/{PREFIX}"
     good = failed_read(f"{folder}LOAD0.parquet")

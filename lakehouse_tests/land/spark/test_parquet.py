@@ -6,9 +6,11 @@ from decimal import Decimal
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from lakehouse import Append, Dms, Landing, Merge, Table
 from lakehouse.base.errors import Broken
@@ -47,7 +49,7 @@ GOOD: dict[str, Any] = {
     "id": 1,
     "city": "Zoë's",
     "at": datetime(2026, 11, 22, 8, 44, 1, 500_001, UTC),
-    "local": 1_700_000_000_123_456_789,
+    "local": 1_700_000_000_000_016_001,  # a DOUBLE would be before this microsecond
     "day": date(2024, 2, 29),
     "price": Decimal("12.345"),
     "paid": True,
@@ -131,6 +133,9 @@ def test_a_large_file_gives_the_same_rows_and_the_same_quarantine_as_small_ones(
         ("landing/large/an export+1 ü.parquet", line, id_)
         for line, id_ in [(1, 1), (2, 2), (3, 3), (4, 4), (9, 9)]
     ]
+    local = dict(rows_in(lake, large.key, "id", "local"))
+    assert local[1] == datetime(2023, 11, 14, 22, 13, 20, 16, UTC)
+    assert local[3] == datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)
     lines = rows_in(lake, f"quarantine/{large.key}", "line")
     assert sorted(lines) == [(5,), (6,), (7,), (8,), (10,)]
 
@@ -228,7 +233,7 @@ def test_a_file_above_the_limit_loads_if_spark_can_read_it_as_it_is(
         (1, None, None),
         (2, None, None),
         (3, None, None),
-        (4, 'the "x"', 7),
+        (4, 'the "x"', "7"),
     ]
 
 
@@ -262,3 +267,122 @@ def test_a_full_load_and_changes_of_dms_in_parquet_are_applied_in_their_order(
     assert rows_in(lake, f"quarantine/{table.key}", "line", "reason") == [
         (3, "the operation ? is not one of I, U, D")
     ]
+
+
+def landed_rows(
+    lake: Lake, spark: "SparkSession", files: dict[str, bytes], **words: Any
+) -> tuple[list[Any], list[Any]]:
+    """The rows of small files with their columns, and the quarantined ones with the reasons."""
+    source = Landing(prefix="landing/x/", format=next(iter(files)).partition(".")[2], **words)
+    table = Table(key="bronze/x", source=source, write=Append())
+    for name, data in files.items():
+        lake.store.put(f"landing/x/{name}", data)
+    outcome = write_table(lake, spark, table)
+    names = list(source.column_names) + (["_rescued"] if outcome.rows_rescued else [])
+    loaded_rows = DeltaTable(lake.settings.table_uri(table.key)).to_pyarrow_table().select(names)
+    rows = sorted((tuple(row.values()) for row in loaded_rows.to_pylist()), key=repr)
+    if not lake.store.list("quarantine/bronze/x/"):
+        return rows, []
+    refused = rows_in(lake, "quarantine/bronze/x", "source_file", "line", "reason")
+    return rows, sorted(refused, key=repr)
+
+
+def test_a_value_of_another_type_is_read_as_its_text_in_csv_would_be(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    noon = datetime(2024, 1, 15, 12, tzinfo=UTC)
+    nested = pa.struct([("a", pa.int64()), ("b", pa.list_(pa.decimal128(10, 2)))])
+    columns: dict[str, tuple[str, pa.DataType, list[Any]]] = {
+        "price": ("DECIMAL(8, 2)", pa.float64(), [1.5, 0.1, float("nan")]),
+        "n": ("BIGINT", pa.string(), ["7", None, "7.5"]),
+        "day": ("DATE", pa.timestamp("us"), [datetime(2024, 1, 15), None, noon.replace(tzinfo=None)]),
+        "at": ("TIMESTAMP", pa.string(), ["2024-01-15T12:00:00Z", None, "10:30"]),
+        "text": ("STRING", pa.timestamp("us", "UTC"), [noon, None, noon]),
+        "key": ("STRING", pa.binary(), [b"\xff\x00", None, b""]),
+        "json": ("STRING", nested, [{"a": 1, "b": [Decimal("1.50")]}, None, None]),
+        "in": ("STRUCT<b: ARRAY<DOUBLE>, c: STRING>", nested, [{"a": 1, "b": [Decimal("1.50")]}, None, None]),
+        "not": ("BIGINT", pa.list_(pa.int64()), [None, None, [1]]),
+    }  # fmt: skip
+    landed = pa.table({name: pa.array(values, kind) for name, (_, kind, values) in columns.items()})
+    schema = ", ".join(f"`{name}` {type_}" for name, (type_, _, _) in columns.items())
+    for name in ("price", "n", "day", "at", "not"):
+        file = BytesIO()
+        pq.write_table(landed.slice(2, 1).select([name]), file)
+        lake.store.put(f"landing/x/bad-{name}.parquet", file.getvalue())
+    file = BytesIO()
+    pq.write_table(landed.slice(0, 2), file)
+    rows, refused = landed_rows(lake, spark, {"a.parquet": file.getvalue()}, schema=schema)
+    assert rows == [
+        (
+            Decimal("0.10"), *[None] * 8, None,
+        ),
+        (
+            Decimal("1.50"), 7, date(2024, 1, 15), noon, "2024-01-15T12:00:00.000000Z", "/wA=",
+            '{"a":1,"b":[1.50]}', {"b": [1.5], "c": None}, None, '{"in.a":1}',
+        ),
+    ]  # fmt: skip
+    assert [row[1:] for row in refused] == [(1, "a field does not fit the schema")] * 5
+
+
+def test_undeclared_members_of_a_struct_can_be_refused(lake: Lake, spark: "SparkSession") -> None:
+    file = BytesIO()
+    pq.write_table(pa.table({"s": [{"a": 1, "b": None}, {"a": 1, "b": 2}]}), file)
+    rows, refused = landed_rows(
+        lake,
+        spark,
+        {"a.parquet": file.getvalue()},
+        schema="s STRUCT<a: BIGINT>",
+        new_columns="refuse",
+    )
+    assert rows == [({"a": 1},)]
+    assert refused == [("landing/x/a.parquet", 2, "the schema does not name s.b")]
+
+
+@pytest.mark.parametrize("is_gregorian", [True, False])
+def test_an_old_date_is_loaded_if_its_file_shows_that_it_uses_the_gregorian_calendar(
+    lake: Lake, spark: "SparkSession", is_gregorian: bool
+) -> None:
+    days = [-719_162, -141_428, 19_737, -719_163, 2_932_897]  # 0001, 1582-10-14, 2024, 0000, 10000
+    day = pa.array(days, pa.int32()).cast(pa.date32())
+    at = pa.array([each * 86_400_000_000 for each in days], pa.timestamp("us", "UTC"))
+    table = pa.table(
+        {"id": range(5), "day": day, "at": at, "many": pa.array([[each] for each in day])}
+    )
+    files = dict[str, bytes]()
+    version = "3.5.1" if is_gregorian else "2.4.8"
+    metadata = {"org.apache.spark.version": version}
+    for name in ("day", "at", "many"):
+        file = BytesIO()
+        pq.write_table(table.select(["id", name]).replace_schema_metadata(metadata), file)
+        files[f"{name}.parquet"] = file.getvalue()
+    schema = "id BIGINT, day DATE, at TIMESTAMP, many ARRAY<DATE>"
+    rows, refused = landed_rows(lake, spark, files, schema=schema)
+    good = 3 if is_gregorian else 1
+    assert (len(rows), len(refused)) == (3 * good, 3 * (5 - good))
+    assert all(("does not show" in reason) != is_gregorian for _, _, reason in refused)
+    if is_gregorian:
+        found = {row[1] for row in rows if row[1]}
+        assert found == {date(1, 1, 1), date(1582, 10, 14), date(2024, 1, 15)}
+
+
+def test_small_files_of_avro_have_the_same_rules(lake: Lake, spark: "SparkSession") -> None:
+    fields = [
+        {"name": "id", "type": "long"},
+        {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}]},
+        {"name": "in", "type": ["null", {"type": "map", "values": "double"}]},
+        {"name": "other", "type": ["null", {"type": "array", "items": "int"}]},
+    ]
+    file = BytesIO()
+    rows = [
+        {"id": 1, "day": 19_737, "in": {"k": 0.5}, "other": [1]},
+        {"id": 2, "day": -141_428},
+        {"id": 3},
+    ]
+    fastavro.writer(file, {"type": "record", "name": "row", "fields": fields}, rows)
+    schema = "id BIGINT, day DATE, `in` MAP<STRING, DOUBLE>"
+    found, refused = landed_rows(lake, spark, {"a.avro": file.getvalue()}, schema=schema)
+    assert found == [
+        (1, date(2024, 1, 15), [("k", 0.5)], '{"other":[1]}'),
+        (3, None, None, None),
+    ]
+    assert [(line, "does not show" in reason) for _, line, reason in refused] == [(2, True)]
