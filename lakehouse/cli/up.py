@@ -90,7 +90,7 @@ def run_all(
                 with _dagster(settings, home) as dagster:
                     try:
                         _wait_until_up(settings, dagster, home / "dagster.log", say, check_stop)
-                        with _metrics(settings, home, say), _naming(settings, home):
+                        with _metrics(settings, home, say):
                             say(
                                 f"page at http://127.0.0.1:{settings.port}  "
                                 "(Ctrl-C stops everything)"
@@ -172,16 +172,6 @@ def _metrics(settings: Settings, home: Path, say: Callable[[str], None]) -> Iter
         return
     with _process(settings, ("lakehouse", "metrics", "--serve"), home / "metrics.log"):
         say(f"metrics at http://127.0.0.1:{port}/metrics")
-        yield
-
-
-@contextlib.contextmanager
-def _naming(settings: Settings, home: Path) -> Iterator[None]:
-    """Names the tables in the running server's catalog, in a separate process."""
-    if settings.spark != "server":
-        yield
-        return
-    with _process(settings, ("lakehouse", "server", "start"), home / "naming.log"):
         yield
 
 
