@@ -200,15 +200,22 @@ class StateTable(Generic[Row]):
         self._read_files(lake, known, small)
         rows = [row for file in small for row in known.rows[file.path]]
         self._commit(lake, facts.snapshot, self._merged(rows), replaced=small)
+        self._delete_dead_files(lake)
+        self._write_checkpoint(lake)
+
+    def _delete_dead_files(self, lake: Lake) -> None:
+        """Deletes files that were removed a day ago, unless a RESTORE has brought them back."""
+        facts = lake.facts(self._key)
+        assert facts is not None
         settled_ms = now_ms() - DAY_MS
+        live = {file.path for file in facts.snapshot.files}
         dead = {
-            f"{self._key}/{path}"
+            path
             for commit in facts.history.commits
             if commit.committed_ms < settled_ms
             for path in commit.removed_paths
         }
-        lake.store.delete(sorted(dead))
-        self._write_checkpoint(lake)
+        lake.store.delete([f"{self._key}/{path}" for path in sorted(dead - live)])
 
     def _commit(
         self,

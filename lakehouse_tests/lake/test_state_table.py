@@ -11,7 +11,7 @@ from lakehouse.base.errors import Broken, LakehouseError
 from lakehouse.base.predicted_and_actual import Figure
 from lakehouse.base.text import DAY_MS
 from lakehouse.declare.journal_records import UpkeepOperation
-from lakehouse.lake import state_table
+from lakehouse.lake import operations, state_table
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.operations import read_operations, record_operation
 from lakehouse.lake.records import put_records, read_records
@@ -117,6 +117,20 @@ def test_a_merge_deletes_what_an_earlier_one_replaced_a_day_later(
     assert len(before - after) == 4
     assert len(read_operations(lake)) == len(DeltaTable(folder).to_pyarrow_table()) == 8
     assert [*folder.glob("_delta_log/*.checkpoint.parquet")]
+
+
+def test_a_file_that_a_restore_has_brought_back_is_not_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_table, "_MERGED_COUNT", 3)
+    lake = Lake(settings=own_settings(tmp_path), store=DiskStore(tmp_path / "lake"))
+    for number in range(4):
+        record_operation(lake, vacuum(number))
+    DeltaTable(tmp_path / "lake" / KEY).restore(2)
+    clock = state_table.now_ms() + 2 * DAY_MS
+    monkeypatch.setattr(state_table, "now_ms", lambda: clock)
+    operations._TABLE._delete_dead_files(lake)
+    assert [each.ended_ms for each in read_operations(lake)] == [0, 1]
 
 
 def test_an_unreadable_file_makes_all_operations_unknown(lake: Lake, tmp_path: Path) -> None:
