@@ -11,7 +11,7 @@ from lakehouse.base.errors import Broken, LakehouseError
 from lakehouse.base.predicted_and_actual import Figure
 from lakehouse.base.text import DAY_MS
 from lakehouse.declare.journal_records import UpkeepOperation
-from lakehouse.lake import operations, state_table
+from lakehouse.lake import commits, operations, state_table
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.operations import read_operations, record_operation
 from lakehouse.lake.records import put_records, read_records
@@ -110,7 +110,8 @@ def test_a_merge_deletes_what_an_earlier_one_replaced_a_day_later(
     before = {path.name for path in folder.glob("*.parquet")}
     assert len(before) == 5  # nothing is deleted yet
     clock = state_table.now_ms() + 2 * DAY_MS
-    monkeypatch.setattr(state_table, "now_ms", lambda: clock)
+    for module in (state_table, commits):
+        monkeypatch.setattr(module, "now_ms", lambda: clock)
     for number in range(4, 8):
         record_operation(lake, vacuum(number))
     after = {path.name for path in folder.glob("*.parquet")}
