@@ -27,25 +27,14 @@ _SIZE, _SIZE_AND_PATH = attrgetter("size_bytes"), attrgetter("size_bytes", "path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogTail:
-    """The commits after the newest readable checkpoint, or all commits if there is none.
+    """The commits after the newest checkpoint, or all commits if there is none.
 
-    `checkpoint_version` is `None` if there is no readable checkpoint. `unreadable` has the names of
-    checkpoint files that could not be read, with the reasons. Older files were read instead.
+    `checkpoint_version` is `None` if there is no checkpoint.
     """
 
     checkpoint_version: int | None
     commit_count: int
     commit_bytes: int
-    unreadable: Mapping[str, str] = field(default_factory=dict[str, str])
-
-    @property
-    def note(self) -> str:
-        """Which checkpoints cannot be read, and what to do; empty if all can be read."""
-        if not self.unreadable:
-            return ""
-        reasons = "; ".join(self.unreadable.values())
-        names = ", ".join(self.unreadable)
-        return f"{reasons}. The table was read from older files of its log. Remove {names}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

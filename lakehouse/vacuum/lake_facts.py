@@ -51,7 +51,6 @@ from lakehouse.delta.log.checkpoint import Checkpoint, read_checkpoint
 from lakehouse.delta.log.log_segment import (
     LogChanged,
     LogContradiction,
-    UnreadableCheckpoint,
     find_segment,
     log_folder,
 )
@@ -190,7 +189,7 @@ def readable_paths(
                     parse_actions(data, file.name)
                     is_sufficient = True
     for files in checkpoints.values():
-        with suppress(LogChanged, UnreadableCheckpoint, FileNotFoundError, Refused):
+        with suppress(LogChanged, LogContradiction, FileNotFoundError, Refused):
             segment = find_segment(files, key)
             checkpoint = Checkpoint() if segment is None else read_checkpoint(store, segment)
             vectors = [vector for vector, _ in checkpoint.adds.vectors.values()]

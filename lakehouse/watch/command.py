@@ -113,9 +113,6 @@ def _print(readings: Sequence[Found[Health]], *, verbose: bool) -> None:
     print_grid(
         heads, [_row(each) for each in ordered], numbers=("score", *heads[2:8]), style=_style
     )
-    for each in ordered:
-        if each.value and each.value.log.note:
-            show(f"{each.table.key}: {each.value.log.note}", style="yellow")
     if not verbose:
         return
     for each in ordered:

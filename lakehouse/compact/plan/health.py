@@ -268,18 +268,14 @@ def small_files_ok(health: Health) -> tuple[bool, str]:
 
 
 def log_debt_ok(health: Health) -> tuple[bool, str]:
-    """Whether readers have few commits to read after the newest checkpoint.
-
-    The check also fails if a newer checkpoint cannot be read.
-    """
+    """Whether readers have few commits to read after the newest checkpoint."""
     count = health.log.commit_count
     limit = health.log_commit_limit
-    note = f"; {health.log.note}" if health.log.note else ""
     return (
-        count <= limit and not note,
+        count <= limit,
         (
             f"{count_of(count, 'commit')} ({size_text(health.log.commit_bytes)}) since "
-            f"{_start_of_tail(health.log)}, at most {limit} allowed{note}"
+            f"{_start_of_tail(health.log)}, at most {limit} allowed"
         ),
     )
 
@@ -305,8 +301,6 @@ def _parts(snapshot: Snapshot, plan: CompactionPlan, log_limit: int) -> tuple[He
         f"{count_of(log.commit_count, 'commit')} ({size_text(log.commit_bytes)}) since "
         f"{_start_of_tail(log)}; at {log_limit}, this part of the score is half"
     )
-    if log.note:
-        log_sentence = f"{log_sentence}; {log.note}"
     tombstones_sentence = (
         f"{count_of(len(snapshot.tombstones), 'removed file')} ({size_text(removed_bytes)}); "
         f"at {size_text(removed_limit)}, this part of the score is half"

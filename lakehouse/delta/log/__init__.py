@@ -9,8 +9,7 @@ alone, the table is refused, and the message names the feature.
 - This package writes nothing.
 - A log whose files contradict each other raises `Broken`: a checkpoint that lacks files would make
   live files look like orphans (`test_log_contradictions.py`).
-- A checkpoint that cannot be read is ignored only if the rest of the log leads to the same version
-  (`test_log_contradictions.py`).
+- A checkpoint that cannot be read raises `Broken`, too (`test_log_contradictions.py`).
 - A snapshot never mixes two versions: if the log changes during the reading, the log is listed and
   read again (`test_snapshots.py`).
 """

@@ -30,7 +30,7 @@ from lakehouse.delta.log.actions import (
     row_count_of,
     vector_id,
 )
-from lakehouse.delta.log.log_segment import Segment, UnreadableCheckpoint
+from lakehouse.delta.log.log_segment import LogContradiction, Segment
 from lakehouse.store import Store
 
 _VECTOR = ("storageType", "pathOrInlineDv", "offset", "cardinality")
@@ -53,14 +53,12 @@ _TABLE_KINDS = ("metaData", "protocol", "txn", "domainMetadata", "sidecar")  # f
 class Checkpoint:
     """A checkpoint's content.
 
-    `table_actions` are the actions that are not about data files. `row_count` is the number of
-    actions in the checkpoint itself, without the actions in its sidecars.
+    `table_actions` are the actions that are not about data files.
     """
 
     adds: AddedColumns = field(default_factory=AddedColumns)
     removes: TombstoneColumns = field(default_factory=TombstoneColumns)
     table_actions: Actions = field(default_factory=Actions)
-    row_count: int = 0
 
     @property
     def add_count(self) -> int:
@@ -72,14 +70,14 @@ def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
     """The content of a segment's checkpoint; empty if the segment has none.
 
     Raises:
-        UnreadableCheckpoint: a file is damaged, or a sidecar is missing or of another size.
+        LogContradiction: a file is damaged, or a sidecar is missing or of another size.
         FileNotFoundError: a file of the checkpoint itself is missing.
         Refused: a sidecar's path contains a folder.
     """
     checkpoint = Checkpoint()
     for file in segment.checkpoint:
         with store.open(file.name) as data, _reading(file.name, f"checkpoint {file.name}"):
-            checkpoint.row_count += _read_into(checkpoint, data, file.name)
+            _read_into(checkpoint, data, file.name)
     folder = f"{segment.table}/_delta_log/_sidecars"
     for sidecar, size_bytes in checkpoint.table_actions.sidecars:
         name = segment.checkpoint[0].name
@@ -93,10 +91,10 @@ def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
         try:
             data = store.read(f"{folder}/{path}")
         except FileNotFoundError as error:
-            raise UnreadableCheckpoint(name, f"{subject} is missing", lacks_sidecar=True) from error
+            raise LogContradiction(f"{subject} is missing", suspect=name) from error
         if size_bytes not in (None, len(data)):
             sizes = f"has {len(data)} bytes, but the checkpoint records {size_bytes}"
-            raise UnreadableCheckpoint(name, f"{subject} {sizes}")
+            raise LogContradiction(f"{subject} {sizes}", suspect=name)
         with _reading(name, subject):
             _read_into(checkpoint, BytesIO(data), path)
     return checkpoint
@@ -108,36 +106,30 @@ def _reading(name: str, subject: str) -> Iterator[None]:
         yield
     except UNREADABLE as error:
         reason = str(error) if isinstance(error, Broken) else f"{type(error).__name__}: {error}"
-        raise UnreadableCheckpoint(name, f"{subject} cannot be read ({reason})") from error
+        raise LogContradiction(f"{subject} cannot be read ({reason})", suspect=name) from error
 
 
-def _read_into(checkpoint: Checkpoint, data: IO[bytes], name: str) -> int:
-    """Adds the actions of one file to the checkpoint, and returns their number."""
+def _read_into(checkpoint: Checkpoint, data: IO[bytes], name: str) -> None:
+    """Adds the actions of one file to the checkpoint."""
     if name.endswith(".json"):
-        text = data.read()
-        actions = parse_actions(text, name)
+        actions = parse_actions(data.read(), name)
         for add in actions.adds:
             checkpoint.adds.append(add)
         for remove in actions.removes:
             append_removed(checkpoint.removes, remove)
         checkpoint.table_actions.merge_newer(actions)
-        return len(text.splitlines())
+        return
     with pq.ParquetFile(data) as file:
-        _read_parquet_into(checkpoint, file)
-        return file.metadata.num_rows
-
-
-def _read_parquet_into(checkpoint: Checkpoint, file: pq.ParquetFile) -> None:
-    for kind in _TABLE_KINDS:
-        for rows in batches(file, kind, ()):
-            for action in rows.to_pylist(maps_as_pydicts="lossy"):
-                checkpoint.table_actions.take(kind, action)
-    first = len(checkpoint.adds)
-    for rows in batches(file, "add", _ADD):
-        _append_adds(checkpoint.adds, rows)
-    _count_rows(file, checkpoint.adds, first)
-    for rows in batches(file, "remove", _REMOVE):
-        _append_removes(checkpoint.removes, rows)
+        for kind in _TABLE_KINDS:
+            for rows in batches(file, kind, ()):
+                for action in rows.to_pylist(maps_as_pydicts="lossy"):
+                    checkpoint.table_actions.take(kind, action)
+        first = len(checkpoint.adds)
+        for rows in batches(file, "add", _ADD):
+            _append_adds(checkpoint.adds, rows)
+        _count_rows(file, checkpoint.adds, first)
+        for rows in batches(file, "remove", _REMOVE):
+            _append_removes(checkpoint.removes, rows)
 
 
 def batches(file: pq.ParquetFile, kind: str, leaves: Iterable[str]) -> Iterator[pa.StructArray]:

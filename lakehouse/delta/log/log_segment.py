@@ -2,11 +2,10 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 
-from lakehouse.base.errors import Broken
 from lakehouse.base.text import count_of
 from lakehouse.store import StoredFile
 
@@ -25,30 +24,18 @@ class LogChanged(Exception):
 
 
 class LogContradiction(Exception):
-    """Two statements of a log that must agree differ.
+    """A checkpoint cannot be read, or two statements of a log that must agree differ.
 
     These are a number (in `_last_checkpoint` or a checksum) and what it counts, or the files that a
     checkpoint lists and the files that the commits before it leave.
 
-    `evidence` names the file (`_last_checkpoint` or a checksum) that contradicts the rest of the
-    log. Empty `evidence` means that commits contradict the checkpoint.
+    `suspect` names a file that a person may remove if the rest of the log is complete; it may be
+    empty.
     """
 
-    def __init__(self, message: str, *, evidence: str) -> None:
+    def __init__(self, message: str, *, suspect: str) -> None:
         super().__init__(message)
-        self.evidence = evidence
-
-
-class UnreadableCheckpoint(Broken):
-    """A file of a checkpoint cannot be read.
-
-    `name` is the checkpoint's own file, even if a sidecar is damaged.
-    """
-
-    def __init__(self, name: str, message: str, *, lacks_sidecar: bool = False) -> None:
-        super().__init__(message)
-        self.name = name
-        self.lacks_sidecar = lacks_sidecar
+        self.suspect = suspect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +45,8 @@ class Segment:
     `tail` holds the commits after the checkpoint, or all commits without one. `older` holds
     contiguous commits directly before the tail. Both have the oldest commit first. `pointer` is
     `_last_checkpoint`. `checksum` is the checksum file of `version` or, if that is missing, of
-    `checkpoint_version`. `has_twin` is set if the log has another complete checkpoint of the same
-    version. `is_older` is set if a version was requested. In that case, newer versions are ignored.
+    `checkpoint_version`. `is_older` is set if a version was requested. In that case, newer versions
+    are ignored.
     """
 
     table: str
@@ -70,17 +57,7 @@ class Segment:
     older: tuple[StoredFile, ...]
     pointer: StoredFile | None = None
     checksum: StoredFile | None = None
-    has_twin: bool = False
     is_older: bool = False
-
-    @property
-    def is_v2(self) -> bool:
-        """Whether the checkpoint is a V2 checkpoint with a UUID in its name."""
-        for file in self.checkpoint:
-            match = _CHECKPOINT.fullmatch(file.name.rpartition("/")[2])
-            if match and match["uuid"]:
-                return True
-        return False
 
     @property
     def checksum_version(self) -> int:
@@ -119,9 +96,7 @@ class _LogListing:
         self.pointer: StoredFile | None = None
         self.reached = -1
 
-    def add(
-        self, file: StoredFile, name: str, *, upto: int | None, without: Container[str]
-    ) -> None:
+    def add(self, file: StoredFile, name: str, *, upto: int | None) -> None:
         """Adds a file; `name` is without the folder. Files of versions after `upto` are ignored."""
         if name == "_last_checkpoint":
             self.pointer = file
@@ -134,9 +109,8 @@ class _LogListing:
         elif match := _CHECKPOINT.fullmatch(name):
             version = int(match["version"])
             self.reached = max(self.reached, version)
-            if file.name not in without:
-                kind = match["parts"] or match["uuid"] or ""
-                self.parts[version, kind][match["part"] or ""] = file
+            kind = match["parts"] or match["uuid"] or ""
+            self.parts[version, kind][match["part"] or ""] = file
 
     def complete_checkpoints(self) -> list[tuple[int, str]]:
         """Version and kind of each checkpoint whose parts are all in the listing."""
@@ -149,14 +123,11 @@ def find_segment(
     *,
     newest_commits: int = 0,
     version: int | None = None,
-    without: Container[str] = (),
 ) -> Segment | None:
     """The segment of the newest version in a listing, or `None` if there is no log.
 
     The segment's `tail` and `older` together hold `newest_commits` commits or more. If a gap or the
     log's first version comes earlier, they hold fewer. With `version`, newer versions are ignored.
-    Checkpoint files named in `without` are not used. If the other files do not reach the versions
-    of these checkpoints, `LogChanged` is raised.
 
     Raises:
         LogChanged: a commit after the checkpoint (without a checkpoint: from version 0 on) is
@@ -165,7 +136,7 @@ def find_segment(
     files = _LogListing()
     folder = log_folder(table)
     for file in listing:
-        files.add(file, file.name.removeprefix(folder), upto=version, without=without)
+        files.add(file, file.name.removeprefix(folder), upto=version)
     commits = files.commits
     checksums = files.checksums
     complete = files.complete_checkpoints()
@@ -192,7 +163,6 @@ def find_segment(
         older=tuple(reversed([commits[number] for number in older])),
         pointer=files.pointer,
         checksum=checksums.get(newest) or checksums.get(checkpoint_version),
-        has_twin=[number for number, _ in complete].count(checkpoint_version) > 1,
         is_older=version is not None,
     )
 

@@ -1,28 +1,18 @@
 """Reads a version of a table from its log: its state and its history.
 
-If the log changes meanwhile, it is read again. A checkpoint that cannot be read is left out: an
-older checkpoint and the commits after it may lead to the same version (`log_segment.py` chooses
-them).
+If the log changes meanwhile, it is read again (`log_segment.py` chooses the files).
 
 A checkpoint is compared with other files of the log, to detect that it is incomplete. Only what
 must be equal by definition is compared:
 
 - `numOfAddFiles` in `_last_checkpoint` must be the number of the checkpoint's `add` actions.
-- `size` in `_last_checkpoint` must be the number of all the checkpoint's actions. Two other numbers
-  are accepted, too: the number of `add` actions, which Delta Kernel (Java) writes, and the number
-  of bytes, which delta-rs wrote in 2022.
 - `numFiles` and `tableSizeBytes` in a version checksum must match the live files of that version.
 - A checkpoint must hold each file that the commits before the checkpoint added and did not remove
   later. It must not hold a file that these commits removed and did not add again.
 
-Figures in `_last_checkpoint` are ignored if it refers to a checkpoint of another version. For a V2
-checkpoint, only `numOfAddFiles` is compared, because writers disagree on whether the checkpoint's
-own metadata counts. The same holds if the version has two checkpoints, because the other figures
-may describe the second checkpoint. As in Delta, absent and negative figures and files that are not
-JSON are ignored.
-Source: PROTOCOL.md, "Last Checkpoint File Schema", "Version Checksum File Schema"; delta-io/delta,
-Checkpoints.scala and Checkpointer.java; delta-rs, checkpoints.rs; delta-kernel-rs,
-checkpoint/mod.rs.
+Figures in `_last_checkpoint` are ignored if it refers to a checkpoint of another version. As in
+Delta, absent and negative figures and files that are not JSON are ignored.
+Source: PROTOCOL.md, "Last Checkpoint File Schema", "Version Checksum File Schema".
 
 The history begins with version 0 if the log still has all commits, otherwise with the oldest
 complete checkpoint after which no commit is missing. Nothing is written.
@@ -30,14 +20,13 @@ complete checkpoint after which no commit is missing. Nothing is written.
 
 import gc
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
-from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
+from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.paths import bare_uri, name_in_table
 from lakehouse.base.text import count_of
 from lakehouse.delta.commits import Commits
@@ -58,7 +47,6 @@ from lakehouse.delta.log.log_segment import (
     LogChanged,
     LogContradiction,
     Segment,
-    UnreadableCheckpoint,
     find_segment,
     log_folder,
 )
@@ -81,73 +69,47 @@ def read_facts(
     that decides about rows uses `history_since` or `newest_first`, which have no such limit.
 
     Raises:
-        Broken: a commit that is read is damaged. Or a commit or a checkpoint is missing, or a
-            checkpoint is damaged, and the rest of the log does not replace it. The cause is a
-            `LogContradiction` if the checkpoint contradicts other files of the log.
+        Broken: a commit or checkpoint that is read is damaged or missing. The cause is a
+            `LogContradiction` if the checkpoint cannot be read, or contradicts other files.
         Refused: a feature of the table makes it impossible to count files from the log, or the log
             cannot describe `version` (any more, or yet).
         Transient: the log changed during every attempt to read it.
     """
     problem: Exception | None = None
-    unreadable: dict[str, UnreadableCheckpoint] = {}
-    tries_left = _TRIES
-    while tries_left:
+    for _ in range(_TRIES):
         listing = store.list(log_folder(key))
-        find = partial(find_segment, listing, key, newest_commits=newest_commits, version=version)
         try:
-            segment = find(without=unreadable)
+            segment = find_segment(listing, key, newest_commits=newest_commits, version=version)
             if segment is None:
                 return None
             if version not in (None, segment.version):
                 raise LogChanged(f"log of {key}: it reaches only version {segment.version}")
             with garbage_uncollected():
-                facts = _read(store, segment, uri=uri, newest_commits=newest_commits)
-                return _with_note(facts, unreadable) if unreadable else facts
-        except UnreadableCheckpoint as error:
-            # A cleanup may delete a sidecar between the listing and the reading, so try once more.
-            # If the second listing still has the checkpoint, its sidecar is lost.
-            if error.lacks_sidecar and not isinstance(problem, UnreadableCheckpoint):
-                tries_left -= 1
-            else:
-                # Not counted as a try, since the next round reads other files.
-                unreadable[error.name] = error
-            problem = error
+                return _read(store, segment, uri=uri, newest_commits=newest_commits)
         except LogContradiction as error:
             # The same contradiction in two readings is not due to a concurrent change.
             if str(error) == str(problem):
-                raise Broken(f"{error}. {_remedy(find, unreadable, error)}") from error
+                raise _broken(error) from error
             problem = error
-            tries_left -= 1
         except (LogChanged, FileNotFoundError) as error:
             problem = error
-            tries_left -= 1
-    raise _failure(key, problem, unreadable, version=version) from problem
-
-
-def _failure(
-    key: str,
-    problem: Exception | None,
-    unreadable: Mapping[str, UnreadableCheckpoint],
-    *,
-    version: int | None,
-) -> LakehouseError:
-    """The error for a log that no attempt could read."""
-    if unreadable:
-        [*_, newest] = unreadable.values()
-        return Broken(
-            f"{newest}. The rest of the log does not replace this file ({problem}). Restore the "
-            "file"
-        )
     if not isinstance(problem, LogChanged):
-        return Transient(
+        raise Transient(
             f"log of {key}: it changed {_TRIES} times while it was read ({problem}); try again"
-        )
+        ) from problem
     if version is not None:
-        return Refused(
+        raise Refused(
             f"{problem}, so version {version} cannot be read. Use a version that the log still "
             "describes"
-        )
-    return Broken(f"{problem}, so the newest version is unknown. Restore the missing log files")
+        ) from problem
+    raise Broken(
+        f"{problem}, so the newest version is unknown. Restore the missing log files"
+    ) from problem
+
+
+def _broken(error: LogContradiction) -> Broken:
+    removal = f", or remove {error.suspect} if the rest of the log is complete"
+    return Broken(f"{error}. Restore the log from a backup{removal if error.suspect else ''}")
 
 
 @contextmanager
@@ -160,33 +122,6 @@ def garbage_uncollected() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def _remedy(
-    find: Callable[..., Segment | None], unreadable: Iterable[str], error: LogContradiction
-) -> str:
-    """What to do about a contradiction.
-
-    The checkpoint may be removed only if the rest of the log describes the whole table.
-    """
-    segment = find(without={*unreadable})
-    names = {file.name for file in segment.checkpoint} if segment else set[str]()
-    with suppress(LogChanged):
-        if names and find(without={*unreadable, *names}) is not None:
-            return (
-                f"The rest of the log is complete: remove {', '.join(sorted(names))} and "
-                "_last_checkpoint. The table can be read without these files"
-            )
-    if not error.evidence:
-        return "Restore the log from a backup"
-    return f"Restore the log from a backup, or remove {error.evidence} if you know that it is wrong"
-
-
-def _with_note(facts: TableFacts, unreadable: Mapping[str, UnreadableCheckpoint]) -> TableFacts:
-    """The facts, with the checkpoints that could not be read and the reasons."""
-    reasons = {name: str(error) for name, error in unreadable.items()}
-    log = replace(facts.snapshot.log, unreadable=reasons)
-    return replace(facts, snapshot=replace(facts.snapshot, log=log))
 
 
 def _read(store: Store, segment: Segment, *, uri: str, newest_commits: int) -> TableFacts:
@@ -262,23 +197,11 @@ def _check_pointer(segment: Segment, checkpoint: Checkpoint, pointer: Mapping[st
     add_count = checkpoint.add_count
     recorded = _count(pointer, "numOfAddFiles")
     if recorded not in (None, add_count):
-        files = count_of(add_count, "file")
-        raise _contradiction(segment, files, f"numOfAddFiles in _last_checkpoint is {recorded}")
-    if segment.has_twin or segment.is_v2 or checkpoint.table_actions.sidecars:
-        return
-    size_bytes = sum(file.size_bytes for file in segment.checkpoint)
-    recorded = _count(pointer, "size")
-    if recorded not in (None, checkpoint.row_count, add_count, size_bytes):
-        actions = count_of(checkpoint.row_count, "action")
-        raise _contradiction(segment, actions, f"size in _last_checkpoint is {recorded}")
-
-
-def _contradiction(segment: Segment, content: str, record: str) -> LogContradiction:
-    return LogContradiction(
-        f"log of {segment.table}: its checkpoint {segment.checkpoint[0].name} holds {content}, but "
-        f"{record}",
-        evidence="_last_checkpoint",
-    )
+        raise LogContradiction(
+            f"log of {segment.table}: its checkpoint {segment.checkpoint[0].name} holds "
+            f"{count_of(add_count, 'file')}, but numOfAddFiles in _last_checkpoint is {recorded}",
+            suspect="_last_checkpoint",
+        )
 
 
 def _check_checksum(
@@ -297,7 +220,7 @@ def _check_checksum(
                 f"log of {segment.table}: {count_of(actual, unit)} at version "
                 f"{segment.checksum_version}, according to {source}, but {name} in "
                 f"{segment.checksum.name} is {recorded}",
-                evidence=segment.checksum.name,
+                suspect=segment.checksum.name,
             )
 
 
@@ -326,7 +249,7 @@ def _check_older_commits(
             f"log of {segment.table}: its checkpoint {name} holds {len(added) - len(missing)} of "
             f"the {len(added)} files that the commits {first} to {final} added and did not remove "
             f"later. It lacks, for example, {min(path for path, _ in missing)}",
-            evidence="",
+            suspect="",
         )
     added_canonical = {_canonical_key(key) for key in added}
     removed_keys = last.keys() - added
@@ -337,7 +260,7 @@ def _check_older_commits(
             f"log of {segment.table}: its checkpoint {name} holds {count_of(len(removed), 'file')} "
             f"that the commits {first} to {final} removed and did not add again, for example "
             f"{min(path for path, _ in removed)}",
-            evidence="",
+            suspect="",
         )
 
 
@@ -410,8 +333,8 @@ def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None
         commits = read_commits(store, files)
         file_commits = _file_commits(commits, table_actions, compacted, table=key, uri=uri)
         return FileHistory(table=key, start=start, commits=tuple(file_commits))
-    except UnreadableCheckpoint as error:
-        raise Broken(f"{error}. Restore or remove the file") from error
+    except LogContradiction as error:
+        raise _broken(error) from error
     except LogChanged as error:
         raise Broken(
             f"{error}, so its history cannot be read. Restore the missing files"

@@ -365,7 +365,7 @@ def plan_vacuum(
         explanation=explanation,
         horizon_ms=guard.horizon_ms,
         candidates=candidates,
-        notes=tuple(_notes(facts, selection, candidates, mode)),
+        notes=tuple(_notes(selection, candidates, mode)),
         over_limit_count=selection.over_limit_count if candidates else 0,
         remembered=kept_for_versions | selection.borrowed,
         **cost_of(facts, candidates, choice, table.prices),
@@ -499,11 +499,9 @@ def _explanation(
 
 
 def _notes(
-    facts: VacuumFacts, selection: Selection, candidates: Sequence[Candidate], mode: VacuumMode
+    selection: Selection, candidates: Sequence[Candidate], mode: VacuumMode
 ) -> Iterable[str]:
-    """Notes on a damaged log, on files that must wait, and on unknown sizes."""
-    if facts.log.snapshot.log.note:
-        yield facts.log.snapshot.log.note
+    """Notes on files that must wait, and on unknown sizes."""
     if selection.over_limit_count:
         yield (
             f"{count_of(selection.over_limit_count, 'more file')} must wait for the next vacuum: "
