@@ -80,8 +80,7 @@ def _measured(endpoint: str, count: int) -> tuple[float, Counter[str]]:
 
 def _vacuumed(facts: LakeFacts, tables: Sequence[Table]) -> int:
     return sum(
-        run.vacuum(facts, lambda: None, table, mode="INVENTORY").record.deleted_files
-        for table in tables
+        run.vacuum(facts, lambda: None, table, mode="INVENTORY").deleted_files for table in tables
     )
 
 

@@ -52,7 +52,7 @@ def operations(lake: Lake, table: str, day: date) -> Fraction:
     ended = DeltaTable(lake.table_uri("_lakehouse/operations")).to_pyarrow_table().to_pylist()
     for row in ended:
         if (row["table"], row["kind"]) == (table, "vacuum"):
-            usd += _vacuum(json.loads(row["detail"]), day)
+            usd += _vacuum(row, day)
     return usd
 
 
@@ -65,12 +65,12 @@ def _compaction(commit: bytes, day: date) -> Fraction:
     return _compute(Fraction(info["timestamp"] - written["started_ms"], 1000))
 
 
-def _vacuum(record: dict[str, Any], day: date) -> Fraction:
-    if _day(record["ended_ms"]) != day:
+def _vacuum(row: dict[str, Any], day: date) -> Fraction:
+    if row["ended_at"].date() != day:
         return Fraction(0)
     requests = BOOK["requests"]
-    usd = _compute(Fraction(repr(record["seconds"])))
-    for name, count in record["requests"].items():
+    usd = _compute(Fraction(repr(row["seconds"])))
+    for name, count in row["requests"]:
         reads = name.startswith(("Get", "Head"))
         price = requests["usd_per_1000_gets" if reads else "usd_per_1000_puts"]
         usd += 0 if name.startswith("Delete") else Fraction(count, 1000) * price

@@ -72,22 +72,16 @@ class CompactionTry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumRecord:
-    """One vacuum of a table, in the `detail` of its operation.
+    """What later vacuums need to know of a vacuum: the `detail` of its operation.
 
     - `horizon_ms`: the vacuum's plan covers files that were removed before this time.
-    - `predicted_…`: the plan's figures.
-    - `spared`: the number of planned files that were not deleted, because Delta would not delete
-      them, or because the last check before the deletion found a reason to keep them.
     - `failed`: the reason by file name, for at most `FAILED_NAMED` files.
-    - `lists_saved`: the number of LIST requests that a FULL vacuum would have needed in addition.
     - `is_complete`: the vacuum ended without an error, it considered every file past the retention,
       and `failed` and `kept` name all their files. It is false, for example, if there were more
       files than one vacuum deletes.
     - `kept`: files that this vacuum did not delete, and that a later vacuum without a listing must
       consider again: in mode LITE, those that only a kept version needs. If only the log decides
       (`orphans="keep"`), also those that another table reads, and all spared files.
-    - `is_at_most`: `deleted_files` is an upper bound, because S3 also reports success for a key
-      that does not exist.
     - `table_id`: the table's id, which changes if the table is created again.
     - `committed_ms`: when `version` was committed.
     """
@@ -95,26 +89,12 @@ class VacuumRecord:
     started_ms: int
     ended_ms: int
     mode: VacuumMode
-    report: str
     version: int
     horizon_ms: int
-    predicted_files: int
-    predicted_bytes: int
-    predicted_requests: int
-    predicted_seconds: float
-    predicted_usd: float
-    deleted_files: int
-    deleted_bytes: int
-    spared: int
-    requests: Mapping[str, int] = field(default_factory=dict[str, int])
-    seconds: float = 0.0
     usd: float = 0.0
     failed: Mapping[str, str] = field(default_factory=dict[str, str])
-    lists_saved: int = 0
     is_complete: bool = True
-    is_at_most: bool = False
     kept: Sequence[str] = ()
-    run: str = ""
     table_id: str = ""
     committed_ms: int | None = None
 

@@ -7,9 +7,9 @@ on the compaction. A dependency on the table would make Dagster show "Unsynced" 
 (`assets/keys.py`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import dagster as dg
 
@@ -26,7 +26,6 @@ from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.base.errors import Refused
 from lakehouse.base.text import count_of
 from lakehouse.compact.skip_reasons import refuse_upkeep
-from lakehouse.declare.journal_records import FAILED_NAMED, VacuumRecord
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
 from lakehouse.vacuum.history import vacuum_records
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from lakehouse.vacuum.plan.vacuum import VacuumOutcome
 
 DELETED = "deleted"
+_CHECKED = "No deletion of the last vacuum failed."
 # Dagster's tag of the runs that an automation condition requested. Source: dagster 1.13,
 # dagster/_core/storage/tags.py
 _AUTOMATION_TAG = "dagster/from_automation_condition"
@@ -82,18 +82,28 @@ def vacuum_asset(
         automation_condition=_when(triggers, cron) if table.vacuum.mode == "automatic" else None,
         description=f"Deletes the files that no version of {table.key} within its retention needs. "
         "Does not change any rows.",
-        check_specs=[_check_spec(table)],
+        check_specs=[dg.AssetCheckSpec(DELETED, asset=vacuum_key(table), description=_CHECKED)],
     )
     def vacuum(context: dg.AssetExecutionContext, config: VacuumConfig) -> Iterator[Event]:
         from lakehouse.assets.resources import open_session
+        from lakehouse.vacuum.run import vacuum as run_vacuum
 
         session = partial(open_session, context, getattr(context.resources, resource))
         with errors_for_dagster(context):
             facts = _facts_of_run(context, lake, load_lake)
-            outcome = _vacuumed(context, config, table, facts, session)
-        if outcome is None:
-            yield _deleted(table, _last_vacuum(lake, table))
-            return
+            reason = _vacuum_skip_reason(context, facts, table, anyway=config.anyway)
+            if reason:
+                context.log.info(reason)
+                records = vacuum_records(lake, table.key)
+                yield _deleted(table, records[-1].failed if records else {})
+                return
+            outcome = run_vacuum(
+                facts,
+                session,
+                table,
+                mode=config.mode or None,  # type: ignore[arg-type]  # unknown modes are refused
+                owner=f"run {context.run.run_id}",
+            )
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
         yield from vacuum_events(table, outcome)
 
@@ -104,30 +114,7 @@ def vacuum_events(table: Table, outcome: "VacuumOutcome") -> Iterator[Event]:
     """What a vacuum reports: its figures, and whether every deletion succeeded."""
     metadata = operation_metadata("vacuum", outcome)
     yield dg.MaterializeResult(asset_key=vacuum_key(table), metadata=metadata)
-    yield _deleted(table, outcome.record)
-
-
-def _vacuumed(
-    context: dg.AssetExecutionContext,
-    config: VacuumConfig,
-    table: Table,
-    facts: "LakeFacts",
-    session: Callable[[], Any],
-) -> "VacuumOutcome | None":
-    """Vacuums the table; `None` if it is skipped."""
-    from lakehouse.vacuum.run import vacuum
-
-    reason = _vacuum_skip_reason(context, facts, table, anyway=config.anyway)
-    if reason:
-        context.log.info(reason)
-        return None
-    return vacuum(
-        facts,
-        session,
-        table,
-        mode=config.mode or None,  # type: ignore[arg-type]  # unknown modes are refused
-        owner=f"run {context.run.run_id}",
-    )
+    yield _deleted(table, outcome.failed)
 
 
 def _facts_of_run(
@@ -176,11 +163,6 @@ def skip_reason(context: dg.AssetExecutionContext, lake: Lake, table: Table, com
     return ""
 
 
-def _last_vacuum(lake: Lake, table: Table) -> VacuumRecord | None:
-    records = vacuum_records(lake, table.key)
-    return records[-1] if records else None
-
-
 def _when(triggers: Sequence[dg.AssetKey], cron: str) -> dg.AutomationCondition[dg.AssetKey]:
     """Requests a run after an update of any trigger, and at the times of `cron`, if given.
 
@@ -196,24 +178,13 @@ def _when(triggers: Sequence[dg.AssetKey], cron: str) -> dg.AutomationCondition[
     return by_clock(cron) | follows if triggers else by_clock(cron)
 
 
-def _check_spec(table: Table) -> dg.AssetCheckSpec:
-    return dg.AssetCheckSpec(
-        DELETED,
-        asset=vacuum_key(table),
-        description="No deletion of the last vacuum failed.",
-    )
-
-
-def _deleted(table: Table, record: VacuumRecord | None) -> dg.AssetCheckResult:
+def _deleted(table: Table, errors: Mapping[str, str]) -> dg.AssetCheckResult:
     """The result of the check: it passes if no deletion of the last vacuum failed."""
-    errors = {} if record is None else record.failed
     description = "no deletion failed"
     if errors:
         name, error = next(iter(errors.items()))
-        or_more = " or more" if len(errors) == FAILED_NAMED else ""
         description = (
-            f"{count_of(len(errors), 'file')}{or_more} could not be deleted, for example "
-            f"{name}: {error}"
+            f"{count_of(len(errors), 'file')} could not be deleted, for example {name}: {error}"
         )
     return dg.AssetCheckResult(
         asset_key=vacuum_key(table),

@@ -38,7 +38,7 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -46,14 +46,14 @@ from uuid import uuid4
 from lakehouse.base.clock import now_ms, pause_about
 from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.compact.plan.estimate import run_price
-from lakehouse.declare.journal_records import FAILED_NAMED, VacuumRecord
+from lakehouse.declare.journal_records import FAILED_NAMED, UpkeepOperation, VacuumRecord
 from lakehouse.declare.table import Table
 from lakehouse.declare.vacuum import VacuumMode
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.lease import check_clock, hold
+from lakehouse.lake.operations import record_operation
 from lakehouse.spark.errors import translated
 from lakehouse.store import StoredFile
-from lakehouse.vacuum.history import record_vacuum
 from lakehouse.vacuum.lake_facts import LakeFacts, at_once, has_newer_version
 from lakehouse.vacuum.plan.candidates import (
     Candidate,
@@ -238,36 +238,26 @@ class VacuumProgress:
     def record(self, planned: VacuumPlan, *, has_ended_well: bool) -> VacuumOutcome:
         """Adds the vacuum to the lake's operations, and returns the outcome.
 
+        The count of deleted files may be too high on S3, which also reports success for a key that
+        does not exist.
+
         The record counts as complete if the vacuum ended well and considered every file past the
         retention, and if the record has room for the names of all files that were kept or could not
         be deleted.
         """
         seconds = time.monotonic() - self._started
-        requests = self._lake.store.requests - self._requests_before
+        requests = dict(self._lake.store.requests - self._requests_before)
         kept_names = {*planned.remembered}
         log = planned.facts.log
         if planned.facts.log_only:
             # No listing will find these files again, so the record names them for later vacuums.
             kept_names.update(self.spared)
         all_are_named = max(len(self.failed), len(kept_names)) <= FAILED_NAMED
-        # The count of deleted files may be too high, because S3 also reports success for a key that
-        # does not exist. A FULL vacuum has just listed each file.
-        may_be_missing = self._lake.on_s3(self._table.key) and planned.mode != "FULL"
-        record = VacuumRecord(
-            started_ms=self._began_ms,
-            ended_ms=now_ms(),
-            mode=planned.mode,
-            report=planned.report,
-            version=planned.version,
-            horizon_ms=planned.horizon_ms,
-            predicted_files=planned.file_count,
-            predicted_bytes=planned.size_bytes,
-            predicted_requests=sum(planned.requests.values()),
-            predicted_seconds=planned.seconds,
-            predicted_usd=planned.usd,
+        outcome = VacuumOutcome(
+            plan=planned,
             deleted_files=self.deleted_files,
             deleted_bytes=self.deleted_bytes,
-            spared=len(self.spared),
+            requests=requests,
             seconds=seconds,
             usd=run_price(
                 self._table.prices,
@@ -275,18 +265,43 @@ class VacuumProgress:
                 get_requests=_count_of(requests, "Get", "Head"),
                 put_requests=_count_of(requests, "Put", "List"),
             ),
+            spared=self.spared,
+            failed=self.failed,
+        )
+        record = VacuumRecord(
+            started_ms=self._began_ms,
+            ended_ms=now_ms(),
+            mode=planned.mode,
+            version=planned.version,
+            horizon_ms=planned.horizon_ms,
+            usd=outcome.usd,
             failed=dict(islice(self.failed.items(), FAILED_NAMED)),
             kept=sorted(kept_names)[:FAILED_NAMED],
-            lists_saved=planned.lists_saved,
             is_complete=has_ended_well and not planned.over_limit_count and all_are_named,
-            is_at_most=may_be_missing and planned.file_count > 0,
-            run=self._run_id,
-            requests=dict(requests),
             table_id=log.snapshot.table_id,
             committed_ms=log.history.committed_ms_of(planned.version),
         )
-        record_vacuum(self._lake, self._table, record)
-        return VacuumOutcome(plan=planned, record=record, spared=self.spared, failed=self.failed)
+        self._add_operation(outcome, record)
+        return outcome
+
+    def _add_operation(self, outcome: VacuumOutcome, record: VacuumRecord) -> None:
+        operation = UpkeepOperation(
+            table=self._table.key,
+            kind="vacuum",
+            operation_id=uuid4().hex,
+            started_ms=record.started_ms,
+            ended_ms=record.ended_ms,
+            result="failed" if outcome.failed else "succeeded",
+            reason=outcome.plan.reason.name,
+            run=self._run_id,
+            seconds=outcome.seconds,
+            vcpu_seconds=outcome.seconds * self._table.prices.vcpus,
+            requests=outcome.requests,
+            usd=outcome.usd,
+            figures=outcome.figures,
+            detail=asdict(record),
+        )
+        record_operation(self._lake, operation)
 
 
 def _count_of(requests: dict[str, int], *prefixes: str) -> int:

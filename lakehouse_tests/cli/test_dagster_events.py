@@ -175,7 +175,7 @@ def test_one_table_of_a_vacuum_with_a_defect_stops_itself_alone(
 
     monkeypatch.setattr(vacuum_run, "vacuum", vacuum)
     documents = {each["table"]: each for each in adopted.json("vacuum", exit_code=1)}
-    assert documents[EVENTS]["error"]["message"].endswith("ValueError: no such thing")
+    assert documents[EVENTS]["sentence"].endswith("ValueError: no such thing")
     assert documents["silver/customers"]["reason"] == "NOTHING_PAST"
     with records(adopted) as instance:
         keys = [dg.AssetKey(["vacuum", *key.split("/")]) for key in documents]

@@ -144,12 +144,13 @@ def test_landing_to_gold_and_compaction_as_planned(
     assert (named["reason"], named["parts"]["tombstoned_past"]) == ("VACUUM_DUE", 1)
     [latest, gone] = run(settings, "vacuum", LATEST, TOTALS)
     assert shape(gone) == shape(documented()["vacuum"][0])
-    assert (gone["paths"], gone["actual_files"], gone["actual_bytes"]) == (
+    figures = gone["figures"]
+    assert (gone["paths"], figures["files"]["actual"], figures["bytes"]["actual"]) == (
         named["paths"],
         named["files"],
         named["bytes"],
     )
-    assert (latest["reason"], latest["actual_files"]) == ("NOTHING_PAST", 0)
+    assert (latest["reason"], latest["figures"]["files"]["actual"]) == ("NOTHING_PAST", 0)
     assert_the_refused_line_is_shown_read_again_and_dropped(settings)
 
 

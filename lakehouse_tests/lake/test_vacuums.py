@@ -1,50 +1,45 @@
 """The records of past vacuums, and of compactions that did not succeed, in the lake's operations."""
 
+from dataclasses import asdict
 from typing import Any
+from uuid import uuid4
 
 from lakehouse.base.clock import now_ms
-from lakehouse.base.predicted_and_actual import Figure
 from lakehouse.base.text import DAY_MS
 from lakehouse.compact.tries import failed_tries, record_try, tries_since
 from lakehouse.declare.journal_records import CompactionTry, UpkeepOperation, VacuumRecord
+from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.operations import read_operations, record_operation
-from lakehouse.vacuum.history import record_vacuum, vacuum_records
+from lakehouse.vacuum.history import vacuum_records
 from lakehouse_tests.support.example_lake import events
 
 
 def past_vacuum(started_ms: int, **facts: Any) -> VacuumRecord:
-    counts = (
-        "predicted_files",
-        "predicted_bytes",
-        "predicted_requests",
-        "predicted_seconds",
-        "predicted_usd",
-        "deleted_files",
+    known = {"ended_ms": started_ms, "mode": "FULL", "version": 0, "horizon_ms": 0, "kept": []}
+    return VacuumRecord(started_ms=started_ms, **{**known, **facts})
+
+
+def record_vacuum(lake: Lake, table: Table, record: VacuumRecord, **facts: Any) -> None:
+    """Adds a vacuum to the lake's operations."""
+    operation = UpkeepOperation(
+        table=table.key,
+        kind="vacuum",
+        operation_id=uuid4().hex,
+        ended_ms=record.ended_ms,
+        detail=asdict(record),
+        **{"started_ms": record.started_ms, **facts},
     )
-    zeros: dict[str, Any] = dict.fromkeys(
-        (*counts, "deleted_bytes", "spared", "version", "horizon_ms"), 0
-    )
-    known = {
-        "started_ms": started_ms,
-        "ended_ms": started_ms,
-        "mode": "FULL",
-        "report": "",
-        "kept": [],
-    }
-    return VacuumRecord(**{**zeros, **known, **facts})
+    record_operation(lake, operation)
 
 
 def test_the_vacuums_of_a_table_come_oldest_first(memory: Lake) -> None:
     now = now_ms()
-    kept = past_vacuum(now - 1, failed={"f": "denied"}, kept=["g"], predicted_files=2)
+    kept = past_vacuum(now - 1, failed={"f": "denied"}, kept=["g"])
     for record in (past_vacuum(now), kept, past_vacuum(now - 91 * DAY_MS)):
         record_vacuum(memory, events, record)
     assert vacuum_records(memory, events.key) == (kept, past_vacuum(now))
     assert vacuum_records(memory, "bronze/other") == ()
-    first = read_operations(memory, since_ms=now - 1)[0]
-    assert (first.result, first.reason) == ("failed", "VACUUM_DUE")
-    assert first.figures[0] == Figure("files", 2, 0)
 
 
 def test_a_record_of_another_version_of_the_program_is_left_out(memory: Lake) -> None:

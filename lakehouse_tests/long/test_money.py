@@ -17,7 +17,6 @@ import pytest
 from lakehouse import Append, Landing, Table
 from lakehouse.base.text import DAY_MS, HOUR_MS
 from lakehouse.lake.lake import Lake
-from lakehouse.vacuum.history import record_vacuum
 from lakehouse.watch.costs.run import CHARGEBACK, write_chargeback
 from lakehouse_tests import money_oracle
 from lakehouse_tests.log_builder import START_MS, LogBuilder
@@ -25,11 +24,11 @@ from lakehouse_tests.watch.costs.story import (
     PLAN,
     day_of,
     record_compaction,
+    record_vacuum_of,
     same,
     scan_at,
     stamp_of,
     sums,
-    vacuumed,
 )
 
 if TYPE_CHECKING:
@@ -70,8 +69,8 @@ class Quarter:
             if len(self.files[key]) > 3 and self.random.random() < 0.4:
                 self._compact(key, number, noon_ms)
             if self.random.random() < 0.3:
-                record = vacuumed(noon_ms, seconds=self.random.randrange(1, 9_000) / 1_000)
-                record_vacuum(self.lake, TABLES[key], record)
+                seconds = self.random.randrange(1, 9_000) / 1_000
+                record_vacuum_of(self.lake, TABLES[key], noon_ms, seconds=seconds)
         if number == 0 or self.random.random() < 0.8:
             ms = noon_ms + HOUR_MS
             scan_at(self.lake, ms)

@@ -9,7 +9,6 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,9 @@ import pytest
 import yaml
 
 from lakehouse.base.clock import now_ms
-from lakehouse.declare.journal_records import VacuumRecord
 from lakehouse.store import DiskStore
-from lakehouse.vacuum.history import record_vacuum
 from lakehouse_tests.conftest import free_port, wait_until
+from lakehouse_tests.lake.test_vacuums import past_vacuum, record_vacuum
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.example_terminal import orders
 from lakehouse_tests.support.terminal import Terminal, write_example_tables
@@ -58,11 +56,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
     store = DiskStore(terminal.root)
     LogBuilder(store, "quarantine/bronze/orders").create().append([("q", 10, 3)])
     terminal.scan()
-    required = [each for each in fields(VacuumRecord) if each.default is each.default_factory]
-    zeros = {each.name: 0 for each in required}  # both defaults are missing
-    known = {"mode": "FULL", "report": "", "predicted_files": 3, "deleted_files": 2}
-    times = {"started_ms": now_ms() - 2_000, "ended_ms": now_ms()}
-    record_vacuum(terminal.lake, orders, VacuumRecord(**{**zeros, **known, **times}))  # type: ignore[arg-type]
+    record_vacuum(terminal.lake, orders, past_vacuum(now_ms()))
     LogBuilder(store, "gold/totals").create()
     (terminal.root / "gold/totals/_delta_log" / f"{0:020}.json").write_text("{ damaged")
     terminal.json("pause", "bronze/orders")

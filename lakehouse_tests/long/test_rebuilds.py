@@ -243,7 +243,7 @@ def test_a_compaction_and_a_vacuum_next_to_a_killed_rebuild_take_nothing_that_is
     assert compact(lake, spark, replace(events, compaction=small)).files_removed == 4
     for table in (events, PLAIN):
         deleted = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
-        assert (deleted.as_json()["actual_files"], rows_in(lake, events.key, "id", "state")) == (
+        assert (deleted.deleted_files, rows_in(lake, events.key, "id", "state")) == (
             0,
             rows,
         )

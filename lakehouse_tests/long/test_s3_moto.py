@@ -179,7 +179,7 @@ def test_a_vacuum_of_all_tables_says_of_each_why_nothing_goes_and_every_file_sta
     [named] = world.ask("vacuum", "bronze/flight_events", "--dry-run")
     assert (named["reason"], named["paths"]) == ("NOTHING_PAST", [])
     told = world.ask("vacuum")
-    assert {each["files"] for each in told} == {0}
+    assert {each["files"] for each in told if "files" in each} == {0}
     assert Counter(each["reason"] for each in told) == {"NOTHING_PAST": len(TABLES), "NO_TABLE": 2}
     assert {*before} <= {*keys(client, "")}
     world.ask("inventory", "load", "--configuration", "lakehouse-scan")

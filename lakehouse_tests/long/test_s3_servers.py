@@ -67,7 +67,7 @@ def test_what_the_dry_run_names_goes_from_the_bucket_and_nothing_else(
         and data_files(lake) == files
     )
     outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode=mode)
-    assert (data_files(lake), outcome.record.deleted_files, outcome.record.failed) == (
+    assert (data_files(lake), outcome.deleted_files, outcome.failed) == (
         needed,
         len(files - needed),
         {},

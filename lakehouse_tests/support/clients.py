@@ -99,7 +99,7 @@ def vacuum_and_die(step: int) -> None:
         case 1:
             run.DELETE_KEYS, run._delete = 1, delete_one
         case _:
-            run.record_vacuum = die  # type: ignore[assignment]
+            run.record_operation = die  # type: ignore[assignment]
     table = table_of()
     run.vacuum(LakeFacts(lake, [table]), lambda: connect(settings), table, mode="FULL")
 

@@ -1,6 +1,6 @@
 """One JSON document of each command, from an example lake, without Spark."""
 
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from lakehouse.base.text import DAY_MS
 from lakehouse.cli.dagster_runs import AssetRun
 from lakehouse.compact.plan.history import CompactionOutcome
 from lakehouse.declare.compaction import Compaction, policy_for
-from lakehouse.declare.journal_records import VacuumRecord
 from lakehouse.declare.table import Landing, Table
 from lakehouse.declare.write_modes import Append
 from lakehouse.delta.snapshot import Column
@@ -190,9 +189,10 @@ def _vacuum(home: Path) -> dict[str, Any]:
     )
     planned = plan(LakeFacts(lake, [orders]), orders, mode="LITE")
     assert planned is not None
-    zeros: dict[str, Any] = dict.fromkeys((field.name for field in fields(VacuumRecord)), 0)
-    record = VacuumRecord(**zeros | {"requests": {}, "failed": {}})
-    return VacuumOutcome(plan=planned, record=record).as_json()
+    outcome = VacuumOutcome(
+        plan=planned, deleted_files=0, deleted_bytes=0, requests={}, seconds=0.0, usd=0.0
+    )
+    return outcome.as_json()
 
 
 def _tiers() -> dict[str, Any]:

@@ -96,6 +96,12 @@ def paths(found: VacuumPlan) -> list[str]:
     return [each.name for each in found.candidates]
 
 
+def inventory_of(found: VacuumPlan) -> str:
+    """The configuration of the inventory that a plan was made from; empty if there is none."""
+    is_used = found.mode == "INVENTORY" and found.facts.inventory is not None
+    return found.facts.inventory.configuration if is_used else ""
+
+
 def files(lake: Lake) -> set[str]:
     """The table's own files."""
     folder = f"{lake.store.prefix}{KEY}/"

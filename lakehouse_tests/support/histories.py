@@ -275,7 +275,7 @@ class FileHistory:
         )
         assert not gone & needed, self.story()
         assert needed <= after, self.story()
-        assert (outcome.record.failed, outcome.record.deleted_files) == (
+        assert (outcome.failed, outcome.deleted_files) == (
             {},
             outcome.plan.file_count - len(outcome.spared),
         ), self.story()

@@ -120,7 +120,7 @@ DOCUMENTS = {
         "lakehouse vacuum [TABLE]...",
         (
             "`modes` has the price of each mode, or `why_not`. `spared` files stayed, `failed` ones "
-            "could not be deleted. A dry run has no `actual_…`, `spared…`, `failed…` and `list_…`."
+            "could not be deleted. A dry run has no `figures`, `spared` and `failed`."
         ),
     ),
     "tiers": (

@@ -15,6 +15,7 @@ from lakehouse.declare.table import Table
 from lakehouse.declare.vacuum import VacuumMode
 from lakehouse.lake.lake import open_lake
 from lakehouse.store import DiskStore
+from lakehouse.vacuum.history import vacuum_records
 from lakehouse.vacuum.inventory.run import scan
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.plan.vacuum import VacuumPlan
@@ -144,7 +145,8 @@ def test_what_was_borrowed_goes_once_the_clone_is_gone(tmp_path: Path, warehouse
     ]
     run = LakeFacts(open_lake(own_settings(tmp_path / "home"), tables=tables), tables)
     done = vacuum(run, lambda: pytest.fail("no session is needed"), tables[0])
-    assert (done.plan.candidates, done.record.kept, done.record.is_complete) == (
+    [record] = vacuum_records(run.lake, KEY)
+    assert (done.plan.candidates, record.kept, record.is_complete) == (
         (),
         ["d=1/gone"],
         True,

@@ -101,7 +101,7 @@ def test_twice_as_many_tables_take_twice_as_many_requests_and_nothing_is_read_tw
         lake, store, tables = lake_of(tmp_path / str(count), count)
         facts = LakeFacts(lake, tables)
         for table in tables:
-            assert run.vacuum(facts, lambda: nobody, table, mode=mode).record.deleted_files == (
+            assert run.vacuum(facts, lambda: nobody, table, mode=mode).deleted_files == (
                 1 if mode == "LITE" else 2
             )
         assert {name: times for name, times in store.reads.items() if times > 1} == {}

@@ -459,7 +459,8 @@ def test_more_than_one_vacuum_takes_goes_with_the_next(
         found = planned(lake, "FULL")
         assert (found.file_count, found.over_limit_count) == (1, left)
         gone, work = carried_out(lake, found)
-        assert work.record(found, has_ended_well=True).record.is_complete == (left == 0)
+        work.record(found, has_ended_well=True)
+        assert vacuum_records(lake, KEY)[-1].is_complete == (left == 0)
         all_gone |= gone
     assert all_gone == {*PAST}
 
@@ -525,10 +526,5 @@ def test_what_went_before_an_error_is_journalled_and_the_next_vacuum_takes_the_r
     lake.store.put(name, commit)
     outcome = run.vacuum(LakeFacts(lake, [TABLE]), lambda: None, TABLE)  # type: ignore[arg-type]
     first, second = vacuum_records(lake, KEY)
-    assert (first.deleted_files, first.is_complete, second.deleted_files, second.is_complete) == (
-        1,
-        False,
-        1,
-        True,
-    )
+    assert (first.is_complete, second.is_complete, outcome.deleted_files) == (False, True, 1)
     assert (outcome.plan.mode, files(lake)) == ("FULL", {"d=1/live", "d=2/live"})

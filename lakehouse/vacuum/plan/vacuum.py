@@ -79,13 +79,8 @@ class Quote:
     why_not: str
     list_requests: int
     get_requests: int
-    delete_requests: int
     seconds: float
     usd: float
-
-    def as_json(self) -> dict[str, Any]:
-        """The quote in its documented JSON shape."""
-        return {**asdict(self), "seconds": round(self.seconds, 3), "usd": round(self.usd, 9)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +135,6 @@ def _quote(
     seconds = _SECONDS_FIXED + _SECONDS_PER_FILE * file_count
     lists = 0
     gets = 0
-    deletes = 0
     if facts.on_s3:
         if mode == "FULL":
             lists = ceil(file_count / PAGE_KEYS)
@@ -154,7 +148,6 @@ def _quote(
         why_not=why_not,
         list_requests=lists,
         get_requests=gets,
-        delete_requests=deletes,
         seconds=seconds,
         # DELETE is free; LIST is billed as PUT.
         usd=run_price(prices, seconds=seconds, get_requests=gets, put_requests=lists),
@@ -285,13 +278,6 @@ class VacuumPlan(Explained):
         return self.choice.mode
 
     @property
-    def report(self) -> str:
-        """The name of the inventory, in mode INVENTORY."""
-        return (
-            self.facts.inventory.name if self.facts.inventory and self.mode == "INVENTORY" else ""
-        )
-
-    @property
     def file_count(self) -> int:
         """Number of files to delete."""
         return len(self.candidates)
@@ -301,12 +287,6 @@ class VacuumPlan(Explained):
         """Total size of the files to delete."""
         return sum(each.size_bytes for each in self.candidates)
 
-    @property
-    def lists_saved(self) -> int:
-        """The number of LIST requests that a FULL vacuum would need in addition."""
-        lists = self.choice.quote_of(self.mode).list_requests
-        return self.choice.quote_of("FULL").list_requests - lists
-
     def as_json(self) -> dict[str, Any]:
         """The plan in its documented JSON shape."""
         parts = Counter(each.part.name.lower() for each in self.candidates)
@@ -315,7 +295,6 @@ class VacuumPlan(Explained):
             "table": self.table,
             "version": self.version,
             "mode": self.mode,
-            "report": self.report,
             "reason": self.reason.name,
             "sentence": self.sentence,
             "retention_hours": (self.facts.table_files.retention_ms or 0) / HOUR_MS,
@@ -328,7 +307,7 @@ class VacuumPlan(Explained):
             "usd": round(self.usd, 9),
             "notes": list(self.notes),
             "files_left": self.over_limit_count,
-            "modes": [quote.as_json() for quote in self.choice.quotes],
+            "modes": [asdict(quote) for quote in self.choice.quotes],
             "paths": [each.name for each in self.candidates],
         }
 
@@ -513,13 +492,17 @@ def _notes(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumOutcome:
-    """A vacuum's plan, and its record.
+    """A vacuum's plan, and what the vacuum did.
 
     `spared` and `failed` contain the planned files that were not deleted, each with the reason.
     """
 
     plan: VacuumPlan
-    record: VacuumRecord
+    deleted_files: int
+    deleted_bytes: int
+    requests: Mapping[str, int]
+    seconds: float
+    usd: float
     spared: Mapping[str, str] = field(default_factory=dict[str, str])
     failed: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -527,26 +510,19 @@ class VacuumOutcome:
     def figures(self) -> tuple[Figure, ...]:
         """The predicted and actual figures."""
         plan = self.plan
-        record = self.record
         return (
-            Figure("files", plan.file_count, record.deleted_files),
-            Figure("bytes", plan.size_bytes, record.deleted_bytes),
-            Figure("requests", sum(plan.requests.values()), sum(record.requests.values())),
-            Figure("seconds", round(plan.seconds, 3), round(record.seconds, 3)),
-            Figure("usd", round(plan.usd, 9), round(record.usd, 9)),
+            Figure("files", plan.file_count, self.deleted_files),
+            Figure("bytes", plan.size_bytes, self.deleted_bytes),
+            Figure("requests", sum(plan.requests.values()), sum(self.requests.values())),
+            Figure("seconds", round(plan.seconds, 3), round(self.seconds, 3)),
+            Figure("usd", round(plan.usd, 9), round(self.usd, 9)),
         )
 
     def as_json(self) -> dict[str, Any]:
         """The plan's JSON document, plus the actual figures."""
-        record = self.record
         return {
             **self.plan.as_json(),
             "figures": figures_as_json(self.figures),
-            "actual_files": record.deleted_files,
-            "actual_bytes": record.deleted_bytes,
-            "actual_is_at_most": record.is_at_most,
             "spared": dict(self.spared),
             "failed": dict(self.failed),
-            "failed_files": len(self.failed),
-            "list_requests_saved": record.lists_saved,
         }

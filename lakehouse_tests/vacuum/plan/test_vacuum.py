@@ -1,7 +1,7 @@
 """Which files go, by which mode, and why not."""
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -107,12 +107,7 @@ INVENTORY = Inventory(
 
 
 def past(mode: str = "FULL", ended_ms: int = NOW - 3 * HOUR, **more: Any) -> VacuumRecord:
-    zeros = {
-        each.name: 0
-        for each in fields(VacuumRecord)
-        if each.name.startswith(("predicted_", "deleted_"))
-    }
-    defaults = {"report": "", "version": 2, "horizon_ms": ended_ms - WEEK, "spared": 0, **zeros}
+    defaults = {"version": 2, "horizon_ms": ended_ms - WEEK}
     return VacuumRecord(
         mode=mode, started_ms=ended_ms - 1, ended_ms=ended_ms, **{**defaults, **more}
     )  # type: ignore[arg-type]

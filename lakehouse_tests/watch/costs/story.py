@@ -12,13 +12,13 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from lakehouse.compact.plan.history import account_for, operation_of
-from lakehouse.declare.journal_records import VacuumRecord
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.operations import record_operation
 from lakehouse.vacuum.inventory.run import scan
 from lakehouse.watch.costs.plan import Charge, row_of
 from lakehouse.watch.costs.run import _SCHEMA, CHARGEBACK, read_charges
+from lakehouse_tests.lake.test_vacuums import past_vacuum, record_vacuum
 from lakehouse_tests.log_builder import START_MS
 
 PLAN: dict[str, Any] = {
@@ -55,23 +55,15 @@ def record_compaction(lake: Lake, table: Table) -> None:
     record_operation(lake, operation_of(table.key, entry, table.prices))
 
 
-def vacuumed(ended_ms: int, *, seconds: float) -> VacuumRecord:
-    """A vacuum that sent some requests."""
-    zeros = dict.fromkeys(("predicted_files", "predicted_bytes", "predicted_requests", "spared"), 0)
-    return VacuumRecord(
-        started_ms=ended_ms - round(seconds * 1_000),
-        ended_ms=ended_ms,
-        mode="FULL",
-        report="",
-        version=2,
-        horizon_ms=0,
-        predicted_seconds=1.0,
-        predicted_usd=0.0,
-        deleted_files=3,
-        deleted_bytes=30,
+def record_vacuum_of(lake: Lake, table: Table, ended_ms: int, *, seconds: float) -> None:
+    """Adds a vacuum that sent some requests."""
+    record_vacuum(
+        lake,
+        table,
+        past_vacuum(ended_ms),
         requests={"GetObject": 1_234, "ListObjectsV2": 56, "DeleteObjects": 2},
         seconds=seconds,
-        **zeros,
+        vcpu_seconds=seconds * table.prices.vcpus,
     )
 
 

@@ -13,7 +13,6 @@ from lakehouse import Append, Landing, Table
 from lakehouse.base.errors import Refused
 from lakehouse.base.text import DAY_MS, MINUTE_MS
 from lakehouse.lake.lake import Lake
-from lakehouse.vacuum.history import record_vacuum
 from lakehouse.watch.costs.plan import COLUMNS
 from lakehouse.watch.costs.run import CHARGEBACK, read_charges, write_chargeback
 from lakehouse_tests import money_oracle
@@ -22,11 +21,11 @@ from lakehouse_tests.watch.costs.story import (
     PLAN,
     day_of,
     record_compaction,
+    record_vacuum_of,
     same,
     scan_at,
     stamp_of,
     sums,
-    vacuumed,
 )
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def build(lake: Lake) -> LogBuilder:
     note = {"compaction": "mark", "started_ms": START_MS + 2 * MINUTE_MS - 4_250, "plan": PLAN}
     table.optimize(["a", "b"], into=("c", 2_900), user_metadata=json.dumps(note)).store_data()
     record_compaction(lake, A)
-    record_vacuum(lake, A, vacuumed(NOW, seconds=2.5))
+    record_vacuum_of(lake, A, NOW, seconds=2.5)
     return table
 
 

@@ -2,20 +2,18 @@
 
 import socket
 import urllib.request
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lakehouse.base.clock import now_ms
-from lakehouse.declare.journal_records import VacuumRecord
+from lakehouse.base.predicted_and_actual import Figure
 from lakehouse.store import DiskStore
-from lakehouse.vacuum.history import record_vacuum
 from lakehouse.watch.metrics.plan import FILES, METRICS, Sample
 from lakehouse.watch.metrics.server import LakeCollector, serve
 from lakehouse_tests.conftest import free_port
-from lakehouse_tests.lake.test_vacuums import past_vacuum
+from lakehouse_tests.lake.test_vacuums import past_vacuum, record_vacuum
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.example_terminal import latest_orders
 from lakehouse_tests.support.terminal import Terminal, type_of_story
@@ -132,12 +130,12 @@ def test_an_inventory_that_cannot_be_read_is_named(told: Terminal) -> None:
 def test_a_vacuum_has_prediction_errors(
     told: Terminal,
 ) -> None:
-    required = [each for each in fields(VacuumRecord) if each.default is each.default_factory]
-    zeros = {each.name: 0 for each in required}  # both defaults are missing
-    known = {"mode": "FULL", "report": "", "predicted_files": 3, "deleted_files": 2, "usd": 0.5}
-    times = {"started_ms": now_ms() - 2_000, "ended_ms": now_ms(), "seconds": 2.0}
-    record = VacuumRecord(**{**zeros, **known, **times, "failed": {"a": "denied"}})  # type: ignore[arg-type]
-    record_vacuum(told.lake, latest_orders, record)
+    record_vacuum(
+        told.lake,
+        latest_orders,
+        past_vacuum(now_ms(), failed={"a": "denied"}),
+        figures=(Figure("files", 3, 2),),
+    )
     found = values(told)
     error = found["lakehouse_operation_prediction_error_ratio", "silver/orders,files,vacuum"]
     assert error == 0.5

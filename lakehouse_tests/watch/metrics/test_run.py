@@ -8,12 +8,11 @@ from lakehouse import Append, Landing, Table
 from lakehouse.base.clock import now_ms
 from lakehouse.lake.lake import Lake
 from lakehouse.store import DiskStore
-from lakehouse.vacuum.history import record_vacuum
 from lakehouse.watch.costs.plan import Charge
 from lakehouse.watch.metrics.plan import BYTES, OPERATIONS, SOURCE_READABLE, Counters
 from lakehouse.watch.metrics.run import read_samples
 from lakehouse_tests.conftest import own_settings
-from lakehouse_tests.lake.test_vacuums import past_vacuum
+from lakehouse_tests.lake.test_vacuums import past_vacuum, record_vacuum
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.watch.costs.story import record_charges
 
