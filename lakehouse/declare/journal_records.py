@@ -76,9 +76,8 @@ class VacuumRecord:
 
     - `horizon_ms`: the vacuum's plan covers files that were removed before this time.
     - `failed`: the reason by file name, for at most `FAILED_NAMED` files.
-    - `is_complete`: the vacuum ended without an error, it considered every file past the retention,
-      and `failed` and `kept` name all their files. It is false, for example, if there were more
-      files than one vacuum deletes.
+    - `is_complete`: the vacuum ended without an error, and `failed` and `kept` name all their
+      files.
     - `kept`: files that this vacuum did not delete, and that a later vacuum without a listing must
       consider again: in mode LITE, those that only a kept version needs. If only the log decides
       (`orphans="keep"`), also those that another table reads, and all spared files.

@@ -27,10 +27,7 @@ from lakehouse.lake.lake import Lake
 from lakehouse.vacuum.asset import skip_reason
 
 if TYPE_CHECKING:
-    from lakehouse.retain.run.archive import ArchiveOutcome
-    from lakehouse.retain.run.ttl import TtlOutcome
-
-    Outcome = ArchiveOutcome | TtlOutcome
+    from lakehouse.retain.run.outcome import RetentionOutcome
 
 
 LoadLake = Callable[[], tuple[Lake, Sequence[Table]]]
@@ -42,14 +39,14 @@ def retention_assets(
     """The assets of all retention that these tables declare. `load_lake` is called in a run."""
     for table in tables:
         if table.archive is not None:
-            yield archive_asset(table, lake, tables, resource=resource)
+            yield retention_asset("archive", table, lake, tables, resource=resource)
         if table.ttl is not None:
-            yield ttl_asset(table, lake, resource=resource)
+            yield retention_asset("ttl", table, lake, resource=resource)
         if table.vacuum.tiers and lake.on_s3(table.key):
             yield tiers_asset(table, load_lake)
 
 
-class ArchiveConfig(dg.Config):
+class RetentionConfig(dg.Config):
     """Options of one run.
 
     `anyway`: run even if the table is paused. `replace`: partitions (`COLUMN=VALUE,…`) whose rows
@@ -60,64 +57,50 @@ class ArchiveConfig(dg.Config):
     replace: list[str] = []  # noqa: RUF012  # a field of Dagster's config
 
 
-class TtlConfig(dg.Config):
-    """Options of one run. `anyway`: run even if the table is paused."""
-
-    anyway: bool = False
-
-
-def archive_asset(
-    table: Table, lake: Lake, tables: Sequence[Table] = (), *, resource: str = "spark"
+def retention_asset(
+    operation: str,
+    table: Table,
+    lake: Lake,
+    tables: Sequence[Table] = (),
+    *,
+    resource: str = "spark",
 ) -> dg.AssetsDefinition:
-    """The asset that moves a table's old partitions to its archive, and lets archived ones expire.
+    """The asset of an `operation`: `archive` or `ttl`.
 
     `tables` are all tables of the lake, or of one call of `maintain`.
     """
-    description = (
-        f"Moves old partitions of {table.key} to its archive, and deletes expired partitions from"
-        " the archive. Downstream tables keep their rows."
-    )
+    crons = {"archive": ARCHIVE_CRON, "ttl": TTL_CRON}
+    descriptions = {
+        "archive": f"Moves old partitions of {table.key} to its archive, and deletes expired"
+        " partitions from the archive.",
+        "ttl": f"Deletes the expired rows of {table.key}.",
+    }
 
     @dg.asset(
-        description=description,
-        automation_condition=by_clock(ARCHIVE_CRON),
-        **upkeep_options("archive", table, resource=resource),
+        description=f"{descriptions[operation]} Downstream tables keep their rows.",
+        automation_condition=by_clock(crons[operation]),
+        **upkeep_options(operation, table, resource=resource),
     )
-    def archive(context: dg.AssetExecutionContext, config: ArchiveConfig) -> Iterator[Event]:
+    def retention(context: dg.AssetExecutionContext, config: RetentionConfig) -> Iterator[Event]:
         from lakehouse.assets.resources import open_session
         from lakehouse.retain.plan.archive import parsed_values
         from lakehouse.retain.run.archive import ArchiveRequest, run_archive
-
-        session = partial(open_session, context, getattr(context.resources, resource))
-        request = ArchiveRequest(
-            declared=tuple(tables),
-            replace=[parsed_values(text) for text in config.replace],
-            owner=f"run {context.run.run_id}",
-            tell=context.log.info,
-        )
-        run = partial(run_archive, lake, table, session, request)
-        yield from _run(context, lake, table, run, anyway=config.anyway)
-
-    return cast("dg.AssetsDefinition", archive)
-
-
-def ttl_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.AssetsDefinition:
-    """The asset that deletes a table's expired rows."""
-
-    @dg.asset(
-        description=f"Deletes the expired rows of {table.key}. Downstream tables keep their rows.",
-        automation_condition=by_clock(TTL_CRON),
-        **upkeep_options("ttl", table, resource=resource),
-    )
-    def ttl(context: dg.AssetExecutionContext, config: TtlConfig) -> Iterator[Event]:
-        from lakehouse.assets.resources import open_session
         from lakehouse.retain.run.ttl import run_ttl
 
         session = partial(open_session, context, getattr(context.resources, resource))
-        run = partial(run_ttl, lake, session, table, owner=f"run {context.run.run_id}")
+        owner = f"run {context.run.run_id}"
+        run: Callable[[], RetentionOutcome] = partial(run_ttl, lake, session, table, owner=owner)
+        if operation == "archive":
+            request = ArchiveRequest(
+                declared=tuple(tables),
+                replace=[parsed_values(text) for text in config.replace],
+                owner=owner,
+                tell=context.log.info,
+            )
+            run = partial(run_archive, lake, table, session, request)
         yield from _run(context, lake, table, run, anyway=config.anyway)
 
-    return cast("dg.AssetsDefinition", ttl)
+    return cast("dg.AssetsDefinition", retention)
 
 
 def tiers_asset(table: Table, load_lake: LoadLake) -> dg.AssetsDefinition:
@@ -154,7 +137,7 @@ def _run(
     context: dg.AssetExecutionContext,
     lake: Lake,
     table: Table,
-    run: "Callable[[], Outcome]",
+    run: "Callable[[], RetentionOutcome]",
     *,
     anyway: bool,
 ) -> Iterator[Event]:
@@ -175,7 +158,7 @@ def _run(
 
 
 def retention_events(
-    reporter: Reporter, table: Table, lake: Lake, operation: str, outcome: "Outcome"
+    reporter: Reporter, table: Table, lake: Lake, operation: str, outcome: "RetentionOutcome"
 ) -> Iterator[Event]:
     """What an archive run or a TTL run reports: the table if it changed, and the run itself."""
     facts = lake.facts(table.key) if outcome.version_after is not None else None

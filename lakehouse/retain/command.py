@@ -36,6 +36,7 @@ from lakehouse.retain.plan.lifecycle import tier_rule
 from lakehouse.retain.run import archive as archive_run
 from lakehouse.retain.run import tiers as tiers_run
 from lakehouse.retain.run import ttl as ttl_run
+from lakehouse.retain.run.outcome import RetentionOutcome
 from lakehouse.spark.session import connect
 from lakehouse.vacuum.lake_facts import LakeFacts
 
@@ -111,9 +112,6 @@ def ttl_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> None:
     if as_json:
         write_json(document)
         return
-    least, most = count_text(document["least_rows"]), count_text(document["most_rows"])
-    if document["expired_files"] or document["straddling_files"]:
-        show(f"{key}: at least {least} and at most {most} rows")
     _print(document)
 
 
@@ -145,7 +143,7 @@ def _run(
     lake: Lake,
     table: Table,
     operation: str,
-    run: Callable[[], archive_run.ArchiveOutcome | ttl_run.TtlOutcome],
+    run: Callable[[], RetentionOutcome],
     *,
     anyway: bool,
 ) -> Mapping[str, Any]:

@@ -241,9 +241,8 @@ class VacuumProgress:
         The count of deleted files may be too high on S3, which also reports success for a key that
         does not exist.
 
-        The record counts as complete if the vacuum ended well and considered every file past the
-        retention, and if the record has room for the names of all files that were kept or could not
-        be deleted.
+        The record counts as complete if the vacuum ended well, and if the record has room for the
+        names of all files that were kept or could not be deleted.
         """
         seconds = time.monotonic() - self._started
         requests = dict(self._lake.store.requests - self._requests_before)
@@ -277,7 +276,7 @@ class VacuumProgress:
             usd=outcome.usd,
             failed=dict(islice(self.failed.items(), FAILED_NAMED)),
             kept=sorted(kept_names)[:FAILED_NAMED],
-            is_complete=has_ended_well and not planned.over_limit_count and all_are_named,
+            is_complete=has_ended_well and all_are_named,
             table_id=log.snapshot.table_id,
             committed_ms=log.history.committed_ms_of(planned.version),
         )

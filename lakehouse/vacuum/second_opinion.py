@@ -169,45 +169,27 @@ def confirmed_by_spark(
                     .column("path")
                     .to_pylist()
                 )
-            confirmed |= confirmed_names(answer, names, location=location, table=table)
+            confirmed |= confirmed_names(answer, names, table=table)
     return confirmed
 
 
-def confirmed_names(
-    answer: Iterable[str], names: Mapping[str, str], *, location: str, table: str
-) -> set[str]:
+def confirmed_names(answer: Iterable[str], names: Mapping[str, str], *, table: str) -> set[str]:
     """The names of the files in Delta's answer, which contains full paths.
 
-    `names` maps the full path of each file that Delta was asked about to its name in the table,
-    which is at `location`.
+    `names` maps the full path of each file that Delta was asked about to its name in the table.
+    (For a file more folders deep than the table's own path has parts, Delta also answers a folder
+    that it was not asked about. The vacuum then stops.)
 
     Raises:
         Broken: the answer contains a path that Delta was not asked about.
     """
-    false_folders = {
-        f"{location}/{folder}"
-        for name in names.values()
-        for folder in _false_folders(location, name)
-    }
-    if unexpected := {*answer} - names.keys() - false_folders:
+    confirmed = {*answer}
+    if unexpected := confirmed - names.keys():
         raise Broken(
             f"vacuum of {table}: Delta would delete {min(unexpected)}, a file that the plan does "
             "not contain. Nothing was deleted. Report this problem with the version of Delta"
         )
-    return {names[path] for path in {*answer} - false_folders}
-
-
-def _false_folders(location: str, name: str) -> set[str]:
-    """Folders that a dry run wrongly returns for a candidate.
-
-    To find the folders of a file, Delta drops as many leading parts of the file's name as the
-    table's path has, even if the name does not begin with that path. Example: the path of the table
-    `s3a://b/t` has four parts, so for the file `d=1/a/b/c/e/x` Delta returns the folder `e`.
-    Source: delta-io/delta v4.4.0, DeltaFileOperations.getAllSubDirectories, and
-    VacuumCommand.includeRespectiveDirectoriesWithFilesAndSafetyCheck and getFilesFromInventory.
-    """
-    parts = name.split("/")[len(location.split("/")) :]
-    return {"/".join(parts[:end]) for end in range(1, len(parts))}
+    return {names[path] for path in confirmed}
 
 
 def _inventory(paths: Sequence[str], candidates: Sequence[Candidate]) -> "pa.Table":

@@ -38,8 +38,6 @@ _DESCRIPTIONS = {
     "quarantine": "The quarantine holds no refused lines.",
     "lifecycle": "No lifecycle rule of the bucket deletes or archives files that the table needs.",
 }
-# At most this many archived files are checked for a restore, with one request each.
-_RESTORES_CHECKED = 10
 # The assessments that writes pass to the checks of the same run, by run id and table.
 _write_assessments: dict[tuple[str, str], Assessment] = {}
 
@@ -111,7 +109,7 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
     known = assessed
     judges: dict[str, Callable[[], CheckResult]] = {
         "health": lambda: health_result(table, known),
-        "readable": lambda: _readable(lake, known.facts.snapshot, unreadable),
+        "readable": lambda: _readable(known.facts.snapshot, unreadable),
         "small_files": lambda: _small_files(known.health),
         "log_debt": lambda: _log_debt(known.health),
         "breaker": lambda: _breaker(table, lake, known),
@@ -188,13 +186,9 @@ def evaluation_of(table: Table, result: CheckResult) -> dg.AssetCheckEvaluation:
     )
 
 
-def _readable(lake: Lake, snapshot: Snapshot, unreadable: UnreadableFiles) -> CheckResult:
+def _readable(snapshot: Snapshot, unreadable: UnreadableFiles) -> CheckResult:
     missing = unreadable.missing
     archived = unreadable.archived
-    checked = archived[:_RESTORES_CHECKED]
-    not_restored = [
-        name for name in checked if lake.store.archived_in(f"{snapshot.table}/{name}") is not None
-    ]
     sentences = list[str]()
     if missing:
         sentences.append(
@@ -207,11 +201,10 @@ def _readable(lake: Lake, snapshot: Snapshot, unreadable: UnreadableFiles) -> Ch
             f" {_named(archived)}"
         )
         address = snapshot.uri.replace("s3a://", "s3://", 1)
-        example = f"{address}/{(not_restored or checked)[0]}"
-        problem = "archived files are restored, but only for some days"
-        if not_restored:
-            problem = "no scan and no compaction can read archived files"
-        sentences.append(f"{problem}. {restore_advice(example)}")
+        sentences.append(
+            "no scan and no compaction can read archived files, unless they are restored."
+            f" {restore_advice(f'{address}/{archived[0]}')}"
+        )
     if not sentences:
         sentences.append(
             f"version {snapshot.version} has {count_of(snapshot.file_count, 'file')} of"
@@ -221,8 +214,7 @@ def _readable(lake: Lake, snapshot: Snapshot, unreadable: UnreadableFiles) -> Ch
         name="readable",
         ok=not missing and not archived,
         sentence="; ".join(sentences),
-        # A warning if the only problem is archived files, and these are restored for now.
-        is_error=bool(missing or not_restored) or not archived,
+        is_error=True,
         numbers={"missing_files": len(missing), "archived_files": len(archived)},
     )
 

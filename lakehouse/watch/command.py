@@ -40,8 +40,6 @@ from lakehouse.delta.commits import (
 )
 from lakehouse.lake.find_tables import facts_of
 from lakehouse.lake.read_each_table import Found, for_each_table
-from lakehouse.land.plan.batches import quarantine_sentence
-from lakehouse.land.quarantine.entries import quarantined_count
 from lakehouse.watch.documents import EXACT_FIGURES, health_document, history_document
 from lakehouse.watch.due import plan_operations
 
@@ -68,42 +66,19 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
         return None if facts is None else health_of(context.lake, table, facts)
 
     readings = for_each_table(chosen, read)
-    landed = [each.table for each in readings if each.table.source and not each.error]
-    quarantines = for_each_table(landed, lambda table: quarantined_count(context.lake, table.key))
-    quarantine_rows = _quarantine_rows(readings, quarantines)
     if as_json:
         write_json(
             [
                 {
                     **health_document(each),
                     "declared": each.table.key not in context.by_address,
-                    "quarantine_rows": quarantine_rows[each.table.key],
                 }
                 for each in readings
             ]
         )
     else:
         _print(readings, verbose=verbose)
-        for key, rows in quarantine_rows.items():
-            if rows:
-                show(f"{key}: {quarantine_sentence(key, lines=rows)}")
-    return print_errors([*readings, *quarantines])
-
-
-def _quarantine_rows(
-    readings: Sequence[Found[Health]], quarantines: Sequence[Found[int]]
-) -> dict[str, int | None]:
-    """The number of lines in quarantine, by table; `None` if unknown.
-
-    It is unknown if the table's health or the quarantine cannot be read, or if the quarantine's log
-    has no row counts. Other tables that are not loaded from landed files have 0.
-    """
-    rows = dict[str, int | None]()
-    for reading in readings:
-        rows[reading.table.key] = None if reading.error else 0
-    for quarantine in quarantines:
-        rows[quarantine.table.key] = quarantine.value
-    return rows
+    return print_errors(readings)
 
 
 def _print(readings: Sequence[Found[Health]], *, verbose: bool) -> None:

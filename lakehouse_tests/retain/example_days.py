@@ -9,7 +9,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakehouse import Append, Archive, Landing, Table
 from lakehouse.lake.lake import Lake
-from lakehouse.retain.run.archive import ArchiveOutcome, ArchiveRequest, archive_key, run_archive
+from lakehouse.retain.run.archive import ArchiveRequest, archive_key, run_archive
+from lakehouse.retain.run.outcome import RetentionOutcome
 
 KEY = "bronze/days"
 # `newest_row`: nothing depends on the day on which a test runs.
@@ -36,7 +37,7 @@ def no_spark() -> NoReturn:
     raise AssertionError("a Spark session was opened")
 
 
-def archived(lake: Lake, table: Table = DAYS, **options: Any) -> ArchiveOutcome:
+def archived(lake: Lake, table: Table = DAYS, **options: Any) -> RetentionOutcome:
     """A run of the archive, without Spark."""
     return run_archive(lake, table, no_spark, ArchiveRequest(**options))
 
@@ -54,6 +55,18 @@ def archive_rows(lake: Lake) -> list[Row]:
     if number is None:
         return []
     return _rows(DeltaTable(lake.settings.table_uri(archive_key(KEY)), version=number))
+
+
+def archive_files(lake: Lake) -> list[str]:
+    """The data files in the archive's folder."""
+    names = [file.name for file in lake.store.list(archive_key(KEY))]
+    return [name for name in names if "_delta_log" not in name]
+
+
+def archive_version(lake: Lake) -> int | None:
+    """The version of the archive that the table names."""
+    facts = lake.facts(KEY)
+    return None if facts is None else facts.snapshot.transactions.get("lakehouse-archive")
 
 
 def all_rows(lake: Lake) -> list[Row]:

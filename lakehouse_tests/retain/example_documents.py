@@ -2,18 +2,19 @@
 
 from dataclasses import replace
 
+from lakehouse.base.predicted_and_actual import Figure
 from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.archive import Archive, Ttl
 from lakehouse.declare.table import Table
 from lakehouse.delta.snapshot import Column
 from lakehouse.retain.plan.archive import ArchiveFacts, RestorePlan, plan_archive, plan_restore
 from lakehouse.retain.plan.ttl import TimeBounds, plan_ttl
-from lakehouse.retain.run.archive import ArchiveOutcome
-from lakehouse.retain.run.ttl import TtlOutcome
+from lakehouse.retain.run.outcome import RetentionOutcome
 from lakehouse_tests.retain import example_days
 from lakehouse_tests.support.example_snapshots import data_file, snapshot
 
 DAY_MS = 86_400_000
+FIGURES = (Figure("rows", 99, 98), Figure("seconds", 1.0, 1.5))
 DAYS = replace(example_days.DAYS, archive=Archive(older_than_days=31, span="day"))
 COLUMNS = [Column(name="id", type="bigint"), Column(name="day", type="date")]
 
@@ -31,11 +32,11 @@ def example_facts() -> ArchiveFacts:
     return ArchiveFacts(snapshot=sides[0], archived=sides[1])
 
 
-def example_move() -> ArchiveOutcome:
+def example_move() -> RetentionOutcome:
     """One day moves, and one expires."""
     assert DAYS.archive is not None
     plan = plan_archive(DAYS, DAYS.archive, example_facts(), now_ms=20_000 * DAY_MS)
-    return ArchiveOutcome(plan=plan, number=2, version_after=8, seconds=1.5)
+    return RetentionOutcome(plan=plan, version_after=8, figures=FIGURES)
 
 
 def example_restore() -> RestorePlan:
@@ -43,7 +44,7 @@ def example_restore() -> RestorePlan:
     return plan_restore(DAYS, example_facts(), ())
 
 
-def example_outcome() -> TtlOutcome:
+def example_outcome() -> RetentionOutcome:
     """One file of 100 rows, one of them without a time."""
     ttl = Ttl(column="at", days=1, clock="newest_row")
     table = Table(key="bronze/t", write=Adopted(uri="/w/t"), ttl=ttl)
@@ -54,4 +55,4 @@ def example_outcome() -> TtlOutcome:
     files = [data_file(10, "old"), data_file(10, "new")]
     layout = snapshot(files, columns=[Column(name="at", type="timestamp")])
     plan = plan_ttl(table, ttl, layout, bounds, now_ms=9 * DAY_MS)
-    return TtlOutcome(plan=plan, version_after=8, deleted_rows=99, seconds=1.5)
+    return RetentionOutcome(plan=plan, version_after=8, figures=FIGURES)

@@ -53,8 +53,8 @@ DOCUMENTS = {
     "archive": (
         "lakehouse archive TABLE",
         (
-            "The plan, and the outcome. With `--dry-run` there is no `number`, `version_after`, "
-            "`deleted_files` and `figures`. `partitions` leave the table, `expiring` the archive."
+            "The plan, and the outcome. With `--dry-run` there is no `version_after` "
+            "and `figures`. `partitions` leave the table, `expiring` the archive."
         ),
     ),
     "restore": (
@@ -63,10 +63,7 @@ DOCUMENTS = {
     ),
     "ttl": (
         "lakehouse ttl TABLE",
-        (
-            "The plan, and the outcome. With `--dry-run` there is no `version_after`, `actual_rows` "
-            "and `figures`."
-        ),
+        ("The plan, and the outcome. With `--dry-run` there is no `version_after` and `figures`."),
     ),
     "health": (
         "lakehouse health",

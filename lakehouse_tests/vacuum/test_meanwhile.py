@@ -19,7 +19,6 @@ from lakehouse.store import DiskStore
 from lakehouse.vacuum import lake_facts, run, second_opinion
 from lakehouse.vacuum.history import vacuum_records
 from lakehouse.vacuum.lake_facts import LakeFacts
-from lakehouse.vacuum.plan import candidates
 from lakehouse.vacuum.run import VacuumProgress
 from lakehouse.vacuum.second_opinion import confirmed_by_delta
 from lakehouse.vacuum.table_facts import gather
@@ -431,38 +430,14 @@ def test_if_delta_keeps_everything_or_names_another_file_nothing_is_deleted(
     with pytest.raises(Broken, match=r"Delta would keep the whole plan \(2 files, for example"):
         confirmed_by_delta(lake, nobody, facts, found)
     names = {f"file:/lake/{KEY}/{name}": name for name in PAST}
-    where: dict[str, str] = {"location": f"file:/lake/{KEY}", "table": KEY}
-    assert second_opinion.confirmed_names([f"file:/lake/{KEY}/d=1/gone"], names, **where) == {
+    assert second_opinion.confirmed_names([f"file:/lake/{KEY}/d=1/gone"], names, table=KEY) == {
         "d=1/gone"
     }
     with pytest.raises(
         Broken,
         match=rf"Delta would delete file:/lake/{KEY}/d=1/live, a file that the plan does not contain\. Nothing was deleted",
     ):
-        second_opinion.confirmed_names([*names, f"file:/lake/{KEY}/d=1/live"], names, **where)
-
-
-def test_what_delta_takes_for_folders_of_a_deep_file_is_no_file_that_it_gives_up() -> None:
-    deep = "d=1/a/b/c/e/x"
-    answer = ["s3a://b/t/e", f"s3a://b/t/{deep}"]
-    assert second_opinion.confirmed_names(
-        answer, {f"s3a://b/t/{deep}": deep, "s3a://b/t/e": "e"}, location="s3a://b/t", table=KEY
-    ) == {deep}
-
-
-def test_more_than_one_vacuum_takes_goes_with_the_next(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(candidates, "MOST_FILES", 1)
-    all_gone = set[str]()
-    for left in (1, 0):
-        found = planned(lake, "FULL")
-        assert (found.file_count, found.over_limit_count) == (1, left)
-        gone, work = carried_out(lake, found)
-        work.record(found, has_ended_well=True)
-        assert vacuum_records(lake, KEY)[-1].is_complete == (left == 0)
-        all_gone |= gone
-    assert all_gone == {*PAST}
+        second_opinion.confirmed_names([*names, f"file:/lake/{KEY}/d=1/live"], names, table=KEY)
 
 
 def test_the_neighbours_are_asked_again_after_a_minute_of_deleting(

@@ -23,7 +23,7 @@ from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.plan.candidates import LoggedFiles
 from lakehouse.vacuum.run import rehearse, vacuum
 from lakehouse.vacuum.table_facts import plan
-from lakehouse_tests.support.vacuums import AT_ONCE, age, data_files, rows, stored, table_of
+from lakehouse_tests.support.vacuums import AT_ONCE, data_files, rows, stored, table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,23 +81,6 @@ def test_what_the_dry_run_names_goes_and_nothing_else(
         LakeFacts(lake, [table]), lambda: spark, table, mode=mode if mode == "LITE" else "FULL"
     )
     assert (again.plan.reason, again.plan.candidates) == (Reason.NOTHING_PAST, ())
-
-
-def test_a_file_so_deep_that_delta_takes_it_for_anothers_folder_goes_and_the_other_stays(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    """Delta cuts off as many parts of its name as the table's own path has; what is left is somebody else's file."""
-    table, uri = (
-        table_of(),
-        add(lake, 0, **{"delta.deletedFileRetentionDuration": "interval 7 days"}),
-    )
-    deep = "/".join([*"a" * len(uri.split("/")), "running.parquet", "orphan"])
-    for name in (deep, "running.parquet"):
-        lake.store.put(f"bronze/t/{name}", b"123")
-    age(lake, [deep])
-    before = stored(lake)
-    vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
-    assert before - stored(lake) == {deep}
 
 
 @pytest.mark.long

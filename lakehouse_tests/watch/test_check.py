@@ -117,9 +117,8 @@ def test_a_file_that_is_gone_is_an_error_that_names_it(
     assert readable.sentence == "storage lacks 1 file of version 1: f1"
 
 
-@pytest.mark.parametrize("is_restored", [False, True])
-def test_an_archived_file_is_named_with_the_commands_to_type_and_a_restored_one_is_a_warning(
-    dagster_lake: Lake, story: LogBuilder, monkeypatch: pytest.MonkeyPatch, is_restored: bool
+def test_an_archived_file_is_named_with_the_commands_to_type(
+    dagster_lake: Lake, story: LogBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     story.append(small_files(3)).store_data()
     found, listed = judge(orders, dagster_lake), dagster_lake.store.list
@@ -132,12 +131,9 @@ def test_an_archived_file_is_named_with_the_commands_to_type_and_a_restored_one_
             for file in listed(prefix)
         ],
     )
-    archive = None if is_restored else "GLACIER"
-    monkeypatch.setattr(dagster_lake.store, "archived_in", lambda _: archive)
     readable = judge(orders, dagster_lake)[0]
-    assert (readable.ok, readable.is_error) == (False, not is_restored)
-    state = "archived files are restored, but" if is_restored else "no scan and no compaction can"
-    assert readable.sentence.startswith(f"version 1 has 1 archived file: f1; {state}")
+    assert (readable.ok, readable.is_error) == (False, True)
+    assert readable.sentence.startswith("version 1 has 1 archived file: f1; no scan and no")
     assert "aws s3api restore-object --bucket" in readable.sentence
     assert "/f1 --storage-class STANDARD --force-glacier-transfer" in readable.sentence
 

@@ -41,16 +41,11 @@ def test_a_table_that_does_not_exist_yet_has_no_score_and_comes_last_and_the_wor
     assert "3 files (303 B) merge into 1" in "\n".join(lines)
 
 
-def test_lines_in_quarantine_are_reported_by_health_and_landing(
-    told: Terminal, story: type_of_story
-) -> None:
+def test_lines_in_quarantine_are_reported_by_landing(told: Terminal, story: type_of_story) -> None:
     told_of = "bronze/orders: 3 lines in quarantine: lakehouse quarantine show bronze/orders"
-    for command in (("health",), ("landing", "bronze/orders")):
-        assert "in quarantine" not in told.run(*command).stdout
+    assert "in quarantine" not in told.run("landing", "bronze/orders").stdout
     story("quarantine/bronze/orders").create().append([("q", 10, 3)])
-    for command in (("health",), ("landing", "bronze/orders")):
-        assert told_of in told.run(*command).stdout
-    assert [each["quarantine_rows"] for each in told.json("health")] == [3, 0, 0]
+    assert told_of in told.run("landing", "bronze/orders").stdout
     assert told.json("landing", "bronze/orders")["quarantine_rows"] == 3
 
 

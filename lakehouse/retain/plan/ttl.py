@@ -57,21 +57,17 @@ class TtlPlan(Explained):
     """The rows before `cutoff_ms` that one DELETE deletes; nothing if `is_idle`.
 
     - `cutoff_ms`: `None` if `clock="newest_row"` and the time of no row is known.
-    - `least_rows`, `most_rows`: bounds of the number of deleted rows; `most_rows` may be unknown.
-    - `gone_ms`: the time from which a vacuum deletes the removed files.
+    - `row_count`: the number of rows to delete; `None` if the log does not determine it.
     """
 
     table: str
     version: int
-    column: str
     cutoff_ms: int | None
     expired_files: int
     expired_bytes: int
     straddling_files: int
     straddling_bytes: int
-    least_rows: int
-    most_rows: int | None
-    gone_ms: int
+    row_count: int | None
     seconds: float
     usd: float
     notes: tuple[str, ...] = ()
@@ -84,8 +80,8 @@ class TtlPlan(Explained):
     def as_json(self) -> dict[str, Any]:
         """The documented JSON shape, also in the metadata of the run's commit."""
         names = (
-            "table version column cutoff_ms expired_files expired_bytes straddling_files"
-            " straddling_bytes least_rows most_rows gone_ms"
+            "table version cutoff_ms expired_files expired_bytes straddling_files"
+            " straddling_bytes row_count"
         )
         return {
             **{name: getattr(self, name) for name in names.split()},
@@ -128,9 +124,9 @@ def plan_ttl(
     if cutoff_ms is not None and column.type == "date":
         cutoff_ms -= cutoff_ms % DAY_MS  # the day of the cutoff is kept whole
     expired, straddling, null_rows = _expired_files(snapshot, bounds, column, cutoff_ms)
-    least_rows = sum(_live_rows(file) or 0 for file in expired)
-    counts = [_live_rows(file) for file in (*expired, *straddling)]
+    counts = [_live_rows(file) for file in expired]
     known_counts = [count for count in counts if count is not None]
+    is_exact = not straddling and len(known_counts) == len(counts)
     straddling_bytes = sum(file.size_bytes for file in straddling)
     is_idle = not expired and not straddling
     seconds = (
@@ -141,15 +137,12 @@ def plan_ttl(
         explanation=_explanation(ttl, cutoff_ms, expired, straddling),
         table=table.key,
         version=snapshot.version,
-        column=column.name,
         cutoff_ms=cutoff_ms,
         expired_files=len(expired),
         expired_bytes=sum(file.size_bytes for file in expired),
         straddling_files=len(straddling),
         straddling_bytes=straddling_bytes,
-        least_rows=least_rows,
-        most_rows=sum(known_counts) if len(known_counts) == len(counts) else None,
-        gone_ms=gone_ms,
+        row_count=sum(known_counts) if is_exact else None,
         seconds=seconds,
         usd=run_price(table.prices, seconds=seconds),
         notes=() if is_idle else tuple(_notes(table, gone_ms, null_rows)),

@@ -41,7 +41,7 @@ from uuid import uuid4
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.paths import name_in_table
-from lakehouse.base.predicted_and_actual import Figure, figures_as_json
+from lakehouse.base.predicted_and_actual import Figure
 from lakehouse.declare.archive import Archive
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ARCHIVE_APP_ID, ROWS_MOVED, Commit, written_in
@@ -73,7 +73,7 @@ from lakehouse.retain.plan.archive import (
     rows_of,
     typed_in,
 )
-from lakehouse.retain.run.record import record_moved_rows
+from lakehouse.retain.run.outcome import RetentionOutcome, record_moved_rows
 from lakehouse.spark import statements
 from lakehouse.spark.errors import translated
 from lakehouse.store import LOCAL, Store, StoredFile
@@ -126,39 +126,6 @@ class ArchiveState:
     def unapplied(self) -> tuple[Commit, ...]:
         """The commits of the archive after the version that the table names."""
         return tuple(each for each in self.history if each.version > self.number)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveOutcome:
-    """What a run did. `version_after` is the table's version, or `None` if nothing moved."""
-
-    plan: ArchivePlan
-    number: int
-    version_after: int | None = None
-    deleted_files: int = 0
-    seconds: float = 0.0
-
-    @property
-    def figures(self) -> tuple[Figure, ...]:
-        """Predicted and actual figures."""
-        done = self.version_after is not None
-        rows = rows_of(self.plan.leaving)
-        count = files_of(self.plan.leaving)
-        return (
-            Figure("rows", rows, rows if done else 0),
-            Figure("files", count, count if done else 0),
-            Figure("seconds", round(self.plan.seconds, 3), round(self.seconds, 3)),
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        """The plan's JSON document, with the outcome."""
-        return {
-            **self.plan.as_json(),
-            "number": self.number,
-            "version_after": self.version_after,
-            "deleted_files": self.deleted_files,
-            "figures": figures_as_json(self.figures),
-        }
 
 
 def archive_key(table_key: str) -> str:
@@ -323,7 +290,7 @@ def run_archive(
     table: Table,
     open_spark: "Callable[[], SparkSession]",
     request: ArchiveRequest = ArchiveRequest(),
-) -> ArchiveOutcome:
+) -> RetentionOutcome:
     """Moves old partitions, and lets archived ones expire. Moving nothing is not an error.
 
     Spark is opened only if deleted rows have to be purged first.
@@ -348,19 +315,19 @@ def run_archive(
                 version = _move(lake, table, state, planned)
             except FilesChangedError:
                 continue
-            deleted = delete_dead_files(lake, table.key)
+            delete_dead_files(lake, table.key)
             for key in (archive_key(table.key), table.key) if version is not None else ():
                 if (facts := lake.facts(key)) is not None:
                     with_due_checkpoint(lake, facts)
-            outcome = ArchiveOutcome(
-                plan=planned,
-                number=state.number if version is None else state.number + 1,
-                version_after=version,
-                deleted_files=deleted,
-                seconds=time.monotonic() - started,
+            count = files_of(planned.leaving)
+            row_count = rows_of(planned.leaving)
+            figures = (
+                Figure("rows", row_count, row_count),
+                Figure("files", count, count),
+                Figure("seconds", planned.seconds, time.monotonic() - started),
             )
-            record_moved_rows(lake, table, "archive", version, outcome.figures, planned.reason)
-            return outcome
+            record_moved_rows(lake, table, "archive", version, figures, planned.reason)
+            return RetentionOutcome(plan=planned, version_after=version, figures=figures)
     raise Transient(
         f"archive of {table.key}: other writers changed its old partitions {_TRIES} times in a row."
         " Use the same command again"
@@ -666,14 +633,14 @@ def commit_restore(lake: Lake, state: ArchiveState, partitions: Iterable[Partiti
     return number
 
 
-def delete_dead_files(lake: Lake, table_key: str) -> int:
+def delete_dead_files(lake: Lake, table_key: str) -> None:
     """Deletes files that no version of the archive within the table's retention needs (step 6)."""
     state = read_state(lake, table_key)
     if state is None or state.newest is None or state.applied is None:
-        return 0
+        return
     retention_ms = retention_ms_of(state.facts.snapshot.properties)
     if retention_ms is None:
-        return 0
+        return
     horizon_ms = now_ms() - retention_ms
     needed = {
         unquote(file.path) for side in (state.applied, state.newest.snapshot) for file in side.files
@@ -688,6 +655,4 @@ def delete_dead_files(lake: Lake, table_key: str) -> int:
         written = _CREATED.fullmatch(name)
         if name not in needed and written is not None and int(written[1]) < horizon_ms:
             dead.append(file.name)
-    if dead:
-        lake.store.delete(dead)
-    return len(dead)
+    lake.store.delete(dead)

@@ -43,7 +43,7 @@ from lakehouse.retain.run.archive import (
     read_state,
     settled_state,
 )
-from lakehouse.retain.run.record import record_moved_rows
+from lakehouse.retain.run.outcome import record_moved_rows
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark import statements
 from lakehouse.spark.delta_writes import FrameWrite, Transaction, write_frame

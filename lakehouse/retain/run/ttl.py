@@ -8,14 +8,13 @@
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Refused
-from lakehouse.base.predicted_and_actual import Figure, figures_as_json
+from lakehouse.base.predicted_and_actual import Figure
 from lakehouse.compact.verify import verify_left
 from lakehouse.declare.archive import Ttl
 from lakehouse.declare.table import Table
@@ -33,7 +32,7 @@ from lakehouse.retain.plan.ttl import (
     plan_ttl,
     time_column,
 )
-from lakehouse.retain.run.record import record_moved_rows
+from lakehouse.retain.run.outcome import RetentionOutcome, record_moved_rows
 from lakehouse.spark import statements, temporary_confs
 from lakehouse.spark.delta_writes import retry_conflicts
 from lakehouse.spark.errors import translated
@@ -42,35 +41,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _TRIES = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TtlOutcome:
-    """What a run deleted. `version_after` is `None` if no row had expired."""
-
-    plan: TtlPlan
-    version_after: int | None = None
-    deleted_rows: int | None = 0
-    seconds: float = 0.0
-
-    @property
-    def figures(self) -> tuple[Figure, ...]:
-        """Predicted and actual figures. Rows are predicted only if the prediction is exact."""
-        plan = self.plan
-        is_exact = plan.least_rows == plan.most_rows
-        return (
-            Figure("rows", plan.least_rows if is_exact else None, self.deleted_rows),
-            Figure("seconds", round(plan.seconds, 3), round(self.seconds, 3)),
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        """The plan's JSON document, with the outcome."""
-        return {
-            **self.plan.as_json(),
-            "version_after": self.version_after,
-            "actual_rows": self.deleted_rows,
-            "figures": figures_as_json(self.figures),
-        }
 
 
 def plan(lake: Lake, table: Table) -> TtlPlan | None:
@@ -90,7 +60,7 @@ def run_ttl(
     table: Table,
     *,
     owner: str | None = None,
-) -> TtlOutcome:
+) -> RetentionOutcome:
     """Deletes the expired rows. Opens a Spark session only if there are any.
 
     Raises:
@@ -104,7 +74,7 @@ def run_ttl(
     if planned is None:
         raise Refused(f"{command}: there is no table. Use lakehouse materialize {table.key} first")
     if planned.is_idle:
-        return TtlOutcome(plan=planned)
+        return RetentionOutcome(plan=planned)
     check_clock(lake, table.key)
     spark = open_spark()
     session = TableSession(lake=lake, spark=spark, table=table)
@@ -120,7 +90,7 @@ def run_ttl(
         return outcome
 
 
-def _delete(session: TableSession, started: float) -> TtlOutcome:
+def _delete(session: TableSession, started: float) -> RetentionOutcome:
     lake, table = session.lake, session.table
     declared = _ttl_of(table)
     facts = lake.facts(table.key)
@@ -128,7 +98,7 @@ def _delete(session: TableSession, started: float) -> TtlOutcome:
     snapshot = facts.snapshot
     planned = plan_at(lake, table, snapshot)
     if planned.is_idle or planned.cutoff_ms is None:
-        return TtlOutcome(plan=planned)
+        return RetentionOutcome(plan=planned)
     mark = uuid4().hex
     metadata = {
         ROWS_MOVED: "ttl",
@@ -149,11 +119,13 @@ def _delete(session: TableSession, started: float) -> TtlOutcome:
     assert after is not None
     commits = history_since(lake.store, after.history, snapshot.version).marked(mark)
     count = commits[0].metrics.get("numDeletedRows", "") if commits else "0"
-    return TtlOutcome(
+    return RetentionOutcome(
         plan=planned,
         version_after=commits[0].version if commits else None,
-        deleted_rows=int(count) if count.isdigit() else None,
-        seconds=time.monotonic() - started,
+        figures=(
+            Figure("rows", planned.row_count, int(count) if count.isdigit() else None),
+            Figure("seconds", planned.seconds, time.monotonic() - started),
+        ),
     )
 
 

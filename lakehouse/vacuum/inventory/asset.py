@@ -89,7 +89,7 @@ def inventory_events(
     """What a load reports: its figures, and the results of its checks."""
     from lakehouse.vacuum.inventory.run import judge
 
-    results = judge(lake, outcome, now_ms=now_ms())
+    results = judge(lake, outcome)
     key = inventory_key(lake)
     yield dg.MaterializeResult(asset_key=key, metadata=_metadata(outcome, tables))
     for result in results:

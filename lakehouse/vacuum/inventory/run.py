@@ -54,7 +54,6 @@ from lakehouse.lake.deltalake_tables import with_due_checkpoint
 from lakehouse.lake.lake import Lake, PathResolver, landing_prefixes
 from lakehouse.vacuum.inventory.plan.checks import (
     assess_complete,
-    assess_fresh,
     assess_missing,
     assess_readable,
 )
@@ -204,12 +203,10 @@ def scan(lake: Lake, declared: Iterable[Table] = (), *, now_ms: int) -> Inventor
     return _load(lake, [*declared], inventory, lake.store.walk(""))
 
 
-def judge(lake: Lake, outcome: InventoryOutcome, *, now_ms: int) -> tuple[CheckResult, ...]:
+def judge(lake: Lake, outcome: InventoryOutcome) -> tuple[CheckResult, ...]:
     """The result of each check in `plan.checks.CHECKS`."""
-    inventory = outcome.inventory
     return (
-        assess_complete(inventory),
-        assess_fresh(inventory, now_ms=now_ms),
+        assess_complete(outcome.inventory),
         assess_missing(outcome.reconciliation),
         assess_readable(outcome.reconciliation, address=lake.settings.root),
     )

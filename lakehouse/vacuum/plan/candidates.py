@@ -305,9 +305,6 @@ def _names_in_table(paths: Iterable[str]) -> Iterator[str]:
             yield name
 
 
-# A vacuum collects at most this many candidates. Each takes about 300 bytes of memory, so a million
-# takes 300 MB.
-MOST_FILES = 1_000_000
 # An inventory whose times are all at least this much too early may have local times instead of UTC,
 # because time zones are at least half an hour apart.
 _ZONE_MS = 1_800_000
@@ -386,11 +383,7 @@ class DeletionGuard:
 
 
 class Selection:
-    """Collects the objects of one table that may be deleted. Objects of nested tables are kept.
-
-    The first `MOST_FILES` objects are collected, which bounds memory; `over_limit_count` counts the
-    remaining objects, which wait for the next vacuum.
-    """
+    """Collects the objects of one table that may be deleted. Objects of nested tables are kept."""
 
     def __init__(self, facts: VacuumFacts, guard: DeletionGuard) -> None:
         self._facts = facts
@@ -400,7 +393,6 @@ class Selection:
         self._checksums: dict[str, StoredObject] = {}
         self._nested: set[str] = set()  # the folders of tables that the listing itself shows
         self._lead_ms: int | None = None  # see `_compare_times`
-        self.over_limit_count = 0
         self.borrowed: set[str] = set()
         self.kept: set[str] = set()  # the files that only a kept version needs
         # The files of the newest version that no listed object has shown so far.
@@ -438,8 +430,6 @@ class Selection:
             return
         elif name in self._facts.kept_for_versions:
             self.kept.add(name)
-        elif name not in self._collected and len(self._collected) >= MOST_FILES:
-            self.over_limit_count += 1
         else:
             self._collected[name] = Candidate(
                 name=name,

@@ -18,7 +18,7 @@
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from math import ceil
@@ -45,7 +45,6 @@ from lakehouse.delta.protocol import RETENTION, retention_ms_of, unknown_feature
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.vacuum.plan.candidates import (
     ASKED_AT_ONCE,
-    MOST_FILES,
     SECONDS_PER_PAGE,
     Candidate,
     DeletionGuard,
@@ -106,7 +105,7 @@ def choose_mode(
         Refused: no mode is valid, or the requested mode is not valid.
     """
     removed_count = len(removed_by_log(facts))
-    invalid = {mode: _why_invalid(mode, facts, now_ms, removed_count) for mode in VACUUM_MODES}
+    invalid = {mode: _why_invalid(mode, facts, now_ms) for mode in VACUUM_MODES}
     # A person may choose LITE even if a search for orphans is due.
     why_not = {**invalid, "LITE": invalid["LITE"] or _why_sweep(facts, now_ms)}
     quotes = tuple(
@@ -154,10 +153,10 @@ def _quote(
     )
 
 
-def _why_invalid(mode: VacuumMode, facts: VacuumFacts, now_ms: int, removed_count: int) -> str:
+def _why_invalid(mode: VacuumMode, facts: VacuumFacts, now_ms: int) -> str:
     """Why this mode cannot be used; empty if it can."""
     if mode == "LITE":
-        return _why_not_lite(facts, removed_count)
+        return _why_not_lite(facts)
     if facts.log_only:
         return (
             "other programs write the table, so storage is not searched for files that its log "
@@ -166,16 +165,9 @@ def _why_invalid(mode: VacuumMode, facts: VacuumFacts, now_ms: int, removed_coun
     return _why_not_inventory(facts, now_ms) if mode == "INVENTORY" else ""
 
 
-def _why_not_lite(facts: VacuumFacts, removed_count: int) -> str:
+def _why_not_lite(facts: VacuumFacts) -> str:
     if not log_covers(facts) and not facts.log_only:
         return "the log no longer names all files that were removed since the last complete vacuum"
-    # A log does not show which removed files have been deleted. So if a vacuum by mode LITE deleted
-    # only some of them, the next one would begin with the same files again.
-    if removed_count > MOST_FILES:
-        return (
-            f"the log names {removed_count:,} removed files, and one vacuum deletes at most "
-            f"{MOST_FILES:,} files"
-        )
     return ""
 
 
@@ -246,7 +238,6 @@ class VacuumPlan(Explained):
     - `requests`, `seconds`, `usd`: predictions for this mode. `choice` has the predictions for all
       modes, made before storage was read.
     - `notes`: sentences to read before confirming.
-    - `over_limit_count`: files that could also be deleted, but exceed the limit of one vacuum.
     - `remembered`: kept files that later vacuums must consider again, although no listing finds
       them. They are kept because another table or a kept version needs them.
     """
@@ -259,7 +250,6 @@ class VacuumPlan(Explained):
     seconds: float
     usd: float
     notes: tuple[str, ...] = ()
-    over_limit_count: int = 0
     remembered: frozenset[str] = frozenset()
 
     @property
@@ -306,7 +296,6 @@ class VacuumPlan(Explained):
             "seconds": round(self.seconds, 3),
             "usd": round(self.usd, 9),
             "notes": list(self.notes),
-            "files_left": self.over_limit_count,
             "modes": [asdict(quote) for quote in self.choice.quotes],
             "paths": [each.name for each in self.candidates],
         }
@@ -337,6 +326,9 @@ def plan_vacuum(
         count = count_of(len(selection.kept), "file")
         more = f"{explanation.more}; {count} past the retention will stay for kept versions"
         explanation = replace(explanation, more=more)
+    notes = tuple[str, ...]()
+    if mode == "LITE" and any(not each.size_bytes for each in candidates):
+        notes = ("more bytes may be deleted than shown: the log lacks the sizes of some files",)
     kept_for_versions = frozenset(selection.kept) if mode == "LITE" else frozenset[str]()
     return VacuumPlan(
         facts=facts,
@@ -344,8 +336,7 @@ def plan_vacuum(
         explanation=explanation,
         horizon_ms=guard.horizon_ms,
         candidates=candidates,
-        notes=tuple(_notes(selection, candidates, mode)),
-        over_limit_count=selection.over_limit_count if candidates else 0,
+        notes=notes,
         remembered=kept_for_versions | selection.borrowed,
         **cost_of(facts, candidates, choice, table.prices),
     )
@@ -475,19 +466,6 @@ def _explanation(
     if facts.needed_since_ms is not None and facts.needed_because:
         more = f"; {facts.needed_because}"
     return Explanation(Reason.VACUUM_DUE if candidates else Reason.NOTHING_PAST, numbers, more)
-
-
-def _notes(
-    selection: Selection, candidates: Sequence[Candidate], mode: VacuumMode
-) -> Iterable[str]:
-    """Notes on files that must wait, and on unknown sizes."""
-    if selection.over_limit_count:
-        yield (
-            f"{count_of(selection.over_limit_count, 'more file')} must wait for the next vacuum: "
-            f"to bound memory, one vacuum deletes at most {MOST_FILES:,} files"
-        )
-    if mode == "LITE" and any(not each.size_bytes for each in candidates):
-        yield "more bytes may be deleted than shown: the log lacks the sizes of some removed files"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,8 +19,6 @@ from lakehouse.declare.write_modes import Append
 from lakehouse.delta.commits import Commit, Commits
 from lakehouse.delta.snapshot import LogFile, LogTail, Snapshot, TableFacts
 from lakehouse.vacuum.inventory.plan.reconcile import OtherUses, Reference, TableFiles
-from lakehouse.vacuum.plan import candidates
-from lakehouse.vacuum.plan import vacuum as vacuum_plan
 from lakehouse.vacuum.plan.candidates import (
     Candidate,
     DeletionGuard,
@@ -674,27 +672,6 @@ def test_the_horizon_moves_back_with_the_clock_and_never_on() -> None:
     assert later(replace(young, candidates=found.candidates), FACTS, now_ms=NOW + DAY) == [
         found.candidates[0]
     ]
-
-
-def test_a_log_that_removed_more_than_one_vacuum_takes_is_no_reason_for_lite(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """LITE would begin with the same files again and again."""
-    monkeypatch.setattr(vacuum_plan, "MOST_FILES", 1)
-    with pytest.raises(
-        Refused,
-        match=r"by mode LITE: the log names 2 removed files, and one vacuum deletes at most 1 files\. Use FULL",
-    ):
-        choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, requested="LITE")
-
-
-def test_a_plan_holds_so_many_files_and_counts_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidates, "MOST_FILES", 1)
-    found = plan([*ALL, stored("more")])
-    assert (found.file_count, found.over_limit_count, found.as_json()["files_left"]) == (1, 2, 2)
-    assert found.notes == (
-        "2 more files must wait for the next vacuum: to bound memory, one vacuum deletes at most 1,000,000 files",
-    )
 
 
 @pytest.mark.parametrize(

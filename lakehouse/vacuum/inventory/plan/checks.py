@@ -4,20 +4,16 @@ import shlex
 from collections.abc import Sequence
 
 from lakehouse.base.reasons import CheckResult
-from lakehouse.base.stored_objects import MAX_AGE_HOURS, SCAN, Inventory
+from lakehouse.base.stored_objects import Inventory
 from lakehouse.base.text import count_of
 from lakehouse.vacuum.inventory.plan.reconcile import Reconciliation
 
 CHECKS = {
     "complete": "The listing was read to its end, and all its rows are in the inventory table.",
-    "fresh": "The inventory is no older than its schedule allows.",
     "missing": "Every file that a table's newest version reads is in storage.",
     "readable": "No file that a table's newest version reads is in an archive, where reads fail.",
 }
 _NAMED = 5
-# AWS delivers a report every day or every week, and the report does not say which. We saw a report
-# that was complete only 23 hours after its listing began. An old report never endangers a vacuum.
-_AWS_MAX_AGE_HOURS = 8 * 24.0
 
 
 def assess_complete(inventory: Inventory) -> CheckResult:
@@ -25,16 +21,6 @@ def assess_complete(inventory: Inventory) -> CheckResult:
     sentence = f"inventory {inventory.name} was read to its end: {inventory.object_count:,} rows"
     numbers = {"rows": inventory.object_count}
     return CheckResult(name="complete", ok=True, sentence=sentence, is_error=True, numbers=numbers)
-
-
-def assess_fresh(inventory: Inventory, *, now_ms: int) -> CheckResult:
-    """Whether an inventory is no older than its schedule can make it."""
-    allowed_hours = MAX_AGE_HOURS if inventory.configuration == SCAN else _AWS_MAX_AGE_HOURS
-    hours = inventory.age_hours(now_ms)
-    sentence = f"inventory {inventory.name} was begun {hours:.1f} h ago (limit {allowed_hours:g} h)"
-    numbers = {"age_hours": round(hours, 3), "allowed_hours": allowed_hours}
-    is_fresh = hours <= allowed_hours
-    return CheckResult(name="fresh", ok=is_fresh, sentence=sentence, numbers=numbers)
 
 
 def assess_missing(reconciliation: Reconciliation) -> CheckResult:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from lakehouse.base.stored_objects import SCAN, Inventory
+from lakehouse.base.stored_objects import Inventory
 from lakehouse.delta.commits import Commit, Commits
-from lakehouse.vacuum.inventory.plan.checks import assess_fresh, assess_missing, assess_readable
+from lakehouse.vacuum.inventory.plan.checks import assess_missing, assess_readable
 from lakehouse.vacuum.inventory.plan.reconcile import Reconciliation, TableShares
 from lakehouse.vacuum.inventory.table import inventories_in, inventory_record
 
@@ -47,16 +47,6 @@ def test_what_commits_say_of_loads_is_read_back_newest_first_and_others_are_pass
         one(3, 4, "daily/b"),
         one(1, 2, "daily/a"),
     ]
-
-
-@pytest.mark.parametrize(("configuration", "hours"), [(SCAN, 26), ("weekly", 192)])
-def test_a_scan_is_fresh_for_a_day_and_a_report_for_a_week_and_each_for_its_delivery(
-    configuration: str, hours: float
-) -> None:
-    inventory = one(1, 1, f"{configuration}/x")
-    last_ms = inventory.created_ms + round(hours * HOUR)
-    assert assess_fresh(inventory, now_ms=last_ms).ok
-    assert not assess_fresh(inventory, now_ms=last_ms + 1).ok
 
 
 @pytest.mark.parametrize(

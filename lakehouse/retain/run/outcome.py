@@ -1,15 +1,36 @@
-"""Adds archives, restores and TTLs to the lake's operations."""
+"""What a run of an archive or a TTL did, and its operation in the lake's history."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from lakehouse.base.clock import now_ms
-from lakehouse.base.predicted_and_actual import Figure
+from lakehouse.base.predicted_and_actual import Figure, figures_as_json
 from lakehouse.base.reasons import Reason
 from lakehouse.compact.plan.estimate import run_price
 from lakehouse.declare.journal_records import UpkeepOperation
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.operations import record_if_possible
+from lakehouse.retain.plan.archive import ArchivePlan
+from lakehouse.retain.plan.ttl import TtlPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionOutcome:
+    """A run's plan and its figures. `version_after` is `None` if the table did not change."""
+
+    plan: ArchivePlan | TtlPlan
+    version_after: int | None = None
+    figures: tuple[Figure, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan's JSON document, with the outcome."""
+        return {
+            **self.plan.as_json(),
+            "version_after": self.version_after,
+            "figures": figures_as_json(self.figures),
+        }
 
 
 def record_moved_rows(
