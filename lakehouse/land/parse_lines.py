@@ -20,7 +20,7 @@ from lakehouse.lake.lake import Lake
 from lakehouse.land.plan.batches import Batch
 from lakehouse.land.plan.json_members import TWO_NAMES
 from lakehouse.land.plan.json_records import ZONE
-from lakehouse.land.plan.records import UNFIT
+from lakehouse.land.plan.records import FIELD_COUNT, UNFIT
 from lakehouse.land.plan.undeclared import RESCUED
 from lakehouse.land.read.staging import STAGED_SCHEMA, part_names
 from lakehouse.land.undeclared_columns import (
@@ -164,7 +164,6 @@ PARSED = "_parsed"
 # The beginnings of reasons, by which `depends_on_declaration` recognises them.
 _MISSING = "required field "
 _EMPTY = "partition field "
-FIELD_COUNT = "it has more or fewer fields than the "
 LATE = "its partition is in the table's archive"
 # Hive's word for null in the name of a partition's folder.
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -389,8 +388,6 @@ def _parsed_csv(
     text: "Column", landing: Landing, lines: "DataFrame"
 ) -> "tuple[Column, dict[str, _Value]]":
     """The struct of a CSV record's texts, and the values that are cast from these texts."""
-    # Imported here, because only CSV needs it.
-
     values = dict[str, _Value]()
     for field in csv_types(lines, landing):
         castable = castable_text(_member(field.name), field, landing)

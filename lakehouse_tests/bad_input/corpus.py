@@ -153,13 +153,13 @@ def _whole_files() -> list[Landed]:
         csv_file("another order", b"code,name,n\n" + record, {}).unread("its header is"),
         csv_file("empty", b"", {}).unread("it has no header"),
         csv_file("open quote", HEADER + b'\nA,1,x\nB,2,"y\nC,3,z\n', {}).unread(
-            "the quote that opens in line 3 is never closed"
+            "the record that begins in line 3 is unknown"
         ),
         csv_file("single quote inside", HEADER + b'\nA,1,x\nB,2,"y"z\nC,3,z\n', {}).unread(
-            "opens in line 3 is closed in line 3 before"
+            "the record that begins in line 3 is unknown"
         ),
         csv_file("open quote closed by another", HEADER + b'\nA,1,x\nB,2,"y\nC,3,"z"\n', {}).unread(
-            "opens in line 3 is closed in line 4"
+            "the record that begins in line 3 is unknown"
         ),
     ]
 

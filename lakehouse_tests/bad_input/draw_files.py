@@ -63,7 +63,7 @@ def draw(random: Random, number: int) -> Landed:
             + line_break
             + random.choice((b'A,1,"open', b'A,1,"x"y', b'"A"A,1,x\r\nB,2,z'))
         )
-        why = f"the quote that opens in line {1 + _line_breaks(content) - (1 if content.endswith(b'z') else 0)} is "
+        why = f"the record that begins in line {1 + _line_breaks(content) - (1 if content.endswith(b'z') else 0)} is unknown"
     if random.random() < 0.1:
         content = b"\xef\xbb\xbf" + content
     file = (json_file if is_json else csv_file)(f"{number}", content, rows, *bad)

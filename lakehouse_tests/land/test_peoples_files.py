@@ -239,7 +239,7 @@ OTHERWISE = {
     "excel.csv": (
         b"id;amount;note\n1;9,50;a\n",
         None,
-        "its fields are separated by ';', so declare csv=Csv(delimiter=';')",
+        "its header is 'id;amount;note' and not id,amount,note",
     ),
     "r-write-table.csv": (
         b'"id","amount","note"\n"1",1,9.50,"a"\n',
@@ -249,7 +249,7 @@ OTHERWISE = {
     "tabs.csv": (
         b"id\tamount\tnote\n1\t9.50\ta\n",
         None,
-        "its fields are separated by '\\t', so declare csv=Csv(delimiter='\\t')",
+        "its header is 'id\\tamount\\tnote' and not id,amount,note",
     ),
 }
 

@@ -262,7 +262,7 @@ def test_csv_is_read_below_its_header_and_a_file_with_another_header_or_an_open_
     assert outcome.rows_quarantined == 3
     assert {aside.name: aside.why.partition(",")[0] for aside in outcome.set_aside} == {
         "b.csv": "its header is 'code",
-        "c.csv": "the quote that opens in line 3 is never closed",
+        "c.csv": "the end of the record that begins in line 3 is unknown: it has a quote that is not closed",
     }
     assert rows_in(lake, codes.key, "_source_line", "code", "n", "name") == [
         (2, "A", 1, 'one, "uno"'),

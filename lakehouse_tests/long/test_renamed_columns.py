@@ -33,8 +33,8 @@ type_of_rows = Sequence[dict[str, Any]]
 RENAMED = {"city": "town", "cost": "price"}
 CLASH = "different values under two names of a column: city and town"
 TWO_NAMES = (
-    "its header is 'id,city,town' and not id,town,price; it has two names for town. Land the file"
-    " with one of them"
+    "its header is 'id,city,town' and not id,town,price. Land it with the declared names, each once, "
+    "or declare its own: `lakehouse schema` shows how"
 )
 UNFIT = "a field does not fit the schema"
 

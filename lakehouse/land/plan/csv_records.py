@@ -22,7 +22,13 @@ from lakehouse.declare.change_sources import Dms
 from lakehouse.declare.landing import Csv, Landing
 from lakehouse.delta.columns import field_names
 from lakehouse.land.plan import records
-from lakehouse.land.plan.records import SHOWN_BYTES, Record, Unreadable, earlier_names
+from lakehouse.land.plan.records import (
+    FIELD_COUNT,
+    SHOWN_BYTES,
+    Record,
+    Unreadable,
+    earlier_names,
+)
 from lakehouse.land.plan.undeclared import others_in_row
 
 _LINE_BREAK = re.compile(rb"\r\n|\n|\r")
@@ -108,9 +114,10 @@ def records_with_header(chunks: Iterator[bytes], landing: Landing) -> Iterator[R
         if len(rest) > limit:
             break
     if rest:
-        why = _why_endless(rest, number, landing)
         raise Unreadable(
-            f"{why}, so the records after it are unknown; correct the file and land it again"
+            f"the end of the record that begins in line {number} is unknown: it has a quote that "
+            f"is not closed, or not doubled inside quotes, or more than {limit} bytes. Correct the "
+            "file and land it again"
         )
 
 
@@ -124,21 +131,6 @@ def csv_names(header: bytes, landing: Landing) -> list[str]:
     texts = [field.decode("utf-8", "replace") for field in _fields(header, landing)]
     names = [text.strip(f" \t{quote}").replace(quote * 2, quote) for text in texts]
     return [present.get(name, name) or f"_c{place}" for place, name in enumerate(names)]
-
-
-def others_in_header(
-    names: Sequence[str], fields: Sequence[str], *, are_refused: bool = False
-) -> dict[int, str] | None:
-    """The undeclared names of a header, by position; `None` if the header is not accepted.
-
-    Names must be unique. All `fields` are needed, in order; with `are_refused`, no other names.
-    """
-    others = {place: name for place, name in enumerate(names) if name not in fields}
-    declared = [name for name in names if name in fields]
-    if others and are_refused:
-        return None
-    is_valid = declared == [*fields] and len({*names}) == len(names)
-    return others if is_valid else None
 
 
 def _dms_fields(first: Record | None, landing: Landing) -> CsvFields:
@@ -197,54 +189,29 @@ def _check_header(
     *,
     needed: Iterable[str],
 ) -> None:
-    """Raises `Unreadable` unless the header has all `columns`, or only lacks some not `needed`."""
-    others = others_in_header(names, columns, are_refused=landing.new_columns == "refuse")
-    if others is not None or _only_lacks_columns(names, columns, needed):
+    """Raises `Unreadable` unless the header has all `columns`, or only lacks some not `needed`.
+
+    Names must be unique, and the columns in order. The columns that a header lacks are null in all
+    its records. It must have at least half of the columns: a file with fewer may belong to another
+    table. A header that lacks a column and has an unknown name is not accepted, since the unknown
+    name may be a misspelling.
+    """
+    declared = [name for name in names if name in columns]
+    has_others = len(declared) < len(names)
+    if declared == [*columns]:
+        is_valid = not has_others or landing.new_columns != "refuse"
+    else:
+        is_in_order = declared == [name for name in columns if name in names]
+        has_needed = {*needed} <= {*names} and 2 * len(names) >= len(columns)
+        is_valid = is_in_order and has_needed and not has_others
+    if is_valid and len({*names}) == len(names):
         return
     shown = header.content[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
     expected = landing.csv.delimiter.join(field_names(landing.schema))
-    advice = _header_advice(names, columns, landing)
-    raise Unreadable(f"its header is {shown!r} and not {expected}{advice}")
-
-
-def _only_lacks_columns(
-    names: Sequence[str], columns: Sequence[str], needed: Iterable[str]
-) -> bool:
-    """Whether a header only lacks some `columns`. These columns are null in all its records.
-
-    The header must have all `needed` columns, and at least half of all columns: a file with fewer
-    may belong to another table. A header that lacks a column and has an unknown name is not
-    accepted, since the unknown name may be a misspelling.
-    """
-    is_in_order = [*names] == [name for name in columns if name in names]
-    return is_in_order and {*needed} <= {*names} and 2 * len(names) >= len(columns)
-
-
-def _header_advice(names: Sequence[str], columns: Sequence[str], landing: Landing) -> str:
-    """What to do about a header that is not accepted; empty if unknown."""
-    for delimiter in "\t;|,":
-        parts = [part.strip(f" {landing.csv.quote}") for part in names[0].split(delimiter)]
-        if len(names) == 1 and len({*parts} & {*columns}) > 1:
-            return (
-                f"; its fields are separated by {delimiter!r}, so declare"
-                f" csv=Csv(delimiter={delimiter!r})"
-            )
-    absent = [name for name in columns if name not in names]
-    unknown = [name for name in names if name not in columns]
-    is_known_in_part = len(unknown) < len(names)
-    if absent and unknown and is_known_in_part and landing.new_columns != "refuse":
-        others = ", ".join(unknown)
-        return (
-            f"; it lacks {', '.join(absent)} and has {others}, which may be the same. Either land "
-            f"the file with the declared name, or declare {others}, too, as a column or in "
-            "Table(renamed=…)"
-        )
-    renamed = {*earlier_names(landing).values()}
-    for name in columns:
-        if name in renamed and names.count(name) > 1:
-            return f"; it has two names for {name}. Land the file with one of them"
-    missing = [name for name in absent if name in landing.required]
-    return f"; it lacks the required {', '.join(missing)}" if missing else ""
+    raise Unreadable(
+        f"its header is {shown!r} and not {expected}. Land it with the declared names, each once, "
+        "or declare its own: `lakehouse schema` shows how"
+    )
 
 
 def _reduced_to(
@@ -258,9 +225,7 @@ def _reduced_to(
     for record in records:
         fields = _fields(record.content, landing)
         if len(fields) != len(names):
-            field_count = count_of(len(fields), "field")
-            problem = f"it has {field_count}, but the header of its file has {len(names)}"
-            yield record._replace(problem=problem)
+            yield record._replace(problem=f"{FIELD_COUNT}{len(names)} in its header")
             continue
         kept = [fields[places[name]] if name in places else null for name in columns]
         values = {name: _value(fields[place], landing) for name, place in others.items()}
@@ -277,33 +242,6 @@ def _value(field: bytes, landing: Landing) -> str | None:
         return None if not text and not landing.null_value else text
     is_missing = text == landing.null_value or (not text and not landing.keeps_empty_texts)
     return None if is_missing else text
-
-
-def _why_endless(content: bytes, line: int, landing: Landing) -> str:
-    """Why the end of the record at the start of `content`, which begins on `line`, is unknown."""
-    limit = records.MAX_RECORD_BYTES
-    quote = landing.csv.quote.encode()
-    start = 0
-    while match := _field(landing.csv.delimiter, landing.csv.quote).match(content, start):
-        start = match.end()
-    last_pattern = _field_pattern(landing.csv.delimiter, landing.csv.quote)
-    last = re.compile(last_pattern).match(content, start)
-    end = last.end() if last else start
-    # The last field is complete if the line or the content ends after it.
-    is_too_long = end == len(content) or content.startswith((b"\r", b"\n"), end)
-    if is_too_long or not content.startswith(quote, start):
-        return f"the record that begins in line {line} has more than {limit} bytes, the limit"
-    first_line = line + len(_LINE_BREAK.findall(content, 0, start))
-    subject = f"the quote that opens in line {first_line}"
-    if end > start:
-        last_line = line + len(_LINE_BREAK.findall(content, 0, end))
-        return (
-            f"{subject} is closed in line {last_line} before other text, but a quote inside quotes "
-            "must be doubled"
-        )
-    if len(content) > limit:
-        return f"{subject} is not closed within {limit} bytes, the limit of a record"
-    return f"{subject} is never closed"
 
 
 def _fields(record: bytes, landing: Landing) -> list[bytes]:

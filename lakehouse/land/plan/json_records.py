@@ -14,8 +14,8 @@ some of them as other values. A record with one of these values is refused befor
 - `TINYINT`: 128 to 255 become negative.
 - `DOUBLE` and `FLOAT`: a number that is too large becomes infinite.
 
-Values of a nested type are checked only for huge exponents, if the type contains a DECIMAL, and for
-the letters of a zone, if it contains a TIMESTAMP.
+Values of a nested type are checked only for huge exponents, if the type contains a DECIMAL. If the
+schema contains a DECIMAL, no field may be a number with such an exponent.
 
 Source: Spark's JacksonParser and SparkDateTimeUtils; Jackson's getByteValue; Java's
 BigDecimal.setScale
@@ -27,10 +27,8 @@ that begins with `[` is one array instead. Each of its elements must be an objec
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import chain
-from math import isfinite
 from typing import Any, cast
 
 from lakehouse.declare.change_sources import Debezium
@@ -102,10 +100,12 @@ FIRST_SECOND = -62_135_596_800
 LAST_SECOND = 253_402_300_799
 _LARGEST_DOUBLE = 1.7976931348623157e308
 LARGEST_FLOAT = 3.4028234663852886e38
-# A number whose exponent has four digits or more.
-_HUGE = re.compile(r"\s*[-+]?[\d.]+[eE][-+]?\d{4,}\s*")
-# Matches a line that may have a number with a huge exponent, perhaps written with an escape.
-_MAY_BE_HUGE = re.compile(r"[eE][-+]?\d{4,}|\\u")
+# A number whose exponent has four digits or more; as a number in a JSON text without strings; and
+# as a string, but no name, in a JSON text.
+_HUGE = r"[-+]?[0-9.]+[eE][-+]?[0-9]{4,}"
+HUGE_NUMBER = rf"[:,\[]\s*{_HUGE}"
+HUGE_TEXT = rf'"\s*{_HUGE}\s*"(?!\s*:)'
+_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*+"')
 # Digits in groups, as in English. `1,234` without a point does not match: it may be a fraction.
 _GROUPED = re.compile(r"\s*[-+]?\d{1,3}(,\d{3})+\.\d+\s*")
 # The texts that Spark loads as a different timestamp: times of day, and digits alone.
@@ -121,30 +121,6 @@ _DAY = re.compile(
     r"(?:[T ]\s*00?:00(?::00(?:\.0+)?)?\s*(?:Z|UTC|[-+]00:?00)?)?\s*"
 )
 _DECIMAL_WORDS = re.compile(r"\b(?:dec|decimal|numeric)\b", re.IGNORECASE)
-_TIME_WORDS = re.compile(r"\btimestamp", re.IGNORECASE)
-
-
-_ChecksByName = Mapping[str, Callable[[Any], bool]]
-
-
-class _Digits(str):
-    """A JSON number with a point or an exponent, as it is written."""
-
-    __slots__ = ()
-
-
-_exact = json.JSONDecoder(parse_float=_Digits).decode
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Checks:
-    """For each checked column, a function that returns whether Spark loads a value unchanged.
-
-    `decimals` are the checks of columns with a DECIMAL in their type, and `others` of the rest.
-    """
-
-    others: _ChecksByName
-    decimals: _ChecksByName
 
 
 def has_misread_value(document: Mapping[str, Any], text: str, landing: Landing) -> bool:
@@ -152,33 +128,22 @@ def has_misread_value(document: Mapping[str, Any], text: str, landing: Landing) 
 
     `document` is the decoded `text`. For Debezium it is an event, whose rows are checked.
     """
-    checks = _checks(landing.schema)
-    if checks.others and _is_misread(checks.others, document, landing):
+    may_be_huge = has_decimals(landing.schema) and re.search(HUGE_NUMBER, text)
+    if may_be_huge and re.search(HUGE_NUMBER, _STRINGS.sub('""', text)):
         return True
-    if not checks.decimals:
-        return False
-    # Python decodes a fraction as a float, which hides a huge exponent, so decode the text again.
-    as_written = _exact(text) if _MAY_BE_HUGE.search(text) else document
-    return _is_misread(checks.decimals, as_written, landing)
-
-
-def has_decimals(type_: str) -> bool:
-    """Whether a type contains a DECIMAL."""
-    return _DECIMAL_WORDS.search(type_) is not None
-
-
-def has_times(type_: str) -> bool:
-    """Whether a type contains a TIMESTAMP."""
-    return _TIME_WORDS.search(type_) is not None
-
-
-def _is_misread(checks: _ChecksByName, document: Mapping[str, Any], landing: Landing) -> bool:
+    checks = _checks(landing.schema)
     for row in _rows_of(document, landing):
         for name, is_exact in checks.items():
             value = row.get(name)
             if value is not None and not is_exact(value):
                 return True
     return False
+
+
+@cache
+def has_decimals(type_: str) -> bool:
+    """Whether a type, or a schema, contains a DECIMAL."""
+    return _DECIMAL_WORDS.search(type_) is not None
 
 
 def _rows_of(document: Mapping[str, Any], landing: Landing) -> Sequence[Mapping[str, Any]]:
@@ -191,20 +156,16 @@ def _rows_of(document: Mapping[str, Any], landing: Landing) -> Sequence[Mapping[
 
 
 @cache
-def _checks(schema: str | None) -> _Checks:
-    others = dict[str, Callable[[Any], bool]]()
-    decimals = dict[str, Callable[[Any], bool]]()
+def _checks(schema: str) -> Mapping[str, Callable[[Any], bool]]:
+    """For each checked column, a function that returns whether Spark loads a value unchanged."""
+    checks = dict[str, Callable[[Any], bool]]()
     for name, type_ in field_types(schema):
         kind = type_word(type_)
-        if kind in ("DECIMAL", "DEC", "NUMERIC"):
-            decimals[name] = _is_exact_decimal
+        if kind in _CHECK_OF:
+            checks[name] = _CHECK_OF[kind]
         elif kind in NESTED and has_decimals(type_):
-            decimals[name] = _has_no_huge_number
-        if kind in NESTED and has_times(type_):
-            others[name] = _has_no_other_zone
-        elif kind in _CHECK_OF:
-            others[name] = _CHECK_OF[kind]
-    return _Checks(others=others, decimals=decimals)
+            checks[name] = _has_no_huge_text
+    return checks
 
 
 def _is_exact_timestamp(value: Any) -> bool:
@@ -220,57 +181,24 @@ def _is_exact_date(value: Any) -> bool:
 def _is_exact_decimal(value: Any) -> bool:
     if isinstance(value, str) and "," in value:
         return _GROUPED.fullmatch(value) is not None
-    return _has_no_huge_number(value)
+    return not isinstance(value, str) or _has_no_huge_text(value)
 
 
-def _has_no_huge_number(value: Any) -> bool:
-    match value:
-        case str():
-            return _HUGE.fullmatch(value) is None
-        case float():
-            return isfinite(value)
-        case list():
-            return all(map(_has_no_huge_number, cast("list[Any]", value)))
-        case dict():
-            return all(map(_has_no_huge_number, cast("dict[str, Any]", value).values()))
-        case _:
-            return True
+def _has_no_huge_text(value: Any) -> bool:
+    return re.search(HUGE_TEXT, json.dumps(value)) is None
 
 
-def _has_no_other_zone(value: Any) -> bool:
-    match value:
-        case str():
-            return _OTHER_ZONE.match(value) is None
-        case list():
-            return all(map(_has_no_other_zone, cast("list[Any]", value)))
-        case dict():
-            return all(map(_has_no_other_zone, cast("dict[str, Any]", value).values()))
-        case _:
-            return True
-
-
-def _is_exact_byte(value: Any) -> bool:
-    return not isinstance(value, int) or -128 <= value <= 127
-
-
-def _is_exact_double(value: Any) -> bool:
-    return not isinstance(value, int | float) or abs(value) <= _LARGEST_DOUBLE
-
-
-def _is_exact_float(value: Any) -> bool:
-    return not isinstance(value, int | float) or abs(value) <= LARGEST_FLOAT
+def _within(least: float, greatest: float) -> Callable[[Any], bool]:
+    return lambda value: not isinstance(value, int | float) or least <= value <= greatest
 
 
 _CHECK_OF: dict[str, Callable[[Any], bool]] = {
-    "TIMESTAMP": _is_exact_timestamp,
-    "TIMESTAMP_LTZ": _is_exact_timestamp,
-    "TIMESTAMP_NTZ": _is_exact_timestamp,
+    **dict.fromkeys(("DECIMAL", "DEC", "NUMERIC"), _is_exact_decimal),
+    **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ"), _is_exact_timestamp),
     "DATE": _is_exact_date,
-    "TINYINT": _is_exact_byte,
-    "BYTE": _is_exact_byte,
-    "DOUBLE": _is_exact_double,
-    "FLOAT": _is_exact_float,
-    "REAL": _is_exact_float,
+    **dict.fromkeys(("TINYINT", "BYTE"), _within(-128, 127)),
+    "DOUBLE": _within(-_LARGEST_DOUBLE, _LARGEST_DOUBLE),
+    **dict.fromkeys(("FLOAT", "REAL"), _within(-LARGEST_FLOAT, LARGEST_FLOAT)),
 }
 
 
@@ -284,10 +212,8 @@ def _refuse_constant(name: str) -> object:
 
 _decoder = json.JSONDecoder(parse_constant=_refuse_constant)
 _decode = _decoder.decode
-# What stands before an element of an array: a bracket or a comma. JSON knows no other blanks.
-_BEFORE_ELEMENT = re.compile(r"[ \t\r\n]*[\[,][ \t\r\n]*")
-_END_OF_ARRAY = re.compile(r"[ \t\r\n]*\][ \t\r\n]*\Z")
-_EMPTY_ARRAY = re.compile(r"[ \t\r\n]*\[[ \t\r\n]*\][ \t\r\n]*\Z")
+# The beginning of an array's element, or the array's end. JSON knows no other blanks.
+_NEXT_ELEMENT = re.compile(r"[^ \t\r\n,]")
 
 
 def json_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
@@ -312,7 +238,7 @@ def _array_records(content: bytes, landing: Landing, fields: Mapping[str, str]) 
     """The elements of an array, each as if it were a line, with the number of its first line."""
     try:
         text = content.decode()
-        spans = [] if _EMPTY_ARRAY.match(text) else [*_element_spans(text)]
+        spans = _element_spans(text)
     except (ValueError, RecursionError) as error:
         raise Unreadable(
             f"it begins with [ and is no JSON array of objects ({error}); land it again as one"
@@ -328,16 +254,15 @@ def _array_records(content: bytes, landing: Landing, fields: Mapping[str, str]) 
         yield json_record(line, element.encode(), landing, fields)
 
 
-def _element_spans(text: str) -> Iterator[tuple[int, int]]:
+def _element_spans(text: str) -> list[tuple[int, int]]:
     """The start and the end of each element of a JSON array. Raises `ValueError` if it is none."""
-    end = 0
-    while _END_OF_ARRAY.match(text, end) is None or not end:
-        before = _BEFORE_ELEMENT.match(text, end)
-        if before is None or ("[" in before[0]) != (end == 0):
-            raise ValueError(f"after character {end}")
-        start = before.end()
-        _, end = _decoder.raw_decode(text, start)
-        yield start, end
+    _decode(text)
+    spans = list[tuple[int, int]]()
+    end = text.index("[") + 1
+    while (first := _NEXT_ELEMENT.search(text, end)) and first[0] != "]":
+        _, end = _decoder.raw_decode(text, first.start())
+        spans.append((first.start(), end))
+    return spans
 
 
 def _line_records(

@@ -22,6 +22,8 @@ UTF_8 = ("utf-8", "utf8")
 NOT_JSON = "not JSON"
 NOT_UTF_8 = "not UTF-8"
 TOO_DEEP = "a value is nested too deeply"
+# The beginning of the reason for a CSV record that cannot be split into its fields.
+FIELD_COUNT = "it has more or fewer fields than the "
 UNFIT = "a field does not fit the schema"
 
 

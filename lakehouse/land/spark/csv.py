@@ -6,7 +6,6 @@ from lakehouse.declare.landing import Csv, Landing
 from lakehouse.delta.columns import field_names
 from lakehouse.land.parse_lines import (
     CORRUPT,
-    FIELD_COUNT,
     PARSED,
     RAW,
     JudgedLines,
@@ -17,7 +16,7 @@ from lakehouse.land.parse_lines import (
     is_unfit,
 )
 from lakehouse.land.plan.csv_records import CsvFields, csv_fields, line_pattern, records_with_header
-from lakehouse.land.plan.records import UNFIT, Unreadable
+from lakehouse.land.plan.records import FIELD_COUNT, UNFIT, Unreadable
 from lakehouse.land.undeclared_columns import UNDECLARED
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.frames import evaluated_once, struct_once
@@ -62,7 +61,9 @@ def judged_lines(lines: "DataFrame", fields: CsvFields, landing: Landing) -> Jud
     lines = lines.withColumn(_TEXTS, evaluated_once(texts))
     lines, unfit = _with_values(lines, fields, landing)
     is_corrupt = F.col(_TEXTS).isNull() | _text(CORRUPT).isNotNull()
-    problems = [(is_corrupt, _why_corrupt(fields, landing))]
+    is_reduced = fields.has_header and fields.names != field_names(landing.schema)
+    source = "in its header" if is_reduced else "declared"
+    problems = [(is_corrupt, F.lit(f"{FIELD_COUNT}{len(fields.names)} {source}"))]
     problems += [(is_unfit_value, F.lit(UNFIT)) for is_unfit_value in unfit]
     raw = _raw(fields, landing, is_corrupt).alias(RAW)
     columns = [F.col(PARSED), raw, *_undeclared(fields, landing)]
@@ -106,19 +107,6 @@ def _undeclared(fields: CsvFields, landing: Landing) -> "list[Column]":
 
 def _text(name: str) -> "Column":
     return F.col(f"{_TEXTS}.{quote(name)}")
-
-
-def _why_corrupt(fields: CsvFields, landing: Landing) -> "Column":
-    """The reason for a line with more or fewer fields than its file."""
-    if not fields.has_header or fields.names == field_names(landing.schema):
-        return F.lit(f"{FIELD_COUNT}{len(fields.names)} declared")
-    mark = landing.csv.quote
-    outside_quotes = F.regexp_replace("value", F.lit(f"{mark}[^{mark}]*{mark}"), F.lit(""))
-    separators = F.regexp_count(outside_quotes, F.lit(f"[{landing.csv.delimiter}]"))
-    count = separators + F.lit(1)
-    number = F.when(count == 1, F.lit("1 field")).otherwise(F.concat(count, F.lit(" fields")))
-    header = f", but the header of its file has {len(fields.names)}"
-    return F.concat(F.lit("it has "), number, F.lit(header))
 
 
 def _raw(fields: CsvFields, landing: Landing, is_corrupt: "Column") -> "Column":

@@ -24,12 +24,12 @@ from lakehouse.land.parse_lines import EVENT, FORMS, GROUPED, RAW, SPELLED, Judg
 from lakehouse.land.plan.json_members import TWO_NAMES
 from lakehouse.land.plan.json_records import (
     FIRST_SECOND,
+    HUGE_NUMBER,
+    HUGE_TEXT,
     LARGEST_FLOAT,
     LAST_SECOND,
     NESTED,
-    ZONE,
     has_decimals,
-    has_times,
     plain_line_pattern,
 )
 from lakehouse.land.plan.records import NOT_JSON, UNFIT, earlier_names
@@ -53,15 +53,6 @@ _STRICT = {
     "allowNonNumericNumbers": "false",
 }
 _MAP = "map<string,variant>"
-# A number whose exponent has four digits or more, as a whole text, and in a JSON text.
-_HUGE = r"[-+]?[0-9.]+[eE][-+]?[0-9]{4,}"
-_HUGE_TEXT = rf"^\s*{_HUGE}\s*$"
-_HUGE_NUMBER = rf"[:,\[]\s*{_HUGE}"
-_HUGE_IN_TEXT = rf'"\s*{_HUGE}\s*"'
-_OTHER_ZONE_IN_TEXT = (
-    r'"\s*[-+]?[0-9]{4,7}-[0-9]{1,2}-[0-9]{1,2}[T ][0-9:.\s]*'
-    rf'(?!{ZONE}\s*")[^0-9:.\s"]'
-)
 # A JSON text that may have a double: Spark spells them with a point, or as a text.
 _HAS_FRACTION = r'[0-9]\.[0-9]|"-?Infinity"'
 _OBJECT_OR_ARRAY = "OBJECT OR ARRAY"
@@ -269,16 +260,13 @@ def _misread(
     """Whether Spark would load a value as a different value, or parse it for hours."""
     problems = list["Column"]()
     if any(map(has_decimals, types.values())):
-        is_huge = F.rlike("value", F.lit(_HUGE_NUMBER))
-        problems.append(is_huge & without_strings(F.col("value")).rlike(_HUGE_NUMBER))
+        is_huge = F.rlike("value", F.lit(HUGE_NUMBER))
+        problems.append(is_huge & without_strings(F.col("value")).rlike(HUGE_NUMBER))
     for name, field in fields.items():
         type_ = types[name]
         kind = type_word(type_)
-        if kind in NESTED:
-            if has_decimals(type_):
-                problems.append(field.text.rlike(_HUGE_IN_TEXT))
-            if has_times(type_):
-                problems.append(field.text.rlike(_OTHER_ZONE_IN_TEXT))
+        if kind in NESTED and has_decimals(type_):
+            problems.append(field.text.rlike(HUGE_TEXT))
         elif kind in _IS_MISREAD:
             problems.append(_IS_MISREAD[kind](field))
     return [(problem, F.lit(UNFIT)) for problem in problems]
@@ -286,8 +274,8 @@ def _misread(
 
 def _is_misread_decimal(field: _Field) -> "Column":
     is_grouped = F.contains(field.text, F.lit(",")) & ~field.text.rlike(GROUPED)
-    is_huge = F.contains(F.lower(field.text), F.lit("e")) & field.text.rlike(_HUGE_TEXT)
-    return is_grouped | is_huge
+    is_huge = F.concat(F.lit('"'), field.text, F.lit('"')).rlike(HUGE_TEXT)
+    return is_grouped | (F.contains(F.lower(field.text), F.lit("e")) & is_huge)
 
 
 def _is_misread_time(field: _Field) -> "Column":

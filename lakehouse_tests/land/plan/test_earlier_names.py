@@ -98,25 +98,10 @@ def test_an_earlier_name_in_a_header_counts_as_the_present_one(
     assert (record.content.decode(), record.undeclared) == found
 
 
-MISSPELT = (
-    "; it lacks town and has ctiy, which may be the same. Either land the file with the declared"
-    " name, or declare ctiy, too, as a column or in Table(renamed=…)"
-)
-
-
-@pytest.mark.parametrize(
-    ("header", "why"),
-    [
-        ("id,city,town", "; it has two names for town. Land the file with one of them"),
-        ("town,id,city", "; it has two names for town. Land the file with one of them"),
-        ("city,id", ""),
-        ("id,ctiy", MISSPELT),
-    ],
-)
-def test_a_header_that_is_wrong_by_its_present_names_is_refused(header: str, why: str) -> None:
-    with pytest.raises(Unreadable) as error:
+@pytest.mark.parametrize("header", ["id,city,town", "town,id,city", "city,id", "id,ctiy"])
+def test_a_header_that_is_wrong_by_its_present_names_is_refused(header: str) -> None:
+    with pytest.raises(Unreadable, match=f"^its header is {header!r} and not id,town"):
         records(f"{header}\n1,2,3\n", CSV)
-    assert str(error.value) == f"its header is {header!r} and not id,town{why}"
 
 
 def test_a_file_of_dms_may_have_earlier_names_and_their_before_images() -> None:

@@ -161,58 +161,34 @@ def test_a_field_in_quotes_is_never_split() -> None:
     ]
 
 
-DOUBLED = "before other text, but a quote inside quotes must be doubled"
-BEHIND = "so the records after it are unknown; correct the file and land it again"
 STRAY = {
-    "never closed": (
-        b'B,2,"not closed\nC,3,lost\n',
-        "the quote that opens in line 3 is never closed",
-    ),
-    "opened behind a line break in quotes": (
-        b'"B\r\n2",2,"x\nC,3,lost',
-        "the quote that opens in line 4 is never closed",
-    ),
-    "at the end": (b'B,2,"', "the quote that opens in line 3 is never closed"),
-    "doubled at the end": (b'B,2,"x""\n', "the quote that opens in line 3 is never closed"),
-    "closed by the quote of a later field": (
-        b'B,2,"x\nC,3,"lost"\n',
-        f"the quote that opens in line 3 is closed in line 4 {DOUBLED}",
-    ),
-    "not doubled": (
-        b'B,2,"x"y\nC,3,z\n',
-        f"the quote that opens in line 3 is closed in line 3 {DOUBLED}",
-    ),
+    "never closed": b'B,2,"not closed\nC,3,lost\n',
+    "opened behind a line break in quotes": b'"B\r\n2",2,"x\nC,3,lost',
+    "at the end": b'B,2,"',
+    "doubled at the end": b'B,2,"x""\n',
+    "closed by the quote of a later field": b'B,2,"x\nC,3,"lost"\n',
+    "not doubled": b'B,2,"x"y\nC,3,z\n',
 }
 
 
-@pytest.mark.parametrize(("bad", "why"), STRAY.values(), ids=STRAY)
+@pytest.mark.parametrize("bad", STRAY.values(), ids=STRAY)
 @pytest.mark.parametrize("size", [1, 1_000])
-def test_a_file_with_a_stray_quote_gives_no_record_and_the_line_where_the_quote_opens(
-    bad: bytes, why: str, size: int, monkeypatch: pytest.MonkeyPatch
+def test_a_file_with_a_stray_quote_gives_no_record_and_the_line_where_its_record_begins(
+    bad: bytes, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_text, "_CHUNK_BYTES", size)
-    found = read_records(
-        HEADER + b"A,1,x\n" + bad, CSV, max_content_bytes=LIMIT
-    )  # who infers a schema opens all files first
-    with pytest.raises(Unreadable) as error:
+    found = read_records(HEADER + b"A,1,x\n" + bad, CSV, max_content_bytes=LIMIT)
+    with pytest.raises(Unreadable, match="record that begins in line 3 is unknown: it has a quote"):
         next(found)
-    assert str(error.value) == f"{why}, {BEHIND}"
 
 
 def test_so_does_one_with_a_record_over_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "MAX_RECORD_BYTES", 2_000)
-    record = f"the record that begins in line 3 has more than 2000 bytes, the limit, {BEHIND}"
-    quote = f"the quote that opens in line 3 is not closed within 2000 bytes, the limit of a record, {BEHIND}"
-    for size, of_quotes in ((500, quote), (10_000, record)):
+    for size in (500, 10_000):
         monkeypatch.setattr(file_text, "_CHUNK_BYTES", size)
-        for long, why in (
-            (b'"' + b"x" * 3_000 + b'"', of_quotes),
-            (b"x" * 3_000, record),
-            (b'"' + b"x" * 3_000, quote),
-        ):
-            with pytest.raises(Unreadable) as error:
+        for long in (b'"' + b"x" * 3_000 + b'"', b"x" * 3_000, b'"' + b"x" * 3_000):
+            with pytest.raises(Unreadable, match=r"begins in line 3 .* or more than 2000 bytes"):
                 csv_records(HEADER + b"A,1,x\nB,2," + long + b"\nC,3,z\n")
-            assert str(error.value) == why
 
 
 @pytest.mark.parametrize(
@@ -229,7 +205,7 @@ def test_a_header_is_known_by_its_names(header: bytes) -> None:
         (b"", "it has no header; land it again with the header code,n,comment"),
         (b"\n\n", "it has no header"),
         (b"code,comment,n\nA,x,1\n", "its header is 'code,comment,n' and not code,n,comment"),
-        (b'code,n,"comment\nA,1,x\n', "the quote that opens in line 1 is never closed"),
+        (b'code,n,"comment\nA,1,x\n', "the record that begins in line 1 is unknown"),
         (b"\xff\xfdcode,n,comment\n", r"its header is '\\xff\\xfdcode,n,comment'"),
     ],
 )
@@ -254,7 +230,7 @@ def test_each_record_below_a_header_that_lacks_a_column_has_as_many_fields_as_th
     [good, long] = csv_records(b"code,n\nA,1\nB,2,y\n")
     assert (good.problem, long.problem) == (
         None,
-        "it has 3 fields, but the header of its file has 2",
+        "it has more or fewer fields than the 2 in its header",
     )
 
 
@@ -278,16 +254,6 @@ def test_a_header_that_lacks_columns_is_not_taken_where_it_may_be_misread(
     landing = replace(CSV, required=required, new_columns=new_columns)
     with pytest.raises(Unreadable, match=r"its header is .* and not code,n,comment"):
         csv_records(data, landing)
-
-
-def test_the_reason_names_what_a_header_lacks_and_what_to_do() -> None:
-    with pytest.raises(
-        Unreadable,
-        match=r"it lacks comment and has coment, which may be the same. Either land the file with the declared name, or declare coment, too",
-    ):
-        csv_records(b"code,n,coment\nA,1,x\n")
-    with pytest.raises(Unreadable, match="it lacks the required code"):
-        csv_records(b"n,comment\n1,x\n", replace(CSV, required=("code",)))
 
 
 def test_a_file_without_a_header_begins_with_its_first_row() -> None:
@@ -550,19 +516,19 @@ def test_a_file_of_dms_without_a_before_image_is_unreadable_since_a_changed_key_
         ),
         "a header in another order": (
             b"Op,name,id\nI,a,1\n",
-            "^its header is 'Op,name,id' and not Op,id,name$",
+            "^its header is 'Op,name,id' and not Op,id,name",
         ),
         "one without operation, too": (
             b"name,id\na,1\n",
-            "^its header is 'name,id' and not Op,id,name$",
+            "^its header is 'name,id' and not Op,id,name",
         ),
         "a header in another case": (
             b"OP,ID,NAME\nI,1,a\n",
-            "^its header is 'OP,ID,NAME' and not Op,id,name$",
+            "^its header is 'OP,ID,NAME' and not Op,id,name",
         ),
         "a header with another column": (
             b"op,id,city\nI,1,a\n",
-            "^its header is 'op,id,city' and not Op,id,name; it lacks name and has op, city, which may be the same",
+            "^its header is 'op,id,city' and not Op,id,name",
         ),
         "a change that lacks a column": (
             b"D,1\n",

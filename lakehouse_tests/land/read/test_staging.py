@@ -236,5 +236,5 @@ def test_a_file_that_grew_by_a_part_that_cannot_be_read_says_why(tmp_path: Path)
     staged = stage(
         store, KEY, batch_of("a.csv", now), CSV, KnownFiles(loaded={"a.csv": known(was)})
     )
-    assert "quote that opens in line 3" in str(staged.files["a.csv"].problem)
+    assert "record that begins in line 3" in str(staged.files["a.csv"].problem)
     assert staged.batch.part_count == 0
