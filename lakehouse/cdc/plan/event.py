@@ -30,8 +30,8 @@ UNSENT = "_lakehouse_unsent"
 TOMBSTONE = "null"
 # Postgres does not send a large value that did not change. Debezium sends a placeholder instead:
 # one of `_TEXTS` (this text, its bytes in Base64 or hex, or a UUID made of its bytes), an array
-# with one of `_TEXTS`, an array of its bytes as numbers, or an hstore with this text as key and
-# value. In an array of booleans, the placeholder cannot be distinguished from values.
+# with one of `_TEXTS`, or an array of its bytes as numbers. An hstore with this text as key and
+# value is refused. In an array of booleans, the placeholder cannot be distinguished from values.
 # Source: Debezium's reference, `unavailable.value.placeholder`; UnchangedToastedPlaceholder
 _PLACEHOLDER = "__debezium_unavailable_value"
 _BYTES = _PLACEHOLDER.encode()
@@ -217,23 +217,14 @@ class _Decoding:
 def _is_unsent(value: object) -> bool:
     match value:
         case str():
-            return value in _TEXTS or (_PLACEHOLDER in value and _is_hstore(value))
+            return value in _TEXTS
         case list():
             items = cast("list[Any]", value)
             if len(items) == 1:
                 return isinstance(items[0], str) and items[0] in _TEXTS
             return len(items) == len(_BYTES) and items == [*_BYTES]
-        case dict():
-            return value == {_PLACEHOLDER: _PLACEHOLDER}
         case _:
             return False
-
-
-def _is_hstore(text: str) -> bool:
-    try:
-        return json.loads(text) == {_PLACEHOLDER: _PLACEHOLDER}
-    except ValueError:
-        return False
 
 
 def _holds_placeholder(text: str) -> bool:

@@ -23,8 +23,6 @@ from functools import cache
 from math import isinf
 from typing import Any, NamedTuple, cast
 
-from lakehouse.delta.columns import struct_types
-
 
 class Undecodable(Exception):
     """A value is malformed or ambiguous, or the declared type cannot hold it.
@@ -230,13 +228,11 @@ _TIMES = {
     f"{_TIME}NanoTime": 1_000_000_000,
 }
 _HEX = re.compile(r"(?:[0-9a-f]{2})+|(?:[0-9A-F]{2})+")
-_ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}Z")
-_ISO_TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}T[\d:.]+Z")
 _BEYOND_MICROSECONDS = re.compile(r"\.\d{6}\d*[1-9]")
 _TYPE = re.compile(r"\s*(\w+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
-_NESTED = re.compile(r"\s*(ARRAY|MAP)\s*<(.*)>", re.IGNORECASE | re.DOTALL)
-# The type of a map's keys, which may be a DECIMAL(10,2), and the comma after it.
-_KEY_TYPE = re.compile(r"[^,(]*(\([^)]*\))?\s*,")
+_ARRAY = re.compile(r"\s*ARRAY\s*<(.*)>", re.IGNORECASE | re.DOTALL)
+# Types of which Spark would read some encoded values as other values.
+_AMBIGUOUS = re.compile(r"\b(?:dec|decimal|numeric|timestamp\w*)\b", re.IGNORECASE)
 _WHOLE_BITS = {
     "TINYINT": 8,
     "BYTE": 8,
@@ -256,21 +252,18 @@ _LAST_DAY = (date.max - _EPOCH.date()).days
 
 
 class _Shape(NamedTuple):
-    """A parsed declared type. `inside` is the text between the brackets of an ARRAY or MAP."""
+    """A parsed declared type. `element` is the type of an ARRAY's elements."""
 
     kind: str
     precision: int = 10
     scale: int = 0
-    inside: str = ""
-    members: Mapping[str, str] = {}
+    element: str = ""
 
 
 @cache
 def _shape_of(declared: str) -> _Shape:
-    if nested := _NESTED.match(declared):
-        return _Shape(nested[1].upper(), inside=nested[2])
-    if members := struct_types(declared):
-        return _Shape("STRUCT", members=members)
+    if array := _ARRAY.match(declared):
+        return _Shape("ARRAY", element=array[1])
     match = _TYPE.match(declared)
     if match is None:
         return _Shape("")
@@ -309,42 +302,25 @@ def decoded(value: Any, field: Field, spelled: Callable[[], str] | None = None) 
         case "BINARY":
             return _as_binary(value, field)
         case "ARRAY" | "MAP" | "STRUCT":
-            return _decoded_inside(value, field, shape)
+            return _as_nested(value, field, shape)
         case _:
             bits = _WHOLE_BITS.get(shape.kind)
             return value if bits is None else _as_whole_number(value, field, bits)
 
 
-def _decoded_inside(value: Any, field: Field, shape: _Shape) -> Any:
-    if shape.kind == "ARRAY" and isinstance(value, list):
-        items = cast("list[Any]", value)
-        item_field = replace(field, declared=shape.inside, schema=part_of(field.schema, "items"))
-        decoded_items = [decoded(each, item_field) for each in items]
-        is_same = all(one is other for one, other in zip(items, decoded_items, strict=True))
-        return items if is_same else decoded_items
-    if shape.kind == "MAP" and isinstance(value, dict):
-        row = cast("dict[str, Any]", value)
-        types = dict.fromkeys(row, _KEY_TYPE.sub("", shape.inside, count=1))  # keys stay texts
-        return _decoded_members(row, field, types, part_of(field.schema, "values"))
-    if shape.kind == "STRUCT" and isinstance(value, dict):
-        return _decoded_members(cast("dict[str, Any]", value), field, shape.members, None)
-    return value
-
-
-def _decoded_members(
-    row: dict[str, Any], field: Field, types: Mapping[str, str], shared: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    """The members of an object, decoded to these types.
-
-    `shared` is the schema of all members. If it is `None`, each member has its own schema.
-    """
-    schemas = fields_of(field.schema)
-    members = dict(row)
-    for name, value in row.items():
-        if name in types:
-            schema = shared or schemas.get(name)
-            members[name] = decoded(value, replace(field, declared=types[name], schema=schema))
-    return row if all(members[name] is row[name] for name in members) else members
+def _as_nested(value: Any, field: Field, shape: _Shape) -> Any:
+    if shape.kind != "ARRAY" and _AMBIGUOUS.search(field.declared):
+        raise Undecodable(
+            f"has decimals or timestamps in a {shape.kind}, which are not decoded: declare them as"
+            " STRING or BIGINT"
+        )
+    if shape.kind != "ARRAY" or not isinstance(value, list):
+        return value
+    items = cast("list[Any]", value)
+    item_field = replace(field, declared=shape.element, schema=part_of(field.schema, "items"))
+    decoded_items = [decoded(each, item_field) for each in items]
+    is_same = all(one is other for one, other in zip(items, decoded_items, strict=True))
+    return items if is_same else decoded_items
 
 
 def fields_of(schema: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
@@ -403,7 +379,7 @@ def _as_date(value: Any, field: Field) -> Any:
                 f"is {value} ({field.name}), which has a time of day: declare a TIMESTAMP"
             )
         raise Undecodable(f"is {value} ({field.description}), which is not a date")
-    return value[:-1] if isinstance(value, str) and _ISO_DATE.fullmatch(value) else value
+    return value
 
 
 def _iso_date(days: int) -> str:
@@ -423,13 +399,10 @@ def _as_timestamp(value: Any, field: Field, kind: str) -> Any:
             f"is {value}, and the line does not name its unit: use schemas.enable=true, or declare"
             " a BIGINT and convert it in Landing.derived"
         )
-    if isinstance(value, str):
-        if _BEYOND_MICROSECONDS.search(value):
-            raise Undecodable(
-                f"is {shown(value)}, which a {kind} cannot hold exactly: declare a STRING"
-            )
-        if field.name == f"{_TIME}IsoTimestamp" and not zone and _ISO_TIMESTAMP.fullmatch(value):
-            return value[:-1]
+    if isinstance(value, str) and _BEYOND_MICROSECONDS.search(value):
+        raise Undecodable(
+            f"is {shown(value)}, which a {kind} cannot hold exactly: declare a STRING"
+        )
     return value
 
 

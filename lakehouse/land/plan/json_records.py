@@ -14,8 +14,9 @@ some of them as other values. A record with one of these values is refused befor
 - `TINYINT`: 128 to 255 become negative.
 - `DOUBLE` and `FLOAT`: a number that is too large becomes infinite.
 
-Values of a nested type are checked only for huge exponents, if the type contains a DECIMAL. If the
-schema contains a DECIMAL, no field may be a number with such an exponent.
+Values of a nested type are checked only for huge exponents, if the type contains a DECIMAL, and for
+the letters of a zone, if it contains a TIMESTAMP. If the schema contains a DECIMAL, no field may be a
+number with a huge exponent.
 
 Source: Spark's JacksonParser and SparkDateTimeUtils; Jackson's getByteValue; Java's
 BigDecimal.setScale
@@ -115,6 +116,11 @@ ZONE = r"(?:Z|(?:UTC|GMT)?(?:[-+][0-9:]+)?|[A-Za-z_]+/[A-Za-z0-9_+/-]+)"
 _OTHER_ZONE = re.compile(
     rf"\s*[-+]?\d{{4,7}}-\d{{1,2}}-\d{{1,2}}[T ][\d:.\s]*(?!{ZONE}\s*\Z)[^\d:.\s]"
 )
+# A time with the letters of a zone, in a JSON text.
+_OTHER_ZONE_TEXT = (
+    r'"\s*[-+]?[0-9]{4,7}-[0-9]{1,2}-[0-9]{1,2}[T ][0-9:.\s]*'
+    rf'(?!{ZONE}\s*")[^0-9:.\s"]'
+)
 # A date, perhaps followed by midnight in UTC.
 _DAY = re.compile(
     r"\s*[-+]?\d{4,7}-\d{1,2}-\d{1,2}"
@@ -155,6 +161,16 @@ def _rows_of(document: Mapping[str, Any], landing: Landing) -> Sequence[Mapping[
     return [cast("Mapping[str, Any]", row) for row in images if isinstance(row, dict)]
 
 
+def misread_pattern(type_: str) -> str:
+    """A pattern of the JSON texts that a nested type misreads; empty if there are none."""
+    patterns = list[str]()
+    if has_decimals(type_):
+        patterns.append(HUGE_TEXT)
+    if "timestamp" in type_.lower():
+        patterns.append(_OTHER_ZONE_TEXT)
+    return "|".join(patterns)
+
+
 @cache
 def _checks(schema: str) -> Mapping[str, Callable[[Any], bool]]:
     """For each checked column, a function that returns whether Spark loads a value unchanged."""
@@ -163,8 +179,8 @@ def _checks(schema: str) -> Mapping[str, Callable[[Any], bool]]:
         kind = type_word(type_)
         if kind in _CHECK_OF:
             checks[name] = _CHECK_OF[kind]
-        elif kind in NESTED and has_decimals(type_):
-            checks[name] = _has_no_huge_text
+        elif kind in NESTED and (pattern := misread_pattern(type_)):
+            checks[name] = _lacks(pattern)
     return checks
 
 
@@ -181,11 +197,11 @@ def _is_exact_date(value: Any) -> bool:
 def _is_exact_decimal(value: Any) -> bool:
     if isinstance(value, str) and "," in value:
         return _GROUPED.fullmatch(value) is not None
-    return not isinstance(value, str) or _has_no_huge_text(value)
+    return not isinstance(value, str) or _lacks(HUGE_TEXT)(value)
 
 
-def _has_no_huge_text(value: Any) -> bool:
-    return re.search(HUGE_TEXT, json.dumps(value)) is None
+def _lacks(pattern: str) -> Callable[[Any], bool]:
+    return lambda value: re.search(pattern, json.dumps(value)) is None
 
 
 def _within(least: float, greatest: float) -> Callable[[Any], bool]:

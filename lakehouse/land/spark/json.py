@@ -30,6 +30,7 @@ from lakehouse.land.plan.json_records import (
     LAST_SECOND,
     NESTED,
     has_decimals,
+    misread_pattern,
     plain_line_pattern,
 )
 from lakehouse.land.plan.records import NOT_JSON, UNFIT, earlier_names
@@ -265,8 +266,9 @@ def _misread(
     for name, field in fields.items():
         type_ = types[name]
         kind = type_word(type_)
-        if kind in NESTED and has_decimals(type_):
-            problems.append(field.text.rlike(HUGE_TEXT))
+        pattern = misread_pattern(type_) if kind in NESTED else ""
+        if pattern:
+            problems.append(field.text.rlike(pattern))
         elif kind in _IS_MISREAD:
             problems.append(_IS_MISREAD[kind](field))
     return [(problem, F.lit(UNFIT)) for problem in problems]

@@ -59,6 +59,7 @@ BAD = [
     '{"id":20,"price":1e99999999}',
     '{"id":20,"price":"1e99999999"}',
     '{"id":20,"parts":["1e99999999"]}',
+    '{"id":20,"who":{"at":"2026-11-22T08:44:01 IST"}}',
     '{"id":20,"state":"a","old_state":"b"}',
     '{"id":20,"oldest":"a","old_state":"b"}',
     '{"state":"no id"}',
