@@ -15,8 +15,8 @@ some of them as other values. A record with one of these values is refused befor
 - `DOUBLE` and `FLOAT`: a number that is too large becomes infinite.
 
 Values of a nested type are checked only for huge exponents, if the type contains a DECIMAL, and for
-the letters of a zone, if it contains a TIMESTAMP. If the schema contains a DECIMAL, no field may be a
-number with a huge exponent.
+the letters of a zone, if it contains a TIMESTAMP. If the schema contains a DECIMAL, no field may be
+a number with a huge exponent.
 
 Source: Spark's JacksonParser and SparkDateTimeUtils; Jackson's getByteValue; Java's
 BigDecimal.setScale
