@@ -36,6 +36,7 @@ from lakehouse.land.parse_lines import (
     DIGEST,
     EVENT,
     ORIGIN,
+    PARSED,
     RAW,
     REASON,
     parse_records,
@@ -72,14 +73,13 @@ _SOURCE_DDL = "lsn BIGINT, file STRING, pos BIGINT, row INT"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Event:
-    """The event of a line, parsed into the column `root`."""
+    """The event of a line, parsed into the column `PARSED`."""
 
     changes: Debezium
-    root: str = "_parsed"
 
     def field(self, path: str) -> "Column":
         """A field of the event."""
-        return F.col(f"{self.root}.{path}")
+        return F.col(f"{PARSED}.{path}")
 
     def source(self, name: str) -> "Column":
         """A field of the event's `source`. It is cast from text: some connectors quote numbers.
@@ -161,7 +161,7 @@ class _Event:
     def reason(self, landing: Landing, added: Sequence[str]) -> "Column":
         """Why a line is not a valid event, or null. `read._reason` checks the rest."""
         is_event = F.col(EVENT) != TOMBSTONE
-        is_corrupt = F.col(self.root).isNull() | F.col(f"{self.root}.{CORRUPT}").isNotNull()
+        is_corrupt = F.col(PARSED).isNull() | self.field(CORRUPT).isNotNull()
         reason = F.when(F.col(REASON).isNotNull(), F.col(REASON))
         reason = reason.when(is_event & is_corrupt, UNFIT)
         reason = why_other_years(reason, landing, self.value)
@@ -189,7 +189,7 @@ def debezium_lines(
     for key in keys:
         old_value = F.lit(None) if changes.unwrapped else event.field(f"before.{quote(key)}")
         old_key.append(old_value.alias(key))
-    parsed = with_undeclared(lines).withColumn(event.root, evaluated_once(parsed_event))
+    parsed = with_undeclared(lines).withColumn(PARSED, evaluated_once(parsed_event))
     rows = parsed.select(
         *[event.value(name).alias(name) for name in fields],
         *ORIGIN,

@@ -12,7 +12,7 @@ become columns of their own, are collected in one column, or make their record b
 
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lakehouse.declare.landing import Landing
 from lakehouse.delta.columns import field_names, field_types, type_word
@@ -363,7 +363,10 @@ def _members(landing: Landing, lines: "DataFrame") -> "dict[str, _Value]":
     values = dict[str, _Value]()
     has_spelled = SPELLED in lines.columns
     is_computed = has_spelled or landing.null_value is not None
-    metadata = _metadata(landing, lines) if is_computed else {}
+    metadata = dict[str, dict[str, str]]()
+    if is_computed and "comment" in landing.schema.lower():
+        # A computed column would lose its comment.
+        metadata = {field.name: field.metadata for field in csv_types(lines, landing)}
     for name, type_ in field_types(landing.schema):
         is_text = type_word(type_) == "STRING"
         value = column = _member(name)
@@ -371,17 +374,8 @@ def _members(landing: Landing, lines: "DataFrame") -> "dict[str, _Value]":
             value = column = F.coalesce(F.col(f"{SPELLED}.{quote(name)}"), value)
         if is_text and landing.null_value is not None:
             column = F.nullif(value, F.lit(landing.null_value))
-        values[name] = _Value(value, column, metadata=metadata.get(name))
+        values[name] = _Value(value, column, metadata=metadata.get(name) or None)
     return values
-
-
-def _metadata(landing: Landing, lines: "DataFrame") -> dict[str, dict[str, str]]:
-    """The metadata of declared fields with a comment. A computed column would lose it."""
-    if "comment" not in landing.schema.lower():
-        return {}
-    empty = F.from_json(F.lit("{}"), landing.schema).alias("row")
-    row_type: Any = lines.select(empty).schema[0].dataType
-    return {field.name: field.metadata for field in row_type.fields if field.metadata}
 
 
 def _parsed_csv(

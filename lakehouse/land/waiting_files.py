@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote_plus
 
 from lakehouse.base.errors import Transient
@@ -51,13 +51,6 @@ _RECEIVE_SECONDS = 4
 MOST_MESSAGES = 250
 
 
-class Message(NamedTuple):
-    """A received message. The `receipt` is needed to delete the message."""
-
-    receipt: str
-    body: str
-
-
 class LandingQueue:
     """A queue, addressed by its name or URL. Any method raises `Transient` if a request fails."""
 
@@ -65,10 +58,10 @@ class LandingQueue:
         self.address = address
         self._budget = budget
 
-    def receive(self) -> list[Message]:
-        """Receives messages, up to about `MOST_MESSAGES`, within a few seconds."""
+    def receive(self) -> list[Any]:
+        """Receives messages of SQS, up to about `MOST_MESSAGES`, within a few seconds."""
         stop = time.monotonic() + _RECEIVE_SECONDS
-        messages = list[Message]()
+        messages = list[Any]()
         with self._translated("ReceiveMessage"):
             while len(messages) < MOST_MESSAGES and time.monotonic() < stop:
                 answer = self._client.receive_message(
@@ -79,16 +72,17 @@ class LandingQueue:
                 received = answer.get("Messages")
                 if not received:
                     break
-                messages += [Message(each["ReceiptHandle"], each["Body"]) for each in received]
+                messages += received
         return messages
 
-    def delete(self, messages: Sequence[Message]) -> None:
+    def delete(self, messages: Sequence[Any]) -> None:
         """Deletes messages. A message that SQS does not delete is received again."""
         with self._translated("DeleteMessage"):
             for start in range(0, len(messages), _AT_ONCE):
                 portion = enumerate(messages[start : start + _AT_ONCE])
                 entries = [
-                    {"Id": str(index), "ReceiptHandle": each.receipt} for index, each in portion
+                    {"Id": str(index), "ReceiptHandle": each["ReceiptHandle"]}
+                    for index, each in portion
                 ]
                 self._client.delete_message_batch(QueueUrl=self._url, Entries=entries)
 
@@ -225,7 +219,7 @@ class Discovery:
         if len(received) >= MOST_MESSAGES:
             self._sweep(queue.address)
         for message in received:
-            keys = created_keys(message.body, self._lake.store.bucket)
+            keys = created_keys(message["Body"], self._lake.store.bucket)
             for table_key, waiting in self._waiting.items():
                 prefix = f"{self._lake.store.prefix}{waiting.landing.prefix}"
                 below = [key.removeprefix(prefix) for key in keys if key.startswith(prefix)]

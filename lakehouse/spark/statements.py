@@ -181,11 +181,6 @@ def delete_lines(uri: str, lines: str) -> str:
     return f"{_merge_lines(uri, lines)} WHEN MATCHED THEN DELETE"
 
 
-def add_text_column(uri: str, name: str) -> str:
-    """Adds a column of texts to a table. It is null in all rows."""
-    return f"ALTER TABLE {path_table(uri)} ADD COLUMNS ({quote(name)} STRING)"
-
-
 def mark_lines(uri: str, lines: str, mark: str) -> str:
     """Sets the column `mark` of these lines, except where it is set, to the value in `lines`."""
     return (

@@ -218,11 +218,8 @@ def _mark(session: TableSession, lines: "DataFrame") -> None:
     if not marks:
         return
     ddl = f"source_file STRING, line BIGINT, digest STRING, {RETRIED_AS} STRING"
-    snapshot = _facts(session).snapshot
-    if all(column.name != RETRIED_AS for column in snapshot.columns):
-        spark.sql(statements.add_text_column(snapshot.uri, RETRIED_AS))
     with temporary_view(spark, spark.createDataFrame(marks, ddl)) as view:
-        spark.sql(statements.mark_lines(snapshot.uri, view, RETRIED_AS))
+        spark.sql(statements.mark_lines(_facts(session).snapshot.uri, view, RETRIED_AS))
 
 
 def _land_marked(session: TableSession, ledger: Ledger) -> dict[str, int]:
@@ -320,10 +317,7 @@ def _delete(session: TableSession, ledger: Ledger, files: Sequence[str], *more: 
 
 def _entries(session: TableSession, files: Sequence[str]) -> "DataFrame":
     """The quarantine's entries of these landed `files` (paths), or all entries without `files`."""
-    facts = _facts(session)
-    entries = table_at(session.spark, facts.snapshot)
-    if RETRIED_AS not in entries.columns:  # nothing was quarantined since the column exists
-        entries = entries.withColumn(RETRIED_AS, F.lit(None).cast("string"))
+    entries = table_at(session.spark, _facts(session).snapshot)
     return entries.where(entries["source_file"].isin(*files)) if files else entries
 
 

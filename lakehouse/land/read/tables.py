@@ -18,7 +18,6 @@ file may show which calendar it uses.
 
 import base64
 import json
-import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +32,7 @@ import pyarrow.parquet as pq
 from lakehouse.base.text import count_of
 from lakehouse.land.plan.file_text import detect_format
 from lakehouse.land.plan.records import Unreadable, too_large
+from lakehouse.land.plan.schema_of_values import quoted
 
 # The number of rows in a decoded batch. It is small, because a value that the file's dictionary
 # stores once takes memory in each decoded row.
@@ -60,7 +60,6 @@ _PLAIN_TYPES: Mapping[str, tuple[pa.DataType, str]] = {
     **dict.fromkeys(("string", "large_string", "string_view", "null"), (pa.string(), "STRING")),
 }
 _KEY_TYPES = (pa.string(), pa.int8(), pa.int16(), pa.int32(), pa.int64())
-_PLAIN_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 # Before these versions, Spark writes hybrid dates and INT96 times. Later versions mark such files
 # with a key.
 # Source: Spark 4.2.0, DataSourceUtils.scala, datetimeRebaseSpec and int96RebaseSpec
@@ -202,13 +201,9 @@ def sql_type(kind: pa.DataType) -> str:
         return f"MAP<{sql_type(kind.key_type)}, {sql_type(kind.item_type)}>"
     if is_a.is_struct(kind):
         members = [kind.field(index) for index in range(kind.num_fields)]
-        texts = [f"{_quoted(member.name)}: {sql_type(member.type)}" for member in members]
+        texts = [f"{quoted(member.name)}: {sql_type(member.type)}" for member in members]
         return f"STRUCT<{', '.join(texts)}>"
     return _PLAIN_TYPES[str(kind)][1]
-
-
-def _quoted(name: str) -> str:
-    return name if _PLAIN_NAME.fullmatch(name) else f"`{name.replace('`', '``')}`"
 
 
 def _shape(schema: pa.Schema, is_gregorian: bool) -> TableShape:
