@@ -274,7 +274,11 @@ def test_csv_is_read_below_its_header_and_a_file_with_another_header_or_an_open_
         ("landing/codes/a.csv", 4, "a field does not fit the schema"),
         ("landing/codes/a.csv", 5, "required field code is missing"),
         ("landing/codes/a.csv", 6, "it has more or fewer fields than the 3 declared"),
-        ("landing/codes/b.csv", None, "its header is 'code,name,n' and not code,n,name"),
+        (
+            "landing/codes/b.csv",
+            None,
+            "its header is 'code,name,n' and not code,n,name. Land it with the declared names, each once, or declare its own: `lakehouse schema` shows how",
+        ),
     ]
 
 
