@@ -8,9 +8,6 @@ from itertools import chain, pairwise, repeat
 from operator import eq, itemgetter
 from typing import Any, Generic, Protocol, TypeVar, cast, overload
 
-# Up to this number of files, iteration keeps the files in memory as objects, which is faster:
-# planning a million files takes 5 s, instead of 8 s with columns. Two million objects take 700 MB.
-MOST_OBJECTS = 2_000_000
 _BUILT_AT_ONCE = 4096
 _NO_VECTOR = (None, 0)
 
@@ -62,18 +59,15 @@ class Rows(Sequence[Item], Generic[Item]):
     """A sequence of values that are stored in columns and built as objects on access.
 
     Ten million files take 3.5 GB as objects, and 1.3 GB as columns. `places` are the indices of the
-    values in the columns. A slice shares the columns. With `keeps_objects`, the first iteration
-    keeps the objects in memory, so that later iterations are faster.
+    values in the columns. A slice shares the columns. The first iteration keeps the objects in
+    memory, so that later iterations are faster.
     """
 
-    __slots__ = ("_objects", "columns", "keeps_objects", "places")
+    __slots__ = ("_objects", "columns", "places")
 
-    def __init__(
-        self, columns: Columns[Item], places: Sequence[int], *, keeps_objects: bool = False
-    ) -> None:
+    def __init__(self, columns: Columns[Item], places: Sequence[int]) -> None:
         self.columns = columns
         self.places = places
-        self.keeps_objects = keeps_objects
         self._objects: Sequence[Item] = ()
 
     @property
@@ -94,17 +88,11 @@ class Rows(Sequence[Item], Generic[Item]):
         return self.columns.build([self.places[place]])[0]
 
     def __iter__(self) -> Iterator[Item]:
-        if not self.keeps_objects:
-            return self._each()
         if not self._objects:
-            self._objects = tuple(self._each())
+            starts = range(0, len(self.places), _BUILT_AT_ONCE)
+            batches = (self.places[start : start + _BUILT_AT_ONCE] for start in starts)
+            self._objects = tuple(chain.from_iterable(map(self.columns.build, batches)))
         return iter(self._objects)
-
-    def _each(self) -> Iterator[Item]:
-        starts = range(0, len(self.places), _BUILT_AT_ONCE)
-        return chain.from_iterable(
-            self.columns.build(self.places[start : start + _BUILT_AT_ONCE]) for start in starts
-        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence):
@@ -252,13 +240,12 @@ def made_of_columns(kind: type[Item], count: int, **columns: Iterable[object]) -
     return values
 
 
-def columns_of(files: Sequence[DataFile], *, grouped: bool = False) -> FileColumns | None:
-    """The columns of the files; `None` if the files have no columns, or objects are faster.
+def columns_of(files: Sequence[DataFile]) -> FileColumns | None:
+    """The columns of the files; `None` if the files have no columns, or are in memory as objects.
 
-    Objects are faster if they are already in memory. With `grouped`, for a caller whose result is
-    iterated later, objects are also faster if the first iteration keeps them in memory.
+    Objects are faster.
     """
-    if not isinstance(files, Rows) or files.has_objects or (grouped and files.keeps_objects):
+    if not isinstance(files, Rows) or files.has_objects:
         return None
     return cast("FileColumns", files.columns)
 

@@ -1,10 +1,9 @@
 """The parts of a table at one version: live files, tombstones, the end of the log, properties."""
 
-from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from itertools import chain, groupby
+from itertools import chain
 from operator import attrgetter
 from typing import cast
 
@@ -16,7 +15,6 @@ from lakehouse.delta.file_columns import (
     Tombstone,
     TombstoneColumns,
     columns_of,
-    int_column,
     places_of,
 )
 
@@ -169,43 +167,18 @@ def partitions_of(files: Sequence[DataFile]) -> Set[PartitionValues]:
 
 def by_partition(files: Sequence[DataFile]) -> Mapping[PartitionValues, Sequence[DataFile]]:
     """The files of each partition. Partitions and files keep the order of `files`."""
-    columns = columns_of(files, grouped=True)
-    if columns is None:
-        groups = defaultdict[PartitionValues, list[DataFile]](list)
-        for file in files:
-            groups[file.partition].append(file)
-        return {partition: tuple(group) for partition, group in groups.items()}
-    # Several indices may stand for equal partitions, whose files then share one group.
-    by_index = dict[int, "array[int]"]()
-    by_value: defaultdict[PartitionValues, array[int]] = defaultdict(int_column)
-    places = places_of(files)
-    for place, index in zip(places, map(columns.partition.__getitem__, places), strict=True):
-        group = by_index.get(index)
-        if group is None:
-            group = by_index[index] = by_value[columns.partitions[index]]
-        group.append(place)
-    return {partition: Rows(columns, group) for partition, group in by_value.items()}
+    groups = defaultdict[PartitionValues, list[DataFile]](list)
+    for file in files:
+        groups[file.partition].append(file)
+    return {partition: tuple(group) for partition, group in groups.items()}
 
 
 def by_size(groups: Sequence[Sequence[DataFile]]) -> Sequence[DataFile]:
-    """The files of all groups, ascending by size and then by path.
-
-    There is at least one group, and all groups are from the same snapshot.
-    """
-    columns = columns_of(groups[0])
-    if columns is None:
-        files = [*chain.from_iterable(groups)]
-        # If all sizes differ, sorting by size alone is three times as fast.
-        is_unique = len(set(map(_SIZE, files))) == len(files)
-        return tuple(sorted(files, key=_SIZE if is_unique else _SIZE_AND_PATH))
-    places = chain.from_iterable(map(places_of, groups))
-    size_of = columns.size_bytes.__getitem__
-    ordered = int_column()
-    for _, group in groupby(sorted(places, key=size_of), key=size_of):
-        tied = [*group]
-        # A path has to be decoded, which takes longer than sorting by size.
-        ordered.extend(tied if len(tied) == 1 else sorted(tied, key=columns.path.__getitem__))
-    return Rows(columns, ordered)
+    """The files of all groups, ascending by size and then by path."""
+    files = [*chain.from_iterable(groups)]
+    # If all sizes differ, sorting by size alone is three times as fast.
+    is_unique = len(set(map(_SIZE, files))) == len(files)
+    return tuple(sorted(files, key=_SIZE if is_unique else _SIZE_AND_PATH))
 
 
 def row_total(files: Sequence[DataFile]) -> int | None:

@@ -1,19 +1,14 @@
 """Large logs are read column by column: to the very same values, and without the garbage collector."""
 
 import gc
-from array import array
 from pathlib import Path
 
 import pytest
 
 from benchmarks import generated_logs
-from lakehouse import Append, Landing, Table
-from lakehouse.compact.plan.compaction import plan_table
-from lakehouse.compact.plan.decision import state_of
-from lakehouse.compact.plan.health import assess_health
-from lakehouse.delta.file_columns import FileColumns, Rows, made_of_columns
-from lakehouse.delta.log import fold, garbage_uncollected, read_facts
-from lakehouse.delta.snapshot import DataFile, TableFacts, Tombstone, by_partition
+from lakehouse.delta.file_columns import made_of_columns
+from lakehouse.delta.log import garbage_uncollected, read_facts
+from lakehouse.delta.snapshot import DataFile, Tombstone
 from lakehouse.store import DiskStore
 
 
@@ -62,37 +57,3 @@ def test_the_benchmark_s_log_holds_what_it_says(tmp_path: Path) -> None:
         > 90
     )
     assert all(type(file) is DataFile and file.row_count for file in snapshot.files)
-
-
-def test_a_table_in_columns_is_planned_like_one_of_objects(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    generated_logs.build(tmp_path, files=2_000, partitions=40, tombstones=500, commits=5)
-    source = Landing(prefix="landing/big/", format="json", schema="id BIGINT, day DATE")
-    table = Table(key=generated_logs.KEY, source=source, write=Append())
-
-    def read(most_objects: int) -> TableFacts:
-        monkeypatch.setattr(fold, "MOST_OBJECTS", most_objects)
-        facts = read_facts(DiskStore(tmp_path), generated_logs.KEY, uri="/lake/big")
-        assert facts is not None
-        return facts
-
-    objects, columns = read(1_000_000), read(0)
-    assert isinstance(columns.snapshot.files, Rows)
-    assert not columns.snapshot.files.keeps_objects
-    assert columns.snapshot == objects.snapshot
-    found = list[object]()
-    for facts in (objects, columns):
-        plan = plan_table(table, facts.snapshot, facts.history, now_ms=1_785_000_000_000)
-        assert plan.bins
-        state = state_of(facts.snapshot, plan)
-        found.append((plan, assess_health(facts.snapshot, plan), state))
-    assert found[0] == found[1]
-
-
-def test_files_stay_in_order_if_two_writers_spell_their_partition_differently() -> None:
-    partition = (("p", "1"), ("q", None))
-    columns = FileColumns(partition=array("I", [0, 1, 0]), partitions=(partition, partition))
-    [group] = by_partition(Rows(columns, range(3))).values()
-    assert isinstance(group, Rows)
-    assert [*group.places] == [0, 1, 2]

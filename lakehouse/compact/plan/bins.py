@@ -1,9 +1,8 @@
 """The input of a planner (facts), and its output (a statement, bins and a reason)."""
 
-from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import ClassVar, assert_never
 
@@ -22,7 +21,6 @@ from lakehouse.delta.snapshot import (
     Column,
     DataFile,
     PartitionValues,
-    Rows,
     Snapshot,
     by_partition,
     by_size,
@@ -220,26 +218,6 @@ def unmergeable_files(snapshot: Snapshot) -> tuple[DataFile, ...]:
     if not changed:
         return ()
     return tuple(file for file in snapshot.files if file.partition in changed)
-
-
-def as_rows(
-    plan: PartitionPlan, files: Sequence[DataFile], objects: Sequence[DataFile]
-) -> PartitionPlan:
-    """The same plan with `Rows` instead of `DataFile` objects, which takes less memory.
-
-    The plans of all partitions are in memory at the same time. `objects` are the objects of
-    `files`, in the same order; the plan was made of them. The plan is returned unchanged if `files`
-    are not `Rows`, or keep their objects in memory anyway.
-    """
-    if not isinstance(files, Rows) or files.keeps_objects:
-        return plan
-    place_by_id = dict(zip(map(id, objects), files.places, strict=True))
-
-    def rows(planned: Sequence[DataFile]) -> Rows[DataFile]:
-        return Rows(files.columns, array("q", [place_by_id[id(file)] for file in planned]))
-
-    bins = tuple(replace(bin_, files=rows(bin_.files)) for bin_ in plan.bins)
-    return replace(plan, files=files, bins=bins, kept=rows(plan.kept))
 
 
 def pack(

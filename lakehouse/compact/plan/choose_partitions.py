@@ -13,7 +13,6 @@ from lakehouse.compact.plan.bins import (
     Bin,
     PartitionPlan,
     PlanningFacts,
-    as_rows,
     files_by_partition,
     is_fresh,
 )
@@ -174,10 +173,9 @@ def partition_plans(
     """
     plans = list[PartitionPlan]()
     for files in files_by_partition(facts.snapshot).values():
-        objects = tuple(files)
-        bins = bins_of(objects)
+        bins = bins_of(files)
         if bins:
-            plans.append(as_rows(PartitionPlan(files=objects, bins=bins), files, objects))
+            plans.append(PartitionPlan(files=files, bins=bins))
     counts: Counter[str] = Counter(dict.fromkeys(_COUNT_NAMES, 0))
     ready = [plan for plan in plans if may_be_rewritten(facts, plan, counts)]
     return ready, counts

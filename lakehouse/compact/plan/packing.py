@@ -57,7 +57,6 @@ from lakehouse.compact.plan.bins import (
     PartitionPlan,
     PlanningFacts,
     Rewrite,
-    as_rows,
     files_by_partition,
     is_fresh,
     pack,
@@ -116,11 +115,8 @@ def has_too_many_deleted_rows(file: DataFile, *, max_ratio: float) -> bool:
 
 def _planned(facts: PlanningFacts, target: int) -> Iterator[PlannedPartition]:
     for files in files_by_partition(facts.snapshot).values():
-        objects = tuple(files)
-        plan, candidates = _partition_plan(facts, objects, target)
+        plan, candidates = _partition_plan(facts, files, target)
         pays = any(_worthwhile_files(bin_, facts, plan, target) for bin_ in plan.bins)
-        if pays:
-            plan = as_rows(plan, files, objects)
         yield PlannedPartition(plan=plan, candidates=candidates, pays=pays)
 
 
@@ -357,8 +353,7 @@ def pack_for_deltalake(files: Iterable[DataFile], *, up_to_bytes: int) -> tuple[
 
 def _planned_by_deltalake(facts: PlanningFacts, target: int) -> Iterator[PlannedPartition]:
     """The plans of all partitions. Their `cutoff_bytes` is the lowered target of the statement."""
-    for partition in by_partition(facts.snapshot.files).values():
-        files = tuple(partition)
+    for files in by_partition(facts.snapshot.files).values():
         fresh = _fresh_paths(facts, files)
         small = [file for file in files if file.size_bytes < facts.policy.candidate_bytes]
         lowered = _lowered_target([file for file in files if file.path in fresh], target)
@@ -366,7 +361,7 @@ def _planned_by_deltalake(facts: PlanningFacts, target: int) -> Iterator[Planned
         fresh_counts = [sum(file.path in fresh for file in bin_.files) for bin_ in bins]
         plan = PartitionPlan(files=files, bins=bins, cutoff_bytes=lowered)
         yield PlannedPartition(
-            plan=as_rows(plan, partition, files),
+            plan=plan,
             candidates=small,
             pays=max(fresh_counts, default=0) >= 2,
         )

@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from lakehouse.delta.commits import Commit
 from lakehouse.delta.file_columns import (
-    MOST_OBJECTS,
     DataFile,
     PartitionValues,
     Rows,
@@ -196,7 +195,7 @@ def data_files(
         partition_of(pairs) if index in used else () for index, pairs in enumerate(adds.pairs)
     ]
     adds.compacted = set(keys_among(adds, compacted))
-    return Rows(adds, places, keeps_objects=len(places) <= MOST_OBJECTS)
+    return Rows(adds, places)
 
 
 def keys_among(adds: AddedColumns, paths: Iterable[str]) -> dict[int, tuple[str, str | None]]:
