@@ -60,7 +60,7 @@ class SensorCursor:
     """
 
     due_since_ms: Mapping[str, int] = field(default_factory=dict[str, int])
-    shared: tuple[str, ...] = ()
+    shared: Sequence[str] = ()
     ranking: str = ""
     reported_ms: int = 0
 
@@ -72,15 +72,8 @@ class SensorCursor:
 def read_cursor(cursor: str | None) -> SensorCursor:
     """The cursor of an earlier tick. An unreadable cursor counts as empty."""
     try:
-        stored = SensorCursor(**json.loads(cursor)) if cursor else SensorCursor()
-        due = {str(key): int(since_ms) for key, since_ms in stored.due_since_ms.items()}
-        return SensorCursor(
-            due_since_ms=due,
-            shared=tuple(map(str, stored.shared)),
-            ranking=str(stored.ranking),
-            reported_ms=int(stored.reported_ms),
-        )
-    except (ValueError, TypeError, AttributeError):
+        return SensorCursor(**json.loads(cursor or "{}"))
+    except (ValueError, TypeError):
         return SensorCursor()
 
 

@@ -1,7 +1,7 @@
 """Row counts and sums of row hashes of data files, by partition, computed by Spark.
 
 Spark handles deletion vectors, renamed columns and dates in old calendars. If Spark's answer lacks
-a file, the file counts as empty only if its footer shows that it has no rows left.
+a file, the file counts as empty only if the log shows that it has no rows left.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,6 @@ from lakehouse.base.errors import Broken
 from lakehouse.base.paths import bare_uri, is_absolute
 from lakehouse.delta.partition_values import TypedPartition, by_name, typed_partition
 from lakehouse.delta.snapshot import Column, DataFile, Snapshot
-from lakehouse.lake.lake import Lake
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark import statements
 from lakehouse.spark.errors import is_conflict, is_lost, is_of_spark
@@ -27,7 +26,6 @@ from lakehouse.spark.temporary_confs import (
     READ_WHOLE,
     session_confs,
 )
-from lakehouse.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,15 +54,15 @@ class Side:
 
 
 def content_sums(
-    lake: Lake, spark: "SparkSession", snapshot: Snapshot, sides: Sequence[Side]
+    spark: "SparkSession", snapshot: Snapshot, sides: Sequence[Side]
 ) -> list[PartitionSums]:
     """For each side, row counts and sums of hashes by partition."""
     with session_confs(spark, READ_CONFS):
-        return spark_sums(lake, spark, snapshot, sides)
+        return spark_sums(spark, snapshot, sides)
 
 
 def spark_sums(
-    lake: Lake, spark: "SparkSession", snapshot: Snapshot, sides: Sequence[Side]
+    spark: "SparkSession", snapshot: Snapshot, sides: Sequence[Side]
 ) -> list[PartitionSums]:
     """For each side, row counts and sums of hashes by partition, in as few jobs as possible."""
     all_through_log = not READ_THROUGH_LOG.isdisjoint(snapshot.features)
@@ -91,7 +89,7 @@ def spark_sums(
         file_sums = list[RowSum]()
         for file in side.files:
             answer = plain_sums if is_plain(file) else log_sums
-            file_sums.append(_sum_of(lake, snapshot, file, answer))
+            file_sums.append(_sum_of(snapshot, file, answer))
         sums.append(sums_by_partition(side, file_sums, columns))
     return sums
 
@@ -109,37 +107,24 @@ def sums_by_partition(
     return sums
 
 
-def _sum_of(lake: Lake, snapshot: Snapshot, file: DataFile, answer: Mapping[str, RowSum]) -> RowSum:
+def _sum_of(snapshot: Snapshot, file: DataFile, answer: Mapping[str, RowSum]) -> RowSum:
     """The sum of one file, from Spark's answer.
 
     The answer lacks files without rows.
 
     Raises:
-        Broken: the answer lacks the file, and its footer does not show that it has no rows left.
+        Broken: the answer lacks the file, and the log does not show that it has no rows left.
     """
     path = _comparable_path(snapshot, file.path)
     if path in answer:
         return answer[path]
-    if _row_count_of(lake.store, snapshot, file) == 0:
+    if file.row_count is not None and file.row_count == file.deleted_row_count:
         return 0, 0
     raise Broken(
         f"compaction of {snapshot.table}: its rows cannot be compared, because Spark's answer, "
         f"which names {len(answer)} file(s), lacks {path}. Nothing is restored. "
         "Check the newest versions of the table"
     )
-
-
-def _row_count_of(store: Store, snapshot: Snapshot, file: DataFile) -> int | None:
-    """The footer's row count minus the deleted rows; `None` if the footer cannot be read."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        content = store.read(f"{snapshot.table}/{unquote(file.path)}")
-        with pq.ParquetFile(pa.BufferReader(content)) as parquet:
-            return parquet.metadata.num_rows - file.deleted_row_count
-    except Exception:
-        return None
 
 
 def _by_file(snapshot: Snapshot, frame: "DataFrame") -> Mapping[str, RowSum]:

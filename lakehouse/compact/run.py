@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Literal, assert_never
 from uuid import uuid4
 
 from lakehouse.base.clock import now_ms
@@ -44,9 +44,8 @@ from lakehouse.compact.plan.compaction import (
     LostConflict,
     partitions_removed_from,
     plan_table,
-    without_partitions,
 )
-from lakehouse.compact.plan.estimate import fit_rates, speed_factors
+from lakehouse.compact.plan.estimate import speed_factors
 from lakehouse.compact.plan.history import CompactionOutcome, operation_of
 from lakehouse.compact.plan.target_size import choose_engine, may_need_no_spark
 from lakehouse.compact.table_health import with_account
@@ -56,7 +55,7 @@ from lakehouse.declare.journal_records import CompactionTry
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import Commit
 from lakehouse.delta.log import TableFacts, history_since
-from lakehouse.delta.partition_values import TypedPartition
+from lakehouse.delta.partition_values import TypedPartition, by_name, typed_partition
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.lease import hold
@@ -65,7 +64,6 @@ from lakehouse.spark import statements, temporary_confs
 from lakehouse.spark.delta_writes import retry_conflicts
 from lakehouse.spark.errors import first_line, is_conflict, is_lost, translated
 from lakehouse.spark.server.conf import cores_of
-from lakehouse.spark.server.server import status
 from lakehouse.spark.session import task_slots
 
 if TYPE_CHECKING:
@@ -135,52 +133,33 @@ class Attempt:
     """The progress of one compaction, which is recorded if the compaction fails.
 
     `run` names the run that compacts. `started` and `planned` describe the last statement.
-    `lost_server`: the server was lost while that statement ran.
     """
 
     run: str
     by_person: bool = False
     started: float = field(default_factory=time.monotonic)
     planned: CompactionPlan | None = None
-    lost_server: bool = False
 
-    @contextlib.contextmanager
-    def statement(self, planned: CompactionPlan) -> Iterator[None]:
-        """Surrounds the plan's statement; notes its start, and whether it lost the server."""
+    def begin(self, planned: CompactionPlan) -> None:
+        """Notes that the plan's statement starts now."""
         self.started = time.monotonic()
         self.planned = planned
-        try:
-            yield
-        except Exception as error:
-            self.lost_server = is_lost(error)
-            raise
 
-    def failed(self, why: str) -> CompactionTry:
-        """The record of a failure. All planned work counts as wasted."""
-        return CompactionTry(
-            ended_ms=now_ms(),
-            result="failed",
-            bytes_rewritten=self.planned.bytes_removed if self.planned else 0,
-            seconds=time.monotonic() - self.started,
-            why=why,
-            run=self.run,
-            by_person=self.by_person,
-        )
-
-    def lost_race(
-        self, planned: CompactionPlan, commits: Sequence[Commit], *, seconds: float, why: str
+    def ended(
+        self,
+        result: Literal["failed", "conflict"],
+        why: str,
+        *,
+        seconds: float,
+        wasted_share: float = 1.0,
     ) -> CompactionTry:
-        """The record of a conflict: the planned work that was not committed.
-
-        Its duration is its share of `seconds`, by bytes.
-        """
-        committed_bytes = sum(commit.removed_bytes for commit in commits)
-        wasted_bytes = max(0, planned.bytes_removed - committed_bytes)
+        """The record of this attempt: `wasted_share` of the planned bytes and the seconds."""
+        planned_bytes = self.planned.bytes_removed if self.planned else 0
         return CompactionTry(
             ended_ms=now_ms(),
-            result="conflict",
-            bytes_rewritten=wasted_bytes,
-            seconds=seconds * wasted_bytes / max(1, planned.bytes_removed),
+            result=result,
+            bytes_rewritten=round(planned_bytes * wasted_share),
+            seconds=seconds * wasted_share,
             why=why,
             run=self.run,
             by_person=self.by_person,
@@ -279,8 +258,8 @@ def _optimize(work: _Work, snapshot: Snapshot, planned: CompactionPlan, mark: st
     expect_verification(work.lake, key, mark, version=snapshot.version)
     conflict: Exception | None = None
     try:
-        with work.attempt.statement(planned):
-            _run(work, snapshot, planned, _metadata(planned, mark))
+        work.attempt.begin(planned)
+        _run(work, snapshot, planned, _metadata(planned, mark))
     except Exception as error:
         if not is_conflict(error):
             raise
@@ -291,7 +270,9 @@ def _optimize(work: _Work, snapshot: Snapshot, planned: CompactionPlan, mark: st
     commits = after.history.marked(mark)
     if conflict is not None:
         why = first_line(conflict)
-        record = work.attempt.lost_race(planned, commits, seconds=seconds, why=why)
+        committed_bytes = sum(commit.removed_bytes for commit in commits)
+        wasted_share = max(0.0, 1 - committed_bytes / max(1, planned.bytes_removed))
+        record = work.attempt.ended("conflict", why, seconds=seconds, wasted_share=wasted_share)
         record_try(work.lake, work.table, record)
         new_commits = after.history.between(snapshot.version, after.snapshot.version) or ()
         contested = partitions_removed_from(snapshot, new_commits)
@@ -345,10 +326,23 @@ def _plan(
     contested = frozenset[TypedPartition]().union(*(loss.partitions for loss in losses))
     if not contested:
         return whole_plan
-    engine = whole_plan.engine.engine
-    rates = fit_rates(facts.history, facts.snapshot, prices=table.prices, engine=engine)
-    reduced_plan = without_partitions(whole_plan, facts.snapshot, contested, rates=rates)
-    return reduced_plan if reduced_plan.bins else whole_plan
+    snapshot = facts.snapshot
+    columns = by_name(snapshot.columns)
+    files = [
+        file for file in snapshot.files if typed_partition(file.partition, columns) not in contested
+    ]
+    rest = replace(facts, snapshot=replace(snapshot, files=files))
+    reduced_plan = _whole_plan(lake, table, rest)
+    if not reduced_plan.bins:
+        return whole_plan
+    explanation = reduced_plan.explanation
+    more = f"{explanation.more}; without partitions in which other writers removed files"
+    files_left = whole_plan.mergeable_file_count - reduced_plan.files_removed
+    return replace(
+        reduced_plan,
+        explanation=replace(explanation, more=more),
+        files_left=max(reduced_plan.files_left, files_left),
+    )
 
 
 def _whole_plan(lake: Lake, table: Table, facts: TableFacts) -> CompactionPlan:
@@ -390,16 +384,20 @@ def failure_recorded(lake: Lake, table: Table, attempt: Attempt) -> Iterator[Non
     """Records an error in the block as a failure of the table.
 
     Errors of the caller (`Refused`) or the server (`Transient`, a lost server) are not recorded.
-    Neither are conflicts, because `lost_race` describes them with their cost. There is one
-    exception: if the server is lost during the statement, the statement may have crashed it. This
-    counts as a failure of the table, unless the server was stopped on purpose.
+    Neither are conflicts, which are recorded with their cost. There is one exception: if the server
+    is lost after the statement began, the statement may have crashed it. This counts as a failure
+    of the table.
     """
     try:
         yield
     except Exception as error:
-        if _blames_table(lake, error, attempt):
+        is_of_table = not (isinstance(error, Refused | Transient) or is_conflict(error))
+        if is_lost(error):
+            is_of_table = attempt.planned is not None
+        if is_of_table:
             why = str(error) if isinstance(error, LakehouseError) else first_line(error)
-            record_try(lake, table, attempt.failed(why))
+            seconds = time.monotonic() - attempt.started
+            record_try(lake, table, attempt.ended("failed", why, seconds=seconds))
         raise
 
 
@@ -417,14 +415,6 @@ def _record(work: _Work, outcome: CompactionOutcome) -> None:
         detail={"speed_factors": {engine: round(factors[-1], 4)} if factors else {}},
     )
     record_if_possible(work.lake, operation)
-
-
-def _blames_table(lake: Lake, error: Exception, attempt: Attempt) -> bool:
-    if is_lost(error):
-        uses_server = lake.settings.spark == "server"
-        was_stopped = uses_server and status(lake.settings).condition == "stopped"
-        return attempt.lost_server and not was_stopped
-    return not (isinstance(error, Refused | Transient) or is_conflict(error))
 
 
 def run_statement(

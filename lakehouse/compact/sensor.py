@@ -138,7 +138,7 @@ def _next_cursor(fleet: Fleet, cursor: SensorCursor, *, now_ms: int) -> tuple[Se
     newly_shared = {first_keys[each.table] for each in fleet.decisions if each.shares_run}
     # Keys of earlier states of a table are dropped.
     shared = (newly_shared | {*cursor.shared}) & {*first_keys.values()}
-    next_cursor = replace(cursor, due_since_ms=due_since_ms, shared=tuple(sorted(shared)))
+    next_cursor = replace(cursor, due_since_ms=due_since_ms, shared=sorted(shared))
     compacted_ms = max((each.last_compaction_ms or 0 for each in fleet.states.values()), default=0)
     is_early = 0 <= now_ms - cursor.reported_ms < _REPORT_INTERVAL_MS
     if ranking == cursor.ranking or (is_early and compacted_ms <= cursor.reported_ms):

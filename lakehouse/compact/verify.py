@@ -32,14 +32,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 from lakehouse.base.errors import Broken, LakehouseError, Refused
 from lakehouse.compact.plan.history import Comparison
 from lakehouse.compact.row_hashes import PartitionSums, Side, content_sums, is_unreadable
-from lakehouse.delta.commits import Commit, Commits, brought_back_by, prediction_in
+from lakehouse.delta.commits import Commit, Commits, prediction_in
 from lakehouse.delta.log import TableFacts, history_since
 from lakehouse.delta.log.metadata import read_statistics
 from lakehouse.delta.partition_values import TypedPartition, by_name, typed_partition
@@ -56,18 +55,13 @@ if TYPE_CHECKING:
 
 
 class Expected(NamedTuple):
-    """A compaction to verify: the `mark` (a random id) in its commits, and the `version` it read.
-
-    `version` is `None` if the note does not have it.
-    """
+    """A compaction to verify: the `mark` (a random id) in its commits, and the version it read."""
 
     mark: str
-    version: int | None = None
+    version: int
 
 
-def expect_verification(
-    lake: Lake, table_key: str, mark: str, *, version: int | None = None
-) -> None:
+def expect_verification(lake: Lake, table_key: str, mark: str, *, version: int) -> None:
     """Notes that a compaction of the table at `version` is about to commit with this `mark`."""
     lake.store.put(_name(table_key), json.dumps({"mark": mark, "version": version}).encode())
 
@@ -81,13 +75,10 @@ def expected(lake: Lake, table_key: str) -> Expected | None:
     name = _name(table_key)
     try:
         document = json.loads(lake.store.read(name))
-        version = document.get("version")
-        if version is not None:
-            version = int(version)
-        return Expected(mark=str(document["mark"]), version=version)
+        return Expected(mark=str(document["mark"]), version=int(document["version"]))
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
+    except (ValueError, TypeError, LookupError) as error:
         raise Broken(f"{damaged(name, error)}, or delete it") from error
 
 
@@ -153,20 +144,19 @@ def verify(
     if spark is None:
         return _verify_counts(lake, before, commits, removed, added)
     try:
-        sums = content_sums(lake, spark, before, [*removed, *added])
+        sums = content_sums(spark, before, [*removed, *added])
     except Exception as error:
         if not is_unreadable(error):
             raise
         # If the removed files cannot be read, either, the compaction is not the cause: this raises.
-        sums = content_sums(lake, spark, before, removed)
+        sums = content_sums(spark, before, removed)
         try:
             # The second attempt may succeed, because storage may have failed only once.
-            sums += content_sums(lake, spark, before, added)
+            sums += content_sums(spark, before, added)
         except Exception as again:
             if not is_unreadable(again):
                 raise
-            why = f"its files cannot be read ({first_line(again)})"
-            fault = Fault(commit=commits[0], why=why)
+            fault = Fault(commit=commits[0], why=f"its files cannot be read ({first_line(again)})")
             raise Broken(undo(lake, spark, before, commits, fault)) from again
     removed_sums = sums[: len(commits)]
     added_sums = sums[len(commits) :]
@@ -315,12 +305,11 @@ def _facts_since(lake: Lake, facts: TableFacts, note: Expected) -> TableFacts | 
     Raises:
         Broken: the log has lost some of these commits, and none of the others has the note's mark.
     """
-    if note.version is not None and facts.snapshot.version < note.version:
+    if facts.snapshot.version < note.version:
         return None
-    start = -1 if note.version is None else note.version
-    history = history_since(lake.store, facts.history, start)
-    is_complete = history.between(start, facts.snapshot.version) is not None
-    if note.version is not None and not is_complete and not history.marked(note.mark):
+    history = history_since(lake.store, facts.history, note.version)
+    is_complete = history.between(note.version, facts.snapshot.version) is not None
+    if not is_complete and not history.marked(note.mark):
         raise Broken(
             f"compaction of {facts.snapshot.table}: the run that began at version {note.version} "
             "ended before it compared the rows, and the log no longer shows whether it committed. "
@@ -334,21 +323,12 @@ def _undone(history: Commits, version: int) -> str | None:
     if version not in history.undone():
         return None
     undone = f"version {version} was undone by a run that ended before it reported why"
-    restores = [commit.version for commit in history.commits if brought_back_by(commit) is not None]
-    between = [
-        each.version
-        for each in history.commits
-        if version < each.version < restores[-1] and each.version not in restores
-    ]
-    if not between:
-        return undone
     missing = history.missing_after(version)
-    effect = "a later RESTORE brought them back, together with the undone version"
-    if missing:
-        effect = f"the rows of {_numbers(missing)} are in no newer version"
+    if not missing:
+        return undone
     return (
-        f"{undone}; in between, another writer committed version(s) {_numbers(between)}, "
-        f"and {effect}. Check versions {version} to {restores[-1]}"
+        f"{undone}; another writer committed just before, and the rows of version(s) "
+        f"{_numbers(missing)} are in no newer version"
     )
 
 
@@ -361,16 +341,11 @@ def _side(
 ) -> Side:
     """The table's files at these paths, as of a version.
 
-    The version is read unless `before` or `after` is known to have the same files at these paths.
+    The version is read from the log unless it is that of `before` or `after`.
     """
     all_paths = set(paths)
-    snapshot = None
-    for known in (before, after.snapshot):
-        commits = after.history.between(*sorted((known.version, version)))
-        changed = chain(*((*each.added_paths, *each.removed_paths) for each in commits or ()))
-        if commits is not None and all_paths.isdisjoint(changed):
-            snapshot = known
-            break
+    snapshots = {each.version: each for each in (before, after.snapshot)}
+    snapshot = snapshots.get(version)
     if snapshot is None:
         facts = lake.facts(before.table, version=version)
         assert facts is not None

@@ -379,22 +379,6 @@ def test_the_ranking_is_reported_as_soon_as_a_table_was_compacted(
     assert tick(instance, dagster_lake, cursor=second.cursor).asset_events == []
 
 
-def test_a_clock_that_is_set_back_stops_no_report_and_no_compaction(
-    instance: dg.DagsterInstance, dagster_lake: Lake
-) -> None:
-    ahead_ms = now_ms() + 90 * 86_400_000
-    three_failed(dagster_lake, orders, ahead_ms + 2)
-    told_compaction(instance, orders, committed=dg.MetadataValue.timestamp(ahead_ms / 1000))
-    materialized(instance, orders, version=7, **FACTS)
-    result = tick(
-        instance,
-        dagster_lake,
-        cursor=SensorCursor(reported_ms=ahead_ms, due_since_ms={orders.key: ahead_ms}).as_cursor(),
-    )
-    assert asked(result) == ["compaction/bronze/orders"]
-    assert len(result.asset_events) == 1 and read_cursor(result.cursor).reported_ms <= now_ms()
-
-
 def test_failures_are_seen_though_a_success_lies_ahead_of_the_clock(
     instance: dg.DagsterInstance, dagster_lake: Lake
 ) -> None:

@@ -8,7 +8,6 @@ from pyspark.errors import PySparkException
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused, Transient
-from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.compact.run import Attempt, failure_recorded
 from lakehouse.compact.skip_reasons import hold_now, refuse_held
 from lakehouse.compact.tries import failed_tries
@@ -17,8 +16,6 @@ from lakehouse.declare.journal_records import Pause
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.pauses import pause_table
 from lakehouse.spark.errors import translated
-from lakehouse.spark.server.conf import write_private
-from lakehouse.spark.server.server import folder
 from lakehouse_tests.memory_store import MemoryStore
 from lakehouse_tests.support.example_lake import events
 from lakehouse_tests.support.example_snapshots import plan
@@ -64,44 +61,28 @@ def test_what_speaks_against_the_table_is_noted_and_passes_on(
     )
 
 
-@pytest.mark.parametrize(
-    ("during_statement", "stopped", "results"),
-    [(True, False, ["failed"]), (True, True, []), (False, False, [])],
-)
-def test_a_server_that_was_lost_in_a_statement_is_a_failure_unless_somebody_stopped_it(
-    memory: Lake, during_statement: bool, stopped: bool, results: list[str]
+@pytest.mark.parametrize(("is_begun", "results"), [(True, ["failed"]), (False, [])])
+def test_a_server_that_was_lost_after_the_statement_began_is_a_failure(
+    memory: Lake, is_begun: bool, results: list[str]
 ) -> None:
-    if not stopped:
-        folder(memory.settings).mkdir(parents=True)
-        write_private(
-            folder(memory.settings) / "pid",
-            '{"process": {"pid": 999999999, "born": "0"}, "keeper": null, "port": 1}',
-        )
     planned = plan([40, 50, 60, 70])
-    with pytest.raises(Transient):
-        _fail(
-            memory, planned, Py4JNetworkError("answered nothing"), during_statement=during_statement
-        )
+    attempt = Attempt(run="run 1")
+    if is_begun:
+        attempt.begin(planned)
+    with pytest.raises(Transient), failure_recorded(memory, events, attempt), translated():
+        raise Py4JNetworkError("answered nothing")
     found = failed_tries(memory, events.key)
     assert [each.result for each in found] == results
     assert [each.bytes_rewritten for each in found] == [planned.bytes_removed] * len(results)
 
 
 def test_what_was_undone_has_cost_what_was_planned(memory: Lake) -> None:
-    planned = plan([40, 50, 60, 70])
-    with pytest.raises(Broken):
-        _fail(memory, planned, Broken("rows differ"), during_statement=False)
+    attempt = Attempt(run="run 1")
+    attempt.begin(plan([40, 50, 60, 70]))
+    with pytest.raises(Broken), failure_recorded(memory, events, attempt):
+        raise Broken("rows differ")
     [ended] = failed_tries(memory, events.key)
     assert ended.bytes_rewritten == 220
-
-
-def _fail(lake: Lake, planned: CompactionPlan, error: Exception, *, during_statement: bool) -> None:
-    attempt = Attempt(run="run 1")
-    with failure_recorded(lake, events, attempt), translated():
-        with attempt.statement(planned):
-            if during_statement:
-                raise error
-        raise error
 
 
 def test_storage_that_does_not_answer_hides_no_failure(memory: Lake) -> None:

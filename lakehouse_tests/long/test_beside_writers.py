@@ -45,7 +45,7 @@ def test_the_partition_that_somebody_changes_is_left_out_of_the_next_try(
     assert noted.seconds > 0
     assert (outcome.files_removed, outcome.files_added) == (2 * PARTITIONS - 2, PARTITIONS - 1)
     assert outcome.plan.sentence.endswith(
-        "; omitted, since other writers removed files there: 2 files"
+        "; without partitions in which other writers removed files"
     )
     assert rows_of(spark, lake, events.key, "id") == _ids_but(
         lambda id_: id_ % PARTITIONS == 3 and id_ % 10 == 3

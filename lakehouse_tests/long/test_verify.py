@@ -32,7 +32,6 @@ def test_a_compaction_whose_files_could_not_be_read_once_stays(
     real, asked = verify.content_sums, list[int]()
 
     def damaged_at_first(
-        lake: Lake,
         spark: "SparkSession",
         snapshot: Snapshot,
         sides: Sequence[row_hashes_spark.Side],
@@ -43,7 +42,7 @@ def test_a_compaction_whose_files_could_not_be_read_once_stays(
         if len(asked) == 1:
             lake.store.put(name, b"no Parquet")
         try:
-            return real(lake, spark, snapshot, sides)
+            return real(spark, snapshot, sides)
         finally:
             lake.store.put(name, kept)
 

@@ -1,7 +1,8 @@
 """Plans a compaction: chooses the planner for the table, and prices its result.
 
 OPTIMIZE fails if another writer removes one of its input files before OPTIMIZE commits. Then the
-compaction is planned again without the partitions of the removed files (`without_partitions`).
+compaction is planned again without the partitions of the removed files
+(`partitions_removed_from`).
 Source: delta-io/delta v4.4.0, `ConflictChecker.scala`.
 """
 
@@ -337,40 +338,4 @@ def partitions_removed_from(
     paths = {path for commit in commits if commit.changed_data for path in commit.removed_paths}
     return frozenset(
         typed_partition(file.partition, columns) for file in snapshot.files if file.path in paths
-    )
-
-
-def without_partitions(
-    plan: CompactionPlan,
-    snapshot: Snapshot,
-    partitions: frozenset[TypedPartition],
-    *,
-    rates: Rates,
-) -> CompactionPlan:
-    """The plan without the bins of these partitions.
-
-    The result has no bins if nothing else is planned, or if the table has no partitions.
-    """
-    columns = by_name(snapshot.columns)
-    bins = list[Bin]()
-    if snapshot.partition_columns:
-        bins = [
-            bin_ for bin_ in plan.bins if typed_partition(bin_.partition, columns) not in partitions
-        ]
-    remaining = tuple(
-        each for each in plan.partitions or () if typed_partition(each, columns) not in partitions
-    )
-    smaller = replace(plan, bins=tuple(bins), partitions=remaining or None)
-    omitted = plan.files_removed - smaller.files_removed
-    clause = f"; omitted, since other writers removed files there: {count_of(omitted, 'file')}"
-    work = MergeWork(
-        files_removed=smaller.files_removed,
-        bytes_removed=smaller.bytes_removed,
-        files_added=smaller.files_added,
-    )
-    return replace(
-        smaller,
-        explanation=replace(plan.explanation, more=f"{plan.explanation.more}{clause}"),
-        files_left=plan.files_left + omitted,
-        estimate=estimate(rates, work, on_s3=snapshot.on_s3),
     )

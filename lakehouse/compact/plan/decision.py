@@ -146,12 +146,9 @@ class TableState:
         """Benefit and cost of a compaction at the table's prices; `None` if unknown."""
         if self.reads_per_day is None or self.openings_saved is None or self.estimate_usd is None:
             return None
-        usd_per_day = self.reads_per_day * self.openings_saved * self._usd_per_opening
+        usd = usd_per_opening(self.prices, on_s3=self.on_s3)
+        usd_per_day = self.reads_per_day * self.openings_saved * usd
         return NetBenefit(benefit_usd_per_day=usd_per_day, cost_usd=self.estimate_usd)
-
-    @property
-    def _usd_per_opening(self) -> float:
-        return usd_per_opening(self.prices, on_s3=self.on_s3)
 
 
 def state_of(
@@ -302,7 +299,10 @@ def decide_table(
     busy = None
     if runs.in_flight:
         busy = Reason.RUN_IN_FLIGHT.explain(runs="; ".join(run.name for run in runs.in_flight))
-    waits = candidate.hold or _other_strategy(policy) or busy or nothing_to_do
+    other_strategy = None
+    if not isinstance(policy.strategy, BySensor):
+        other_strategy = Reason.OTHER_STRATEGY.explain(strategy=type(policy.strategy).__name__)
+    waits = candidate.hold or other_strategy or busy or nothing_to_do
     due_since_ms = None
     if nothing_to_do is None and not any(run.is_compaction for run in runs.in_flight):
         due_since_ms = now_ms if state.due_since_ms is None else state.due_since_ms
@@ -323,13 +323,6 @@ def run_key(state: TableState, number: int) -> str:
     """The run key of try `number` (from 1) of a table's present version."""
     committed = "" if state.committed_ms is None else f"/committed_ms={state.committed_ms}"
     return f"compaction/{state.table}/version={state.version}{committed}/try={number}"
-
-
-def _other_strategy(policy: Compaction) -> Explanation | None:
-    """The explanation that another strategy compacts the table; `None` if the sensor does."""
-    if isinstance(policy.strategy, BySensor):
-        return None
-    return Reason.OTHER_STRATEGY.explain(strategy=type(policy.strategy).__name__)
 
 
 def _nothing_to_do(

@@ -240,9 +240,8 @@ def _candidate(facts: FleetTable, readers: Readers, now_ms: int) -> CompactionCa
     policy = policy_for(table.layer, table.compaction)
     breaker = assess_breaker(facts.tries, facts.rewrites, now_ms)
     hold = find_hold(table, pause=facts.pause, breaker=breaker, now_ms=now_ms)
-    state = _without_future_times(facts.state.at(now_ms), now_ms)
     state = replace(
-        state,
+        facts.state.at(now_ms),
         prices=table.prices,
         reads_per_day=readers.reads_per_day,
         slowdown=readers.slowdown,
@@ -253,14 +252,3 @@ def _candidate(facts: FleetTable, readers: Readers, now_ms: int) -> CompactionCa
         hold=facts.hold or hold,
         may_share_run=state.engine == "deltalake" and not facts.shared_a_run,
     )
-
-
-def _without_future_times(state: TableState, now_ms: int) -> TableState:
-    """Corrects times after `now_ms`, which were recorded before a clock was set back."""
-    compacted_ms = state.last_compaction_ms
-    if compacted_ms is not None and compacted_ms > now_ms:
-        compacted_ms = None
-    due_since_ms = state.due_since_ms
-    if due_since_ms is not None:
-        due_since_ms = min(due_since_ms, now_ms)
-    return replace(state, last_compaction_ms=compacted_ms, due_since_ms=due_since_ms)

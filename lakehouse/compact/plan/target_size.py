@@ -39,15 +39,6 @@ _WRITABLE = {
     "invariants",
     "timestampNtz",
 }
-_WORDS = {
-    "clustering": "liquid clustering",
-    "columnMapping": "column mapping",
-    "deletionVectors": "deletion vectors",
-    "identityColumns": "identity columns",
-    "rowTracking": "row tracking",
-    "v2Checkpoint": "V2 checkpoints",
-    "variantType": "variants",
-}
 _TYPES = re.compile(
     r"(string|bigint|int|smallint|tinyint|float|double|boolean|binary|date|timestamp|timestamp_ntz"
     r"|decimal\(.*\)|array<.*>|map<.*>|struct<.*>)"
@@ -104,9 +95,9 @@ def choose_engine(table: Table, snapshot: Snapshot) -> EngineChoice:
 
 
 def missing_in_deltalake(snapshot: Snapshot) -> str | None:
-    """Why deltalake cannot rewrite this table, as a clause: for example `it has deletion vectors`.
+    """Why deltalake cannot rewrite this table, as a clause; `None` if it can.
 
-    `None` if deltalake can rewrite it.
+    An example is `it has the feature deletionVectors`.
     """
     is_mapped = snapshot.properties.get("delta.columnMapping.mode", "none") != "none"
     unsupported = set(snapshot.features) - _WRITABLE
@@ -114,8 +105,7 @@ def missing_in_deltalake(snapshot: Snapshot) -> str | None:
         # The writer version of an old table implies this feature, even if no column is mapped.
         unsupported.discard("columnMapping")
     if unsupported:
-        feature = min(unsupported)
-        return f"it has {_WORDS.get(feature, f'the feature {feature}')}"
+        return f"it has the feature {min(unsupported)}"
     for column in snapshot.columns:
         if not _TYPES.fullmatch(column.type) or _INNER_VOID.search(column.type):
             return f"column {column.name!r} has the type {column.type}"

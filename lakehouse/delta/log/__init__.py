@@ -14,13 +14,12 @@ alone, the table is refused, and the message names the feature.
   read again (`test_snapshots.py`).
 """
 
-from lakehouse.delta.log.commits import history_back_to, history_since, newest_first
+from lakehouse.delta.log.commits import history_since, newest_first
 from lakehouse.delta.log.read_log import TableFacts, garbage_uncollected, read_facts
 
 __all__ = [
     "TableFacts",
     "garbage_uncollected",
-    "history_back_to",
     "history_since",
     "newest_first",
     "read_facts",

@@ -14,7 +14,7 @@ something ever happened, uses `newest_first` or `history_since`.
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice, takewhile
+from itertools import takewhile
 from threading import Lock
 from weakref import WeakKeyDictionary
 
@@ -31,8 +31,6 @@ _KEPT_BYTES = 64 * 1024 * 1024
 # whole seconds, and FAT in steps of two seconds.
 _SETTLED_MS = 3_000
 _BATCH_COMMITS = 100
-# The most commits that `history_back_to` adds: about two weeks of one commit per minute.
-_MOST_OLDER_COMMITS = 20_000
 
 
 def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadCommit]:
@@ -107,20 +105,6 @@ def history_since(store: Store, history: Commits, version: int) -> Commits:
     """
     commits = [*takewhile(lambda commit: commit.version > version, newest_first(store, history))]
     return replace(history, commits=tuple(reversed(commits)))
-
-
-def history_back_to(store: Store, history: Commits, since_ms: int) -> Commits:
-    """The history, extended by older commits from `since_ms` (inclusive) on, if the log has them.
-
-    Commits are added from new to old, up to the first one with an earlier time, which is left out,
-    or up to a gap in the log. At most `_MOST_OLDER_COMMITS` are added. Raises as `newest_first`.
-    """
-    if not history.commits or history.commits[0].committed_ms < since_ms:
-        return history
-    count = len(history.commits)
-    older = islice(newest_first(store, history), count, count + _MOST_OLDER_COMMITS)
-    added = [*takewhile(lambda commit: commit.committed_ms >= since_ms, older)]
-    return replace(history, commits=(*reversed(added), *history.commits))
 
 
 class _KeptCommits:

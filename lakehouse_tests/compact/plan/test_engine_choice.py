@@ -50,12 +50,12 @@ def test_adopted_tables_that_deltalake_can_write_are_compacted_by_it() -> None:
 @pytest.mark.parametrize(
     ("found", "why"),
     [
-        (with_features("deletionVectors"), "it has deletion vectors"),
+        (with_features("deletionVectors"), "it has the feature deletionVectors"),
         (with_features("rowTracking", "domainMetadata"), "it has the feature domainMetadata"),
-        (with_features("identityColumns"), "it has identity columns"),
+        (with_features("identityColumns"), "it has the feature identityColumns"),
         (
             with_features("columnMapping", **{"delta.columnMapping.mode": "name"}),
-            "it has column mapping",
+            "it has the feature columnMapping",
         ),
         (with_features("columnMapping"), None),
         (with_features("changeDataFeed", "generatedColumns", "timestampNtz"), None),
@@ -82,7 +82,9 @@ def test_what_deltalake_cannot_rewrite_is_named(found: Snapshot, why: str | None
 
 def test_a_declared_engine_that_cannot_compact_the_table_is_refused() -> None:
     declared = replace(ADOPTED, compaction=Compaction(engine="deltalake"))
-    with pytest.raises(Refused, match=r'since it has deletion vectors\. Use engine="auto"'):
+    with pytest.raises(
+        Refused, match=r'since it has the feature deletionVectors\. Use engine="auto"'
+    ):
         choose_engine(declared, with_features("deletionVectors"))
     ordered = Compaction(engine="deltalake", data_layout=ZOrder(columns=("id",)))
     with pytest.raises(Refused, match="since its data_layout is ZOrder"):

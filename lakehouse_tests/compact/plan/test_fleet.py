@@ -28,12 +28,6 @@ def decide(known: FleetTable) -> Fleet:
     return decide_fleet([known], readers, RunState(), bounds=Bounds(), now_ms=NOW)
 
 
-def test_a_clock_that_was_set_back_neither_holds_a_table_nor_takes_its_place_in_the_queue() -> None:
-    state = due(last_compaction_ms=NOW + 9_000, due_since_ms=NOW + 9_000)
-    [decision] = decide(FleetTable(table=TABLE, state=state)).decisions
-    assert (decision.request, decision.due_since_ms) == (True, NOW)
-
-
 def test_a_recent_compaction_a_pause_and_failures_hold_a_table() -> None:
     failed = tuple(CompactionTry(ended_ms=NOW - number, result="failed") for number in range(3))
     pause = Pause(table=TABLE.key, since_ms=0)
