@@ -32,9 +32,20 @@ def field_types(ddl: str | None) -> tuple[tuple[str, str], ...]:
 
     Empty if any field has no name or no type.
     """
-    parts = list[str]()
     fields = list[tuple[str, str]]()
-    text = ddl or ""
+    for part in _split(ddl or ""):
+        match = _FIELD.match(part)
+        if match is None:
+            return ()
+        name = (match[1] or "").replace("``", "`") or match[2]
+        # `_FIELD` ends with the first character of the type.
+        fields.append((name, part[match.end() - 1 :]))
+    return tuple(fields)
+
+
+def _split(text: str) -> list[str]:
+    """The parts between the commas outside of brackets and quotes."""
+    parts = list[str]()
     depth = 0
     start = 0
     for token in _TOKEN.finditer(text):
@@ -43,16 +54,9 @@ def field_types(ddl: str | None) -> tuple[tuple[str, str], ...]:
         elif token[0] in ">)":
             depth -= 1
         elif token[0] == "," and depth == 0:
-            parts.append(text[start : token.start()])
+            parts.append(text[start : token.start()].strip())
             start = token.end()
-    for part in map(str.strip, (*parts, text[start:])):
-        match = _FIELD.match(part)
-        if match is None:
-            return ()
-        name = (match[1] or "").replace("``", "`") or match[2]
-        # `_FIELD` ends with the first character of the type.
-        fields.append((name, part[match.end() - 1 :]))
-    return tuple(fields)
+    return [*parts, text[start:].strip()]
 
 
 @cache
@@ -326,12 +330,8 @@ def parts(type_: str) -> Mapping[str, str]:
     text = type_[nested.end() : type_.rindex(">")].strip()
     if word == "array":
         return {"element": text}
-    depth = 0
-    for position, letter in enumerate(text):
-        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(letter, 0)
-        if letter == "," and depth == 0:
-            return {"key": text[:position].strip(), "value": text[position + 1 :].strip()}
-    return {}
+    key, *value = _split(text)
+    return {"key": key, "value": value[0]} if value else {}
 
 
 def is_wider(before: str, after: str) -> bool:

@@ -127,9 +127,6 @@ def _print_details(health: Health) -> None:
     show(f"{health.plan.table} at version {health.plan.version}: {health.sentence}", style="bold")
     for part in health.parts:
         show(f"  {part.name:<13} {part.value:4.2f} of weight {part.weight:<3} {part.sentence}")
-    for label, count in health.histogram.items():
-        if count:
-            show(f"  {label:>12} {count:,}")
     show()
 
 

@@ -35,7 +35,6 @@ def health_document(reading: Found[Health]) -> dict[str, Any]:
         "table": reading.table.key,
         "sentence": reading.sentence,
         "parts": {},
-        "histogram": {},
         **dict.fromkeys(_HEALTH_OTHERS),
         **dict.fromkeys(_HEALTH_COUNTS, 0),
         **address_field(reading.table),

@@ -10,7 +10,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "json.md"
 # The names inside these objects are data, such as files, kinds of requests, or parts of a score.
 OPEN = frozenset(
     {
-        *("actual_requests", "failed", "figures", "histogram", "left", "parts", "requests"),
+        *("actual_requests", "failed", "figures", "left", "parts", "requests"),
         *("spared", "values", "writers"),
     }
 )

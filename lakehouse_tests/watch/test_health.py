@@ -23,7 +23,6 @@ def test_health_has_the_numbers_of_each_table_under_stable_names(told: Terminal)
         4,
     )
     assert orders["parts"].keys() == {"small files", "average size", "log debt", "tombstones"}
-    assert sum(orders["histogram"].values()) == 5
 
 
 def test_a_table_that_does_not_exist_yet_has_no_score_and_comes_last_and_the_worst_one_first(
@@ -49,10 +48,9 @@ def test_lines_in_quarantine_are_reported_by_landing(told: Terminal, story: type
     assert told.json("landing", "bronze/orders")["quarantine_rows"] == 3
 
 
-def test_verbose_shows_the_parts_and_the_sizes(told: Terminal) -> None:
+def test_verbose_shows_the_parts(told: Terminal) -> None:
     shown = told.run("health", "bronze/orders", "-v").stdout
     assert "small files" in shown and "at 4, this part of the score is half" in shown
-    assert "< 4 KiB 5" in shown
 
 
 def test_tables_lists_what_is_declared_and_what_there_is_of_it(told: Terminal) -> None:

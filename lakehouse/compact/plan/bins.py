@@ -127,10 +127,14 @@ class PartitionPlan:
     - `has_second_tier`: whether outputs of compactions with a much smaller target are merged, too.
     - `kept`: small outputs of compactions that are not merged yet, because each is larger than all
       merged files together.
+    - `candidates`: the files that a merge may select.
+    - `pays`: whether a rewrite pays off.
     """
 
     files: Sequence[DataFile]
     bins: tuple[Bin, ...]
+    candidates: Sequence[DataFile] = ()
+    pays: bool = True
     cutoff_bytes: int = 0
     has_second_tier: bool = False
     kept: Sequence[DataFile] = ()

@@ -28,15 +28,6 @@ _COUNT_NAMES = ("candidates", "fresh", "bins", "warm", "cold", "cold_files", "co
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedPartition:
-    """The plan of one partition, the files that a merge may select, and whether a rewrite pays."""
-
-    plan: PartitionPlan
-    candidates: Sequence[DataFile]
-    pays: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BestGroup:
     """The partitions that one statement rewrites into files of up to `target` bytes.
 
@@ -56,7 +47,7 @@ class BestGroup:
 
 
 def best_group(
-    facts: PlanningFacts, planned: Callable[[int], Iterable[PlannedPartition]]
+    facts: PlanningFacts, planned: Callable[[int], Iterable[PartitionPlan]]
 ) -> BestGroup:
     """The group of partitions with the same cut-off that removes the most files.
 
@@ -83,19 +74,16 @@ def best_group(
 
 
 def _by_cutoff(
-    facts: PlanningFacts, planned: Iterable[PlannedPartition]
+    facts: PlanningFacts, planned: Iterable[PartitionPlan]
 ) -> tuple[Mapping[int, Sequence[PartitionPlan]], Mapping[str, int]]:
     """The partitions whose rewrite pays off now, by cut-off, and counts over all partitions."""
     by_cutoff: defaultdict[int, list[PartitionPlan]] = defaultdict(list)
     counts: Counter[str] = Counter(dict.fromkeys(_COUNT_NAMES, 0))
-    for each in planned:
-        plan = each.plan
-        counts["candidates"] += len(each.candidates)
-        counts["fresh"] += sum(map(is_fresh, each.candidates))
+    for plan in planned:
+        counts["candidates"] += len(plan.candidates)
+        counts["fresh"] += sum(map(is_fresh, plan.candidates))
         counts["bins"] += len(plan.bins)
-        if not each.pays:
-            continue
-        if may_be_rewritten(facts, plan, counts):
+        if plan.pays and may_be_rewritten(facts, plan, counts):
             by_cutoff[plan.cutoff_bytes].append(plan)
     return by_cutoff, counts
 

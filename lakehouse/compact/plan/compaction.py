@@ -154,8 +154,7 @@ def plan_table(
         history, snapshot, prices=table.prices, engine=choice.engine, lake_factor=lake_factor
     )
     plan = plan_compaction(snapshot, policy, rates=rates, now_ms=now_ms, history=history)
-    disk_bytes = plan.bytes_removed + plan.estimate.bytes_written if snapshot.on_s3 else 0
-    more = plan.explanation.more + (choice.clause(disk_bytes) if plan.bins else "")
+    more = plan.explanation.more + (choice.clause if plan.bins else "")
     return replace(plan, engine=choice, explanation=replace(plan.explanation, more=more))
 
 

@@ -201,8 +201,8 @@ def decide_fleet(
     )
 
 
-def describe(decisions: Sequence[Decision], *, lines: int = _MOST_LINES) -> str:
-    """The decisions in their order, in up to `lines` lines. One more line counts the others.
+def describe(decisions: Sequence[Decision]) -> str:
+    """The decisions in their order, in up to `_MOST_LINES` lines. One more line counts the others.
 
     Tables usually have one line each. If at least `_MANY` tables wait for the same reason, they
     share one line: the first table's sentence, and the names of the others.
@@ -213,8 +213,8 @@ def describe(decisions: Sequence[Decision], *, lines: int = _MOST_LINES) -> str:
         is_alone = decision.request or shared[decision.reason] < _MANY
         group_key = decision.table if is_alone else decision.reason
         groups.setdefault(group_key, []).append(decision)
-    texts = [_line(group) for group in [*groups.values()][:lines]]
-    rest = Counter(each.reason.name for group in [*groups.values()][lines:] for each in group)
+    texts = [_line(group) for group in [*groups.values()][:_MOST_LINES]]
+    rest = Counter(each.reason.name for group in [*groups.values()][_MOST_LINES:] for each in group)
     if rest:
         counts = ", ".join(f"{count} {name}" for name, count in rest.most_common())
         texts.append(f"and {rest.total()} more: {counts}")

@@ -14,11 +14,9 @@ follows Delta's checkpoint interval. The weights are our choice: the part that c
 has the largest weight.
 """
 
-from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import ceil
 from statistics import fmean, median
 from typing import Any
@@ -125,8 +123,6 @@ def slowdown_of(seconds: Sequence[float]) -> float | None:
 _LATE_CHECKPOINTS = 10
 # The small-files check fails at this multiple of the file count that makes a compaction due.
 _LATE_COMPACTIONS = 2
-# The bounds of the histogram: 4 KiB, 16 KiB, and so on up to 1 GiB.
-HISTOGRAM_BYTES = tuple(4096 * 4**step for step in range(10))
 _NUMBERS = (
     "committed_ms",
     "file_count",
@@ -156,8 +152,7 @@ class Health:
 
     `small_file_count` counts files below the plan's candidate size. `mergeable_file_count` counts
     files that compactions would merge. Tombstones count while the log lists them, even if their
-    files were vacuumed. `histogram` counts files by size, with one bar per bound in
-    `HISTOGRAM_BYTES` and one for larger files.
+    files were vacuumed.
     """
 
     committed_ms: int
@@ -169,7 +164,6 @@ class Health:
     tombstone_bytes: int
     log: LogTail
     log_commit_limit: int
-    histogram: Mapping[str, int]
     parts: tuple[HealthPart, ...]
     plan: CompactionPlan
 
@@ -222,7 +216,6 @@ class Health:
                 }
                 for part in self.parts
             },
-            "histogram": dict(self.histogram),
         }
 
 
@@ -241,7 +234,6 @@ def assess_health(snapshot: Snapshot, plan: CompactionPlan) -> Health:
         tombstone_bytes=snapshot.tombstone_bytes,
         log=snapshot.log,
         log_commit_limit=log_commit_limit,
-        histogram=_histogram(file_sizes(snapshot.files)),
         parts=_parts(snapshot, plan, log_commit_limit),
         plan=plan,
     )
@@ -326,12 +318,3 @@ def _start_of_tail(log: LogTail) -> str:
 
 def _log_commit_limit(snapshot: Snapshot) -> int:
     return _LATE_CHECKPOINTS * checkpoint_interval(snapshot.properties)
-
-
-def _histogram(sizes: Iterable[int]) -> Mapping[str, int]:
-    counts = Counter(map(partial(bisect_right, HISTOGRAM_BYTES), sizes))
-    labels = (
-        *(f"< {size_text(bound)}" for bound in HISTOGRAM_BYTES),
-        f">= {size_text(HISTOGRAM_BYTES[-1])}",
-    )
-    return {label: counts[index] for index, label in enumerate(labels)}

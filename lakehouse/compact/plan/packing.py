@@ -63,7 +63,6 @@ from lakehouse.compact.plan.bins import (
 )
 from lakehouse.compact.plan.choose_partitions import (
     BestGroup,
-    PlannedPartition,
     best_group,
     fits,
     in_order,
@@ -113,17 +112,15 @@ def has_too_many_deleted_rows(file: DataFile, *, max_ratio: float) -> bool:
     return 1.0 - (file.row_count - file.deleted_row_count) / file.row_count > max_ratio
 
 
-def _planned(facts: PlanningFacts, target: int) -> Iterator[PlannedPartition]:
+def _planned(facts: PlanningFacts, target: int) -> Iterator[PartitionPlan]:
     for files in files_by_partition(facts.snapshot).values():
-        plan, candidates = _partition_plan(facts, files, target)
+        plan = _partition_plan(facts, files, target)
         pays = any(_worthwhile_files(bin_, facts, plan, target) for bin_ in plan.bins)
-        yield PlannedPartition(plan=plan, candidates=candidates, pays=pays)
+        yield replace(plan, pays=pays)
 
 
-def _partition_plan(
-    facts: PlanningFacts, files: Sequence[DataFile], target: int
-) -> tuple[PartitionPlan, Sequence[DataFile]]:
-    """The plan of one partition, and its small files and files with too many deleted rows."""
+def _partition_plan(facts: PlanningFacts, files: Sequence[DataFile], target: int) -> PartitionPlan:
+    """The plan of one partition. Candidates are small, or have too many deleted rows."""
     shielded_targets, has_second_tier = _shielded_targets(facts, files, target)
     cutoff = min([target, *shielded_targets]) * 3 // 4
     candidates = _candidates(files, cutoff, MAX_DELETED_ROWS_RATIO)
@@ -133,14 +130,14 @@ def _partition_plan(
         merge_cutoff = _merge_cutoff(facts, candidates, cutoff)
         if merge_cutoff < cutoff:
             merged = _candidates(candidates, merge_cutoff, MAX_DELETED_ROWS_RATIO)
-    plan = PartitionPlan(
+    return PartitionPlan(
         files=files,
+        candidates=candidates,
         bins=pack(merged, facts.snapshot.columns, up_to_bytes=target),
         cutoff_bytes=merge_cutoff,
         has_second_tier=has_second_tier,
         kept=tuple(candidates[len(merged) :]),
     )
-    return plan, candidates
 
 
 def _shielded_targets(
@@ -351,7 +348,7 @@ def pack_for_deltalake(files: Iterable[DataFile], *, up_to_bytes: int) -> tuple[
     )
 
 
-def _planned_by_deltalake(facts: PlanningFacts, target: int) -> Iterator[PlannedPartition]:
+def _planned_by_deltalake(facts: PlanningFacts, target: int) -> Iterator[PartitionPlan]:
     """The plans of all partitions. Their `cutoff_bytes` is the lowered target of the statement."""
     for files in by_partition(facts.snapshot.files).values():
         fresh = _fresh_paths(facts, files)
@@ -359,9 +356,10 @@ def _planned_by_deltalake(facts: PlanningFacts, target: int) -> Iterator[Planned
         lowered = _lowered_target([file for file in files if file.path in fresh], target)
         bins = pack_for_deltalake(files, up_to_bytes=lowered)
         fresh_counts = [sum(file.path in fresh for file in bin_.files) for bin_ in bins]
-        plan = PartitionPlan(files=files, bins=bins, cutoff_bytes=lowered)
-        yield PlannedPartition(
-            plan=plan,
+        yield PartitionPlan(
+            files=files,
+            bins=bins,
+            cutoff_bytes=lowered,
             candidates=small,
             pays=max(fresh_counts, default=0) >= 2,
         )

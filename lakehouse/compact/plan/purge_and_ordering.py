@@ -261,18 +261,12 @@ def plan_purge(facts: PlanningFacts) -> Rewrite | None:
 
 
 def may_hold_other_columns(snapshot: Snapshot) -> bool:
-    """Whether files may have columns that the table does not have.
+    """Whether files may have columns that the table does not have, such as dropped columns.
 
-    This is the case if the table has a change data feed, or if more column ids were assigned than
-    the table has columns and nested fields.
-    Sources: PROTOCOL.md, "Column Mapping", maxColumnId; files that an UPDATE by Delta 4.4.0 writes
-    have the columns `_change_type` and `__is_cdc`.
+    Source: files that an UPDATE by Delta 4.4.0 writes in a table with a change data feed have the
+    columns `_change_type` and `__is_cdc`.
     """
-    if "changeDataFeed" in snapshot.features:
-        return True
-    max_id = snapshot.properties.get("delta.columnMapping.maxColumnId", "")
-    field_count = sum(1 + column.type.count(":") for column in snapshot.columns)
-    return max_id.isdigit() and int(max_id) > field_count
+    return not snapshot.features.isdisjoint({"changeDataFeed", "columnMapping"})
 
 
 def _merges_files(plans: Sequence[PartitionPlan]) -> bool:

@@ -19,7 +19,6 @@ from typing import Any, Literal, cast
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.paths import is_absolute
-from lakehouse.base.text import size_text
 from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.compaction import MIB, BinPacking, Compaction
 from lakehouse.declare.table import Table
@@ -56,15 +55,11 @@ class EngineChoice:
     engine: Literal["spark", "deltalake"]
     why_not_deltalake: str = ""
 
-    def clause(self, disk_bytes: int) -> str:
-        """The end of a plan's sentence, which names the engine. Empty if there was no choice.
-
-        `disk_bytes` is the disk space that deltalake needs on this machine for a table on S3; 0 for
-        a table on a disk.
-        """
+    @property
+    def clause(self) -> str:
+        """The end of a plan's sentence, which names the engine. Empty if there was no choice."""
         if self.engine == "deltalake":
-            disk = f", with about {size_text(disk_bytes)} on this machine's disk"
-            return f"; by deltalake{disk if disk_bytes else ''}"
+            return "; by deltalake"
         return f"; by Spark, since {self.why_not_deltalake}" if self.why_not_deltalake else ""
 
 
