@@ -56,7 +56,6 @@ def name_tables(lake: Lake, spark: "SparkSession", tables: Sequence[Table]) -> N
             with session_confs(spark, _ENTRIES_ONLY):
                 spark.sql(f"CREATE DATABASE IF NOT EXISTS {layer}")
                 spark.sql(f"CREATE TABLE IF NOT EXISTS {name} USING delta LOCATION {address}")
-                if table.asset_key in named:
-                    spark.sql(f"ALTER TABLE {name} SET LOCATION {address}")
+                spark.sql(f"ALTER TABLE {name} SET LOCATION {address}")
             named[table.asset_key] = uri
             write_private(file, json.dumps(named))

@@ -228,10 +228,10 @@ def test_a_project_of_init_is_materialized_as_it_was_written(
     (tmp_path / "orders-2026-01.csv").write_bytes(SHOP.encode("cp1252"))
     monkeypatch.chdir(tmp_path)
     terminal = Terminal(settings.home, **settings.as_environ())
-    assert terminal.run("init", "shop", "--from", "orders-2026-01.csv").exit_code == 0
-    project = tmp_path / "shop"
+    assert terminal.run("init", "bakery", "--from", "orders-2026-01.csv").exit_code == 0
+    project = tmp_path / "bakery"  # imported, so no other test may use this name
     (project / ".lakehouse" / "server").symlink_to(settings.home / "server")
-    monkeypatch.chdir(project / "shop")  # a folder of the project is enough
+    monkeypatch.chdir(project / "bakery")  # a folder of the project is enough
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
     loads = terminal.json("materialize")
