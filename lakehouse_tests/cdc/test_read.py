@@ -84,7 +84,6 @@ UNAVAILABLE = (
     "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==",
     "5f5f646562657a69756d5f756e617661696c61626c655f76616c7565",
     list(b"__debezium_unavailable_value"),
-    json.dumps({"__debezium_unavailable_value": "__debezium_unavailable_value"}),
     [float(byte) for byte in b"__debezium_unavailable_value"],
     # Java's UUID.nameUUIDFromBytes of the word.
     ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"],
