@@ -187,8 +187,8 @@ def test_enveloped_events_of_mysql_are_ordered_by_file_number_and_position_and_a
         (raw, why[: len(wanted)])
         for (raw, why), (_, wanted) in zip(found, sorted(bad), strict=True)
     ] == sorted(bad)
-    # In: 35 lines. Three took effect; of seven, newer ones were known, or they deleted nothing.
-    assert (outcome.rows_written, outcome.rows_superseded, outcome.rows_quarantined) == (3, 7, 25)
+    # In: 34 lines. Three took effect; of seven, newer ones were known, or they deleted nothing.
+    assert (outcome.rows_written, outcome.rows_superseded, outcome.rows_quarantined) == (3, 7, 24)
 
 
 def test_unwrapped_rows_tell_their_operation_in_either_way_and_an_order_of_one_s_own(
