@@ -97,6 +97,7 @@ def test_spark_answers_where_deltalake_cannot(
     assert "JVM" not in asked.stderr and "JVM" not in asked.stdout
 
 
+@pytest.mark.long  # it uses the catalog and the session that other tests share
 @pytest.mark.usefixtures("naming")
 def test_the_snippets_of_the_page_for_spark_run(
     spark: "SparkSession",
