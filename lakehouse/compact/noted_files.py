@@ -61,7 +61,7 @@ def plan_with_notes(
     if planned.engine.engine == "deltalake":
         snapshot = with_unreadable_files(lake, snapshot)
     if lake.on_s3(planned.table):
-        cold = frozenset(_noted(lake, _COLD).get(planned.table, ()))
+        cold = frozenset(_noted(lake, _COLD, planned.table).get(planned.table, ()))
         snapshot = replace(snapshot, cold_files=cold)
     if snapshot.unreadable_files or snapshot.cold_files:
         planned = plan(snapshot, None)
@@ -73,7 +73,7 @@ def plan_with_notes(
 
 def with_unreadable_files(lake: Lake, snapshot: Snapshot) -> Snapshot:
     """The snapshot with those noted unreadable files that are live."""
-    noted = _noted(lake, _UNREADABLE).get(snapshot.table, {})
+    noted = _noted(lake, _UNREADABLE, snapshot.table).get(snapshot.table, {})
     if not noted:
         return snapshot
     live = {path: noted[path] for path in file_paths(snapshot.files) if path in noted}
@@ -135,8 +135,8 @@ def _lake_factor(lake: Lake, engine: str) -> float | None:
     return median(factors[-RUNS_COUNTED:]) if factors else None
 
 
-def _noted(lake: Lake, kind: str) -> dict[str, dict[str, str]]:
-    """The noted files of each table, and a text about each file."""
+def _noted(lake: Lake, kind: str, table_key: str | None = None) -> dict[str, dict[str, str]]:
+    """The noted files of each table, or of one, and a text about each file."""
     with contextlib.suppress(LakehouseError):
-        return {each.table: each.value for each in read_records(lake, kind)}
+        return {each.table: each.value for each in read_records(lake, kind, table_key)}
     return {}

@@ -46,7 +46,7 @@ def failed_tries(lake: Lake, table_key: str, *, newest: int | None = _NEWEST) ->
 
 
 def tries_since(
-    lake: Lake, succeeded_ms: Mapping[str, int], *, table_key: str = ""
+    lake: Lake, succeeded_ms: Mapping[str, int], *, table_key: str | None = None
 ) -> dict[str, Tries]:
     """By table: the attempts that did not succeed and ended after its time in `succeeded_ms`.
 

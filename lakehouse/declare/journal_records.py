@@ -22,12 +22,11 @@ class UpkeepOperation:
     """One ended upkeep operation: a row of `_lakehouse/operations`. `None` means unknown.
 
     - `kind`: compaction, vacuum, archive, restore or ttl.
-    - `operation_id`: identifies the operation among those of the same table and kind.
+    - `operation_id`: unique for each table and kind.
     - `result`: `conflict` is a compaction that lost its commit to another writer.
     - `reason`: the name of the plan's reason; empty if unknown. `why`: the error of a failure.
     - `run`, `by_person`: as in `CompactionTry`.
-    - `seconds`, `vcpu_seconds`, `requests` (by method; those that were counted) and `usd` are
-      actual figures.
+    - `seconds`, `vcpu_seconds`, `usd`: actual figures. `requests`: the counted requests by method.
     - `detail`: what else operations of this kind record, as JSON values.
     """
 

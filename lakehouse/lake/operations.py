@@ -44,7 +44,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def read_operations(
-    lake: Lake, table_key: str = "", *, kind: str = "", since_ms: int = 0
+    lake: Lake, table_key: str | None = None, *, kind: str = "", since_ms: int = 0
 ) -> list[UpkeepOperation]:
     """The operations that ended at `since_ms` or later, in the order of their end.
 
@@ -52,8 +52,8 @@ def read_operations(
     """
     found = [
         each
-        for each in _TABLE.read(lake, written_since_ms=since_ms)
-        if each.ended_ms >= since_ms and table_key in ("", each.table) and kind in ("", each.kind)
+        for each in _TABLE.read(lake, table_key, written_since_ms=since_ms)
+        if each.ended_ms >= since_ms and kind in ("", each.kind)
     ]
     return sorted(found, key=lambda each: each.ended_ms)
 

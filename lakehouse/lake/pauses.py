@@ -21,15 +21,18 @@ def resume_table(lake: Lake, table_key: str) -> None:
     put_records(lake, _KIND, {(table_key, ""): None})
 
 
-def pauses(lake: Lake) -> dict[str, Pause]:
-    """Every pause by its table, including expired pauses.
+def pauses(lake: Lake, table_key: str | None = None) -> dict[str, Pause]:
+    """Every pause by its table, including expired pauses; only that of one table, if given.
 
     Raises:
         Broken: the lake's records cannot be read.
     """
-    return {each.table: Pause(table=each.table, **each.value) for each in read_records(lake, _KIND)}
+    return {
+        each.table: Pause(table=each.table, **each.value)
+        for each in read_records(lake, _KIND, table_key)
+    }
 
 
 def pause_of(lake: Lake, table_key: str) -> Pause | None:
     """The pause of one table, even if expired. Raises as `pauses`."""
-    return pauses(lake).get(table_key)
+    return pauses(lake, table_key).get(table_key)

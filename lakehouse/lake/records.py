@@ -38,9 +38,7 @@ class Note:
 
 def read_records(lake: Lake, kind: str, table_key: str | None = None) -> list[Note]:
     """The notes of a kind; only those of one table, if given. Raises as `StateTable.read`."""
-    rows = [
-        each for each in _TABLE.read(lake) if each.kind == kind and table_key in (None, each.table)
-    ]
+    rows = [each for each in _TABLE.read(lake, table_key) if each.kind == kind]
     return [each for each in _newest(rows) if each.value is not None]
 
 

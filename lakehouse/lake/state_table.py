@@ -13,12 +13,13 @@
 import io
 import json
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from threading import Lock
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
@@ -62,7 +63,17 @@ _PROPERTIES = {
 }
 _LOG = logging.getLogger(__name__)
 
-Row = TypeVar("Row")
+
+class RowOfTable(Protocol):
+    """A row that is about one table of the lake."""
+
+    @property
+    def table(self) -> str:
+        """The table's key."""
+        ...
+
+
+Row = TypeVar("Row", bound=RowOfTable)
 Rows = list[dict[str, Any]]
 
 
@@ -72,10 +83,14 @@ class _MergedByAnotherError(Exception):
 
 @dataclass(slots=True)
 class _Known(Generic[Row]):
-    """What this process has read from one lake: the log, and the rows of each live file."""
+    """What this process has read from one lake: the log, and the rows by live file and table.
+
+    `looked` is when the newest look for a newer version began (`time.monotonic`).
+    """
 
     facts: TableFacts | None = None
-    rows: dict[str, list[Row]] = field(default_factory=dict[str, Any])
+    rows: dict[str, dict[str, list[Row]]] = field(default_factory=dict[str, Any])
+    looked: float = -1.0
     lock: Any = field(default_factory=Lock)
 
 
@@ -103,19 +118,28 @@ class StateTable(Generic[Row]):
         self._merged = merged
         self._known = WeakKeyDictionary[Store, _Known[Row]]()
 
-    def read(self, lake: Lake, *, written_since_ms: int = 0) -> list[Row]:
-        """The rows, without files from before a time. An unchanged table costs two requests.
+    def read(
+        self, lake: Lake, table_key: str | None = None, *, written_since_ms: int = 0
+    ) -> list[Row]:
+        """The rows, without files from before a time; only those about one table, if given.
+
+        If nothing has changed, this costs two requests, which calls at the same time share.
 
         Raises:
             Broken: a file or the log cannot be read, or another program has deleted rows.
         """
+        asked = time.monotonic()
         known = self._known.setdefault(lake.store, _Known())
         with known.lock:
-            self._refresh(lake, known)
+            if known.looked <= asked:
+                self._refresh(lake, known)
             files = () if known.facts is None else known.facts.snapshot.files
             recent = [each for each in files if each.modified_ms >= written_since_ms - _CLOCKS_MS]
             self._read_files(lake, known, recent)
-            return [row for file in recent for row in known.rows[file.path]]
+            by_table = [known.rows[file.path] for file in recent]
+            if table_key is not None:
+                return [row for rows in by_table for row in rows.get(table_key, ())]
+            return [row for rows in by_table for each in rows.values() for row in each]
 
     def append(self, lake: Lake, rows: Sequence[Row]) -> None:
         """Adds rows in one commit.
@@ -162,13 +186,14 @@ class StateTable(Generic[Row]):
 
     def _refresh(self, lake: Lake, known: _Known[Row]) -> None:
         """Reads the log again if it has a newer version, and forgets files that are not live."""
+        looked = time.monotonic()
         newest = None if known.facts is None else known.facts.newest
-        if not lake.has_moved_on(self._key, newest):
-            return
-        known.facts = lake.facts(self._key)
-        files = () if known.facts is None else known.facts.snapshot.files
-        live = {file.path for file in files}
-        known.rows = {path: rows for path, rows in known.rows.items() if path in live}
+        if lake.has_moved_on(self._key, newest):
+            known.facts = lake.facts(self._key)
+            files = () if known.facts is None else known.facts.snapshot.files
+            live = {file.path for file in files}
+            known.rows = {path: rows for path, rows in known.rows.items() if path in live}
+        known.looked = looked
 
     def _read_files(self, lake: Lake, known: _Known[Row], files: Iterable[DataFile]) -> None:
         unread = [file for file in files if file.path not in known.rows]
@@ -182,7 +207,10 @@ class StateTable(Generic[Row]):
         try:
             for file, data in zip(unread, lake.store.read_many(names), strict=True):
                 table = pq.ParquetFile(io.BytesIO(data)).read(columns=self._schema.names)
-                known.rows[file.path] = [self._from_row(row) for row in _rows_of(table)]
+                by_table = dict[str, list[Row]]()
+                for each in map(self._from_row, _rows_of(table)):
+                    by_table.setdefault(each.table, []).append(each)
+                known.rows[file.path] = by_table
         except (FileNotFoundError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
             raise Broken(
                 f"{self._key}: a file cannot be read ({type(error).__name__}: {error}). Restore it "
@@ -198,7 +226,7 @@ class StateTable(Generic[Row]):
             return
         known = _Known[Row]()
         self._read_files(lake, known, small)
-        rows = [row for file in small for row in known.rows[file.path]]
+        rows = [row for file in small for each in known.rows[file.path].values() for row in each]
         self._commit(lake, facts.snapshot, self._merged(rows), replaced=small)
         self._delete_dead_files(lake)
         self._write_checkpoint(lake)

@@ -38,8 +38,14 @@ def lake(store: Store, tmp_path: Path) -> Lake:
     return Lake(settings=own_settings(tmp_path), store=store)
 
 
-def test_an_operation_comes_back_as_it_was_and_any_reader_of_delta_sees_it(tmp_path: Path) -> None:
-    lake = Lake(settings=own_settings(tmp_path), store=DiskStore(tmp_path / "lake"))
+@pytest.fixture
+def on_disk(tmp_path: Path) -> Lake:
+    """A lake without tables, which deltalake can open."""
+    return Lake(settings=own_settings(tmp_path), store=DiskStore(tmp_path / "lake"))
+
+
+def test_an_operation_comes_back_as_it_was_and_any_reader_of_delta_sees_it(on_disk: Lake) -> None:
+    lake = on_disk
     whole = vacuum(
         2,
         started_ms=1,
@@ -61,7 +67,7 @@ def test_an_operation_comes_back_as_it_was_and_any_reader_of_delta_sees_it(tmp_p
     assert read_operations(lake) == [whole, vacuum(3)]
     assert read_operations(lake, "bronze/t0", kind="vacuum") == [whole]
     assert read_operations(lake, kind="compaction") == read_operations(lake, since_ms=4) == []
-    rows = DeltaTable(tmp_path / "lake" / KEY).to_pyarrow_table().to_pylist()
+    rows = DeltaTable(lake.table_uri(KEY)).to_pyarrow_table().to_pylist()
     assert {row["operation_id"]: dict(row["predicted"]) for row in rows} == {
         "2": {"files": 3, "usd": None},
         "3": {},
@@ -99,14 +105,20 @@ def test_writers_and_merges_at_once_lose_and_double_nothing(
     assert {commit.operation for commit in facts.history.commits} >= {"WRITE", "OPTIMIZE"}
 
 
-def test_a_merge_deletes_what_an_earlier_one_replaced_a_day_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def lake_of_four(on_disk: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """A lake with four operations, whose files were merged once."""
     monkeypatch.setattr(state_table, "_MERGED_COUNT", 3)
-    lake = Lake(settings=own_settings(tmp_path), store=DiskStore(tmp_path / "lake"))
     for number in range(4):
-        record_operation(lake, vacuum(number))
-    folder = tmp_path / "lake" / KEY
+        record_operation(on_disk, vacuum(number))
+    return on_disk
+
+
+def test_a_merge_deletes_what_an_earlier_one_replaced_a_day_later(
+    lake_of_four: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = lake_of_four
+    folder = Path(lake.table_uri(KEY))
     before = {path.name for path in folder.glob("*.parquet")}
     assert len(before) == 5  # nothing is deleted yet
     clock = state_table.now_ms() + 2 * DAY_MS
@@ -121,13 +133,10 @@ def test_a_merge_deletes_what_an_earlier_one_replaced_a_day_later(
 
 
 def test_a_file_that_a_restore_has_brought_back_is_not_deleted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake_of_four: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_table, "_MERGED_COUNT", 3)
-    lake = Lake(settings=own_settings(tmp_path), store=DiskStore(tmp_path / "lake"))
-    for number in range(4):
-        record_operation(lake, vacuum(number))
-    DeltaTable(tmp_path / "lake" / KEY).restore(2)
+    lake = lake_of_four
+    DeltaTable(lake.table_uri(KEY)).restore(2)
     clock = state_table.now_ms() + 2 * DAY_MS
     monkeypatch.setattr(state_table, "now_ms", lambda: clock)
     operations._TABLE._delete_dead_files(lake)
