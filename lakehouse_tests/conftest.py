@@ -148,12 +148,17 @@ def spark(shared_settings: Settings) -> Iterator["SparkSession"]:
     from lakehouse.spark.session import connect
 
     session = connect(shared_settings)
+    _opened.append(session)
     yield session
+    _opened.clear()
     session.stop()
 
 
+_opened: list["SparkSession"] = []
+
+
 @pytest.fixture(autouse=True)
-def the_shared_session_is_active(request: pytest.FixtureRequest) -> None:
+def the_shared_session_is_active(request: pytest.FixtureRequest) -> Iterator[None]:
     """PySpark keeps the first session of a process as the active one, also when that session's server, of another test, is gone."""
     if "spark" in request.fixturenames:
         from pyspark.sql.connect.session import SparkSession
@@ -164,6 +169,9 @@ def the_shared_session_is_active(request: pytest.FixtureRequest) -> None:
             # Without this mark, which a test of another driver may have removed, PySpark's functions
             # do not build columns of Connect.
             os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+    yield
+    for session in _opened:
+        assert not session.is_stopped, "this test stopped the session of all that follow"  # type: ignore[attr-defined]  # Connect
 
 
 @pytest.fixture(scope="session", autouse=True)
