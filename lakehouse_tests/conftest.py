@@ -132,6 +132,7 @@ def shared_settings(
 ) -> Iterator[Settings]:
     """Settings of the one server of all workers, in a home of this worker's own: a home holds the locks of its tables."""
     from lakehouse.spark.server.server import folder
+    from lakehouse.spark.session import _sessions
     from lakehouse_tests.spark_server import shared_server
 
     home = tmp_path_factory.mktemp("shared")
@@ -140,25 +141,21 @@ def shared_settings(
         patch.setattr("lakehouse.query.catalog.name_tables", lambda *_: None)
         (home / "server").symlink_to(folder(its))
         yield replace(its, home=home, root=str(home / "lake"))
+        if address := {(its.spark, its.spark_port)} & _sessions.keys():
+            # A server with open sessions takes half a minute to end.
+            _sessions.pop(address.pop())[1].stop()
 
 
-@pytest.fixture(scope="session")
-def spark(shared_settings: Settings) -> Iterator["SparkSession"]:
-    """A session on the shared server."""
+@pytest.fixture
+def spark(shared_settings: Settings) -> "SparkSession":
+    """This process's session on the shared server; a new one where the last was lost, as everywhere in the lakehouse."""
     from lakehouse.spark.session import connect
 
-    session = connect(shared_settings)
-    _opened.append(session)
-    yield session
-    _opened.clear()
-    session.stop()
-
-
-_opened: list["SparkSession"] = []
+    return connect(shared_settings)
 
 
 @pytest.fixture(autouse=True)
-def the_shared_session_is_active(request: pytest.FixtureRequest) -> Iterator[None]:
+def the_shared_session_is_active(request: pytest.FixtureRequest) -> None:
     """PySpark keeps the first session of a process as the active one, also when that session's server, of another test, is gone."""
     if "spark" in request.fixturenames:
         from pyspark.sql.connect.session import SparkSession
@@ -169,9 +166,6 @@ def the_shared_session_is_active(request: pytest.FixtureRequest) -> Iterator[Non
             # Without this mark, which a test of another driver may have removed, PySpark's functions
             # do not build columns of Connect.
             os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
-    yield
-    for session in _opened:
-        assert not session.is_stopped, "this test stopped the session of all that follow"  # type: ignore[attr-defined]  # Connect
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,8 +13,7 @@ from lakehouse.base.settings import Settings
 from lakehouse.declare.table import Table
 from lakehouse.lake.declared_tables import declared_tables
 from lakehouse.lake.lake import Lake, open_lake
-from lakehouse.spark.server.conf import TOKEN_VARIABLE
-from lakehouse.spark.session import connect, prepare
+from lakehouse.spark.session import connect
 from lakehouse.store.s3_client import ClientOptions, client_options, s3_client
 
 if TYPE_CHECKING or is_installed("dagster_pyspark"):
@@ -83,13 +82,8 @@ def spark_resource(settings: Settings) -> LazyPySparkResource:
     # settings.
     class LakeSpark(LazyPySparkResource):
         def _init_session(self) -> None:
-            token = os.environ.get(TOKEN_VARIABLE)
             if settings.spark == "server":
                 wait_for_server(settings, dg.get_dagster_logger().info)
-            prepare(settings)  # sets the variable to the token of the running server
-            if self._spark_session is not None and os.environ.get(TOKEN_VARIABLE) != token:
-                # Each start of the server has a new token, so this session's server is gone.
-                self._spark_session.stop()
             self._spark_session = connect(settings)
 
     if settings.spark == "server":
