@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lakehouse.adopt.maintain import MaintainedTables, maintain
+    from lakehouse.adopt.maintain import MaintainedTables, maintain, maintained_metadata
     from lakehouse.declare.adopted import Adopted
     from lakehouse.declare.archive import Archive, Ttl
     from lakehouse.declare.change_sources import Debezium, Dms
@@ -51,8 +51,7 @@ _HOMES = {
     # For programs that read tables. Using this name loads PySpark.
     "read": "retain.run.read",
     # For other Dagster projects. Using one of these names loads Dagster.
-    "MaintainedTables": "adopt.maintain",
-    "maintain": "adopt.maintain",
+    **dict.fromkeys(("MaintainedTables", "maintain", "maintained_metadata"), "adopt.maintain"),
 }
 __all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 

@@ -649,7 +649,7 @@ def test_the_public_door_has_these_names_and_loads_nothing_until_it_is_asked() -
     names = """SHORT_RETENTION_RISK Adopted AfterWrite
         Append Archive BinPacking BySensor Compaction Csv Debezium Dms Landing
         LiquidClustering MaintainedTables Merge
-        Overwrite Prices Scheduled Table Ttl Vacuum ZOrder maintain
+        Overwrite Prices Scheduled Table Ttl Vacuum ZOrder maintain maintained_metadata
         read table"""
     assert {*lakehouse.__all__} == {*names.split()} and all(
         hasattr(lakehouse, name) for name in lakehouse.__all__

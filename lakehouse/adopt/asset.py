@@ -88,7 +88,7 @@ def observed_asset(table: Table, lake: Lake) -> Any:
 
     def observe(context: dg.OpExecutionContext) -> dg.ObserveResult:
         with errors_for_dagster(context):
-            assessed = _assessed(table, lake)
+            assessed = assessed_table(table, lake)
         # Only a table of `maintain` may not exist yet, and such a table has no observable asset.
         assert assessed is not None
         return dg.ObserveResult(
@@ -188,7 +188,7 @@ def _observe_in_turn(
     return events, sentences
 
 
-def _assessed(table: Table, lake: Lake) -> Assessment | None:
+def assessed_table(table: Table, lake: Lake) -> Assessment | None:
     """The assessment of the table; `None` if the project's asset has not written the table yet."""
     facts = lake.facts(table.key) if is_maintained(table) else facts_of(lake, table)
     return facts and assess(lake, table, facts)
@@ -246,7 +246,7 @@ def _observe(
     if previous is not None and previous.newest is not None and previous.has_fresh_checks:
         checked_ms = previous.checked_ms
     try:
-        assessed = _assessed(table, lake)
+        assessed = assessed_table(table, lake)
     except Transient:
         raise
     except LakehouseError as error:

@@ -14,8 +14,9 @@ from typing import Any
 
 import dagster as dg
 
-from lakehouse.adopt.asset import observation_sensor
-from lakehouse.assets.keys import NIGHTLY_CRON, automation_sensor, report_key
+from lakehouse.adopt.asset import assessed_table, observation_sensor
+from lakehouse.assets.keys import NIGHTLY_CRON, automation_sensor, report_key, table_key
+from lakehouse.assets.metadata import Metadata, table_metadata
 from lakehouse.assets.resources import lake_of, lake_resources, spark_resource
 from lakehouse.base.errors import Refused
 from lakehouse.base.gone import GONE, refuses_gone
@@ -45,6 +46,8 @@ _spark = cache(spark_resource)
 # The tables of all calls, by the root of their lake. A vacuum keeps each file that any of these
 # tables reads, even if the file is in another table's folder.
 _TABLES: dict[str, dict[str, Table]] = {}
+# The table and lake of each asset of all calls.
+_MAINTAINED: dict[dg.AssetKey, tuple[Table, Lake]] = {}
 
 
 @refuses_gone
@@ -111,6 +114,7 @@ def _definitions(
 ) -> dg.Definitions:
     resources = lake_resources(settings)
     lake = lake_of(settings, resources, tables)
+    _MAINTAINED.update({table_key(table): (table, lake) for table in tables})
 
     def load_lake() -> tuple[Lake, Sequence[Table]]:
         lake_tables = [*_TABLES[settings.root].values()]
@@ -141,6 +145,25 @@ def _definitions(
         ],
         schedules=compaction_schedules(tables, lake),
     )
+
+
+def maintained_metadata(asset_key: dg.AssetKey | str) -> Metadata:
+    """Health, files, rows and next compaction of a table, read from its log.
+
+    For the `MaterializeResult` of the asset that writes the table: Dagster's page of an asset shows
+    the metadata of its newest materialization, and not that of the observations after it. Empty if
+    the table does not exist yet.
+
+    Raises:
+        Refused: no call of `maintain` has the asset.
+        LakehouseError: the log cannot be read.
+    """
+    key = dg.AssetKey.from_user_string(asset_key) if isinstance(asset_key, str) else asset_key
+    if key not in _MAINTAINED:
+        raise Refused(f"maintained_metadata: no call of maintain has asset {key.to_user_string()}")
+    table, lake = _MAINTAINED[key]
+    assessed = assessed_table(table, lake)
+    return {} if assessed is None else table_metadata(table, assessed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,15 @@ from dagster.components.core.package_entry import get_package_objects_in_module
 from deltalake import DeltaTable, write_deltalake
 
 import lakehouse
-from lakehouse import Archive, Compaction, MaintainedTables, Ttl, Vacuum, maintain
+from lakehouse import (
+    Archive,
+    Compaction,
+    MaintainedTables,
+    Ttl,
+    Vacuum,
+    maintain,
+    maintained_metadata,
+)
 from lakehouse.adopt.maintain import _TABLES
 from lakehouse.assets import dagster_records
 from lakehouse.assets.dagster_records import runs_in_flight
@@ -227,6 +235,24 @@ def test_an_adopted_table_of_a_key_that_is_maintained_holds_the_vacuum_back(proj
     assert (
         failure.step_failure_data.user_failure_data.metadata["lakehouse/error"].value == "Refused"
     )
+
+
+def test_an_asset_records_the_state_of_its_table(project: Path) -> None:
+    """Its page shows the newest materialization, and no observation."""
+
+    @dg.asset(metadata={"dagster/uri": "w/sales"})
+    def sales() -> dg.MaterializeResult[Any]:
+        assert maintained_metadata("sales") == {}  # there is no table yet
+        write_deltalake(project / "w/sales", pa.table({"id": [1, 2, 3]}))
+        return dg.MaterializeResult(metadata=maintained_metadata("sales"))
+
+    maintain([sales])
+    result = dg.materialize([sales])
+    metadata = result.asset_materializations_for_node("sales")[0].metadata
+    assert metadata["dagster/row_count"].value == 3
+    assert metadata["lakehouse/file_count"].value == 1
+    with pytest.raises(Refused, match="no call of maintain has asset other/sales"):
+        maintained_metadata("other/sales")
 
 
 def test_two_calls_may_not_have_one_table() -> None:
