@@ -23,6 +23,7 @@ from lakehouse.query.run import (
     query_errors,
     query_spark,
     show_tables,
+    with_versions,
 )
 
 # What a grid shows at most.
@@ -90,7 +91,7 @@ def _answer(
     """The rows as a stream of Arrow batches."""
     if statement.strip(" ;\n").upper() == "SHOW TABLES":
         return show_tables(lake, keys)
-    plan = plan_query(statement, keys)
+    plan = with_versions(lake, plan_query(statement, keys))
     if not by_spark:
         try:
             return query_deltalake(lake, plan)

@@ -7,12 +7,14 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.text import either, nearest_words
+from lakehouse.delta.log import newest_first
 from lakehouse.lake.deltalake_tables import open_with_deltalake, storage_errors
 from lakehouse.lake.find_tables import is_table
 from lakehouse.lake.lake import Lake
@@ -48,6 +50,32 @@ def show_tables(lake: Lake, keys: Mapping[str, str]) -> pa.RecordBatchReader:
     """The names, with dots, of the tables that exist."""
     names = [name.replace("/", ".") for name, key in keys.items() if is_table(lake.store, key)]
     return pa.table({"table": pa.array(sorted(names), pa.string())}).to_reader()
+
+
+def with_versions(lake: Lake, plan: QueryPlan) -> QueryPlan:
+    """The plan with the newest version at the time of each `TIMESTAMP AS OF`.
+
+    Raises:
+        Refused: the table does not exist, or its log has no version of that time.
+    """
+    return replace(plan, tables=tuple(_with_version(lake, table) for table in plan.tables))
+
+
+def _with_version(lake: Lake, table: NamedTable) -> NamedTable:
+    time = table.version
+    if not isinstance(time, datetime):
+        return table
+    facts = lake.facts(table.key)
+    if facts is None:
+        raise _missing(table.key)
+    for commit in newest_first(lake.store, facts.history):
+        if commit.committed_ms <= time.timestamp() * 1000:
+            return replace(table, version=commit.version)
+    raise Refused(f"sql: the log of {table.key} has no version of {time} or before")
+
+
+def _missing(key: str) -> Refused:
+    return Refused(f"sql: the table {key} does not exist yet. See: lakehouse tables")
 
 
 def query_deltalake(lake: Lake, plan: QueryPlan) -> pa.RecordBatchReader:
@@ -127,6 +155,7 @@ def _register(builder: "QueryBuilder", lake: Lake, table: NamedTable) -> None:
     try:
         opened = open_with_deltalake(lake, key)
         if version is not None:
+            assert isinstance(version, int)  # `with_versions`
             if version > opened.version():
                 raise Refused(f"sql: {key} has no version {version}, but up to {opened.version()}")
             opened.load_as_version(version)
@@ -137,6 +166,6 @@ def _register(builder: "QueryBuilder", lake: Lake, table: NamedTable) -> None:
         view = f"CREATE VIEW {name} AS SELECT * FROM {source} WHERE {_ALWAYS}"  # noqa: S608
         builder.execute(view)
     except TableNotFoundError as error:
-        raise Refused(f"sql: the table {key} does not exist yet. See: lakehouse tables") from error
+        raise _missing(key) from error
     except DeltaError as error:
         raise UnreadableError(f"deltalake cannot read {key} ({error})") from error

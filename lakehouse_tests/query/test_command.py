@@ -44,6 +44,11 @@ def test_tables_are_read_by_their_names_and_at_any_version(orders: Terminal) -> 
         "SELECT count(*) AS n FROM bronze.orders AS new LEFT ANTI JOIN bronze.orders VERSION AS OF 0 AS old"
         " ON new.id = old.id",
     ) == [{"n": 2}]
+    at = "SELECT count(*) AS n FROM bronze.orders TIMESTAMP AS OF "
+    assert rows(orders, f"{at}'9999-01-01'") == [{"n": 4}]
+    assert "the log of bronze/orders has no version of 2013-01-01" in orders.refused(
+        "sql", f"{at}'2013-01-01T00:00:00Z'"
+    )
     assert rows(orders, "SELECT raw FROM quarantine.bronze.orders") == [{"raw": "{"}]
 
 
