@@ -1,6 +1,7 @@
 """The prices of compute, requests and stored bytes: defaults, and the price book of one region."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -72,6 +73,20 @@ class PriceBook:
     def stored_usd_per_day(self, size_bytes: int) -> float:
         """The price of storing this many bytes for a day, in the default class."""
         return size_bytes / 2**30 * self.usd_per_gb_month[DEFAULT_CLASS] / _DAYS_PER_MONTH
+
+
+def requests_by_class(requests: Mapping[str, int]) -> Counter[str]:
+    """The S3 requests by price class: get, put or delete. `put` includes COPY, POST and LIST."""
+    counts = Counter[str]()
+    for name, count in requests.items():
+        if name.startswith(("Get", "Head")):
+            price_class = "get"
+        elif name.startswith("Delete"):
+            price_class = "delete"
+        else:
+            price_class = "put"
+        counts[price_class] += count
+    return counts
 
 
 def parse_price_book(

@@ -1,6 +1,7 @@
 """What the lake notes about its tables: `_lakehouse/records`, a Delta table.
 
-Of each kind, table and key, the newest row counts. A row without a value deletes the note.
+Of each kind, table and key, the newest row counts. A row without a value deletes the note; both
+are gone after the next merge.
 """
 
 import json
@@ -38,8 +39,7 @@ class Note:
 
 def read_records(lake: Lake, kind: str, table_key: str | None = None) -> list[Note]:
     """The notes of a kind; only those of one table, if given. Raises as `StateTable.read`."""
-    rows = [each for each in _TABLE.read(lake, table_key) if each.kind == kind]
-    return [each for each in _newest(rows) if each.value is not None]
+    return _current([each for each in _TABLE.read(lake, table_key) if each.kind == kind])
 
 
 def put_records(lake: Lake, kind: str, values: Mapping[tuple[str, str], Any]) -> None:
@@ -53,11 +53,11 @@ def put_records(lake: Lake, kind: str, values: Mapping[tuple[str, str], Any]) ->
         _TABLE.append(lake, rows)
 
 
-def _newest(rows: list[Note]) -> list[Note]:
+def _current(rows: list[Note]) -> list[Note]:
     newest = dict[tuple[str, str, str], Note]()
     for each in sorted(rows, key=lambda row: row.at_ms):
         newest[each.kind, each.table, each.key] = each
-    return list(newest.values())
+    return [each for each in newest.values() if each.value is not None]
 
 
 def _as_row(record: Note) -> dict[str, Any]:
@@ -86,5 +86,5 @@ _TABLE = StateTable(
     _SCHEMA,
     to_row=_as_row,
     from_row=_from_row,
-    merged=_newest,
+    current=_current,
 )

@@ -2,8 +2,9 @@
 
 1. Rows are written as a file of their own. The commit that names the file creates its version only
    if that does not exist, so any number of processes may write.
-2. The writer that finds `_MERGED_COUNT` small files merges them in one commit, which is refused if
-   one of them is no longer live. A day later, a writer deletes the files that were merged.
+2. The writer that finds `_MERGED_COUNT` small files (files of any size, if newer rows replace older
+   ones) merges them in one commit, which is refused if one of them is no longer live. A day later,
+   a writer deletes the files that were merged.
 
 **Safety properties** (tests in `test_state_table.py`)
 - Appends and merges at the same time neither lose nor double a row.
@@ -98,8 +99,8 @@ class StateTable(Generic[Row]):
     """The table `key` of a lake. Its `schema` has strings, numbers, times (`TIME`) and maps.
 
     `to_row` and `from_row` convert between a row and its columns by name. Times are in milliseconds
-    since 1970, and maps are lists of pairs. `merged` selects, from all rows of the files that are
-    merged, those to keep.
+    since 1970, and maps are lists of pairs. `current` selects, from all rows of the table, those
+    that no newer row replaces; by default, no row replaces another one.
     """
 
     def __init__(
@@ -109,13 +110,13 @@ class StateTable(Generic[Row]):
         *,
         to_row: Callable[[Row], dict[str, Any]],
         from_row: Callable[[dict[str, Any]], Row],
-        merged: Callable[[list[Row]], list[Row]] = lambda rows: rows,
+        current: Callable[[list[Row]], list[Row]] | None = None,
     ) -> None:
         self._key = key
         self._schema = schema
         self._to_row = to_row
         self._from_row = from_row
-        self._merged = merged
+        self._current = current
         self._known = WeakKeyDictionary[Store, _Known[Row]]()
 
     def read(
@@ -155,7 +156,7 @@ class StateTable(Generic[Row]):
             self._refresh(lake, known)
             facts = known.facts or self._create(lake)
         self._commit(lake, facts.snapshot, rows)
-        if len(_small(facts)) >= _MERGED_COUNT:
+        if len(self._mergeable(facts)) >= _MERGED_COUNT:
             with suppress(_MergedByAnotherError, LakehouseError):
                 self._merge(lake)
 
@@ -218,18 +219,26 @@ class StateTable(Generic[Row]):
             ) from error
 
     def _merge(self, lake: Lake) -> None:
-        """Replaces all small files by one, and deletes those that earlier merges replaced."""
+        """Replaces the mergeable files by one, and deletes those that earlier merges replaced."""
         facts = lake.facts(self._key)
         assert facts is not None
-        small = _small(facts)
-        if len(small) < _MERGED_COUNT:
+        files = self._mergeable(facts)
+        if len(files) < _MERGED_COUNT:
             return
         known = _Known[Row]()
-        self._read_files(lake, known, small)
-        rows = [row for file in small for each in known.rows[file.path].values() for row in each]
-        self._commit(lake, facts.snapshot, self._merged(rows), replaced=small)
+        self._read_files(lake, known, files)
+        rows = [row for file in files for each in known.rows[file.path].values() for row in each]
+        if self._current is not None:
+            rows = self._current(rows)
+        self._commit(lake, facts.snapshot, rows, replaced=files)
         self._delete_dead_files(lake)
         self._write_checkpoint(lake)
+
+    def _mergeable(self, facts: TableFacts) -> Sequence[DataFile]:
+        files = facts.snapshot.files
+        if self._current is not None:
+            return files
+        return [file for file in files if file.size_bytes < _SMALL_BYTES]
 
     def _delete_dead_files(self, lake: Lake) -> None:
         """Deletes files that were removed a day ago, unless a RESTORE has brought them back."""
@@ -341,10 +350,6 @@ def _rows_of(table: pa.Table) -> Rows:
             milliseconds = table[each.name].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
             table = table.set_column(place, each.name, milliseconds)
     return table.to_pylist()
-
-
-def _small(facts: TableFacts) -> list[DataFile]:
-    return [file for file in facts.snapshot.files if file.size_bytes < _SMALL_BYTES]
 
 
 def _delta_type(arrow: pa.DataType) -> str | dict[str, Any]:

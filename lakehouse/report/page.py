@@ -53,17 +53,12 @@ def render_page(report: Mapping[str, Any]) -> str:
 
 
 def _runs(report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The listed compactions of all tables, the newest first, each with `as_predicted`."""
+    """The listed compactions of all tables, the newest first."""
     runs = list[dict[str, Any]]()
     for history in report["history"]:
         for commit in history["commits"]:
-            run = commit["compaction"]
-            if run is None:
-                continue
-            figures = ("files_removed", "files_added", "bytes_removed")
-            is_exact = all(run[f"predicted_{name}"] == run[f"actual_{name}"] for name in figures)
-            as_predicted = None if run["predicted_files_removed"] is None else is_exact
-            runs.append({"table": history["table"], "as_predicted": as_predicted, **commit, **run})
+            if run := commit["compaction"]:
+                runs.append({"table": history["table"], **commit, **run})
     return sorted(runs, key=lambda each: -each["committed_ms"])
 
 

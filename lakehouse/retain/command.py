@@ -32,7 +32,7 @@ from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.lake.read_each_table import attempt
 from lakehouse.retain.plan.archive import parsed_values, partition_text
-from lakehouse.retain.plan.lifecycle import tier_rule
+from lakehouse.retain.plan.tiers import tier_rule
 from lakehouse.retain.run import archive as archive_run
 from lakehouse.retain.run import tiers as tiers_run
 from lakehouse.retain.run import ttl as ttl_run
@@ -223,13 +223,14 @@ def tiers_command(tables: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
     run = partial(tiers_run.run, facts, dry_run=dry_run)
     readings = [attempt(table, run) for table in chosen]
     plans = [each.value for each in readings if each.value is not None]
+    rule = tier_rule(lake.store.prefix)
     if as_json:
         others = [
             {"table": each.table.key, "reason": each.reason, "sentence": each.sentence}
             for each in readings
             if each.value is None
         ]
-        write_json({"tables": [*(plan.as_json() for plan in plans), *others]})
+        write_json({"tables": [*(plan.as_json() for plan in plans), *others], "rule": rule})
         return print_errors(readings)
     rows = [(plan.table, bytes_text(plan.size_bytes), plan.sentence) for plan in plans]
     print_grid(("table", "bytes", ""), rows, numbers=("bytes",))
@@ -239,5 +240,5 @@ def tiers_command(tables: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
         for name in plan.untag:
             show(f"{plan.table}/{name} {'would lose' if dry_run else 'has lost'} the tag")
     show("This rule moves the tagged files. Add it to the lifecycle rules of the bucket:")
-    show(json.dumps(tier_rule(lake.store.prefix), indent=2))
+    show(json.dumps(rule, indent=2))
     return print_errors(readings)

@@ -47,6 +47,7 @@ from lakehouse.base.clock import now_ms, pause_about
 from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.compact.plan.estimate import run_price
 from lakehouse.declare.journal_records import FAILED_NAMED, UpkeepOperation, VacuumRecord
+from lakehouse.declare.prices import requests_by_class
 from lakehouse.declare.table import Table
 from lakehouse.declare.vacuum import VacuumMode
 from lakehouse.lake.lake import Lake
@@ -246,6 +247,7 @@ class VacuumProgress:
         """
         seconds = time.monotonic() - self._started
         requests = dict(self._lake.store.requests - self._requests_before)
+        counts = requests_by_class(requests)
         kept_names = {*planned.remembered}
         log = planned.facts.log
         if planned.facts.log_only:
@@ -261,8 +263,8 @@ class VacuumProgress:
             usd=run_price(
                 self._table.prices,
                 seconds=seconds,
-                get_requests=_count_of(requests, "Get", "Head"),
-                put_requests=_count_of(requests, "Put", "List"),
+                get_requests=counts["get"],
+                put_requests=counts["put"],
             ),
             spared=self.spared,
             failed=self.failed,
@@ -301,10 +303,6 @@ class VacuumProgress:
             detail=asdict(record),
         )
         record_operation(self._lake, operation)
-
-
-def _count_of(requests: dict[str, int], *prefixes: str) -> int:
-    return sum(count for name, count in requests.items() if name.startswith(prefixes))
 
 
 def vacuum(

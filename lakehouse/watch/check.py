@@ -3,7 +3,7 @@
 The result of `health` is made in `assets.metadata`, next to the metadata with the same facts.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import dagster as dg
@@ -15,7 +15,7 @@ from lakehouse.assets.metadata import health_result
 from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.reasons import CheckResult
-from lakehouse.base.text import count_of
+from lakehouse.base.text import count_of, first_names
 from lakehouse.compact.plan.health import Health, log_debt_ok, small_files_ok
 from lakehouse.compact.skip_reasons import breaker_of
 from lakehouse.compact.table_health import Assessment, assess
@@ -193,12 +193,12 @@ def _readable(snapshot: Snapshot, unreadable: UnreadableFiles) -> CheckResult:
     if missing:
         sentences.append(
             f"storage lacks {count_of(len(missing), 'file')} of version {snapshot.version}:"
-            f" {_named(missing)}"
+            f" {first_names(missing)}"
         )
     if archived:
         sentences.append(
             f"version {snapshot.version} has {count_of(len(archived), 'archived file')}:"
-            f" {_named(archived)}"
+            f" {first_names(archived)}"
         )
         address = snapshot.uri.replace("s3a://", "s3://", 1)
         sentences.append(
@@ -235,10 +235,6 @@ def _declaration(table: Table, lake: Lake, facts: TableFacts) -> CheckResult:
         is_error=bool(plan.blocking),
         numbers={"changes": len(plan.changes)},
     )
-
-
-def _named(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
 
 
 def _breaker(table: Table, lake: Lake, assessed: Assessment) -> CheckResult:

@@ -40,7 +40,7 @@ from lakehouse.delta.commits import (
 )
 from lakehouse.lake.find_tables import facts_of
 from lakehouse.lake.read_each_table import Found, for_each_table
-from lakehouse.watch.documents import EXACT_FIGURES, health_document, history_document
+from lakehouse.watch.documents import health_document, history_document
 from lakehouse.watch.due import plan_operations
 
 
@@ -256,14 +256,10 @@ def _why(commit: Commit, entry: Entry | None) -> str:
     if entry is None:
         return "" if commit.changed_data else "no row changed"
     actual = entry.compaction
-    predicted = entry.compaction.predicted
+    predicted = actual.predicted
     if predicted is None:
         return "not by this program, so there is no prediction"
-    wrong = [
-        f"{name.replace('_', ' ')} {getattr(predicted, name):,}"
-        for name in EXACT_FIGURES
-        if getattr(predicted, name) != getattr(actual, name)
-    ]
+    wrong = [f"{each.name.replace('_', ' ')} {each.predicted:,}" for each in entry.wrong_figures]
     comparison = f"wrongly predicted: {', '.join(wrong)}" if wrong else "as predicted"
     sentence = f"{predicted.sentence}; {comparison}"
     if actual.seconds is not None and predicted.seconds is not None:

@@ -3,42 +3,21 @@
 from collections.abc import Sequence
 from typing import Any
 
+from lakehouse.base.predicted_and_actual import figures_as_json
 from lakehouse.compact.plan.health import Health
-from lakehouse.compact.plan.history import Account, Entry, errors_as_json
+from lakehouse.compact.plan.history import Account, Entry
 from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import Commit
 from lakehouse.lake.read_each_table import Found
 
-# Fields of a document without a health: counts are 0, all others are null.
-_HEALTH_COUNTS = (
-    "file_count",
-    "small_file_count",
-    "mergeable_file_count",
-    "size_bytes",
-    "average_file_bytes",
-    "tombstone_count",
-    "tombstone_bytes",
-    "log_commit_count",
-    "log_bytes",
-)
-_HEALTH_OTHERS = ("version", "committed_ms", "row_count", "score")
-# The figures whose prediction counts as wrong if it is not exact.
-EXACT_FIGURES = ("files_removed", "files_added", "bytes_removed")
-
 
 def health_document(reading: Found[Health]) -> dict[str, Any]:
     """The document of a table's health."""
+    document = {"table": reading.table.key, "score": None, "sentence": reading.sentence}
     if reading.value:
-        return {**reading.value.as_json(), **address_field(reading.table)}
-    return {
-        "table": reading.table.key,
-        "sentence": reading.sentence,
-        "parts": {},
-        **dict.fromkeys(_HEALTH_OTHERS),
-        **dict.fromkeys(_HEALTH_COUNTS, 0),
-        **address_field(reading.table),
-    }
+        document = reading.value.as_json()
+    return {**document, **address_field(reading.table)}
 
 
 def history_document(
@@ -74,19 +53,10 @@ def _commit(commit: Commit, entry: Entry | None) -> dict[str, Any]:
 
 
 def _compaction(entry: Entry) -> dict[str, Any]:
-    actual = entry.compaction
-    predicted = actual.predicted
+    predicted = entry.compaction.predicted
     return {
         "reason": predicted.reason if predicted else None,
         "sentence": predicted.sentence if predicted else None,
-        **{
-            f"predicted_{name}": getattr(predicted, name, None)
-            for name in (*EXACT_FIGURES, "bytes_added", "seconds", "usd")
-        },
-        **{
-            f"actual_{name}": getattr(actual, name)
-            for name in (*EXACT_FIGURES, "bytes_added", "seconds")
-        },
-        "actual_usd": None if entry.usd is None else round(entry.usd, 9),
-        "errors": errors_as_json(entry.errors),
+        "as_predicted": not entry.wrong_figures if predicted else None,
+        "figures": figures_as_json(entry.figures),
     }

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lakehouse.base.stored_objects import LifecycleRule, parse_rules
-from lakehouse.retain.plan.lifecycle import LiveObjects, assess_lifecycle, tier_rule
+from lakehouse.retain.plan.tiers import LiveObjects, assess_lifecycle, tier_rule
 
 KIB = 1024
 LIVE = LiveObjects(
@@ -114,6 +114,10 @@ def test_our_rule_does_no_harm_and_is_missed_only_if_files_are_tagged() -> None:
     assert (result.ok, result.is_error) == (False, False)
     assert "no rule of the bucket moves them" in result.sentence
     assert tier_rule("")["Filter"] == {"Tag": {"Key": "lakehouse-tier", "Value": "removed"}}
+    assert tier_rule("")["Transitions"] == [
+        {"Days": 30, "StorageClass": "STANDARD_IA"},
+        {"Days": 90, "StorageClass": "GLACIER_IR"},
+    ]
 
 
 def test_a_live_file_with_our_tag_is_a_warning_until_it_is_untagged() -> None:

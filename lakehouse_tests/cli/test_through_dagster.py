@@ -133,11 +133,8 @@ def test_landing_to_gold_and_compaction_as_planned(
         0,
     )
     newest = run(settings, "history", ORDERS, "--limit", "1")["commits"][0]
-    assert (
-        newest["compaction"]["predicted_files_removed"]
-        == newest["compaction"]["actual_files_removed"]
-        == 2
-    )
+    assert newest["compaction"]["as_predicted"]
+    assert newest["compaction"]["figures"]["files_removed"]["actual"] == 2
     assert newest["compaction"]["sentence"] == plan["sentence"]
     assert_dagster_knows(settings)
     [named] = run(settings, "vacuum", TOTALS, "--dry-run")

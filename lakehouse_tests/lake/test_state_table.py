@@ -157,7 +157,9 @@ def test_an_unreadable_file_makes_all_operations_unknown(lake: Lake, tmp_path: P
 def test_of_each_record_the_newest_counts_also_after_a_merge(
     memory: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Files of any size are merged, so that none keeps a value that was replaced or deleted."""
     monkeypatch.setattr(state_table, "_MERGED_COUNT", 4)
+    monkeypatch.setattr(state_table, "_SMALL_BYTES", 0)
     for number in range(10):
         put_records(memory, "note", {("bronze/a", ""): {"n": number}, ("bronze/b", "x"): number})
     put_records(memory, "note", {("bronze/b", "x"): None})
@@ -166,3 +168,7 @@ def test_of_each_record_the_newest_counts_also_after_a_merge(
     [found] = read_records(memory, "note")
     assert (found.table, found.key, found.value) == ("bronze/a", "", {"n": 9})
     assert read_records(memory, "note", "bronze/b") == []
+    monkeypatch.setattr(state_table, "_MERGED_COUNT", 1)
+    put_records(memory, "other", {("bronze/a", ""): None})
+    facts = memory.facts("_lakehouse/records")
+    assert facts is not None and facts.snapshot.row_count == 1

@@ -79,9 +79,9 @@ def table(key: str = "bronze/orders", **health: Any) -> dict[str, Any]:
 def run(key: str = "bronze/orders", **changed: Any) -> list[dict[str, Any]]:
     names = ("files_removed", "files_added", "bytes_removed", "seconds", "usd")
     numbers = (9, 1, 900, 2.5, 0.002)
-    figures = {f"predicted_{name}": number for name, number in zip(names, numbers, strict=True)}
-    figures |= {f"actual_{name}": number for name, number in zip(names, numbers, strict=True)}
-    compaction = {"sentence": "9 small files", **figures, **changed}
+    figures = {name: {"actual": number} for name, number in zip(names, numbers, strict=True)}
+    known = {"sentence": "9 small files", "as_predicted": True, "figures": figures}
+    compaction = {**known, **changed}
     commit = {"committed_ms": NOW_MS - 5 * HOUR_MS, "compaction": compaction}
     return [{"table": key, "commits": [commit, {"committed_ms": 1, "compaction": None}]}]
 
@@ -134,9 +134,9 @@ def test_the_values_on_the_page_are_those_of_the_report() -> None:
         "bronze/orders 1 GiB 1.5 0.0025 0 1.5",
     ):
         assert text in shown, (text, shown)
-    wrong = Reader(render_page(report(history=run(predicted_files_removed=8)))).text
+    wrong = Reader(render_page(report(history=run(as_predicted=False)))).text
     assert "not as predicted" in wrong
-    theirs = Reader(render_page(report(history=run(predicted_files_removed=None)))).text
+    theirs = Reader(render_page(report(history=run(as_predicted=None)))).text
     assert "not predicted" in theirs
 
 

@@ -33,7 +33,7 @@ from lakehouse.land.plan.batches import Batch, QuarantineReview
 from lakehouse.materialize.command import run_document
 from lakehouse.replay.command import replay_document
 from lakehouse.replay.play import Played
-from lakehouse.retain.plan.tiers import plan_tiers
+from lakehouse.retain.plan.tiers import plan_tiers, tier_rule
 from lakehouse.store import DiskStore
 from lakehouse.vacuum.inventory.plan.reconcile import TableFiles
 from lakehouse.vacuum.lake_facts import LakeFacts
@@ -204,7 +204,8 @@ def _tiers() -> dict[str, Any]:
         removed={"a": 0},
     )
     facts = VacuumFacts(table_files=files, log=LogBuilder(key="bronze/t").create().facts())
-    return {"tables": [plan_tiers(facts, {"b"}, now_ms=0).as_json()]}
+    plan = plan_tiers(facts, {"b"}, now_ms=0)
+    return {"tables": [plan.as_json()], "rule": tier_rule("")}
 
 
 def _played() -> Played:

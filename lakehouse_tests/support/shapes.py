@@ -68,8 +68,8 @@ DOCUMENTS = {
     "health": (
         "lakehouse health",
         (
-            "`version` and `score` are null for a table that does not exist or cannot be read; "
-            "`sentence` says why. Adopted tables also have `uri`."
+            "A table that does not exist or cannot be read has only `table`, `score` (null), `declared` and "
+            "`sentence`, which says why. Adopted tables also have `uri`."
         ),
     ),
     "adopt": (

@@ -27,26 +27,20 @@ def test_commits_come_newest_first_and_a_compaction_with_its_account(told: Termi
         history["commits"][0],
         {"files_removed": 2, "files_added": 1, "bytes_removed": 300},
     )
-    errors = {"files": 0.0, "bytes": None, "seconds": None}
+    unknown = dict.fromkeys(("predicted", "actual", "error"))
     assert newest.pop("compaction") == {
         "reason": "MERGEABLE_FILES",
         "sentence": "why it ran",
-        **{
-            f"{when}_{name}": count
-            for name, count in counts.items()
-            for when in ("predicted", "actual")
+        "as_predicted": True,
+        "figures": {
+            **{
+                name: {"predicted": count, "actual": count, "error": 0.0}
+                for name, count in counts.items()
+            },
+            "bytes_added": {**unknown, "actual": 280},
+            "seconds": unknown,
+            "usd": unknown,
         },
-        **dict.fromkeys(
-            (
-                "predicted_bytes_added",
-                "predicted_seconds",
-                "predicted_usd",
-                "actual_seconds",
-                "actual_usd",
-            )
-        ),
-        "actual_bytes_added": 280,
-        "errors": errors,
     }
     commit = {
         "version": 3,
@@ -67,9 +61,10 @@ def test_a_compaction_of_somebody_else_has_no_prediction(
     compaction = terminal.json("history", "gold/totals", "--limit", "1")["commits"][0]["compaction"]
     assert (
         compaction["reason"],
-        compaction["predicted_files_removed"],
-        compaction["actual_files_removed"],
-    ) == (None, None, 2)
+        compaction["as_predicted"],
+        compaction["figures"]["files_removed"]["predicted"],
+        compaction["figures"]["files_removed"]["actual"],
+    ) == (None, None, None, 2)
     assert "not by this program" in terminal.run("history", "gold/totals").stdout
 
 
@@ -136,9 +131,9 @@ def test_seconds_and_money_stand_beside_their_prediction(
     builder = story("gold/totals").create().append([("a", 100), ("b", 200)])
     builder.optimize(["a", "b"], into=("c", 240), user_metadata=json.dumps(written))
     told = terminal.json("history", "gold/totals")
-    compaction = told["commits"][0]["compaction"]
-    assert (compaction["predicted_seconds"], compaction["actual_seconds"]) == (3.0, 2.5)
-    assert (compaction["predicted_usd"], compaction["actual_usd"]) == (0.0002, 0.000152778)
+    figures = told["commits"][0]["compaction"]["figures"]
+    assert figures["seconds"] == {"predicted": 3.0, "actual": 2.5, "error": 0.2}
+    assert (figures["usd"]["predicted"], figures["usd"]["actual"]) == (0.0002, 0.000152778)
     assert told["account"]["mean_errors"] == {"files": 0.0, "bytes": 0.25, "seconds": 0.2}
     assert (told["account"]["bytes_ingested"], told["account"]["write_amplification"]) == (300, 0.8)
     assert "as predicted; 2.5 s, 3.0 predicted" in terminal.run("history", "gold/totals").stdout

@@ -34,6 +34,23 @@ class Entry:
     errors: PredictionErrors
     usd: float | None
 
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """Predicted and actual figures."""
+        run = self.compaction
+        predicted = run.predicted
+        names = ("files_removed", "files_added", "bytes_removed", "bytes_added", "seconds")
+        figures = [
+            Figure(each, getattr(predicted, each, None), getattr(run, each)) for each in names
+        ]
+        usd = None if self.usd is None else round(self.usd, 9)
+        return (*figures, Figure("usd", getattr(predicted, "usd", None), usd))
+
+    @property
+    def wrong_figures(self) -> tuple[Figure, ...]:
+        """The figures that a plan knows in advance, and that turned out to be others."""
+        return tuple(each for each in self.figures[:3] if each.predicted != each.actual)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
@@ -150,14 +167,11 @@ def operation_of(table_key: str, entry: Entry, prices: Prices) -> UpkeepOperatio
     predicted = run.predicted
     if predicted is None:
         return operation
-    names = ("files_removed", "files_added", "bytes_removed", "bytes_added", "seconds")
-    figures = [Figure(name, getattr(predicted, name), getattr(run, name)) for name in names]
-    figures.append(Figure("usd", predicted.usd, entry.usd))
     return replace(
         operation,
         started_ms=predicted.started_ms,
         reason=predicted.reason,
-        figures=tuple(figures),
+        figures=entry.figures,
     )
 
 

@@ -1,7 +1,7 @@
 """Tags a table's removed files for a lifecycle rule, and untags files that are needed again.
 
 1. The plan is made from the table's log, as for a vacuum.
-2. The names of the plan are recorded below `_lakehouse/tiers/<table>/` before any tag is set.
+2. The names of the plan are recorded in `_lakehouse/records` before any tag is set.
 3. Tagged files that are live again, or that another table reads, lose the tag.
 4. The planned files get the tag.
 5. A new record names all files that may carry the tag, and replaces the records before it.
@@ -13,10 +13,9 @@
   while it is tagged stays readable, and loses the tag in the next run.
 """
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from uuid import uuid4
 
 from lakehouse.base.clock import now_ms
@@ -29,15 +28,21 @@ from lakehouse.delta.protocol import unknown_features
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.lease import hold
-from lakehouse.retain.plan.lifecycle import TIER_TAG, LiveObjects, assess_lifecycle
-from lakehouse.retain.plan.tiers import TierPlan, is_needed, plan_tiers
-from lakehouse.store import Store
+from lakehouse.lake.records import put_records, read_records
+from lakehouse.retain.plan.tiers import (
+    TIER_TAG,
+    LiveObjects,
+    TierPlan,
+    assess_lifecycle,
+    is_needed,
+    plan_tiers,
+)
 from lakehouse.store.s3_objects import read_lifecycle, s3_place, set_tag
 from lakehouse.vacuum.lake_facts import LakeFacts
-from lakehouse.vacuum.plan.candidates import ASKED_AT_ONCE, VacuumFacts
+from lakehouse.vacuum.plan.candidates import ASKED_AT_ONCE
 from lakehouse.vacuum.table_facts import gather
 
-_FOLDER = "_lakehouse/tiers"
+_RECORDS = "tagged_files"
 
 
 def run(lake_facts: LakeFacts, table: Table, *, dry_run: bool = False) -> TierPlan | None:
@@ -51,49 +56,41 @@ def run(lake_facts: LakeFacts, table: Table, *, dry_run: bool = False) -> TierPl
         Transient: another process holds the table.
     """
     lake = lake_facts.lake
-    if dry_run:
-        planned = _planned(lake_facts, table)
-        return None if planned is None else planned[1]
-    with hold(lake, None, table.key, owner=f"tiers of {table.key}"):
-        planned = _planned(lake_facts, table)
-        if planned is None:
+    if not lake.on_s3(table.key):
+        raise Refused(
+            f"tiers of {table.key}: the table lies on a disk, which has no storage classes. Use a "
+            "table on S3"
+        )
+    held = nullcontext() if dry_run else hold(lake, None, table.key, owner=f"tiers of {table.key}")
+    with held:
+        facts = gather(lake_facts, table)
+        if facts is None:
             return None
-        facts, plan = planned
-        store = lake.store
-        earlier_records = [file.name for file in store.list(f"{_FOLDER}/{table.key}")]
-        recorded = _tagged_names(store, table.key)
+        if unknown := unknown_features(facts.log.snapshot.features):
+            raise Refused(
+                f"tiers of {table.key}: this program does not know the table feature {unknown[0]}, "
+                "and so not which files the table needs. Use a newer release of this program"
+            )
+        earlier = read_records(lake, _RECORDS, table.key)
+        recorded = {name for each in earlier for name in each.value}
+        plan = plan_tiers(facts, recorded, now_ms=now_ms())
+        if dry_run:
+            return plan
+        first = (table.key, uuid4().hex)
+        last = (table.key, uuid4().hex)
         if plan.tag:
-            earlier_records.append(_record(store, table.key, plan.tag))
+            put_records(lake, _RECORDS, {first: plan.tag})
         _set_tags(lake, table.key, plan.untag, is_tagged=False)
         _set_tags(lake, table.key, plan.tag, is_tagged=True)
         gone = {
             name
             for name in recorded - facts.table_files.removed.keys()
-            if not is_needed(facts, name) and store.stat(f"{table.key}/{name}") is None
+            if not is_needed(facts, name) and lake.store.stat(f"{table.key}/{name}") is None
         }
         remaining = (recorded | {*plan.tag}) - gone - {*plan.untag}
-        if remaining:
-            _record(store, table.key, sorted(remaining))
-        store.delete(earlier_records)
+        replaced = dict.fromkeys([first, *((table.key, each.key) for each in earlier)])
+        put_records(lake, _RECORDS, {**replaced, last: sorted(remaining) or None})
     return plan
-
-
-def _planned(lake_facts: LakeFacts, table: Table) -> tuple[VacuumFacts, TierPlan] | None:
-    if not lake_facts.lake.on_s3(table.key):
-        raise Refused(
-            f"tiers of {table.key}: the table lies on a disk, which has no storage classes. Use a "
-            "table on S3"
-        )
-    facts = gather(lake_facts, table)
-    if facts is None:
-        return None
-    if unknown := unknown_features(facts.log.snapshot.features):
-        raise Refused(
-            f"tiers of {table.key}: this program does not know the table feature {unknown[0]}, and "
-            "so not which files the table needs. Use a newer release of this program"
-        )
-    tagged = _tagged_names(lake_facts.lake.store, table.key)
-    return facts, plan_tiers(facts, tagged, now_ms=now_ms())
 
 
 def _set_tags(lake: Lake, table_key: str, names: Sequence[str], *, is_tagged: bool) -> None:
@@ -131,23 +128,7 @@ def check_lifecycle(lake: Lake, snapshot: Snapshot) -> CheckResult:
         table=table,
         folder=f"{store.prefix}{folder}/",
         names={*live_sizes(snapshot)},
-        recorded=_tagged_names(lake.store, table),
+        recorded={name for each in read_records(lake, _RECORDS, table) for name in each.value},
         archive=f"{store.prefix}archive/{table}/" if has_archive else "",
     )
     return assess_lifecycle(rules, live)
-
-
-def _tagged_names(store: Store, table_key: str) -> set[str]:
-    """The names of a table's files that may carry the tag, according to the records."""
-    while True:
-        records = [file.name for file in store.list(f"{_FOLDER}/{table_key}")]
-        try:
-            return {name for data in store.read_many(records) for name in json.loads(data)}
-        except FileNotFoundError:  # a run has just replaced the records; the new one exists already
-            continue
-
-
-def _record(store: Store, table_key: str, names: Iterable[str]) -> str:
-    record = f"{_FOLDER}/{table_key}/{uuid4().hex}.json"
-    store.put(record, json.dumps([*names]).encode())
-    return record

@@ -9,7 +9,7 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.text import usd_text
 from lakehouse.cli.context import complete_table, open_declared
 from lakehouse.cli.output import bytes_text, json_option, print_grid, show, write_json
-from lakehouse.watch.costs.plan import GROUPS, CostSum, costs_document, day_of, sum_by
+from lakehouse.watch.costs.plan import GROUPS, costs_document, day_of
 
 _NOTHING = (
     "no costs are recorded since {since}. The asset costs/chargeback records them after each "
@@ -54,21 +54,15 @@ def costs_command(table: str | None, by: str, since: datetime | None, as_json: b
     elif not charges:
         show(_NOTHING.format(since=first))
     else:
-        _print(sum_by(charges, by), document)
+        _print(document)
 
 
-def _print(sums: list[CostSum], document: dict[str, Any]) -> None:
+def _print(document: dict[str, Any]) -> None:
     heads = (document["by"], "stored", "storage USD", "compute USD", "requests USD", "USD")
+    amounts = ("storage_usd", "compute_usd", "requests_usd", "usd")
     rows = [
-        (
-            each.name,
-            bytes_text(each.size_bytes),
-            usd_text(each.storage_usd),
-            usd_text(each.compute_usd),
-            usd_text(each.requests_usd),
-            usd_text(each.usd),
-        )
-        for each in sums
+        (each["name"], bytes_text(each["size_bytes"]), *(usd_text(each[name]) for name in amounts))
+        for each in document["groups"]
     ]
     print_grid(heads, rows, numbers=heads[1:])
     show(f"{document['since']} to {document['until']}: {usd_text(document['usd'])} USD")

@@ -11,34 +11,18 @@ Source: FinOps Open Cost and Usage Specification 1.3, "Cost and Usage".
 """
 
 from calendar import monthrange
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 from json import dumps
-from typing import Any, Literal
+from typing import Any
 
 from lakehouse.base.errors import Refused
 from lakehouse.declare.journal_records import UpkeepOperation
-from lakehouse.declare.prices import DEFAULT_CLASS, PriceBook
+from lakehouse.declare.prices import DEFAULT_CLASS, PriceBook, requests_by_class
 from lakehouse.declare.table import Table
 from lakehouse.vacuum.inventory.plan.reconcile import Reconciliation
-
-
-def requests_by_class(requests: Mapping[str, int]) -> Counter[str]:
-    """The S3 requests by price class: get, put or delete. `put` includes COPY, POST and LIST."""
-    counts = Counter[str]()
-    for name, count in requests.items():
-        if name.startswith(("Get", "Head")):
-            price_class = "get"
-        elif name.startswith("Delete"):
-            price_class = "delete"
-        else:
-            price_class = "put"
-        counts[price_class] += count
-    return counts
-
 
 OUTSIDE = "(outside all tables)"
 # Decimal places of quantities and unit prices. A cost has twice as many, so it is exact.
@@ -47,7 +31,7 @@ _MOST_USD = 1_000  # of a unit price, so that `_PRICE` can hold it
 _EXACT = Context(prec=60)
 _GB = 1024**3
 
-ChargeKind = Literal["storage", "compute", "requests"]
+_STORAGE = "storage/"
 GROUPS = ("table", "layer", "owner", "class", "day")
 
 # In Spark, the product of a quantity and a price has the type of a cost, so it loses no digit.
@@ -56,9 +40,7 @@ _PRICE = "DECIMAL(15, 12)"
 _COST = "DECIMAL(38, 24)"
 # Name -> type as Spark spells it.
 # - x_part: for storage, the use of the objects (a `Part` in lower case); else the operation's kind.
-# - x_class: the storage class; empty for operations.
 # - x_bytes: the stored bytes; null for operations.
-# - x_report: the inventory from which a row of storage was computed.
 COLUMNS: Mapping[str, str] = {
     "BillingAccountId": "STRING",
     "BillingCurrency": "STRING",
@@ -86,13 +68,9 @@ COLUMNS: Mapping[str, str] = {
     "BilledCost": _COST,
     "x_day": "DATE",
     "x_table": "STRING",
-    "x_layer": "STRING",
     "x_owner": "STRING",
-    "x_kind": "STRING",
     "x_part": "STRING",
-    "x_class": "STRING",
     "x_bytes": "BIGINT",
-    "x_report": "STRING",
 }
 
 
@@ -100,22 +78,24 @@ COLUMNS: Mapping[str, str] = {
 class Charge:
     """A priced quantity of one day. `table` is empty for bytes that belong to no table.
 
-    `sku` is the priced item, for example `storage/STANDARD`. For `part`, `storage_class`,
-    `size_bytes` and `report`, see `COLUMNS`.
+    `sku` is the priced item, for example `storage/STANDARD`, `compute/vcpu-hour` or `requests/get`.
+    For `part` and `size_bytes`, see `COLUMNS`.
     """
 
     day: date
     table: str
     owner: str
-    kind: ChargeKind
     part: str
     sku: str
     quantity: Decimal
     unit: str
     unit_price: Decimal
-    storage_class: str = ""
     size_bytes: int | None = None
-    report: str = ""
+
+    @property
+    def is_storage(self) -> bool:
+        """Whether it is for stored bytes, not for an operation."""
+        return self.sku.startswith(_STORAGE)
 
     @property
     def layer(self) -> str:
@@ -133,44 +113,12 @@ class Charge:
         return self.table, self.part, self.sku
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CostSum:
-    """The costs of one table, layer, owner, storage class or day, which is its `name`.
-
-    `size_bytes` are the stored bytes on the newest day with an inventory; `None` if no charge is
-    for storage.
-    """
-
-    name: str
-    size_bytes: int | None
-    storage_usd: Decimal
-    compute_usd: Decimal
-    requests_usd: Decimal
-
-    @property
-    def usd(self) -> Decimal:
-        """The sum of all kinds."""
-        return self.storage_usd + self.compute_usd + self.requests_usd
-
-    def as_json(self) -> dict[str, Any]:
-        """The documented shape of a group of `lakehouse costs --json`."""
-        return {
-            "name": self.name,
-            "size_bytes": self.size_bytes,
-            "storage_usd": _number(self.storage_usd),
-            "compute_usd": _number(self.compute_usd),
-            "requests_usd": _number(self.requests_usd),
-            "usd": _number(self.usd),
-        }
-
-
 def storage_charges(
     reconciled: Reconciliation,
     tables: Mapping[str, Table],
     book: PriceBook,
     *,
     day: date,
-    report: str,
 ) -> list[Charge]:
     """The charges of one day for the bytes of an inventory, by table, part and storage class.
 
@@ -193,15 +141,12 @@ def storage_charges(
             day=day,
             table=table,
             owner=tables[table].owner if table in tables else "",
-            kind="storage",
             part=part,
-            sku=f"storage/{storage_class}",
+            sku=f"{_STORAGE}{storage_class}",
             quantity=_rounded(_EXACT.divide(Decimal(size_bytes), Decimal(_GB * day_count))),
             unit="GB-Months",
             unit_price=_unit_price(price),
-            storage_class=storage_class,
             size_bytes=size_bytes,
-            report=report,
         )
         charges.append(charge)
     return [charge for charge in charges if charge.size_bytes]
@@ -229,7 +174,6 @@ def _charges_of(operation: UpkeepOperation, table: Table, book: PriceBook) -> It
         day=day_of(operation.ended_ms),
         table=table.key,
         owner=table.owner,
-        kind="compute",
         part=operation.kind,
         sku="compute/vcpu-hour",
         quantity=Decimal(0),
@@ -247,7 +191,6 @@ def _charges_of(operation: UpkeepOperation, table: Table, book: PriceBook) -> It
     for price_class, count in requests_by_class(operation.requests).items():
         yield replace(
             compute,
-            kind="requests",
             sku=f"requests/{price_class}",
             quantity=_rounded(Decimal(count)),
             unit="Requests",
@@ -261,51 +204,44 @@ def updated(recorded: Sequence[Charge], current: Sequence[Charge]) -> list[Charg
     Current charges for storage replace all recorded ones. A current charge for operations replaces
     the recorded one of the same identity. What is recorded but no longer known stays.
     """
-    has_storage = any(each.kind == "storage" for each in current)
-    kept = [each for each in recorded if not (has_storage and each.kind == "storage")]
+    has_storage = any(each.is_storage for each in current)
+    kept = [each for each in recorded if not (has_storage and each.is_storage)]
     charges = {each.identity: each for each in (*kept, *current)}
     return [charges[key] for key in sorted(charges)]
 
 
-def sum_by(charges: Sequence[Charge], by: str) -> list[CostSum]:
-    """The sums by one of `GROUPS`: days in order, all other groups by descending cost."""
-    stored_days = [each.day for each in charges if each.kind == "storage"]
-    newest = max(stored_days, default=None)
+def costs_document(charges: Sequence[Charge], *, by: str, since: str) -> dict[str, Any]:
+    """The document of `lakehouse costs --json`: the sums by one of `GROUPS`.
+
+    Days are in order, all other groups by descending cost. `size_bytes` are the stored bytes on the
+    newest day with an inventory (or on the day of the group); null if no charge is for storage.
+    """
+    days = {each.day for each in charges}
+    stored_days = {each.day for each in charges if each.is_storage}
+    shown_days = stored_days if by == "day" else {max(stored_days, default=None)}
     groups = dict[str, list[Charge]]()
     for charge in charges:
         groups.setdefault(_group(charge, by), []).append(charge)
-    sums = list[CostSum]()
-    for name, group in groups.items():
+    sums = list[dict[str, Any]]()
+    for name, group in sorted(groups.items()):
         sizes = [
-            each.size_bytes or 0
-            for each in group
-            if each.kind == "storage" and (by == "day" or each.day == newest)
+            each.size_bytes or 0 for each in group if each.is_storage and each.day in shown_days
         ]
-        sums.append(
-            CostSum(
-                name=name,
-                size_bytes=sum(sizes) if sizes else None,
-                storage_usd=_total(group, "storage"),
-                compute_usd=_total(group, "compute"),
-                requests_usd=_total(group, "requests"),
-            )
-        )
-    if by == "day":
-        return sorted(sums, key=lambda each: each.name)
-    return sorted(sums, key=lambda each: (-each.usd, each.name))
-
-
-def costs_document(charges: Sequence[Charge], *, by: str, since: str) -> dict[str, Any]:
-    """The document of `lakehouse costs --json`."""
-    days = {each.day for each in charges}
-    stored_days = {each.day for each in charges if each.kind == "storage"}
+        usd = {
+            f"{kind}_usd": _total(each for each in group if each.sku.startswith(kind))
+            for kind in ("storage", "compute", "requests")
+        }
+        size_bytes = sum(sizes) if sizes else None
+        sums.append({"name": name, "size_bytes": size_bytes, **usd, "usd": _total(group)})
+    if by != "day":
+        sums.sort(key=lambda each: -each["usd"])
     return {
         "since": since,
         "until": max(days).isoformat() if days else None,
         "stored_days": len(stored_days),
         "by": by,
-        "usd": float(round(sum((each.usd for each in charges), start=0), 9)),
-        "groups": [each.as_json() for each in sum_by(charges, by)],
+        "usd": _total(charges),
+        "groups": sums,
     }
 
 
@@ -322,7 +258,7 @@ def row_of(charge: Charge, *, lake: str, region: str) -> dict[str, Any]:
         "ChargePeriodStart": start,
         "ChargePeriodEnd": start + timedelta(days=1),
         "ChargeCategory": "Usage",
-        "ServiceCategory": "Compute" if charge.kind == "compute" else "Storage",
+        "ServiceCategory": "Compute" if charge.sku.startswith("compute") else "Storage",
         "RegionId": region,
         "SubAccountId": charge.layer or None,
         "ResourceId": f"{lake}/{charge.table}" if charge.table else lake,
@@ -338,13 +274,9 @@ def row_of(charge: Charge, *, lake: str, region: str) -> dict[str, Any]:
         **dict.fromkeys(("ListCost", "ContractedCost", "EffectiveCost", "BilledCost"), charge.usd),
         "x_day": charge.day,
         "x_table": charge.table,
-        "x_layer": charge.layer,
         "x_owner": charge.owner,
-        "x_kind": charge.kind,
         "x_part": charge.part,
-        "x_class": charge.storage_class,
         "x_bytes": charge.size_bytes,
-        "x_report": charge.report,
     }
     return {name: row[name] for name in COLUMNS}
 
@@ -355,15 +287,12 @@ def charge_of(row: Mapping[str, Any]) -> Charge:
         day=row["x_day"],
         table=row["x_table"],
         owner=row["x_owner"],
-        kind=row["x_kind"],
         part=row["x_part"],
         sku=row["SkuId"],
         quantity=row["ConsumedQuantity"],
         unit=row["ConsumedUnit"],
         unit_price=row["ListUnitPrice"],
-        storage_class=row["x_class"],
         size_bytes=row["x_bytes"],
-        report=row["x_report"],
     )
 
 
@@ -377,10 +306,6 @@ def day_of(ms: int) -> date:
     return datetime.fromtimestamp(ms / 1000, tz=UTC).date()
 
 
-def _number(usd: Decimal) -> float:
-    return float(round(usd, 9))
-
-
 def _unit_price(usd: float, *, per: int = 1) -> Decimal:
     price = _rounded(Decimal(repr(usd)) / per)
     if price >= _MOST_USD:
@@ -392,12 +317,8 @@ def _rounded(value: Decimal) -> Decimal:
     return value.quantize(Decimal(1).scaleb(-_DIGITS), context=_EXACT)
 
 
-def _total(charges: Iterable[Charge], kind: ChargeKind) -> Decimal:
-    total = Decimal(0)
-    for charge in charges:
-        if charge.kind == kind:
-            total = _EXACT.add(total, charge.usd)
-    return total
+def _total(charges: Iterable[Charge]) -> float:
+    return float(round(sum((each.usd for each in charges), Decimal(0)), 9))
 
 
 def _group(charge: Charge, by: str) -> str:
@@ -409,6 +330,6 @@ def _group(charge: Charge, by: str) -> str:
         case "owner":
             return charge.owner or "(no owner)"
         case "class":
-            return charge.storage_class or "(operations)"
+            return charge.sku.removeprefix(_STORAGE) if charge.is_storage else "(operations)"
         case _:
             return charge.day.isoformat()

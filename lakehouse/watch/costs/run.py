@@ -70,7 +70,7 @@ _PROPERTIES = {"delta.dataSkippingNumIndexedCols": "0"}
 class ChargebackWritten:
     """What a run wrote.
 
-    `usd` is the cost of the newest day with charges. `unread` maps what could not be read,
+    `usd` is the cost of the newest day with known charges. `unread` maps what could not be read,
     `operations` or `inventory`, to the reason.
     """
 
@@ -96,20 +96,19 @@ def write_chargeback(
         first = min((each.day for each in current), default=day_of(now_ms))
         for charge in read_charges(lake, since=first):
             recorded.setdefault(charge.day, []).append(charge)
-        changed = dict[date, list[Charge]]()
-        for day in sorted({each.day for each in current}):
-            before = recorded.get(day, [])
-            after = updated(before, [each for each in current if each.day == day])
-            if after != updated([], before):
-                changed[day] = after
+        days = {
+            day: updated(recorded.get(day, []), [each for each in current if each.day == day])
+            for day in sorted({each.day for each in current})
+        }
+        changed = [day for day in days if days[day] != updated([], recorded.get(day, []))]
         rows = [
             row_of(each, lake=lake.settings.root, region=book.region)
-            for of_day in changed.values()
-            for each in of_day
+            for day in changed
+            for each in days[day]
         ]
         if rows:
             _replace_days(lake, spark, rows)
-    newest = (recorded | changed).get(max(recorded | changed, default=day_of(now_ms)), [])
+    newest = days[max(days)] if days else []
     return ChargebackWritten(
         days=tuple(changed),
         row_count=len(rows),
@@ -169,7 +168,7 @@ def _current_charges(
         inventory = newest_inventory(lake)
         reconciled = reconcile_inventory(lake, tables.values(), inventory, now_ms=now_ms)
         day = day_of(inventory.created_ms)
-        charges += storage_charges(reconciled, tables, book, day=day, report=inventory.name)
+        charges += storage_charges(reconciled, tables, book, day=day)
     except LakehouseError as error:
         unread["inventory"] = str(error)
     return charges, unread

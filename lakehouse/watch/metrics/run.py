@@ -180,7 +180,7 @@ def _stored_bytes(lake: Lake, read_ms: int) -> dict[str, dict[str, int]]:
     Empty if that table has an inventory of neither yesterday nor today.
     """
     charges = read_charges(lake, since=day_of(read_ms - DAY_MS))
-    stored = [each for each in charges if each.kind == "storage"]
+    stored = [each for each in charges if each.is_storage]
     newest = max((each.day for each in stored), default=None)
     sums = dict[str, dict[str, int]]()
     for charge in stored:

@@ -25,7 +25,6 @@ from lakehouse.watch.costs.plan import (
     operation_charges,
     row_of,
     storage_charges,
-    sum_by,
     updated,
 )
 from lakehouse_tests.declare.test_prices import PACKAGED
@@ -57,7 +56,7 @@ def share(part: Part | None, size_bytes: int, storage_class: str | None = None) 
 def stored(*shares: UsageShare, unclaimed: tuple[UsageShare, ...] = ()) -> list[Charge]:
     table = TableShares(table=ORDERS.key, version=1, retention_ms=1, shares=shares)
     found = Reconciliation(tables=(table,), unclaimed=unclaimed)
-    return storage_charges(found, TABLES, BOOK, day=DAY, report="scan/x")
+    return storage_charges(found, TABLES, BOOK, day=DAY)
 
 
 def worked(**facts: Any) -> UpkeepOperation:
@@ -76,10 +75,10 @@ def test_bytes_are_charged_by_part_and_class_for_a_day_of_their_month() -> None:
         share(Part.LOG, 0),
         unclaimed=(share(None, 60 * GB, "A_CLASS_OF_TOMORROW"),),
     )
-    assert [(each.table, each.part, each.storage_class, each.usd) for each in charges] == [
-        ("", "outside", "A_CLASS_OF_TOMORROW", 2 * Decimal("0.023")),
-        (ORDERS.key, "live", "STANDARD", Decimal("0.023")),
-        (ORDERS.key, "orphaned_old", "STANDARD_IA", Decimal("0.0125")),
+    assert [(each.table, each.part, each.sku, each.usd) for each in charges] == [
+        ("", "outside", "storage/A_CLASS_OF_TOMORROW", 2 * Decimal("0.023")),
+        (ORDERS.key, "live", "storage/STANDARD", Decimal("0.023")),
+        (ORDERS.key, "orphaned_old", "storage/STANDARD_IA", Decimal("0.0125")),
     ]
     assert {each.owner for each in charges if each.table} == {"sales"}
 
@@ -158,11 +157,26 @@ def test_what_is_recorded_but_no_longer_known_stays() -> None:
 def test_sums_are_by_group_and_bytes_those_of_the_newest_day() -> None:
     charges = stored(share(Part.LIVE, 30 * GB), unclaimed=(share(None, GB),))
     charges += operation_charges([worked(vcpu_seconds=3_600.0)], TABLES, BOOK)
-    orders, outside = sum_by(charges, "table")
-    assert (orders.name, orders.size_bytes) == ("bronze/orders", 30 * GB)
-    assert (orders.storage_usd, orders.compute_usd) == (Decimal("0.023"), Decimal("0.11"))
-    assert outside.name == "(outside all tables)"
-    names = {by: [each.name for each in sum_by(charges, by)] for by in ("owner", "class", "day")}
+    assert costs_document(charges, by="table", since="2026-11-01")["groups"] == [
+        {
+            "name": "bronze/orders",
+            "size_bytes": 30 * GB,
+            "storage_usd": 0.023,
+            "compute_usd": 0.11,
+            "requests_usd": 0.0,
+            "usd": 0.133,
+        },
+        {
+            "name": "(outside all tables)",
+            "size_bytes": GB,
+            "storage_usd": 0.000766667,
+            "compute_usd": 0.0,
+            "requests_usd": 0.0,
+            "usd": 0.000766667,
+        },
+    ]
+    documents = {by: costs_document(charges, by=by, since="") for by in ("owner", "class", "day")}
+    names = {by: [each["name"] for each in found["groups"]] for by, found in documents.items()}
     assert names == {
         "owner": ["sales", "(no owner)"],
         "class": ["(operations)", "STANDARD"],

@@ -36,13 +36,11 @@ def charge(part: str, size_bytes: int, storage_class: str = "STANDARD") -> Charg
         day=datetime.now(UTC).date(),
         table=A.key,
         owner="",
-        kind="storage",
         part=part,
         sku=f"storage/{storage_class}",
         quantity=Decimal(1),
         unit="GB-Months",
         unit_price=Decimal(1),
-        storage_class=storage_class,
         size_bytes=size_bytes,
     )
 

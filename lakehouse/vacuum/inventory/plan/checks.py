@@ -1,11 +1,10 @@
 """Checks an inventory, also against the tables' logs."""
 
 import shlex
-from collections.abc import Sequence
 
 from lakehouse.base.reasons import CheckResult
 from lakehouse.base.stored_objects import Inventory
-from lakehouse.base.text import count_of
+from lakehouse.base.text import count_of, first_names
 from lakehouse.vacuum.inventory.plan.reconcile import Reconciliation
 
 CHECKS = {
@@ -13,7 +12,6 @@ CHECKS = {
     "missing": "Every file that a table's newest version reads is in storage.",
     "readable": "No file that a table's newest version reads is in an archive, where reads fail.",
 }
-_NAMED = 5
 
 
 def assess_complete(inventory: Inventory) -> CheckResult:
@@ -33,12 +31,12 @@ def assess_missing(reconciliation: Reconciliation) -> CheckResult:
     sentence = f"{count_of(len(tables), 'table')}: every live file is in storage"
     if missing:
         sentence = (
-            f"the inventory lacks {count_of(len(missing), 'live file')}: {_named(missing)}. Unless "
-            "the inventory covers another prefix, restore the missing files from a backup"
+            f"the inventory lacks {count_of(len(missing), 'live file')}: {first_names(missing)}. "
+            "Unless the inventory covers another prefix, restore the missing files from a backup"
         )
     unread = [table.table for table in tables if table.problem]
     if unread:
-        sentence += f"; not checked, because the log cannot be read: {_named(unread)}"
+        sentence += f"; not checked, because the log cannot be read: {first_names(unread)}"
     numbers = {"missing_files": len(missing), "unread_tables": len(unread)}
     return CheckResult(
         name="missing",
@@ -59,7 +57,7 @@ def assess_readable(reconciliation: Reconciliation, *, address: str) -> CheckRes
     sentence = f"{count_of(len(tables), 'table')}: no live file is in an archive"
     if archived:
         sentence = (
-            f"{count_of(len(archived), 'live file')} in an archive: {_named(archived)}. "
+            f"{count_of(len(archived), 'live file')} in an archive: {first_names(archived)}. "
             f"{restore_advice(f'{address}/{archived[0]}')}"
         )
     return CheckResult(
@@ -81,7 +79,3 @@ def restore_advice(address: str) -> str:
         f"{shlex.quote(key)} --restore-request Days=7; hours later, after the restore, use: "
         f"aws s3 cp {quoted} {quoted} --storage-class STANDARD --force-glacier-transfer"
     )
-
-
-def _named(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
