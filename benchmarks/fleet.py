@@ -25,18 +25,25 @@ from lakehouse.assets.metadata import state_metadata
 from lakehouse.base.clock import now_ms
 from lakehouse.base.settings import parse_settings
 from lakehouse.compact.plan.circuit_breaker import Rewrites
-from lakehouse.compact.plan.decision import CompactionCandidate, RunState, TableState
-from lakehouse.compact.plan.fleet import Bounds, choose_compactions, describe
+from lakehouse.compact.plan.decision import (
+    Bounds,
+    CompactionCandidate,
+    RunState,
+    TableState,
+    decide_fleet,
+    describe,
+)
 from lakehouse.compact.sensor import TICK_SECONDS_ON_S3, compaction_sensor
-from lakehouse.compact.tries import record_try
 from lakehouse.declare.compaction import policy_for
-from lakehouse.declare.journal_records import CompactionTry, Pause
+from lakehouse.declare.journal_records import Pause
 from lakehouse.lake.lake import Lake
+from lakehouse.lake.operations import record_operation
 from lakehouse.lake.pauses import pause_table
 from lakehouse.store import DiskStore
 from lakehouse_tests.counting_store import CountingStore
 from lakehouse_tests.support.dagster_events import begun, ended
 from lakehouse_tests.support.example_assets import example_settings
+from lakehouse_tests.support.example_histories import failed
 
 FILES = 1_000_000
 COUNTS, REST_COUNT = (250, 500, 1_000), 100
@@ -55,7 +62,7 @@ def main(*table_counts: int) -> list[Figure]:
             for state, table in zip(states, tables, strict=True)
         ]
         choice = partial(
-            choose_compactions,
+            decide_fleet,
             candidates,
             RunState(),
             bounds=Bounds(slots=4),
@@ -113,8 +120,7 @@ def at_rest(instance: dg.DagsterInstance, table_count: int) -> Iterator[Figure]:
     lake = Lake(settings=settings, store=store)
     for place, table in enumerate(tables):
         for number in range(5):
-            attempt = CompactionTry(ended_ms=now_ms() - number, result="failed")
-            record_try(lake, table, attempt)
+            record_operation(lake, failed(now_ms() - number, table=table.key))
         if place % 10 == 0:
             pause_table(lake, Pause(table=table.key, since_ms=0))
     sensor, taken = compaction_sensor(tables, lake), list[dict[str, int]]()

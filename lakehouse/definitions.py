@@ -23,8 +23,7 @@ from lakehouse.assets.retention import records_asset, records_schedule
 from lakehouse.base.installation import has_capability, load_capability, project_settings
 from lakehouse.base.settings import Settings
 from lakehouse.compact.asset import compaction_asset
-from lakehouse.compact.fleet_asset import maintenance_plan
-from lakehouse.compact.sensor import compaction_schedules, compaction_sensor
+from lakehouse.compact.sensor import compaction_schedules, compaction_sensor, maintenance_plan
 from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.table import Table
 from lakehouse.land.asset import landing_assets, landing_sensor

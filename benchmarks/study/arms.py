@@ -11,8 +11,13 @@ from benchmarks.study.batches import PROPERTIES
 from lakehouse import Compaction, Merge, Table
 from lakehouse.base.clock import now_ms
 from lakehouse.compact.plan.compaction import plan_table
-from lakehouse.compact.plan.decision import CompactionCandidate, RunState, state_of
-from lakehouse.compact.plan.fleet import Bounds, choose_compactions
+from lakehouse.compact.plan.decision import (
+    Bounds,
+    CompactionCandidate,
+    RunState,
+    decide_fleet,
+    state_of,
+)
 from lakehouse.compact.run import compact
 from lakehouse.declare.compaction import policy_for
 from lakehouse.delta.commits import ingest_app_id
@@ -178,7 +183,7 @@ def is_due(lake: Lake, table: Table) -> bool:
     """Whether the sensor compacts the table now. A batch stands for an hour: no cooldown applies."""
     facts, policy = lake.facts(table.key), policy_for(table.layer, table.compaction)
     plan = plan_table(table, facts.snapshot, facts.history, now_ms=now_ms())
-    [decision] = choose_compactions(
+    [decision] = decide_fleet(
         [CompactionCandidate(state=state_of(facts.snapshot, plan), policy=policy)],
         RunState(),
         bounds=Bounds(),

@@ -27,7 +27,7 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError, Transient
 from lakehouse.base.reasons import CheckResult
 from lakehouse.base.text import count_of
-from lakehouse.compact.table_health import Assessment, assess
+from lakehouse.compact.assess import Assessment, assess
 from lakehouse.declare.maintained import is_maintained
 from lakehouse.declare.table import Table
 from lakehouse.delta.snapshot import LogFile

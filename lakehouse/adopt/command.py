@@ -34,8 +34,8 @@ from lakehouse.cli.output import (
     tell,
     write_json,
 )
+from lakehouse.compact.assess import health_of
 from lakehouse.compact.plan.health import Health
-from lakehouse.compact.table_health import health_of
 from lakehouse.declare.adopted import quoted_address
 from lakehouse.declare.adopted_file import adopted_lines, adopted_table
 from lakehouse.declare.table import Table

@@ -19,11 +19,11 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.predicted_and_actual import FIGURE_HEADS, Figure
 from lakehouse.base.reasons import CheckResult
 from lakehouse.base.text import printable
+from lakehouse.compact.assess import Assessment, assess
 from lakehouse.compact.plan.circuit_breaker import Rewrites
 from lakehouse.compact.plan.compaction import plan_once_cold
 from lakehouse.compact.plan.decision import OnceCold, TableState, state_of
 from lakehouse.compact.plan.history import CompactionOutcome
-from lakehouse.compact.table_health import Assessment, assess, last_compaction_ms
 from lakehouse.declare.compaction import policy_for
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ingest_app_id, keeps_rows, moves_rows
@@ -106,7 +106,7 @@ def table_metadata(table: Table, assessed: Assessment) -> Metadata:
     health = assessed.health
     once_cold = plan_once_cold(table, snapshot, facts.history, now_ms=now_ms())
     state = state_of(snapshot, health.plan, once_cold)
-    compacted_ms = last_compaction_ms(facts.history, assessed.failures)
+    compacted_ms = assessed.last_compaction_ms
     state = replace(state, last_compaction_ms=compacted_ms, health_score=health.score)
     parts = [
         [part.name, str(part.weight), f"{part.value:.2f}", part.sentence] for part in health.parts

@@ -15,18 +15,17 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
 
-from lakehouse.base.reasons import Explanation
 from lakehouse.compact.plan.bins import Bin, files_added
 from lakehouse.compact.plan.compaction import CompactionPlan, plan_compaction
 from lakehouse.compact.plan.decision import (
+    Bounds,
     CompactionCandidate,
     RunState,
-    persons_hold,
-    recommend_only,
+    decide_fleet,
+    find_hold,
     state_of,
 )
 from lakehouse.compact.plan.estimate import DEFAULT_RATES
-from lakehouse.compact.plan.fleet import Bounds, choose_compactions
 from lakehouse.declare.compaction import AfterWrite, Compaction, Scheduled, cron_times
 from lakehouse.delta.commits import Commit, Commits
 from lakehouse.delta.file_history import FileCommit, FileHistory
@@ -174,7 +173,7 @@ class _Table:
 
     def compact_if_due(self, commit: FileCommit, now_ms: int) -> None:
         """Compacts the table if the policy does so at this time."""
-        if _hold(commit, self._policy, now_ms):
+        if find_hold(commit.shape.table, self._policy, now_ms=now_ms):
             return
         snapshot = replace(commit.shape, files=self.files)
         history = Commits(table=snapshot.table, commits=tuple(self._commits))
@@ -187,9 +186,7 @@ class _Table:
         if not isinstance(self._policy.strategy, AfterWrite | Scheduled):
             state = replace(state_of(snapshot, plan), last_compaction_ms=self._last_run_ms)
             candidate = CompactionCandidate(state=state, policy=plan.policy)
-            [decision] = choose_compactions(
-                [candidate], RunState(), bounds=Bounds(slots=1), now_ms=now_ms
-            )
+            [decision] = decide_fleet([candidate], RunState(), bounds=Bounds(), now_ms=now_ms)
             if not decision.request:
                 return
             sentence = decision.sentence
@@ -278,10 +275,6 @@ def _evaluation_times(
         return
     if following.committed_ms > commit.committed_ms + 1:
         yield following.committed_ms - 1
-
-
-def _hold(commit: FileCommit, policy: Compaction, now_ms: int) -> Explanation | None:
-    return persons_hold(policy, None, now_ms) or recommend_only(commit.shape.table, policy)
 
 
 def _compaction(

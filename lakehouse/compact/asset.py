@@ -16,10 +16,9 @@ from lakehouse.assets.keys import compaction_key, table_key, upkeep_options
 from lakehouse.assets.metadata import compaction_metadata, table_metadata
 from lakehouse.assets.runs import asked_by_person, errors_for_dagster, machine_tag, process_tag
 from lakehouse.base.errors import LakehouseError, Refused, Transient
-from lakehouse.compact.fleet_asset import REFUSED
+from lakehouse.compact.assess import assess, hold_now, refuse_held
 from lakehouse.compact.plan.history import CompactionOutcome
-from lakehouse.compact.skip_reasons import hold_now, refuse_held
-from lakehouse.compact.table_health import assess
+from lakehouse.compact.sensor import REFUSED
 from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.compaction import AfterWrite
 from lakehouse.declare.table import Table

@@ -24,9 +24,9 @@ from lakehouse.cli.output import (
 )
 from lakehouse.cli.spark_server import driver_on_demand
 from lakehouse.compact import run
+from lakehouse.compact.assess import refuse_held
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.compact.plan.history import CompactionOutcome
-from lakehouse.compact.skip_reasons import refuse_held
 from lakehouse.declare.journal_records import Pause
 from lakehouse.declare.table import Table
 from lakehouse.lake.find_tables import is_written

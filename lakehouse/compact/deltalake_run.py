@@ -50,7 +50,7 @@ import pyarrow.parquet as pq
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError
-from lakehouse.compact.noted_files import UnreadableFileError, unreadable_column
+from lakehouse.compact.assess import UnreadableFileError
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.delta.snapshot import DataFile, Snapshot
 from lakehouse.lake.commits import (
@@ -257,10 +257,33 @@ def _name_unreadable(
 ) -> None:
     """Raises `UnreadableFileError` if deltalake cannot read one of the inputs by itself."""
     for inside, file in inputs.items():
-        column = unreadable_column([*schema, _add_action(inside, file, file.size_bytes)], folder)
+        column = _unreadable_column([*schema, _add_action(inside, file, file.size_bytes)], folder)
         if column is not None:
             why = f"deltalake cannot read column {column!r} of {file.path}"
             raise UnreadableFileError(table, file.path, why) from error
+
+
+def _unreadable_column(actions: Actions, folder: Path) -> str | None:
+    """The first column that deltalake cannot read from the files of a log; `None` if it reads all.
+
+    `actions` become the only commit of the table in `folder`, a workshop.
+    """
+    from deltalake import DeltaTable, QueryBuilder
+
+    log = folder / "_delta_log"
+    for commit in log.iterdir():
+        commit.unlink()
+    (log / f"{0:020}.json").write_text("\n".join(map(json.dumps, actions)))
+    table = DeltaTable(folder.absolute().as_uri())
+    query = QueryBuilder().register("files", table)
+    for column in [field.name for field in table.schema().fields]:
+        quoted = column.replace('"', '""')
+        try:
+            for _ in query.execute(f'SELECT "{quoted}" FROM files'):  # noqa: S608
+                pass
+        except Exception:
+            return column
+    return None
 
 
 def _commit(

@@ -32,26 +32,23 @@ from uuid import uuid4
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError, Refused, Transient
-from lakehouse.compact.noted_files import (
+from lakehouse.compact.assess import (
     UnreadableFileError,
     note_unreadable_file,
-    plan_with_notes,
+    plan_now,
+    with_account,
     with_unreadable_files,
 )
-from lakehouse.compact.plan.bins import Clustering, Packing, PackingInLogOrder, Purge, ZOrdering
+from lakehouse.compact.plan.bins import Clustering, Packing, Purge, ZOrdering
 from lakehouse.compact.plan.compaction import (
     CompactionPlan,
-    LostConflict,
     partitions_removed_from,
-    plan_table,
 )
-from lakehouse.compact.plan.estimate import speed_factors
+from lakehouse.compact.plan.estimate import run_price, speed_factors
 from lakehouse.compact.plan.history import CompactionOutcome, operation_of
 from lakehouse.compact.plan.target_size import choose_engine, may_need_no_spark
-from lakehouse.compact.table_health import with_account
-from lakehouse.compact.tries import record_try
 from lakehouse.compact.verify import expect_verification, settled, verify, verify_left
-from lakehouse.declare.journal_records import CompactionTry
+from lakehouse.declare.journal_records import UpkeepOperation
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import Commit
 from lakehouse.delta.log import TableFacts, history_since
@@ -75,7 +72,7 @@ _TRIES = 3
 def plan(lake: Lake, table: Table) -> CompactionPlan | None:
     """The plan of a compaction now, made from the log alone; `None` if there is no table."""
     facts = lake.facts(table.key)
-    return None if facts is None else _whole_plan(lake, table, facts)
+    return None if facts is None else plan_now(lake, table, facts)
 
 
 def compact(
@@ -100,23 +97,29 @@ def compact(
             server does not answer.
         Broken: the rows after the compaction differ from the rows before it.
     """
-    attempt = Attempt(run=owner or uuid4().hex, by_person=by_person)
     operation = f"compaction of {table.key}"
     session: SparkSession | None = None
     known = lake.facts(table.key) if may_need_no_spark(table) else None
     if _needs_spark(lake, table, known):
         session = spark() if callable(spark) else spark
-    work = _Work(lake=lake, spark=session, table=table, attempt=attempt, known=known)
+    attempt = Attempt(
+        lake=lake,
+        table=table,
+        run=owner or uuid4().hex,
+        by_person=by_person,
+        spark=session,
+        known=known,
+    )
     try:
         with (
-            failure_recorded(lake, table, attempt),
+            failure_recorded(attempt),
             translated(table.key, operation="compaction"),
             hold(lake, session, table.key, owner=owner or operation),
         ):
             verify_left(lake, session, table.key)
-            outcome = retry_conflicts(partial(_compact, work), tries=_TRIES)
+            outcome = retry_conflicts(partial(_compact, attempt), tries=_TRIES)
         outcome = with_account(lake, table, outcome)
-        _record(work, outcome)
+        _record(attempt, outcome)
         return outcome
     except UnreadableFileError as error:
         facts = lake.facts(table.key)
@@ -130,61 +133,65 @@ def compact(
 
 @dataclass(slots=True, kw_only=True)
 class Attempt:
-    """The progress of one compaction, which is recorded if the compaction fails.
+    """A table to compact, and the progress. Without a session, deltalake compacts it.
 
-    `run` names the run that compacts. `started` and `planned` describe the last statement.
-    """
-
-    run: str
-    by_person: bool = False
-    started: float = field(default_factory=time.monotonic)
-    planned: CompactionPlan | None = None
-
-    def begin(self, planned: CompactionPlan) -> None:
-        """Notes that the plan's statement starts now."""
-        self.started = time.monotonic()
-        self.planned = planned
-
-    def ended(
-        self,
-        result: Literal["failed", "conflict"],
-        why: str,
-        *,
-        seconds: float,
-        wasted_share: float = 1.0,
-    ) -> CompactionTry:
-        """The record of this attempt: `wasted_share` of the planned bytes and the seconds."""
-        planned_bytes = self.planned.bytes_removed if self.planned else 0
-        return CompactionTry(
-            ended_ms=now_ms(),
-            result=result,
-            bytes_rewritten=round(planned_bytes * wasted_share),
-            seconds=seconds * wasted_share,
-            why=why,
-            run=self.run,
-            by_person=self.by_person,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Work:
-    """A table to compact, and the attempts so far. Without a session, deltalake compacts it.
-
-    `known` are facts that were read before the table's lock was taken, if any.
+    - `run` names the run that compacts.
+    - `known` are facts that were read before the table's lock was taken, if any.
+    - `started` and `planned` describe the last statement.
+    - `conflicts` are the statements that lost a conflict, and `contested` are the partitions in
+      which other writers then removed files.
     """
 
     lake: Lake
-    spark: "SparkSession | None"
     table: Table
-    attempt: Attempt
+    run: str
+    by_person: bool = False
+    spark: "SparkSession | None" = None
     known: TableFacts | None = None
-    losses: list[LostConflict] = field(default_factory=list[LostConflict])
+    started: float = field(default_factory=time.monotonic)
+    planned: CompactionPlan | None = None
+    conflicts: list[UpkeepOperation] = field(default_factory=list[UpkeepOperation])
+    contested: frozenset[TypedPartition] = frozenset()
 
     def facts(self) -> TableFacts | None:
         """The table's facts now. The log is read again only if it has changed."""
         if self.known and not self.lake.has_moved_on(self.table.key, self.known.newest):
             return self.known
         return self.lake.facts(self.table.key)
+
+    def begin(self, planned: CompactionPlan) -> None:
+        """Notes that the plan's statement starts now."""
+        self.started = time.monotonic()
+        self.planned = planned
+
+    def record(
+        self, result: Literal["failed", "conflict"], why: str, *, wasted_share: float = 1.0
+    ) -> UpkeepOperation:
+        """Adds the last statement to the lake's operations, as one that did not succeed.
+
+        `wasted_share` is the share of the planned bytes and of the seconds until now.
+        """
+        ended_ms = now_ms()
+        seconds = (time.monotonic() - self.started) * wasted_share
+        planned_bytes = self.planned.bytes_removed if self.planned else 0
+        prices = self.table.prices
+        operation = UpkeepOperation(
+            table=self.table.key,
+            kind="compaction",
+            operation_id=uuid4().hex,
+            started_ms=ended_ms - int(seconds * 1000),
+            ended_ms=ended_ms,
+            result=result,
+            why=why,
+            run=self.run,
+            by_person=self.by_person,
+            seconds=seconds,
+            vcpu_seconds=seconds * prices.vcpus,
+            usd=run_price(prices, seconds=seconds),
+            detail={"bytes_rewritten": round(planned_bytes * wasted_share)},
+        )
+        record_if_possible(self.lake, operation)
+        return operation
 
 
 def _needs_spark(lake: Lake, table: Table, facts: TableFacts | None) -> bool:
@@ -196,107 +203,87 @@ def _needs_spark(lake: Lake, table: Table, facts: TableFacts | None) -> bool:
     return choose_engine(table, with_unreadable_files(lake, facts.snapshot)).engine == "spark"
 
 
-def _compact(work: _Work) -> CompactionOutcome:
+def _compact(attempt: Attempt) -> CompactionOutcome:
     """Runs steps 2 to 6 once.
 
-    After a conflict, the wasted work is added to the losses, and the conflict is raised if OPTIMIZE
-    has committed nothing.
+    After a conflict, the wasted work is recorded, and the conflict is raised if OPTIMIZE has
+    committed nothing.
     """
-    lake = work.lake
-    table = work.table
-    facts = work.facts()
+    lake = attempt.lake
+    table = attempt.table
+    facts = attempt.facts()
     if facts is None:
         raise Refused(
             f"compaction of {table.key}: there is no table yet. "
             f"Use lakehouse materialize {table.key} first"
         )
-    planned = _plan(lake, table, facts, work.losses)
+    planned = _plan(attempt, facts)
     if not planned.bins:
-        return _outcome(planned, [], work.losses, facts)
+        return _outcome(attempt, planned, [], facts)
     mark = uuid4().hex  # identifies the commits of this OPTIMIZE in the log
-    optimized = _optimize(work, facts.snapshot, planned, mark)
-    commits = optimized.commits
-    after = optimized.facts
+    seconds = _optimize(attempt, facts.snapshot, planned, mark)
+    started = time.monotonic()
+    after = _facts_since(lake, table, facts.snapshot.version)
+    commits = after.history.marked(mark)
     compared = None
     with settled(lake, table.key, mark):
         if commits:
-            compared = verify(lake, work.spark, facts.snapshot, after, commits)
+            compared = verify(lake, attempt.spark, facts.snapshot, after, commits)
     if commits and planned.engine.engine == "deltalake":
         from lakehouse.lake.deltalake_tables import with_due_checkpoint
 
         after = with_due_checkpoint(lake, after)
-    seconds_verify = time.monotonic() - optimized.ended
     return replace(
-        _outcome(planned, commits, work.losses, after),
+        _outcome(attempt, planned, commits, after),
         compared=compared,
-        seconds_optimize=optimized.seconds,
-        seconds_verify=seconds_verify,
+        seconds_optimize=seconds,
+        seconds_verify=time.monotonic() - started,
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Optimized:
-    """The commits of one OPTIMIZE, and the table's facts after it.
-
-    `seconds` excludes the time that a conflict wasted. `ended` is a `time.monotonic()`.
-    """
-
-    commits: Sequence[Commit]
-    facts: TableFacts
-    seconds: float
-    ended: float
-
-
-def _optimize(work: _Work, snapshot: Snapshot, planned: CompactionPlan, mark: str) -> _Optimized:
-    """Runs steps 3 to 5: writes the note, runs the statement, and reads what it changed.
+def _optimize(attempt: Attempt, snapshot: Snapshot, planned: CompactionPlan, mark: str) -> float:
+    """Runs steps 3 and 4, and returns the seconds of the statement, without the wasted ones.
 
     Raises:
         Exception: the statement's own error. A conflict is raised only if nothing was committed.
     """
-    key = work.table.key
-    started = time.monotonic()
-    expect_verification(work.lake, key, mark, version=snapshot.version)
-    conflict: Exception | None = None
+    lake = attempt.lake
+    expect_verification(lake, attempt.table.key, mark, version=snapshot.version)
+    attempt.begin(planned)
     try:
-        work.attempt.begin(planned)
-        _run(work, snapshot, planned, _metadata(planned, mark))
+        _run(attempt, snapshot, planned, _metadata(planned, mark))
+        return time.monotonic() - attempt.started
     except Exception as error:
         if not is_conflict(error):
             raise
-        conflict = error
-    ended = time.monotonic()
-    seconds = ended - started
-    after = _facts_since(work.lake, work.table, snapshot.version)
-    commits = after.history.marked(mark)
-    if conflict is not None:
-        why = first_line(conflict)
+        seconds = time.monotonic() - attempt.started
+        after = _facts_since(lake, attempt.table, snapshot.version)
+        commits = after.history.marked(mark)
         committed_bytes = sum(commit.removed_bytes for commit in commits)
         wasted_share = max(0.0, 1 - committed_bytes / max(1, planned.bytes_removed))
-        record = work.attempt.ended("conflict", why, seconds=seconds, wasted_share=wasted_share)
-        record_try(work.lake, work.table, record)
+        conflict = attempt.record("conflict", first_line(error), wasted_share=wasted_share)
+        attempt.conflicts.append(conflict)
         new_commits = after.history.between(snapshot.version, after.snapshot.version) or ()
-        contested = partitions_removed_from(snapshot, new_commits)
-        work.losses.append(LostConflict(partitions=contested, attempt=record))
-        seconds -= record.seconds
+        attempt.contested |= partitions_removed_from(snapshot, new_commits)
         if not commits:
-            raise conflict
-    return _Optimized(commits=commits, facts=after, seconds=seconds, ended=ended)
+            raise
+        return max(0.0, seconds - (conflict.seconds or 0.0))
 
 
-def _run(work: _Work, snapshot: Snapshot, planned: CompactionPlan, user_metadata: str) -> None:
+def _run(attempt: Attempt, snapshot: Snapshot, planned: CompactionPlan, user_metadata: str) -> None:
     """Runs the plan's statement by the plan's engine."""
-    lake = work.lake
+    lake = attempt.lake
     if planned.engine.engine == "deltalake":
         from lakehouse.compact.deltalake_run import compact_by_deltalake
 
         compact_by_deltalake(lake, snapshot, planned, user_metadata)
         return
-    if work.spark is None:
+    if attempt.spark is None:
         raise Transient(
-            f"compaction of {work.table.key}: deltalake can no longer compact the table, because "
-            f"{planned.engine.why_not_deltalake}. Try again; the next run uses Spark"
+            f"compaction of {attempt.table.key}: deltalake can no longer compact the table, "
+            f"because {planned.engine.why_not_deltalake}. Try again; the next run uses Spark"
         )
-    run_statement(work.spark, snapshot, planned, user_metadata, cores=cores_of(lake.settings))
+    run_statement(attempt.spark, snapshot, planned, user_metadata, cores=cores_of(lake.settings))
 
 
 def _metadata(planned: CompactionPlan, mark: str) -> str:
@@ -315,15 +302,15 @@ def _facts_since(lake: Lake, table: Table, version: int) -> TableFacts:
     return replace(facts, history=history_since(lake.store, facts.history, version))
 
 
-def _plan(
-    lake: Lake, table: Table, facts: TableFacts, losses: Sequence[LostConflict]
-) -> CompactionPlan:
+def _plan(attempt: Attempt, facts: TableFacts) -> CompactionPlan:
     """The current plan, without the partitions in which earlier attempts lost to other writers.
 
     If there is nothing to compact in any other partition, the plan includes them again.
     """
-    whole_plan = _whole_plan(lake, table, facts)
-    contested = frozenset[TypedPartition]().union(*(loss.partitions for loss in losses))
+    lake = attempt.lake
+    table = attempt.table
+    contested = attempt.contested
+    whole_plan = plan_now(lake, table, facts)
     if not contested:
         return whole_plan
     snapshot = facts.snapshot
@@ -332,7 +319,7 @@ def _plan(
         file for file in snapshot.files if typed_partition(file.partition, columns) not in contested
     ]
     rest = replace(facts, snapshot=replace(snapshot, files=files))
-    reduced_plan = _whole_plan(lake, table, rest)
+    reduced_plan = plan_now(lake, table, rest)
     if not reduced_plan.bins:
         return whole_plan
     explanation = reduced_plan.explanation
@@ -345,26 +332,11 @@ def _plan(
     )
 
 
-def _whole_plan(lake: Lake, table: Table, facts: TableFacts) -> CompactionPlan:
-    def plan_of(snapshot: Snapshot, factor: float | None) -> CompactionPlan:
-        return plan_table(
-            table,
-            snapshot,
-            facts.history,
-            now_ms=now_ms(),
-            lake_factor=factor,
-        )
-
-    return plan_with_notes(lake, facts, plan_of)
-
-
 def _outcome(
-    planned: CompactionPlan,
-    commits: Sequence[Commit],
-    losses: Sequence[LostConflict],
-    facts: TableFacts,
+    attempt: Attempt, planned: CompactionPlan, commits: Sequence[Commit], facts: TableFacts
 ) -> CompactionOutcome:
     """The outcome. The figures of its commits are zero if OPTIMIZE committed nothing."""
+    conflicts = attempt.conflicts
     return CompactionOutcome(
         plan=planned,
         version_after=commits[-1].version if commits else None,
@@ -372,15 +344,15 @@ def _outcome(
         files_added=sum(len(commit.added_paths) for commit in commits),
         bytes_removed=sum(commit.removed_bytes for commit in commits),
         bytes_added=sum(commit.added_bytes for commit in commits),
-        conflicts=len(losses),
-        wasted_bytes=sum(loss.attempt.bytes_rewritten for loss in losses),
-        wasted_seconds=sum(loss.attempt.seconds for loss in losses),
+        conflicts=len(conflicts),
+        wasted_bytes=sum(each.wasted_bytes for each in conflicts),
+        wasted_seconds=sum(each.seconds or 0.0 for each in conflicts),
         facts=facts,
     )
 
 
 @contextlib.contextmanager
-def failure_recorded(lake: Lake, table: Table, attempt: Attempt) -> Iterator[None]:
+def failure_recorded(attempt: Attempt) -> Iterator[None]:
     """Records an error in the block as a failure of the table.
 
     Errors of the caller (`Refused`) or the server (`Transient`, a lost server) are not recorded.
@@ -396,12 +368,11 @@ def failure_recorded(lake: Lake, table: Table, attempt: Attempt) -> Iterator[Non
             is_of_table = attempt.planned is not None
         if is_of_table:
             why = str(error) if isinstance(error, LakehouseError) else first_line(error)
-            seconds = time.monotonic() - attempt.started
-            record_try(lake, table, attempt.ended("failed", why, seconds=seconds))
+            attempt.record("failed", why)
         raise
 
 
-def _record(work: _Work, outcome: CompactionOutcome) -> None:
+def _record(attempt: Attempt, outcome: CompactionOutcome) -> None:
     """Adds a compaction that committed to the lake's operations."""
     entry, facts = outcome.entry, outcome.facts
     if entry is None or facts is None:
@@ -409,12 +380,12 @@ def _record(work: _Work, outcome: CompactionOutcome) -> None:
     engine = outcome.plan.engine.engine
     factors = speed_factors(facts.history.compactions(), engine)
     operation = replace(
-        operation_of(work.table.key, entry, work.table.prices),
-        run=work.attempt.run,
-        by_person=work.attempt.by_person,
+        operation_of(attempt.table.key, entry, attempt.table.prices),
+        run=attempt.run,
+        by_person=attempt.by_person,
         detail={"speed_factors": {engine: round(factors[-1], 4)} if factors else {}},
     )
-    record_if_possible(work.lake, operation)
+    record_if_possible(attempt.lake, operation)
 
 
 def run_statement(
@@ -465,8 +436,6 @@ def run_statement(
             statement = statements.optimize(snapshot.uri, None)
         case Purge():
             statement = statements.purge(snapshot.uri, predicate)
-        case PackingInLogOrder():
-            raise AssertionError("deltalake runs this plan")
         case _:
             assert_never(planned.statement)
     with temporary_confs.session_confs(spark, confs):

@@ -25,7 +25,9 @@ class UpkeepOperation:
     - `operation_id`: unique for each table and kind.
     - `result`: `conflict` is a compaction that lost its commit to another writer.
     - `reason`: the name of the plan's reason; empty if unknown. `why`: the error of a failure.
-    - `run`, `by_person`: as in `CompactionTry`.
+    - `run`: `run <id of the Dagster run>`, or a random id outside Dagster.
+    - `by_person`: a person requested a compaction. It can close the circuit breaker, but never
+      opens it.
     - `seconds`, `vcpu_seconds`, `usd`: actual figures. `requests`: the counted requests by method.
     - `detail`: what else operations of this kind record, as JSON values.
     """
@@ -47,26 +49,10 @@ class UpkeepOperation:
     figures: tuple[Figure, ...] = ()
     detail: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionTry:
-    """A finished attempt to compact a table: it succeeded, failed, or conflicted with a writer.
-
-    - `bytes_rewritten`: for a success, the work done; otherwise, the planned work that was wasted.
-    - `why`: the error of a failed attempt.
-    - `run`: `run <id of the Dagster run>`, or a random id outside Dagster. Empty for a success that
-      was read from the log.
-    - `by_person`: a person requested the attempt. It can close the circuit breaker, but never opens
-      it.
-    """
-
-    ended_ms: int
-    result: OperationResult
-    bytes_rewritten: int = 0
-    seconds: float = 0.0
-    why: str = ""
-    run: str = ""
-    by_person: bool = False
+    @property
+    def wasted_bytes(self) -> int:
+        """The planned bytes that a compaction wasted if it did not succeed."""
+        return self.detail.get("bytes_rewritten", 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,8 @@ from lakehouse.assets.resources import LazyPySparkResource, open_session
 from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.base.reasons import Reason
 from lakehouse.base.text import count_of, printable
+from lakehouse.compact.assess import assess
 from lakehouse.compact.asset import compact_after_write
-from lakehouse.compact.table_health import assess
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.land.plan.batches import SetAside

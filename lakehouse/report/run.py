@@ -14,7 +14,7 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError
 from lakehouse.base.reasons import Reason
 from lakehouse.base.text import DAY_MS
-from lakehouse.compact.table_health import account_of
+from lakehouse.compact.assess import account_of
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import Commits
 from lakehouse.delta.snapshot import TableFacts

@@ -27,7 +27,7 @@ from lakehouse.cli.output import (
     write_json,
 )
 from lakehouse.cli.spark_server import driver_for_command, driver_on_demand
-from lakehouse.compact.skip_reasons import refuse_upkeep
+from lakehouse.compact.assess import refuse_held
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.lake.read_each_table import attempt
@@ -149,7 +149,7 @@ def _run(
 ) -> Mapping[str, Any]:
     """Runs the operation, and reports to Dagster what its asset would have reported."""
     if not anyway:
-        refuse_upkeep(lake, table, operation)
+        refuse_held(lake, table, operation)
     with working(f"{operation} of {table.key}"), driver_on_demand(lake.settings):
         outcome = run()
 

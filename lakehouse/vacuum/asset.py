@@ -25,7 +25,7 @@ from lakehouse.assets.metadata import operation_metadata
 from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.base.errors import Refused
 from lakehouse.base.text import count_of
-from lakehouse.compact.skip_reasons import refuse_upkeep
+from lakehouse.compact.assess import refuse_held
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
 from lakehouse.vacuum.history import vacuum_records
@@ -155,7 +155,7 @@ def skip_reason(context: dg.AssetExecutionContext, lake: Lake, table: Table, com
         Refused: there is such a reason, but a person (no automation condition) requested the run.
     """
     try:
-        refuse_upkeep(lake, table, command)
+        refuse_held(lake, table, command)
     except Refused as refused:
         if _AUTOMATION_TAG in context.run.tags:
             return str(refused)

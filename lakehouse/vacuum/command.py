@@ -22,7 +22,7 @@ from lakehouse.cli.output import (
     write_json,
 )
 from lakehouse.cli.spark_server import driver_on_demand
-from lakehouse.compact.skip_reasons import refuse_upkeep
+from lakehouse.compact.assess import refuse_held
 from lakehouse.declare.table import Table
 from lakehouse.declare.vacuum import VACUUM_MODES
 from lakehouse.lake.lake import Lake
@@ -71,7 +71,7 @@ def vacuum_command(
             if facts.log(table.key) is None:
                 return None
             if not anyway:
-                refuse_upkeep(lake, table, "vacuum")
+                refuse_held(lake, table, "vacuum")
             return run.vacuum(facts, session, table, mode=mode)  # type: ignore[arg-type]
 
     with driver_on_demand(lake.settings):

@@ -4,6 +4,7 @@ The result of `health` is made in `assets.metadata`, next to the metadata with t
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -16,9 +17,8 @@ from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.reasons import CheckResult
 from lakehouse.base.text import count_of, first_names
+from lakehouse.compact.assess import Assessment, assess, failed_tries
 from lakehouse.compact.plan.health import Health, log_debt_ok, small_files_ok
-from lakehouse.compact.skip_reasons import breaker_of
-from lakehouse.compact.table_health import Assessment, assess
 from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.maintained import is_maintained
 from lakehouse.declare.table import Table
@@ -238,9 +238,10 @@ def _declaration(table: Table, lake: Lake, facts: TableFacts) -> CheckResult:
 
 
 def _breaker(table: Table, lake: Lake, assessed: Assessment) -> CheckResult:
-    history = assessed.facts.history
+    if assessed.failures is None:
+        assessed = replace(assessed, failures=failed_tries(lake, table.key))
     rewrites = assessed.rewrites
-    state = breaker_of(lake, table, history, failures=assessed.failures, rewrites=rewrites)
+    state = assessed.breaker
     numbers: dict[str, float] = {
         "rewrites_in_a_row": rewrites.times,
         "rewritten_bytes": rewrites.bytes_rewritten,

@@ -25,9 +25,9 @@ from lakehouse.cli.output import (
     time_text,
     write_json,
 )
+from lakehouse.compact.assess import account_of, health_of
 from lakehouse.compact.plan.health import Health
 from lakehouse.compact.plan.history import Entry
-from lakehouse.compact.table_health import account_of, health_of
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import (
     ROWS_MOVED,

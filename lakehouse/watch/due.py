@@ -13,7 +13,7 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError
 from lakehouse.base.installation import has_capability, load_capability
 from lakehouse.base.operation import Operation, ranked
-from lakehouse.compact.fleet_from_logs import FleetReading, read_fleet
+from lakehouse.compact.assess import FleetReading, read_fleet
 from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.journal_records import Pause
 from lakehouse.declare.prices import PriceBook

@@ -17,16 +17,16 @@ from lakehouse.assets.keys import compaction_key, table_key
 from lakehouse.assets.metadata import table_metadata
 from lakehouse.base.clock import now_ms
 from lakehouse.base.settings import Settings, parse_settings
+from lakehouse.compact.assess import assess
 from lakehouse.compact.sensor import compaction_sensor
-from lakehouse.compact.table_health import assess
-from lakehouse.compact.tries import record_try
-from lakehouse.declare.journal_records import CompactionTry
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake, open_lake
+from lakehouse.lake.operations import record_operation
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.table_facts import plan
 from lakehouse_tests.support import faults
 from lakehouse_tests.support.dagster_events import skip_text, tick_of
+from lakehouse_tests.support.example_histories import failed
 from lakehouse_tests.support.vacuums import table_of
 
 if TYPE_CHECKING:
@@ -126,11 +126,8 @@ def test_the_breaker_holds_a_sick_table_for_its_hours_and_then_lets_a_try_throug
     for hours in (9, 8, 7, 2):
         if hours == 2:
             check_asked_for(lake, instance, table)
-        record_try(
-            lake,
-            table,
-            CompactionTry(ended_ms=now_ms() - hours * HOUR_MS, result="failed", why="disk full"),
-        )
+        failure = failed(now_ms() - hours * HOUR_MS, table=table.key, why="disk full")
+        record_operation(lake, failure)
     check_left_alone(lake, instance, "4 compactions in a row failed", table)
 
 

@@ -18,9 +18,9 @@ from lakehouse.assets.metadata import (
     write_metadata,
 )
 from lakehouse.base.reasons import Reason
+from lakehouse.compact.assess import assess, health_of
 from lakehouse.compact.plan.decision import TableState, state_of
 from lakehouse.compact.plan.history import CompactionOutcome, Comparison, account_for
-from lakehouse.compact.table_health import assess, health_of
 from lakehouse.declare.compaction import Compaction, policy_for
 from lakehouse.delta.log import TableFacts
 from lakehouse.land.plan.batches import SetAside

@@ -10,16 +10,16 @@ from lakehouse.assets.dagster_records import newest_facts
 from lakehouse.assets.events import Event, reporter_of
 from lakehouse.assets.keys import table_key
 from lakehouse.assets.resources import spark_resource
-from lakehouse.compact import tries
+from lakehouse.compact import assess
 from lakehouse.compact.asset import table_events
-from lakehouse.compact.tries import record_try
-from lakehouse.declare.journal_records import CompactionTry
 from lakehouse.lake.lake import Lake
+from lakehouse.lake.operations import record_operation
 from lakehouse.land.plan.batches import SetAside
 from lakehouse.materialize.asset import set_aside_text, table_asset
 from lakehouse.watch.check import health_check
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder
 from lakehouse_tests.support.example_assets import AwayStore, example_lake, orders
+from lakehouse_tests.support.example_histories import failed
 
 
 def run_of(lake: Lake, instance: dg.DagsterInstance, log: LogBuilder) -> dg.ExecuteInProcessResult:
@@ -59,7 +59,7 @@ def test_the_table_is_observed_and_checked_after_a_compaction(
 def test_the_event_tells_when_the_table_was_last_compacted_so_that_other_records_may_be_lost(
     dagster_lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tries, "_DAYS", 10_000)
+    monkeypatch.setattr(assess, "_DAYS", 10_000)
     log = (
         LogBuilder(dagster_lake.store, orders.key)
         .create()
@@ -77,10 +77,8 @@ def test_the_event_tells_when_the_table_was_last_compacted_so_that_other_records
             ]
             == told_ms
         )
-        undone = CompactionTry(
-            ended_ms=undone_ms + 500, result="failed", seconds=1.0, why="rows differ"
-        )
-        record_try(dagster_lake, orders, undone)
+        undone = failed(undone_ms + 500, table=orders.key, seconds=1.0, why="rows differ")
+        record_operation(dagster_lake, undone)
 
 
 def test_the_checks_are_left_to_a_run_that_already_waits_to_write_the_table(

@@ -15,10 +15,9 @@ from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
 
 from lakehouse.base.errors import Broken, Transient
 from lakehouse.compact import deltalake_run, run, verify
+from lakehouse.compact.assess import account_of, failed_tries
 from lakehouse.compact.plan.history import CompactionOutcome
 from lakehouse.compact.run import compact
-from lakehouse.compact.table_health import account_of
-from lakehouse.compact.tries import failed_tries
 from lakehouse.compact.verify import expected
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.store import DiskStore, S3Store

@@ -19,11 +19,16 @@ from lakehouse.assets.dagster_records import (
 from lakehouse.assets.keys import compaction_key, table_key
 from lakehouse.base.clock import now_ms
 from lakehouse.base.text import DAY_MS
-from lakehouse.compact.fleet_asset import COST_TAG, PLAN_KEY, SensorCursor, read_cursor
-from lakehouse.compact.sensor import compaction_sensor
-from lakehouse.compact.tries import record_try
-from lakehouse.declare.journal_records import CompactionTry, Pause
+from lakehouse.compact.sensor import (
+    COST_TAG,
+    PLAN_KEY,
+    SensorCursor,
+    compaction_sensor,
+    read_cursor,
+)
+from lakehouse.declare.journal_records import Pause
 from lakehouse.lake.lake import Lake
+from lakehouse.lake.operations import record_operation
 from lakehouse.lake.pauses import pause_table
 from lakehouse_tests.counting_store import CountingStore
 from lakehouse_tests.support.dagster_events import (
@@ -41,6 +46,7 @@ from lakehouse_tests.support.example_assets import (
     orders,
     totals,
 )
+from lakehouse_tests.support.example_histories import failed
 
 pytestmark = pytest.mark.usefixtures("no_java")
 # A reader of all of bronze/orders: silver/orders reads its changes only.
@@ -89,11 +95,8 @@ def told_compaction(instance: dg.DagsterInstance, table: Table, **metadata: obje
 def three_failed(lake: Lake, table: Table, newest_ms: int, *, apart_ms: int = 1) -> None:
     """Three compactions of a table that failed."""
     for number in range(3):
-        record_try(
-            lake,
-            table,
-            CompactionTry(ended_ms=newest_ms - number * apart_ms, result="failed", why="full"),
-        )
+        failure = failed(newest_ms - number * apart_ms, table=table.key, why="full")
+        record_operation(lake, failure)
 
 
 def read_by(instance: dg.DagsterInstance, reader: Table, times: int) -> None:

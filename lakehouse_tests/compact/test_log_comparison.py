@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from lakehouse.compact.row_hashes import Side
-from lakehouse.compact.verify import equal_by_log
+from lakehouse.compact.verify import Side, equal_by_log
 from lakehouse_tests.log_builder import LogBuilder
 
 

@@ -12,11 +12,9 @@ from deltalake import write_deltalake
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Reason
-from lakehouse.compact import skip_reasons as current_skip_reasons
-from lakehouse.compact.fleet_from_logs import read_fleet
-from lakehouse.compact.noted_files import note_cold_files
+from lakehouse.compact import assess
+from lakehouse.compact.assess import failed_tries, note_cold_files, read_fleet
 from lakehouse.compact.run import compact, plan
-from lakehouse.compact.tries import failed_tries
 from lakehouse.declare.compaction import Compaction
 from lakehouse.declare.table import Landing, Table
 from lakehouse.declare.write_modes import Append
@@ -128,7 +126,7 @@ def test_a_file_that_deltalake_cannot_read_is_named_where_deltalake_is_declared(
         compact(lake, no_spark, adopted(uri))
     with pytest.raises(Refused, match=f'since {why}. Use engine="auto" or "spark"'):
         compact(lake, no_spark, adopted(uri))
-    assert failed_tries(lake, KEY) == ()  # no failure that the breaker counts
+    assert failed_tries(lake, KEY) == []  # no failure that the breaker counts
     assert not (lake.settings.home / "workshops" / KEY.replace("/", ".")).exists()
 
 
@@ -150,7 +148,7 @@ def test_spark_compacts_what_deltalake_cannot_read_and_where_there_is_none_it_is
         [decision] = read_fleet(lake, {KEY: declared}, [declared]).decisions
         assert decision.reason is Reason.DUE
         with monkeypatch.context() as bare:
-            bare.setattr(current_skip_reasons, "is_installed", lambda _: False)
+            bare.setattr(assess, "is_installed", lambda _: False)
             [decision] = read_fleet(lake, {KEY: declared}, [declared]).decisions
             assert decision.reason is Reason.RECOMMEND_ONLY
         readable = "hex(region)" if kind == "text" else "to_json(region)"

@@ -95,7 +95,7 @@ def test_an_unknown_table_is_refused_with_the_nearest_names(told: Terminal) -> N
 def test_the_fleet_is_ranked_by_what_a_compaction_gives_a_day_over_what_it_costs(
     terminal: Terminal, story: type_of_story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakehouse.compact.fleet_from_logs.now_ms", lambda: START_MS + 3_600_000)
+    monkeypatch.setattr("lakehouse.compact.assess.now_ms", lambda: START_MS + 3_600_000)
     small = [(f"d=1/small-{number}", 100, 10) for number in range(6)]
     story("silver/orders").create(partition_by=["d"]).append(small)
     gold = story("gold/totals").create()
@@ -127,9 +127,7 @@ def test_a_compaction_that_was_undone_cools_nothing_down(
     is_undone: bool,
     reason: str,
 ) -> None:
-    monkeypatch.setattr(
-        "lakehouse.compact.fleet_from_logs.now_ms", lambda: START_MS + 3 * MINUTE_MS
-    )
+    monkeypatch.setattr("lakehouse.compact.assess.now_ms", lambda: START_MS + 3 * MINUTE_MS)
     small = [(f"d=1/small-{number}", 100, 10) for number in range(8)]
     log = story("bronze/orders").create(partition_by=["d"]).append(small)
     log.optimize(

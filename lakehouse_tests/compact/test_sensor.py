@@ -12,8 +12,7 @@ from lakehouse.assets.resources import spark_resource
 from lakehouse.assets.runs import recorded_process
 from lakehouse.base.processes import identify
 from lakehouse.compact.asset import compaction_asset
-from lakehouse.compact.fleet_asset import SensorCursor, read_cursor
-from lakehouse.compact.sensor import compaction_sensor
+from lakehouse.compact.sensor import SensorCursor, compaction_sensor, read_cursor
 from lakehouse.declare.journal_records import Pause
 from lakehouse.lake.pauses import pause_table
 from lakehouse_tests.support.dagster_events import (

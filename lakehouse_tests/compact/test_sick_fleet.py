@@ -15,10 +15,9 @@ from lakehouse.assets.metadata import table_metadata
 from lakehouse.assets.resources import spark_resource
 from lakehouse.base.clock import now_ms
 from lakehouse.base.settings import Settings
+from lakehouse.compact.assess import assess, hold_now
 from lakehouse.compact.asset import compaction_asset
 from lakehouse.compact.sensor import compaction_sensor
-from lakehouse.compact.skip_reasons import hold_now
-from lakehouse.compact.table_health import assess
 from lakehouse.declare.journal_records import Pause
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake, open_lake

@@ -8,9 +8,8 @@ from pyspark.errors import PySparkException
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused, Transient
+from lakehouse.compact.assess import failed_tries, hold_now, refuse_held
 from lakehouse.compact.run import Attempt, failure_recorded
-from lakehouse.compact.skip_reasons import hold_now, refuse_held
-from lakehouse.compact.tries import failed_tries
 from lakehouse.declare.compaction import Compaction
 from lakehouse.declare.journal_records import Pause
 from lakehouse.lake.lake import Lake
@@ -32,6 +31,10 @@ class Py4JNetworkError(Exception):
     """The driver is gone, as PySpark says it."""
 
 
+def attempt_of(lake: Lake, *, run: str = "run 1", by_person: bool = False) -> Attempt:
+    return Attempt(lake=lake, table=events, run=run, by_person=by_person)
+
+
 @pytest.mark.parametrize(
     ("error", "results"),
     [
@@ -49,7 +52,7 @@ def test_what_speaks_against_the_table_is_noted_and_passes_on(
 ) -> None:
     with (
         pytest.raises(type(error)) if error else nullcontext(),
-        failure_recorded(memory, events, Attempt(run="run 1")),
+        failure_recorded(attempt_of(memory)),
     ):
         if error:
             raise error
@@ -66,23 +69,23 @@ def test_a_server_that_was_lost_after_the_statement_began_is_a_failure(
     memory: Lake, is_begun: bool, results: list[str]
 ) -> None:
     planned = plan([40, 50, 60, 70])
-    attempt = Attempt(run="run 1")
+    attempt = attempt_of(memory)
     if is_begun:
         attempt.begin(planned)
-    with pytest.raises(Transient), failure_recorded(memory, events, attempt), translated():
+    with pytest.raises(Transient), failure_recorded(attempt), translated():
         raise Py4JNetworkError("answered nothing")
     found = failed_tries(memory, events.key)
     assert [each.result for each in found] == results
-    assert [each.bytes_rewritten for each in found] == [planned.bytes_removed] * len(results)
+    assert [each.wasted_bytes for each in found] == [planned.bytes_removed] * len(results)
 
 
 def test_what_was_undone_has_cost_what_was_planned(memory: Lake) -> None:
-    attempt = Attempt(run="run 1")
+    attempt = attempt_of(memory)
     attempt.begin(plan([40, 50, 60, 70]))
-    with pytest.raises(Broken), failure_recorded(memory, events, attempt):
+    with pytest.raises(Broken), failure_recorded(attempt):
         raise Broken("rows differ")
     [ended] = failed_tries(memory, events.key)
-    assert ended.bytes_rewritten == 220
+    assert ended.wasted_bytes == 220
 
 
 def test_storage_that_does_not_answer_hides_no_failure(memory: Lake) -> None:
@@ -92,7 +95,7 @@ def test_storage_that_does_not_answer_hides_no_failure(memory: Lake) -> None:
 
     with (
         pytest.raises(Broken, match="rows differ"),
-        failure_recorded(replace(memory, store=Away()), events, Attempt(run="")),
+        failure_recorded(attempt_of(replace(memory, store=Away()))),
     ):
         raise Broken("rows differ")
 
@@ -100,7 +103,7 @@ def test_storage_that_does_not_answer_hides_no_failure(memory: Lake) -> None:
 def test_a_pause_and_an_opt_out_bind_a_person_until_they_are_over(memory: Lake) -> None:
     refuse_held(memory, events)
     pause_table(memory, Pause(table=events.key, since_ms=1, why="a backfill"))
-    message = r"^compact bronze/events: paused since .*a backfill. To compact it all the same, use: lakehouse compact bronze/events --anyway$"
+    message = r"^compact bronze/events: paused since .*a backfill. To run it all the same, use: lakehouse compact bronze/events --anyway$"
     with pytest.raises(Refused, match=message):
         refuse_held(memory, events)
     pause_table(memory, Pause(table=events.key, since_ms=1, until_ms=now_ms() - 1))
@@ -112,7 +115,7 @@ def test_a_pause_and_an_opt_out_bind_a_person_until_they_are_over(memory: Lake) 
 def test_failures_open_the_breaker_also_where_there_is_no_log(memory: Lake) -> None:
     for _ in range(3):
         assert hold_now(memory, events, None) is None
-        with pytest.raises(Broken), failure_recorded(memory, events, Attempt(run="")):
+        with pytest.raises(Broken), failure_recorded(attempt_of(memory, run="")):
             raise Broken("rows differ")
     held = hold_now(memory, events, None)
     assert held is not None and held.sentence.endswith("last error: rows differ")
@@ -122,7 +125,7 @@ def test_failures_of_a_person_s_runs_are_noted_and_open_nothing(memory: Lake) ->
     for _ in range(4):
         with (
             pytest.raises(Broken),
-            failure_recorded(memory, events, Attempt(run="", by_person=True)),
+            failure_recorded(attempt_of(memory, run="", by_person=True)),
         ):
             raise Broken("rows differ")
     assert len(failed_tries(memory, events.key)) == 4

@@ -19,15 +19,15 @@ from lakehouse.base.errors import Broken, LakehouseError, Transient
 from lakehouse.compact import run
 from lakehouse.compact.asset import compaction_asset
 from lakehouse.compact.sensor import compaction_schedules
-from lakehouse.compact.tries import record_try
 from lakehouse.declare.compaction import Strategy
-from lakehouse.declare.journal_records import CompactionTry
 from lakehouse.lake.lake import Lake
+from lakehouse.lake.operations import record_operation
 from lakehouse.materialize.asset import table_asset
 from lakehouse.spark.statements import cluster_by
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.dagster_events import begun
 from lakehouse_tests.support.example_assets import TABLES, example_lake, latest_orders, orders
+from lakehouse_tests.support.example_histories import failed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -141,10 +141,8 @@ def test_a_tick_knows_the_success_after_which_failures_no_longer_count(
         "OPTIMIZE", user_metadata='{"compaction": "1"}', committed_ms=committed_ms
     )
     for minutes in failed_minutes_ago:
-        ended = CompactionTry(
-            ended_ms=now_ms() - minutes * 60_000, result="failed", why="disk full"
-        )
-        record_try(lake, table, ended)
+        failure = failed(now_ms() - minutes * 60_000, table=table.key, why="disk full")
+        record_operation(lake, failure)
     found = tick(compaction_schedules([table], lake)[0], kept, lake, table)
     assert bool(found.run_requests) is asks
     assert asks or "3 compactions in a row failed" in found.skip_message

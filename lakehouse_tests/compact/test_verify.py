@@ -10,7 +10,6 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from lakehouse.base.errors import Broken
-from lakehouse.compact import row_hashes as row_hashes_spark
 from lakehouse.compact import run, verify
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.compact.plan.history import Comparison
@@ -161,17 +160,15 @@ def test_rows_that_only_spark_can_compare_are_compared_and_a_file_that_its_answe
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _three_files(lake)
-    before, real = facts_of(lake, events.key), row_hashes_spark._by_file
+    before, real = facts_of(lake, events.key), verify._by_file
     monkeypatch.setattr(run, "run_statement", _rewriting(ROWS))
-    monkeypatch.setattr(
-        row_hashes_spark, "_by_file", lambda *given: dict(sorted(real(*given).items())[1:])
-    )
+    monkeypatch.setattr(verify, "_by_file", lambda *given: dict(sorted(real(*given).items())[1:]))
     with pytest.raises(
         Broken, match=r"which names 7 file\(s\), lacks .*/part=0/part-.*. Nothing is restored"
     ):
         compact(lake, spark, EVERY_ROW)
     assert version_of(lake, events.key) == 3
-    monkeypatch.setattr(row_hashes_spark, "_by_file", real)
+    monkeypatch.setattr(verify, "_by_file", real)
     after = facts_of(lake, events.key)
     assert (
         verify.verify(lake, spark, before.snapshot, after, after.history.commits[3:]).row_count
@@ -192,8 +189,8 @@ def test_a_file_that_the_answer_lacks_has_no_rows_only_if_the_log_says_so(
     )
     lacks = r"which names 0 file\(s\), lacks /lake/bronze/events/a b. Nothing is restored"
     with nullcontext() if is_known else pytest.raises(Broken, match=lacks):
-        assert row_hashes_spark._sum_of(snapshot, file, {}) == (0, 0)
-    assert row_hashes_spark._sum_of(snapshot, file, {"/lake/bronze/events/a b": (5, 7)}) == (
+        assert verify._sum_of(snapshot, file, {}) == (0, 0)
+    assert verify._sum_of(snapshot, file, {"/lake/bronze/events/a b": (5, 7)}) == (
         5,
         7,
     )
@@ -227,13 +224,11 @@ PATHS = {
 @pytest.mark.parametrize(("logged", "told"), PATHS.items())
 def test_a_path_of_the_log_and_one_of_spark_are_decoded_once_each(logged: str, told: str) -> None:
     snapshot = LogBuilder(MemoryStore(), events.key).create().snapshot()
-    assert row_hashes_spark._comparable_path(snapshot, logged) == row_hashes_spark._comparable_path(
-        snapshot, told
-    )
+    assert verify._comparable_path(snapshot, logged) == verify._comparable_path(snapshot, told)
     assert (
         len(
             {
-                row_hashes_spark._comparable_path(snapshot, path)
+                verify._comparable_path(snapshot, path)
                 for path in (logged, logged.replace("%25", "%"), logged.replace("%20", "%2520"))
             }
         )

@@ -1,17 +1,18 @@
 """The records of past vacuums, and of compactions that did not succeed, in the lake's operations."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 from uuid import uuid4
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.text import DAY_MS
-from lakehouse.compact.tries import failed_tries, record_try, tries_since
-from lakehouse.declare.journal_records import CompactionTry, UpkeepOperation, VacuumRecord
+from lakehouse.compact.assess import failed_tries
+from lakehouse.declare.journal_records import UpkeepOperation, VacuumRecord
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.operations import read_operations, record_operation
+from lakehouse.lake.operations import record_operation
 from lakehouse.vacuum.history import vacuum_records
+from lakehouse_tests.support.example_histories import failed
 from lakehouse_tests.support.example_lake import events
 
 
@@ -52,15 +53,14 @@ def test_a_record_of_another_version_of_the_program_is_left_out(memory: Lake) ->
     assert vacuum_records(memory, events.key) == (past_vacuum(now),)
 
 
-def test_tries_after_a_success_of_the_last_month_are_read_and_the_newest_counted(
-    memory: Lake,
-) -> None:
+def test_failures_of_the_last_month_are_read_by_table(memory: Lake) -> None:
     now = now_ms()
-    tries = [
-        CompactionTry(
-            ended_ms=now - age_ms,
-            result="conflict" if age_ms % 2 else "failed",
-            bytes_rewritten=5,
+    failures = [
+        failed(
+            now - age_ms,
+            "conflict" if age_ms % 2 else "failed",
+            table=events.key,
+            wasted_bytes=5,
             seconds=1.5,
             why="a race",
             run="r",
@@ -68,11 +68,9 @@ def test_tries_after_a_success_of_the_last_month_are_read_and_the_newest_counted
         )
         for age_ms in (31 * DAY_MS, 30, 20, 1)
     ]
-    for attempt in tries:
-        record_try(memory, events, attempt)
-    assert failed_tries(memory, events.key) == tuple(tries[1:])
-    assert failed_tries(memory, events.key, newest=1) == (tries[-1],)
-    assert tries_since(memory, {events.key: now - 20}) == {events.key: (tries[-1],)}
-    assert failed_tries(memory, "bronze/other") == ()
-    wasted = read_operations(memory)[-1]
-    assert wasted.usd == 1.5 * 2 / 3600 * 0.11
+    for failure in failures:
+        record_operation(memory, failure)
+    record_operation(memory, replace(failures[-1], operation_id="ours", result="succeeded"))
+    assert failed_tries(memory, events.key) == failures[1:]
+    assert failed_tries(memory) == failures[1:]
+    assert failed_tries(memory, "bronze/other") == []

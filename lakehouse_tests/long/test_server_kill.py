@@ -8,8 +8,8 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from lakehouse.base.errors import Transient
+from lakehouse.compact.assess import failed_tries
 from lakehouse.compact.run import compact
-from lakehouse.compact.tries import failed_tries
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.materialize.run import write_table
 from lakehouse.spark.server import server
@@ -50,7 +50,7 @@ def test_a_server_killed_in_the_middle_of_a_write_and_of_a_compaction_comes_back
         assert server.status(settings).pid != state.pid and server.read_token(settings) == token
         assert (version_of(lake, "silver/copies"), version_of(lake, events.key)) == (None, 1)
         [noted] = failed_tries(lake, events.key)
-        assert noted.result == "failed" and noted.bytes_rewritten > 0
+        assert noted.result == "failed" and noted.wasted_bytes > 0
 
         third = connect(settings)
         outcome = compact(lake, third, small_events())

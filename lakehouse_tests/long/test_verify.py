@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakehouse.base.errors import Broken
-from lakehouse.compact import row_hashes as row_hashes_spark
 from lakehouse.compact import run, verify
 from lakehouse.compact.run import compact
 from lakehouse.delta.snapshot import Snapshot
@@ -34,7 +33,7 @@ def test_a_compaction_whose_files_could_not_be_read_once_stays(
     def damaged_at_first(
         spark: "SparkSession",
         snapshot: Snapshot,
-        sides: Sequence[row_hashes_spark.Side],
+        sides: Sequence[verify.Side],
     ) -> Any:
         asked.append(len(sides))
         name = f"{events.key}/{sides[-1].files[0].path}"

@@ -7,12 +7,12 @@ import pytest
 
 from lakehouse import Append, Landing, Table
 from lakehouse.base.clock import now_ms
-from lakehouse.compact.tries import record_try
-from lakehouse.declare.journal_records import CompactionTry
+from lakehouse.lake.operations import record_operation
 from lakehouse.report.run import read_report
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore
 from lakehouse_tests.support.example_assets import example_lake
+from lakehouse_tests.support.example_histories import failed
 
 
 def declare(*names: str) -> dict[str, Table]:
@@ -71,10 +71,10 @@ def test_failed_checks_and_a_stopped_compaction_need_a_person(
     LogBuilder(store, "bronze/a").create().append([("f", 1)])
     lake, tables = example_lake(tmp_path, store), declare("a")
     for number in range(3):
-        attempt = CompactionTry(ended_ms=now_ms() - number, result="failed", why="it broke")
-        record_try(lake, tables["bronze/a"], attempt)
-    failed = [("bronze/a", "required")]
-    found = read_report(lake, tables, failed_checks=failed)
+        failure = failed(now_ms() - number, table="bronze/a", why="it broke")
+        record_operation(lake, failure)
+    failed_checks = [("bronze/a", "required")]
+    found = read_report(lake, tables, failed_checks=failed_checks)
     stopped, check = found["attention"]
     assert stopped["table"] == check["table"] == "bronze/a"
     assert "3 compactions in a row failed" in stopped["sentence"]

@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Iterable
+from typing import Any
 
+from lakehouse.declare.journal_records import UpkeepOperation
 from lakehouse.delta.commits import Commit, Commits
 
 SECOND_MS, HOUR_MS = 1_000, 3_600_000
@@ -62,6 +64,29 @@ def write(version: int, size_bytes: int) -> Commit:
         changed_data=True,
         added_paths=("w",),
         added_bytes=size_bytes,
+    )
+
+
+def failed(
+    ended_ms: int,
+    result: Any = "failed",
+    *,
+    table: str = "bronze/t",
+    wasted_bytes: int = 0,
+    seconds: float = 0.0,
+    **more: Any,
+) -> UpkeepOperation:
+    """A compaction that did not succeed."""
+    return UpkeepOperation(
+        table=table,
+        kind="compaction",
+        operation_id=f"{result} {ended_ms}",
+        started_ms=ended_ms - int(seconds * SECOND_MS),
+        ended_ms=ended_ms,
+        result=result,
+        seconds=seconds,
+        detail={"bytes_rewritten": wasted_bytes},
+        **more,
     )
 
 

@@ -13,17 +13,17 @@ from lakehouse.assets.metadata import table_metadata
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import CheckResult
+from lakehouse.compact.assess import assess
 from lakehouse.compact.plan.compaction import plan_table
-from lakehouse.compact.table_health import assess
-from lakehouse.compact.tries import record_try
 from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.compaction import BinPacking, Compaction, ZOrder
-from lakehouse.declare.journal_records import CompactionTry
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
+from lakehouse.lake.operations import record_operation
 from lakehouse.watch.check import check_events, check_names, health_check, judge
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.example_assets import latest_orders, orders
+from lakehouse_tests.support.example_histories import failed
 
 pytestmark = pytest.mark.usefixtures("no_java")
 
@@ -154,10 +154,8 @@ def test_an_open_breaker_is_a_warning_with_its_sentence_and_numbers(
     for minutes in (3, 2, 1):
         assert results(dagster_lake)["breaker"].ok
         ended_ms = now_ms() - minutes * 60_000
-        record_try(
-            dagster_lake,
-            orders,
-            CompactionTry(ended_ms=ended_ms, result="failed", why="f1 is not a Parquet file"),
+        record_operation(
+            dagster_lake, failed(ended_ms, table=orders.key, why="f1 is not a Parquet file")
         )
     found = results(dagster_lake)["breaker"]
     assert (found.ok, found.is_error) == (False, False)

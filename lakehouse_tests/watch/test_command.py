@@ -6,10 +6,10 @@ import click
 import pytest
 
 from lakehouse.base.clock import now_ms
-from lakehouse.compact.tries import record_try
-from lakehouse.declare.journal_records import CompactionTry
+from lakehouse.lake.operations import record_operation
 from lakehouse.watch import command as history
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS
+from lakehouse_tests.support.example_histories import failed
 from lakehouse_tests.support.example_terminal import latest_orders
 from lakehouse_tests.support.terminal import PREDICTION, Terminal, type_of_story
 
@@ -141,11 +141,8 @@ def test_seconds_and_money_stand_beside_their_prediction(
 
 def test_tries_that_came_to_nothing_are_in_the_account(told: Terminal) -> None:
     for result in ("failed", "conflict"):
-        record_try(
-            told.lake,
-            latest_orders,
-            CompactionTry(ended_ms=now_ms(), result=result, bytes_rewritten=300, seconds=1.5),
-        )
+        operation = failed(now_ms(), result, table=latest_orders.key, wasted_bytes=300, seconds=1.5)
+        record_operation(told.lake, operation)
     account = told.json("history", "silver/orders")["account"]
     assert (account["wasted_runs"], account["wasted_seconds"], account["wasted_bytes"]) == (
         2,

@@ -1,12 +1,18 @@
-"""The input of a planner (facts), and its output (a statement, bins and a reason)."""
+"""The input of a planner (facts), its output (a statement, bins and a reason), and what planners
+share: how files are packed into bins, and which partitions one run rewrites.
+"""
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from math import inf
 from operator import attrgetter
 from typing import ClassVar, assert_never
 
+from lakehouse.base.paths import name_in_table
 from lakehouse.base.reasons import Reason
+from lakehouse.base.text import HOUR_MS
 from lakehouse.compact.plan.estimate import Rates
 from lakehouse.compact.plan.target_size import WriteHistory
 from lakehouse.declare.compaction import Compaction
@@ -34,26 +40,17 @@ _SIZE = attrgetter("size_bytes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """OPTIMIZE: packs small files into files of up to `up_to_bytes`.
+    """OPTIMIZE, by Spark or deltalake: packs small files into files of up to `up_to_bytes`.
 
-    Selects files below `smaller_than_bytes`, and files with too many deleted rows.
+    Selects files below `smaller_than_bytes`, and files with too many deleted rows. deltalake writes
+    no file for a bin without rows, so it does not have `writes_empty_files`.
     """
 
     kind: ClassVar[str] = "packing"
     smaller_than_bytes: int
     up_to_bytes: int
     max_deleted_rows_ratio: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackingInLogOrder:
-    """deltalake's compaction: packs neighbours in the order of the log.
-
-    Files above `up_to_bytes` are skipped.
-    """
-
-    kind: ClassVar[str] = "packing in log order"
-    up_to_bytes: int
+    writes_empty_files: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +82,7 @@ class Purge:
     up_to_bytes: int
 
 
-Statement = Packing | PackingInLogOrder | ZOrdering | Clustering | Purge
+Statement = Packing | ZOrdering | Clustering | Purge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,9 +118,9 @@ class PartitionPlan:
     """The effect of a statement on one partition.
 
     `files` are all files of the partition, and `bins` the files that are rewritten. The other
-    fields are set only by the plan of OPTIMIZE, and `cutoff_bytes` also by the plan of deltalake.
+    fields are set only by the plan of a packing.
 
-    - `cutoff_bytes`: files below this size are selected. For deltalake, the statement's target.
+    - `cutoff_bytes`: files below this size are selected.
     - `has_second_tier`: whether outputs of compactions with a much smaller target are merged, too.
     - `kept`: small outputs of compactions that are not merged yet, because each is larger than all
       merged files together.
@@ -171,14 +168,14 @@ class Rewrite:
 def files_added(statement: Statement, bins: Iterable[Bin]) -> int:
     """The number of files that the bins are rewritten into; for ordered rewrites, an upper bound.
 
-    Packing and purge write one file per bin. deltalake writes no file for a bin without rows. An
-    ordered rewrite writes a file per range of values, and a range may be empty.
+    Packing and purge write one file per bin. An ordered rewrite writes a file per range of values,
+    and a range may be empty.
 
     Source: delta-io/delta v4.4.0, `OptimizeTableCommand.scala`, runOptimizeBinJob: `max(1, size /
     maxFileSize)` ranges.
     """
     match statement:
-        case PackingInLogOrder():
+        case Packing(writes_empty_files=False):
             return sum(any(file.row_count != 0 for file in bin_.files) for bin_ in bins)
         case Packing() | Purge():
             return len([*bins])
@@ -278,3 +275,208 @@ def _fill_bins(files: Iterable[DataFile], up_to_bytes: int) -> Iterator[list[Dat
 def is_fresh(file: DataFile) -> bool:
     """Whether no compaction wrote the file, or it has a deletion vector."""
     return not file.compacted or file.deletion_vector is not None
+
+
+# A core that reads less than this does not speed up a scan: Spark counts the opening of a file as
+# this many bytes (`spark.sql.files.openCostInBytes`).
+TRIVIAL_BYTES_PER_CORE = 4 * 1024 * 1024
+# `warm`: partitions that changed within `cold_hours`. `cold`: partitions whose rewrite would read
+# `cold_files` in a storage class that is slow or paid to read.
+_COUNT_NAMES = ("candidates", "fresh", "bins", "warm", "cold", "cold_files", "cold_bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestGroup:
+    """The partitions that one statement rewrites into files of up to `target` bytes.
+
+    - `plans`: may be empty.
+    - `file_count`: the number of files that would be removed by rewriting every partition whose
+      rewrite pays off now.
+    - `counts`: numbers for the sentence of the plan.
+    - `leaves_cores_idle`: if `plans` is empty, whether the reason is that a rewrite would leave
+      cores idle.
+    """
+
+    plans: Sequence[PartitionPlan]
+    target: int
+    file_count: int
+    counts: Mapping[str, int]
+    leaves_cores_idle: bool
+
+
+def best_group(
+    facts: PlanningFacts, planned: Callable[[int], Iterable[PartitionPlan]]
+) -> BestGroup:
+    """The group of partitions with the same cut-off that removes the most files.
+
+    A statement selects files below one size, the cut-off, in all partitions. `planned` returns the
+    plans of all partitions for a target. The target is halved until the table keeps enough files
+    for all cores, or no rewrite pays off.
+    """
+    target = facts.policy.target_file_bytes
+    by_cutoff, counts = _by_cutoff(facts, planned(target))
+    # If a rewrite pays off at first, but no plan is left in the end, all plans leave cores idle.
+    leaves_cores_idle = bool(by_cutoff)
+    plans = _group_with_most_removed(by_cutoff)
+    while plans and not keeps_cores_busy(facts, plans):
+        target //= 2
+        by_cutoff, _ = _by_cutoff(facts, planned(target))
+        plans = _group_with_most_removed(by_cutoff)
+    return BestGroup(
+        plans=plans,
+        target=target,
+        file_count=sum(plan.file_count for group in by_cutoff.values() for plan in group),
+        counts=counts,
+        leaves_cores_idle=leaves_cores_idle,
+    )
+
+
+def _by_cutoff(
+    facts: PlanningFacts, planned: Iterable[PartitionPlan]
+) -> tuple[Mapping[int, Sequence[PartitionPlan]], Mapping[str, int]]:
+    """The partitions whose rewrite pays off now, by cut-off, and counts over all partitions."""
+    by_cutoff: defaultdict[int, list[PartitionPlan]] = defaultdict(list)
+    counts: Counter[str] = Counter(dict.fromkeys(_COUNT_NAMES, 0))
+    for plan in planned:
+        counts["candidates"] += len(plan.candidates)
+        counts["fresh"] += sum(map(is_fresh, plan.candidates))
+        counts["bins"] += len(plan.bins)
+        if plan.pays and may_be_rewritten(facts, plan, counts):
+            by_cutoff[plan.cutoff_bytes].append(plan)
+    return by_cutoff, counts
+
+
+def _group_with_most_removed(
+    by_cutoff: Mapping[int, Sequence[PartitionPlan]],
+) -> Sequence[PartitionPlan]:
+    def removed_count(plans: Sequence[PartitionPlan]) -> int:
+        return sum(plan.file_count - len(plan.bins) for plan in plans)
+
+    groups = sorted(by_cutoff.values(), key=removed_count)
+    return groups[-1] if groups else []
+
+
+def last_write_ms(files: Sequence[DataFile], write_history: WriteHistory) -> int:
+    """The time at which rows of these files were last added or deleted; 0 if unknown.
+
+    Outputs of compactions do not count. A deletion vector counts from the time of its commit,
+    because it does not change the file's modification time.
+    """
+    commit_times = (write_history.written_ms.get(file.path, 0) for file in files)
+    file_times = (file.modified_ms for file in files if not file.compacted)
+    return max(chain(commit_times, file_times), default=0)
+
+
+def may_be_rewritten(facts: PlanningFacts, plan: PartitionPlan, counts: Counter[str]) -> bool:
+    """Whether the partition may be rewritten now. If not, `counts` gets it as warm or cold."""
+    if _is_warm(facts, plan):
+        counts["warm"] += 1
+        return False
+    if not facts.snapshot.cold_files:
+        return True
+    files = chain.from_iterable(bin_.files for bin_ in plan.bins)
+    cold_files = [
+        file for file in files if (name_in_table(file.path) or "") in facts.snapshot.cold_files
+    ]
+    if cold_files:
+        counts["cold"] += 1
+        counts["cold_files"] += len(cold_files)
+        counts["cold_bytes"] += sum(file.size_bytes for file in cold_files)
+    return not cold_files
+
+
+def _is_warm(facts: PlanningFacts, plan: PartitionPlan) -> bool:
+    """Whether the partition changed too recently to be rewritten under `cold_hours`."""
+    if not facts.policy.cold_hours:
+        return False
+    cold_since_ms = facts.now_ms - facts.policy.cold_hours * HOUR_MS
+    return last_write_ms(plan.files, facts.write_history) > cold_since_ms
+
+
+def keeps_cores_busy(
+    facts: PlanningFacts,
+    plans: Iterable[PartitionPlan],
+    *,
+    added: Callable[[tuple[Bin, ...]], int] = len,
+) -> bool:
+    """Whether the table keeps enough files for all cores; with fewer, a full scan is slower.
+
+    `added` returns the number of files that bins are rewritten into. The whole table is checked,
+    and not each partition: a statement has a single bin size for all partitions, which the smallest
+    partition would then determine.
+    """
+    core_count = min(facts.policy.scan_cores, facts.snapshot.size_bytes // TRIVIAL_BYTES_PER_CORE)
+    removed_count = sum(plan.file_count - added(plan.bins) for plan in plans)
+    return facts.snapshot.file_count - removed_count >= core_count
+
+
+def partition_plans(
+    facts: PlanningFacts, bins_of: Callable[[Sequence[DataFile]], tuple[Bin, ...]]
+) -> tuple[list[PartitionPlan], Mapping[str, int]]:
+    """The plans of all partitions with bins that may be rewritten now, and counts of the others.
+
+    `bins_of` packs the files of a partition into bins.
+    """
+    plans = list[PartitionPlan]()
+    for files in files_by_partition(facts.snapshot).values():
+        bins = bins_of(files)
+        if bins:
+            plans.append(PartitionPlan(files=files, bins=bins))
+    counts: Counter[str] = Counter(dict.fromkeys(_COUNT_NAMES, 0))
+    ready = [plan for plan in plans if may_be_rewritten(facts, plan, counts)]
+    return ready, counts
+
+
+def not_now(counts: Mapping[str, int]) -> Reason | None:
+    """The reason if partitions are only left out because they are cold files' or warm."""
+    if counts["cold"]:
+        return Reason.COLD_FILES
+    return Reason.ALL_WARM if counts["warm"] else None
+
+
+def fits(facts: PlanningFacts, size_bytes: int) -> bool:
+    """Whether one run may rewrite this many bytes."""
+    return size_bytes <= (facts.policy.max_bytes_per_run or inf)
+
+
+def within_bounds(
+    facts: PlanningFacts, plans: Sequence[PartitionPlan]
+) -> tuple[PartitionPlan, ...]:
+    """The plans that fit into one run, in the order of `in_order`.
+
+    A plan that does not fit waits for the next run; smaller plans after it may still fit. The
+    result is empty if the first plan alone is too large.
+    """
+    chosen = list[PartitionPlan]()
+    size_bytes = 0
+    for plan in in_order(facts, plans):
+        if fits(facts, size_bytes + plan.size_bytes):
+            chosen.append(plan)
+            size_bytes += plan.size_bytes
+        elif not chosen:
+            break
+    return tuple(chosen)
+
+
+def one_run(facts: PlanningFacts, plans: Sequence[PartitionPlan]) -> tuple[tuple[Bin, ...], int]:
+    """The bins of one run, and the number of files that are left for the next run.
+
+    A partition is never split. The first partition is always rewritten, whatever its size.
+    """
+    chosen = within_bounds(facts, plans) or (in_order(facts, plans)[0],)
+    files_left = sum(plan.file_count for plan in plans) - sum(plan.file_count for plan in chosen)
+    return tuple(bin_ for plan in chosen for bin_ in plan.bins), files_left
+
+
+def in_order(facts: PlanningFacts, plans: Iterable[PartitionPlan]) -> list[PartitionPlan]:
+    """The plans in the order of execution: most files removed per byte first.
+
+    If the policy has `cold_hours`: the partitions with the oldest writes first.
+    """
+    if facts.policy.cold_hours:
+        return sorted(plans, key=lambda plan: last_write_ms(plan.files, facts.write_history))
+
+    def removed_per_byte(plan: PartitionPlan) -> float:
+        return (plan.file_count - len(plan.bins)) / max(1, plan.size_bytes)
+
+    return sorted(plans, key=lambda plan: -removed_per_byte(plan))

@@ -11,13 +11,12 @@ again for twice the time (at most four days). Two kinds of failures are counted 
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from operator import itemgetter
 from typing import Literal
 
 from lakehouse.base.reasons import Explained, Explanation, Reason
 from lakehouse.base.text import HOUR_MS
-from lakehouse.declare.journal_records import CompactionTry
+from lakehouse.declare.journal_records import UpkeepOperation
 from lakehouse.delta.commits import Commit, Commits, written_in
 
 # A table is skipped after this many failed attempts at one version, or failures in a row.
@@ -57,37 +56,36 @@ class BreakerState(Explained):
 
 
 def assess_breaker(
-    tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: int
+    failures: Iterable[UpkeepOperation],
+    rewrites: Rewrites,
+    now_ms: int,
+    *,
+    succeeded_ms: int | None = None,
 ) -> BreakerState | None:
     """The breaker of a table at `now_ms`, or `None` if it is closed.
 
-    The tries are in any order; the last try of each run counts.
-    If a person started a compaction, only its success counts. Tries that ended after `now_ms` were
-    recorded before a clock was set back, and are ignored.
+    `failures` are attempts that did not succeed, in any order; the last one of each run counts.
+    Those that a person started do not count. Times after `now_ms` were recorded before a clock was
+    set back, and are ignored. `succeeded_ms` is the time of the last success.
     """
-    attempts = _last_of_each_run(
-        each
-        for each in tries
-        if each.ended_ms <= now_ms and (each.result == "succeeded" or not each.by_person)
-    )
-    failed = list(takewhile(lambda each: each.result != "succeeded", reversed(attempts)))
-    succeeded_ms = max(
-        (each.ended_ms for each in attempts if each.result == "succeeded"), default=0
+    closed_ms = succeeded_ms if succeeded_ms is not None and succeeded_ms <= now_ms else 0
+    failed = _last_of_each_run(
+        each for each in failures if closed_ms <= each.ended_ms <= now_ms and not each.by_person
     )
     causes = list[tuple[int, Explanation]]()
     if len(failed) >= TRIES_ALLOWED:
-        newest = failed[0]
+        newest = failed[-1]
         error = newest.why.strip().partition("\n")[0]
         if len(error) > _ERROR_LETTERS:
             error = f"{error[:_ERROR_LETTERS]}…"
         numbers = {
             "conflicts": sum(each.result == "conflict" for each in failed),
-            "bytes": sum(each.bytes_rewritten for each in failed),
-            "seconds": f"{sum(each.seconds for each in failed):.1f}",
+            "bytes": sum(each.wasted_bytes for each in failed),
+            "seconds": f"{sum(each.seconds or 0.0 for each in failed):.1f}",
             "why": error,
         }
         causes.append(_pause_after(Reason.BREAKER_OPEN, len(failed), newest.ended_ms, **numbers))
-    if rewrites.times >= TRIES_ALLOWED and succeeded_ms <= rewrites.last_ms <= now_ms:
+    if rewrites.times >= TRIES_ALLOWED and closed_ms <= rewrites.last_ms <= now_ms:
         numbers = {"bytes": rewrites.bytes_rewritten, "version": rewrites.version}
         causes.append(
             _pause_after(Reason.REWRITE_LOOP, rewrites.times, rewrites.last_ms, **numbers)
@@ -106,35 +104,25 @@ def pause_hours(count: int) -> int:
     return _HOURS * 2 ** min(count - TRIES_ALLOWED, _MOST_DOUBLINGS)
 
 
-def tries_of(history: Commits, failures: Iterable[CompactionTry]) -> tuple[CompactionTry, ...]:
-    """All compaction attempts of a table: our commits in the log, and failures.
+def last_success_ms(history: Commits, failures: Iterable[UpkeepOperation]) -> int | None:
+    """The time of our newest compaction that succeeded; `None` if the log has none.
 
-    A compaction that was undone, by itself or by the next run, counts only as a failure. If a
-    compaction made some commits before it lost one to another writer, each of them counts as a
-    success, and the lost commit as a conflict, which is newer.
+    A compaction that was undone, by itself or by the next run, is a failure. If a compaction made
+    some commits before it lost one to another writer, each of them is a success.
     """
-    recorded = tuple(failures)
     undone = history.undone()
     failed_spans = [
-        (each.ended_ms - int(each.seconds * 1000), each.ended_ms)
-        for each in recorded
+        (each.started_ms or each.ended_ms, each.ended_ms)
+        for each in failures
         if each.result == "failed"
     ]
-    ours = (
-        commit for commit in history.commits if _is_ours(commit) and commit.version not in undone
+    times = (
+        commit.committed_ms
+        for commit in history.commits
+        if _is_ours(commit) and commit.version not in undone
     )
-    succeeded = (
-        commit
-        for commit in ours
-        if not any(start <= commit.committed_ms <= end for start, end in failed_spans)
-    )
-    successes = (
-        CompactionTry(
-            ended_ms=each.committed_ms, result="succeeded", bytes_rewritten=each.removed_bytes
-        )
-        for each in succeeded
-    )
-    return (*successes, *recorded)
+    succeeded = (ms for ms in times if not any(start <= ms <= end for start, end in failed_spans))
+    return max(succeeded, default=None)
 
 
 def find_rewrites(history: Commits) -> Rewrites:
@@ -181,9 +169,9 @@ def _pause_after(
     )
 
 
-def _last_of_each_run(tries: Iterable[CompactionTry]) -> list[CompactionTry]:
+def _last_of_each_run(failures: Iterable[UpkeepOperation]) -> list[UpkeepOperation]:
     """The last attempt of each run, and all attempts without a run id, oldest first."""
-    ordered = sorted(tries, key=lambda each: each.ended_ms)
+    ordered = sorted(failures, key=lambda each: each.ended_ms)
     last = {each.run: each for each in ordered if each.run}
     return [each for each in ordered if not each.run or last[each.run] is each]
 

@@ -20,10 +20,10 @@ from lakehouse.compact.plan.bins import (
     Rewrite,
     Statement,
     files_added,
+    last_write_ms,
     live_share,
     unmergeable_files,
 )
-from lakehouse.compact.plan.choose_partitions import last_write_ms
 from lakehouse.compact.plan.estimate import (
     DEFAULT_RATES,
     Estimate,
@@ -48,7 +48,6 @@ from lakehouse.declare.compaction import (
     ZOrder,
     policy_for,
 )
-from lakehouse.declare.journal_records import CompactionTry
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import Commit, Commits
 from lakehouse.delta.partition_values import TypedPartition, by_name, typed_partition
@@ -247,10 +246,6 @@ def _rewrite(facts: PlanningFacts) -> Rewrite:
         )
     match layout:
         case BinPacking():
-            if facts.policy.engine == "deltalake":
-                from lakehouse.compact.plan.packing import plan_for_deltalake
-
-                return plan_for_deltalake(facts)
             return plan_purge(facts) or plan_packing(facts)
         case ZOrder():
             return plan_zordering(facts, layout)
@@ -319,14 +314,6 @@ def _clause_on_properties(snapshot: Snapshot) -> str:
     names = [name for name in actions if snapshot.properties.get(name) in ("true", "auto")]
     clauses = [f"Delta itself {actions[name]} ({name} is set)" for name in names]
     return "".join(f"; {clause}" for clause in clauses)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LostConflict:
-    """An attempt that lost a conflict, and the partitions in which other writers removed files."""
-
-    partitions: frozenset[TypedPartition]
-    attempt: CompactionTry
 
 
 def partitions_removed_from(

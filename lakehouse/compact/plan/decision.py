@@ -1,49 +1,76 @@
-"""Decides whether one table is compacted now, regardless of the other tables.
+"""Decides which tables are compacted in this tick, ranks them, and says why.
 
-A trigger must be reached (`find_trigger`), nothing may hold the table back, and its present state
-must need another attempt: no run in flight, no cooldown, not too many failed tries.
-`compact/plan/fleet.py` then gives the tables slots and budget. A compaction is due at a number of
-mergeable files, at an age of the oldest of them, when the table's readers got slower
-since its last compaction, or at a share of deleted rows.
+A table is first considered by itself. A trigger must be reached (`find_trigger`), nothing may hold
+the table back, and its present state must need another attempt: no run in flight, no cooldown, not
+too many failed tries. A compaction is due at a number of mergeable files, at an age of the oldest
+of them, when the table's readers got slower since its last compaction, or at a share of deleted
+rows.
 
 Each state of a table (its version and commit time) is compacted once. An attempt that succeeded or
 is under way is never repeated. A failed attempt is repeated; after `TRIES_ALLOWED` failures, only
 once after each pause (`pause_hours`). An attempt that was refused before it began, or that a person
 canceled, does not count: it is repeated as soon as the table may be compacted. Dagster never runs
 a run key twice, even if the run failed, so the key has the attempt's number.
+
+Then the tables get slots and budget. The due table with the most benefit for its cost goes first
+(`NetBenefit`). Among equal tables, the worst health score goes first. A table that has been due for
+at least `Bounds.patience_ms` comes before all tables that have waited less. So, in cycles of an
+hour:
+
+- With n tables due and s slots, a table that stays due is served within patience + ceil(n / s)
+  cycles. Tables that deltalake compacts share a run, and so a slot.
+- With a budget, a table that stays due is served within patience + n cycles, even if the budget is
+  below the cost of one table. A table over its patience may overdraw the budget. So each cycle
+  serves at least the table that has waited longest, and exceeds the budget by at most its cost.
+
+The sensor reads the facts from Dagster's events, the terminal from the Delta logs. Both call
+`decide_fleet`, so the same facts give the same decisions.
 """
 
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from lakehouse.base.operation import NetBenefit
 from lakehouse.base.reasons import Explained, Explanation, Reason
-from lakehouse.base.text import HOUR_MS, MINUTE_MS, utc_text
-from lakehouse.compact.plan.circuit_breaker import TRIES_ALLOWED, BreakerState, pause_hours
+from lakehouse.base.text import HOUR_MS, MINUTE_MS, first_names, usd_text, utc_text
+from lakehouse.compact.plan.circuit_breaker import (
+    NO_REWRITES,
+    TRIES_ALLOWED,
+    BreakerState,
+    Rewrites,
+    assess_breaker,
+    pause_hours,
+)
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.compact.plan.estimate import usd_per_opening
-from lakehouse.declare.compaction import BySensor, Compaction, policy_for
-from lakehouse.declare.journal_records import Pause
+from lakehouse.compact.plan.health import Readers
+from lakehouse.declare.compaction import BySensor, Compaction
+from lakehouse.declare.journal_records import Pause, UpkeepOperation
 from lakehouse.declare.prices import DEFAULT_PRICES, Prices
-from lakehouse.declare.table import Table
 from lakehouse.delta.snapshot import DataFile, Snapshot, files_with_vectors, row_total
 
 
 def find_hold(
-    table: Table,
+    table_key: str,
+    policy: Compaction,
     *,
-    pause: Pause | None,
-    breaker: BreakerState | None,
+    pause: Pause | None = None,
+    breaker: BreakerState | None = None,
     now_ms: int,
 ) -> Explanation | None:
-    """Why the sensor skips `table` at `now_ms`, or `None`.
+    """Why the sensor skips the table at `now_ms`, or `None`.
 
     A half-open, closed or unknown (`None`) breaker is no reason to skip.
     """
-    policy = policy_for(table.layer, table.compaction)
-    breaker_hold = breaker.explanation if breaker and breaker.position == "open" else None
-    return persons_hold(policy, pause, now_ms) or recommend_only(table.key, policy) or breaker_hold
+    hold = persons_hold(policy, pause, now_ms)
+    if hold is None and policy.mode == "recommend":
+        why = f"its declaration says mode {policy.mode}"
+        hold = Reason.RECOMMEND_ONLY.explain(why=why, table=table_key)
+    if hold is None and breaker is not None and breaker.position == "open":
+        hold = breaker.explanation
+    return hold
 
 
 def persons_hold(policy: Compaction, pause: Pause | None, now_ms: int) -> Explanation | None:
@@ -54,15 +81,6 @@ def persons_hold(policy: Compaction, pause: Pause | None, now_ms: int) -> Explan
     if policy.mode == "off":
         return Reason.OPTED_OUT.explain(said="mode off")
     return pause.explanation if pause is not None and pause.holds(now_ms) else None
-
-
-def recommend_only(table_key: str, policy: Compaction) -> Explanation | None:
-    """The hold of a policy that only recommends compactions, or `None`."""
-    if policy.mode != "recommend":
-        return None
-    return Reason.RECOMMEND_ONLY.explain(
-        why=f"its declaration says mode {policy.mode}", table=table_key
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,18 +257,45 @@ class RunState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionCandidate:
+    """A table that may be compacted, and the facts about it.
+
+    - `failures`: earlier attempts to compact the table that did not succeed.
+    - `hold`: a reason to skip the table that the other facts do not show.
+    - `shared_a_run`: a run for several tables has already been requested for this state.
+    """
+
+    state: TableState
+    policy: Compaction
+    failures: tuple[UpkeepOperation, ...] = ()
+    rewrites: Rewrites = NO_REWRITES
+    pause: Pause | None = None
+    hold: Explanation | None = None
+    shared_a_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision(Explained):
     """The decision about one table, and why. `run_key` is set if a run is requested.
 
-    One run compacts all requested tables with `shares_run`. `due_since_ms` is set if a trigger is
-    reached, the version may be tried, and no compaction is under way; a hold does not matter.
+    - `finding`: the trigger, or the reason why no trigger is reached.
+    - `due_since_ms`: set if a trigger is reached, the version may be tried, and no compaction is
+      under way. A hold does not matter.
+    - `is_overdue`: the table may be compacted, and has been due for at least the patience.
+    - `shares_run`: one run compacts all requested tables with this field.
     """
 
-    table: str
+    state: TableState
+    finding: Explanation
     run_key: str | None = None
-    net_benefit: NetBenefit | None = None
     due_since_ms: int | None = None
+    is_overdue: bool = False
     shares_run: bool = False
+
+    @property
+    def table(self) -> str:
+        """The table's key."""
+        return self.state.table
 
     @property
     def request(self) -> bool:
@@ -258,38 +303,10 @@ class Decision(Explained):
         return self.run_key is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionCandidate:
-    """A table that may be compacted. `hold`: the reason to skip it, if any.
-
-    `may_share_run`: other tables may be compacted in the same run.
-    """
-
-    state: TableState
-    policy: Compaction
-    hold: Explanation | None = None
-    may_share_run: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TentativeDecision:
-    """The decision about a table before slots and budget are assigned.
-
-    `decision` has a `run_key` if the table may be compacted. `finding` is the trigger, or the
-    reason why no trigger is reached. `is_overdue`: the table may be compacted, and has been due for
-    at least the patience.
-    """
-
-    state: TableState
-    finding: Explanation
-    decision: Decision
-    is_overdue: bool
-
-
-def decide_table(
+def _decide_table(
     candidate: CompactionCandidate, runs: RunState, *, patience_ms: int, now_ms: int
-) -> TentativeDecision:
-    """The decision about one table, regardless of the others. `runs` are the runs of this table."""
+) -> Decision:
+    """The decision about one table before slots and budget. `runs` are the runs of this table."""
     state = candidate.state
     policy = candidate.policy
     finding = find_trigger(state, policy, now_ms=now_ms)
@@ -302,21 +319,27 @@ def decide_table(
     other_strategy = None
     if not isinstance(policy.strategy, BySensor):
         other_strategy = Reason.OTHER_STRATEGY.explain(strategy=type(policy.strategy).__name__)
-    waits = candidate.hold or other_strategy or busy or nothing_to_do
+    breaker = assess_breaker(
+        candidate.failures, candidate.rewrites, now_ms, succeeded_ms=state.last_compaction_ms
+    )
+    hold = find_hold(state.table, policy, pause=candidate.pause, breaker=breaker, now_ms=now_ms)
+    waits = candidate.hold or hold or other_strategy or busy or nothing_to_do
     due_since_ms = None
     if nothing_to_do is None and not any(run.is_compaction for run in runs.in_flight):
         due_since_ms = now_ms if state.due_since_ms is None else state.due_since_ms
     waits = waits or _cooling_down(state, policy, finding, now_ms=now_ms)
-    is_overdue = waits is None and due_since_ms is not None and now_ms - due_since_ms >= patience_ms
-    decision = Decision(
-        table=state.table,
+    may_share_run = state.engine == "deltalake" and not candidate.shared_a_run
+    return Decision(
+        state=state,
         explanation=waits or finding,
+        finding=finding,
         run_key=None if waits else run_key(state, len(tries_of_version) + 1),
-        net_benefit=state.net_benefit,
         due_since_ms=due_since_ms,
-        shares_run=candidate.may_share_run and not waits,
+        is_overdue=(
+            not waits and due_since_ms is not None and now_ms - due_since_ms >= patience_ms
+        ),
+        shares_run=may_share_run and not waits,
     )
-    return TentativeDecision(state=state, finding=finding, decision=decision, is_overdue=is_overdue)
 
 
 def run_key(state: TableState, number: int) -> str:
@@ -418,3 +441,174 @@ def _by_deleted_rows(state: TableState, policy: Compaction) -> Explanation | Non
     if not limit or share is None or share < limit or not state.purged_row_count:
         return None
     return Reason.DUE_DELETED_ROWS.explain(share=f"{share:.0%}", limit=f"{limit:.0%}")
+
+
+CYCLE_MS = HOUR_MS
+SHARED_RUN_SECONDS = 60  # the most estimated seconds of a run that compacts several tables in turn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """The bounds of one cycle.
+
+    At most `slots` runs compact at once. The predicted cost per hour is at most `budget_usd` (0: no
+    limit); the last hour has spent `spent_usd`. A table due for `patience_ms` or longer goes first.
+    """
+
+    slots: int = 1
+    budget_usd: float = 0.0
+    spent_usd: float = 0.0
+    patience_ms: int = CYCLE_MS
+
+
+def decide_fleet(
+    candidates: Iterable[CompactionCandidate],
+    runs: RunState,
+    *,
+    bounds: Bounds,
+    now_ms: int,
+    readers: Mapping[str, Readers] | None = None,
+) -> tuple[Decision, ...]:
+    """One decision per table, in the order of service. Tables without facts come last.
+
+    Each run that compacts takes one of `bounds.slots`, unless the run waits for its table's pool.
+    `readers` are the tables' readers by key; without them, the states' own figures are used.
+    """
+    in_flight = defaultdict[str, list[RunInFlight]](list)
+    for run in runs.in_flight:
+        in_flight[run.table].append(run)
+    tries = defaultdict[str, list[Try]](list)
+    for attempt in runs.tries:
+        tries[attempt.table].append(attempt)
+    undecided = list[Decision]()
+    for candidate in candidates:
+        state = candidate.state.at(now_ms)
+        key = state.table
+        if readers is not None:
+            of_table = readers[key]
+            state = replace(state, reads_per_day=of_table.reads_per_day, slowdown=of_table.slowdown)
+        own = RunState(in_flight=tuple(in_flight[key]), tries=tuple(tries[key]))
+        undecided.append(
+            _decide_table(
+                replace(candidate, state=state), own, patience_ms=bounds.patience_ms, now_ms=now_ms
+            )
+        )
+    return _with_slots(sorted(undecided, key=_order), runs, bounds)
+
+
+def _with_slots(
+    ordered: Iterable[Decision], runs: RunState, bounds: Bounds
+) -> tuple[Decision, ...]:
+    """The decisions once slots and budget are assigned, in this order."""
+    running = [run for run in runs.in_flight if run.is_compaction]
+    free_slots = bounds.slots - len({run.name for run in running})
+    spent_usd = bounds.spent_usd
+    shared_seconds = list[float]()  # the estimates of the tables in the shared run
+    decisions: list[Decision] = []
+    for each in ordered:
+        left_usd = max(0.0, bounds.budget_usd - spent_usd)
+        seconds = each.state.estimate_seconds or 0.0
+        may_share = each.shares_run and sum(shared_seconds) + seconds <= SHARED_RUN_SECONDS
+        joins_shared_run = may_share and bool(shared_seconds)  # the shared run already has its slot
+        has_slot = joins_shared_run or free_slots >= 1
+        decision = _served(each, bounds, running, has_slot=has_slot, left_usd=left_usd)
+        shares_run = decision.request and may_share
+        if shares_run:
+            shared_seconds.append(seconds)
+        if decision.request:
+            free_slots -= 0 if joins_shared_run else 1
+            spent_usd += each.state.estimate_usd or 0.0
+        decisions.append(replace(decision, shares_run=shares_run))
+    return tuple(decisions)
+
+
+def _order(decision: Decision) -> tuple[object, ...]:
+    """Sorts overdue tables by waiting time, then due tables by benefit, then tables not due."""
+    state = decision.state
+    benefit = state.net_benefit
+    ratio = benefit.ratio if benefit else 0.0
+    health = 100.0 if state.health_score is None else state.health_score
+    waited = (0, decision.due_since_ms or 0) if decision.is_overdue else (1, 0)
+    is_unknown = decision.finding.reason is Reason.NO_FACTS
+    mergeable = state.mergeable_file_count or 0
+    due = is_due(decision.finding)
+    return (*waited, not due, is_unknown, -ratio, health, -mergeable, state.table)
+
+
+def _served(
+    decision: Decision,
+    bounds: Bounds,
+    running: Sequence[RunInFlight],
+    *,
+    has_slot: bool,
+    left_usd: float,
+) -> Decision:
+    """The decision about a table once slots and budget are assigned.
+
+    Each table needs a slot. An overdue table is served while any budget is left. Any other table
+    must fit into the rest of the budget. If its cost is unknown, it does not fit.
+    """
+    usd = decision.state.estimate_usd
+    fits_budget = usd is not None and usd <= left_usd
+    if decision.is_overdue:
+        fits_budget = left_usd > 0
+    if not decision.request:
+        return decision
+    if not has_slot:
+        by_run = defaultdict[str, list[str]](list)
+        for run in running:
+            by_run[run.name].append(run.table)
+        names = ", ".join(f"{name} of {first_names(keys)}" for name, keys in by_run.items())
+        waits = Reason.NO_SLOT.explain(
+            why=decision.sentence, slots=bounds.slots, runs=f" (now {names})" if names else ""
+        )
+    elif bounds.budget_usd and not fits_budget:
+        waits = Reason.OVER_BUDGET.explain(
+            why=decision.sentence,
+            cost="unknown" if usd is None else usd_text(usd),
+            left=usd_text(left_usd),
+            limit=f"{bounds.budget_usd:g}",
+        )
+    else:
+        return decision
+    return replace(decision, explanation=waits, run_key=None)
+
+
+# After this many lines, the remaining tables are only counted.
+_MOST_LINES = 60
+# If at least this many tables wait for the same reason, they share a line.
+_MANY = 4
+
+
+def describe(decisions: Sequence[Decision]) -> str:
+    """The decisions in their order, in up to `_MOST_LINES` lines. One more line counts the others.
+
+    Tables usually have one line each. If at least `_MANY` tables wait for the same reason, they
+    share one line: the first table's sentence, and the names of the others.
+    """
+    shared = Counter(decision.reason for decision in decisions if not decision.request)
+    groups = dict[object, list[Decision]]()
+    for decision in decisions:
+        is_alone = decision.request or shared[decision.reason] < _MANY
+        group_key = decision.table if is_alone else decision.reason
+        groups.setdefault(group_key, []).append(decision)
+    texts = [_line(group) for group in [*groups.values()][:_MOST_LINES]]
+    rest = Counter(each.reason.name for group in [*groups.values()][_MOST_LINES:] for each in group)
+    if rest:
+        counts = ", ".join(f"{count} {name}" for name, count in rest.most_common())
+        texts.append(f"and {rest.total()} more: {counts}")
+    # If a page joins the lines, the semicolons separate them.
+    return ";\n".join(texts)
+
+
+def _line(group: Sequence[Decision]) -> str:
+    """The decision about one table, or about several with the same reason."""
+    first, *others = group
+    if not others:
+        benefit = first.state.net_benefit
+        gain = f" ({benefit.sentence})" if benefit and benefit.cost_usd else ""
+        return f"{first.table}: {first.sentence}{gain}"
+    if all(each.sentence == first.sentence for each in others):
+        return f"{first_names([each.table for each in group])}: {first.sentence}"
+    names = first_names([each.table for each in others])
+    return f"{first.table}: {first.sentence}; {first.reason.name}, too: {names}"

@@ -9,7 +9,7 @@ from lakehouse.base.predicted_and_actual import Figure, figures_as_json, share_o
 from lakehouse.base.text import count_of, size_text
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.compact.plan.estimate import requests, run_price
-from lakehouse.declare.journal_records import CompactionTry, UpkeepOperation
+from lakehouse.declare.journal_records import UpkeepOperation
 from lakehouse.declare.prices import DEFAULT_PRICES, Prices
 from lakehouse.delta.commits import Commits, LoggedCompaction, is_news
 from lakehouse.delta.snapshot import TableFacts
@@ -121,7 +121,7 @@ class Account:
 
 def account_for(
     history: Commits,
-    wasted: Sequence[CompactionTry] = (),
+    wasted: Sequence[UpkeepOperation] = (),
     *,
     prices: Prices = DEFAULT_PRICES,
     on_s3: bool = False,
@@ -147,8 +147,8 @@ def account_for(
         bytes_ingested=sum(commit.added_bytes for commit in history.commits if is_news(commit)),
         bytes_rewritten=sum(commit.added_bytes for commit in rewrites),
         wasted_runs=len(wasted),
-        wasted_seconds=sum(each.seconds for each in wasted),
-        wasted_bytes=sum(each.bytes_rewritten for each in wasted),
+        wasted_seconds=sum(each.seconds or 0.0 for each in wasted),
+        wasted_bytes=sum(each.wasted_bytes for each in wasted),
     )
 
 

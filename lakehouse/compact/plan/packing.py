@@ -28,49 +28,33 @@ size of a bin. With these choices, a compacted table is not compacted again befo
   It merges at least two fresh files, or two files of the second tier, so the runs come to an end.
   `files_left` estimates how many files later runs will merge.
 
-deltalake packs the files of a partition in the order of the log, newest commit first. It skips a
-file above the target. It closes a bin at a skipped file, or when the next file does not fit. Bins
-of one file are dropped, and each other bin becomes one file, whatever its size.
-Source: delta-io/delta-rs, crates/core/src/operations/optimize.rs, build_compaction_plan,
-plan_compaction_bins_in_stable_order (deltalake 1.6.6 chose the same bins on 200 random tables).
-
-- A file is fresh if a writer added it after the version that the partition's last compaction read.
-  A partition is worth a rewrite if a bin has at least two fresh files. Therefore, a partition is
-  not compacted again until writers have added files that its last compaction did not read.
-- The target of a statement is halved as long as the fresh files of the partition together fit into
-  half of it, but not below 16 MiB. deltalake skips files above this lowered target. Therefore, a
-  large output is not rewritten together with a few small files, and each byte is rewritten only a
-  few times, as in a log-structured merge tree.
+deltalake gets the same plan. It packs the planned files in the order of a log that this program
+writes for it (`compact/deltalake_run.py`), with the end of each bin marked.
 """
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 
 from lakehouse.base.reasons import Reason
-from lakehouse.base.text import size_text
 from lakehouse.compact.plan.bins import (
+    BestGroup,
     Bin,
     Packing,
-    PackingInLogOrder,
     PartitionPlan,
     PlanningFacts,
     Rewrite,
-    files_by_partition,
-    is_fresh,
-    pack,
-)
-from lakehouse.compact.plan.choose_partitions import (
-    BestGroup,
     best_group,
+    files_by_partition,
     fits,
     in_order,
+    is_fresh,
     not_now,
-    one_run,
+    pack,
     within_bounds,
 )
-from lakehouse.delta.snapshot import DataFile, by_partition
+from lakehouse.delta.snapshot import DataFile
 
 # A file with a larger share of deleted rows is rewritten, whatever its size, if it shares a bin.
 # Source: Delta's default, DeltaSQLConf, optimize.maxDeletedRowsRatio.
@@ -85,7 +69,7 @@ LEAST_KEPT_BYTES = 16 * 1024 * 1024
 def plan_packing(facts: PlanningFacts) -> Rewrite:
     """The merge of small files, or the reason for doing nothing."""
     group = best_group(facts, partial(_planned, facts))
-    return _bounded(facts, group) if group.plans else nothing_to_do(facts, group)
+    return _bounded(facts, group) if group.plans else _nothing_to_do(facts, group)
 
 
 def plain_statement(facts: PlanningFacts) -> Packing:
@@ -94,6 +78,7 @@ def plain_statement(facts: PlanningFacts) -> Packing:
         smaller_than_bytes=facts.policy.candidate_bytes,
         up_to_bytes=facts.policy.target_file_bytes,
         max_deleted_rows_ratio=MAX_DELETED_ROWS_RATIO,
+        writes_empty_files=facts.policy.engine != "deltalake",
     )
 
 
@@ -241,7 +226,8 @@ def _bounded(facts: PlanningFacts, group: BestGroup) -> Rewrite:
         # the whole plan's, work is left, even if the difference of the file counts is 0.
         least_left = int(limited.bins != first.bins)
     return Rewrite(
-        statement=Packing(
+        statement=replace(
+            plain_statement(facts),
             smaller_than_bytes=chosen[0].cutoff_bytes,
             up_to_bytes=target,
             max_deleted_rows_ratio=ratio,
@@ -283,7 +269,7 @@ def _limited_to_run(
     return replace(plan, bins=bins, cutoff_bytes=cutoff), 1.0
 
 
-def nothing_to_do(facts: PlanningFacts, group: BestGroup) -> Rewrite:
+def _nothing_to_do(facts: PlanningFacts, group: BestGroup) -> Rewrite:
     """A result without bins, and the reason."""
     counts = group.counts
     if group.leaves_cores_idle:
@@ -303,85 +289,3 @@ def nothing_to_do(facts: PlanningFacts, group: BestGroup) -> Rewrite:
         "bytes": facts.snapshot.size_bytes,
     }
     return Rewrite(statement=plain_statement(facts), reason=reason, numbers={**counts, **numbers})
-
-
-def plan_for_deltalake(facts: PlanningFacts) -> Rewrite:
-    """The merge of small files by deltalake, or the reason for doing nothing."""
-    group = best_group(facts, partial(_planned_by_deltalake, facts))
-    if not group.plans:
-        return nothing_to_do(facts, group)
-    # All plans of a group have the same cut-off: the lowered target.
-    lowered = group.plans[0].cutoff_bytes
-    bins, _ = one_run(facts, group.plans)
-    more = ""
-    if not fits(facts, sum(bin_.size_bytes for bin_ in bins)):
-        limit = size_text(facts.policy.max_bytes_per_run)
-        more = f"; more than max_bytes_per_run ({limit}), since deltalake splits no partition"
-    return Rewrite(
-        statement=PackingInLogOrder(up_to_bytes=lowered),
-        reason=Reason.MERGEABLE_FILES,
-        bins=bins,
-        files_left=group.file_count - sum(len(bin_.files) for bin_ in bins),
-        numbers={"target_bytes": lowered},
-        more=more,
-    )
-
-
-def pack_for_deltalake(files: Iterable[DataFile], *, up_to_bytes: int) -> tuple[Bin, ...]:
-    """The bins of one partition, whose files are in the order of the log."""
-    bins = list[list[DataFile]]([[]])
-    open_bytes = 0
-    for file in files:
-        if file.size_bytes > up_to_bytes:
-            bins.append([])
-            open_bytes = 0
-            continue
-        if open_bytes + file.size_bytes > up_to_bytes:
-            bins.append([])
-            open_bytes = 0
-        bins[-1].append(file)
-        open_bytes += file.size_bytes
-    return tuple(
-        Bin(partition=members[0].partition, files=tuple(members))
-        for members in bins
-        if len(members) >= 2
-    )
-
-
-def _planned_by_deltalake(facts: PlanningFacts, target: int) -> Iterator[PartitionPlan]:
-    """The plans of all partitions. Their `cutoff_bytes` is the lowered target of the statement."""
-    for files in by_partition(facts.snapshot.files).values():
-        fresh = _fresh_paths(facts, files)
-        small = [file for file in files if file.size_bytes < facts.policy.candidate_bytes]
-        lowered = _lowered_target([file for file in files if file.path in fresh], target)
-        bins = pack_for_deltalake(files, up_to_bytes=lowered)
-        fresh_counts = [sum(file.path in fresh for file in bin_.files) for bin_ in bins]
-        yield PartitionPlan(
-            files=files,
-            bins=bins,
-            cutoff_bytes=lowered,
-            candidates=small,
-            pays=max(fresh_counts, default=0) >= 2,
-        )
-
-
-def _fresh_paths(facts: PlanningFacts, files: Sequence[DataFile]) -> Set[str]:
-    """The paths of the fresh files of one partition (see the module docstring).
-
-    If the log shows no compaction of the partition, all files of writers are fresh.
-    """
-    history = facts.write_history
-    read_version = max((history.read_versions.get(file.path, -1) for file in files), default=-1)
-    written = [file.path for file in files if not file.compacted]
-    if read_version < 0:
-        return {*written}
-    return {path for path in written if history.versions.get(path, -1) > read_version}
-
-
-def _lowered_target(fresh: Sequence[DataFile], target: int) -> int:
-    """The target, halved as described in the module docstring."""
-    fresh_bytes = sum(file.size_bytes for file in fresh if file.size_bytes <= target)
-    lowered = target
-    while lowered // 2 >= max(fresh_bytes, LEAST_KEPT_BYTES):
-        lowered //= 2
-    return lowered

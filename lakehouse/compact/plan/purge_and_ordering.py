@@ -41,13 +41,11 @@ from lakehouse.compact.plan.bins import (
     Rewrite,
     ZOrdering,
     files_added,
-    pack,
-)
-from lakehouse.compact.plan.choose_partitions import (
     keeps_cores_busy,
     may_be_rewritten,
     not_now,
     one_run,
+    pack,
     partition_plans,
 )
 from lakehouse.compact.plan.target_size import comparable_names

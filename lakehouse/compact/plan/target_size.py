@@ -4,7 +4,7 @@ With `engine="auto"`, deltalake compacts adopted tables, and Spark all others. d
 table of 70 small files in 0.2 s, without a Spark session, and its commits are conditional: they
 never overwrite a version of another writer. If the policy or the content of an adopted table
 requires Spark, Spark compacts it, and the plan gives the reason. The content includes files that
-deltalake failed to read (`compact/noted_files.py`).
+deltalake failed to read (`compact/assess.py`).
 
 The target grows with the table, so that a table of 2 GiB or more keeps about 128 files or more.
 With this many files, a scan runs in parallel, and an UPDATE or DELETE rewrites a small part of the
@@ -153,8 +153,6 @@ class WriteHistory:
     - `unchanged`: whether no row has changed since that compaction.
     - `targets`: the target under which each file was compacted.
     - `written_ms`: the time of the last commit that changed the rows of each file.
-    - `versions`: the version of the commit that added each file.
-    - `read_versions`: the version that each file's compaction read.
     - `arranged`: the columns by which a commit ordered the rows of each file, and the commit's
       version.
     - `settled`: the columns by which all files that are older than the log are ordered; empty if
@@ -167,8 +165,6 @@ class WriteHistory:
     unchanged: bool = False
     targets: Mapping[str, int] = field(default_factory=dict[str, int])
     written_ms: Mapping[str, int] = field(default_factory=dict[str, int])
-    versions: Mapping[str, int] = field(default_factory=dict[str, int])
-    read_versions: Mapping[str, int] = field(default_factory=dict[str, int])
     arranged: Mapping[str, tuple[tuple[str, ...], int]] = field(
         default_factory=dict[str, tuple[tuple[str, ...], int]]
     )
@@ -185,16 +181,11 @@ def write_history_of(history: Commits | None) -> WriteHistory:
     settled = tuple[str, ...]()
     last_target = None
     unchanged = False
-    versions = dict[str, int]()
-    read_versions = dict[str, int]()
     for commit in history.commits:
-        versions.update(dict.fromkeys(commit.added_paths, commit.version))
         if commit.changed_data:
             written_ms.update(dict.fromkeys(commit.added_paths, commit.committed_ms))
             continue
         figures = _plan_in(commit)
-        read_version = int(figures.get("version", commit.version - 1))
-        read_versions.update(dict.fromkeys(commit.added_paths, read_version))
         columns = _arranged_by(commit)
         if columns:
             arranged.update(dict.fromkeys(commit.added_paths, (columns, commit.version)))
@@ -213,8 +204,6 @@ def write_history_of(history: Commits | None) -> WriteHistory:
         unchanged=unchanged,
         targets=targets,
         written_ms=written_ms,
-        versions=versions,
-        read_versions=read_versions,
         arranged=arranged,
         settled=settled,
     )

@@ -38,7 +38,7 @@ from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.base.reasons import CheckResult
 from lakehouse.base.stored_objects import SCAN, UNFINISHED, Inventory, KnownObjects, StoredObject
 from lakehouse.base.text import DAY_MS
-from lakehouse.compact.noted_files import note_cold_files
+from lakehouse.compact.assess import note_cold_files
 from lakehouse.declare.table import Table
 from lakehouse.delta.file_columns import DataFile
 from lakehouse.delta.snapshot import Snapshot, TableFacts, file_paths
@@ -166,7 +166,7 @@ def update_inventory(
 ) -> InventoryOutcome:
     """Adds the newest report of AWS (of `configuration`, if given), or a scan, to the table.
 
-    On S3, also notes the tables' cold files (`compact.noted_files`).
+    On S3, also notes the tables' cold files (`compact.assess`).
 
     Raises:
         Refused: the report cannot be trusted, there is none of `configuration`, or the storage does

@@ -18,7 +18,7 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError
 from lakehouse.base.stored_objects import PART_GROUPS, Part
 from lakehouse.base.text import DAY_MS
-from lakehouse.compact.fleet_from_logs import TableReading, read_fleet
+from lakehouse.compact.assess import TableReading, read_fleet
 from lakehouse.declare.compaction import LAYERS
 from lakehouse.declare.journal_records import UpkeepOperation
 from lakehouse.declare.table import Table

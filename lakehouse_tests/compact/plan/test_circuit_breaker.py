@@ -16,27 +16,34 @@ from lakehouse.compact.plan.circuit_breaker import (
     Rewrites,
     assess_breaker,
     find_rewrites,
-    tries_of,
+    last_success_ms,
 )
-from lakehouse.declare.journal_records import CompactionTry
+from lakehouse.declare.journal_records import UpkeepOperation
 from lakehouse.delta.commits import Commit, Commits
+from lakehouse_tests.support.example_histories import failed
 
 HOUR = 3_600_000
 NOON = int(datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp() * 1000)
 OURS = json.dumps({"compaction": "0f", "plan": {}})
 
 
-def tried(result: str, hours: float, **more: object) -> CompactionTry:
+def tried(result: str, hours: float, **more: Any) -> UpkeepOperation:
     """A try that ended so many hours after noon."""
-    return CompactionTry(ended_ms=NOON + int(hours * HOUR), result=result, **more)  # type: ignore[arg-type]
+    return failed(NOON + int(hours * HOUR), result, **more)
 
 
 def breaker(
-    tries: Sequence[CompactionTry] = (),
+    tries: Sequence[UpkeepOperation] = (),
     now: float = 0,
     rewrites: Rewrites | None = None,
 ) -> BreakerState | None:
-    return assess_breaker(tries, rewrites or Rewrites(), NOON + int(now * HOUR))
+    succeeded_ms = [each.ended_ms for each in tries if each.result == "succeeded"]
+    return assess_breaker(
+        [each for each in tries if each.result != "succeeded"],
+        rewrites or Rewrites(),
+        NOON + int(now * HOUR),
+        succeeded_ms=max(succeeded_ms, default=None),
+    )
 
 
 def not_closed(*arguments: Any, **more: Any) -> BreakerState:
@@ -117,7 +124,7 @@ STORIES = {
 
 @pytest.mark.parametrize(("tries", "now", "position", "retry"), STORIES.values(), ids=STORIES)
 def test_failures_in_a_row_open_the_breaker_and_a_success_closes_it(
-    tries: Sequence[CompactionTry], now: float, position: str, retry: float | None
+    tries: Sequence[UpkeepOperation], now: float, position: str, retry: float | None
 ) -> None:
     found = breaker(tries, now)
     if retry is None:
@@ -134,7 +141,7 @@ def test_rewrites_of_a_clock_that_was_ahead_hold_nothing() -> None:
 
 
 def test_an_open_breaker_says_what_failed_how_often_and_until_when() -> None:
-    lost = tried("conflict", -0.5, seconds=2.5, bytes_rewritten=70)
+    lost = tried("conflict", -0.5, seconds=2.5, wasted_bytes=70)
     found = not_closed([tried("failed", -1), lost, tried("failed", 0, why="no footer\nat …")])
     assert found.reason is Reason.BREAKER_OPEN
     assert found.sentence == (
@@ -311,39 +318,24 @@ def test_bins_of_two_fresh_files_are_never_a_loop(rounds: list[tuple[int, int]])
     assert log.rewrites.times == 0
 
 
-def test_tries_come_from_the_log_and_a_compaction_that_failed_after_its_commit_is_a_failure() -> (
+def test_the_last_success_is_in_the_log_and_a_compaction_that_failed_after_its_commit_is_none() -> (
     None
 ):
     log = Log().append(4).optimize(ours=True).append(4).optimize().append(4).optimize(ours=True)
     history = Commits(table="bronze/t", commits=tuple(log.commits))
-    assert [(each.ended_ms - NOON, each.result) for each in tries_of(history, ())] == [
-        (1, "succeeded"),
-        (5, "succeeded"),
-    ]
-    undone = CompactionTry(ended_ms=NOON + 2000, result="failed", seconds=1.996, why="rows differ")
-    assert [each.result for each in tries_of(history, [undone])] == ["succeeded", "failed"]
-    halfway = replace(undone, result="conflict")
-    assert [each.result for each in tries_of(history, [halfway])] == [
-        "succeeded",
-        "succeeded",
-        "conflict",
-    ]
+    assert last_success_ms(replace(history, commits=history.commits[:5]), ()) == NOON + 1
+    assert last_success_ms(history, ()) == NOON + 5
+    undone = failed(NOON + 2000, seconds=1.996, why="rows differ")
+    assert last_success_ms(history, [undone]) == NOON + 1
+    assert last_success_ms(history, [replace(undone, result="conflict")]) == NOON + 5
 
 
 def test_a_compaction_that_a_later_run_undid_is_no_success_and_ends_no_row_of_failures() -> None:
     log = Log().append(4).optimize(ours=True).append(4).optimize(ours=True).restore(2)
     history = Commits(table="bronze/t", commits=tuple(log.commits))
     # The run that found it out began after the commit, so that its failure spans the RESTORE alone.
-    found_out = tried("failed", 1, seconds=1)
-    tries = tries_of(history, [tried("failed", -2), tried("failed", -1), found_out])
-    assert [(each.ended_ms - NOON, each.result) for each in tries if each.ended_ms >= NOON] == [
-        (1, "succeeded"),
-        (HOUR, "failed"),
-    ]
+    failures = [tried("failed", -2), tried("failed", -1), tried("failed", 1, seconds=1)]
+    assert last_success_ms(history, failures) == NOON + 1
     lone = replace(history, commits=history.commits[2:])
-    assert (
-        not_closed(
-            tries_of(lone, [tried("failed", -2), tried("failed", -1), found_out]), now=1
-        ).position
-        == "open"
-    )
+    assert last_success_ms(lone, failures) is None
+    assert not_closed(failures, now=1).position == "open"

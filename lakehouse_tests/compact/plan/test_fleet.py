@@ -1,45 +1,52 @@
 """What a fleet's facts mean for the decision, whoever read them."""
 
 from lakehouse.base.reasons import Reason
-from lakehouse.compact.plan.decision import RunState, TableState
-from lakehouse.compact.plan.fleet import Bounds, Fleet, FleetTable, decide_fleet
+from lakehouse.compact.plan.decision import (
+    Bounds,
+    CompactionCandidate,
+    Decision,
+    RunState,
+    TableState,
+    decide_fleet,
+)
 from lakehouse.compact.plan.health import Readers
 from lakehouse.declare.compaction import Compaction
-from lakehouse.declare.journal_records import CompactionTry, Pause
-from lakehouse.declare.landing import Landing
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Append
+from lakehouse.declare.journal_records import Pause
+from lakehouse_tests.support.example_histories import failed
 
 NOW = 1_700_000_000_000
-TABLE = Table(
-    key="bronze/t",
-    source=Landing(prefix="landing/t/", format="json", schema="id BIGINT"),
-    write=Append(),
-    compaction=Compaction(min_small_files=4, cooldown_minutes=2),
-)
+POLICY = Compaction(min_small_files=4, cooldown_minutes=2)
+KEY = "bronze/t"
 
 
 def due(**times_ms: int) -> TableState:
-    return TableState(table=TABLE.key, version=7, mergeable_file_count=9, **times_ms)
+    return TableState(table=KEY, version=7, mergeable_file_count=9, **times_ms)
 
 
-def decide(known: FleetTable) -> Fleet:
-    readers = {TABLE.key: Readers(reads_per_day=0)}
-    return decide_fleet([known], readers, RunState(), bounds=Bounds(), now_ms=NOW)
+def decide(known: CompactionCandidate) -> Decision:
+    readers = {KEY: Readers(reads_per_day=0)}
+    [decision] = decide_fleet([known], RunState(), bounds=Bounds(), now_ms=NOW, readers=readers)
+    return decision
 
 
 def test_a_recent_compaction_a_pause_and_failures_hold_a_table() -> None:
-    failed = tuple(CompactionTry(ended_ms=NOW - number, result="failed") for number in range(3))
-    pause = Pause(table=TABLE.key, since_ms=0)
+    failures = tuple(failed(NOW - number) for number in range(3))
+    pause = Pause(table=KEY, since_ms=0)
     risk = Reason.COMMITS_NOT_CONDITIONAL.explain(bucket="b")
     for known, reason in (
-        (FleetTable(table=TABLE, state=due(last_compaction_ms=NOW - 9)), Reason.COOLING_DOWN),
-        (FleetTable(table=TABLE, state=due(), tries=failed), Reason.BREAKER_OPEN),
-        (FleetTable(table=TABLE, state=due(), tries=failed, pause=pause), Reason.PAUSED),
         (
-            FleetTable(table=TABLE, state=due(), pause=pause, hold=risk),
+            CompactionCandidate(policy=POLICY, state=due(last_compaction_ms=NOW - 9)),
+            Reason.COOLING_DOWN,
+        ),
+        (CompactionCandidate(policy=POLICY, state=due(), failures=failures), Reason.BREAKER_OPEN),
+        (
+            CompactionCandidate(policy=POLICY, state=due(), failures=failures, pause=pause),
+            Reason.PAUSED,
+        ),
+        (
+            CompactionCandidate(policy=POLICY, state=due(), pause=pause, hold=risk),
             Reason.COMMITS_NOT_CONDITIONAL,
         ),
     ):
-        [decision] = decide(known).decisions
+        decision = decide(known)
         assert (decision.reason, decision.request) == (reason, False)

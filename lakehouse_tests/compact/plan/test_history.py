@@ -6,20 +6,12 @@ import pytest
 
 from lakehouse.base.predicted_and_actual import Figure
 from lakehouse.compact.plan.history import account_for, operation_of
-from lakehouse.declare.journal_records import CompactionTry
 from lakehouse.declare.prices import DEFAULT_PRICES
 from lakehouse.delta.commits import Commit
 from lakehouse_tests.log_builder import START_MS, LogBuilder
-from lakehouse_tests.support.example_histories import compaction, past, write
+from lakehouse_tests.support.example_histories import compaction, failed, past, write
 
 MB = 1_000_000
-
-
-def thrown(seconds: float, bytes_rewritten: int) -> CompactionTry:
-    """A run that came to nothing."""
-    return CompactionTry(
-        ended_ms=0, result="failed", seconds=seconds, bytes_rewritten=bytes_rewritten
-    )
 
 
 def test_predicted_beside_actual_with_the_error_of_each_and_the_mean_so_far() -> None:
@@ -42,7 +34,7 @@ def test_predicted_beside_actual_with_the_error_of_each_and_the_mean_so_far() ->
 
 
 def test_what_was_wasted_is_summed() -> None:
-    account = account_for(past([]), [thrown(1.0, 5)] * 99)
+    account = account_for(past([]), [failed(0, seconds=1.0, wasted_bytes=5)] * 99)
     assert account.sentences[-1] == "wasted in 30 days: 99 runs, 99.0 s, 495 B"
 
 
@@ -124,7 +116,10 @@ def test_bytes_rewritten_per_byte_ingested(commits: list[Commit], ratio: float |
 
 
 def test_wasted_work_is_counted() -> None:
-    account = account_for(past([write(1, MB)]), [thrown(1.5, 100), thrown(2.0, 50)])
+    account = account_for(
+        past([write(1, MB)]),
+        [failed(0, seconds=1.5, wasted_bytes=100), failed(0, seconds=2.0, wasted_bytes=50)],
+    )
     assert (account.wasted_runs, account.wasted_seconds, account.wasted_bytes) == (2, 3.5, 150)
     assert account.sentences == (
         "write amplification 0.00: 0 B rewritten for 977 KiB ingested",

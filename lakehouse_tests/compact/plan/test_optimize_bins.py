@@ -9,8 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakehouse.base.reasons import Reason
-from lakehouse.compact.plan.bins import Packing
-from lakehouse.compact.plan.choose_partitions import TRIVIAL_BYTES_PER_CORE
+from lakehouse.compact.plan.bins import TRIVIAL_BYTES_PER_CORE, Packing
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.compact.plan.target_size import LARGEST_TARGET, SMALLEST_TARGET, choose_target
 from lakehouse.declare.compaction import MIB, Compaction

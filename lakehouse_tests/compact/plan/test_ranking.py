@@ -9,14 +9,17 @@ from hypothesis import strategies as st
 
 from lakehouse.base.reasons import Reason
 from lakehouse.compact.plan.decision import (
+    CYCLE_MS,
+    Bounds,
     CompactionCandidate,
     Decision,
     RunInFlight,
     RunState,
     TableState,
     Try,
+    decide_fleet,
+    describe,
 )
-from lakehouse.compact.plan.fleet import CYCLE_MS, Bounds, choose_compactions, describe
 from lakehouse.declare.compaction import AfterWrite, Compaction
 from lakehouse_tests.support.example_snapshots import POLICY
 
@@ -37,7 +40,7 @@ def choose(
 ) -> tuple[Decision, ...]:
     candidates = [CompactionCandidate(state=each, policy=policy) for each in states]
     bounds = Bounds(slots=slots)
-    return choose_compactions(candidates, runs or RunState(), bounds=bounds, now_ms=now_ms)
+    return decide_fleet(candidates, runs or RunState(), bounds=bounds, now_ms=now_ms)
 
 
 def flying(table: str, *, compaction: bool = True) -> RunInFlight:
@@ -83,10 +86,12 @@ def shared_and_alone(
     """The tables that share a run, and those with runs of their own. No run may be shared by the
     tables of `tried`."""
     candidates = [
-        CompactionCandidate(state=each, policy=POLICY, may_share_run=each.table not in tried)
+        CompactionCandidate(
+            state=replace(each, engine="deltalake"), policy=POLICY, shared_a_run=each.table in tried
+        )
         for each in states
     ]
-    decisions = choose_compactions(candidates, RunState(), bounds=Bounds(slots=slots), now_ms=NOW)
+    decisions = decide_fleet(candidates, RunState(), bounds=Bounds(slots=slots), now_ms=NOW)
     requested = [each for each in decisions if each.request]
     shared = [each.table for each in requested if each.shares_run]
     return shared, [each.table for each in requested if not each.shares_run]
@@ -146,7 +151,7 @@ def worthy(
 
 
 def served(states: Sequence[TableState], bounds: Bounds) -> list[str]:
-    found = choose_compactions(
+    found = decide_fleet(
         [CompactionCandidate(state=each, policy=POLICY) for each in states],
         RunState(),
         bounds=bounds,
@@ -202,7 +207,7 @@ def test_a_table_dearer_than_the_budget_is_served_at_its_bound_and_overdraws_it_
     assert served([dear, cheap], replace(bounds, spent_usd=0.9)) == ["dear"]
     assert served([dear, cheap], replace(bounds, spent_usd=1.0)) == []
     assert served([replace(dear, due_since_ms=None), cheap], bounds) == ["cheap"]
-    refused = choose_compactions(
+    refused = decide_fleet(
         [CompactionCandidate(state=dear, policy=POLICY)],
         RunState(),
         bounds=replace(bounds, spent_usd=1.0),
@@ -216,7 +221,8 @@ def test_a_table_dearer_than_the_budget_is_served_at_its_bound_and_overdraws_it_
 def test_openings_cost_requests_where_the_table_lies_on_s3() -> None:
     near, far = choose([worthy("near"), worthy("far", on_s3=True)])[::-1]
     assert (near.table, far.table) == ("near", "far")
-    assert near.net_benefit and far.net_benefit and near.net_benefit.ratio < far.net_benefit.ratio
+    worth, dear = near.state.net_benefit, far.state.net_benefit
+    assert worth and dear and worth.ratio < dear.ratio
 
 
 def test_who_is_left_alone_is_told_so_and_takes_no_slot() -> None:
@@ -225,7 +231,7 @@ def test_who_is_left_alone_is_told_so_and_takes_no_slot() -> None:
         "b": replace(POLICY, strategy=AfterWrite()),
         "c": POLICY,
     }
-    found = choose_compactions(
+    found = decide_fleet(
         [
             CompactionCandidate(
                 state=worthy(table),
@@ -296,7 +302,7 @@ def test_nobody_starves(
             worthy(table, reads=benefits[place], usd=costs[place], since=since.get(table))
             for place, table in enumerate(waited)
         ]
-        found = choose_compactions(
+        found = decide_fleet(
             [CompactionCandidate(state=each, policy=POLICY) for each in states],
             RunState(),
             bounds=bounds,

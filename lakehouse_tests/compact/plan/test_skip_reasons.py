@@ -9,14 +9,12 @@ from lakehouse.base.reasons import Reason
 from lakehouse.compact.plan.circuit_breaker import BreakerState, Rewrites, assess_breaker
 from lakehouse.compact.plan.decision import find_hold, persons_hold
 from lakehouse.declare.compaction import Compaction
-from lakehouse.declare.journal_records import CompactionTry, Pause
-from lakehouse.declare.landing import Landing
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Append
+from lakehouse.declare.journal_records import Pause
+from lakehouse_tests.support.example_histories import failed
 
 HOUR = 3_600_000
 NOON = int(datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp() * 1000)
-FAILED = [CompactionTry(ended_ms=NOON + number, result="failed") for number in range(3)]
+FAILED = [failed(NOON + number) for number in range(3)]
 OPEN = assess_breaker(FAILED, Rewrites(), NOON + HOUR)
 HALF = assess_breaker(FAILED, Rewrites(), NOON + 7 * HOUR)
 CLOSED_BREAKER = assess_breaker([], Rewrites(), NOON)
@@ -47,25 +45,20 @@ ORDER = [
 ]
 
 
-def table(knobs: Compaction) -> Table:
-    source = Landing(prefix="landing/t/", format="json", schema="id BIGINT")
-    return Table(key="bronze/t", source=source, write=Append(), compaction=knobs)
-
-
 @pytest.mark.parametrize(
     ("knobs", "pause", "state", "reason", "sentence"), ORDER, ids=[row[3].name for row in ORDER]
 )
 def test_the_first_reason_in_order_is_given(
     knobs: Compaction, pause: Pause | None, state: BreakerState, reason: Reason, sentence: str
 ) -> None:
-    found = find_hold(table(knobs), pause=pause, breaker=state, now_ms=NOON)
+    found = find_hold("bronze/t", knobs, pause=pause, breaker=state, now_ms=NOON)
     assert found is not None and found.reason is reason and sentence in found.sentence
 
 
 @pytest.mark.parametrize("state", [None, HALF, CLOSED_BREAKER])
 def test_a_table_without_a_hold_is_served(state: BreakerState | None) -> None:
     over = Pause(table="bronze/t", since_ms=0, until_ms=NOON)
-    assert find_hold(table(Compaction()), pause=over, breaker=state, now_ms=NOON) is None
+    assert find_hold("bronze/t", Compaction(), pause=over, breaker=state, now_ms=NOON) is None
 
 
 @pytest.mark.parametrize(

@@ -10,16 +10,17 @@ from hypothesis import strategies as st
 from lakehouse.base.reasons import Reason
 from lakehouse.compact.plan.compaction import plan_once_cold, plan_table
 from lakehouse.compact.plan.decision import (
+    Bounds,
     CompactionCandidate,
     OnceCold,
     RunState,
     TableState,
+    decide_fleet,
     find_trigger,
     is_due,
     state_of,
 )
 from lakehouse.compact.plan.estimate import usd_per_opening
-from lakehouse.compact.plan.fleet import Bounds, choose_compactions
 from lakehouse.compact.plan.health import slowdown_of
 from lakehouse.declare.compaction import Compaction, policy_for
 from lakehouse.declare.prices import DEFAULT_PRICES, Prices
@@ -224,8 +225,8 @@ def test_what_was_written_once_is_asked_for_once_it_is_cold_and_never_before(
         made, plan_table(table, made, past, now_ms=0), plan_once_cold(table, made, past, now_ms=0)
     )
     in_force = policy_for("bronze", policy)
-    [decision] = choose_compactions(
-        [CompactionCandidate(state=told.at(now_ms), policy=in_force)],
+    [decision] = decide_fleet(
+        [CompactionCandidate(state=told, policy=in_force)],
         RunState(),
         bounds=Bounds(),
         now_ms=now_ms,

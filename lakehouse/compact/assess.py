@@ -1,0 +1,426 @@
+"""Assesses tables from their logs and from what the lake records about them, without Spark.
+
+The result is a table's plan, health, failures, holds and costs, and, for several tables, the
+decisions of the sensor (`read_fleet`). The rules are in `compact/plan`. The lake records:
+
+- Attempts to compact a table that did not succeed, for the circuit breaker and the costs.
+- Pauses.
+- `cold_files`: files in a storage class that is slow or paid to read, of each table. For a lake on
+  S3, each loaded inventory replaces these notes. Such files are not compacted.
+- `unreadable_files`: files that deltalake cannot rewrite as Spark reads them, for example with a
+  string that is not UTF-8. The schema does not show this, so a compaction fails and makes the note.
+  While the file is live, Spark compacts the table.
+- How long the lake's newest ten compactions took, as factors of the default rates. This prices the
+  first compaction of a table (`compact.plan.estimate`).
+
+Notes about files and times that cannot be read count as empty.
+"""
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from lakehouse.base.clock import now_ms
+from lakehouse.base.errors import LakehouseError, Refused
+from lakehouse.base.installation import is_installed
+from lakehouse.base.operation import Operation
+from lakehouse.base.reasons import Explanation, Reason
+from lakehouse.base.text import DAY_MS
+from lakehouse.compact.plan.circuit_breaker import (
+    NO_REWRITES,
+    BreakerState,
+    Rewrites,
+    assess_breaker,
+    find_rewrites,
+    last_success_ms,
+)
+from lakehouse.compact.plan.compaction import CompactionPlan, plan_or_refusal, plan_table
+from lakehouse.compact.plan.decision import (
+    Bounds,
+    CompactionCandidate,
+    Decision,
+    RunState,
+    TableState,
+    decide_fleet,
+    find_hold,
+    persons_hold,
+    state_of,
+)
+from lakehouse.compact.plan.estimate import RUNS_COUNTED
+from lakehouse.compact.plan.health import Health, ReaderRun, Readers, assess_health, count_reads
+from lakehouse.compact.plan.history import Account, CompactionOutcome, account_for
+from lakehouse.declare.compaction import policy_for
+from lakehouse.declare.journal_records import UpkeepOperation
+from lakehouse.declare.table import Table
+from lakehouse.delta.commits import Commits, moves_rows
+from lakehouse.delta.snapshot import Snapshot, TableFacts, file_paths
+from lakehouse.lake.find_tables import facts_of
+from lakehouse.lake.lake import Lake
+from lakehouse.lake.operations import read_operations
+from lakehouse.lake.pauses import pause_of
+from lakehouse.lake.read_each_table import Found, for_each_table
+from lakehouse.lake.records import put_records, read_records
+
+if TYPE_CHECKING:
+    from lakehouse.vacuum.inventory.plan.reconcile import Reconciliation
+
+_COLD = "cold_files"
+_UNREADABLE = "unreadable_files"
+# Failures and speeds of this many days count. A breaker opens for a few days at most.
+_DAYS = 30
+
+
+class UnreadableFileError(Refused):
+    """deltalake cannot rewrite a planned file. `path` is its path in the log, `why` a clause."""
+
+    def __init__(self, table: str, path: str, why: str) -> None:
+        super().__init__(f'compaction of {table}: {why}. Use engine="spark"')
+        self.path = path
+        self.why = why
+
+
+def plan_now(
+    lake: Lake,
+    table: Table,
+    facts: TableFacts,
+    plan: Callable[..., CompactionPlan] = plan_table,
+) -> CompactionPlan:
+    """The plan of a compaction now, by the table's facts and the lake's notes.
+
+    `plan` is `plan_table` or `plan_or_refusal`. Notes are read only if they can matter: if there is
+    something to merge, cold files on S3, unreadable ones if deltalake would merge, and the speed if
+    the table has no compaction.
+    """
+    now = now_ms()
+    snapshot = facts.snapshot
+    planned = plan(table, snapshot, facts.history, now_ms=now)
+    if not planned.bins:
+        return planned
+    if planned.engine.engine == "deltalake":
+        snapshot = with_unreadable_files(lake, snapshot)
+    if lake.on_s3(planned.table):
+        cold = frozenset(_noted(lake, _COLD, planned.table).get(planned.table, ()))
+        snapshot = replace(snapshot, cold_files=cold)
+    if snapshot.unreadable_files or snapshot.cold_files:
+        planned = plan(table, snapshot, facts.history, now_ms=now)
+    if not planned.bins or planned.estimate.source != "defaults":
+        return planned
+    factor = _lake_factor(lake, planned.engine.engine)
+    if factor is None:
+        return planned
+    return plan(table, snapshot, facts.history, now_ms=now, lake_factor=factor)
+
+
+def with_unreadable_files(lake: Lake, snapshot: Snapshot) -> Snapshot:
+    """The snapshot with those noted unreadable files that are live."""
+    noted = _noted(lake, _UNREADABLE, snapshot.table).get(snapshot.table, {})
+    if not noted:
+        return snapshot
+    live = {path: noted[path] for path in file_paths(snapshot.files) if path in noted}
+    return replace(snapshot, unreadable_files=live)
+
+
+def note_unreadable_file(lake: Lake, snapshot: Snapshot, error: UnreadableFileError) -> None:
+    """Adds a file to the table's note, and drops files that are no longer live."""
+    files = {**with_unreadable_files(lake, snapshot).unreadable_files, error.path: error.why}
+    put_records(lake, _UNREADABLE, {(snapshot.table, ""): files})
+
+
+def note_cold_files(lake: Lake, reconciliation: "Reconciliation") -> None:
+    """Replaces the notes of all tables inside the lake with the cold files in an inventory.
+
+    The inventory does not cover tables outside the lake, so their notes stay.
+    """
+    noted = _noted(lake, _COLD)
+    found = {table.table: dict(table.cold_files) for table in reconciliation.tables}
+    changed = dict[tuple[str, str], Any]()
+    for table in noted.keys() | found.keys():
+        files = found.get(table) or None
+        if table not in lake.elsewhere and files != noted.get(table):
+            changed[table, ""] = files
+    put_records(lake, _COLD, changed)
+
+
+def _noted(lake: Lake, kind: str, table_key: str | None = None) -> dict[str, dict[str, str]]:
+    """The noted files of each table, or of one, and a text about each file."""
+    with contextlib.suppress(LakehouseError):
+        return {each.table: each.value for each in read_records(lake, kind, table_key)}
+    return {}
+
+
+def _lake_factor(lake: Lake, engine: str) -> float | None:
+    """The median speed of the lake's newest compactions by this engine."""
+    factors = list[float]()
+    with contextlib.suppress(LakehouseError):
+        since_ms = now_ms() - _DAYS * DAY_MS
+        for operation in read_operations(lake, kind="compaction", since_ms=since_ms):
+            factor = operation.detail.get("speed_factors", {}).get(engine)
+            if factor is not None:
+                factors.append(factor)
+    return median(factors[-RUNS_COUNTED:]) if factors else None
+
+
+def failed_tries(lake: Lake, table_key: str | None = None) -> list[UpkeepOperation]:
+    """The compactions of the last `_DAYS` that did not succeed, in the order of their end.
+
+    Those of one table, if given. Raises as `read_operations`.
+    """
+    since_ms = now_ms() - _DAYS * DAY_MS
+    operations = read_operations(lake, table_key, kind="compaction", since_ms=since_ms)
+    return [each for each in operations if each.result != "succeeded"]
+
+
+def hold_now(lake: Lake, table: Table, history: Commits | None) -> Explanation | None:
+    """Why the sensor or the table's schedule must not compact the table now, or `None`.
+
+    A person may still compact the table, unless `refuse_held` or the compaction itself refuses it.
+    """
+    failures = failed_tries(lake, table.key)
+    rewrites = NO_REWRITES
+    succeeded_ms = None
+    if history is not None:
+        rewrites = find_rewrites(history)
+        succeeded_ms = last_success_ms(history, failures)
+    breaker = assess_breaker(failures, rewrites, now_ms(), succeeded_ms=succeeded_ms)
+    policy = policy_for(table.layer, table.compaction)
+    pause = pause_of(lake, table.key)
+    return find_hold(table.key, policy, pause=pause, breaker=breaker, now_ms=now_ms())
+
+
+def without_spark(table_key: str, engine: str | None) -> Explanation | None:
+    """The hold of a table that only Spark can compact, where Spark is not installed; or `None`."""
+    if engine != "spark" or is_installed("pyspark"):
+        return None
+    why = "only Spark can compact it, and Spark is not installed here"
+    return Reason.RECOMMEND_ONLY.explain(why=why, table=table_key)
+
+
+def refuse_held(lake: Lake, table: Table, command: str = "compact") -> None:
+    """Refuses upkeep of a table that is paused, or whose declaration opts out.
+
+    `command` is the upkeep. A declaration opts out of compactions and vacuums separately.
+
+    Raises:
+        Refused: the table is held. The message names `--anyway`, which overrides the hold.
+    """
+    now = now_ms()
+    pause = pause_of(lake, table.key)
+    hold = pause.explanation if pause is not None and pause.holds(now) else None
+    if command == "compact":
+        hold = persons_hold(policy_for(table.layer, table.compaction), pause, now)
+    why = hold.sentence if hold else ""
+    if command == "vacuum" and table.vacuum.mode == "off":
+        why = "its declaration says Vacuum(mode='off')"
+    if why:
+        raise Refused(
+            f"{command} {table.key}: {why}. To run it all the same, use: "
+            f"lakehouse {command} {table.key} --anyway"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assessment:
+    """A table at one version, assessed once for both its metadata and its checks.
+
+    `failures` are the compactions that did not succeed; `None` if they cannot be read.
+    """
+
+    facts: TableFacts
+    health: Health
+    rewrites: Rewrites
+    failures: Sequence[UpkeepOperation] | None
+
+    @property
+    def breaker(self) -> BreakerState | None:
+        """The table's breaker; `None` if it is closed or unknown."""
+        if self.failures is None:
+            return None
+        succeeded_ms = self.last_compaction_ms
+        return assess_breaker(self.failures, self.rewrites, now_ms(), succeeded_ms=succeeded_ms)
+
+    @property
+    def last_compaction_ms(self) -> int | None:
+        """The time of our newest compaction that succeeded; `None` if it is unknown."""
+        return None if self.failures is None else last_success_ms(self.facts.history, self.failures)
+
+
+def assess(lake: Lake, table: Table, facts: TableFacts) -> Assessment:
+    """Assesses a table, based on these facts, its failures, and the current time."""
+    failures = None
+    # Unreadable operations must not hide what the log shows.
+    with contextlib.suppress(LakehouseError):
+        failures = failed_tries(lake, table.key)
+    return Assessment(
+        facts=facts,
+        health=health_of(lake, table, facts),
+        rewrites=find_rewrites(facts.history),
+        failures=failures,
+    )
+
+
+def health_of(lake: Lake, table: Table, facts: TableFacts) -> Health:
+    """The table's health under its current policy, based on the plan of a compaction now."""
+    return assess_health(facts.snapshot, plan_now(lake, table, facts, plan_or_refusal))
+
+
+def account_of(lake: Lake, table: Table, facts: TableFacts) -> Account:
+    """The cost account up to the version of these facts, including recorded failures."""
+    failed = failed_tries(lake, table.key)
+    return account_for(facts.history, failed, prices=table.prices, on_s3=facts.snapshot.on_s3)
+
+
+def with_account(lake: Lake, table: Table, outcome: CompactionOutcome) -> CompactionOutcome:
+    """The outcome with the cost account up to its commit.
+
+    The outcome is unchanged without a commit or facts, or if the operations cannot be read, because
+    the compaction itself has succeeded.
+    """
+    newest = outcome.version_after
+    facts = outcome.facts
+    if newest is None or facts is None:
+        return outcome
+    commits = tuple(commit for commit in facts.history.commits if commit.version <= newest)
+    history = replace(facts.history, commits=commits)
+    with contextlib.suppress(LakehouseError):
+        account = account_of(lake, table, replace(facts, history=history))
+        return replace(outcome, account=account)
+    return outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableReading:
+    """One table, according to its log and the lake's operations.
+
+    `known` contains the facts on which the sensor's decision is based. `written_ms` contains the
+    times at which rows changed, as far back as the history in `TableFacts` goes.
+    """
+
+    health: Health
+    known: CompactionCandidate
+    written_ms: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetReading:
+    """The tables' readings, in the given order, and the decisions, in the sensor's order."""
+
+    tables: tuple[Found[TableReading], ...]
+    decisions: tuple[Decision, ...]
+
+    @property
+    def operations(self) -> list[Operation]:
+        """What a compaction would do to each table, in the order of `tables`."""
+        decisions = {each.table: each for each in self.decisions}
+        return [_operation(each, decisions[each.table.key]) for each in self.tables]
+
+
+def read_fleet(
+    lake: Lake,
+    declared: Mapping[str, Table],
+    tables: Sequence[Table],
+    *,
+    on_facts: Callable[[Table, TableFacts], None] | None = None,
+) -> FleetReading:
+    """Reads the tables and decides as the sensor would if no run were in progress.
+
+    Loading Dagster would take longer than all other work, so facts that only Dagster has are
+    omitted: running compactions, earlier attempts at a version, waiting times and money spent.
+    Instead of the runs of readers, each commit of a downstream table counts as a read.
+
+    `declared` maps the keys of all tables of the lake to their declarations. Tables derived from
+    `tables` count as readers. `on_facts` is called with the facts of each table, in any thread, so
+    that a caller that needs further facts does not have to read a log again.
+    """
+    now = now_ms()
+
+    def read(table: Table) -> TableReading | None:
+        facts = facts_of(lake, table)
+        if facts is None:
+            return None
+        if on_facts is not None:
+            on_facts(table, facts)
+        return _reading(lake, table, facts)
+
+    readings = for_each_table(tables, read)
+    candidates = list[CompactionCandidate]()
+    written_ms = dict[str, Sequence[int]]()
+    for each in readings:
+        policy = policy_for(each.table.layer, each.table.compaction)
+        unknown = CompactionCandidate(state=TableState(table=each.table.key), policy=policy)
+        candidates.append(each.value.known if each.value else unknown)
+        written_ms[each.table.key] = each.value.written_ms if each.value else ()
+    bounds = Bounds(
+        slots=lake.settings.compaction_slots, budget_usd=lake.settings.compaction_budget_usd
+    )
+    readers = _readers(lake, declared, written_ms, now)
+    decisions = decide_fleet(candidates, RunState(), bounds=bounds, now_ms=now, readers=readers)
+    return FleetReading(tables=tuple(readings), decisions=decisions)
+
+
+def _readers(
+    lake: Lake, declared: Mapping[str, Table], written_ms: Mapping[str, Sequence[int]], now: int
+) -> Mapping[str, Readers]:
+    """How often each table is read. Each commit of a derived table counts as one read.
+
+    `written_ms` maps the tables that were read to their commit times. The logs of other tables are
+    read here if they are derived from one of these tables.
+    """
+    unread = list[Table]()
+    for table in declared.values():
+        is_derived = any(source.key in written_ms for source in table.inputs)
+        if is_derived and table.key not in written_ms:
+            unread.append(table)
+    all_times = dict(written_ms)
+    for each in for_each_table(unread, lambda table: lake.facts(table.key)):
+        all_times[each.table.key] = _write_times(each.value) if each.value else ()
+    runs = list[ReaderRun]()
+    for key, times_ms in all_times.items():
+        runs += [ReaderRun(tables=frozenset([key]), ended_ms=ended_ms) for ended_ms in times_ms]
+    return count_reads(list(declared.values()), runs, since_ms=now - DAY_MS, now_ms=now)
+
+
+def _write_times(facts: TableFacts) -> tuple[int, ...]:
+    """The times (ms) at which commits in the table's history changed rows, other than by upkeep."""
+    commits = facts.history.commits
+    writes = [each for each in commits if each.changed_data and not moves_rows(each)]
+    return tuple(commit.committed_ms for commit in writes)
+
+
+def _reading(lake: Lake, table: Table, facts: TableFacts) -> TableReading:
+    history = facts.history
+    health = assess_health(facts.snapshot, plan_now(lake, table, facts))
+    failures = failed_tries(lake, table.key)
+    state = replace(
+        state_of(facts.snapshot, health.plan),
+        health_score=health.score,
+        last_compaction_ms=last_success_ms(history, failures),
+        prices=table.prices,
+    )
+    known = CompactionCandidate(
+        state=state,
+        policy=policy_for(table.layer, table.compaction),
+        failures=tuple(failures),
+        rewrites=find_rewrites(history),
+        pause=pause_of(lake, table.key),
+        hold=without_spark(table.key, state.engine),
+    )
+    return TableReading(health=health, known=known, written_ms=_write_times(facts))
+
+
+def _operation(reading: Found[TableReading], decision: Decision) -> Operation:
+    key = reading.table.key
+    if reading.value is None:
+        why = reading.sentence
+        return Operation(operation="compact", table=key, reason=reading.reason, sentence=why)
+    plan = reading.value.health.plan
+    return Operation(
+        operation="compact",
+        table=key,
+        reason=decision.reason.name,
+        sentence=f"{decision.sentence}; {plan.sentence}",
+        is_due=decision.due_since_ms is not None and decision.reason is not Reason.OPTED_OUT,
+        size_bytes=plan.bytes_removed,
+        net_benefit=decision.state.net_benefit,
+    )
