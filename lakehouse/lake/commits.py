@@ -15,15 +15,18 @@ then write or rename over it.
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+from uuid import uuid4
 
 from lakehouse.base.clock import now_ms
-from lakehouse.base.errors import Refused, Transient
+from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.reasons import Explanation, Reason
 from lakehouse.base.settings import s3_endpoint
-from lakehouse.delta.snapshot import Snapshot
+from lakehouse.delta.snapshot import DataFile, Snapshot, file_paths
 from lakehouse.lake.lake import Lake
 from lakehouse.spark.server.log_store import is_conditional, log_store_setting
 from lakehouse.store import LOCAL, MountedStore, S3Store, Store, store_at
@@ -106,6 +109,8 @@ Actions = list[dict[str, Any]]
 Location = tuple[Store, str]
 # After each version that another writer created first, the log is read again.
 VERSIONS_TRIED = 50
+_NONE: Mapping[str, str] = {}
+PLAIN_PROTOCOL = {"minReaderVersion": 1, "minWriterVersion": 2}
 
 
 @contextmanager
@@ -149,6 +154,66 @@ def commit_info(
             "userMetadata": json.dumps(metadata, separators=(",", ":")),
         }
     }
+
+
+def new_table(
+    columns: Mapping[str, Any],
+    *,
+    partition_by: Iterable[str] = (),
+    properties: Mapping[str, str] = _NONE,
+) -> Actions:
+    """The actions that make a table with these columns (name -> type in the log), all nullable."""
+    fields = [
+        {"name": name, "type": type_, "nullable": True, "metadata": {}}
+        for name, type_ in columns.items()
+    ]
+    metadata = {
+        "id": str(uuid4()),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": fields}),
+        "partitionColumns": [*partition_by],
+        "configuration": {**properties},
+        "createdTime": now_ms(),
+    }
+    return [{"protocol": PLAIN_PROTOCOL}, {"metaData": metadata}]
+
+
+def add_action(
+    file: DataFile, physical_names: Mapping[str, str] = _NONE, *, changes_data: bool = True
+) -> dict[str, Any]:
+    """The action that adds a file. `physical_names` are those of the table's columns, if mapped."""
+    statistics = {} if file.row_count is None else {"numRecords": file.row_count}
+    add = {"modificationTime": file.modified_ms, "stats": json.dumps(statistics)}
+    return {"add": _file_action(file, physical_names, changes_data) | add}
+
+
+def remove_action(
+    file: DataFile, physical_names: Mapping[str, str] = _NONE, *, changes_data: bool = True
+) -> dict[str, Any]:
+    """The action that removes a file without deleted rows now."""
+    remove = {"deletionTimestamp": now_ms(), "extendedFileMetadata": True}
+    return {"remove": _file_action(file, physical_names, changes_data) | remove}
+
+
+def _file_action(
+    file: DataFile, physical_names: Mapping[str, str], changes_data: bool
+) -> dict[str, Any]:
+    return {
+        "path": file.path,
+        "partitionValues": {physical_names.get(name, name): text for name, text in file.partition},
+        "size": file.size_bytes,
+        "dataChange": changes_data,
+    }
+
+
+def refuse_deleted_rows(key: str, files: Iterable[DataFile]) -> None:
+    """Raises `Broken` if deletion vectors hide rows of files that only this program writes."""
+    for file in files:
+        if file.deletion_vector is not None:
+            raise Broken(
+                f"{key}: another program has deleted rows of {file.path}. Use RESTORE to return to "
+                "the version before that deletion"
+            )
 
 
 def create_version(location: Location, version: int, actions: Iterable[Mapping[str, Any]]) -> bool:
@@ -195,3 +260,24 @@ def commit_after_newest(
         check(newest.snapshot)
         version = newest.snapshot.version
     return None
+
+
+def delete_dead_files(lake: Lake, key: str, horizon_ms: int, own_file: re.Pattern[str]) -> None:
+    """Deletes the files of a table of ours that it does not have, and last had before the horizon.
+
+    Of files that the log does not name, those with a name like `own_file` are deleted, which killed
+    runs left behind.
+    """
+    facts = lake.facts(key)
+    if facts is None:
+        return
+    live = {unquote(path) for path in file_paths(facts.snapshot.files)}
+    removed_ms = {unquote(each.path): each.deleted_ms for each in facts.snapshot.tombstones}
+    dead = list[str]()
+    for each in lake.store.walk(key):
+        path = each.key.removeprefix(f"{lake.store.prefix}{key}/")
+        is_ours = path in removed_ms or own_file.fullmatch(path)
+        last_ms = removed_ms.get(path, each.modified_ms)
+        if path not in live and is_ours and last_ms is not None and last_ms < horizon_ms:
+            dead.append(f"{key}/{path}")
+    lake.store.delete(dead)

@@ -7,13 +7,16 @@ no row; the table's own log still has the commit.
 import json
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 
+from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError
 from lakehouse.base.predicted_and_actual import Figure
-from lakehouse.declare.journal_records import UpkeepOperation
+from lakehouse.base.text import DAY_MS
+from lakehouse.declare.journal_records import UpkeepOperation, VacuumRecord
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_table import TIME, StateTable
 
@@ -21,25 +24,28 @@ OPERATIONS = "_lakehouse/operations"
 _FIGURES = pa.map_(pa.string(), pa.float64())
 _SCHEMA = pa.schema(
     [
-        pa.field("table", pa.string()),
-        pa.field("kind", pa.string()),
-        pa.field("operation_id", pa.string()),
-        pa.field("started_at", TIME),
-        pa.field("ended_at", TIME),
-        pa.field("result", pa.string()),
-        pa.field("reason", pa.string()),
-        pa.field("why", pa.string()),
-        pa.field("run", pa.string()),
-        pa.field("by_person", pa.bool_()),
-        pa.field("seconds", pa.float64()),
-        pa.field("vcpu_seconds", pa.float64()),
-        pa.field("usd", pa.float64()),
-        pa.field("requests", pa.map_(pa.string(), pa.int64())),
-        pa.field("predicted", _FIGURES),
-        pa.field("actual", _FIGURES),
-        pa.field("detail", pa.string()),
+        ("table", pa.string()),
+        ("kind", pa.string()),
+        ("operation_id", pa.string()),
+        ("started_at", TIME),
+        ("ended_at", TIME),
+        ("result", pa.string()),
+        ("reason", pa.string()),
+        ("why", pa.string()),
+        ("run", pa.string()),
+        ("by_person", pa.bool_()),
+        ("seconds", pa.float64()),
+        ("vcpu_seconds", pa.float64()),
+        ("usd", pa.float64()),
+        ("requests", pa.map_(pa.string(), pa.int64())),
+        ("predicted", _FIGURES),
+        ("actual", _FIGURES),
+        ("detail", pa.string()),
     ]
 )
+# Should include the last vacuum that searched storage (mode INVENTORY or FULL), because its time
+# decides whether a new search is due. Otherwise, the next vacuum searches early, which is safe.
+_VACUUM_DAYS = 90
 _LOG = logging.getLogger(__name__)
 
 
@@ -56,6 +62,23 @@ def read_operations(
         if each.ended_ms >= since_ms and kind in ("", each.kind)
     ]
     return sorted(found, key=lambda each: each.ended_ms)
+
+
+def vacuum_records(lake: Lake, table_key: str) -> tuple[VacuumRecord, ...]:
+    """The vacuums of a table in the last `_VACUUM_DAYS`, oldest first.
+
+    Records of another version of this program are omitted. If no search for orphans is left, the
+    next vacuum searches again.
+
+    Raises:
+        Broken: the lake's operations cannot be read.
+    """
+    since_ms = now_ms() - _VACUUM_DAYS * DAY_MS
+    records = list[VacuumRecord]()
+    for each in read_operations(lake, table_key, kind="vacuum", since_ms=since_ms):
+        with suppress(TypeError):
+            records.append(VacuumRecord(**each.detail))
+    return tuple(records)
 
 
 def record_operation(lake: Lake, operation: UpkeepOperation) -> None:

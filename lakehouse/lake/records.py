@@ -17,11 +17,11 @@ from lakehouse.lake.state_table import TIME, StateTable
 
 _SCHEMA = pa.schema(
     [
-        pa.field("kind", pa.string()),
-        pa.field("table", pa.string()),
-        pa.field("key", pa.string()),
-        pa.field("at", TIME),
-        pa.field("value", pa.string()),
+        ("kind", pa.string()),
+        ("table", pa.string()),
+        ("key", pa.string()),
+        ("at", TIME),
+        ("value", pa.string()),
     ]
 )
 

@@ -14,6 +14,7 @@
 import io
 import json
 import logging
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -35,10 +36,15 @@ from lakehouse.delta.log import TableFacts
 from lakehouse.delta.snapshot import DataFile, Snapshot
 from lakehouse.lake.commits import (
     Actions,
+    add_action,
     commit_after_newest,
     commit_info,
     create_version,
+    delete_dead_files,
+    new_table,
+    refuse_deleted_rows,
     refuse_unsafe_storage,
+    remove_action,
     table_location,
 )
 from lakehouse.lake.lake import Lake
@@ -48,6 +54,7 @@ _MERGED_COUNT = 64
 _SMALL_BYTES = 256 * 1024
 # Clocks of two machines may differ by five minutes (`lake.lease.check_clock`).
 _CLOCKS_MS = 600_000
+_OWN_FILE = re.compile(r"part-[0-9a-f]{32}\.parquet")
 TIME = pa.timestamp("us", tz="UTC")
 _DELTA_TYPES = {
     pa.string(): "string",
@@ -161,23 +168,8 @@ class StateTable(Generic[Row]):
                 self._merge(lake)
 
     def _create(self, lake: Lake) -> TableFacts:
-        fields = [
-            {"name": each.name, "type": _delta_type(each.type), "nullable": True, "metadata": {}}
-            for each in self._schema
-        ]
-        metadata = {
-            "id": str(uuid4()),
-            "format": {"provider": "parquet", "options": {}},
-            "schemaString": json.dumps({"type": "struct", "fields": fields}),
-            "partitionColumns": [],
-            "configuration": _PROPERTIES,
-            "createdTime": now_ms(),
-        }
-        actions: Actions = [
-            commit_info("CREATE TABLE", -1, {}),
-            {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
-            {"metaData": metadata},
-        ]
+        columns = {each.name: _delta_type(each.type) for each in self._schema}
+        actions = [commit_info("CREATE TABLE", -1, {}), *new_table(columns, properties=_PROPERTIES)]
         with table_location(lake, self._key) as location:
             create_version(location, 0, actions)
         facts = lake.facts(self._key)
@@ -198,12 +190,7 @@ class StateTable(Generic[Row]):
 
     def _read_files(self, lake: Lake, known: _Known[Row], files: Iterable[DataFile]) -> None:
         unread = [file for file in files if file.path not in known.rows]
-        for file in unread:
-            if file.deletion_vector is not None:
-                raise Broken(
-                    f"{self._key}: another program has deleted rows of {file.path}. Use RESTORE to "
-                    "return to the version before that deletion"
-                )
+        refuse_deleted_rows(self._key, unread)
         names = [f"{self._key}/{file.path}" for file in unread]
         try:
             for file, data in zip(unread, lake.store.read_many(names), strict=True):
@@ -231,7 +218,7 @@ class StateTable(Generic[Row]):
         if self._current is not None:
             rows = self._current(rows)
         self._commit(lake, facts.snapshot, rows, replaced=files)
-        self._delete_dead_files(lake)
+        delete_dead_files(lake, self._key, now_ms() - DAY_MS, _OWN_FILE)
         self._write_checkpoint(lake)
 
     def _mergeable(self, facts: TableFacts) -> Sequence[DataFile]:
@@ -239,20 +226,6 @@ class StateTable(Generic[Row]):
         if self._current is not None:
             return files
         return [file for file in files if file.size_bytes < _SMALL_BYTES]
-
-    def _delete_dead_files(self, lake: Lake) -> None:
-        """Deletes files that were removed a day ago, unless a RESTORE has brought them back."""
-        facts = lake.facts(self._key)
-        assert facts is not None
-        settled_ms = now_ms() - DAY_MS
-        live = {file.path for file in facts.snapshot.files}
-        dead = {
-            path
-            for commit in facts.history.commits
-            if commit.committed_ms < settled_ms
-            for path in commit.removed_paths
-        }
-        lake.store.delete([f"{self._key}/{path}" for path in sorted(dead - live)])
 
     def _commit(
         self,
@@ -269,19 +242,9 @@ class StateTable(Generic[Row]):
         data = buffer.getvalue()
         replaced_paths = {file.path for file in replaced}
         info = commit_info("OPTIMIZE" if replaced else "WRITE", snapshot.version, {"file": path})
-        actions: Actions = [info]
-        for removed in sorted(replaced_paths):
-            action = {"path": removed, "deletionTimestamp": now_ms(), "dataChange": False}
-            actions.append({"remove": action})
-        added = {
-            "path": path,
-            "partitionValues": {},
-            "size": len(data),
-            "modificationTime": now_ms(),
-            "dataChange": not replaced,
-            "stats": json.dumps({"numRecords": len(rows)}),
-        }
-        actions.append({"add": added})
+        file = DataFile(path=path, size_bytes=len(data), modified_ms=now_ms(), row_count=len(rows))
+        removes = [remove_action(each, changes_data=False) for each in replaced]
+        actions: Actions = [info, *removes, add_action(file, changes_data=not replaced)]
 
         def check(newest: Snapshot) -> None:
             if not replaced_paths <= {file.path for file in newest.files}:

@@ -39,7 +39,7 @@ def retention_assets(
     """The assets of all retention that these tables declare. `load_lake` is called in a run."""
     for table in tables:
         if table.archive is not None:
-            yield retention_asset("archive", table, lake, tables, resource=resource)
+            yield retention_asset("archive", table, lake, resource=resource)
         if table.ttl is not None:
             yield retention_asset("ttl", table, lake, resource=resource)
         if table.vacuum.tiers and lake.on_s3(table.key):
@@ -61,14 +61,10 @@ def retention_asset(
     operation: str,
     table: Table,
     lake: Lake,
-    tables: Sequence[Table] = (),
     *,
     resource: str = "spark",
 ) -> dg.AssetsDefinition:
-    """The asset of an `operation`: `archive` or `ttl`.
-
-    `tables` are all tables of the lake, or of one call of `maintain`.
-    """
+    """The asset of an `operation`: `archive` or `ttl`."""
     crons = {"archive": ARCHIVE_CRON, "ttl": TTL_CRON}
     descriptions = {
         "archive": f"Moves old partitions of {table.key} to its archive, and deletes expired"
@@ -84,20 +80,15 @@ def retention_asset(
     def retention(context: dg.AssetExecutionContext, config: RetentionConfig) -> Iterator[Event]:
         from lakehouse.assets.resources import open_session
         from lakehouse.retain.plan.archive import parsed_values
-        from lakehouse.retain.run.archive import ArchiveRequest, run_archive
+        from lakehouse.retain.run.archive import run_archive
         from lakehouse.retain.run.ttl import run_ttl
 
         session = partial(open_session, context, getattr(context.resources, resource))
         owner = f"run {context.run.run_id}"
         run: Callable[[], RetentionOutcome] = partial(run_ttl, lake, session, table, owner=owner)
         if operation == "archive":
-            request = ArchiveRequest(
-                declared=tuple(tables),
-                replace=[parsed_values(text) for text in config.replace],
-                owner=owner,
-                tell=context.log.info,
-            )
-            run = partial(run_archive, lake, table, session, request)
+            replace = [parsed_values(text) for text in config.replace]
+            run = partial(run_archive, lake, table, session, replace=replace, owner=owner)
         yield from _run(context, lake, table, run, anyway=config.anyway)
 
     return cast("dg.AssetsDefinition", retention)

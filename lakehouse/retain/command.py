@@ -69,16 +69,16 @@ def archive_command(
     """
     context, declared_table = open_table(table)
     key = declared_table.key
-    values = [parsed_values(text) for text in replace]
-    tables = tuple(context.tables.values())
-    request = archive_run.ArchiveRequest(declared=tables, replace=values)
-    plan = archive_run.plan(context.lake, declared_table, request)
+    replaced = [parsed_values(text) for text in replace]
+    plan = archive_run.plan(context.lake, declared_table, replace=replaced)
     if plan is None:
         raise not_written(declared_table, operation=f"archive of {key}")
     document: Mapping[str, Any] = plan.as_json()
     if not dry_run:
         session = partial(connect, context.lake.settings)
-        run = partial(archive_run.run_archive, context.lake, declared_table, session, request)
+        run = partial(
+            archive_run.run_archive, context.lake, declared_table, session, replace=replaced
+        )
         document = _run(context.lake, declared_table, "archive", run, anyway=anyway)
     if as_json:
         write_json(document)

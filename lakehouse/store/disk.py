@@ -227,12 +227,17 @@ class DiskStore(Store):
 
 
 def _unlink(path: Path) -> OSError | None:
-    """Deletes a file, if it exists. Returns the error of a failed deletion."""
+    """Deletes a file, if it exists, and its Hadoop checksum. Returns the error of a failure.
+
+    Source: Hadoop, ChecksumFileSystem.delete
+    """
     try:
         with suppress(FileNotFoundError, NotADirectoryError):
             path.unlink()
     except OSError as error:
         return error
+    with suppress(OSError):
+        path.with_name(f".{path.name}.crc").unlink()
     return None
 
 

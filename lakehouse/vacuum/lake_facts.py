@@ -36,7 +36,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
 from itertools import chain
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -45,6 +44,7 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, LakehouseError, Refused
 from lakehouse.base.paths import is_absolute, vector_path
 from lakehouse.base.stored_objects import MAX_AGE_HOURS
+from lakehouse.base.text import first_names
 from lakehouse.declare.table import Table
 from lakehouse.delta.log.actions import parse_actions
 from lakehouse.delta.log.checkpoint import Checkpoint, read_checkpoint
@@ -56,6 +56,7 @@ from lakehouse.delta.log.log_segment import (
 )
 from lakehouse.delta.snapshot import LogFile, TableFacts
 from lakehouse.lake.lake import Lake, PathResolver, landing_prefixes
+from lakehouse.lake.records import put_records, read_records
 from lakehouse.store import Store, StoredFile
 from lakehouse.vacuum.inventory.plan.reconcile import (
     OtherUses,
@@ -211,11 +212,10 @@ def _paths_in(data: bytes) -> Iterator[str]:
             yield path
 
 
-_OWN_FOLDER = "_lakehouse"
-# The folder of the records of tables outside the lake. Its object `<key>/<digest of the address>`
-# contains an address at which a vacuum found the table with that key.
-FOUND = f"{_OWN_FOLDER}/adopted"
-_NO_TABLES = frozenset({"", ".", "..", _OWN_FOLDER, "_delta_log"})
+# The kind of the records of tables outside the lake: their keys are the addresses at which a vacuum
+# found the table.
+_FOUND = "found_at"
+_NO_TABLES = frozenset({"", ".", "..", "_lakehouse", "_delta_log"})
 
 
 def at_once(ask: Callable[..., Answer], *arguments: Iterable[Any]) -> list[Answer]:
@@ -259,7 +259,6 @@ class LakeFacts:
         self._kept: dict[str, KnownLog] = {}
         self._newest: dict[str, LogFile | None] = {}
         self._unread: dict[str, UnreadLog] = {}
-        self._remembered = set[str]()
         self._current_ms: int | None = None
         self._was_asked = False
 
@@ -321,12 +320,11 @@ class LakeFacts:
 
     def remember_found(self) -> None:
         """Records which tables outside the lake exist, so that later runs notice missing tables."""
-        lake = self.lake
-        for table in sorted(lake.elsewhere.keys() & self.real_tables - self._remembered):
-            address = lake.elsewhere[table].encode()
-            name = f"{FOUND}/{table}/{blake2b(address, digest_size=16).hexdigest()}"
-            lake.store.put_if_absent(name, address)
-            self._remembered.add(table)
+        elsewhere = self.lake.elsewhere
+        found = {(table, elsewhere[table]) for table in elsewhere.keys() & self.real_tables}
+        if found:
+            found -= {(each.table, each.key) for each in read_records(self.lake, _FOUND)}
+        put_records(self.lake, _FOUND, dict.fromkeys(sorted(found), True))
 
     @cached_property
     def _inventories(self) -> tuple[list[InventoryRows], str]:
@@ -473,12 +471,13 @@ class LakeFacts:
         address = self.lake.elsewhere.get(table)
         if address is None or table in self.real_tables:
             return
-        if not self.lake.store.list(f"{FOUND}/{table}") and self.lake.storage_is_there(table):
+        addresses = [each.key for each in read_records(self.lake, _FOUND, table)]
+        if not addresses and self.lake.storage_is_there(table):
             return
         self._unread[table] = UnreadLog(
             reason=f"there is no Delta table at {address}. Either make its disk or folder "
             "available again, or remove the table from the declarations (or from the call of "
-            f"maintain). Earlier vacuums found the table at the addresses in {FOUND}/{table}/"
+            f"maintain). Earlier vacuums found the table at: {first_names(addresses) or 'no place'}"
         )
 
     def _read_log(self, table: str) -> KnownLog | None:

@@ -20,8 +20,8 @@
 - A data file is deleted only if it is planned and the second reader would delete it. If the second
   reader would delete none of the planned files, or if Delta on Spark names a file outside the plan,
   nothing is deleted and the vacuum raises `Broken` (`test_second_opinion.py`, `test_meanwhile.py`).
-- Only files in the plan are deleted, so a dry run shows everything that can be deleted
-  (`test_run.py`, `test_faults.py`).
+- Only files in the plan are deleted, on a disk each with its Hadoop checksum (`.<name>.crc`), so a
+  dry run shows everything that can be deleted (`test_run.py`, `test_faults.py`).
 - A log that is gone or was reset to an older state stops the deletion, and so does an unreadable
   log of another table (`test_meanwhile.py`, `test_unread.py`).
 - A file is kept if its folder has become a table, or a link out of the table's folder
@@ -158,8 +158,6 @@ class Recheck:
         may be deleted (`log_only`), every file that was modified after its removal, or on a disk
         after the plan was made, is a new file.
         """
-        if candidate.goes_with:
-            return False  # a checksum file is kept or deleted with its data file
         too_late_ms = self._planned.horizon_ms
         if self._facts.log_only:
             too_late_ms = min(too_late_ms, candidate.modified_ms + 1)
@@ -170,9 +168,9 @@ class Recheck:
     def _without(
         self, candidates: Sequence[Candidate], names: set[str], why: str
     ) -> list[Candidate]:
-        """The candidates without `names` and their checksums; adds `names` to `spared`."""
+        """The candidates without `names`; adds `names` to `spared`."""
         self._spared |= {each.name: why for each in candidates if each.name in names}
-        return [each for each in candidates if (each.goes_with or each.name) not in names]
+        return [each for each in candidates if each.name not in names]
 
     def _allowed(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The candidates that the newest facts allow to delete; adds the others to `spared`."""

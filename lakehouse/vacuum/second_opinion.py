@@ -47,29 +47,26 @@ def confirmed_by_delta(
 ) -> list[Candidate]:
     """The candidates that the second reader would also delete.
 
-    A Hadoop checksum is confirmed together with its data file.
-
     Raises:
         Broken: the second reader would delete no candidate, or a file that is not a candidate.
         Transient: the storage does not answer.
     """
-    data_files = [each for each in candidates if not each.goes_with]
-    if not data_files:
+    if not candidates:
         return []
-    kept_names = kept_by_deltalake(lake, facts, data_files)
+    kept_names = kept_by_deltalake(lake, facts, candidates)
     if kept_names is None:
         uri = lake.table_uri(facts.table)
-        confirmed = confirmed_by_spark(open_spark(), uri, facts.table, data_files)
+        confirmed = confirmed_by_spark(open_spark(), uri, facts.table, candidates)
     else:
-        confirmed = {each.name for each in data_files} - kept_names
+        confirmed = {each.name for each in candidates} - kept_names
     if not confirmed:
         raise Broken(
             f"vacuum of {facts.table}: Delta would keep the whole plan "
-            f"({count_of(len(data_files), 'file')}, for example {data_files[0].name}). Nothing was "
+            f"({count_of(len(candidates), 'file')}, for example {candidates[0].name}). Nothing was "
             f"deleted. Run lakehouse vacuum {facts.table} --dry-run, and compare its files with "
             f"{facts.table}/_delta_log"
         )
-    return [each for each in candidates if (each.goes_with or each.name) in confirmed]
+    return [each for each in candidates if each.name in confirmed]
 
 
 def kept_by_deltalake(

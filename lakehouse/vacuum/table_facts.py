@@ -23,11 +23,11 @@ from lakehouse.delta.log import history_since, newest_first
 from lakehouse.delta.protocol import retention_ms_of
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake, PathResolver
+from lakehouse.lake.operations import vacuum_records
 from lakehouse.materialize.plan import consumed_of
-from lakehouse.vacuum.history import vacuum_records
 from lakehouse.vacuum.inventory.plan.reconcile import fold_table_files
 from lakehouse.vacuum.lake_facts import KnownLog, LakeFacts, has_newer_version
-from lakehouse.vacuum.plan.candidates import VacuumFacts, checksum_name, objects_by_log
+from lakehouse.vacuum.plan.candidates import VacuumFacts, objects_by_log
 from lakehouse.vacuum.plan.vacuum import VacuumPlan, choose_mode, plan_vacuum
 
 # A tombstone's time may be earlier than the time of its commit by the duration of the transaction.
@@ -191,17 +191,16 @@ def own_folders(lake: Lake, table: str) -> Callable[[str], bool]:
 def _on_disk(
     facts: VacuumFacts, removed: Iterable[StoredObject], listed: Iterable[StoredObject]
 ) -> Iterator[StoredObject]:
-    """The removed files that are in a listing, and their checksum files.
+    """The removed files that are in a listing.
 
     If only files that the log names may be deleted (`log_only`), a file that was written after its
     removal is omitted, because it is a new file with a used name.
     """
     removed_ms = {each.key: each.modified_ms or 0 for each in removed}
-    checksums = {checksum_name(key) for key in removed_ms}
     for each in listed:
         ms = removed_ms.get(each.key)
         is_new = ms is not None and (each.modified_ms or 0) > ms and facts.log_only
-        if (ms is not None and not is_new) or each.key in checksums:
+        if ms is not None and not is_new:
             yield each
 
 

@@ -15,10 +15,11 @@ from lakehouse.assets.keys import table_key
 from lakehouse.assets.metadata import health_result
 from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.base.errors import Broken, Refused
+from lakehouse.base.installation import load_capability
 from lakehouse.base.reasons import CheckResult
 from lakehouse.base.text import count_of, first_names
 from lakehouse.compact.assess import Assessment, assess, failed_tries
-from lakehouse.compact.plan.health import Health, log_debt_ok, small_files_ok
+from lakehouse.compact.plan.health import assess_log_debt, assess_small_files
 from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.maintained import is_maintained
 from lakehouse.declare.table import Table
@@ -110,32 +111,16 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
     judges: dict[str, Callable[[], CheckResult]] = {
         "health": lambda: health_result(table, known),
         "readable": lambda: _readable(known.facts.snapshot, unreadable),
-        "small_files": lambda: _small_files(known.health),
-        "log_debt": lambda: _log_debt(known.health),
+        "small_files": lambda: assess_small_files(known.health),
+        "log_debt": lambda: assess_log_debt(known.health),
         "breaker": lambda: _breaker(table, lake, known),
         "declaration": lambda: _declaration(table, lake, known.facts),
         "quarantine": lambda: _quarantine(table, lake),
-        "lifecycle": lambda: _lifecycle(lake, known.facts.snapshot),
+        "lifecycle": lambda: load_capability("retain.run.tiers").check_lifecycle(
+            lake, known.facts.snapshot
+        ),
     }
     return tuple(judges[name]() for name in names)
-
-
-def _small_files(health: Health) -> CheckResult:
-    ok, sentence = small_files_ok(health)
-    numbers = {"mergeable_files": health.mergeable_file_count}
-    return CheckResult(name="small_files", ok=ok, sentence=sentence, numbers=numbers)
-
-
-def _log_debt(health: Health) -> CheckResult:
-    ok, sentence = log_debt_ok(health)
-    numbers = {"commits": health.log.commit_count}
-    return CheckResult(name="log_debt", ok=ok, sentence=sentence, numbers=numbers)
-
-
-def _lifecycle(lake: Lake, snapshot: Snapshot) -> CheckResult:
-    from lakehouse.retain.run.tiers import check_lifecycle
-
-    return check_lifecycle(lake, snapshot)
 
 
 def hand_on(run_id: str, table: Table, assessed: Assessment) -> None:

@@ -22,8 +22,8 @@ from lakehouse.delta.snapshot import TableFacts
 from lakehouse.evolve.compare import compare_without_spark
 from lakehouse.lake.declared_tables import load_price_book
 from lakehouse.lake.lake import Lake
+from lakehouse.lake.operations import vacuum_records
 from lakehouse.lake.read_each_table import Found
-from lakehouse.vacuum.history import vacuum_records
 from lakehouse.vacuum.plan.vacuum import operation_by_log
 
 # What a pause stops. The decision about a compaction knows of the pause.

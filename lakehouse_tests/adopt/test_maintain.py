@@ -30,8 +30,8 @@ from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.adopted_file import adopted_lines, adopted_table
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake, open_lake
+from lakehouse.lake.operations import vacuum_records
 from lakehouse.store import DiskStore
-from lakehouse.vacuum.history import vacuum_records
 from lakehouse_tests.log_builder import START_MS, LogBuilder
 from lakehouse_tests.support.dagster_events import sensor_tick
 

@@ -31,7 +31,7 @@ SILVER = """
     def latest(events):
         return events
 """
-INVENTORY = {f"inventory/local:{name}" for name in ("complete", "missing", "readable")}
+INVENTORY = {f"inventory/local:{name}" for name in ("missing", "readable")}
 CHECKS = ("breaker", "declaration", "log_debt", "readable", "small_files")
 
 

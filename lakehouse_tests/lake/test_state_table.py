@@ -11,7 +11,7 @@ from lakehouse.base.errors import Broken, LakehouseError
 from lakehouse.base.predicted_and_actual import Figure
 from lakehouse.base.text import DAY_MS
 from lakehouse.declare.journal_records import UpkeepOperation
-from lakehouse.lake import commits, operations, state_table
+from lakehouse.lake import commits, state_table
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.operations import read_operations, record_operation
 from lakehouse.lake.records import put_records, read_records
@@ -132,14 +132,11 @@ def test_a_merge_deletes_what_an_earlier_one_replaced_a_day_later(
     assert [*folder.glob("_delta_log/*.checkpoint.parquet")]
 
 
-def test_a_file_that_a_restore_has_brought_back_is_not_deleted(
-    lake_of_four: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_a_restore_has_brought_back_is_not_deleted(lake_of_four: Lake) -> None:
     lake = lake_of_four
     DeltaTable(lake.table_uri(KEY)).restore(2)
-    clock = state_table.now_ms() + 2 * DAY_MS
-    monkeypatch.setattr(state_table, "now_ms", lambda: clock)
-    operations._TABLE._delete_dead_files(lake)
+    horizon_ms = state_table.now_ms() + DAY_MS
+    commits.delete_dead_files(lake, KEY, horizon_ms, state_table._OWN_FILE)
     assert [each.ended_ms for each in read_operations(lake)] == [0, 1]
 
 

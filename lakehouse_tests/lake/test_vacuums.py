@@ -10,8 +10,7 @@ from lakehouse.compact.assess import failed_tries
 from lakehouse.declare.journal_records import UpkeepOperation, VacuumRecord
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.operations import record_operation
-from lakehouse.vacuum.history import vacuum_records
+from lakehouse.lake.operations import record_operation, vacuum_records
 from lakehouse_tests.support.example_histories import failed
 from lakehouse_tests.support.example_lake import events
 

@@ -6,7 +6,7 @@ import pytest
 
 from lakehouse.base.clock import now_ms
 from lakehouse.lake.lake import Lake
-from lakehouse.vacuum.history import vacuum_records
+from lakehouse.lake.operations import vacuum_records
 from lakehouse.vacuum.inventory.run import scan
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.run import vacuum

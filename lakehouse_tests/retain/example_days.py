@@ -9,7 +9,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakehouse import Append, Archive, Landing, Table
 from lakehouse.lake.lake import Lake
-from lakehouse.retain.run.archive import ArchiveRequest, archive_key, run_archive
+from lakehouse.retain.run.archive import archive_key, run_archive
 from lakehouse.retain.run.outcome import RetentionOutcome
 
 KEY = "bronze/days"
@@ -39,7 +39,7 @@ def no_spark() -> NoReturn:
 
 def archived(lake: Lake, table: Table = DAYS, **options: Any) -> RetentionOutcome:
     """A run of the archive, without Spark."""
-    return run_archive(lake, table, no_spark, ArchiveRequest(**options))
+    return run_archive(lake, table, no_spark, **options)
 
 
 def table_rows(lake: Lake) -> list[Row]:

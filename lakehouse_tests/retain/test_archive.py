@@ -21,6 +21,7 @@ from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.settings import Settings
 from lakehouse.base.text import DAY_MS
 from lakehouse.declare.adopted import Adopted
+from lakehouse.lake import commits
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.retain.run import archive as archive_run
 from lakehouse.retain.run.archive import archive_key, plan, run_archive
@@ -52,7 +53,8 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
     def set_ahead(days: float) -> None:
         ahead = now_ms() + round(days * DAY_MS)
-        monkeypatch.setattr(archive_run, "now_ms", lambda: ahead)
+        for module in (archive_run, commits):
+            monkeypatch.setattr(module, "now_ms", lambda: ahead)
 
     return set_ahead
 

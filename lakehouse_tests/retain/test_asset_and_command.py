@@ -33,7 +33,7 @@ def ran(
     """A run of the asset, in which no Spark session is needed."""
     is_archive = operation == "archive"
     asset = (
-        retention_asset("archive", TABLE, lake, [TABLE])
+        retention_asset("archive", TABLE, lake)
         if is_archive
         else retention_asset("ttl", EXPIRING, lake)
     )
@@ -88,7 +88,7 @@ def test_they_run_once_a_day_whatever_happens_to_the_table(
 ) -> None:
     defs = dg.Definitions(
         assets=[
-            retention_asset("archive", TABLE, lake, [TABLE]),
+            retention_asset("archive", TABLE, lake),
             retention_asset("ttl", EXPIRING, lake),
             dg.AssetSpec(table_key(TABLE)),
         ],

@@ -71,7 +71,6 @@ _INVENTORY_LOAD = {
     "missing_files": 0,
     "seconds": 0.1,
     "object_count": 0,
-    "version": 0,
 }
 
 

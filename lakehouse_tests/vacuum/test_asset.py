@@ -16,11 +16,11 @@ from lakehouse.declare.journal_records import Pause
 from lakehouse.declare.table import Table
 from lakehouse.declare.vacuum import Vacuum
 from lakehouse.lake.lake import Lake
+from lakehouse.lake.operations import vacuum_records
 from lakehouse.lake.pauses import pause_table
 from lakehouse.lake.read_each_table import Found
 from lakehouse.vacuum import command, run
 from lakehouse.vacuum.asset import DELETED, vacuum_asset
-from lakehouse.vacuum.history import vacuum_records
 from lakehouse.vacuum.run import VacuumProgress
 from lakehouse_tests.lake.test_vacuums import record_vacuum
 from lakehouse_tests.log_builder import LogBuilder

@@ -14,10 +14,10 @@ from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.settings import parse_settings
 from lakehouse.lake import lease
 from lakehouse.lake.lake import Lake, open_lake
+from lakehouse.lake.operations import vacuum_records
 from lakehouse.materialize.plan import consume_app_id
 from lakehouse.store import DiskStore
 from lakehouse.vacuum import lake_facts, run, second_opinion
-from lakehouse.vacuum.history import vacuum_records
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.run import VacuumProgress
 from lakehouse.vacuum.second_opinion import confirmed_by_delta

@@ -21,7 +21,7 @@ from math import ceil
 from statistics import fmean, median
 from typing import Any
 
-from lakehouse.base.reasons import Reason
+from lakehouse.base.reasons import CheckResult, Reason
 from lakehouse.base.text import DAY_MS, MINUTE_MS, count_of, size_text
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.declare.table import Table
@@ -239,37 +239,38 @@ def assess_health(snapshot: Snapshot, plan: CompactionPlan) -> Health:
     )
 
 
-def small_files_ok(health: Health) -> tuple[bool, str]:
-    """Whether compaction keeps up, and a sentence that starts with the plan's own.
+def assess_small_files(health: Health) -> CheckResult:
+    """Whether compaction keeps up; the sentence starts with the plan's own.
 
     A table regularly reaches the number of mergeable files that makes a compaction due. So the
     check fails only at twice this number. It also fails if the plan is refused.
     """
-    if health.plan.reason is Reason.PLAN_REFUSED:
-        return False, health.plan.sentence
     count = health.mergeable_file_count
     due = health.plan.policy.min_small_files
     limit = _LATE_COMPACTIONS * due
-    return (
-        count < limit,
-        (
-            f"{health.plan.sentence}; {count_of(count, 'mergeable file')}, a compaction is due at "
-            f"{due}, the check fails at {limit}"
-        ),
+    is_refused = health.plan.reason is Reason.PLAN_REFUSED
+    sentence = (
+        f"{health.plan.sentence}; {count_of(count, 'mergeable file')}, a compaction is due at "
+        f"{due}, the check fails at {limit}"
+    )
+    return CheckResult(
+        name="small_files",
+        ok=count < limit and not is_refused,
+        sentence=health.plan.sentence if is_refused else sentence,
+        numbers={"mergeable_files": count},
     )
 
 
-def log_debt_ok(health: Health) -> tuple[bool, str]:
+def assess_log_debt(health: Health) -> CheckResult:
     """Whether readers have few commits to read after the newest checkpoint."""
     count = health.log.commit_count
     limit = health.log_commit_limit
-    return (
-        count <= limit,
-        (
-            f"{count_of(count, 'commit')} ({size_text(health.log.commit_bytes)}) since "
-            f"{_start_of_tail(health.log)}, at most {limit} allowed"
-        ),
+    sentence = (
+        f"{count_of(count, 'commit')} ({size_text(health.log.commit_bytes)}) since "
+        f"{_start_of_tail(health.log)}, at most {limit} allowed"
     )
+    numbers = {"commits": count}
+    return CheckResult(name="log_debt", ok=count <= limit, sentence=sentence, numbers=numbers)
 
 
 def _parts(snapshot: Snapshot, plan: CompactionPlan, log_limit: int) -> tuple[HealthPart, ...]:

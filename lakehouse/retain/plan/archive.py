@@ -27,6 +27,7 @@ from lakehouse.compact.plan.estimate import run_price
 from lakehouse.declare.archive import Archive
 from lakehouse.declare.table import TRANSACTION_RETENTION, Table
 from lakehouse.delta.partition_values import by_name, typed_partition
+from lakehouse.delta.protocol import unknown_features
 from lakehouse.delta.snapshot import Column, DataFile, PartitionValues, Snapshot
 from lakehouse.retain.plan.spans import PartitionSpans, Span, partition_spans
 
@@ -36,15 +37,12 @@ Typed = tuple[object, ...]
 MOST_FILES = 50_000
 # S3 copies no larger object in one request. Source: Amazon S3 API reference, CopyObject.
 _MOST_COPIED_BYTES = 5 * 1024**3
-# Features that do not matter to a commit which only removes whole files and sets a transaction id.
-# In-commit timestamps, for example, need a field of their own in each commit.
+# Features with which a commit that removes whole files and sets a transaction id needs more. For
+# in-commit timestamps, for example, it needs a field of its own.
 # Source: PROTOCOL.md, "Valid Feature Names in Table Features".
-_HARMLESS = {
-    *("appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"),
-    *("columnMapping", "identityColumns", "deletionVectors", "rowTracking", "timestampNtz"),
-    *("domainMetadata", "v2Checkpoint", "typeWidening", "typeWidening-preview", "clustering"),
-    *("allowColumnDefaults", "vacuumProtocolCheck", "variantType", "variantType-preview"),
-    *("variantShredding-preview", "checkpointProtection"),
+_DEMANDING = {
+    *("inCommitTimestamp", "icebergCompatV1", "icebergCompatV2", "icebergCompatV3", "geospatial"),
+    *("materializePartitionColumns", "variantShredding"),
 }
 # Features of columns that a reader of the archive's files has to know.
 _COLUMN_FEATURES = {
@@ -68,14 +66,12 @@ class ArchiveFacts:
     - `written_by`: for partitions that are archived and have rows in the table, the operation that
       wrote these rows; `append` for a plain append.
     - `restored_ms`: when partitions were last restored.
-    - `read_whole_by`: the derived tables that read all rows of this table in every run.
     """
 
     snapshot: Snapshot
     archived: Snapshot | None = None
     written_by: Mapping[Typed, str] = field(default_factory=dict[Typed, str])
     restored_ms: Mapping[Typed, int] = field(default_factory=dict[Typed, int])
-    read_whole_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +156,16 @@ class ArchivePlan(Explained):
     seconds: float
     usd: float
     notes: tuple[str, ...]
+
+    @property
+    def expired_bytes(self) -> int:
+        """The bytes that expire."""
+        return bytes_of(self.expiring)
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes that expire or move."""
+        return self.expired_bytes + bytes_of(self.leaving)
 
     @property
     def is_idle(self) -> bool:
@@ -255,7 +261,7 @@ def plan_archive(
         expiring=tuple(expiring),
         seconds=seconds,
         usd=usd,
-        notes=tuple(_notes(facts, leaving, stays)),
+        notes=tuple(_notes(leaving, stays)),
     )
 
 
@@ -282,7 +288,7 @@ def refuse_table(snapshot: Snapshot) -> None:
                 f"{what}: because of the property {name}, the table's log forgets which version of"
                 " the archive belongs to it. Unset the property"
             )
-    unknown = sorted(snapshot.features - _HARMLESS)
+    unknown = [*unknown_features(snapshot.features), *sorted(snapshot.features & _DEMANDING)]
     if unknown:
         raise Refused(f"{what}: its table feature {unknown[0]} is not supported")
 
@@ -369,17 +375,12 @@ def _explanation(
     return Reason.PAST_THE_CUTOFF.explain(what=" and ".join(parts), cutoff=cutoff_ms)
 
 
-def _notes(
-    facts: ArchiveFacts, leaving: Sequence[Partition], stays: Mapping[str, Sequence[str]]
-) -> Iterable[str]:
+def _notes(leaving: Sequence[Partition], stays: Mapping[str, Sequence[str]]) -> Iterable[str]:
     for why, names in stays.items():
         yield f"{why}: {first_names(sorted(names))}" if names else why
     purged = [each.text for each in leaving if each.has_deleted_rows]
     if purged:
         yield f"Spark first purges the deleted rows (deletion vectors) of {first_names(purged)}"
-    if facts.read_whole_by and leaving:
-        names = first_names(facts.read_whole_by)
-        yield f"tables that read all rows of this table no longer read these rows: {names}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,6 +73,11 @@ class TtlPlan(Explained):
     notes: tuple[str, ...] = ()
 
     @property
+    def size_bytes(self) -> int:
+        """The bytes of all files that are deleted or written again."""
+        return self.expired_bytes + self.straddling_bytes
+
+    @property
     def is_idle(self) -> bool:
         """Whether no row has expired."""
         return not self.expired_files and not self.straddling_files

@@ -26,13 +26,13 @@ original. The table's log names one of its versions by the transaction id
 - Step 6 deletes no file of the newest version, nor of the version that the table names.
 """
 
-import json
+import dataclasses
 import posixpath
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
@@ -52,9 +52,11 @@ from lakehouse.delta.snapshot import DataFile, Snapshot, TableFacts
 from lakehouse.lake.commits import (
     VERSIONS_TRIED,
     Actions,
+    add_action,
     commit_after_newest,
     commit_info,
     create_version,
+    remove_action,
     table_location,
 )
 from lakehouse.lake.deltalake_tables import with_due_checkpoint
@@ -91,21 +93,6 @@ _CREATED = re.compile(r"(?:.*/)?(\d{13})-\d+-[^/]*")
 
 class FilesChangedError(Exception):
     """Another writer changed files that were about to leave the table."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveRequest:
-    """What a caller asks of a run.
-
-    - `declared`: all tables of the lake; the plan names those that read this table whole.
-    - `replace`: selects partitions whose rows in the table replace the archived ones.
-    - `owner` names the caller in the table's lease. `tell` gets the plan's sentence.
-    """
-
-    declared: tuple[Table, ...] = ()
-    replace: Sequence[Mapping[str, str]] = ()
-    owner: str = ""
-    tell: Callable[[str], None] = lambda _: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,16 +180,17 @@ def _record_of(commit: Commit) -> Mapping[str, Any]:
 def plan(
     lake: Lake,
     table: Table,
-    request: ArchiveRequest = ArchiveRequest(),
     facts: TableFacts | None = None,
+    *,
+    replace: Sequence[Mapping[str, str]] = (),
 ) -> ArchivePlan | None:
     """The plan of a run now; `None` if there is no table. Needs no Spark, and writes nothing.
 
-    Without `facts`, the table's log is read.
+    Without `facts`, the table's log is read. `replace` is as in `run_archive`.
     """
     _archive_of(table)
     state = read_state(lake, table.key, facts)
-    return None if state is None else _planned(lake, table, state, request)
+    return None if state is None else _planned(lake, table, state, replace)
 
 
 def _archive_of(table: Table) -> Archive:
@@ -213,24 +201,21 @@ def _archive_of(table: Table) -> Archive:
     return table.archive
 
 
-def _planned(lake: Lake, table: Table, state: ArchiveState, request: ArchiveRequest) -> ArchivePlan:
-    readers = sorted({each.key for each in request.declared if table in each.read_whole})
-    facts = archive_facts(lake, state, read_whole_by=tuple(readers))
+def _planned(
+    lake: Lake, table: Table, state: ArchiveState, replace: Sequence[Mapping[str, str]]
+) -> ArchivePlan:
     archive = _archive_of(table)
-    return plan_archive(table, archive, facts, now_ms=now_ms(), replace=request.replace)
+    facts = archive_facts(lake, state)
+    return plan_archive(table, archive, facts, now_ms=now_ms(), replace=replace)
 
 
-def archive_facts(
-    lake: Lake, state: ArchiveState, *, read_whole_by: tuple[str, ...] = ()
-) -> ArchiveFacts:
+def archive_facts(lake: Lake, state: ArchiveState) -> ArchiveFacts:
     """The facts for a plan, with the origin of rows that came after their partition left."""
-    snapshot = state.facts.snapshot
     return ArchiveFacts(
-        snapshot=snapshot,
+        snapshot=state.facts.snapshot,
         archived=state.applied,
         written_by=_written_by(lake, state),
         restored_ms=_restored_ms(state),
-        read_whole_by=read_whole_by,
     )
 
 
@@ -289,11 +274,14 @@ def run_archive(
     lake: Lake,
     table: Table,
     open_spark: "Callable[[], SparkSession]",
-    request: ArchiveRequest = ArchiveRequest(),
+    *,
+    replace: Sequence[Mapping[str, str]] = (),
+    owner: str = "",
 ) -> RetentionOutcome:
     """Moves old partitions, and lets archived ones expire. Moving nothing is not an error.
 
-    Spark is opened only if deleted rows have to be purged first.
+    Spark is opened only if deleted rows have to be purged first. `replace` selects partitions whose
+    rows in the table replace the archived ones. `owner` names the caller in the table's lease.
 
     Raises:
         Refused: the table does not exist or cannot be archived, or this machine's clock is wrong.
@@ -303,11 +291,10 @@ def run_archive(
     _archive_of(table)
     check_clock(lake, table.key)
     started = time.monotonic()
-    with hold(lake, None, table.key, owner=request.owner or f"archive of {table.key}"):
+    with hold(lake, None, table.key, owner=owner or f"archive of {table.key}"):
         for _ in range(_TRIES):
             state = settled_state(lake, table.key)
-            planned = _planned(lake, table, state, request)
-            request.tell(f"{table.key}: {planned.sentence}")
+            planned = _planned(lake, table, state, replace)
             if any(each.has_deleted_rows for each in planned.leaving):
                 _purge(open_spark(), state.facts.snapshot, planned)
                 continue
@@ -356,12 +343,11 @@ def settled_state(lake: Lake, table_key: str) -> ArchiveState:
     record = _record(lake, state, kind="take back")
     record["takes_back"] = [each.version for each in state.unapplied]
     content = {file.path: file for file in applied.files}
-    present = {file.path for file in newest.snapshot.files}
-    actions: Actions = [_removed(path) for path in sorted(present - content.keys())]
-    actions += [
-        _added(applied, content[path], content[path].modified_ms)
-        for path in sorted(content.keys() - present)
-    ]
+    present = {file.path: file for file in newest.snapshot.files}
+    names = newest.snapshot.physical_names
+    actions = [remove_action(file, names) for path, file in present.items() if path not in content]
+    names = applied.physical_names
+    actions += [add_action(file, names) for path, file in content.items() if path not in present]
     number = newest.snapshot.version + 1
     _commit_to_archive(lake, state, number, record, actions)
     _commit_to_table(lake, state, number, [], {ROWS_MOVED: "archive", "number": number})
@@ -442,9 +428,16 @@ def _move(lake: Lake, table: Table, state: ArchiveState, planned: ArchivePlan) -
     files = [file for each in planned.leaving for file in each.files]
     copies = _copies(lake, table.key, files, _archive_of(table).storage_class)
     record = _record(lake, state, kind="archive")
-    actions = shape + [_added(snapshot, file, started_ms) for file in copies]
-    stale = [each for each in planned.leaving if each.replaces]
-    actions += [_removed(path) for path in _archived_paths(state, (*planned.expiring, *stale))]
+    names = snapshot.physical_names
+    actions = shape + [add_action(file, names) for file in copies]
+    if state.applied is not None:
+        archived = by_typed_partition(state.applied)
+        ended = [*planned.expiring, *(each for each in planned.leaving if each.replaces)]
+        typed = sorted({typed_in(snapshot, each.values) for each in ended}, key=str)
+        old_names = state.applied.physical_names
+        actions += [
+            remove_action(file, old_names) for each in typed for file in archived.get(each, ())
+        ]
     current = lake.facts(table.key)
     paths = {file.path for file in files}
     if current is None or not are_unchanged(paths, snapshot, current.snapshot):
@@ -459,9 +452,8 @@ def _move(lake: Lake, table: Table, state: ArchiveState, planned: ArchivePlan) -
         "rows": rows_of(planned.leaving),
         "plan": planned.figures,
     }
-    return _commit_to_table(
-        lake, state, number, [_leaving(snapshot, each) for each in files], figures
-    )
+    removes = [remove_action(file, names) for file in files]
+    return _commit_to_table(lake, state, number, removes, figures)
 
 
 def _copies(
@@ -487,7 +479,7 @@ def _copies(
         folder, base_name = posixpath.split(inside)
         name = posixpath.join(folder, f"{run_ms}-{number}-{base_name}")
         _copy(lake.store, original, f"{archive_key(table_key)}/{name}", storage_class)
-        return replace(file, path=quote(name, safe="/=-_.~"))
+        return dataclasses.replace(file, path=quote(name, safe="/=-_.~"), modified_ms=run_ms)
 
     with ThreadPoolExecutor(max_workers=_REQUESTS_AT_ONCE) as pool:
         return [*pool.map(copy, enumerate(files))]
@@ -495,7 +487,9 @@ def _copies(
 
 def _copy(store: Store, original: StoredFile, name: str, storage_class: str) -> None:
     # A lifecycle rule that selects the table's files by a tag must not apply to their copies.
-    source = original if store.bucket == LOCAL else replace(original, storage_class=storage_class)
+    source = original
+    if store.bucket != LOCAL:
+        source = dataclasses.replace(original, storage_class=storage_class)
     store.copy(source, name)
     copied = store.stat(name)
     if copied is None or not _is_same(store, original, copied):
@@ -518,16 +512,6 @@ def _is_same(store: Store, original: StoredFile, copied: StoredFile) -> bool:
     return ends[0] == ends[1]
 
 
-def _archived_paths(state: ArchiveState, partitions: Iterable[Partition]) -> list[str]:
-    """The files of these partitions in the archive."""
-    if state.applied is None:
-        return []
-    archived = by_typed_partition(state.applied)
-    snapshot = state.facts.snapshot
-    typed = {typed_in(snapshot, each.values) for each in partitions}
-    return [file.path for each in sorted(typed, key=str) for file in archived.get(each, ())]
-
-
 def are_unchanged(paths: Set[str], before: Snapshot, newest: Snapshot) -> bool:
     """Whether these files are still live, with the same deletion vectors, in the same table."""
     then = {file.path: file.deletion_vector for file in before.files if file.path in paths}
@@ -538,42 +522,6 @@ def are_unchanged(paths: Set[str], before: Snapshot, newest: Snapshot) -> bool:
         newest.partition_columns,
         newest.physical_names,
     )
-
-
-def _added(snapshot: Snapshot, file: DataFile, archived_ms: int) -> dict[str, Any]:
-    statistics = {} if file.row_count is None else {"numRecords": file.row_count}
-    return {
-        "add": {
-            "path": file.path,
-            "partitionValues": _partition_values(snapshot, file),
-            "size": file.size_bytes,
-            "modificationTime": archived_ms,
-            "dataChange": True,
-            "stats": json.dumps(statistics),
-        }
-    }
-
-
-def _partition_values(snapshot: Snapshot, file: DataFile) -> dict[str, str | None]:
-    return {snapshot.physical_names.get(name, name): text for name, text in file.partition}
-
-
-def _removed(path: str) -> dict[str, Any]:
-    return {"remove": {"path": path, "deletionTimestamp": now_ms(), "dataChange": True}}
-
-
-def _leaving(snapshot: Snapshot, file: DataFile) -> dict[str, Any]:
-    """The `remove` action of a file of the table."""
-    return {
-        "remove": {
-            "path": file.path,
-            "deletionTimestamp": now_ms(),
-            "dataChange": True,
-            "extendedFileMetadata": True,
-            "partitionValues": _partition_values(snapshot, file),
-            "size": file.size_bytes,
-        }
-    }
 
 
 def _commit_to_archive(
@@ -623,12 +571,14 @@ def _commit_to_table(
 
 
 def commit_restore(lake: Lake, state: ArchiveState, partitions: Iterable[Partition]) -> int:
-    """Removes partitions from the archive in its next version; returns the version."""
+    """Removes archived partitions in the archive's next version; returns the version."""
+    assert state.applied is not None  # it has the partitions
     chosen = [*partitions]
     record = _record(lake, state, kind="restore")
     record["restored"] = [[text for _, text in each.values] for each in chosen]
     number = state.number + 1
-    actions = [_removed(path) for path in _archived_paths(state, chosen)]
+    names = state.applied.physical_names
+    actions = [remove_action(file, names) for each in chosen for file in each.files]
     _commit_to_archive(lake, state, number, record, actions)
     return number
 

@@ -5,7 +5,6 @@ from lakehouse.declare.prices import PriceBook
 from lakehouse.declare.table import Table
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.lake.lake import Lake
-from lakehouse.retain.plan.archive import bytes_of
 from lakehouse.retain.run import archive, ttl
 
 
@@ -14,24 +13,16 @@ def operation(lake: Lake, table: Table, facts: TableFacts, book: PriceBook) -> O
 
     Raises as the plan of the run.
     """
-    if table.archive is None:
-        name = "ttl"
-        plan = ttl.plan_at(lake, table, facts.snapshot)
-        expired_bytes = plan.expired_bytes
-        size_bytes = expired_bytes + plan.straddling_bytes
-    else:
-        name = "archive"
-        plan = archive.plan(lake, table, facts=facts)
-        assert plan is not None
-        expired_bytes = bytes_of(plan.expiring)
-        size_bytes = expired_bytes + bytes_of(plan.leaving)
-    saved_usd_per_day = book.stored_usd_per_day(expired_bytes)
+    is_archive = table.archive is not None
+    plan = archive.plan(lake, table, facts) if is_archive else ttl.plan(lake, table, facts)
+    assert plan is not None
+    saved_usd_per_day = book.stored_usd_per_day(plan.expired_bytes)
     return Operation(
-        operation=name,
+        operation="archive" if is_archive else "ttl",
         table=table.key,
         reason=plan.reason.name,
         sentence=plan.sentence,
         is_due=not plan.is_idle,
-        size_bytes=size_bytes,
+        size_bytes=plan.size_bytes,
         net_benefit=NetBenefit(benefit_usd_per_day=saved_usd_per_day, cost_usd=plan.usd),
     )

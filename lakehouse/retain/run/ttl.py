@@ -21,7 +21,7 @@ from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ROWS_MOVED
 from lakehouse.delta.log import history_since
 from lakehouse.delta.log.metadata import each_statistics
-from lakehouse.delta.snapshot import Column, Snapshot
+from lakehouse.delta.snapshot import Column, Snapshot, TableFacts
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.lake.lease import check_clock, hold
 from lakehouse.retain.plan.ttl import (
@@ -43,15 +43,21 @@ if TYPE_CHECKING:
 _TRIES = 4
 
 
-def plan(lake: Lake, table: Table) -> TtlPlan | None:
+def plan(lake: Lake, table: Table, facts: TableFacts | None = None) -> TtlPlan | None:
     """Plans a run now, from the log alone; `None` if there is no table.
+
+    Without `facts`, the table's log is read.
 
     Raises:
         Refused: the table declares no TTL; otherwise as `plan_ttl`.
     """
-    _ttl_of(table)
-    facts = lake.facts(table.key)
-    return None if facts is None else plan_at(lake, table, facts.snapshot)
+    declared = _ttl_of(table)
+    facts = facts or lake.facts(table.key)
+    if facts is None:
+        return None
+    column = time_column(table, declared, facts.snapshot)
+    bounds = read_bounds(lake, facts.snapshot, column)
+    return plan_ttl(table, declared, facts.snapshot, bounds, now_ms=now_ms())
 
 
 def run_ttl(
@@ -92,11 +98,10 @@ def run_ttl(
 
 def _delete(session: TableSession, started: float) -> RetentionOutcome:
     lake, table = session.lake, session.table
-    declared = _ttl_of(table)
     facts = lake.facts(table.key)
-    assert facts is not None
+    planned = plan(lake, table, facts)
+    assert facts is not None and planned is not None
     snapshot = facts.snapshot
-    planned = plan_at(lake, table, snapshot)
     if planned.is_idle or planned.cutoff_ms is None:
         return RetentionOutcome(plan=planned)
     mark = uuid4().hex
@@ -107,7 +112,7 @@ def _delete(session: TableSession, started: float) -> RetentionOutcome:
         "cutoff_ms": planned.cutoff_ms,
         "plan": planned.as_json(),
     }
-    column = time_column(table, declared, snapshot)
+    column = time_column(table, _ttl_of(table), snapshot)
     confs = {
         temporary_confs.USER_METADATA: json.dumps(metadata, separators=(",", ":")),
         temporary_confs.ANSI: "false",
@@ -135,14 +140,6 @@ def _ttl_of(table: Table) -> Ttl:
             f"ttl of {table.key}: the table declares none. Use Table(ttl=Ttl(column=…, days=…))"
         )
     return table.ttl
-
-
-def plan_at(lake: Lake, table: Table, snapshot: Snapshot) -> TtlPlan:
-    """The plan of a run now, from the newest snapshot. Raises as `plan`."""
-    declared = _ttl_of(table)
-    column = time_column(table, declared, snapshot)
-    bounds = read_bounds(lake, snapshot, column)
-    return plan_ttl(table, declared, snapshot, bounds, now_ms=now_ms())
 
 
 def read_bounds(lake: Lake, snapshot: Snapshot, column: Column) -> dict[str, TimeBounds]:

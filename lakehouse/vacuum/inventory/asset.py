@@ -14,12 +14,11 @@ from lakehouse.assets.keys import NIGHTLY_CRON, inventory_key, table_key
 from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused, Transient
-from lakehouse.base.reasons import CheckResult
 from lakehouse.base.stored_objects import MAX_AGE_HOURS
 from lakehouse.declare.table import Table, undeclared_among, undeclared_sentence
 from lakehouse.lake.lake import Lake
 from lakehouse.store import TimeBudget
-from lakehouse.vacuum.inventory.plan.checks import CHECKS
+from lakehouse.vacuum.inventory.plan.checks import CHECKS, assess_missing, assess_readable
 from lakehouse.watch.check import check_fields
 
 if TYPE_CHECKING:
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 # listings; on a disk, nothing.
 _SECONDS_ON_DISK = 10
 _SECONDS_ON_S3 = 300
-# A tick checks at most this many of the newest reports for completeness.
-_REPORTS_LOOKED_AT = 10
 
 
 class InventoryConfig(dg.Config):
@@ -70,14 +67,8 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
         from lakehouse.vacuum.inventory.run import update_inventory
 
         with errors_for_dagster(context):
-            try:
-                configuration = config.configuration or None
-                outcome = update_inventory(
-                    lake, tables, now_ms=now_ms(), configuration=configuration
-                )
-            except Refused as error:
-                yield refusal_event(lake, error)
-                raise
+            configuration = config.configuration or None
+            outcome = update_inventory(lake, tables, now_ms=now_ms(), configuration=configuration)
         yield from inventory_events(reporter_of(context), lake, tables, outcome)
 
     return inventory
@@ -87,21 +78,16 @@ def inventory_events(
     reporter: Reporter, lake: Lake, tables: Sequence[Table], outcome: "InventoryOutcome"
 ) -> Iterator[Event]:
     """What a load reports: its figures, and the results of its checks."""
-    from lakehouse.vacuum.inventory.run import judge
-
-    results = judge(lake, outcome)
+    results = (
+        assess_missing(outcome.reconciliation),
+        assess_readable(outcome.reconciliation, address=lake.settings.root),
+    )
     key = inventory_key(lake)
     yield dg.MaterializeResult(asset_key=key, metadata=_metadata(outcome, tables))
     for result in results:
         if not result.ok:
             reporter.tell(f"{result.name}: {result.sentence}")
         yield dg.AssetCheckResult(asset_key=key, **check_fields(result))
-
-
-def refusal_event(lake: Lake, error: Refused) -> dg.AssetCheckResult:
-    """What a load that was refused reports: its check `complete` fails."""
-    refused = CheckResult(name="complete", ok=False, sentence=str(error), is_error=True)
-    return dg.AssetCheckResult(asset_key=inventory_key(lake), **check_fields(refused))
 
 
 def _metadata(outcome: "InventoryOutcome", declared: Sequence[Table]) -> dict[str, Any]:
@@ -114,7 +100,6 @@ def _metadata(outcome: "InventoryOutcome", declared: Sequence[Table]) -> dict[st
         "lakehouse/size_bytes": outcome.inventory.size_bytes,
         "lakehouse/rows_loaded": outcome.newly_loaded,
         "lakehouse/seconds": round(outcome.seconds, 3),
-        "lakehouse/version": outcome.version,
         "lakehouse/missing_files": outcome.missing_count,
     }
     if undeclared:
@@ -183,19 +168,17 @@ def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.Sens
 
 def _newest(lake: Lake) -> tuple[str | None, str]:
     """The newest complete report, or `None` if the inventory table has it; and a sentence."""
-    from lakehouse.vacuum.inventory.stored_reports import checksum_of, stamps_of
+    from lakehouse.vacuum.inventory.stored_reports import complete_reports, stamps_of
     from lakehouse.vacuum.inventory.table import known_inventories
 
-    stamps = stamps_of(lake.store)[:_REPORTS_LOOKED_AT]
+    stamps = stamps_of(lake.store)
     if not stamps:
         scan = "the inventory scans the bucket itself once a day"
         return None, f"no report of bucket {lake.store.bucket} was delivered; {scan}"
-    loaded = {each.name for each in known_inventories(lake)}
-    for configuration, stamp in stamps:
+    for configuration, stamp, _ in complete_reports(lake.store):
         name = f"{configuration}/{stamp}"
-        if name in loaded:
+        if name in {each.name for each in known_inventories(lake)}:
             return None, f"report {name} is loaded, and no later one is complete"
-        if checksum_of(lake.store, configuration, stamp) is not None:
-            return name, f"report {name} is complete"
+        return name, f"report {name} is complete"
     newest = "/".join(stamps[0])
     return None, f"report {newest} is not complete yet: it has no manifest.checksum"

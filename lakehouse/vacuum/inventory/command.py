@@ -4,6 +4,7 @@ A part is one use of a table's bytes (`Part`), for example live files.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +12,6 @@ import click
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.stored_objects import Inventory, Part
-from lakehouse.base.text import count_of
 from lakehouse.cli.context import LakeContext, complete_table, nearest, open_declared
 from lakehouse.cli.dagster_events import report_to_dagster
 from lakehouse.cli.output import (
@@ -26,7 +26,8 @@ from lakehouse.cli.output import (
     working,
     write_json,
 )
-from lakehouse.vacuum.inventory.plan.reconcile import Reconciliation, TableShares, UsageShare
+from lakehouse.vacuum.inventory.plan.checks import assess_missing
+from lakehouse.vacuum.inventory.plan.reconcile import Reconciliation
 from lakehouse.vacuum.inventory.run import InventoryOutcome, reconcile_inventory, update_inventory
 from lakehouse.vacuum.inventory.table import inventory_table, newest_inventory
 
@@ -55,7 +56,8 @@ def load_command(configuration: str | None, as_json: bool) -> int:
 
     It is compared with the tables' logs. If AWS delivers no reports, or with --configuration
     lakehouse-scan, the storage is listed. A report that is already in the table is not loaded
-    again. The exit code is 1 if a file that a table's newest version reads is missing.
+    again. The exit code is 1 if a file that a table's newest version reads is missing, or if the
+    log of a table cannot be read.
     """
     context = open_declared()
     outcome = _load(context, configuration)
@@ -68,7 +70,6 @@ def load_command(configuration: str | None, as_json: bool) -> int:
         "missing_files": outcome.missing_count,
         "seconds": round(outcome.seconds, 3),
         "object_count": outcome.inventory.object_count,
-        "version": outcome.version,
     }
     if as_json:
         write_json(document)
@@ -76,35 +77,17 @@ def load_command(configuration: str | None, as_json: bool) -> int:
         objects = f"{document['object_count']:,} objects of {bytes_text(document['size_bytes'])}"
         show(
             f"inventory {document['report']}: {objects}; rows loaded into {key}: "
-            f"{document['rows_loaded']:,}, version {document['version']}"
+            f"{document['rows_loaded']:,}"
         )
-    missing_count = document["missing_files"]
-    if not missing_count:
-        return 0
-    tell(
-        f"{Broken.__name__}: not in storage: {count_of(missing_count, 'live file')}. "
-        "Use lakehouse inventory report to list missing files"
-    )
-    return Broken.exit_code
+    return _exit_code(outcome.reconciliation)
 
 
 def _load(context: LakeContext, configuration: str | None) -> InventoryOutcome:
     """Loads an inventory, and reports to Dagster what its asset would have reported."""
     lake = context.lake
     tables = tuple(context.tables.values())
-    try:
-        with working(f"inventory of {lake.store.bucket}"):
-            outcome = update_inventory(lake, tables, now_ms=now_ms(), configuration=configuration)
-    except Refused as error:
-        refused = error
-
-        def refusal(_: "Reporter") -> "Iterable[Event]":
-            from lakehouse.vacuum.inventory.asset import refusal_event
-
-            return [refusal_event(lake, refused)]
-
-        report_to_dagster(lake.settings, "the inventory was refused", refusal)
-        raise
+    with working(f"inventory of {lake.store.bucket}"):
+        outcome = update_inventory(lake, tables, now_ms=now_ms(), configuration=configuration)
 
     def events(reporter: "Reporter") -> "Iterable[Event]":
         from lakehouse.vacuum.inventory.asset import inventory_events
@@ -137,55 +120,32 @@ def report_command(table: str | None, configuration: str | None, as_json: bool) 
         raise Refused(
             f"table {table!r} is in neither the inventory nor the lake; {nearest(table, tables)}"
         )
-    document = _document(
-        inventory,
-        reconciliation,
-        list(tables.values()) if table is None else [tables[table]],
-        reconciliation.unclaimed if table is None else (),
-        now=now,
-    )
+    if table is not None:
+        reconciliation = replace(reconciliation, tables=(tables[table],), unclaimed=())
+    document = _document(inventory, reconciliation, now=now)
     if as_json:
         write_json(document)
     else:
         _print(document)
-    problems = [each["sentence"] for each in document["tables"] if each["sentence"]]
-    for sentence in problems:
-        tell(f"{Broken.__name__}: {sentence}")
-    return Broken.exit_code if problems else 0
+    return _exit_code(reconciliation)
 
 
-def _problem_of(table: TableShares) -> str:
-    """The problem of a table that requires manual action, or an empty string."""
-    if table.problem:
-        return f"{table.table}: {table.problem}"
-    if not table.missing:
-        return ""
-    if table.shares:
-        advice = "restore them from a backup"
-    else:
-        advice = "no file of the table is in the inventory. Does it cover another prefix?"
-    return (
-        f"{table.table}: not in storage: {count_of(len(table.missing), 'file')} of version "
-        f"{table.version}, the first is {table.missing[0]}; {advice}"
-    )
+def _exit_code(reconciliation: Reconciliation) -> int:
+    """1, with an error message, if a live file is missing or a log cannot be read."""
+    check = assess_missing(reconciliation)
+    if check.ok:
+        return 0
+    tell(f"{Broken.__name__}: {check.sentence}")
+    return Broken.exit_code
 
 
-def _document(
-    inventory: Inventory,
-    reconciliation: Reconciliation,
-    tables: Sequence[TableShares],
-    others: Sequence[UsageShare],
-    *,
-    now: int,
-) -> dict[str, Any]:
+def _document(inventory: Inventory, reconciliation: Reconciliation, *, now: int) -> dict[str, Any]:
     share_fields = ("storage_class", "file_count", "size_bytes", "small_count")
-    table_fields = ("table", "version", "file_count", "size_bytes", "missing", "resized")
+    table_fields = ("table", "version", "file_count", "size_bytes", "missing", "resized", "problem")
     return {
         "inventory": {
-            **attributes(inventory, "name", "created_ms"),
+            **attributes(inventory, "name", "created_ms", "object_count", "size_bytes"),
             "age_seconds": round((now - inventory.created_ms) / 1_000, 3),
-            "object_count": reconciliation.file_count,
-            "size_bytes": reconciliation.size_bytes,
         },
         "tables": [
             {
@@ -196,11 +156,12 @@ def _document(
                     for share in table.shares
                     if share.part
                 ],
-                "sentence": _problem_of(table),
             }
-            for table in tables
+            for table in reconciliation.tables
         ],
-        "unclaimed": [attributes(share, "folder", *share_fields) for share in others],
+        "unclaimed": [
+            attributes(share, "folder", *share_fields) for share in reconciliation.unclaimed
+        ],
     }
 
 

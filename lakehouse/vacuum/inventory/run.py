@@ -17,46 +17,42 @@ The logs are read after the inventory was made, as `reconcile` requires. Nothing
 - Only files that the table has not had for `_KEPT_DAYS` are deleted.
 """
 
-import json
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
 from tempfile import TemporaryFile
-from typing import IO, Any
-from urllib.parse import unquote
+from typing import IO
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehouse.base.clock import now_ms
-from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
-from lakehouse.base.reasons import CheckResult
+from lakehouse.base.errors import LakehouseError, Refused, Transient
 from lakehouse.base.stored_objects import SCAN, UNFINISHED, Inventory, KnownObjects, StoredObject
 from lakehouse.base.text import DAY_MS
 from lakehouse.compact.assess import note_cold_files
 from lakehouse.declare.table import Table
-from lakehouse.delta.file_columns import DataFile
-from lakehouse.delta.snapshot import Snapshot, TableFacts, file_paths
+from lakehouse.delta.snapshot import DataFile, Snapshot, TableFacts
 from lakehouse.lake.commits import (
     Actions,
+    add_action,
     commit_after_newest,
     commit_info,
     create_version,
+    delete_dead_files,
+    new_table,
+    refuse_deleted_rows,
     refuse_unsafe_storage,
+    remove_action,
     table_location,
 )
 from lakehouse.lake.deltalake_tables import with_due_checkpoint
 from lakehouse.lake.lake import Lake, PathResolver, landing_prefixes
-from lakehouse.vacuum.inventory.plan.checks import (
-    assess_complete,
-    assess_missing,
-    assess_readable,
-)
 from lakehouse.vacuum.inventory.plan.reconcile import (
     KnownTables,
     Owners,
@@ -133,10 +129,10 @@ PARTITION_COLUMNS = ("bucket", "report")
 _TABLE_COLUMN = pa.field("lake_table", pa.string())
 _LOG_TYPES = {pa.string(): "string", pa.int64(): "long", pa.bool_(): "boolean"}
 # Name and type in the log of each column.
-_COLUMNS = [
-    *((each.name, _LOG_TYPES[each.type]) for each in (*OBJECT_SCHEMA, _TABLE_COLUMN)),
-    *((name, "string") for name in PARTITION_COLUMNS),
-]
+_COLUMNS = {
+    **{each.name: _LOG_TYPES[each.type] for each in (*OBJECT_SCHEMA, _TABLE_COLUMN)},
+    **dict.fromkeys(PARTITION_COLUMNS, "string"),
+}
 # A day more than Delta's retention of removed files.
 _KEPT_DAYS = 8
 _OWN_FILE = re.compile(rf"[0-9a-f-]{{36}}\.parquet|{UNFINISHED.pattern}")
@@ -152,7 +148,6 @@ class InventoryOutcome:
     inventory: Inventory
     reconciliation: Reconciliation
     newly_loaded: int
-    version: int
     seconds: float
 
     @property
@@ -173,6 +168,7 @@ def update_inventory(
             not honour conditional creates. The table is unchanged.
         Transient: another program changed the table meanwhile.
     """
+    began = time.monotonic()
     tables = list(declared)
     report = None
     if configuration != SCAN:
@@ -188,7 +184,12 @@ def update_inventory(
         is_loaded = last.configuration == report.configuration
         if is_loaded and last.created_ms >= report.created_ms:
             with suppress(Refused):  # if a data file is damaged, the report is loaded again
-                return _reconciled_again(lake, tables, last, now_ms=now_ms)
+                return InventoryOutcome(
+                    inventory=last,
+                    reconciliation=reconcile_inventory(lake, tables, last, now_ms=now_ms),
+                    newly_loaded=0,
+                    seconds=time.monotonic() - began,
+                )
     inventory = Inventory(
         name=report.name, created_ms=report.created_ms, object_count=0, size_bytes=0
     )
@@ -203,23 +204,6 @@ def scan(lake: Lake, declared: Iterable[Table] = (), *, now_ms: int) -> Inventor
     return _load(lake, [*declared], inventory, lake.store.walk(""))
 
 
-def judge(lake: Lake, outcome: InventoryOutcome) -> tuple[CheckResult, ...]:
-    """The result of each check in `plan.checks.CHECKS`."""
-    return (
-        assess_complete(outcome.inventory),
-        assess_missing(outcome.reconciliation),
-        assess_readable(outcome.reconciliation, address=lake.settings.root),
-    )
-
-
-def _reconciled_again(
-    lake: Lake, tables: Sequence[Table], inventory: Inventory, *, now_ms: int
-) -> InventoryOutcome:
-    began = time.monotonic()
-    reconciliation = reconcile_inventory(lake, tables, inventory, now_ms=now_ms)
-    return _outcome(lake, inventory, reconciliation, newly_loaded=0, began=began)
-
-
 def _load(
     lake: Lake, tables: Sequence[Table], inventory: Inventory, objects: Iterator[StoredObject]
 ) -> InventoryOutcome:
@@ -231,37 +215,22 @@ def _load(
     with TemporaryFile() as spool:
         found = _write_spool(spool, objects, lake)
         known = read_table_files(lake, tables, found)
-        adds = list[dict[str, Any]]()
-        rows = _with_tables(spool, lake, known, adds)
+        written = list[DataFile]()
+        rows = _with_tables(spool, lake, known, written)
         in_storage = KnownObjects(objects=rows, settled_ms=inventory.settled_ms)
         reconciliation = reconcile(known, in_storage, now_ms=now_ms())
     inventory = replace(
         inventory, object_count=reconciliation.file_count, size_bytes=reconciliation.size_bytes
     )
-    _commit(lake, key, facts, inventory, adds)
-    _delete_dead_files(lake, key)
+    _commit(lake, key, facts, inventory, written)
+    with suppress(LakehouseError):  # the next run tries again
+        delete_dead_files(lake, key, now_ms() - _KEPT_DAYS * DAY_MS, _OWN_FILE)
     if lake.settings.on_s3:
         note_cold_files(lake, reconciliation)
-    return _outcome(
-        lake, inventory, reconciliation, newly_loaded=inventory.object_count, began=began
-    )
-
-
-def _outcome(
-    lake: Lake,
-    inventory: Inventory,
-    reconciliation: Reconciliation,
-    *,
-    newly_loaded: int,
-    began: float,
-) -> InventoryOutcome:
-    facts = lake.facts(inventory_table(lake.store.bucket))
-    assert facts is not None  # the inventory is in the table
     return InventoryOutcome(
         inventory=inventory,
         reconciliation=reconciliation,
-        newly_loaded=newly_loaded,
-        version=facts.snapshot.version,
+        newly_loaded=inventory.object_count,
         seconds=time.monotonic() - began,
     )
 
@@ -279,11 +248,11 @@ def _write_spool(spool: IO[bytes], objects: Iterator[StoredObject], lake: Lake) 
 
 
 def _with_tables(
-    spool: IO[bytes], lake: Lake, known: KnownTables, adds: list[dict[str, Any]]
+    spool: IO[bytes], lake: Lake, known: KnownTables, written: list[DataFile]
 ) -> Iterator[StoredObject]:
     """The objects of the spool. Each is also written to a data file, with its table.
 
-    The `add` of each data file (at least one) is appended to `adds`. At most one file is in memory.
+    Each data file (at least one) is appended to `written`. At most one is in memory.
     """
     prefix = lake.store.prefix
     owners = Owners([*(each.table for each in known.files), *known.unread])
@@ -293,7 +262,7 @@ def _with_tables(
 
     with pq.ParquetFile(spool) as file:
         all_batches = file.iter_batches(BATCH_ROWS)
-        while (batches := [*islice(all_batches, _FILE_BATCHES)]) or not adds:
+        while (batches := [*islice(all_batches, _FILE_BATCHES)]) or not written:
             tables = pa.chunked_array(
                 [
                     pa.array(
@@ -304,25 +273,19 @@ def _with_tables(
                 pa.string(),
             )
             rows = pa.Table.from_batches(batches, OBJECT_SCHEMA)
-            adds.append(_put_rows(lake, rows.append_column(_TABLE_COLUMN, tables)))
+            written.append(_put_rows(lake, rows.append_column(_TABLE_COLUMN, tables)))
             for batch in batches:
                 yield from objects_of(lake.store.bucket, batch)
 
 
-def _put_rows(lake: Lake, rows: pa.Table) -> dict[str, Any]:
-    """Writes a new data file of the inventory table; returns its `add`."""
+def _put_rows(lake: Lake, rows: pa.Table) -> DataFile:
+    """Writes a new data file of the inventory table."""
     buffer = pa.BufferOutputStream()
     pq.write_table(rows, buffer, write_page_checksum=True)
     data = buffer.getvalue().to_pybytes()
     name = f"{uuid4()}.parquet"
     lake.store.put(f"{inventory_table(lake.store.bucket)}/{name}", data)
-    return {
-        "path": name,
-        "size": len(data),
-        "modificationTime": now_ms(),
-        "dataChange": True,
-        "stats": json.dumps({"numRecords": rows.num_rows}),
-    }
+    return DataFile(path=name, size_bytes=len(data), modified_ms=now_ms(), row_count=rows.num_rows)
 
 
 def _commit(
@@ -330,11 +293,11 @@ def _commit(
     key: str,
     facts: TableFacts | None,
     inventory: Inventory,
-    adds: Sequence[Mapping[str, Any]],
+    written: Sequence[DataFile],
 ) -> None:
     """Step 4. `facts` is the table, if it existed before the listing."""
-    partition = {"bucket": lake.store.bucket, "report": inventory.name}
-    actions: Actions = [{"add": {**add, "partitionValues": partition}} for add in adds]
+    partition = (("bucket", lake.store.bucket), ("report", inventory.name))
+    actions: Actions = [add_action(replace(file, partition=partition)) for file in written]
     record = {**inventory_record(inventory), "mark": uuid4().hex}
     changed = f"{key}: another program changed the table meanwhile. Use lakehouse inventory load"
 
@@ -343,68 +306,20 @@ def _commit(
 
     with table_location(lake, key) as location:
         if facts is None:
-            protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
             info = commit_info("WRITE", -1, record)
-            if not create_version(
-                location, 0, [info, protocol, {"metaData": _metadata()}, *actions]
-            ):
+            shape = new_table(_COLUMNS, partition_by=PARTITION_COLUMNS)
+            if not create_version(location, 0, [info, *shape, *actions]):
                 raise Transient(changed)
             return
-        for file in facts.snapshot.files:
-            if name_in(file).partition("/")[0] == inventory.configuration:
-                actions.append(_removal(key, file))
+        previous = [
+            file
+            for file in facts.snapshot.files
+            if name_in(file).partition("/")[0] == inventory.configuration
+        ]
+        refuse_deleted_rows(key, previous)
+        actions += map(remove_action, previous)
         info = commit_info("WRITE", facts.snapshot.version, record)
         commit_after_newest(lake, facts.snapshot, location, [info, *actions], check)
     after = lake.facts(key)
     if after is not None:
         with_due_checkpoint(lake, after)
-
-
-def _removal(key: str, file: DataFile) -> dict[str, Any]:
-    if file.deletion_vector is not None:
-        raise Broken(
-            f"{key}: another program has deleted rows of {file.path}. Use RESTORE to return to the "
-            "version before that deletion"
-        )
-    remove = {
-        "path": file.path,
-        "deletionTimestamp": now_ms(),
-        "dataChange": True,
-        "extendedFileMetadata": True,
-        "partitionValues": dict(file.partition),
-        "size": file.size_bytes,
-    }
-    return {"remove": remove}
-
-
-def _metadata() -> dict[str, Any]:
-    fields = [
-        {"name": name, "type": delta, "nullable": True, "metadata": {}} for name, delta in _COLUMNS
-    ]
-    return {
-        "id": str(uuid4()),
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": json.dumps({"type": "struct", "fields": fields}),
-        "partitionColumns": [*PARTITION_COLUMNS],
-        "configuration": {},
-        "createdTime": now_ms(),
-    }
-
-
-def _delete_dead_files(lake: Lake, key: str) -> None:
-    """Step 5. The inventory is complete even if this fails; the next run then tries again."""
-    horizon_ms = now_ms() - _KEPT_DAYS * DAY_MS
-    dead = list[str]()
-    with suppress(LakehouseError):
-        facts = lake.facts(key)
-        if facts is None:
-            return
-        live = {unquote(path) for path in file_paths(facts.snapshot.files)}
-        removed_ms = {unquote(each.path): each.deleted_ms for each in facts.snapshot.tombstones}
-        for each in lake.store.walk(key):
-            path = each.key.removeprefix(f"{lake.store.prefix}{key}/")
-            is_ours = path in removed_ms or _OWN_FILE.fullmatch(path)
-            last_ms = removed_ms.get(path, each.modified_ms)
-            if path not in live and is_ours and last_ms is not None and last_ms < horizon_ms:
-                dead.append(f"{key}/{path}")
-        lake.store.delete(dead)

@@ -14,6 +14,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import unquote_plus
@@ -188,13 +189,15 @@ def stamps_of(store: Store) -> list[tuple[str, str]]:
     return sorted(stamps, key=lambda each: (each[1], each[0]), reverse=True)
 
 
-def checksum_of(store: Store, configuration: str, stamp: str) -> str | None:
-    """The checksum of a report's manifest; `None` while the report is incomplete."""
-    name = f"{REPORTS}/{store.bucket}/{configuration}/{stamp}/manifest.checksum"
-    try:
-        return store.read(name).decode("ascii", "replace")
-    except FileNotFoundError:
-        return None
+def complete_reports(
+    store: Store, *, configuration: str | None = None
+) -> Iterator[tuple[str, str, str]]:
+    """Configuration, stamp and manifest checksum of the complete reports, newest first."""
+    for name, stamp in stamps_of(store):
+        if configuration in (None, name):
+            with suppress(FileNotFoundError):  # the report is incomplete
+                checksum = store.read(f"{REPORTS}/{store.bucket}/{name}/{stamp}/manifest.checksum")
+                yield name, stamp, checksum.decode("ascii", "replace")
 
 
 def newest_report(store: Store, *, now_ms: int, configuration: str | None = None) -> Report | None:
@@ -203,12 +206,7 @@ def newest_report(store: Store, *, now_ms: int, configuration: str | None = None
     Raises:
         Refused: the report cannot be trusted.
     """
-    for name, stamp in stamps_of(store):
-        checksum = None
-        if configuration in (None, name):
-            checksum = checksum_of(store, name, stamp)
-        if checksum is None:
-            continue
+    for name, stamp, checksum in complete_reports(store, configuration=configuration):
         folder = f"{REPORTS}/{store.bucket}/{name}"
         file = f"{folder}/{stamp}/manifest.json"
         problem = f"inventory report {file}: the manifest is missing, although its checksum exists"

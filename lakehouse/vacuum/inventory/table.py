@@ -85,11 +85,6 @@ def inventories_of(facts: TableFacts) -> list[Inventory]:
     return sorted(complete, key=lambda each: (each.created_ms, each.name), reverse=True)
 
 
-def last_inventory_ms(lake: Lake) -> int | None:
-    """The time of the newest inventory; `None` if there is none."""
-    return next((each.created_ms for each in known_inventories(lake)), None)
-
-
 def newest_inventory(lake: Lake, *, configuration: str | None = None) -> Inventory:
     """The newest inventory, of `configuration` if given.
 

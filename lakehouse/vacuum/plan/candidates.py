@@ -320,15 +320,13 @@ _UNSUPPORTED_NAME = re.compile(
 class Candidate:
     """A file to delete, with its name relative to the table.
 
-    `size_bytes` is 0 if only the log names the file, and the log lacks the size. For a Hadoop
-    checksum, `goes_with` is the name of the data file; for all other files, `goes_with` is empty.
+    `size_bytes` is 0 if only the log names the file, and the log lacks the size.
     """
 
     name: str
     size_bytes: int
     modified_ms: int
     part: Part
-    goes_with: str = ""
 
 
 class DeletionGuard:
@@ -366,13 +364,10 @@ class DeletionGuard:
         return is_valid_name and not self._logged.must_stay(name)
 
     def still_allowed(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The planned files that may be deleted. A Hadoop checksum follows its data file."""
-        allowed = {each.name for each in candidates if self._still_allows(each)}
-        return [each for each in candidates if (each.goes_with or each.name) in allowed]
+        """The planned files that may be deleted."""
+        return [each for each in candidates if self._still_allows(each)]
 
     def _still_allows(self, candidate: Candidate) -> bool:
-        if candidate.goes_with:
-            return False
         stored = StoredObject(
             bucket="",
             key="",
@@ -390,7 +385,6 @@ class Selection:
         self._guard = guard
         self._owners = Owners({facts.table, *facts.tables})
         self._collected: dict[str, Candidate] = {}
-        self._checksums: dict[str, StoredObject] = {}
         self._nested: set[str] = set()  # the folders of tables that the listing itself shows
         self._lead_ms: int | None = None  # see `_compare_times`
         self.borrowed: set[str] = set()
@@ -424,8 +418,6 @@ class Selection:
         """Collects an object of the table if it may be deleted; notes some of the others."""
         if part is Part.LENT and self._facts.log_only:
             self.borrowed.add(name)
-        elif part is Part.HIDDEN and name.endswith(".crc"):
-            self._checksums[name] = stored
         elif not self._guard.allows(name, stored, part):
             return
         elif name in self._facts.kept_for_versions:
@@ -439,30 +431,14 @@ class Selection:
             )
 
     def candidates(self) -> tuple[Candidate, ...]:
-        """The candidates, sorted by name, each followed by its Hadoop checksum.
+        """The candidates, sorted by name.
 
         Files of nested tables are excluded, even if a nested table was created after the lake's
         tables were listed.
         """
-        candidates: list[Candidate] = []
         nested = Owners(self._nested)
-        for name in sorted(self._collected):
-            if nested.table_of(name):
-                continue
-            candidate = self._collected[name]
-            candidates.append(candidate)
-            stored = self._checksums.get(checksum_name(name))
-            if stored is not None:
-                candidates.append(
-                    Candidate(
-                        name=checksum_name(name),
-                        size_bytes=stored.size_bytes,
-                        modified_ms=stored.modified_ms or candidate.modified_ms,
-                        part=Part.HIDDEN,
-                        goes_with=name,
-                    )
-                )
-        return tuple(candidates)
+        names = sorted(name for name in self._collected if not nested.table_of(name))
+        return tuple(self._collected[name] for name in names)
 
     def _compare_times(self, name: str, stored: StoredObject) -> None:
         """Keeps the largest difference (listed minus logged) between the times of a live file."""
@@ -483,12 +459,3 @@ class Selection:
                 f"live file is at least {-self._lead_ms / HOUR_MS:.1f} h older than in the log. "
                 "It may have local times instead of UTC. Use a report in UTC, or mode FULL"
             )
-
-
-def checksum_name(name: str) -> str:
-    """The name of a local file's Hadoop checksum.
-
-    Source: Hadoop, ChecksumFileSystem.getChecksumFile.
-    """
-    folder, slash, last = name.rpartition("/")
-    return f"{folder}{slash}.{last}.crc"

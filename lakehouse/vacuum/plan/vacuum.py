@@ -6,8 +6,8 @@
   the horizon (now minus the retention, or earlier if a reader still needs removed files).
 - A file of unknown age is kept. Nothing is deleted if the retention is unknown, or if a listing
   (modes FULL and INVENTORY) lacks live files.
-- No plan contains a file in the log's folder or a file that another table of the lake reads. No
-  plan contains a hidden file, except Hadoop checksums, which are deleted with their data files.
+- No plan contains a hidden file, a file in the log's folder, or a file that another table of the
+  lake reads.
 - A file is never in a plan if a commit that is still in the log added it and no commit removed it,
   even if a checkpoint lacks the file.
 - A plan never contains a file below a prefix that a declared table loads from, or in a folder that

@@ -21,9 +21,10 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakehouse.base.errors import Broken, LakehouseError, Refused
+from lakehouse.base.errors import LakehouseError, Refused
 from lakehouse.declare.prices import PriceBook
 from lakehouse.declare.table import Table
+from lakehouse.lake.commits import refuse_deleted_rows
 from lakehouse.lake.declared_tables import load_price_book
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.lease import hold
@@ -138,11 +139,7 @@ def read_charges(lake: Lake, *, since: date) -> list[Charge]:
         day = date.fromisoformat(values["x_day"] or "")
         if day < since:
             continue
-        if file.deletion_vector is not None:
-            raise Broken(
-                f"{CHARGEBACK}: another program has deleted rows of {file.path}. Use RESTORE to"
-                " return to the version before that deletion"
-            )
+        refuse_deleted_rows(CHARGEBACK, [file])
         data = lake.store.read(f"{CHARGEBACK}/{unquote(file.path)}")
         # Spark may write timestamps as INT96, which Arrow reads as nanoseconds by default.
         stored = pq.read_table(io.BytesIO(data), coerce_int96_timestamp_unit="us")

@@ -120,36 +120,6 @@ READ_AT = Metric("lakehouse_metrics_read_timestamp_seconds", "When these metrics
 READ_SECONDS = Metric("lakehouse_metrics_read_seconds", "Duration of reading these metrics.", ())
 BUILD_INFO = Metric("lakehouse_build_info", "1; the label is this program's version.", ("version",))
 
-METRICS: tuple[Metric, ...] = (
-    FILES,
-    SMALL_FILES,
-    MERGEABLE_FILES,
-    ROWS,
-    BYTES,
-    HEALTH_SCORE,
-    LOG_COMMITS,
-    LAST_WRITE,
-    LAST_COMPACTION,
-    LAST_VACUUM,
-    QUARANTINED_ROWS,
-    PAUSED,
-    READABLE,
-    DECISION,
-    CHECK_PASSED,
-    DECISIONS,
-    OPERATIONS,
-    DURATION,
-    PREDICTION_ERROR,
-    COST,
-    INVENTORY,
-    RECORDS_BYTES,
-    RECORDS_RUNS,
-    SOURCE_READABLE,
-    READ_AT,
-    READ_SECONDS,
-    BUILD_INFO,
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DagsterRecords:

@@ -26,7 +26,7 @@ from lakehouse.lake.lake import Lake
 from lakehouse.lake.operations import read_operations
 from lakehouse.lake.read_each_table import Found, for_each_table
 from lakehouse.land.quarantine.entries import quarantine_key, quarantined_count
-from lakehouse.vacuum.inventory.table import last_inventory_ms
+from lakehouse.vacuum.inventory.table import known_inventories
 from lakehouse.watch.costs.plan import day_of
 from lakehouse.watch.costs.run import read_charges
 from lakehouse.watch.metrics import plan as families
@@ -102,13 +102,14 @@ def read_samples(
     facts.decisions = {each.table: each.reason.name for each in fleet.decisions}
     facts.operations = facts.read("operations", lambda: _operations(lake, facts.since_ms))
     facts.stored = facts.read("costs", lambda: _stored_bytes(lake, facts.now_ms)) or {}
-    inventory_ms = facts.read("inventory", lambda: last_inventory_ms(lake))
+    inventories = facts.read("inventory", lambda: known_inventories(lake))
     samples = list[Sample]()
     for found in fleet.tables:
         samples += _of_table(found, facts, counters)
     if dagster_home is not None:
         samples += _of_records(dagster_home, declared, facts)
-    samples += known(families.INVENTORY, (), families.in_seconds(inventory_ms))
+    if inventories:
+        samples.append(Sample(families.INVENTORY, (), inventories[0].created_ms / 1000))
     for source, is_readable in facts.sources.items():
         samples.append(Sample(families.SOURCE_READABLE, (source,), float(is_readable)))
     samples.append(Sample(families.READ_AT, (), facts.now_ms / 1000))

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 from prometheus_client.core import (
@@ -22,7 +23,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from lakehouse.watch.metrics.plan import METRICS, Sample
+from lakehouse.watch.metrics.plan import Metric, Sample
 
 # Less than the 10 seconds after which Prometheus, by default, gives up a scrape.
 _WAIT_SECONDS = 8.0
@@ -46,10 +47,6 @@ class LakeCollector(Collector):
         self._due = 0.0
         self._lock = threading.Lock()
         self._reading: threading.Thread | None = None
-
-    def describe(self) -> Iterable[PrometheusMetric]:
-        """The metrics without values, so that registering the collector reads nothing."""
-        return families(())
 
     def collect(self) -> Iterable[PrometheusMetric]:
         """The newest values. If they are too old, starts a reading and waits a while for it."""
@@ -77,17 +74,18 @@ class LakeCollector(Collector):
 
 
 def families(samples: Iterable[Sample]) -> list[PrometheusMetric]:
-    """The samples as `prometheus_client` families; metrics without values are included."""
+    """The samples as `prometheus_client` families."""
     types = {
         "gauge": GaugeMetricFamily,
         "counter": CounterMetricFamily,
         "summary": SummaryMetricFamily,
     }
-    by_metric = {
-        each: types[each.kind](each.name, each.help, labels=each.labels) for each in METRICS
-    }
+    by_metric = dict[Metric, Any]()
     for sample in samples:
-        family = by_metric[sample.metric]
+        metric = sample.metric
+        if metric not in by_metric:
+            by_metric[metric] = types[metric.kind](metric.name, metric.help, labels=metric.labels)
+        family = by_metric[metric]
         if isinstance(family, SummaryMetricFamily):
             family.add_metric(sample.labels, count_value=sample.count, sum_value=sample.value)
         else:

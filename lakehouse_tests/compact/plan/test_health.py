@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lakehouse.compact.plan.health import Health, assess_health, log_debt_ok, small_files_ok
+from lakehouse.compact.plan.health import Health, assess_health, assess_log_debt, assess_small_files
 from lakehouse.delta.snapshot import Snapshot, Tombstone
 from lakehouse_tests.support.example_snapshots import data_file, plan_of, snapshot
 
@@ -109,12 +109,12 @@ def test_the_sentence_names_the_part_that_costs_most() -> None:
 )
 def test_small_files_fail_the_check_at_twice_the_threshold(count: int, ok: bool) -> None:
     found = health(snapshot([100] * count))
-    is_ok, sentence = small_files_ok(found)
-    assert is_ok is ok
+    result = assess_small_files(found)
+    assert (result.ok, result.numbers) == (ok, {"mergeable_files": count})
     assert (
-        sentence.startswith(found.plan.sentence)
-        and f"{count} mergeable" in sentence
-        and "the check fails at 8" in sentence
+        result.sentence.startswith(found.plan.sentence)
+        and f"{count} mergeable" in result.sentence
+        and "the check fails at 8" in result.sentence
     )
 
 
@@ -133,11 +133,11 @@ def test_log_debt_fails_beyond_ten_checkpoint_intervals(
     commits: int, interval: str | None, ok: bool
 ) -> None:
     properties = {} if interval is None else {"delta.checkpointInterval": interval}
-    is_ok, sentence = log_debt_ok(
+    result = assess_log_debt(
         health(snapshot([9_000], commit_count=commits, properties=properties, checkpoint_version=5))
     )
-    assert is_ok is ok
-    assert "KiB) since the checkpoint of version 5" in sentence
+    assert (result.ok, result.numbers) == (ok, {"commits": commits})
+    assert "KiB) since the checkpoint of version 5" in result.sentence
 
 
 def test_the_json_is_plain_and_holds_every_part() -> None:

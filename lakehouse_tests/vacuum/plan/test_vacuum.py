@@ -323,15 +323,6 @@ def test_what_stays_whatever_it_is(each: StoredObject) -> None:
     assert plan([stored("live", 5), each]).reason is Reason.NOTHING_PAST
 
 
-def test_hadoops_checksum_goes_with_its_file_and_only_then() -> None:
-    found = plan([*ALL, stored(".live.crc"), stored(".past.crc", 12), stored(".gone.crc")])
-    assert [(each.name, each.goes_with) for each in found.candidates] == [
-        ("orphan", ""),
-        ("past", ""),
-        (".past.crc", "past"),
-    ]
-
-
 def test_what_readers_have_not_read_stays_and_they_are_named() -> None:
     held = "files are kept for readers: silver/r"
     found = plan(ALL, replace(FACTS, needed_since_ms=OLD - DAY, needed_because=held))
@@ -405,7 +396,7 @@ def later(found: VacuumPlan, facts: VacuumFacts, *, now_ms: int = NOW) -> list[C
 
 
 def test_what_a_newer_version_needs_again_is_not_doomed_any_more() -> None:
-    found = plan([*ALL, stored(".past.crc")])
+    found = plan(ALL)
     newer = replace(
         FACTS,
         table_files=replace(

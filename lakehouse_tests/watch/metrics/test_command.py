@@ -10,13 +10,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from lakehouse.base.clock import now_ms
 from lakehouse.base.predicted_and_actual import Figure
 from lakehouse.store import DiskStore
-from lakehouse.watch.metrics.plan import FILES, METRICS, Sample
+from lakehouse.watch.metrics.plan import FILES, Sample
 from lakehouse.watch.metrics.server import LakeCollector, serve
 from lakehouse_tests.conftest import free_port
 from lakehouse_tests.lake.test_vacuums import past_vacuum, record_vacuum
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.example_terminal import latest_orders
 from lakehouse_tests.support.terminal import Terminal, type_of_story
+from lakehouse_tests.watch.metrics.test_plan import METRICS
 
 type_of_values = dict[tuple[str, str], float]
 

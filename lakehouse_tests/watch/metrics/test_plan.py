@@ -10,10 +10,12 @@ import yaml
 
 from lakehouse.base.predicted_and_actual import Figure
 from lakehouse.declare.journal_records import UpkeepOperation
-from lakehouse.watch.metrics.plan import METRICS, Counters, Sample, prediction_samples
+from lakehouse.watch.metrics import plan
+from lakehouse.watch.metrics.plan import Counters, Metric, Sample, prediction_samples
 from lakehouse_tests.test_docs import is_command
 
 FOLDER = Path(__file__).resolve().parents[3] / "deploy" / "observability"
+METRICS = [each for each in vars(plan).values() if isinstance(each, Metric)]
 NAMES = {each.name for each in METRICS} | {
     f"{each.name}_{part}" for each in METRICS if each.kind == "summary" for part in ("sum", "count")
 }

@@ -1,24 +1,15 @@
-"""Checks an inventory, also against the tables' logs."""
+"""Checks an inventory against the tables' logs."""
 
 import shlex
 
 from lakehouse.base.reasons import CheckResult
-from lakehouse.base.stored_objects import Inventory
 from lakehouse.base.text import count_of, first_names
 from lakehouse.vacuum.inventory.plan.reconcile import Reconciliation
 
 CHECKS = {
-    "complete": "The listing was read to its end, and all its rows are in the inventory table.",
     "missing": "Every file that a table's newest version reads is in storage.",
     "readable": "No file that a table's newest version reads is in an archive, where reads fail.",
 }
-
-
-def assess_complete(inventory: Inventory) -> CheckResult:
-    """The passed check of an inventory in the table; the table never has an incomplete one."""
-    sentence = f"inventory {inventory.name} was read to its end: {inventory.object_count:,} rows"
-    numbers = {"rows": inventory.object_count}
-    return CheckResult(name="complete", ok=True, sentence=sentence, is_error=True, numbers=numbers)
 
 
 def assess_missing(reconciliation: Reconciliation) -> CheckResult:
