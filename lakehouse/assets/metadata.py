@@ -7,7 +7,7 @@ the metadata.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from itertools import islice
 from typing import Any, NewType, cast
 
@@ -15,14 +15,12 @@ import dagster as dg
 
 from lakehouse.assets.dagster_records import COMMITTED, NewestFacts
 from lakehouse.assets.keys import compaction_key, table_key, vacuum_key
-from lakehouse.base.clock import now_ms
 from lakehouse.base.predicted_and_actual import FIGURE_HEADS, Figure
 from lakehouse.base.reasons import CheckResult
 from lakehouse.base.text import printable
 from lakehouse.compact.assess import Assessment, assess
 from lakehouse.compact.plan.circuit_breaker import Rewrites
-from lakehouse.compact.plan.compaction import plan_once_cold
-from lakehouse.compact.plan.decision import OnceCold, TableState, state_of
+from lakehouse.compact.plan.decision import TableState
 from lakehouse.compact.plan.history import CompactionOutcome
 from lakehouse.declare.compaction import policy_for
 from lakehouse.declare.table import Table
@@ -104,10 +102,6 @@ def table_metadata(table: Table, assessed: Assessment) -> Metadata:
     facts = assessed.facts
     snapshot = facts.snapshot
     health = assessed.health
-    once_cold = plan_once_cold(table, snapshot, facts.history, now_ms=now_ms())
-    state = state_of(snapshot, health.plan, once_cold)
-    compacted_ms = assessed.last_compaction_ms
-    state = replace(state, last_compaction_ms=compacted_ms, health_score=health.score)
     parts = [
         [part.name, str(part.weight), f"{part.value:.2f}", part.sentence] for part in health.parts
     ]
@@ -119,13 +113,14 @@ def table_metadata(table: Table, assessed: Assessment) -> Metadata:
         "lakehouse/log_commits": health.log.commit_count,
         "lakehouse/log_bytes": health.log.commit_bytes,
         "lakehouse/health_score": health.score,
-        "lakehouse/state": state_metadata(state, assessed.rewrites),
+        "lakehouse/state": state_metadata(assessed.state, assessed.rewrites),
         "dagster/uri": snapshot.uri,
         "dagster/column_schema": _column_schema(table, snapshot),
         "lakehouse/health_parts": markdown_value(
             markdown_table(["part", "weight", "value", "why"], parts)
         ),
     }
+    compacted_ms = assessed.state.last_compaction_ms
     if compacted_ms is not None:
         metadata["lakehouse/last_compaction"] = dg.MetadataValue.timestamp(compacted_ms / 1000)
     if health.row_count is not None:
@@ -171,10 +166,6 @@ def sensed_state(table: str, facts: NewestFacts | None) -> tuple[TableState, Rew
         for each in fields(TableState)
         if each.name not in _NOT_RECORDED
     }
-    once_cold = values["once_cold"]
-    if once_cold is not None:
-        recorded_once_cold = {each.name: once_cold.get(each.name) for each in fields(OnceCold)}
-        values["once_cold"] = OnceCold(**recorded_once_cold)
     rewrites = recorded.get("rewrites", {})
     counts = {each.name: rewrites.get(each.name, 0) for each in fields(Rewrites)}
     return TableState(table=table, **values), Rewrites(**counts)

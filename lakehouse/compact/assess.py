@@ -36,7 +36,12 @@ from lakehouse.compact.plan.circuit_breaker import (
     find_rewrites,
     last_success_ms,
 )
-from lakehouse.compact.plan.compaction import CompactionPlan, plan_or_refusal, plan_table
+from lakehouse.compact.plan.compaction import (
+    CompactionPlan,
+    plan_once_cold,
+    plan_or_refusal,
+    plan_table,
+)
 from lakehouse.compact.plan.decision import (
     Bounds,
     CompactionCandidate,
@@ -222,40 +227,56 @@ def refuse_held(lake: Lake, table: Table, command: str = "compact") -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
-    """A table at one version, assessed once for both its metadata and its checks.
+    """A table at one version, assessed once for its metadata, its checks and the decision about it.
 
-    `failures` are the compactions that did not succeed; `None` if they cannot be read.
+    - `state`: the facts on which the decision is based, as far as log and operations show them.
+    - `failures`: the compactions that did not succeed; `None` if they cannot be read. Then the
+      table's last compaction is unknown, too.
     """
 
     facts: TableFacts
     health: Health
+    state: TableState
     rewrites: Rewrites
     failures: Sequence[UpkeepOperation] | None
 
     @property
     def breaker(self) -> BreakerState | None:
         """The table's breaker; `None` if it is closed or unknown."""
-        if self.failures is None:
-            return None
-        succeeded_ms = self.last_compaction_ms
-        return assess_breaker(self.failures, self.rewrites, now_ms(), succeeded_ms=succeeded_ms)
-
-    @property
-    def last_compaction_ms(self) -> int | None:
-        """The time of our newest compaction that succeeded; `None` if it is unknown."""
-        return None if self.failures is None else last_success_ms(self.facts.history, self.failures)
+        succeeded_ms = self.state.last_compaction_ms
+        return assess_breaker(
+            self.failures or (), self.rewrites, now_ms(), succeeded_ms=succeeded_ms
+        )
 
 
-def assess(lake: Lake, table: Table, facts: TableFacts) -> Assessment:
-    """Assesses a table, based on these facts, its failures, and the current time."""
-    failures = None
+def assess(
+    lake: Lake,
+    table: Table,
+    facts: TableFacts,
+    failures: Sequence[UpkeepOperation] | None = None,
+) -> Assessment:
+    """Assesses a table, based on these facts, its failures, and the current time.
+
+    If the caller does not pass the `failures`, they are read.
+    """
     # Unreadable operations must not hide what the log shows.
     with contextlib.suppress(LakehouseError):
-        failures = failed_tries(lake, table.key)
+        failures = failed_tries(lake, table.key) if failures is None else failures
+    snapshot = facts.snapshot
+    history = facts.history
+    health = health_of(lake, table, facts)
+    once_cold = plan_once_cold(table, snapshot, history, now_ms=now_ms())
+    state = replace(
+        state_of(snapshot, health.plan, once_cold),
+        health_score=health.score,
+        last_compaction_ms=None if failures is None else last_success_ms(history, failures),
+        prices=table.prices,
+    )
     return Assessment(
         facts=facts,
-        health=health_of(lake, table, facts),
-        rewrites=find_rewrites(facts.history),
+        health=health,
+        state=state,
+        rewrites=find_rewrites(history),
         failures=failures,
     )
 
@@ -389,24 +410,17 @@ def _write_times(facts: TableFacts) -> tuple[int, ...]:
 
 
 def _reading(lake: Lake, table: Table, facts: TableFacts) -> TableReading:
-    history = facts.history
-    health = assess_health(facts.snapshot, plan_now(lake, table, facts))
     failures = failed_tries(lake, table.key)
-    state = replace(
-        state_of(facts.snapshot, health.plan),
-        health_score=health.score,
-        last_compaction_ms=last_success_ms(history, failures),
-        prices=table.prices,
-    )
+    assessed = assess(lake, table, facts, failures)
     known = CompactionCandidate(
-        state=state,
+        state=assessed.state,
         policy=policy_for(table.layer, table.compaction),
         failures=tuple(failures),
-        rewrites=find_rewrites(history),
+        rewrites=assessed.rewrites,
         pause=pause_of(lake, table.key),
-        hold=without_spark(table.key, state.engine),
+        hold=without_spark(table.key, assessed.state.engine),
     )
-    return TableReading(health=health, known=known, written_ms=_write_times(facts))
+    return TableReading(health=assessed.health, known=known, written_ms=_write_times(facts))
 
 
 def _operation(reading: Found[TableReading], decision: Decision) -> Operation:
@@ -418,7 +432,7 @@ def _operation(reading: Found[TableReading], decision: Decision) -> Operation:
     return Operation(
         operation="compact",
         table=key,
-        reason=decision.reason.name,
+        reason=(plan if plan.reason is Reason.PLAN_REFUSED else decision).reason.name,
         sentence=f"{decision.sentence}; {plan.sentence}",
         is_due=decision.due_since_ms is not None and decision.reason is not Reason.OPTED_OUT,
         size_bytes=plan.bytes_removed,

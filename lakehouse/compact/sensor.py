@@ -8,7 +8,7 @@ compaction. Instead, the sensor reports a materialization without a run when the
 """
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -35,7 +35,6 @@ from lakehouse.base.errors import LakehouseError, Transient
 from lakehouse.base.operation import PRICE_HEADS, price_cells
 from lakehouse.base.reasons import Explanation, Reason
 from lakehouse.compact.assess import failed_tries, hold_now, without_spark
-from lakehouse.compact.plan.circuit_breaker import TRIES_ALLOWED
 from lakehouse.compact.plan.decision import (
     CYCLE_MS,
     Bounds,
@@ -62,6 +61,8 @@ COST_TAG = "lakehouse/estimate_usd"
 # copies tags to re-executed runs.
 REFUSED = "refused"
 _RUN_KEY = "dagster/run_key"
+_TABLE = "lakehouse/table"
+_VERSION = "lakehouse/version"
 PLAN_KEY = dg.AssetKey(["maintenance", "plan"])
 # The reported ranking has at most this many rows.
 _ROWS = 200
@@ -232,33 +233,31 @@ def _tries(instance: dg.DagsterInstance, states: Sequence[TableState]) -> tuple[
     """The ended runs that were requested for exactly these states.
 
     Tables with nothing to gain are skipped. If a person re-executed a run of the sensor, the new
-    run has the same tags, and counts only if it succeeded. Tries are numbered without gaps. So if
-    all queried numbers of a state have a try, the next numbers are queried, too.
+    run has the same tags, and counts only if it succeeded.
     """
-    remaining = [
-        state
+    present = {
+        _state_in(run_key(state, 1)): state
         for state in states
         if state.version is not None and (state.mergeable_file_count or state.deleted_rows_share)
-    ]
+    }
+    if not present:
+        return ()
+    tags_of_states = {
+        _TABLE: [state.table for state in present.values()],
+        _VERSION: [str(state.version) for state in present.values()],
+    }
     tries: list[Try] = []
-    first = 1
-    last = TRIES_ALLOWED
-    while remaining:
-        states_by_run_key = {
-            run_key(state, number): state
-            for state in remaining
-            for number in range(first, last + 1)
-        }
-        for record in ended_runs(instance, {_RUN_KEY: list(states_by_run_key)}):
-            tags = record.dagster_run.tags
-            if record.dagster_run.is_success or not repeated_by_person(tags):
-                state = states_by_run_key[tags[_RUN_KEY]]
-                tries.append(_try_of(state, record, is_canceled=is_canceled(instance, record)))
-        counts = Counter(each.table for each in tries)
-        remaining = [state for state in remaining if counts[state.table] >= last]
-        first = last + 1
-        last = 2 * last
+    for record in ended_runs(instance, tags_of_states):
+        tags = record.dagster_run.tags
+        state = present.get(_state_in(tags.get(_RUN_KEY, "")))
+        if state and (record.dagster_run.is_success or not repeated_by_person(tags)):
+            tries.append(_try_of(state, record, is_canceled=is_canceled(instance, record)))
     return tuple(tries)
+
+
+def _state_in(key: str) -> str:
+    """The part of a run key that names a table's state, without the number of the try."""
+    return key.rpartition("/")[0]
 
 
 def _try_of(state: TableState, record: RunRecord, *, is_canceled: bool) -> Try:
@@ -420,12 +419,11 @@ def _asset_key(table: str) -> dg.AssetKey:
 
 def _request(decision: Decision) -> dg.RunRequest:
     state = decision.state
-    facts = {
-        "table": state.table,
-        "version": state.version,
-        "mergeable_files": state.mergeable_file_count,
+    tags = {
+        _TABLE: state.table,
+        _VERSION: str(state.version),
+        "lakehouse/mergeable_files": str(state.mergeable_file_count),
     }
-    tags = {f"lakehouse/{name}": str(value) for name, value in facts.items()}
     if state.estimate_usd is not None:
         tags[COST_TAG] = f"{state.estimate_usd:.6f}"
     return dg.RunRequest(

@@ -30,7 +30,6 @@ rows cannot be compared.
 
 import contextlib
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -45,7 +44,7 @@ from lakehouse.delta.commits import Commit, Commits, prediction_in
 from lakehouse.delta.log import TableFacts, history_since
 from lakehouse.delta.log.metadata import read_statistics
 from lakehouse.delta.partition_values import TypedPartition, by_name, typed_partition
-from lakehouse.delta.snapshot import Column, DataFile, Snapshot
+from lakehouse.delta.snapshot import DataFile, Snapshot
 from lakehouse.lake.journal import damaged
 from lakehouse.lake.lake import Lake
 from lakehouse.spark import functions as F  # noqa: N812
@@ -94,15 +93,10 @@ class Side:
 def content_sums(
     spark: "SparkSession", snapshot: Snapshot, sides: Sequence[Side]
 ) -> list[PartitionSums]:
-    """For each side, row counts and sums of hashes by partition."""
-    with session_confs(spark, READ_CONFS):
-        return spark_sums(spark, snapshot, sides)
+    """For each side, row counts and sums of hashes by partition, in as few jobs as possible.
 
-
-def spark_sums(
-    spark: "SparkSession", snapshot: Snapshot, sides: Sequence[Side]
-) -> list[PartitionSums]:
-    """For each side, row counts and sums of hashes by partition, in as few jobs as possible."""
+    Partitions without rows are omitted.
+    """
     all_through_log = not READ_THROUGH_LOG.isdisjoint(snapshot.features)
 
     def is_plain(file: DataFile) -> bool:
@@ -112,37 +106,29 @@ def spark_sums(
     plain_paths = {_path(snapshot, file.path) for file in plain_files}
     # The newest version has the same columns as the others, and Delta has it in memory.
     newest = max(side.version for side in sides)
-    plain_sums: Mapping[str, RowSum] = {}
-    if plain_paths:
-        rows = _read_files(spark, snapshot, plain_paths, version=newest)
-        plain_sums = _by_file(snapshot, rows)
     columns = by_name(snapshot.columns)
-    sums = list[PartitionSums]()
-    for side in sides:
-        through_log = [file for file in side.files if not is_plain(file)]
-        log_sums: Mapping[str, RowSum] = {}
-        if through_log:
-            rows = _read_table(spark, snapshot, through_log, version=side.version)
-            log_sums = _by_file(snapshot, rows)
-        file_sums = list[RowSum]()
-        for file in side.files:
-            answer = plain_sums if is_plain(file) else log_sums
-            file_sums.append(_sum_of(snapshot, file, answer))
-        sums.append(sums_by_partition(side, file_sums, columns))
-    return sums
-
-
-def sums_by_partition(
-    side: Side, file_sums: Iterable[RowSum], columns: Mapping[str, Column]
-) -> PartitionSums:
-    """The sums of a side, added up from the sums of its files, without empty partitions."""
-    sums: dict[TypedPartition, RowSum] = {}
-    for file, (row_count, hash_sum) in zip(side.files, file_sums, strict=True):
-        if row_count:
-            partition = typed_partition(file.partition, columns)
-            partition_count, partition_sum = sums.get(partition, (0, 0))
-            sums[partition] = (partition_count + row_count, partition_sum + hash_sum)
-    return sums
+    sums_of_sides = list[PartitionSums]()
+    with session_confs(spark, READ_CONFS):
+        plain_sums: Mapping[str, RowSum] = {}
+        if plain_paths:
+            rows = _read_files(spark, snapshot, plain_paths, version=newest)
+            plain_sums = _by_file(snapshot, rows)
+        for side in sides:
+            through_log = [file for file in side.files if not is_plain(file)]
+            log_sums: Mapping[str, RowSum] = {}
+            if through_log:
+                rows = _read_table(spark, snapshot, through_log, version=side.version)
+                log_sums = _by_file(snapshot, rows)
+            sums: dict[TypedPartition, RowSum] = {}
+            for file in side.files:
+                answer = plain_sums if is_plain(file) else log_sums
+                row_count, hash_sum = _sum_of(snapshot, file, answer)
+                if row_count:
+                    partition = typed_partition(file.partition, columns)
+                    partition_count, partition_sum = sums.get(partition, (0, 0))
+                    sums[partition] = (partition_count + row_count, partition_sum + hash_sum)
+            sums_of_sides.append(sums)
+    return sums_of_sides
 
 
 def _sum_of(snapshot: Snapshot, file: DataFile, answer: Mapping[str, RowSum]) -> RowSum:
@@ -354,21 +340,19 @@ def _verify_counts(
     removed: Sequence[Side],
     added: Sequence[Side],
 ) -> Comparison:
-    """Compares the row counts in the log, without Spark."""
-    total = 0
-    for commit, old_side, new_side in zip(commits, removed, added, strict=True):
-        old = row_counts(before, [old_side])
-        new = row_counts(before, [new_side])
-        if old is None or new is None:
-            raise Broken(
-                f"compaction of {before.table}: its rows cannot be compared without Spark, because "
-                'the log lacks row counts. Nothing is restored. Use engine="spark"'
-            )
-        if old != new:
-            why = f"{sum(old.values())} rows became {sum(new.values())}"
-            raise Broken(undo(lake, None, before, commits, Fault(commit=commit, why=why)))
-        total += sum(new.values())
-    return Comparison(by="counts", row_count=total)
+    """Compares the row counts by partition in the log, without Spark."""
+    old = _by_partition(before, removed, {})
+    new = _by_partition(before, added, {})
+    if old is None or new is None:
+        raise Broken(
+            f"compaction of {before.table}: its rows cannot be compared without Spark, because "
+            'the log lacks row counts. Nothing is restored. Use engine="spark"'
+        )
+    row_count = sum(count for count, _ in new.values())
+    if old != new:
+        why = f"{sum(count for count, _ in old.values())} rows became {row_count}"
+        raise Broken(undo(lake, None, before, commits, Fault(commit=commits[0], why=why)))
+    return Comparison(by="counts", row_count=row_count)
 
 
 def verify_left(lake: Lake, spark: "SparkSession | None", table_key: str) -> None:
@@ -585,19 +569,6 @@ def equal_by_log(
         if any(combined[each] != other_combined[each] for each in shared):
             return None
     return sum(row_count for row_count, _ in added_facts.values())
-
-
-def row_counts(snapshot: Snapshot, sides: Sequence[Side]) -> Mapping[TypedPartition, int] | None:
-    """The number of rows of each partition with rows; `None` if a file's row count is unknown."""
-    columns = by_name(snapshot.columns)
-    counts = Counter[TypedPartition]()
-    for file in (file for side in sides for file in side.files):
-        if file.row_count is None:
-            return None
-        row_count = file.row_count - file.deleted_row_count
-        if row_count:
-            counts[typed_partition(file.partition, columns)] += row_count
-    return counts
 
 
 def _by_partition(

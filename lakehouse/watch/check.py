@@ -4,7 +4,6 @@ The result of `health` is made in `assets.metadata`, next to the metadata with t
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -224,7 +223,8 @@ def _declaration(table: Table, lake: Lake, facts: TableFacts) -> CheckResult:
 
 def _breaker(table: Table, lake: Lake, assessed: Assessment) -> CheckResult:
     if assessed.failures is None:
-        assessed = replace(assessed, failures=failed_tries(lake, table.key))
+        failures = failed_tries(lake, table.key)
+        assessed = assess(lake, table, assessed.facts, failures)
     rewrites = assessed.rewrites
     state = assessed.breaker
     numbers: dict[str, float] = {

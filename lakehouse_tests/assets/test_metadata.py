@@ -98,8 +98,8 @@ def test_the_sensor_reads_back_what_will_be_mergeable_once_the_table_is_cold(
     metadata = table_metadata(warm, assess(LAKE, warm, facts))
     state = sensed(metadata)
     assert (state.mergeable_file_count, state.oldest_small_ms) == (0, None)
-    assert state.once_cold.at_ms == facts.snapshot.files[0].modified_ms + int(1e6) * 3_600_000
-    told = state.at(state.once_cold.at_ms)
+    assert state.once_cold["at_ms"] == facts.snapshot.files[0].modified_ms + int(1e6) * 3_600_000
+    told = state.at(state.once_cold["at_ms"])
     unbound = state_of(facts.snapshot, health_of(LAKE, orders, facts).plan)
     assert replace(told, health_score=None) == unbound
 

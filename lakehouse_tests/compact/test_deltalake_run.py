@@ -326,6 +326,11 @@ def test_a_run_that_was_killed_after_its_commit_is_verified_by_the_next_one(
     assert expected(lake, KEY) is None
 
 
+def counts_of_version(_: object, sides: Any, __: object) -> dict[object, object]:
+    """Row counts that differ before and after a commit."""
+    return {(): (sides[0].version, {})}
+
+
 def test_an_undo_never_takes_the_rows_of_another_writer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,7 +340,7 @@ def test_an_undo_never_takes_the_rows_of_another_writer(
         write_deltalake(uri, rows(Random(9), 10, 900), mode="append")
 
     monkeypatch.setattr(verify, "equal_by_log", lambda *_: None)
-    monkeypatch.setattr(verify, "row_counts", lambda _, sides: {(): sides[0].version})
+    monkeypatch.setattr(verify, "_by_partition", counts_of_version)
     real = deltalake_run.restore_after
     monkeypatch.setattr(deltalake_run, "restore_after", before_each([append], real))
     with pytest.raises(Broken, match="Restoring version 3 failed"):
@@ -375,7 +380,7 @@ def test_no_row_is_doubled_where_the_log_spells_a_path_as_deltalake_would_not(
     kept = contents(uri)
     with monkeypatch.context() as patch:  # a wrong compaction is undone with the same spelling
         patch.setattr(verify, "equal_by_log", lambda *_: None)
-        patch.setattr(verify, "row_counts", lambda _, sides: {(): sides[0].version})
+        patch.setattr(verify, "_by_partition", counts_of_version)
         with pytest.raises(Broken, match="Version 2 is restored"):
             compact(lake, no_spark, adopted(uri))
     assert (contents(uri), len(DeltaTable(uri).file_uris())) == (kept, 3)

@@ -29,7 +29,7 @@ The sensor reads the facts from Dagster's events, the terminal from the Delta lo
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from lakehouse.base.operation import NetBenefit
@@ -83,22 +83,16 @@ def persons_hold(policy: Compaction, pause: Pause | None, now_ms: int) -> Explan
     return pause.explanation if pause is not None and pause.holds(now_ms) else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OnceCold:
-    """The figures of a table from `at_ms` on, when all partitions are cold.
-
-    A partition is cold if it did not change for `Compaction.cold_hours`. The figures hold if no
-    writer commits before `at_ms`. Fields are named as in `TableState`.
-    """
-
-    at_ms: int
-    mergeable_file_count: int
-    mergeable_bytes: int
-    files_after: int
-    oldest_small_ms: int | None
-    purged_row_count: int
-    estimate_seconds: float
-    estimate_usd: float
+# The figures of a table that change once all of its partitions are cold (`Compaction.cold_hours`).
+_COLD_FIGURES = (
+    "mergeable_file_count",
+    "mergeable_bytes",
+    "files_after",
+    "oldest_small_ms",
+    "purged_row_count",
+    "estimate_seconds",
+    "estimate_usd",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +110,8 @@ class TableState:
     - `slowdown`: the share by which the readers' newest runs took longer than the runs after the
       last compaction.
     - `due_since_ms`: the time since which the table has been due and waiting.
+    - `once_cold`: the figures from `at_ms` on, when all partitions are cold, if no writer commits
+      before. A partition is cold if it did not change for `Compaction.cold_hours`.
     - `engine`: what would compact the table now, `spark` or `deltalake`.
     - `on_s3`: whether the table is on S3, where opening a file costs requests.
     """
@@ -127,7 +123,6 @@ class TableState:
     mergeable_bytes: int | None = None
     file_count: int | None = None
     files_after: int | None = None
-    size_bytes: int | None = None
     oldest_small_ms: int | None = None
     deleted_rows_share: float | None = None
     purged_row_count: int | None = None
@@ -138,34 +133,29 @@ class TableState:
     slowdown: float | None = None
     last_compaction_ms: int | None = None
     due_since_ms: int | None = None
-    once_cold: OnceCold | None = None
+    once_cold: Mapping[str, Any] | None = None
     engine: str | None = None
     prices: Prices = DEFAULT_PRICES
     on_s3: bool = False
 
-    @property
-    def openings_saved(self) -> int | None:
-        """File openings that a compaction would save each full read."""
-        if self.file_count is None or self.files_after is None:
-            return None
-        return max(0, self.file_count - self.files_after)
-
     def at(self, now_ms: int) -> "TableState":
         """The state at `now_ms` if no writer commits: from its time on, `once_cold` applies."""
         cold = self.once_cold
-        if cold is None or now_ms < cold.at_ms:
+        if cold is None or now_ms < cold["at_ms"]:
             return self
-        names = [each.name for each in fields(cold) if each.name != "at_ms"]
-        figures = {name: getattr(cold, name) for name in names}
+        figures: dict[str, Any] = {name: cold.get(name) for name in _COLD_FIGURES}
         return replace(self, once_cold=None, **figures)
 
     @property
     def net_benefit(self) -> NetBenefit | None:
         """Benefit and cost of a compaction at the table's prices; `None` if unknown."""
-        if self.reads_per_day is None or self.openings_saved is None or self.estimate_usd is None:
+        if self.file_count is None or self.files_after is None:
             return None
+        if self.reads_per_day is None or self.estimate_usd is None:
+            return None
+        openings_saved = max(0, self.file_count - self.files_after)
         usd = usd_per_opening(self.prices, on_s3=self.on_s3)
-        usd_per_day = self.reads_per_day * self.openings_saved * usd
+        usd_per_day = self.reads_per_day * openings_saved * usd
         return NetBenefit(benefit_usd_per_day=usd_per_day, cost_usd=self.estimate_usd)
 
 
@@ -181,13 +171,12 @@ def state_of(
     cold_figures = None
     if once_cold is not None:
         at_ms, cold_plan = once_cold
-        cold_figures = OnceCold(at_ms=at_ms, **_figures(snapshot, cold_plan))
+        cold_figures = {"at_ms": at_ms, **_figures(snapshot, cold_plan)}
     return TableState(
         table=snapshot.table,
         version=snapshot.version,
         committed_ms=snapshot.committed_ms,
         file_count=snapshot.file_count,
-        size_bytes=snapshot.size_bytes,
         deleted_rows_share=_deleted_rows_share(snapshot.files),
         once_cold=cold_figures,
         engine=plan.engine.engine,
@@ -405,8 +394,8 @@ def find_trigger(state: TableState, policy: Compaction, *, now_ms: int) -> Expla
     note = ""
     cold = state.once_cold
     if cold:
-        at = utc_text(cold.at_ms)
-        note = f"; {cold.mergeable_file_count} once all of it is cold, from {at} on"
+        at = utc_text(cold["at_ms"])
+        note = f"; {cold['mergeable_file_count']} once all of it is cold, from {at} on"
     return Explanation(Reason.BELOW_THRESHOLD, counts, note)
 
 
@@ -575,40 +564,19 @@ def _served(
 
 
 # After this many lines, the remaining tables are only counted.
-_MOST_LINES = 60
-# If at least this many tables wait for the same reason, they share a line.
-_MANY = 4
+_MOST_LINES = 20
 
 
 def describe(decisions: Sequence[Decision]) -> str:
-    """The decisions in their order, in up to `_MOST_LINES` lines. One more line counts the others.
-
-    Tables usually have one line each. If at least `_MANY` tables wait for the same reason, they
-    share one line: the first table's sentence, and the names of the others.
-    """
-    shared = Counter(decision.reason for decision in decisions if not decision.request)
-    groups = dict[object, list[Decision]]()
-    for decision in decisions:
-        is_alone = decision.request or shared[decision.reason] < _MANY
-        group_key = decision.table if is_alone else decision.reason
-        groups.setdefault(group_key, []).append(decision)
-    texts = [_line(group) for group in [*groups.values()][:_MOST_LINES]]
-    rest = Counter(each.reason.name for group in [*groups.values()][_MOST_LINES:] for each in group)
+    """The decisions in their order, one per line. A last line counts those that are left out."""
+    texts = list[str]()
+    for each in decisions[:_MOST_LINES]:
+        benefit = each.state.net_benefit
+        gain = f" ({benefit.sentence})" if benefit and benefit.cost_usd else ""
+        texts.append(f"{each.table}: {each.sentence}{gain}")
+    rest = Counter(each.reason.name for each in decisions[_MOST_LINES:])
     if rest:
         counts = ", ".join(f"{count} {name}" for name, count in rest.most_common())
         texts.append(f"and {rest.total()} more: {counts}")
     # If a page joins the lines, the semicolons separate them.
     return ";\n".join(texts)
-
-
-def _line(group: Sequence[Decision]) -> str:
-    """The decision about one table, or about several with the same reason."""
-    first, *others = group
-    if not others:
-        benefit = first.state.net_benefit
-        gain = f" ({benefit.sentence})" if benefit and benefit.cost_usd else ""
-        return f"{first.table}: {first.sentence}{gain}"
-    if all(each.sentence == first.sentence for each in others):
-        return f"{first_names([each.table for each in group])}: {first.sentence}"
-    names = first_names([each.table for each in others])
-    return f"{first.table}: {first.sentence}; {first.reason.name}, too: {names}"

@@ -255,25 +255,12 @@ def test_who_is_left_alone_is_told_so_and_takes_no_slot() -> None:
     ]
 
 
-def test_of_a_fleet_each_request_has_a_line_and_each_reason_that_many_tables_share() -> None:
+def test_of_a_fleet_the_first_tables_have_a_line_each_and_the_others_are_counted() -> None:
     fleet = choose([state(f"t{number:03}", number % 2 * 9) for number in range(100)], slots=2)
     lines = describe(fleet).splitlines()
-    assert [line.partition(":")[0] for line in lines[:2]] == ["t001", "t003"]
-    why = "9 mergeable files reach the threshold of 4, but at most 2 compactions may run at once"
-    assert lines[2:] == [
-        f"t005, t007, t009 and 45 more: {why};",
-        "t000, t002, t004 and 47 more: 0 mergeable files, 4 needed",
-    ]
-
-
-def test_a_reason_that_few_tables_share_is_told_of_each_and_of_many_for_the_first() -> None:
-    few = describe(choose([state("a", 1), state("b", 2), state("c", 3)]))
-    assert [line.partition(":")[0] for line in few.splitlines()] == ["c", "b", "a"]
-    many = choose(
-        [state(f"t{count}", count) for count in range(1, 5)],
-        policy=replace(POLICY, min_small_files=9),
-    )
-    assert describe(many) == ("t4: 4 mergeable files, 9 needed; BELOW_THRESHOLD, too: t3, t2, t1")
+    assert [line.partition(":")[0] for line in lines[:3]] == ["t001", "t003", "t005"]
+    assert len(lines) == 21
+    assert lines[-1] == "and 80 more: 50 BELOW_THRESHOLD, 30 NO_SLOT"
 
 
 COSTS = [0.001, 0.4, 1.0, 7.0]

@@ -12,7 +12,6 @@ from lakehouse.compact.plan.compaction import plan_once_cold, plan_table
 from lakehouse.compact.plan.decision import (
     Bounds,
     CompactionCandidate,
-    OnceCold,
     RunState,
     TableState,
     decide_fleet,
@@ -176,7 +175,7 @@ def test_a_state_holds_what_the_log_tells() -> None:
         3,
         2,
     )
-    assert (state.mergeable_bytes, state.openings_saved, state.oldest_small_ms) == (3_400, 2, 0)
+    assert (state.mergeable_bytes, state.oldest_small_ms) == (3_400, 0)
     assert state.deleted_rows_share == 0.05
     assert state.estimate_usd is not None and state.estimate_usd > 0
 
@@ -247,7 +246,7 @@ def test_a_warm_table_says_when_it_will_be_due() -> None:
     }
     warm = replace(
         FOUND,
-        once_cold=OnceCold(at_ms=NOW + HOUR, **figures, estimate_seconds=1.0, estimate_usd=0.1),
+        once_cold={"at_ms": NOW + HOUR, **figures, "estimate_seconds": 1.0, "estimate_usd": 0.1},
     )
     finding = find_trigger(warm.at(NOW), QUIET, now_ms=NOW)
     once = "60 once all of it is cold, from 2023-11-14 23:13 UTC on"
