@@ -19,6 +19,7 @@ Notes about files and times that cannot be read count as empty.
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,6 @@ from lakehouse.compact.plan.circuit_breaker import (
 from lakehouse.compact.plan.compaction import (
     CompactionPlan,
     plan_once_cold,
-    plan_or_refusal,
     plan_table,
 )
 from lakehouse.compact.plan.decision import (
@@ -55,7 +55,7 @@ from lakehouse.compact.plan.decision import (
 )
 from lakehouse.compact.plan.estimate import RUNS_COUNTED
 from lakehouse.compact.plan.health import Health, ReaderRun, Readers, assess_health, count_reads
-from lakehouse.compact.plan.history import Account, CompactionOutcome, account_for
+from lakehouse.compact.plan.history import Account, account_for
 from lakehouse.declare.compaction import policy_for
 from lakehouse.declare.journal_records import UpkeepOperation
 from lakehouse.declare.table import Table
@@ -87,20 +87,17 @@ class UnreadableFileError(Refused):
 
 
 def plan_now(
-    lake: Lake,
-    table: Table,
-    facts: TableFacts,
-    plan: Callable[..., CompactionPlan] = plan_table,
+    lake: Lake, table: Table, facts: TableFacts, *, or_refusal: bool = False
 ) -> CompactionPlan:
     """The plan of a compaction now, by the table's facts and the lake's notes.
 
-    `plan` is `plan_table` or `plan_or_refusal`. Notes are read only if they can matter: if there is
-    something to merge, cold files on S3, unreadable ones if deltalake would merge, and the speed if
-    the table has no compaction.
+    Notes are read only if they can matter: if there is something to merge, cold files on S3,
+    unreadable ones if deltalake would merge, and the speed if the table has no compaction. For
+    `or_refusal`, see `plan_table`.
     """
-    now = now_ms()
     snapshot = facts.snapshot
-    planned = plan(table, snapshot, facts.history, now_ms=now)
+    plan = partial(plan_table, table, history=facts.history, now_ms=now_ms(), or_refusal=or_refusal)
+    planned = plan(snapshot)
     if not planned.bins:
         return planned
     if planned.engine.engine == "deltalake":
@@ -109,13 +106,11 @@ def plan_now(
         cold = frozenset(_noted(lake, _COLD, planned.table).get(planned.table, ()))
         snapshot = replace(snapshot, cold_files=cold)
     if snapshot.unreadable_files or snapshot.cold_files:
-        planned = plan(table, snapshot, facts.history, now_ms=now)
+        planned = plan(snapshot)
     if not planned.bins or planned.estimate.source != "defaults":
         return planned
     factor = _lake_factor(lake, planned.engine.engine)
-    if factor is None:
-        return planned
-    return plan(table, snapshot, facts.history, now_ms=now, lake_factor=factor)
+    return planned if factor is None else plan(snapshot, lake_factor=factor)
 
 
 def with_unreadable_files(lake: Lake, snapshot: Snapshot) -> Snapshot:
@@ -283,31 +278,13 @@ def assess(
 
 def health_of(lake: Lake, table: Table, facts: TableFacts) -> Health:
     """The table's health under its current policy, based on the plan of a compaction now."""
-    return assess_health(facts.snapshot, plan_now(lake, table, facts, plan_or_refusal))
+    return assess_health(facts.snapshot, plan_now(lake, table, facts, or_refusal=True))
 
 
 def account_of(lake: Lake, table: Table, facts: TableFacts) -> Account:
     """The cost account up to the version of these facts, including recorded failures."""
     failed = failed_tries(lake, table.key)
     return account_for(facts.history, failed, prices=table.prices, on_s3=facts.snapshot.on_s3)
-
-
-def with_account(lake: Lake, table: Table, outcome: CompactionOutcome) -> CompactionOutcome:
-    """The outcome with the cost account up to its commit.
-
-    The outcome is unchanged without a commit or facts, or if the operations cannot be read, because
-    the compaction itself has succeeded.
-    """
-    newest = outcome.version_after
-    facts = outcome.facts
-    if newest is None or facts is None:
-        return outcome
-    commits = tuple(commit for commit in facts.history.commits if commit.version <= newest)
-    history = replace(facts.history, commits=commits)
-    with contextlib.suppress(LakehouseError):
-        account = account_of(lake, table, replace(facts, history=history))
-        return replace(outcome, account=account)
-    return outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,6 @@ commits the result to the table.
 """
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -67,7 +66,6 @@ from lakehouse.lake.deltalake_tables import (
 )
 from lakehouse.lake.lake import Lake
 from lakehouse.store import DiskStore, S3Store, Store
-from lakehouse.store.disk import flush_folder, translated
 from lakehouse.store.s3_objects import download, upload
 
 if TYPE_CHECKING:
@@ -78,7 +76,6 @@ Inputs = Mapping[str, DataFile]
 # A link in the workshop to the table's folder. Files at paths that deltalake does not respell are
 # read through this one link, because a link per file takes longer than the rest of a compaction.
 _LINK = "table"
-_COPIED_AT_ONCE_BYTES = 8 * 1024 * 1024
 _PLAIN_PATH = re.compile(r"([A-Za-z0-9_=-][A-Za-z0-9_.=-]*/)*[A-Za-z0-9_=-][A-Za-z0-9_.=-]*")
 
 
@@ -226,7 +223,7 @@ def _delivered(folder: Path, files: Sequence[Path], location: Location) -> Itera
     is_delivered = False
     try:
         for file in files:
-            _copy_file(folder / file, file.as_posix(), location)
+            _copy_file(folder, file.as_posix(), location)
         is_delivered = True
         yield
     except BaseException as error:
@@ -236,20 +233,15 @@ def _delivered(folder: Path, files: Sequence[Path], location: Location) -> Itera
         raise
 
 
-def _copy_file(file: Path, name: str, location: Location) -> None:
+def _copy_file(folder: Path, name: str, location: Location) -> None:
     store, prefix = location
     if isinstance(store, S3Store):
-        upload(file, store, f"{prefix}{name}")
+        upload(folder / name, store, f"{prefix}{name}")
         return
-    assert isinstance(store, DiskStore)
-    path = store.root / f"{prefix}{name}"
-    with translated(path, "write"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("rb") as original, path.open("xb") as copy:
-            shutil.copyfileobj(original, copy, _COPIED_AT_ONCE_BYTES)
-            copy.flush()
-            os.fsync(copy.fileno())
-        flush_folder(path.parent)
+    workshop = DiskStore(folder)
+    written = workshop.stat(name)
+    assert written is not None
+    store.copy(written, f"{prefix}{name}", of=workshop)
 
 
 def _name_unreadable(

@@ -34,9 +34,9 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError, Refused, Transient
 from lakehouse.compact.assess import (
     UnreadableFileError,
+    account_of,
     note_unreadable_file,
     plan_now,
-    with_account,
     with_unreadable_files,
 )
 from lakehouse.compact.plan.bins import Clustering, Packing, Purge, ZOrdering
@@ -118,7 +118,10 @@ def compact(
         ):
             verify_left(lake, session, table.key)
             outcome = retry_conflicts(partial(_compact, attempt), tries=_TRIES)
-        outcome = with_account(lake, table, outcome)
+        # Unreadable operations must not fail a compaction that has succeeded.
+        with contextlib.suppress(LakehouseError):
+            if outcome.version_after is not None and outcome.facts is not None:
+                outcome = replace(outcome, account=account_of(lake, table, outcome.facts))
         _record(attempt, outcome)
         return outcome
     except UnreadableFileError as error:

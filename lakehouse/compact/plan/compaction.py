@@ -142,38 +142,33 @@ def plan_table(
     *,
     now_ms: int,
     lake_factor: float | None = None,
+    or_refusal: bool = False,
 ) -> CompactionPlan:
-    """The compaction of a declared table, priced by its history; it may be `Refused`.
+    """The compaction of a declared table, priced by its history.
 
-    `lake_factor` is the speed of the lake's newest compactions (see `fit_rates`).
+    `lake_factor` is the speed of the lake's newest compactions (see `fit_rates`). With
+    `or_refusal`, a refused plan is a plan without bins and with the reason.
+
+    Raises:
+        Refused: see `choose_engine` and `plan_compaction`.
     """
-    choice = choose_engine(table, snapshot)
-    policy = replace(policy_for(table.layer, table.compaction), engine=choice.engine)
-    rates = fit_rates(
-        history, snapshot, prices=table.prices, engine=choice.engine, lake_factor=lake_factor
-    )
-    plan = plan_compaction(snapshot, policy, rates=rates, now_ms=now_ms, history=history)
-    more = plan.explanation.more + (choice.clause if plan.bins else "")
-    return replace(plan, engine=choice, explanation=replace(plan.explanation, more=more))
-
-
-def plan_or_refusal(
-    table: Table,
-    snapshot: Snapshot,
-    history: Commits,
-    *,
-    now_ms: int,
-    lake_factor: float | None = None,
-) -> CompactionPlan:
-    """The result of `plan_table`; if that is refused, a plan without bins and with the reason."""
+    policy = policy_for(table.layer, table.compaction)
     try:
-        return plan_table(table, snapshot, history, now_ms=now_ms, lake_factor=lake_factor)
+        choice = choose_engine(table, snapshot)
+        policy = replace(policy, engine=choice.engine)
+        rates = fit_rates(
+            history, snapshot, prices=table.prices, engine=choice.engine, lake_factor=lake_factor
+        )
+        plan = plan_compaction(snapshot, policy, rates=rates, now_ms=now_ms, history=history)
     except Refused as refusal:
-        policy = policy_for(table.layer, table.compaction)
+        if not or_refusal:
+            raise
         facts = _planning_facts(snapshot, policy, DEFAULT_RATES, now_ms=now_ms, history=history)
         statement = plain_statement(facts)
         why = {"why": str(refusal)}
         return _priced(facts, Rewrite(statement=statement, reason=Reason.PLAN_REFUSED, numbers=why))
+    more = plan.explanation.more + (choice.clause if plan.bins else "")
+    return replace(plan, engine=choice, explanation=replace(plan.explanation, more=more))
 
 
 def plan_once_cold(
@@ -189,7 +184,7 @@ def plan_once_cold(
     at_ms = last_write_ms(snapshot.files, write_history_of(history)) + ceil(cold_hours * HOUR_MS)
     if at_ms <= now_ms:
         return None
-    return at_ms, plan_or_refusal(table, snapshot, history, now_ms=at_ms)
+    return at_ms, plan_table(table, snapshot, history, now_ms=at_ms, or_refusal=True)
 
 
 def plan_compaction(

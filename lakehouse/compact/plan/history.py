@@ -28,11 +28,25 @@ NO_ERRORS: PredictionErrors = dict.fromkeys(("files", "bytes", "seconds"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One compaction, with its prediction errors and price; `None` means unknown."""
+    """One compaction, with its price in USD (`None`: unknown)."""
 
     compaction: LoggedCompaction
-    errors: PredictionErrors
     usd: float | None
+
+    @property
+    def errors(self) -> PredictionErrors:
+        """The prediction errors."""
+        run = self.compaction
+        predicted = run.predicted
+        if predicted is None:
+            return NO_ERRORS
+        removed_error = abs(predicted.files_removed - run.files_removed)
+        added_error = abs(predicted.files_added - run.files_added)
+        return {
+            "files": share_off(removed_error + added_error, run.files_removed + run.files_added),
+            "bytes": Figure("bytes", predicted.bytes_added, run.bytes_added).error,
+            "seconds": Figure("seconds", predicted.seconds, run.seconds).error,
+        }
 
     @property
     def figures(self) -> tuple[Figure, ...]:
@@ -54,7 +68,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """What a table's compactions cost since `first_version`, the oldest commit in the history.
+    """What a table's compactions cost since the oldest commit in the history.
 
     - `entries`: the compactions by any program, oldest first.
     - `bytes_ingested`: bytes of the files that commits with changed rows added (`is_news`).
@@ -62,8 +76,6 @@ class Account:
     - `wasted_…`: runs of the last month that failed or lost a conflict with another writer.
     """
 
-    table: str
-    first_version: int
     entries: tuple[Entry, ...]
     bytes_ingested: int
     bytes_rewritten: int
@@ -131,18 +143,12 @@ def account_for(
     Requests are priced only if `on_s3`.
     """
     entries = tuple(
-        Entry(
-            compaction=compaction,
-            errors=_errors(compaction),
-            usd=_usd(compaction, prices, on_s3=on_s3),
-        )
+        Entry(compaction=compaction, usd=_usd(compaction, prices, on_s3=on_s3))
         for compaction in history.compactions()
     )
     # A commit that only adds existing files again (a backfill of row ids) rewrites nothing.
     rewrites = [each for each in history.commits if not each.changed_data and each.removed_paths]
     return Account(
-        table=history.table,
-        first_version=history.commits[0].version if history.commits else 0,
         entries=entries,
         bytes_ingested=sum(commit.added_bytes for commit in history.commits if is_news(commit)),
         bytes_rewritten=sum(commit.added_bytes for commit in rewrites),
@@ -190,19 +196,6 @@ def _usd(run: LoggedCompaction, prices: Prices, *, on_s3: bool) -> float | None:
     return run_price(prices, seconds=run.seconds, get_requests=gets, put_requests=puts)
 
 
-def _errors(run: LoggedCompaction) -> PredictionErrors:
-    predicted = run.predicted
-    if predicted is None:
-        return NO_ERRORS
-    removed_error = abs(predicted.files_removed - run.files_removed)
-    added_error = abs(predicted.files_added - run.files_added)
-    return {
-        "files": share_off(removed_error + added_error, run.files_removed + run.files_added),
-        "bytes": Figure("bytes", predicted.bytes_added, run.bytes_added).error,
-        "seconds": Figure("seconds", predicted.seconds, run.seconds).error,
-    }
-
-
 def _means(errors: Sequence[PredictionErrors]) -> PredictionErrors:
     means = dict[str, float | None]()
     for name in NO_ERRORS:
@@ -244,7 +237,7 @@ class CompactionOutcome:
     - `seconds_optimize`: the duration of the statement alone.
     - `conflicts`: the number of attempts that lost a conflict with another writer. `wasted_bytes`
       and `wasted_seconds` measure the work of these attempts.
-    - `account`: the table's compactions up to and including this one.
+    - `account`: the table's compactions, including this one.
     - `facts`: the table after the statement, even if nothing was committed.
     """
 
