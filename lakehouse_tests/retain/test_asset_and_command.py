@@ -80,7 +80,7 @@ def test_a_paused_table_is_left_alone_and_fails_only_a_run_that_a_person_asked_f
     assert ran(lake, instance, operation=operation).success
     done = ran(lake, instance, by_itself=False, operation=operation)
     [failed] = [event for event in done.all_events if event.is_step_failure]
-    assert f"use lakehouse {operation} {table.key} --anyway" in str(failed.step_failure_data)
+    assert f"use: lakehouse {operation} {table.key} --anyway" in str(failed.step_failure_data)
 
 
 def test_they_run_once_a_day_whatever_happens_to_the_table(
