@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -22,15 +22,13 @@ from lakehouse.compact.sensor import compaction_sensor
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.lake.operations import record_operation
+from lakehouse.spark.session import connect
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.table_facts import plan
 from lakehouse_tests.support import faults
 from lakehouse_tests.support.dagster_events import skip_text, tick_of
 from lakehouse_tests.support.example_histories import failed
 from lakehouse_tests.support.vacuums import table_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 KEY, FILES, HOUR_MS = "bronze/events", 3, 3_600_000
 
@@ -50,10 +48,9 @@ def table_with(**knobs: Any) -> Table:
 
 
 @pytest.fixture(scope="module")
-def made(
-    shared_settings: Settings, spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def made(shared_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lake of one table: a file that lost a tenth of its rows to a deletion vector, and two smaller ones."""
+    spark = connect(shared_settings)
     lake = open_lake(replace(shared_settings, root=str(tmp_path_factory.mktemp("knobs") / "lake")))
     uri = lake.settings.table_uri(KEY)
     large = (
