@@ -98,44 +98,61 @@ def csv_types(lines: "DataFrame", landing: Landing) -> "list[StructField]":
 
 
 def castable_text(text: "Column", field: "StructField", landing: Landing) -> "Column":
-    """The text of a field that is cast to the field's type; null for a null."""
+    """The text of a CSV field that is cast to the field's type; null for a null."""
     kind = field.dataType.typeName()
     if kind == "string":
         if landing.keeps_empty_texts:
             text = F.coalesce(text, F.lit(""))
         return F.nullif(text, F.lit(landing.null_value or ""))
-    # Few texts have a blank, and trimming takes ten times as long as looking for one.
-    has_blank = F.contains(text, F.lit(" ")) | F.contains(text, F.lit("\t"))
-    value = F.when(has_blank, F.btrim(text, F.lit(" \t"))).otherwise(text)
+    value = F.btrim(text, F.lit(" \t"))
     is_blank = (value == "") & (text != "")
     text = F.nullif(F.when(~is_blank, value), F.lit(landing.null_value or ""))
-    if kind in ("decimal", "float", "double") and landing.csv.decimal == ",":
-        text = F.translate(text, *_SWAPPED)
-    return text
+    return _with_point(text, kind, landing)
+
+
+def _with_point(text: "Column", kind: str, landing: Landing) -> "Column":
+    is_swapped = kind in ("decimal", "float", "double") and landing.csv.decimal == ","
+    return F.translate(text, *_SWAPPED) if is_swapped else text
+
+
+def csv_value(text: "Column", field: "StructField", landing: Landing) -> "Column":
+    """The value of the text of a CSV field; null if it does not have the form of the type."""
+    kind = field.dataType.typeName()
+    castable = castable_text(text, field, landing)
+    form = FORMS.get(kind)
+    if form is None:
+        return cast_text(castable, field)
+    # Few texts have a blank, and trimming takes as long as the cast.
+    plain = _with_point(text, kind, landing)
+    is_plain = plain.rlike(rf"^(?!\s){form[1:-1]}(?<!\s)$")
+    if landing.null_value:
+        is_plain &= text != landing.null_value
+    return F.when(is_plain, plain).otherwise(_formed(castable, kind)).try_cast(field.dataType)
 
 
 def cast_text(text: "Column", field: "StructField") -> "Column":
     """The value of a text; null if it does not have the form of the type."""
     kind = field.dataType.typeName()
-    if kind == "string":
-        return text
+    return text if kind == "string" else _formed(text, kind).try_cast(field.dataType)
+
+
+def _formed(text: "Column", kind: str) -> "Column":
+    """The text as Spark casts it; null if it does not have the form of the type."""
     castable = text
     if kind == "decimal":
         without_commas = F.replace(text, F.lit(","))
         is_grouped = F.contains(text, F.lit(",")) & text.rlike(GROUPED)
         castable = F.when(is_grouped, without_commas).otherwise(text)
     form = FORMS.get(kind)
-    if form is not None:
-        castable = F.when(castable.rlike(form), castable)
-    return castable.try_cast(field.dataType)
+    return castable if form is None else F.when(castable.rlike(form), castable)
 
 
 def is_unfit(text: "Column", value: "Column", field: "StructField") -> "Column":
-    """Whether a text does not fit the type of its field. `value` is what `cast_text` returned."""
+    """Whether a text does not fit the type of its field. `value` is what it was cast to."""
     kind = field.dataType.typeName()
     if kind == "string":
         return F.lit(False)
-    is_without_value = text.isNotNull() & value.isNull()
+    is_without_value = value.isNull() & text.isNotNull()
     if kind not in ("float", "double"):
         return is_without_value
     # The cast makes a number beyond the type's range infinite.
@@ -384,9 +401,9 @@ def _parsed_csv(
     """The struct of a CSV record's texts, and the values that are cast from these texts."""
     values = dict[str, _Value]()
     for field in csv_types(lines, landing):
-        castable = castable_text(_member(field.name), field, landing)
-        value = cast_text(castable, field)
-        unfit = is_unfit(castable, value, field)
+        text_of_field = _member(field.name)
+        value = csv_value(text_of_field, field, landing)
+        unfit = is_unfit(castable_text(text_of_field, field, landing), value, field)
         values[field.name] = _Value(value, value, unfit, field.metadata or None)
     return csv_texts(text, landing, [*values], CORRUPT), values
 

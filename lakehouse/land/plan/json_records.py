@@ -89,9 +89,13 @@ def plain_line_pattern(types: Mapping[str, str]) -> str | None:
     ]
     if not members:
         return None
-    member = rf'[ \t]*"(?:{"|".join(members)})[ \t]*'
-    # After a comma, another member follows. `$` would also match before a line separator.
-    return rf'^[ \t]*\{{(?:{member}(?:,(?=[ \t]*")|(?=\}})))*+\}}[ \t]*(?![\s\S])'
+    # After a comma, another member follows.
+    end = r'[ \t]*(?:,(?=[ \t]*")|(?=\}))'
+    # Members usually come in the declared order. The loop over the others tries one after another.
+    in_order = "".join(rf'(?:[ \t]*"{member}{end})?+' for member in members)
+    others = rf'(?:[ \t]*"(?:{"|".join(members)}){end})*+'
+    # `$` would also match before a line separator.
+    return rf"^[ \t]*\{{{in_order}{others}\}}[ \t]*(?![\s\S])"
 
 
 # The first words of nested types.

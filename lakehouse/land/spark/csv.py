@@ -9,10 +9,10 @@ from lakehouse.land.parse_lines import (
     PARSED,
     RAW,
     JudgedLines,
-    cast_text,
     castable_text,
     csv_texts,
     csv_types,
+    csv_value,
     is_unfit,
 )
 from lakehouse.land.plan.csv_records import CsvFields, csv_fields, line_pattern, records_with_header
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _TEXTS = "_lakehouse_texts"
-_CASTABLE = "_lakehouse_castable"
 
 
 def is_whole_record(csv: Csv) -> "Column":
@@ -73,23 +72,15 @@ def judged_lines(lines: "DataFrame", fields: CsvFields, landing: Landing) -> Jud
 def _with_values(
     landed: "DataFrame", fields: CsvFields, landing: Landing
 ) -> "tuple[DataFrame, list[Column]]":
-    """Adds the values of the declared fields as `PARSED`; returns also whether each is unfit.
-
-    Each step is evaluated once, because the next one refers to it several times.
-    """
-    declared = csv_types(landed, landing)
-    given = [field for field in declared if field.name in fields.names]
-    castable = [castable_text(_text(each.name), each, landing).alias(each.name) for each in given]
-    landed = landed.withColumn(_CASTABLE, struct_once(castable))
+    """Adds the values of the declared fields as `PARSED`; returns also whether each is unfit."""
     values = list["Column"]()
     unfit = list["Column"]()
-    for field in declared:
+    for field in csv_types(landed, landing):
         value = F.lit(None).cast(field.dataType.simpleString())
-        if field in given:
-            text = F.col(f"{_CASTABLE}.{quote(field.name)}")
-            value = cast_text(text, field)
-            parsed_value = F.col(f"{PARSED}.{quote(field.name)}")
-            unfit.append(is_unfit(text, parsed_value, field))
+        if field.name in fields.names:
+            value = csv_value(_text(field.name), field, landing)
+            text = castable_text(_text(field.name), field, landing)
+            unfit.append(is_unfit(text, F.col(f"{PARSED}.{quote(field.name)}"), field))
         values.append(value.alias(field.name, metadata=field.metadata or None))
     return landed.withColumn(PARSED, struct_once(values)), unfit
 
