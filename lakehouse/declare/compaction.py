@@ -201,7 +201,7 @@ class Compaction:
         0,
         whole(2, or_zero=True),
         "a compaction is due when it would merge this many files. 0: the default of the layer",
-        layers={"bronze": 40, "silver": 16, "gold": 8},
+        layers={"bronze": 40, "silver": 24, "gold": 8},
     )
     target_file_bytes: int = knob(
         0,

@@ -19,7 +19,7 @@ from lakehouse.declare.compaction import (
 
 
 @pytest.mark.parametrize(
-    ("layer", "min_small_files"), [("bronze", 40), ("silver", 16), ("gold", 8)]
+    ("layer", "min_small_files"), [("bronze", 40), ("silver", 24), ("gold", 8)]
 )
 def test_the_defaults_of_a_layer(layer: str, min_small_files: int) -> None:
     policy = policy_for(layer, Compaction())
