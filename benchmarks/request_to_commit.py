@@ -21,7 +21,7 @@ def _run_steps(page: Page, run: dict, home: Path) -> list[dict]:
     events = page.ask(
         """query($id: ID!) { logsForRun(runId: $id) { ... on EventConnection { events { ... on MessageEvent { timestamp eventType }
         ... on MaterializationEvent { assetKey { path }
-        metadataEntries { label ... on FloatMetadataEntry { floatValue } ... on IntMetadataEntry { intValue } } } } } } }""",
+        metadataEntries { label ... on JsonMetadataEntry { jsonString } } } } } } }""",
         id=run["runId"],
     )["logsForRun"]["events"]
     at = {
@@ -32,14 +32,13 @@ def _run_steps(page: Page, run: dict, home: Path) -> list[dict]:
     rows = []
     for event in (event for event in events if event.get("assetKey")):
         key = "/".join(event["assetKey"]["path"]).removeprefix("compaction/")
-        figures = {
-            entry["label"]: entry.get("floatValue", entry.get("intValue"))
+        documents = {
+            entry["label"]: json.loads(entry["jsonString"])
             for entry in event["metadataEntries"]
+            if "jsonString" in entry
         }
-        version, optimize = (
-            figures.get("lakehouse/version_after"),
-            figures.get("lakehouse/optimize_seconds"),
-        )
+        figures = documents.get("lakehouse/compaction", {})
+        version, optimize = figures.get("version_after"), figures.get("optimize_seconds")
         commit = home / "lake" / key / "_delta_log" / f"{version or 0:020d}.json"
         if not version or optimize is None or not commit.exists():
             continue
