@@ -62,7 +62,6 @@ from lakehouse.lake.commits import (
 from lakehouse.lake.deltalake_tables import (
     open_same_table,
     panics_translated,
-    protocol_and_metadata,
 )
 from lakehouse.lake.lake import Lake
 from lakehouse.store import DiskStore, S3Store, Store
@@ -102,7 +101,7 @@ def compact_by_deltalake(
         inputs = _inputs(planned, location[0])
         _fetch_inputs(inputs, folder, location, Path(lake.table_uri(snapshot.table)).absolute())
         with panics_translated(f"compaction of {snapshot.table}"):
-            schema = protocol_and_metadata(lake, snapshot)
+            schema: Actions = [{kind: action} for kind, action in snapshot.definition.items()]
             _write_log(inputs, folder, planned, [*schema])
             try:
                 actions = _rewrite(inputs, folder, planned, user_metadata)

@@ -42,7 +42,7 @@ from lakehouse.base.paths import bare_uri, is_absolute
 from lakehouse.compact.plan.history import Comparison
 from lakehouse.delta.commits import Commit, Commits, prediction_in
 from lakehouse.delta.log import TableFacts, history_since
-from lakehouse.delta.log.metadata import read_statistics
+from lakehouse.delta.log.metadata import each_statistics
 from lakehouse.delta.partition_values import TypedPartition, by_name, typed_partition
 from lakehouse.delta.snapshot import DataFile, Snapshot
 from lakehouse.lake.journal import damaged
@@ -554,7 +554,11 @@ def equal_by_log(
     try:
         sides = [*removed, *added]
         paths = {file.path for side in sides for file in side.files}
-        statistics = read_statistics(store, snapshot.table, {side.version for side in sides}, paths)
+        statistics = dict[tuple[int, str], str | None]()
+        each = each_statistics(store, snapshot.table, {side.version for side in sides})
+        for versions, path, text in each:
+            if path in paths:
+                statistics |= {(version, path): text for version in versions}
         removed_facts = _by_partition(snapshot, removed, statistics)
         added_facts = _by_partition(snapshot, added, statistics)
     except Exception:  # the comparison of every row, which follows, raises a storage error again

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
-from typing import cast
+from typing import Any, cast
 
 from lakehouse.delta.commits import Commits
 from lakehouse.delta.file_columns import (
@@ -65,6 +65,7 @@ class Snapshot:
     - `removed_vectors`: the time of removal (`None`: unknown) of each deletion vector that only
       older versions have, by the vector's unique id.
     - `transactions`: maps each transaction id (appId) to its newest version.
+    - `definition`: the newest `protocol` and `metaData` actions as the log has them, by kind.
     """
 
     table: str
@@ -86,6 +87,9 @@ class Snapshot:
     features: frozenset[str] = frozenset()
     transactions: Mapping[str, int] = field(default_factory=dict[str, int])
     table_id: str = ""
+    definition: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=dict[str, Mapping[str, Any]], compare=False, repr=False
+    )
     cold_files: frozenset[str] = frozenset()
     unreadable_files: Mapping[str, str] = field(default_factory=dict[str, str])
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lakehouse.base.errors import Broken, Transient
 from lakehouse.base.settings import s3_endpoint, s3_region
@@ -44,36 +44,6 @@ def open_same_table(lake: Lake, snapshot: Snapshot, *, version: int) -> "DeltaTa
             f'(id {table_id} instead of {snapshot.table_id}). Use engine="spark"'
         )
     return table
-
-
-def protocol_and_metadata(lake: Lake, snapshot: Snapshot) -> list[dict[str, Any]]:
-    """The protocol and metadata actions of a commit that creates a table like this table."""
-    table = open_same_table(lake, snapshot, version=snapshot.version)
-    metadata = table.metadata()
-    protocol = table.protocol()
-    features = {
-        "readerFeatures": protocol.reader_features,
-        "writerFeatures": protocol.writer_features,
-    }
-    return [
-        {
-            "protocol": {
-                "minReaderVersion": protocol.min_reader_version,
-                "minWriterVersion": protocol.min_writer_version,
-                **{name: value for name, value in features.items() if value is not None},
-            }
-        },
-        {
-            "metaData": {
-                "id": str(metadata.id),
-                "format": {"provider": "parquet", "options": {}},
-                "schemaString": table.schema().to_json(),
-                "partitionColumns": metadata.partition_columns,
-                "configuration": metadata.configuration,
-                "createdTime": metadata.created_time,
-            }
-        },
-    ]
 
 
 def with_due_checkpoint(lake: Lake, facts: TableFacts) -> TableFacts:

@@ -1,7 +1,7 @@
 """Translates a table's metaData and protocol, and reads the statistics of its files."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from lakehouse.delta.log.checkpoint import batches
 from lakehouse.delta.log.log_segment import find_segment, log_folder
 from lakehouse.delta.protocol import CATALOG_FEATURES, COUNTABLE
 from lakehouse.delta.snapshot import Column, FieldPath, LogTail, PartitionValues, Snapshot
-from lakehouse.store import Store, StoredFile
+from lakehouse.store import Store
 
 # Source: PROTOCOL.md, "Clustered Table"
 CLUSTERING_DOMAIN = "delta.clustering"
@@ -87,6 +87,7 @@ def shape_of(newest: Actions, *, table: str, uri: str, version: int) -> Shape:
     with _readable("clustering", table=table, version=version):
         domain = newest.domains.get(CLUSTERING_DOMAIN)
         clustering_columns = _clustering(domain, physical_names)
+    definition = {"protocol": _without_nulls(protocol), "metaData": _without_nulls(metadata)}
     snapshot = Snapshot(
         table=table,
         uri=uri,
@@ -102,6 +103,7 @@ def shape_of(newest: Actions, *, table: str, uri: str, version: int) -> Shape:
         properties=properties,
         features=features,
         table_id=table_id,
+        definition=definition,
     )
     return Shape(snapshot, _partitioner(snapshot, physical_names))
 
@@ -279,95 +281,43 @@ def _spark_type(type_: Any) -> str:
             return str(other)
 
 
-def read_raw_metadata(store: Store, table: str, version: int) -> Mapping[str, Any]:
-    """The newest `metaData` of a table at `version`.
+def _without_nulls(action: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The action without the null fields that it has in a Parquet checkpoint."""
+    return {name: value for name, value in action.items() if value is not None}
 
-    Raises:
-        Broken: the log has no metadata.
+
+def each_statistics(
+    store: Store, table: str, versions: Iterable[int]
+) -> Iterator[tuple[Sequence[int], str, str | None]]:
+    """Path and statistics (JSON) of each `add` action in the log files of these versions.
+
+    Each comes with the versions that need its log file. Every log file is read once, the oldest
+    first, so the last statistics of a path are the valid ones. They are never all in memory. Files
+    that a later commit removes are included; files that only a sidecar names are not.
     """
-    segment = find_segment(store.list(log_folder(table)), table, version=version)
-    names = [] if segment is None else [f.name for f in (*segment.checkpoint, *segment.tail)]
-    metadata: Mapping[str, Any] | None = None
-    for name, data in zip(names, store.read_many(names), strict=True):
-        metadata = _metadata_in(name, data) or metadata
-    if metadata is None:
-        raise Broken(f"log of {table}: version {version} has no metaData")
-    return metadata
-
-
-def _metadata_in(name: str, data: bytes) -> Mapping[str, Any] | None:
-    metadata: Mapping[str, Any] | None = None
-    if not name.endswith(".parquet"):
-        for line in data.splitlines():
-            action = json.loads(line) if line.strip() else {}
-            metadata = action.get("metaData") or metadata
-        return metadata
-    with pq.ParquetFile(pa.BufferReader(data)) as file:
-        for rows in batches(file, "metaData", ()):
-            for action in rows.to_pylist(maps_as_pydicts="strict"):
-                metadata = {name: value for name, value in action.items() if value is not None}
-    return metadata
-
-
-def read_statistics(
-    store: Store, table: str, versions: Iterable[int], paths: Set[str]
-) -> Mapping[tuple[int, str], str | None]:
-    """The statistics (JSON) of the data files at `paths` in each version, by version and path.
-
-    Each log file is read once, even if several versions need it. The oldest comes first, so that a
-    data file's newest statistics replace its older statistics. Reading checkpoints of large tables
-    takes most of the time. The sidecars of a V2 checkpoint are not read, so the result lacks the
-    data files that are named only there.
-    """
-    versions_of = dict[str, list[int]]()
     listing = store.list(log_folder(table))
+    versions_of = dict[str, list[int]]()
     for version in sorted({*versions}):
-        for name in _log_files(listing, table, version):
-            versions_of.setdefault(name, []).append(version)
-    statistics_of = dict[tuple[int, str], str | None]()
+        segment = find_segment(listing, table, version=version)
+        files = () if segment is None else (*segment.checkpoint, *segment.tail)
+        for file in files:
+            versions_of.setdefault(file.name, []).append(version)
     contents = store.read_many([*versions_of])
     for (name, versions_of_file), data in zip(versions_of.items(), contents, strict=True):
         for path, statistics in _statistics_in(name, data):
-            if path in paths:
-                for version in versions_of_file:
-                    statistics_of[version, path] = statistics
-    return statistics_of
-
-
-def each_statistics(store: Store, table: str, version: int) -> Iterator[tuple[str, str | None]]:
-    """Path and statistics (JSON) of each data file that the log files of a version add.
-
-    Files that a later commit removes are included; files named only in sidecars are not. The oldest
-    log file comes first, so the last statistics of a path are the valid ones. The statistics are
-    never all in memory.
-    """
-    names = _log_files(store.list(log_folder(table)), table, version)
-    for name, data in zip(names, store.read_many(names), strict=True):
-        yield from _statistics_in(name, data)
-
-
-def _log_files(listing: Iterable[StoredFile], table: str, version: int) -> list[str]:
-    segment = find_segment(listing, table, version=version)
-    if segment is None:
-        return []
-    return [file.name for file in (*segment.checkpoint, *segment.tail)]
+            yield versions_of_file, path, statistics
 
 
 def _statistics_in(name: str, data: bytes) -> Iterator[tuple[str, str | None]]:
     """Path and statistics of each `add` action in the log file `name`."""
     if name.endswith(".parquet"):
-        yield from _in_checkpoint(data)
+        with pq.ParquetFile(pa.BufferReader(data)) as file:
+            for rows in batches(file, "add", ("path", "stats")):
+                if rows.type.get_field_index("stats") >= 0:
+                    statistics = rows.field("stats").to_pylist()
+                    yield from zip(rows.field("path").to_pylist(), statistics, strict=True)
         return
     for line in data.splitlines():
-        if line.strip():
-            add = json.loads(line).get("add")
-            if add:
-                yield add["path"], add.get("stats")
-
-
-def _in_checkpoint(data: bytes) -> Iterator[tuple[str, str | None]]:
-    with pq.ParquetFile(pa.BufferReader(data)) as file:
-        for rows in batches(file, "add", ("path", "stats")):
-            if rows.type.get_field_index("stats") >= 0:
-                statistics = rows.field("stats").to_pylist()
-                yield from zip(rows.field("path").to_pylist(), statistics, strict=True)
+        add = json.loads(line).get("add") if line.strip() else None
+        if add:
+            yield add["path"], add.get("stats")

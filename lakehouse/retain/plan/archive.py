@@ -473,10 +473,8 @@ def out_of_date(snapshot: Snapshot, what: str) -> Refused:
     )
 
 
-def archive_metadata(
-    snapshot: Snapshot, archived: Snapshot | None, metadata: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The `metaData` of the archive of a table with this `metaData`: its columns, all nullable.
+def archive_metadata(snapshot: Snapshot, archived: Snapshot | None) -> dict[str, Any]:
+    """The `metaData` of the archive of a table: its columns, all nullable.
 
     `archived` is the archive at its newest version; `None` if there is none.
 
@@ -485,6 +483,7 @@ def archive_metadata(
     """
     if archived is not None:
         _refuse_other_columns(snapshot, archived)
+    metadata = snapshot.definition["metaData"]
     schema = _without_requirements(json.loads(metadata["schemaString"]))
     properties = {
         name: value

@@ -46,7 +46,6 @@ from lakehouse.declare.archive import Archive
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ARCHIVE_APP_ID, ROWS_MOVED, Commit, written_in
 from lakehouse.delta.log import history_since
-from lakehouse.delta.log.metadata import read_raw_metadata
 from lakehouse.delta.protocol import retention_ms_of
 from lakehouse.delta.snapshot import DataFile, Snapshot, TableFacts
 from lakehouse.lake.commits import (
@@ -412,15 +411,14 @@ def _move(lake: Lake, table: Table, state: ArchiveState, planned: ArchivePlan) -
     newest = None if state.newest is None else state.newest.snapshot
     if planned.is_idle and newest is None:
         return None
-    raw = read_raw_metadata(lake.store, table.key, snapshot.version)
-    metadata = archive_metadata(snapshot, newest, raw)
+    metadata = archive_metadata(snapshot, newest)
     shape: Actions = [{"protocol": archive_protocol(snapshot)}, {"metaData": metadata}]
     if newest is None:
         info = commit_info("CREATE TABLE", -1, {_RECORD: _record(lake, state, kind="create")})
         with table_location(lake, archive_key(table.key)) as location:
             create_version(location, 0, [info, *shape])
         state = settled_state(lake, table.key)
-    elif metadata == read_raw_metadata(lake.store, newest.table, newest.version):
+    elif metadata == newest.definition["metaData"]:
         shape = []
         if planned.is_idle:
             return None

@@ -155,6 +155,6 @@ def read_bounds(lake: Lake, snapshot: Snapshot, column: Column) -> dict[str, Tim
     live = {file.path for file in snapshot.files}
     return {
         path: bounds_in_statistics(text, column)
-        for path, text in each_statistics(lake.store, snapshot.table, snapshot.version)
+        for _, path, text in each_statistics(lake.store, snapshot.table, [snapshot.version])
         if path in live
     }
