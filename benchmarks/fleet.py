@@ -35,10 +35,10 @@ from lakehouse.compact.plan.decision import (
 )
 from lakehouse.compact.sensor import TICK_SECONDS_ON_S3, compaction_sensor
 from lakehouse.declare.compaction import policy_for
-from lakehouse.declare.journal_records import Pause
+from lakehouse.declare.upkeep_records import Pause
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.operations import record_operation
-from lakehouse.lake.pauses import pause_table
+from lakehouse.lake.records import pause_table
 from lakehouse.store import DiskStore
 from lakehouse_tests.counting_store import CountingStore
 from lakehouse_tests.support.dagster_events import begun, ended

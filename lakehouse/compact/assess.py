@@ -57,16 +57,15 @@ from lakehouse.compact.plan.estimate import RUNS_COUNTED
 from lakehouse.compact.plan.health import Health, ReaderRun, Readers, assess_health, count_reads
 from lakehouse.compact.plan.history import Account, account_for
 from lakehouse.declare.compaction import policy_for
-from lakehouse.declare.journal_records import UpkeepOperation
 from lakehouse.declare.table import Table
+from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.delta.commits import Commits, moves_rows
 from lakehouse.delta.snapshot import Snapshot, TableFacts, file_paths
 from lakehouse.lake.find_tables import facts_of
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.operations import read_operations
-from lakehouse.lake.pauses import pause_of
 from lakehouse.lake.read_each_table import Found, for_each_table
-from lakehouse.lake.records import put_records, read_records
+from lakehouse.lake.records import pause_of, put_records, read_records
 
 if TYPE_CHECKING:
     from lakehouse.vacuum.inventory.plan.reconcile import Reconciliation

@@ -27,11 +27,11 @@ from lakehouse.compact import run
 from lakehouse.compact.assess import refuse_held
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.compact.plan.history import CompactionOutcome
-from lakehouse.declare.journal_records import Pause
 from lakehouse.declare.table import Table
+from lakehouse.declare.upkeep_records import Pause
 from lakehouse.lake.find_tables import is_written
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.pauses import pause_of, pause_table, resume_table
+from lakehouse.lake.records import pause_of, pause_table, resume_table
 from lakehouse.spark.session import connect
 from lakehouse.watch.documents import address_field
 

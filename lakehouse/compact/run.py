@@ -48,8 +48,8 @@ from lakehouse.compact.plan.estimate import run_price, speed_factors
 from lakehouse.compact.plan.history import CompactionOutcome, operation_of
 from lakehouse.compact.plan.target_size import choose_engine, may_need_no_spark
 from lakehouse.compact.verify import expect_verification, settled, verify, verify_left
-from lakehouse.declare.journal_records import UpkeepOperation
 from lakehouse.declare.table import Table
+from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.delta.commits import Commit
 from lakehouse.delta.log import TableFacts, history_since
 from lakehouse.delta.partition_values import TypedPartition, by_name, typed_partition

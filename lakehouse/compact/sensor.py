@@ -49,11 +49,11 @@ from lakehouse.compact.plan.decision import (
 )
 from lakehouse.compact.plan.health import count_reads
 from lakehouse.declare.compaction import Scheduled, policy_for
-from lakehouse.declare.journal_records import UpkeepOperation
 from lakehouse.declare.table import Table
+from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.lake.commits import storage_fault
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.pauses import pauses
+from lakehouse.lake.records import pauses
 from lakehouse.store import TimeBudget
 
 COST_TAG = "lakehouse/estimate_usd"

@@ -45,7 +45,6 @@ from lakehouse.delta.log import TableFacts, history_since
 from lakehouse.delta.log.metadata import each_statistics
 from lakehouse.delta.partition_values import TypedPartition, by_name, typed_partition
 from lakehouse.delta.snapshot import DataFile, Snapshot
-from lakehouse.lake.journal import damaged
 from lakehouse.lake.lake import Lake
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark import statements
@@ -244,7 +243,10 @@ def expected(lake: Lake, table_key: str) -> Expected | None:
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, LookupError) as error:
-        raise Broken(f"{damaged(name, error)}, or delete it") from error
+        raise Broken(
+            f"journal: {name} cannot be read ({type(error).__name__}: {error}); "
+            "restore it from a copy of the lake, or delete it"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ uri = "s3://warehouse/sales/orders"
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from lakehouse.base.errors import Refused
@@ -16,7 +16,7 @@ from lakehouse.base.text import nearest_words
 from lakehouse.declare.adopted import Adopted, parse_address
 from lakehouse.declare.archive import Archive, Ttl
 from lakehouse.declare.compaction import BinPacking, Compaction, LiquidClustering
-from lakehouse.declare.knobs import declared_as
+from lakehouse.declare.knobs import changed_fields, declared_as
 from lakehouse.declare.table import Table
 
 # The options whose value is an inline table, and the class that it declares.
@@ -97,11 +97,10 @@ def toml_text(text: str) -> str:
 
 def _inline_table(declared: Archive | Ttl) -> str:
     """The knobs that differ from their defaults, as an inline table of TOML."""
-    texts = list[str]()
-    for knob in fields(declared):
-        value = getattr(declared, knob.name)
-        if value != knob.default:
-            texts.append(f"{knob.name} = {toml_text(value) if isinstance(value, str) else value}")
+    texts = [
+        f"{name} = {toml_text(value) if isinstance(value, str) else value}"
+        for name, value in changed_fields(declared).items()
+    ]
     return f"{{{', '.join(texts)}}}"
 
 

@@ -92,6 +92,19 @@ def check_knobs(declared: Any) -> None:
             raise Refused(f"{name} is {value!r}. Use {accepts.words}.")
 
 
+def changed_fields(declared: Any) -> dict[str, Any]:
+    """The fields of a declaration that differ from their defaults."""
+    changed = dict[str, Any]()
+    for each in fields(declared):
+        default = each.default
+        if each.default_factory is not MISSING:
+            default = each.default_factory()
+        value = getattr(declared, each.name)
+        if value != default:
+            changed[each.name] = value
+    return changed
+
+
 def declared_as(kind: type[Declared], entry: Any) -> Declared:
     """The declaration of this class from a TOML table or a YAML mapping with a key per knob.
 

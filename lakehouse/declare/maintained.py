@@ -20,6 +20,7 @@ from lakehouse.declare.compaction import (
     Scheduled,
     ZOrder,
 )
+from lakehouse.declare.knobs import changed_fields
 from lakehouse.declare.table import Table
 from lakehouse.declare.vacuum import Vacuum
 
@@ -125,12 +126,7 @@ def with_project_defaults(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _knobs(declared: Compaction | Vacuum | Archive | Ttl) -> dict[str, Any]:
     """The knobs that differ from their defaults, as JSON values."""
-    knobs = dict[str, Any]()
-    for knob in fields(declared):
-        value = getattr(declared, knob.name)
-        if value != knob.default:
-            knobs[knob.name] = _plain(value)
-    return knobs
+    return {name: _plain(value) for name, value in changed_fields(declared).items()}
 
 
 def _plain(value: Any) -> Any:

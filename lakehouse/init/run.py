@@ -190,7 +190,7 @@ def _sample(store: Store, file: StoredFile) -> bytes:
         return store.read(file.name)
     start = store.read_part(file.name, 0, _SAMPLED_BYTES)
     if detect_format(start) == "Parquet":  # it has the schema at its end
-        return start[:16] + store.read_end(file.name, _SAMPLED_BYTES)
+        return start[:16] + store.read_part(file.name, -_SAMPLED_BYTES, _SAMPLED_BYTES)
     if detect_format(start) or start[:1] in b"[\xff\xfe":  # packed, a JSON array, or UTF-16
         return store.read(file.name)
     return start[: start.rfind(b"\n") + 1]

@@ -1,4 +1,16 @@
-"""A lake: its settings, its store and the addresses of its tables."""
+"""A lake: its settings, its store and the addresses of its tables.
+
+Below `_lakehouse/`, the lake keeps small objects of its own, as JSON:
+
+- Batch manifests and segments: `_lakehouse/ingest/` (`land/ledger.py`).
+- Leases on tables: `_lakehouse/locks/` (`lake/lease.py`).
+- Unverified commits of compactions: `_lakehouse/unverified/` (`compact/verify.py`).
+- Records of `maintain` calls: `_lakehouse/maintained/` (`lake/declared_tables.py`).
+- The newest report page: `_lakehouse/reports/report.html` (`report/run.py`).
+
+What has ended, and what the lake notes about tables, are tables: `_lakehouse/operations`
+(`lake/operations.py`) and `_lakehouse/records` (`lake/records.py`).
+"""
 
 import os
 from collections.abc import Callable, Iterable, Mapping

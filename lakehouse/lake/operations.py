@@ -16,7 +16,7 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError
 from lakehouse.base.predicted_and_actual import Figure
 from lakehouse.base.text import DAY_MS
-from lakehouse.declare.journal_records import UpkeepOperation, VacuumRecord
+from lakehouse.declare.upkeep_records import UpkeepOperation, VacuumRecord
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_table import TIME, StateTable
 

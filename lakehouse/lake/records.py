@@ -6,12 +6,13 @@ are gone after the next merge.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from lakehouse.base.clock import now_ms
+from lakehouse.declare.upkeep_records import Pause
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_table import TIME, StateTable
 
@@ -51,6 +52,38 @@ def put_records(lake: Lake, kind: str, values: Mapping[tuple[str, str], Any]) ->
     ]
     if rows:
         _TABLE.append(lake, rows)
+
+
+_PAUSE = "pause"
+
+
+def pause_table(lake: Lake, pause: Pause) -> None:
+    """Records a pause, replacing an earlier one."""
+    content = asdict(pause)
+    del content["table"]
+    put_records(lake, _PAUSE, {(pause.table, ""): content})
+
+
+def resume_table(lake: Lake, table_key: str) -> None:
+    """Ends the pause of a table."""
+    put_records(lake, _PAUSE, {(table_key, ""): None})
+
+
+def pauses(lake: Lake, table_key: str | None = None) -> dict[str, Pause]:
+    """Every pause by its table, including expired pauses; only that of one table, if given.
+
+    Raises:
+        Broken: the lake's records cannot be read.
+    """
+    return {
+        each.table: Pause(table=each.table, **each.value)
+        for each in read_records(lake, _PAUSE, table_key)
+    }
+
+
+def pause_of(lake: Lake, table_key: str) -> Pause | None:
+    """The pause of one table, even if expired. Raises as `pauses`."""
+    return pauses(lake, table_key).get(table_key)
 
 
 def _current(rows: list[Note]) -> list[Note]:

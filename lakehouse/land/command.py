@@ -12,12 +12,13 @@ from lakehouse.base.text import count_of
 from lakehouse.cli.context import LakeContext, complete_table, open_declared, open_landed
 from lakehouse.cli.output import json_option, show, write_json
 from lakehouse.cli.spark_server import driver_for_command
+from lakehouse.declare.knobs import changed_fields
 from lakehouse.declare.landing import Landing
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.log import TableFacts
 from lakehouse.init.plan.project import table_name
-from lakehouse.init.plan.source_text import arguments, python_source
+from lakehouse.init.plan.source_text import python_source
 from lakehouse.init.plan.suggestion import suggest
 from lakehouse.lake.lake import TableSession
 from lakehouse.land.ledger import PlannedBatches, landed_files
@@ -177,7 +178,7 @@ def schema_command(name: str, as_json: bool) -> None:
                 "file": name,
                 "format": landing.format,
                 "schema": landing.schema,
-                "csv": arguments(landing.csv),
+                "csv": changed_fields(landing.csv),
                 "null_value": landing.null_value,
                 "encoding": landing.encoding,
                 "renamed": found.table.renamed,

@@ -39,7 +39,6 @@ from typing import Any, NamedTuple
 from lakehouse.base.errors import Broken, Transient
 from lakehouse.base.text import count_of
 from lakehouse.declare.landing import Landing
-from lakehouse.lake.journal import damaged, encoded
 from lakehouse.land.plan.batches import FINGERPRINT_BYTES, Batch, LandedFile, Ledger, SetAside
 from lakehouse.land.plan.ledger_segments import (
     LedgerSegment,
@@ -297,9 +296,20 @@ class PlannedBatches:
 _RARE = ("loaded_records", "by_spark", "blocks")
 
 
+def _encoded(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _damaged(name: str, error: Exception) -> Broken:
+    return Broken(
+        f"journal: {name} cannot be read ({type(error).__name__}: {error}); "
+        "restore it from a copy of the lake"
+    )
+
+
 def encode_manifest(batch: Batch) -> bytes:
     """The content of a batch's manifest."""
-    return encoded(_document(batch))
+    return _encoded(_document(batch))
 
 
 def decode_manifest(data: bytes, name: str, *, number: int) -> Batch:
@@ -311,7 +321,7 @@ def decode_manifest(data: bytes, name: str, *, number: int) -> Batch:
     try:
         batch = _batch(json.loads(data))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise damaged(name, error) from error
+        raise _damaged(name, error) from error
     if batch.number != number:
         raise Broken(
             f"journal: {name} holds batch {batch.number} instead of {number}. Restore it from a "
@@ -323,7 +333,7 @@ def decode_manifest(data: bytes, name: str, *, number: int) -> Batch:
 def encode_segment(segment: LedgerSegment) -> bytes:
     """The content of a segment's object."""
     forgotten = b64encode(b"".join(sorted(segment.forgotten))).decode()
-    return encoded({**_document(replace(segment, forgotten=frozenset())), "forgotten": forgotten})
+    return _encoded({**_document(replace(segment, forgotten=frozenset())), "forgotten": forgotten})
 
 
 def decode_segment(data: bytes, name: str, *, number: int) -> LedgerSegment:
@@ -347,7 +357,7 @@ def decode_segment(data: bytes, name: str, *, number: int) -> LedgerSegment:
             columns=tuple(content["columns"]),
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise damaged(name, error) from error
+        raise _damaged(name, error) from error
     if segment.number != number:
         raise Broken(
             f"journal: {name} holds the batches up to {segment.number} instead of {number}. "

@@ -106,18 +106,11 @@ class DiskStore(Store):
                     errno.ENOENT, os.strerror(errno.ENOENT), str(path)
                 ) from error
 
-    def read_end(self, name: str, count: int) -> bytes:
-        """See `Store.read_end`."""
-        path = self.root / checked_name(name)
-        self._check_inside(path)
-        with translated(path, "read"), path.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - count))
-            return file.read()
-
     def read_part(self, name: str, start: int, count: int) -> bytes:
         """See `Store.read_part`."""
         with self.open(name) as file, translated(self.root / name, "read"):
-            file.seek(start)
+            size = os.fstat(file.fileno()).st_size
+            file.seek(start if start >= 0 else max(0, size + start))
             return file.read(count)
 
     def checksum(self, stored: StoredFile) -> str:

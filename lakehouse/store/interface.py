@@ -87,16 +87,12 @@ class Store(Protocol):
         """
         return BytesIO(self.read(name))
 
-    def read_end(self, name: str, count: int) -> bytes:
-        """The last `count` bytes of one file, or all bytes of a shorter file; raises as `read`."""
-        return self.read(name)[-count:]
-
     def read_part(self, name: str, start: int, count: int) -> bytes:
         """`count` bytes of one file from an existing byte on, or all bytes up to its end.
 
-        Raises as `read`.
+        With `start=-count`, the last bytes. Raises as `read`.
         """
-        return self.read(name)[start : start + count]
+        return self.read(name)[start:][:count]
 
     def checksum(self, stored: StoredFile) -> str:
         """A checksum of a file's content. The checksum's prefix names the method.

@@ -102,11 +102,6 @@ class MountedStore(Store):
         store, real_name = self.place_of(name)
         return store.open(real_name)
 
-    def read_end(self, name: str, count: int) -> bytes:
-        """See `Store.read_end`."""
-        store, real_name = self.place_of(name)
-        return store.read_end(real_name, count)
-
     def read_part(self, name: str, start: int, count: int) -> bytes:
         """See `Store.read_part`."""
         store, real_name = self.place_of(name)

@@ -146,16 +146,10 @@ class S3Store(Store):
         with self._translated("read", key):
             return self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read()
 
-    def read_end(self, name: str, count: int) -> bytes:
-        """See `Store.read_end`."""
-        return self._read_range(name, f"bytes=-{count}")
-
     def read_part(self, name: str, start: int, count: int) -> bytes:
         """See `Store.read_part`."""
-        return self._read_range(name, f"bytes={start}-{start + count - 1}")
-
-    def _read_range(self, name: str, byte_range: str) -> bytes:
         key = self._key(name)
+        byte_range = f"bytes={start}" if start < 0 else f"bytes={start}-{start + count - 1}"
         with self._translated("read", key):
             answer = self.client.get_object(Bucket=self.bucket, Key=key, Range=byte_range)
             return answer["Body"].read()

@@ -46,9 +46,9 @@ from uuid import uuid4
 from lakehouse.base.clock import now_ms, pause_about
 from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.compact.plan.estimate import run_price
-from lakehouse.declare.journal_records import FAILED_NAMED, UpkeepOperation, VacuumRecord
 from lakehouse.declare.prices import requests_by_class
 from lakehouse.declare.table import Table
+from lakehouse.declare.upkeep_records import FAILED_NAMED, UpkeepOperation, VacuumRecord
 from lakehouse.declare.vacuum import VacuumMode
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.lease import check_clock, hold

@@ -14,8 +14,8 @@ from lakehouse.base.stored_objects import SETTLED_MS, KnownObjects, StoredObject
 from lakehouse.base.text import utc_text
 from lakehouse.compact.verify import expected
 from lakehouse.declare.adopted import Adopted
-from lakehouse.declare.journal_records import VacuumRecord
 from lakehouse.declare.table import Table
+from lakehouse.declare.upkeep_records import VacuumRecord
 from lakehouse.declare.vacuum import VacuumMode
 from lakehouse.declare.write_modes import Overwrite
 from lakehouse.delta.commits import Commits, is_news

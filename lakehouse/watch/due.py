@@ -15,9 +15,9 @@ from lakehouse.base.installation import has_capability, load_capability
 from lakehouse.base.operation import Operation, ranked
 from lakehouse.compact.assess import FleetReading, read_fleet
 from lakehouse.declare.adopted import Adopted
-from lakehouse.declare.journal_records import Pause
 from lakehouse.declare.prices import PriceBook
 from lakehouse.declare.table import Table
+from lakehouse.declare.upkeep_records import Pause
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.evolve.compare import compare_without_spark
 from lakehouse.lake.declared_tables import load_price_book

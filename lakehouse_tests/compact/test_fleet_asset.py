@@ -26,10 +26,10 @@ from lakehouse.compact.sensor import (
     compaction_sensor,
     read_cursor,
 )
-from lakehouse.declare.journal_records import Pause
+from lakehouse.declare.upkeep_records import Pause
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.operations import record_operation
-from lakehouse.lake.pauses import pause_table
+from lakehouse.lake.records import pause_table
 from lakehouse_tests.counting_store import CountingStore
 from lakehouse_tests.support.dagster_events import (
     begun,

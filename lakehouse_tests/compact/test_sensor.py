@@ -13,8 +13,8 @@ from lakehouse.assets.runs import recorded_process
 from lakehouse.base.processes import identify
 from lakehouse.compact.asset import compaction_asset
 from lakehouse.compact.sensor import SensorCursor, compaction_sensor, read_cursor
-from lakehouse.declare.journal_records import Pause
-from lakehouse.lake.pauses import pause_table
+from lakehouse.declare.upkeep_records import Pause
+from lakehouse.lake.records import pause_table
 from lakehouse_tests.support.dagster_events import (
     begun,
     ended,

@@ -18,10 +18,10 @@ from lakehouse.base.settings import Settings
 from lakehouse.compact.assess import assess, hold_now
 from lakehouse.compact.asset import compaction_asset
 from lakehouse.compact.sensor import compaction_sensor
-from lakehouse.declare.journal_records import Pause
 from lakehouse.declare.table import Table
+from lakehouse.declare.upkeep_records import Pause
 from lakehouse.lake.lake import Lake, open_lake
-from lakehouse.lake.pauses import pause_table
+from lakehouse.lake.records import pause_table
 from lakehouse.watch.check import health_check
 from lakehouse_tests.support.dagster_events import skip_text, tick_of
 from lakehouse_tests.support.sick_fleet import FLEET, advised, healthy, looped, paused, sick

@@ -11,9 +11,9 @@ from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.compact.assess import failed_tries, hold_now, refuse_held
 from lakehouse.compact.run import Attempt, failure_recorded
 from lakehouse.declare.compaction import Compaction
-from lakehouse.declare.journal_records import Pause
+from lakehouse.declare.upkeep_records import Pause
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.pauses import pause_table
+from lakehouse.lake.records import pause_table
 from lakehouse.spark.errors import translated
 from lakehouse_tests.memory_store import MemoryStore
 from lakehouse_tests.support.example_lake import events

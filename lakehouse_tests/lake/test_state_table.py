@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from lakehouse.base.errors import Broken, LakehouseError
 from lakehouse.base.predicted_and_actual import Figure
 from lakehouse.base.text import DAY_MS
-from lakehouse.declare.journal_records import UpkeepOperation
+from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.lake import commits, state_table
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.operations import read_operations, record_operation

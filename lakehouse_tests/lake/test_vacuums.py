@@ -7,8 +7,8 @@ from uuid import uuid4
 from lakehouse.base.clock import now_ms
 from lakehouse.base.text import DAY_MS
 from lakehouse.compact.assess import failed_tries
-from lakehouse.declare.journal_records import UpkeepOperation, VacuumRecord
 from lakehouse.declare.table import Table
+from lakehouse.declare.upkeep_records import UpkeepOperation, VacuumRecord
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.operations import record_operation, vacuum_records
 from lakehouse_tests.support.example_histories import failed

@@ -11,9 +11,9 @@ from lakehouse import Archive, Landing, Ttl
 from lakehouse.assets.keys import table_key, upkeep_key
 from lakehouse.assets.resources import spark_resource
 from lakehouse.base.clock import now_ms
-from lakehouse.declare.journal_records import Pause
+from lakehouse.declare.upkeep_records import Pause
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.pauses import pause_table
+from lakehouse.lake.records import pause_table
 from lakehouse.retain.asset import retention_asset
 from lakehouse.store import DiskStore
 from lakehouse_tests.log_builder import LogBuilder

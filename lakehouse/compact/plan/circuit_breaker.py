@@ -16,7 +16,7 @@ from typing import Literal
 
 from lakehouse.base.reasons import Explained, Explanation, Reason
 from lakehouse.base.text import HOUR_MS
-from lakehouse.declare.journal_records import UpkeepOperation
+from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.delta.commits import Commit, Commits, written_in
 
 # A table is skipped after this many failed attempts at one version, or failures in a row.

@@ -47,8 +47,8 @@ from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.compact.plan.estimate import usd_per_opening
 from lakehouse.compact.plan.health import Readers
 from lakehouse.declare.compaction import BySensor, Compaction
-from lakehouse.declare.journal_records import Pause, UpkeepOperation
 from lakehouse.declare.prices import DEFAULT_PRICES, Prices
+from lakehouse.declare.upkeep_records import Pause, UpkeepOperation
 from lakehouse.delta.snapshot import DataFile, Snapshot, files_with_vectors, row_total
 
 

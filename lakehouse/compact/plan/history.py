@@ -9,8 +9,8 @@ from lakehouse.base.predicted_and_actual import Figure, figures_as_json, share_o
 from lakehouse.base.text import count_of, size_text
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.compact.plan.estimate import requests, run_price
-from lakehouse.declare.journal_records import UpkeepOperation
 from lakehouse.declare.prices import DEFAULT_PRICES, Prices
+from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.delta.commits import Commits, LoggedCompaction, is_news
 from lakehouse.delta.snapshot import TableFacts
 

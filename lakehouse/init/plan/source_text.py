@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any, cast
 
+from lakehouse.declare.knobs import changed_fields
 from lakehouse.declare.landing import Landing
 from lakehouse.declare.table import Table
 
@@ -35,18 +36,6 @@ def python_source(lead: str, value: Any, *, indent: int = 0, end: str = "") -> l
     return [*lines, f"{margin}{closing}{end}"]
 
 
-def arguments(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass that differ from their defaults."""
-    found = dict[str, Any]()
-    for each in fields(value):
-        default = each.default
-        if each.default_factory is not MISSING:
-            default = each.default_factory()
-        if getattr(value, each.name) != default:
-            found[each.name] = getattr(value, each.name)
-    return found
-
-
 def _one_line(value: Any) -> str:
     if isinstance(value, str):
         return python_text(value)
@@ -69,7 +58,7 @@ def _parts(value: Any) -> tuple[str, Sequence[tuple[str, Any]], str]:
             items = cast("dict[str, Any]", value).items()
             return "{", [(f"{python_text(name)}: ", part) for name, part in items], "}"
         case _ if is_dataclass(value):
-            parts = [(f"{name}=", part) for name, part in arguments(value).items()]
+            parts = [(f"{name}=", part) for name, part in changed_fields(value).items()]
             return f"{type(value).__name__}(", parts, ")"
         case _:
             return "", [], ""

@@ -134,14 +134,14 @@ class Footer:
 
 def read_footer(store: Store, path: str) -> Footer | None:
     """The footer of a Parquet file; `None` if the file has none that can be read."""
-    end = store.read_end(path, _FOOTER_BYTES)
+    end = store.read_part(path, -_FOOTER_BYTES, _FOOTER_BYTES)
     if len(end) < 12 or end[-4:] != _MAGIC:
         return None
     size = int.from_bytes(end[-8:-4], "little") + 8
     if size > _LARGEST_FOOTER_BYTES:
         return None
     if size > len(end):
-        end = store.read_end(path, size)
+        end = store.read_part(path, -size, size)
     try:
         return Footer(metadata=pq.read_metadata(pa.BufferReader(end[-size:])))
     except (pa.ArrowException, OSError):

@@ -506,7 +506,9 @@ def _is_same(store: Store, original: StoredFile, copied: StoredFile) -> bool:
     if store.bucket == LOCAL:
         return False
     # The copy of an object gets another ETag if it is encrypted or was uploaded in parts.
-    ends = [store.read_end(each.name, _FOOTER_BYTES) for each in (original, copied)]
+    ends = [
+        store.read_part(each.name, -_FOOTER_BYTES, _FOOTER_BYTES) for each in (original, copied)
+    ]
     return ends[0] == ends[1]
 
 

@@ -20,7 +20,7 @@ from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.paths import name_in_table
 from lakehouse.base.stored_objects import RECLAIMABLE, Inventory, Part, StoredObject, plausible_ms
 from lakehouse.base.text import DAY_MS, HOUR_MS
-from lakehouse.declare.journal_records import VacuumRecord
+from lakehouse.declare.upkeep_records import VacuumRecord
 from lakehouse.declare.vacuum import VacuumMode
 from lakehouse.delta.commits import Commit, Commits
 from lakehouse.delta.protocol import unknown_features

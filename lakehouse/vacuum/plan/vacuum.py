@@ -31,9 +31,9 @@ from lakehouse.base.reasons import Explained, Explanation, Reason
 from lakehouse.base.stored_objects import MAX_AGE_HOURS, PAGE_KEYS, KnownObjects, Part
 from lakehouse.base.text import HOUR_MS, count_of
 from lakehouse.compact.plan.estimate import run_price
-from lakehouse.declare.journal_records import VacuumRecord
 from lakehouse.declare.prices import PriceBook, Prices
 from lakehouse.declare.table import Table
+from lakehouse.declare.upkeep_records import VacuumRecord
 from lakehouse.declare.vacuum import (
     SAFE_RETENTION_HOURS,
     SHORT_RETENTION_RISK,

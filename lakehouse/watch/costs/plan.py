@@ -19,9 +19,9 @@ from json import dumps
 from typing import Any
 
 from lakehouse.base.errors import Refused
-from lakehouse.declare.journal_records import UpkeepOperation
 from lakehouse.declare.prices import DEFAULT_CLASS, PriceBook, requests_by_class
 from lakehouse.declare.table import Table
+from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.vacuum.inventory.plan.reconcile import Reconciliation
 
 OUTSIDE = "(outside all tables)"

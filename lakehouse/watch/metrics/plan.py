@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from lakehouse.compact.plan.health import Health
-from lakehouse.declare.journal_records import UpkeepOperation
+from lakehouse.declare.upkeep_records import UpkeepOperation
 
 _TABLE = ("table", "layer")
 # The kinds of operation that every table may have. They are counted from 0 on, because Prometheus'

@@ -20,8 +20,8 @@ from lakehouse.base.stored_objects import PART_GROUPS, Part
 from lakehouse.base.text import DAY_MS
 from lakehouse.compact.assess import TableReading, read_fleet
 from lakehouse.declare.compaction import LAYERS
-from lakehouse.declare.journal_records import UpkeepOperation
 from lakehouse.declare.table import Table
+from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.operations import read_operations
 from lakehouse.lake.read_each_table import Found, for_each_table

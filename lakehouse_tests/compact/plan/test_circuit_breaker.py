@@ -18,7 +18,7 @@ from lakehouse.compact.plan.circuit_breaker import (
     find_rewrites,
     last_success_ms,
 )
-from lakehouse.declare.journal_records import UpkeepOperation
+from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.delta.commits import Commit, Commits
 from lakehouse_tests.support.example_histories import failed
 

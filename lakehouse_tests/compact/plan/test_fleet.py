@@ -11,7 +11,7 @@ from lakehouse.compact.plan.decision import (
 )
 from lakehouse.compact.plan.health import Readers
 from lakehouse.declare.compaction import Compaction
-from lakehouse.declare.journal_records import Pause
+from lakehouse.declare.upkeep_records import Pause
 from lakehouse_tests.support.example_histories import failed
 
 NOW = 1_700_000_000_000

@@ -9,7 +9,7 @@ from lakehouse.base.reasons import Reason
 from lakehouse.compact.plan.circuit_breaker import BreakerState, Rewrites, assess_breaker
 from lakehouse.compact.plan.decision import find_hold, persons_hold
 from lakehouse.declare.compaction import Compaction
-from lakehouse.declare.journal_records import Pause
+from lakehouse.declare.upkeep_records import Pause
 from lakehouse_tests.support.example_histories import failed
 
 HOUR = 3_600_000

@@ -11,9 +11,9 @@ from lakehouse.base.paths import vector_file
 from lakehouse.base.reasons import Reason
 from lakehouse.base.stored_objects import Inventory, KnownObjects, Part, StoredObject
 from lakehouse.declare.adopted import Adopted
-from lakehouse.declare.journal_records import VacuumRecord
 from lakehouse.declare.prices import DEFAULT_PRICES
 from lakehouse.declare.table import Landing, Table
+from lakehouse.declare.upkeep_records import VacuumRecord
 from lakehouse.declare.vacuum import SHORT_RETENTION_RISK, Vacuum
 from lakehouse.declare.write_modes import Append
 from lakehouse.delta.commits import Commit, Commits

@@ -14,8 +14,8 @@ from lakehouse import Append, Landing, Prices, Table
 from lakehouse.base.errors import Refused
 from lakehouse.base.stored_objects import Part
 from lakehouse.base.text import usd_text
-from lakehouse.declare.journal_records import UpkeepOperation
 from lakehouse.declare.prices import parse_price_book
+from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.vacuum.inventory.plan.reconcile import Reconciliation, TableShares, UsageShare
 from lakehouse.watch.costs.plan import (
     COLUMNS,

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from lakehouse.base.predicted_and_actual import Figure
-from lakehouse.declare.journal_records import UpkeepOperation
+from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.watch.metrics import plan
 from lakehouse.watch.metrics.plan import Counters, Metric, Sample, prediction_samples
 from lakehouse_tests.test_docs import is_command

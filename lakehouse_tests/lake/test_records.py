@@ -1,8 +1,8 @@
 """Pauses, as records of a lake."""
 
-from lakehouse.declare.journal_records import Pause
+from lakehouse.declare.upkeep_records import Pause
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.pauses import pause_of, pause_table, pauses, resume_table
+from lakehouse.lake.records import pause_of, pause_table, pauses, resume_table
 
 KEY = "bronze/events"
 
