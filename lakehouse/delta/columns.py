@@ -7,7 +7,7 @@ names are not plain words cannot be parsed, and counts as a type without members
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -158,12 +158,13 @@ Path = tuple[str, ...]
 class NewColumn:
     """A column to add to a table after another one, or first if `after` is `None`.
 
-    For a member of a struct, `parent` is the path of the struct.
+    For a member of a struct, `parent` is the path of the struct. In a path, `element` and `value`
+    stand for the parts of arrays and maps, as in Delta's SQL.
     """
 
     column: Column
     after: str | None
-    parent: tuple[str, ...] = ()
+    parent: Path = ()
 
     @property
     def name(self) -> str:
@@ -172,31 +173,19 @@ class NewColumn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
-    """A member of a struct. `parent` is the path of the struct; `after` is the member before it.
-
-    In a path, `element` and `value` stand for the parts of arrays and maps, as in Delta's SQL.
-    """
-
-    parent: Path
-    name: str
-    type: str
-    after: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TypeChange:
     """The difference between the type of an existing column and its declared type.
 
     - `merged`: the existing type with the declared changes; members that are no longer declared
       stay.
-    - `added`, `left`: members that are only declared, or only in the table.
+    - `added`: members that are only declared.
+    - `left`: the full names of members that are only in the table, with their types.
     - `casts`: pairs of an existing and a declared type that differ otherwise.
     """
 
     merged: str
-    added: tuple[Member, ...] = ()
-    left: tuple[Member, ...] = ()
+    added: tuple[NewColumn, ...] = ()
+    left: tuple[tuple[str, str], ...] = ()
     casts: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -216,7 +205,7 @@ def is_nested(type_: str) -> bool:
 
 
 def type_change(before: str, after: str, path: Path = ()) -> TypeChange:
-    """The change of a column (or of the part of it at `path`) from one type to another."""
+    """The change of the column or member at `path` from one type to another."""
     if before == after:
         return TypeChange(merged=before)
     old_parts = parts(before)
@@ -239,51 +228,39 @@ def type_change(before: str, after: str, path: Path = ()) -> TypeChange:
     )
 
 
-@dataclass(slots=True)
-class _Merged:
-    """The members of a struct while changes are collected."""
-
-    types: dict[str, str] = field(default_factory=dict[str, str])
-    added: list[Member] = field(default_factory=list[Member])
-    left: list[Member] = field(default_factory=list[Member])
-    casts: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-
-
 def _struct_change(old: Mapping[str, str], new: Mapping[str, str], path: Path) -> TypeChange:
     declared_names = {name.lower(): name for name in new}
-    merged = _Merged()
+    merged = list[tuple[str, str]]()
+    added = list[NewColumn]()
+    left = list[tuple[str, str]]()
+    casts = list[tuple[str, str]]()
     for name, type_ in old.items():
         declared_name = declared_names.get(name.lower())
         if declared_name is None:
-            merged.left.append(Member(parent=path, name=name, type=type_))
-            merged.types[name] = type_
+            left.append((".".join((*path, name)), type_))
+            merged.append((name, type_))
             continue
         change = type_change(type_, new[declared_name], (*path, name))
-        merged.types[name] = change.merged
-        merged.added += change.added
-        merged.left += change.left
-        merged.casts += change.casts
-    spellings = {name.lower() for name in old}
+        merged.append((name, change.merged))
+        added += change.added
+        left += change.left
+        casts += change.casts
     after: str | None = None
+    place = 0
     for name, type_ in new.items():
-        if name.lower() not in spellings:
-            merged.added.append(Member(parent=path, name=name, type=type_, after=after))
-            merged.types = _inserted(merged.types, name, type_, after)
-        after = next((each for each in merged.types if each.lower() == name.lower()), name)
-    members = ",".join(f"{name}:{type_}" for name, type_ in merged.types.items())
+        spellings = [each.lower() for each, _ in merged]
+        if name.lower() in spellings:
+            place = spellings.index(name.lower())
+        else:
+            column = Column(name=name, type=type_)
+            added.append(NewColumn(column=column, after=after, parent=path))
+            merged.insert(place, (name, type_))
+        after, _ = merged[place]
+        place += 1
+    members = ",".join(f"{name}:{type_}" for name, type_ in merged)
     return TypeChange(
-        merged=f"struct<{members}>",
-        added=tuple(merged.added),
-        left=tuple(merged.left),
-        casts=tuple(merged.casts),
+        merged=f"struct<{members}>", added=tuple(added), left=tuple(left), casts=tuple(casts)
     )
-
-
-def _inserted(types: Mapping[str, str], name: str, type_: str, after: str | None) -> dict[str, str]:
-    names = [*types]
-    position = 0 if after is None else names.index(after) + 1
-    names.insert(position, name)
-    return {each: types.get(each, type_) for each in names}
 
 
 def converted(value: str, before: str, after: str, depth: int = 0) -> str:

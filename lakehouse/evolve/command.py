@@ -17,10 +17,10 @@ from lakehouse.cli.output import json_option, print_grid, show, tell, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.table import Table
-from lakehouse.evolve.plan.proposal import EvolutionOutcome
+from lakehouse.evolve.plan.proposal import Proposal
 from lakehouse.evolve.plan.rebuild import RebuildOutcome, RebuildPlan, RebuildSource
 from lakehouse.evolve.rebuild import declared_request, plan_rebuild, run_rebuild
-from lakehouse.evolve.run import ApplyRequest, Proposal, apply_changes, propose
+from lakehouse.evolve.run import apply_changes, propose
 from lakehouse.lake.lake import TableSession
 from lakehouse.lake.read_each_table import attempt
 from lakehouse.spark.session import connect
@@ -54,15 +54,22 @@ def evolve_command(
     if drop and len(chosen) != 1:
         raise Refused("evolve --drop: name one table")
     if not tables:
-        chosen = [table for table in chosen if not isinstance(table.write, Adopted)]
-    if not tables and not dry_run:
-        chosen = [table for table in chosen if context.lake.facts(table.key)]
-    request = ApplyRequest(drop=drop, tables=tuple(context.tables.values()))
-    run = propose if dry_run else _apply
+        chosen = [
+            table
+            for table in chosen
+            if not isinstance(table.write, Adopted) and (dry_run or context.lake.facts(table.key))
+        ]
+    declared = tuple(context.tables.values())
 
     def call(table: Table) -> Any:
         spark = connect(context.lake.settings)
-        return run(TableSession(lake=context.lake, spark=spark, table=table), request)
+        session = TableSession(lake=context.lake, spark=spark, table=table)
+        if dry_run:
+            return propose(session, declared, drop=drop)
+        outcome = apply_changes(session, declared, tell, drop=drop)
+        if outcome.rebuild is not None:
+            _report(session, outcome.rebuild)
+        return outcome
 
     with driver_for_command(context.lake.settings):
         readings = [attempt(table, call) for table in chosen]
@@ -76,14 +83,6 @@ def evolve_command(
             for sentence in outcome.sentences:
                 show(f"{outcome.table}: {sentence}")
     return print_errors(readings)
-
-
-def _apply(session: TableSession, request: ApplyRequest) -> EvolutionOutcome:
-    """Applies the changes of a table, and reports a rebuild on its page in Dagster."""
-    outcome = apply_changes(session, request, tell)
-    if outcome.rebuild is not None:
-        _report(session, outcome.rebuild)
-    return outcome
 
 
 def _print(proposals: Sequence[Proposal]) -> None:

@@ -70,9 +70,9 @@ from lakehouse.materialize import plan as derived_increments
 from lakehouse.materialize.derive import (
     check_has_columns,
     facts_of_inputs,
+    history_since_consumed,
     read_by_increment,
     read_by_overwrite,
-    refuse_older_copy,
     transformed,
     why_archived,
     with_archive,
@@ -401,7 +401,7 @@ def _record(rebuild: PlannedRebuild) -> tuple[Transaction | None, dict[str, Any]
     record = {**read_by_increment(table, first, version), **code}
     consumed = derived_increments.consumed_of(first.snapshot, rebuild.facts.snapshot.transactions)
     if consumed is not None and consumed.version >= version:
-        refuse_older_copy(session.lake, table, first, rebuild.facts)
+        history_since_consumed(session.lake, table, first, rebuild.facts, consumed)
         return None, record
     app_id = derived_increments.consume_app_id(first.snapshot)
     return Transaction(app_id=app_id, version=version), record

@@ -16,7 +16,6 @@
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.declare.table import Table
@@ -32,15 +31,9 @@ from lakehouse.spark.errors import translated
 from lakehouse.write.commit_rows import columns_of, safe_statements
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApplyRequest:
-    """The columns to drop, and all declared tables, some of which may read this table."""
-
-    drop: tuple[str, ...] = ()
-    tables: tuple[Table, ...] = ()
-
-
-def propose(session: TableSession, request: ApplyRequest) -> Proposal:
+def propose(
+    session: TableSession, tables: Sequence[Table], *, drop: Sequence[str] = ()
+) -> Proposal:
     """What `apply_changes` would do to one table.
 
     Raises:
@@ -53,15 +46,15 @@ def propose(session: TableSession, request: ApplyRequest) -> Proposal:
     if declared is None:
         return Proposal(table=session.key)
     plan = declared.plan
-    _check_drops(declared, request.drop)
+    _check_drops(declared, drop)
     rebuild = None
     why_no_rebuild = ""
     needed = None
     if not plan.impossible:
-        needed = rebuild_request(session.table, declared, drop=request.drop)
+        needed = rebuild_request(session.table, declared, drop=drop)
     if needed is not None:
         try:
-            rebuild = plan_rebuild(session, needed, request.tables)
+            rebuild = plan_rebuild(session, needed, tables)
         except Refused as error:
             why_no_rebuild = str(error)
     return Proposal(
@@ -103,9 +96,15 @@ def rebuild_request(
 
 
 def apply_changes(
-    session: TableSession, request: ApplyRequest, tell: Callable[[str], None]
+    session: TableSession,
+    tables: Sequence[Table],
+    tell: Callable[[str], None],
+    *,
+    drop: Sequence[str] = (),
 ) -> EvolutionOutcome:
-    """Applies all changes that are safe or requested.
+    """Applies all changes that are safe or requested; `drop` names columns to drop.
+
+    `tables` are all declared tables, some of which may read this one.
 
     Raises:
         Refused: a change is not possible, a column to drop is declared or unknown, or a rebuild is
@@ -123,11 +122,11 @@ def apply_changes(
         )
     if declared.plan.impossible:
         raise Refused(f"evolve {key}: {declared.plan.sentence}. {declared.plan.advice}")
-    _check_drops(declared, request.drop)
+    _check_drops(declared, drop)
     outcome = None
-    rebuild = rebuild_request(session.table, declared, drop=request.drop)
+    rebuild = rebuild_request(session.table, declared, drop=drop)
     if rebuild is not None:
-        outcome = run_rebuild(session, rebuild, request.tables, tell=tell)
+        outcome = run_rebuild(session, rebuild, tables, tell=tell)
         sentences = [outcome.sentence]
     else:
         sentences = _change_safely(session, declared)
@@ -210,4 +209,4 @@ def apply_policy(
         return ()
     if not declared.plan.by_policy or declared.plan.stopping:
         return ()
-    return apply_changes(session, ApplyRequest(tables=tuple(tables)), tell).sentences
+    return apply_changes(session, tables, tell).sentences

@@ -241,19 +241,7 @@ def other_adopted(known: Iterable[Table], settings: Settings) -> Iterable[Table]
             shares files with a known table.
     """
     by_key = {table.key: table for table in known}
-    addresses = {real_address(address_of(table, settings)) for table in by_key.values()}
-    others = {
-        key: table
-        for key, table in adopted_tables(settings).items()
-        if real_address(address_of(table, settings)) not in addresses
-    }
-    shared_keys = [key for key in others if key in by_key]
-    if shared_keys:
-        key = shared_keys[0]
-        raise Refused(
-            f"{settings.adopted}: maintain already uses the key {key}, for "
-            f"{address_of(by_key[key], settings)}. Use another key"
-        )
+    others = _elsewhere(adopted_tables(settings), by_key, settings)
     try:
         checked({**by_key, **others}, settings)
     except Refused as error:
@@ -273,21 +261,32 @@ def with_maintained(
     """
     if not maintained:
         return {**declared}
-    addresses = {real_address(address_of(table, settings)) for table in maintained.values()}
-    others = {
-        key: table
-        for key, table in declared.items()
-        if real_address(address_of(table, settings)) not in addresses
-    }
-    shared_keys = [key for key in others if key in maintained]
-    if shared_keys:
-        key = shared_keys[0]
-        raise Refused(
-            f"maintain already uses the key {key}, for "
-            f"{address_of(maintained[key], settings)}; {settings.adopted} or {settings.tables} "
-            f"uses the same key for {address_of(others[key], settings)}. Use another key"
-        )
+    others = _elsewhere(declared, maintained, settings)
     return checked({**others, **with_own_prices(dict(maintained), settings)}, settings)
+
+
+def _elsewhere(
+    tables: Mapping[str, Table], maintained: Mapping[str, Table], settings: Settings
+) -> dict[str, Table]:
+    """Those of the tables that are not at the address of a table of `maintain`.
+
+    Raises:
+        Refused: both use the same key for different tables.
+    """
+    addresses = {real_address(address_of(table, settings)) for table in maintained.values()}
+    others = dict[str, Table]()
+    for key, table in tables.items():
+        address = address_of(table, settings)
+        if real_address(address) in addresses:
+            continue
+        if key in maintained:
+            raise Refused(
+                f"maintain already uses the key {key}, for "
+                f"{address_of(maintained[key], settings)}; {settings.adopted} or {settings.tables} "
+                f"uses the same key for {address}. Use another key"
+            )
+        others[key] = table
+    return others
 
 
 def table_modules(package: str) -> Iterator[ModuleType]:

@@ -33,7 +33,7 @@ from lakehouse.base.text import count_of
 from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Append, Merge, Overwrite
-from lakehouse.delta.commits import ARCHIVE_APP_ID, CONSUME, INPUTS, Commit
+from lakehouse.delta.commits import ARCHIVE_APP_ID, CONSUME, INPUTS, Commit, Commits
 from lakehouse.delta.log import TableFacts, history_since, newest_first
 from lakehouse.delta.recorded_code import (
     changed_code_sentence,
@@ -49,6 +49,7 @@ from lakehouse.materialize import plan as derived_increments
 from lakehouse.materialize.plan import (
     KEYS,
     READ_MS,
+    Consumed,
     Increment,
     NothingNew,
     ReadAll,
@@ -63,7 +64,6 @@ from lakehouse.spark.frames import table_at, with_members_of
 from lakehouse.spark.temporary_confs import USER_METADATA, session_confs
 from lakehouse.store import Store
 from lakehouse.write import commit_rows
-from lakehouse.write import commit_rows as merge_rows
 from lakehouse.write.outcome import WriteOutcome
 
 if TYPE_CHECKING:
@@ -95,8 +95,7 @@ def next_increment(
     consumed = derived_increments.consumed_of(first.snapshot, transactions)
     history = first.history
     if consumed is not None:
-        history = history_since(lake.store, first.history, consumed.version - 1)
-        refuse_older_copy(lake, table, first, target)
+        history = history_since_consumed(lake, table, first, target, consumed)
     # An `Append` that has not read changes since its first write may hold all rows of the input.
     has_followed = derived_increments.has_followed(first.snapshot, commits_of(lake, target))
     prefix = f"{CONSUME}{first.snapshot.table}/"
@@ -143,16 +142,15 @@ def archived_rows_and_bytes(lake: Lake, facts: TableFacts) -> tuple[int | None, 
     return (rows, size_bytes) if size_bytes else None
 
 
-def refuse_older_copy(
-    lake: Lake, table: Table, first: TableFacts, target: TableFacts | None
-) -> None:
-    """Raises `Broken` if the last consumed version of the first input no longer exists."""
+def history_since_consumed(
+    lake: Lake, table: Table, first: TableFacts, target: TableFacts | None, consumed: Consumed
+) -> Commits:
+    """The commits of the first input from the last `consumed` version on.
+
+    Raises `Broken` if that version no longer exists.
+    """
     key = first.snapshot.table
     version = first.snapshot.version
-    transactions = {} if target is None else target.snapshot.transactions
-    consumed = derived_increments.consumed_of(first.snapshot, transactions)
-    if consumed is None:
-        return
     history = history_since(lake.store, first.history, consumed.version - 1)
     read_ms = derived_increments.read_ms_of(commits_of(lake, target), *consumed)
     if consumed.version > version or history.has_replaced(consumed.version, read_ms):
@@ -164,6 +162,7 @@ def refuse_older_copy(
             " Either put the newest log back, or, to continue with the rows of the older copy,"
             f" {advice}"
         )
+    return history
 
 
 def increments_to_overwrite(
@@ -482,13 +481,13 @@ class _Derivation:
         }
         with session_confs(self.session.spark, confs):
             if isinstance(write, Merge):
-                rows = merge_rows.newest_per_key(rows, write)
+                rows = commit_rows.newest_per_key(rows, write)
             if isinstance(write, Merge) and target is not None:
                 are_few = merges_few(lake.store, first, target, increment)
-                merge = merge_rows.KeyedMerge(
+                merge = commit_rows.KeyedMerge(
                     snapshot=target.snapshot, write=write, transaction=transaction
                 )
-                merge_rows.merge_rows(self.session.spark, rows, merge, are_few=are_few)
+                commit_rows.merge_rows(self.session.spark, rows, merge, are_few=are_few)
             else:
                 if target is not None:
                     types = {column.name: column.type for column in target.snapshot.columns}

@@ -69,19 +69,17 @@ def write_table(
         }
         with session_confs(spark, confs):
             target = apply_properties(lake, spark, table, facts)
-            outcome = _derive(session, target) if load is None else load.run(target)
+            if load is not None:
+                outcome = load.run(target)
+            else:  # imported here, because a load does not need it
+                from lakehouse.materialize.derive import derive
+
+                outcome = derive(session, target)
             return with_properties(session, target, outcome)
 
     with hold(lake, spark, table.key, owner=f"write of {table.key}"), translated():
         outcome = retry_conflicts(attempt)
     return replace(outcome, seconds=time.monotonic() - started)
-
-
-def _derive(session: TableSession, target: TableFacts | None) -> WriteOutcome:
-    # Imported here, because a load does not need it.
-    from lakehouse.materialize.derive import derive
-
-    return derive(session, target)
 
 
 def refuse_lost_rows(facts: TableFacts) -> None:

@@ -230,7 +230,7 @@ def test_an_adopted_table_of_a_key_that_is_maintained_holds_the_vacuum_back(proj
         for event in vacuumed(maintain({"orders": "w/orders"})).all_events
         if event.event_type_value == "STEP_FAILURE"
     ]
-    said = f"adopted.toml: maintain already uses the key silver/orders, for {project}/w/orders. Use another key"
+    said = f"maintain already uses the key silver/orders, for {project}/w/orders; "
     assert said in str(failure.step_failure_data.error)
     assert (
         failure.step_failure_data.user_failure_data.metadata["lakehouse/error"].value == "Refused"

@@ -8,7 +8,7 @@ import pytest
 from lakehouse import Append, Debezium, Landing, Merge, Table
 from lakehouse.base.errors import Refused
 from lakehouse.evolve.compare import with_waiting_change
-from lakehouse.evolve.run import ApplyRequest, apply_changes, propose
+from lakehouse.evolve.run import apply_changes, propose
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.materialize.run import write_table
 from lakehouse_tests.support.example_lake import facts_of, land
@@ -76,7 +76,7 @@ def test_members_are_added_reordered_removed_and_widened_in_structs_arrays_and_m
     land(lake, "3.json", [{"id": 4, "who": {"age": 1, "city": "Oslo"}}], prefix=PREFIX)
     with pytest.raises(Refused, match="who is declared as struct<age:bigint,city:string>"):
         write_table(lake, spark, third)
-    apply_changes(session, ApplyRequest(tables=(third,)), lambda _: None)
+    apply_changes(session, (third,), lambda _: None)
     types = {each.name: each.type for each in facts_of(lake, first.key).snapshot.columns}
     assert types["who"] == "struct<city:string,email:string,age:bigint>"
     assert [row["who"] for row in rows(lake, spark, first.key)] == [one, None, three]
@@ -122,19 +122,19 @@ def test_a_rebuild_computes_a_derived_column_where_it_has_no_value(
     write_table(lake, spark, people(schema))
     derived = people(schema, derived={"month": "date_format(at, 'yyyy-MM')"})
     session = TableSession(lake=lake, spark=spark, table=derived)
-    [note] = propose(session, ApplyRequest(tables=(derived,))).notes
+    [note] = propose(session, (derived,)).notes
     assert note == (
         "existing rows have null in month until `lakehouse rebuild bronze/people` computes their"
         " values"
     )
     parted = replace(derived, write=Append(partition_by=("month",)))
     session = replace(session, table=parted)
-    plan = propose(session, ApplyRequest(tables=(parted,)))
+    plan = propose(session, (parted,))
     assert plan.rebuild is not None
     assert plan.rebuild.changes[0] == (
         "month (string) is added, computed as date_format(at, 'yyyy-MM')"
     )
-    apply_changes(session, ApplyRequest(tables=(parted,)), lambda _: None)
+    apply_changes(session, (parted,), lambda _: None)
     months = [row["month"] for row in rows(lake, spark, derived.key)]
     assert months == ["2026-11", None]
     assert facts_of(lake, derived.key).snapshot.partition_columns == ("month",)

@@ -11,7 +11,7 @@ from lakehouse.base.errors import Refused
 from lakehouse.declare.adopted import Adopted
 from lakehouse.evolve import rebuild
 from lakehouse.evolve.plan.changes import Kind
-from lakehouse.evolve.run import ApplyRequest, apply_changes, propose
+from lakehouse.evolve.run import apply_changes, propose
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.materialize.run import write_table
 from lakehouse_tests.kills import killed_at
@@ -44,8 +44,7 @@ def test_a_killed_change_goes_on_and_a_declared_column_is_never_dropped(
     session = TableSession(lake=lake, spark=spark, table=table)
 
     def applied(*drop: str) -> tuple[str, ...]:
-        request = ApplyRequest(drop=drop, tables=(table,))
-        return apply_changes(session, request, quiet).sentences
+        return apply_changes(session, (table,), quiet, drop=drop).sentences
 
     for name, why in (
         ("town", "the table has no such column"),
@@ -54,7 +53,7 @@ def test_a_killed_change_goes_on_and_a_declared_column_is_never_dropped(
         with pytest.raises(Refused, match=f"--drop {name}: {why}"):
             applied(name)
         with pytest.raises(Refused, match=f"--drop {name}: {why}"):
-            propose(session, ApplyRequest(drop=(name,), tables=(table,)))
+            propose(session, (table,), drop=(name,))
     with killed_at(rebuild, "_replace_rows", "before"):
         applied("n")
     names = [column.name for column in facts_of(lake, table.key).snapshot.columns]
@@ -70,8 +69,8 @@ def test_a_table_that_others_write_is_refused(lake: Lake) -> None:
     table = Table(key="bronze/theirs", write=Adopted(uri="/elsewhere/theirs"))
     session = TableSession(lake=lake, spark=None, table=table)  # type: ignore[arg-type]
     for ask in (
-        lambda: propose(session, ApplyRequest()),
-        lambda: apply_changes(session, ApplyRequest(), quiet),
+        lambda: propose(session, ()),
+        lambda: apply_changes(session, (), quiet),
     ):
         with pytest.raises(Refused, match="other programs write it, at /elsewhere/theirs"):
             ask()
@@ -96,21 +95,20 @@ def test_a_function_is_planned_against_its_inputs_as_they_will_be(
     write_table(lake, spark, copies("city"))
     session = TableSession(lake=lake, spark=spark, table=copies("town"))
     with pytest.raises(Refused, match=r"name `town` cannot be resolved.* Correct the function"):
-        propose(session, ApplyRequest(tables=(FIRST, session.table)))
+        propose(session, (FIRST, session.table))
 
     # A plan takes the input as it will be. The change itself waits for the input.
     towns = shops("id BIGINT, town STRING, n INT", renamed={"city": "town"})
     session = replace(session, table=replace(session.table, inputs=(towns,)))
     tables = (towns, session.table)
-    request = ApplyRequest(tables=tables)
-    plan = propose(session, request).plan
+    plan = propose(session, tables).plan
     assert plan is not None and [each.kind for each in plan.changes][:1] == [Kind.COLUMN_RENAMED]
     with pytest.raises(
         Refused, match="Use `lakehouse evolve bronze/shops --dry-run` to see whether"
     ):
-        apply_changes(session, request, quiet)
+        apply_changes(session, tables, quiet)
     for table in tables:
-        apply_changes(replace(session, table=table), request, quiet)
+        apply_changes(replace(session, table=table), tables, quiet)
     assert rows_of(spark, lake, "silver/shops", "id", "town") == [(1, "Rome")]
     assert "JVM stacktrace" not in "".join(capfd.readouterr())
 

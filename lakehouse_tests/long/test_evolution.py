@@ -8,7 +8,7 @@ import pytest
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.settings import Settings
-from lakehouse.evolve.run import ApplyRequest, apply_changes, propose
+from lakehouse.evolve.run import apply_changes, propose
 from lakehouse.lake.lake import Lake, TableSession, open_lake
 from lakehouse.materialize.run import write_table
 from lakehouse.spark.session import connect
@@ -37,14 +37,13 @@ def follow(lake: Lake, spark: "SparkSession", way: Way, case: Case) -> bool:
             write_all(lake, spark, tables)
     elif not (case.drop and way.mode != "overwrite"):
         return True
-    request = ApplyRequest(drop=case.drop, tables=tuple(tables))
     if case.impossible:
-        assert case.impossible in propose(session, request).why_no_rebuild
+        assert case.impossible in propose(session, tables, drop=case.drop).why_no_rebuild
         with pytest.raises(Refused, match=case.impossible):
-            apply_changes(session, request, lambda _: None)
+            apply_changes(session, tables, lambda _: None, drop=case.drop)
         return False
-    assert propose(session, request).sentence
-    apply_changes(session, request, lambda _: None)
+    assert propose(session, tables, drop=case.drop).sentence
+    apply_changes(session, tables, lambda _: None, drop=case.drop)
     return True
 
 
@@ -66,7 +65,7 @@ def check_case(lake: Lake, spark: "SparkSession", way: Way, case: Case) -> None:
         write_all(lake, spark, changed)
         rows = [*BEFORE, AFTER[0], last]
         session = TableSession(lake=lake, spark=spark, table=changed[-1])
-        after = propose(session, ApplyRequest(tables=tuple(changed))).plan
+        after = propose(session, tuple(changed)).plan
         assert after is not None and not after.blocking
     expected = way.rows_after(case, rows, lambda place: place >= len(BEFORE))
     names = [*expected[0]]

@@ -13,7 +13,7 @@ import pytest
 
 from lakehouse import Append, Debezium, Dms, Landing, Merge, Table
 from lakehouse.base.errors import Refused
-from lakehouse.evolve.run import ApplyRequest, apply_changes
+from lakehouse.evolve.run import apply_changes
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.land.quarantine.run import retry
 from lakehouse.materialize.run import write_table
@@ -302,7 +302,7 @@ def test_changes_go_on_after_the_columns_and_the_key_were_renamed(
     with pytest.raises(Refused, match="doc is renamed to text in the declaration"):
         load_after(lake, spark)
     session = TableSession(lake=lake, spark=spark, table=AFTER)
-    apply_changes(session, ApplyRequest(), lambda _: None)
+    apply_changes(session, (), lambda _: None)
     load_after(lake, spark)
 
 

@@ -421,25 +421,19 @@ def _changes_of(column: Column, present: Column) -> list[Change]:
 
 def _type_changes(column: Column, present: Column) -> list[Change]:
     """The change of a column's type, or else of the members of its structs."""
-    change = type_change(present.type, column.type)
+    change = type_change(present.type, column.type, (column.name,))
     if change.casts:
         kind = Kind.TYPE_WIDENED if change.is_widening else Kind.TYPE_CHANGED
         sentence = f"{column.name} is declared as {column.type}, but is {present.type} in the table"
         return [Change(kind=kind, sentence=sentence, column=column, before=present.name)]
     changes = list[Change]()
-    for member in change.added:
-        added = NewColumn(
-            column=Column(name=member.name, type=member.type),
-            after=member.after,
-            parent=(column.name, *member.parent),
-        )
-        sentence = f"{added.name} ({member.type}) is declared, but not in the table"
+    for added in change.added:
+        sentence = f"{added.name} ({added.column.type}) is declared, but not in the table"
         changes.append(
             Change(kind=Kind.COLUMN_ADDED, sentence=sentence, column=column, added=added)
         )
-    for member in change.left:
-        name = ".".join((column.name, *member.parent, member.name))
-        sentence = f"{name} ({member.type}) is no longer declared{_NULL_IN_NEW_ROWS}"
+    for name, type_ in change.left:
+        sentence = f"{name} ({type_}) is no longer declared{_NULL_IN_NEW_ROWS}"
         changes.append(Change(kind=Kind.COLUMN_LEFT, sentence=sentence))
     return changes
 

@@ -2,7 +2,7 @@
 
 A rebuild from the table's own rows changes names, types, columns or partitions. The rows stay the
 same, so tables downstream skip the rebuild. The exception is a `Merge` that has not read all rows
-yet: if columns change, it reads all rows once (`RebuildEffect`). A rebuild from inputs computes all
+yet: if columns change, it reads all rows once (`_effect_on`). A rebuild from inputs computes all
 rows of a derived table again. These rows are new to tables downstream.
 
 **Safety properties** (tests in `test_rebuild.py`)
@@ -222,46 +222,39 @@ class DownstreamReader:
     waits: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RebuildEffect:
-    """A rebuild of `table`, as far as it matters to tables that read it.
+def _effect_on(
+    reader: DownstreamReader, key: str, *, has_same_rows: bool, has_other_columns: bool
+) -> str:
+    """What the next run of a reader will do because the table `key` is rebuilt.
 
-    - `has_same_rows`: the table is rebuilt from its own rows.
-    - `has_other_columns`: the change data feed of earlier versions cannot be read afterwards.
+    With `has_other_columns`, the change data feed of earlier versions cannot be read afterwards.
     """
-
-    table: Table
-    has_same_rows: bool
-    has_other_columns: bool
-
-    def sentence_for(self, reader: DownstreamReader) -> str:
-        """What the next run of a reader will do because of the rebuild."""
-        key = reader.table.key
-        write = reader.table.write
-        # A table reads the changes of its first input, and all rows of its other inputs.
-        is_followed = reader.table.inputs[0].key == self.table.key
-        if self.has_same_rows:
-            is_interrupted = self.has_other_columns and reader.waits and is_followed
-            if is_interrupted and isinstance(write, Merge):
-                return f"{key} (Merge) reads all of {self.table.key} once, under its new columns"
-            return f"{key} ({type(write).__name__}) skips the rebuild, since the rows are the same"
-        if isinstance(write, Overwrite):
-            return f"{key} (Overwrite) computes all its rows again"
-        if not is_followed:
-            return (
-                f"{key} ({type(write).__name__}) uses the new rows in its later runs; its present"
-                " rows stay"
-            )
-        if isinstance(write, Merge):
-            return (
-                f"{key} (Merge) merges all rows once, but only rows that are newer by "
-                f"{', '.join(write.order_by)} replace its present rows. Use `lakehouse rebuild "
-                f"{key}` to compute all its rows again"
-            )
+    name = reader.table.key
+    write = reader.table.write
+    # A table reads the changes of its first input, and all rows of its other inputs.
+    is_followed = reader.table.inputs[0].key == key
+    if has_same_rows:
+        is_interrupted = has_other_columns and reader.waits and is_followed
+        if is_interrupted and isinstance(write, Merge):
+            return f"{name} (Merge) reads all of {key} once, under its new columns"
+        return f"{name} ({type(write).__name__}) skips the rebuild, since the rows are the same"
+    if isinstance(write, Overwrite):
+        return f"{name} (Overwrite) computes all its rows again"
+    if not is_followed:
         return (
-            f"{key} (Append) stops, since it would append rows twice. Use `lakehouse rebuild "
-            f"{key}` afterwards"
+            f"{name} ({type(write).__name__}) uses the new rows in its later runs; its present"
+            " rows stay"
         )
+    if isinstance(write, Merge):
+        return (
+            f"{name} (Merge) merges all rows once, but only rows that are newer by "
+            f"{', '.join(write.order_by)} replace its present rows. Use `lakehouse rebuild "
+            f"{name}` to compute all its rows again"
+        )
+    return (
+        f"{name} (Append) stops, since it would append rows twice. Use `lakehouse rebuild "
+        f"{name}` afterwards"
+    )
 
 
 def _refuse_waiting_readers(table: Table, readers: Sequence[DownstreamReader]) -> None:
@@ -485,11 +478,15 @@ def rebuild_plan(request: RebuildRequest, facts: RebuildFacts) -> RebuildPlan:
         _refuse_waiting_readers(table, facts.readers)
     work = _work(facts)
     figures = _estimate(facts, work, table)
-    effect = RebuildEffect(
-        table=table,
-        has_same_rows=request.source == "rows",
-        has_other_columns=has_other_columns,
-    )
+    readers = [
+        _effect_on(
+            reader,
+            table.key,
+            has_same_rows=request.source == "rows",
+            has_other_columns=has_other_columns,
+        )
+        for reader in facts.readers
+    ]
     return RebuildPlan(
         table=table.key,
         version=snapshot.version,
@@ -503,7 +500,7 @@ def rebuild_plan(request: RebuildRequest, facts: RebuildFacts) -> RebuildPlan:
         seconds=figures.seconds,
         usd=figures.usd,
         basis=figures.basis,
-        readers=tuple(map(effect.sentence_for, facts.readers)),
+        readers=tuple(readers),
     )
 
 
