@@ -13,7 +13,6 @@ from lakehouse.delta.file_columns import (
     PartitionValues,
     Rows,
     Tombstone,
-    TombstoneColumns,
     columns_of,
     places_of,
 )
@@ -119,7 +118,8 @@ class Snapshot:
     @property
     def tombstone_bytes(self) -> int:
         """Bytes of the removed files, as far as the log records their sizes."""
-        return sum(size for size in tombstone_sizes(self.tombstones) if size and size > 0)
+        sizes = _column_of(self.tombstones, "size_bytes")
+        return sum(size for size in sizes if size and size > 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,20 +144,24 @@ class TableFacts:
     newest: LogFile
 
 
+def _column_of(files: Sequence[Any], name: str) -> Iterable[Any]:
+    """A field of each file or tombstone, without building objects.
+
+    A number that is unknown is `None` or negative.
+    """
+    if isinstance(files, Rows) and not files.has_objects:
+        return map(getattr(files.columns, name).__getitem__, files.places)
+    return map(attrgetter(name), files)
+
+
 def file_sizes(files: Sequence[DataFile]) -> Iterable[int]:
     """The bytes of each file, without building file objects."""
-    columns = columns_of(files)
-    if columns is None:
-        return map(_SIZE, files)
-    return map(columns.size_bytes.__getitem__, places_of(files))
+    return _column_of(files, "size_bytes")
 
 
 def file_paths(files: Sequence[DataFile]) -> Iterable[str]:
     """The path of each file, without building file objects."""
-    columns = columns_of(files)
-    if columns is None:
-        return (file.path for file in files)
-    return (columns.path[place] for place in places_of(files))
+    return _column_of(files, "path")
 
 
 def partitions_of(files: Sequence[DataFile]) -> Set[PartitionValues]:
@@ -187,14 +191,8 @@ def by_size(groups: Sequence[Sequence[DataFile]]) -> Sequence[DataFile]:
 
 def row_total(files: Sequence[DataFile]) -> int | None:
     """The physical rows of all files; `None` if a file has no row count."""
-    columns = columns_of(files)
-    if columns is None:
-        counts = [file.row_count for file in files]
-        return None if None in counts else sum(cast("list[int]", counts))
-    count_of = columns.row_count.__getitem__
-    if min(map(count_of, places_of(files)), default=0) < 0:
-        return None
-    return sum(map(count_of, places_of(files)))
+    counts = [*_column_of(files, "row_count")]
+    return None if None in counts or min(counts, default=0) < 0 else sum(counts)
 
 
 def files_with_vectors(files: Sequence[DataFile]) -> Sequence[DataFile]:
@@ -206,14 +204,6 @@ def files_with_vectors(files: Sequence[DataFile]) -> Sequence[DataFile]:
     if not vectors:
         return Rows(columns, [])
     return Rows(columns, [place for place in places_of(files) if place in vectors])
-
-
-def tombstone_sizes(stones: Sequence[Tombstone]) -> Iterable[int | None]:
-    """The bytes of each removed file; `None` or a negative number if unknown."""
-    if isinstance(stones, Rows):
-        columns = cast("TombstoneColumns", stones.columns)
-        return map(columns.size_bytes.__getitem__, stones.places)
-    return (stone.size_bytes for stone in stones)
 
 
 def live_bytes(file: DataFile) -> float:

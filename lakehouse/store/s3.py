@@ -423,13 +423,14 @@ def find_keys(client: Any, bucket: str, prefix: str, keys: Iterable[str]) -> lis
     """The objects with these keys below `prefix`, as S3's listing describes them.
 
     Missing keys are omitted. The number of requests is at most the number of pages in a listing
-    from the first key to the last and, with the usual names of files, at most the number of keys.
+    from the first key to the last and, with the usual names of files, at most the number of keys: a
+    listing after a key without its last character begins with that key, or shortly before it.
     """
     remaining = sorted(set(keys))
     entries = list[ListedObject]()
     after = ""
     while remaining:
-        after = max(after, _just_before(remaining[0]))
+        after = max(after, remaining[0][:-1])
         answer = client.list_objects_v2(Bucket=bucket, Prefix=prefix, StartAfter=after)
         listed = answer.get("Contents", ())
         requested = frozenset(remaining)
@@ -439,15 +440,6 @@ def find_keys(client: Any, bucket: str, prefix: str, keys: Iterable[str]) -> lis
         after = listed[-1]["Key"]
         remaining = [key for key in remaining if key > after]
     return entries
-
-
-def _just_before(key: str) -> str:
-    """A `StartAfter` at which a listing begins with `key`, or with a few keys before `key`."""
-    code = ord(key[-1]) - 1
-    is_surrogate = 0xD800 <= code < 0xE000  # not valid in UTF-8
-    if code < ord(" ") or is_surrogate:
-        return key[:-1]
-    return key[:-1] + chr(code)
 
 
 def marks_a_folder(entry: ListedObject) -> bool:
