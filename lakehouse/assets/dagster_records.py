@@ -86,9 +86,9 @@ def last_compactions_ms(instance: dg.DagsterInstance, tables: Sequence[Table]) -
     times_ms = dict[str, int]()
     for table in tables:
         event = events.get(compaction_key(table))
-        committed_ms = None if event is None else _committed_ms(event)
-        if committed_ms is not None:
-            times_ms[table.key] = committed_ms
+        committed_seconds = None if event is None else _values(event).get(COMMITTED)
+        if committed_seconds is not None:
+            times_ms[table.key] = round(committed_seconds * 1000)
     return times_ms
 
 
@@ -242,11 +242,6 @@ def _observations(instance: dg.DagsterInstance, table: Table) -> Iterable[dg.Eve
 def _metadata(record: dg.EventLogRecord) -> Mapping[str, dg.MetadataValue[Any]]:
     event = record.asset_materialization or record.event_log_entry.asset_observation
     return event.metadata if event else {}
-
-
-def _committed_ms(record: dg.EventLogRecord) -> int | None:
-    seconds = _values(record).get(COMMITTED)
-    return None if seconds is None else round(seconds * 1000)
 
 
 def _values(record: dg.EventLogRecord) -> dict[str, Any]:

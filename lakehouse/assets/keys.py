@@ -43,11 +43,6 @@ def inventory_key(lake: Lake) -> dg.AssetKey:
     return dg.AssetKey(["inventory", lake.store.bucket])
 
 
-def costs_key() -> dg.AssetKey:
-    """The asset key of the table of costs."""
-    return dg.AssetKey(["costs", "chargeback"])
-
-
 def report_key(name: str = "daily") -> dg.AssetKey:
     """The asset key of a report: report, name."""
     return dg.AssetKey(["report", name])

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.delta.log import TableFacts, read_facts
-from lakehouse.delta.log.missing_data_files import missing_files
+from lakehouse.delta.log.missing_data_files import unreadable_files
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.store import DiskStore
 
@@ -60,7 +60,7 @@ class RealTable:
         ]
         self._check_against_deltalake(snapshot)
         self._check_against_checksum(snapshot)
-        assert missing_files(self.store, snapshot) == ()
+        assert unreadable_files(self.store, snapshot).missing == ()
         return snapshot
 
     def _check_against_deltalake(self, snapshot: Snapshot) -> None:
@@ -184,7 +184,7 @@ def test_a_lost_deletion_vector_or_data_file_is_missing(table: RealTable) -> Non
     (data,) = table.path.glob("p=*/*.parquet")
     data.unlink()
     expected = tuple(sorted((vector.name, str(data.relative_to(table.path)))))
-    assert missing_files(table.store, table.facts().snapshot) == expected
+    assert unreadable_files(table.store, table.facts().snapshot).missing == expected
 
 
 def test_vectors_under_random_prefixes_are_found(table: RealTable) -> None:
@@ -195,7 +195,7 @@ def test_vectors_under_random_prefixes_are_found(table: RealTable) -> None:
     (vector,) = table.path.glob("*/deletion_vector_*.bin")
     assert table.checked().row_count == 99
     vector.unlink()
-    assert missing_files(table.store, table.facts().snapshot) == (
+    assert unreadable_files(table.store, table.facts().snapshot).missing == (
         str(vector.relative_to(table.path)),
     )
 
@@ -420,4 +420,4 @@ def test_a_table_written_by_deltalake_reads_the_same(table: RealTable) -> None:
     assert (snapshot.file_count, snapshot.row_count, snapshot.version) == (11, 11, 12)
     assert {file.partition for file in snapshot.files} == {(("p", value),) for value in values}
     assert snapshot.log.checkpoint_version == 11
-    assert missing_files(table.store, snapshot) == ()
+    assert unreadable_files(table.store, snapshot).missing == ()

@@ -206,7 +206,7 @@ def row_count_of(stats: str | None) -> int | None:
 
 
 def _added(action: Mapping[str, Any]) -> AddedFile:
-    vector = None if action.get("deletionVector") is None else part(action, "deletionVector")
+    vector = _vector(action)
     return AddedFile(
         path=text(action, "path"),
         vector=None if vector is None else vector_id(vector),
@@ -220,7 +220,7 @@ def _added(action: Mapping[str, Any]) -> AddedFile:
 
 
 def _removed(action: Mapping[str, Any]) -> RemovedFile:
-    vector = None if action.get("deletionVector") is None else part(action, "deletionVector")
+    vector = _vector(action)
     return RemovedFile(
         path=text(action, "path"),
         vector=None if vector is None else vector_id(vector),
@@ -228,6 +228,10 @@ def _removed(action: Mapping[str, Any]) -> RemovedFile:
         size_bytes=number_or_none(action, "size"),
         data_change=flag(action, "dataChange"),
     )
+
+
+def _vector(action: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    return None if action.get("deletionVector") is None else part(action, "deletionVector")
 
 
 def text(action: Mapping[str, Any], name: str) -> str:

@@ -41,11 +41,6 @@ def unreadable_files(store: Store, snapshot: Snapshot) -> UnreadableFiles:
     )
 
 
-def missing_files(store: Store, snapshot: Snapshot) -> tuple[str, ...]:
-    """The live files that are missing in storage; see `unreadable_files`."""
-    return unreadable_files(store, snapshot).missing
-
-
 def live_sizes(snapshot: Snapshot) -> dict[str, int | None]:
     """The files that a version needs: decoded names in the table's folder, with their sizes.
 

@@ -51,7 +51,7 @@ from lakehouse.delta.log.log_segment import (
     log_folder,
 )
 from lakehouse.delta.log.metadata import CLUSTERING_DOMAIN, Shape, shape_of
-from lakehouse.delta.snapshot import LogFile, Snapshot, TableFacts
+from lakehouse.delta.snapshot import LogFile, TableFacts
 from lakehouse.store import Store, StoredFile
 
 _TRIES = 5
@@ -127,9 +127,19 @@ def garbage_uncollected() -> Iterator[None]:
 def _read(store: Store, segment: Segment, *, uri: str, newest_commits: int) -> TableFacts:
     commits = list(read_commits(store, segment.commits))
     checkpoint = read_checkpoint(store, segment)
-    refuse_contradictions(store, segment, checkpoint, commits)
+    if segment.pointer is not None:
+        _check_pointer(segment, checkpoint, _json_in(store, segment.pointer))
+    if segment.checkpoint:
+        _check_older_commits(segment, checkpoint, commits[: len(segment.older)])
+    file_count = checkpoint.add_count
+    size_bytes = sum(checkpoint.adds.size_bytes)
     snapshot = fold_layout(segment, checkpoint, commits, uri=uri)
-    refuse_wrong_totals(store, segment, snapshot)
+    if segment.checksum_version == segment.version:  # otherwise, it is that of the checkpoint
+        file_count = snapshot.file_count
+        size_bytes = snapshot.size_bytes
+    if segment.checksum is not None:
+        figures = {"numFiles": file_count, "tableSizeBytes": size_bytes}
+        _check_checksum(segment, segment.checksum, figures, _json_in(store, segment.checksum))
     newest = segment.newest
     history = tuple(each.commit for each in commits[-newest_commits:])
     return TableFacts(
@@ -147,45 +157,8 @@ def _read(store: Store, segment: Segment, *, uri: str, newest_commits: int) -> T
 FileKey = tuple[str, str | None]
 
 
-def refuse_contradictions(
-    store: Store,
-    segment: Segment,
-    checkpoint: Checkpoint,
-    commits: Sequence[ReadCommit],
-) -> None:
-    """Compares a checkpoint with `_last_checkpoint`, the commits before it, and its checksum.
-
-    `commits` are all commits of the segment, oldest first.
-
-    Raises:
-        LogContradiction: two figures or sets of files that must be equal differ.
-        LogChanged: `_last_checkpoint` names a version that the log does not reach. This is not
-            checked if an older version was requested.
-    """
-    if segment.pointer is not None:
-        _check_pointer(segment, checkpoint, _json_in(store, segment.pointer))
-    if segment.checkpoint:
-        _check_older_commits(segment, checkpoint, commits[: len(segment.older)])
-    # `refuse_wrong_totals` compares a checksum of the segment's version.
-    is_of_checkpoint = segment.checksum_version != segment.version
-    if segment.checksum is not None and is_of_checkpoint:
-        size_bytes = sum(checkpoint.adds.size_bytes)
-        figures = {"numFiles": checkpoint.add_count, "tableSizeBytes": size_bytes}
-        _check_checksum(segment, figures, _json_in(store, segment.checksum))
-
-
-def refuse_wrong_totals(store: Store, segment: Segment, snapshot: Snapshot) -> None:
-    """Compares the snapshot with the checksum of its version, if there is one.
-
-    Raises:
-        LogContradiction: two figures that must be equal differ.
-    """
-    if segment.checksum is not None and segment.checksum_version == segment.version:
-        figures = {"numFiles": snapshot.file_count, "tableSizeBytes": snapshot.size_bytes}
-        _check_checksum(segment, figures, _json_in(store, segment.checksum))
-
-
 def _check_pointer(segment: Segment, checkpoint: Checkpoint, pointer: Mapping[str, Any]) -> None:
+    """Compares `_last_checkpoint` with the log and, if it names this one, with the checkpoint."""
     version = _count(pointer, "version")
     if version is not None and version > segment.version and not segment.is_older:
         raise LogChanged(
@@ -205,10 +178,9 @@ def _check_pointer(segment: Segment, checkpoint: Checkpoint, pointer: Mapping[st
 
 
 def _check_checksum(
-    segment: Segment, figures: Mapping[str, int], checksum: Mapping[str, Any]
+    segment: Segment, file: StoredFile, figures: Mapping[str, int], checksum: Mapping[str, Any]
 ) -> None:
     """Compares a checksum with the figures of its version."""
-    assert segment.checksum is not None
     source = "its commits"
     if segment.checkpoint:
         source = f"its checkpoint {segment.checkpoint[0].name} and commits"
@@ -219,8 +191,8 @@ def _check_checksum(
             raise LogContradiction(
                 f"log of {segment.table}: {count_of(actual, unit)} at version "
                 f"{segment.checksum_version}, according to {source}, but {name} in "
-                f"{segment.checksum.name} is {recorded}",
-                suspect=segment.checksum.name,
+                f"{file.name} is {recorded}",
+                suspect=file.name,
             )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import dagster as dg
 
-from lakehouse.assets.keys import costs_key, inventory_key
+from lakehouse.assets.keys import inventory_key
 from lakehouse.assets.resources import LazyPySparkResource, open_session
 from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.base.clock import now_ms
@@ -15,7 +15,7 @@ from lakehouse.lake.lake import Lake
 
 def chargeback_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
     """The asset `costs/chargeback`."""
-    key = costs_key()
+    key = dg.AssetKey(["costs", "chargeback"])
     condition = dg.AutomationCondition
 
     @dg.asset(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.paths import name_below, vector_file
 from lakehouse.delta.log import read_facts
-from lakehouse.delta.log.missing_data_files import missing_files, unreadable_files
+from lakehouse.delta.log.missing_data_files import unreadable_files
 from lakehouse.delta.snapshot import Column, DataFile, LogTail, Tombstone
 from lakehouse.store import DiskStore, S3Store, StoredFile
 from lakehouse.vacuum.inventory.plan.reconcile import fold_table_files, is_data_file
@@ -828,11 +828,11 @@ def test_missing_files_are_the_live_ones_that_storage_lacks() -> None:
         .store_data()
     )
     story.delete(["d=1/gone"])
-    assert missing_files(story.store, story.snapshot()) == ()
+    assert unreadable_files(story.store, story.snapshot()).missing == ()
     story.store.delete(["bronze/t/d=1/gone"])
-    assert missing_files(story.store, story.snapshot()) == ()
+    assert unreadable_files(story.store, story.snapshot()).missing == ()
     story.store.delete(["bronze/t/d=a b/x%25"])
-    assert missing_files(story.store, story.snapshot()) == ("d=a b/x%25",)
+    assert unreadable_files(story.store, story.snapshot()).missing == ("d=a b/x%25",)
 
 
 def test_live_files_in_an_archive_are_known_by_the_listing(bucket: str) -> None:
@@ -889,9 +889,9 @@ def test_a_vector_that_came_back_is_not_among_the_removed(checkpointed: bool) ->
 def test_a_missing_deletion_vector_is_named() -> None:
     story = LogBuilder().create().append([("a", 10)]).store_data().delete_rows({"a": 1})
     name = vector_file("u00000000000000000001@1")
-    assert missing_files(story.store, story.snapshot()) == (name,)
+    assert unreadable_files(story.store, story.snapshot()).missing == (name,)
     story.store.put(f"bronze/t/{name}", b"")
-    assert missing_files(story.store, story.snapshot()) == ()
+    assert unreadable_files(story.store, story.snapshot()).missing == ()
 
 
 @pytest.mark.parametrize(
@@ -908,9 +908,9 @@ def test_a_deletion_vector_with_a_path_of_its_own_is_looked_for_under_its_decode
     )
     live = fold_table_files(story.snapshot(), resolve=lambda uri: name_below(uri, "/lake")).live
     assert live.keys() == {"a", "a b/v%25.bin"}
-    assert missing_files(story.store, story.snapshot()) == ("a b/v%25.bin",)
+    assert unreadable_files(story.store, story.snapshot()).missing == ("a b/v%25.bin",)
     story.store.put("bronze/t/a b/v%25.bin", b"")
-    assert missing_files(story.store, story.snapshot()) == ()
+    assert unreadable_files(story.store, story.snapshot()).missing == ()
 
 
 @pytest.mark.parametrize(
@@ -964,12 +964,12 @@ def test_a_path_that_is_absolute_or_spelt_oddly_is_looked_for_where_delta_reads_
     path: str, name: str
 ) -> None:
     story = LogBuilder().create().append([(path, 1)])
-    assert missing_files(story.store, story.snapshot()) == (name,)
+    assert unreadable_files(story.store, story.snapshot()).missing == (name,)
     story.store.put(f"bronze/t/{name}", b"")
-    assert missing_files(story.store, story.snapshot()) == ()
+    assert unreadable_files(story.store, story.snapshot()).missing == ()
 
 
 def test_a_file_of_another_table_cannot_be_looked_for() -> None:
     story = LogBuilder().create().append([("file:/elsewhere/a", 1)])
     with pytest.raises(Refused, match="file:/elsewhere/a lies outside"):
-        missing_files(story.store, story.snapshot())
+        unreadable_files(story.store, story.snapshot())
