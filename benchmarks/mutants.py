@@ -115,7 +115,7 @@ MUTANTS = [
     *_of("lake.commits", "lake/test_conditional_commits.py",
         ("storage_fault", returns("None"))),
     # Deletion: landed files, the journal, Dagster's records
-    *_of("land.plan.batches", "land/plan/test_batches.py",
+    *_of("land.plan.ledger_segments", "land/plan/test_ledger_segments.py",
         ("fold_batches", reads("landed_paths", "True")), ("fold_batches", gives("fingerprint", "b''"))),
     *_of("land.ledger", "lake/test_folding.py",
         ("PlannedBatches.fold", never_raises())),

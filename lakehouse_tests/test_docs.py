@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -196,6 +197,20 @@ def test_the_tables_of_change_data_are_tables(
         "bronze/customers",
         "bronze/orders",
     ]
+
+
+def test_the_queue_of_the_page_is_one_that_s3_may_send_to() -> None:
+    text = (DOCS / "s3.md").read_text()
+    notification, queue = map(json.loads, re.findall(r"```json\n(.*?)```", text, flags=re.DOTALL))
+    [allowed], [told] = (
+        json.loads(queue["Policy"])["Statement"],
+        notification["QueueConfigurations"],
+    )
+    assert (allowed["Action"], allowed["Resource"], told["Events"]) == (
+        "sqs:SendMessage",
+        told["QueueArn"],
+        ["s3:ObjectCreated:*"],
+    )
 
 
 @pytest.mark.parametrize("page", ["guide.md", "tables.md"])

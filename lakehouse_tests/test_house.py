@@ -68,7 +68,7 @@ LIBRARIES = {
     "spark": "delta pyspark",
     "write": "pyspark",
     "compact": "deltalake pyarrow pyspark",
-    "land": "numpy pyarrow pyspark",
+    "land": "boto3 botocore fastavro cramjam numpy pyarrow pyspark",
     "materialize": "pyspark",
     "cdc": "pyspark",
     "vacuum": "deltalake pyarrow pyspark",
@@ -542,7 +542,7 @@ def test_a_breach_is_caught(rule: type_of_rule, files: list[str], tmp_path: Path
         ),
         (
             "land/x.py",
-            "import numpy\ndef f():\n    from lakehouse.cdc import read",
+            "import boto3\nfrom botocore.config import Config\ndef f():\n    from lakehouse.cdc import read",
         ),
         ("replay/x.py", "import pandas\nfrom lakehouse.cli import output"),
         ("vacuum/plan/x.py", "from lakehouse.compact.plan.estimate import f"),

@@ -25,7 +25,6 @@ GONE: dict[str, str] = {
     "MaintainedTables.writers": _WRITERS,
     "adopted.toml.writers": _WRITERS,
     "Landing.after_load": "Omit it: landed files stay. A lifecycle rule of the bucket ends them.",
-    "Landing.queue": "Omit it: the sensor lists the prefix.",
     "Landing.keep_days": "Omit it: landed files stay. A lifecycle rule of the bucket ends them.",
     "AutoCompaction": (
         'Use Table(properties={"delta.autoOptimize.autoCompact": "true"}), without a strategy.'

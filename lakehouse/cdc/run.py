@@ -17,9 +17,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lakehouse.cdc.deleted_keys import forget, remember, remembered_deletions
-from lakehouse.cdc.fill_unsent_values import corrected_rows
-from lakehouse.cdc.read import (
+from lakehouse.cdc.change_batch import (
+    ChangeBatch,
+    batch_changes,
+    described_rows,
+    key_range,
+    truncations,
+)
+from lakehouse.cdc.columns import (
     CHANGED_AT,
     DELETED,
     IS_CORRECTED,
@@ -27,15 +32,12 @@ from lakehouse.cdc.read import (
     POSITION,
     TRUNCATED,
     UNSENT,
-    ChangeBatch,
-    ChangeCounts,
-    batch_changes,
     change_order,
-    described_rows,
     is_newer,
-    key_range,
-    truncations,
 )
+from lakehouse.cdc.deleted_keys import forget, remember, remembered_deletions
+from lakehouse.cdc.fill_unsent_values import corrected_rows
+from lakehouse.cdc.read import ChangeCounts
 from lakehouse.declare.change_sources import ChangeKind
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Merge

@@ -6,6 +6,7 @@ from typing import Literal
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.gone import refuses_gone
+from lakehouse.base.settings import holds_credentials
 from lakehouse.base.text import either
 from lakehouse.declare.change_sources import ChangeSource, Debezium, Dms
 from lakehouse.declare.compaction import LAYERS, MIB
@@ -20,7 +21,14 @@ _SUFFIXES = {
     "json": (".json", ".jsonl", ".json.gz", ".jsonl.gz", ".json.zst", ".jsonl.zst"),
     "csv": (".csv", ".csv.gz", ".csv.zst"),
     "parquet": (".parquet",),
+    "avro": (".avro",),
 }
+# SQS: up to 80 letters, digits, - and _. S3 sends no notifications to a FIFO queue (`….fifo`).
+_QUEUE_NAME = re.compile(r"((https?://[^\s@?#]+/)?[A-Za-z0-9_-]{1,80})?")
+_QUEUE = Accepts(
+    "the name or the URL of an SQS queue, or nothing",
+    lambda value: isinstance(value, str) and bool(_QUEUE_NAME.fullmatch(value)),
+)
 
 
 def _is_encoding(name: object) -> bool:
@@ -120,6 +128,12 @@ class Landing:
         "the sensor also requests a load if the oldest file has waited for this many minutes."
         " Required if `release_files` is above 1",
     )
+    queue: str = knob(
+        "",
+        _QUEUE,
+        "an SQS queue that receives the bucket's event notifications (S3 only). New files are found"
+        " in the queue, and the prefix is listed only once an hour",
+    )
 
     def __post_init__(self) -> None:
         if self.format not in _SUFFIXES:
@@ -137,7 +151,18 @@ class Landing:
                 f"Landing.prefix is {self.prefix!r}, but {top}/ holds the lake's own files. Use"
                 f" another folder, like {near}"
             )
+        if holds_credentials(str(self.queue)) or "@" in str(self.queue):
+            raise Refused(
+                "Landing.queue holds a user, a password or a signed query. Use an address without "
+                "credentials; boto3 finds them itself."
+            )
         check_knobs(self)
+        if self.queue and isinstance(self.changes, Dms) and not self.changes.position:
+            raise Refused(
+                f"Landing.queue is {self.queue!r}, and changes=Dms() has no position: the queue"
+                " names files in any order, but without a position the order of files is the order"
+                " of changes. Either use Dms(position=…), or no queue."
+            )
         if self.release_files > 1 and not self.release_minutes:
             raise Refused(
                 f"Landing.release_files is {self.release_files} and release_minutes is 0, so the"
@@ -208,7 +233,7 @@ class Landing:
 
     @property
     def records_are_csv(self) -> bool:
-        """Whether staged records are CSV. Otherwise they are JSON, even for Parquet."""
+        """Whether staged records are CSV. Otherwise they are JSON, even for Parquet and Avro."""
         return self.format == "csv"
 
     @property

@@ -173,7 +173,7 @@ def _of_one_format(
     if not chosen:
         raise Refused(
             f"{address} has no file of a known format. Use a file, a folder or s3://bucket/folder, "
-            "with names that end in .csv, .json or .parquet"
+            "with names that end in .csv, .json, .parquet or .avro"
         )
     return chosen
 

@@ -1,7 +1,6 @@
 """`lakehouse landing`: batches of landed files. `lakehouse schema`: a schema for a file."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,7 @@ import click
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused
-from lakehouse.base.stored_objects import LifecycleRule
-from lakehouse.base.text import DAY_MS, count_of, printable
+from lakehouse.base.text import count_of
 from lakehouse.cli.context import LakeContext, complete_table, open_declared, open_landed
 from lakehouse.cli.output import json_option, show, write_json
 from lakehouse.cli.spark_server import driver_for_command
@@ -22,10 +20,11 @@ from lakehouse.delta.log import TableFacts
 from lakehouse.init.plan.project import table_name
 from lakehouse.init.plan.source_text import python_source
 from lakehouse.init.plan.suggestion import suggest
-from lakehouse.lake.lake import Lake, TableSession
+from lakehouse.lake.lake import TableSession
 from lakehouse.land.ledger import PlannedBatches, landed_files
 from lakehouse.land.loaded_batches import last_loaded, record_loaded, unfinished_batch
 from lakehouse.land.plan.batches import (
+    Batch,
     LandedFile,
     Ledger,
     describe_set_aside,
@@ -34,15 +33,13 @@ from lakehouse.land.plan.batches import (
 from lakehouse.land.plan.choose_files import (
     choose_batch,
     files_that_wait,
+    may_be_by_spark,
     repeat_batch,
 )
 from lakehouse.land.quarantine.entries import quarantined_count
 from lakehouse.land.schema_of_file import files_schema
+from lakehouse.land.waiting_files import expiring_sentence
 from lakehouse.spark.session import connect
-from lakehouse.store.s3_objects import read_lifecycle, s3_place
-
-# A file counts if its rule deletes it within this time. S3 applies rules once a day.
-_AHEAD_MS = 3 * DAY_MS
 
 
 @click.command(
@@ -96,7 +93,7 @@ def _document(context: LakeContext, table: Table) -> dict[str, Any]:
     batches = PlannedBatches(context.lake.store, table.key, prefix=landing.prefix)
     ledger = batches.ledger()
     facts = context.lake.facts(table.key)
-    planned_count = ledger.newest_number
+    planned_count = 0 if ledger.newest is None else ledger.newest.number
     last_batch, loaded = _last_batch(table, facts)
     listing = list[LandedFile]()
     try:
@@ -109,6 +106,8 @@ def _document(context: LakeContext, table: Table) -> dict[str, Any]:
         else:
             plan = repeat_batch(unfinished)
         next_load = plan.sentence
+        if plan.batch and plan.batch.files:
+            next_load += f"; {_readers(plan.batch, landing)}"
     except (Broken, Refused) as error:
         next_load = str(error)  # the error that will stop the next load
     waiting = files_that_wait(listing, ledger, landing) + _set_aside(listing, ledger, landing)
@@ -134,6 +133,14 @@ def _document(context: LakeContext, table: Table) -> dict[str, Any]:
     }
 
 
+def _readers(batch: Batch, landing: Landing) -> str:
+    """Who reads the files of a batch."""
+    count = sum(file.by_spark or may_be_by_spark(file, landing) for file in batch.files)
+    if not count:
+        return "the process that loads reads them, and stages them in parts of about 16 MiB"
+    return f"Spark itself reads {count} of them, if their content allows it"
+
+
 def _last_batch(table: Table, facts: TableFacts | None) -> tuple[int | None, str]:
     """The last batch that the table's log records, if any, and a sentence about it."""
     if facts is None:
@@ -150,53 +157,6 @@ def _set_aside(listing: Sequence[LandedFile], ledger: Ledger, landing: Landing) 
     return [file for file in listing if (known := seen[file.name]) and not known.is_taken]
 
 
-def expiring_sentence(
-    lake: Lake, table: str, prefix: str, waiting: Sequence[LandedFile], *, now_ms: int
-) -> str | None:
-    """Names each rule that deletes files below `prefix` that no batch has loaded; `None` if none.
-
-    `waiting` are these files. A rule counts if it deletes one of them within three days. A rule
-    with a tag does not count, because it is unknown which files carry the tag.
-    """
-    place = s3_place(lake.store, prefix.rstrip("/"))
-    if place is None or not waiting:
-        return None
-    store, folder = place
-    try:
-        rules = read_lifecycle(store)
-    except Refused as refused:
-        return f"it is unknown whether a lifecycle rule deletes waiting files: {refused}"
-    sentences = list[str]()
-    for rule in rules:
-        expiring = [
-            file
-            for file in waiting
-            if not rule.tags
-            and f"{store.prefix}{folder}/{file.name}".startswith(rule.prefix)
-            and _expires_ms(rule, file) - now_ms <= _AHEAD_MS
-        ]
-        if expiring:
-            count = count_of(len(expiring), "file")
-            verb = "is" if len(expiring) == 1 else "are"
-            sentences.append(
-                f"lifecycle rule {printable(rule.name)!r} deletes {count} that {verb} not loaded "
-                f"within three days (for example {printable(expiring[0].name)}). Either run "
-                f"lakehouse materialize {table}, or disable the rule"
-            )
-    return "; ".join(sentences) or None
-
-
-def _expires_ms(rule: LifecycleRule, file: LandedFile) -> float:
-    """When the rule deletes the file; infinite if it does not delete current objects."""
-    for action in rule.actions:
-        if not action.storage_class:
-            word, value, *_ = action.when.split()
-            if word == "after":  # `after 30 days`
-                return file.modified_ms + int(value) * DAY_MS
-            return datetime.fromisoformat(value).replace(tzinfo=UTC).timestamp() * 1000
-    return float("inf")
-
-
 @click.command("schema", epilog="Example: lakehouse schema orders-0001.csv")
 @click.argument("name", metavar="FILE", type=click.Path())
 @json_option
@@ -204,7 +164,7 @@ def schema_command(name: str, as_json: bool) -> None:
     """Print a schema to declare for FILE. Does not start a JVM.
 
     FILE is on this machine or below the lake's root. Prints a Landing to copy, with the types that
-    a Parquet file records, or that the values of a CSV or JSON file have.
+    a Parquet or Avro file records, or that the values of a CSV or JSON file have.
     """
     path = Path(name)
     data = path.read_bytes() if path.is_file() else open_declared().lake.store.read(name)

@@ -17,7 +17,8 @@ from lakehouse.evolve.plan.changes import NEW_KEY
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.lake.lease import hold
 from lakehouse.land.ledger import PlannedBatches
-from lakehouse.land.plan.batches import Batch, Ledger, find_unfinished
+from lakehouse.land.plan.batches import Batch, Ledger
+from lakehouse.land.plan.ledger_segments import find_unfinished
 from lakehouse.land.quarantine.entries import quarantine_has_files
 from lakehouse.spark import delta_writes
 from lakehouse.spark.delta_writes import FrameWrite, Transaction
@@ -44,7 +45,7 @@ def last_loaded(table: Table, facts: TableFacts | None, ledger: Ledger) -> int:
     """
     if facts is None:
         return 0
-    newest = ledger.newest_number
+    newest = 0 if ledger.newest is None else ledger.newest.number
     retention = facts.snapshot.properties.get(TRANSACTION_RETENTION)
     if retention:
         raise Refused(
@@ -153,7 +154,7 @@ def record_loaded(session: TableSession, number: int) -> None:
     with translated(), hold(lake, spark, table.key, owner=owner):
         facts = lake.facts(table.key)
         ledger = PlannedBatches(lake.store, table.key, prefix=table.landing.prefix).ledger()
-        newest = ledger.newest_number
+        newest = 0 if ledger.newest is None else ledger.newest.number
         if facts is None:
             raise Refused(
                 f"landing {table.key}: there is no table yet. Use `lakehouse materialize "

@@ -41,11 +41,11 @@ from lakehouse.land.parse_lines import (
     parse_records,
     staged_lines,
     table_rows,
-    without_rescued,
 )
 from lakehouse.land.plan.batches import Batch, files_of_spark, without_files
 from lakehouse.land.plan.undeclared import RESCUED
 from lakehouse.land.quarantine.entries import quarantine, quarantine_has_files, take_out_lines
+from lakehouse.land.undeclared_columns import without_rescued
 from lakehouse.land.work_size import confs_to_load
 from lakehouse.spark.delta_writes import Transaction
 from lakehouse.spark.errors import causes_of
@@ -208,8 +208,9 @@ def parse_batch(
         if table.landing.changes is None:
             row_count, bad_count, rescued_count = count_lines(frame)
         else:
+            from lakehouse.cdc.change_batch import ChangeBatch
+            from lakehouse.cdc.columns import KEPT
             from lakehouse.cdc.fill_unsent_values import checked_changes
-            from lakehouse.cdc.read import KEPT, ChangeBatch
 
             if table.renamed:
                 # `checked_changes` reads the table by the new names of its keys, so a rename that
@@ -275,7 +276,7 @@ def write_batch(
         frame = with_members_of(frame, types)
         rows = _table_rows(session, frame)
     if parsed.changes is not None:
-        from lakehouse.cdc.read import ChangeBatch
+        from lakehouse.cdc.change_batch import ChangeBatch
         from lakehouse.cdc.run import apply_changes
 
         load = ChangeBatch(session=session, batch=batch, facts=facts)
@@ -303,7 +304,7 @@ def write_batch(
 
 def _parsed(session: TableSession, batch: Batch, added: Sequence[str]) -> "DataFrame":
     frames = list["DataFrame"]()
-    if batch.part_count and session.table.landing.format == "parquet":
+    if batch.part_count and session.table.landing.format in ("parquet", "avro"):
         # Imported here, because most batches are text.
         from lakehouse.land.spark.parquet import staged_rows
 

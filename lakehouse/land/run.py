@@ -12,7 +12,7 @@
    its staged records are parsed again, and step 5 follows. If a write failed because of some rows,
    the batch is repeated with fewer files, until the file with these rows is alone and goes to
    quarantine (`land.rows`). If Spark ended, the files that may have ended it are set aside before
-   the run fails (`land.spark.files`).
+   the run fails (`land.spark.damaged_files`).
 8. Delete the staged records. If there are many manifests, fold them into a segment
    (`land.ledger`).
 
@@ -47,6 +47,7 @@ from lakehouse.land.ledger import PlannedBatches, landed_files
 from lakehouse.land.loaded_batches import last_in_log, last_loaded, unfinished_batch
 from lakehouse.land.plan.batches import (
     Batch,
+    KnownFile,
     KnownFiles,
     LandedFile,
     Ledger,
@@ -276,13 +277,14 @@ class LandingLoad:
         ):
             return
         # Imported here, because most loads do not fail.
-        from lakehouse.land.spark.files import damage_by_name
+        from lakehouse.land.spark.damaged_files import damage_by_name
 
         problems = damage_by_name(lake.store, planned, table.landing)
         if not problems:
             return
         is_overwrite = isinstance(table.write, Overwrite)
-        if self._batches.ledger().newest_number >= planned.number:
+        newest = self._batches.ledger().newest
+        if newest is not None and newest.number >= planned.number:
             batch = self._batches.batch(planned.number)
             smaller = without_files(batch, problems, is_overwrite=is_overwrite)
             # The other files are staged again.
@@ -315,15 +317,15 @@ class LandingLoad:
         entries = {
             file.name: ledger.seen.get(f"{landing.prefix}{file.name}") for file in planned.files
         }
+        loaded = dict[str, KnownFile]()
+        for name, entry in entries.items():
+            if entry is not None and entry.is_taken:
+                loaded[name] = entry.as_loaded
         known_files = KnownFiles(
-            loaded={
-                name: entry.as_loaded.digest
-                for name, entry in entries.items()
-                if entry is not None and entry.is_taken
-            },
+            loaded=loaded,
             columns=ledger.columns,
             table_types=_columns_of(table, facts),
-            replaces_rows=is_overwrite,
+            reads_whole=is_overwrite,
         )
         by_spark = _reads_of_spark(session, planned, known_files)
         staged = stage(
@@ -373,6 +375,18 @@ def _columns_of(table: Table, facts: TableFacts | None) -> dict[str, str]:
     return {column.name: column.type for column in facts.snapshot.columns}
 
 
+def _parse(
+    session: TableSession, batch: Batch, ledger: Ledger, facts: TableFacts | None
+) -> tuple[Batch, ParsedBatch]:
+    if files_of_spark(batch):
+        from lakehouse.land.spark.files import with_new_columns
+
+        types = _columns_of(session.table, facts)
+        batch = with_new_columns(session, batch, ledger.columns, types)
+    added = columns_in_force([*ledger.columns, *batch.columns], session.table.landing)
+    return batch, parse_batch(session, batch, added, facts)
+
+
 def _parse_undamaged(
     session: TableSession, batch: Batch, ledger: Ledger, facts: TableFacts | None
 ) -> tuple[Batch, ParsedBatch, dict[str, FileRead]]:
@@ -380,21 +394,16 @@ def _parse_undamaged(
 
     Returns the smaller batch, its rows, and the files that were removed from it.
     """
-    landing = session.table.landing
     damaged = dict[str, FileRead]()
     while True:
         try:
-            if files_of_spark(batch):
-                from lakehouse.land.spark.files import with_new_columns
-
-                types = _columns_of(session.table, facts)
-                batch = with_new_columns(session, batch, ledger.columns, types)
-            added = columns_in_force([*ledger.columns, *batch.columns], landing)
-            return batch, parse_batch(session, batch, added, facts), damaged
+            batch, parsed = _parse(session, batch, ledger, facts)
+            return batch, parsed, damaged
         except Exception as error:
             if not files_of_spark(batch):
                 raise
             from lakehouse.land.spark.files import without_damaged
 
+            landing = session.table.landing
             batch, name, read = without_damaged(session.lake, batch, landing, error)
             damaged[name] = read

@@ -15,7 +15,7 @@ from lakehouse.land.plan.schema_of_values import (
     json_schema,
     schema_of_types,
 )
-from lakehouse.land.read.staging import compression_of
+from lakehouse.land.read.contents import compression_of
 
 # The values of this much text decide.
 _READ_CHARACTERS = 32 * MIB
@@ -36,7 +36,7 @@ def files_schema(files: Mapping[str, bytes]) -> FileSchema:
     except Exception as error:  # the readers raise arbitrary exceptions for damaged bytes
         raise Refused(
             f"schema {names}: it cannot be read ({type(error).__name__}: {error}). Use an undamaged"
-            " JSON, CSV or Parquet file"
+            " JSON, CSV, Parquet or Avro file"
         ) from error
     if not found.types:
         left_out = first_names([repr(each[:80]) for each in found.left_out])
@@ -49,14 +49,16 @@ def files_schema(files: Mapping[str, bytes]) -> FileSchema:
 
 def _files_schema(files: Mapping[str, bytes]) -> FileSchema:
     *_, last = files.values()
-    if detect_format(last) != "Parquet":
+    content = detect_format(last)
+    if content not in ("Parquet", "Avro"):
         return _text_schema(files)
     from lakehouse.land.read.tables import file_types
 
+    format = content.lower()
     types = dict[str, str]()
     for data in files.values():
-        types |= file_types(data)
-    return schema_of_types("parquet", types)
+        types |= file_types(data, format)
+    return schema_of_types(format, types)
 
 
 def _text_schema(files: Mapping[str, bytes]) -> FileSchema:
@@ -80,7 +82,7 @@ def _decoded(name: str, data: bytes) -> tuple[str, str]:
     content = b"".join(text_chunks(data, compression_of(name, data)))
     if binary := detect_format(content):
         raise Unreadable(
-            f"{name} is a {binary} file. Use JSON, CSV or Parquet; save an Excel sheet as CSV"
+            f"{name} is a {binary} file. Use JSON, CSV, Parquet or Avro; save an Excel sheet as CSV"
         )
     for mark, encoding in _MARKS.items():
         if content.startswith(mark):

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from lakehouse.declare.table import Table
 from lakehouse.delta.log import TableFacts
 from lakehouse.delta.snapshot import Snapshot
-from lakehouse.land.parse_lines import JSON_CONFS
 from lakehouse.land.plan.batches import Batch, files_of_spark
+from lakehouse.land.undeclared_columns import JSON_CONFS
 from lakehouse.spark.temporary_confs import confs_for
 
 # The number of rows (`None` if unknown) and the number of bytes.

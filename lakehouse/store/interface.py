@@ -138,6 +138,14 @@ class Store(Protocol):
         """The metadata of one file, or `None` if it does not exist."""
         ...
 
+    def archived_in(self, name: str) -> str | None:
+        """The storage class of a file that must be restored first; `None` if it can be read.
+
+        On S3, raises FileNotFoundError if the file does not exist. A disk has no archived files.
+        """
+        del name
+        return None
+
     @abstractmethod
     def delete(self, names: Iterable[str]) -> None:
         """Deletes files. Missing files are ignored.

@@ -128,6 +128,11 @@ class MountedStore(Store):
         file = store.stat(real_name)
         return None if file is None else replace(file, name=name)
 
+    def archived_in(self, name: str) -> str | None:
+        """See `Store.archived_in`."""
+        store, real_name = self.place_of(name)
+        return store.archived_in(real_name)
+
     def put(self, name: str, data: bytes) -> None:
         """See `Store.put`; refused in a mounted folder."""
         self.base.put(self._writable(name), data)

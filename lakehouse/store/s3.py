@@ -24,7 +24,7 @@ from uuid import uuid4
 
 from lakehouse.base.clock import pause_about
 from lakehouse.base.errors import Refused, Transient
-from lakehouse.base.stored_objects import StoredObject, is_folder_marker
+from lakehouse.base.stored_objects import MUST_BE_RESTORED, StoredObject, is_folder_marker
 from lakehouse.store.interface import Store, StoredFile, checked_name, folder_prefix
 from lakehouse.store.s3_client import (
     PASSING,
@@ -109,6 +109,13 @@ class S3Store(Store):
         entries = (entry for page in pages for entry in page.get("Contents", ()))
         files = [self._stored(entry) for entry in entries if not marks_a_folder(entry)]
         return sorted(files, key=attrgetter("name"))
+
+    def find(self, names: Iterable[str]) -> Sequence[StoredFile]:
+        """The named files that exist. See `find_keys` for the number of requests."""
+        keys = [self.prefix + name for name in names]
+        with self._translated("list", self.prefix):
+            entries = find_keys(self.client, self.bucket, self.prefix, keys)
+        return [self._stored(entry) for entry in entries if not marks_a_folder(entry)]
 
     def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
         """See `Store.folders`. The listing begins at `after`, so earlier folders cost nothing."""
@@ -219,6 +226,22 @@ class S3Store(Store):
             head = self.client.head_object(Bucket=self.bucket, Key=key)
             return self._stored({**head, "Key": key, "Size": head["ContentLength"]})
         return None
+
+    def archived_in(self, name: str) -> str | None:
+        """See `Store.archived_in`.
+
+        Source: AWS, HeadObject: a restored copy has `x-amz-restore: ongoing-request="false"` and
+        keeps its storage class; `x-amz-archive-status` is set only while an object of
+        Intelligent-Tiering is in an archive tier.
+        """
+        key = self._key(name)
+        with self._translated("read", key):
+            head = self.client.head_object(Bucket=self.bucket, Key=key)
+        storage_class = str(head.get("StorageClass", "STANDARD"))
+        if tier := head.get("ArchiveStatus"):
+            return f"{storage_class} ({tier})"
+        is_restored = 'ongoing-request="false"' in head.get("Restore", "")
+        return storage_class if storage_class in MUST_BE_RESTORED and not is_restored else None
 
     def honours_conditions(self, name: str = TAKEN) -> bool:
         """Whether the server refuses to overwrite the empty object `name`, created if missing."""
@@ -394,6 +417,29 @@ def _list_page(client: Any, after: str, **request: Any) -> Mapping[str, Any]:
             "order. Use a server that lists keys in order"
         )
     return answer
+
+
+def find_keys(client: Any, bucket: str, prefix: str, keys: Iterable[str]) -> list[ListedObject]:
+    """The objects with these keys below `prefix`, as S3's listing describes them.
+
+    Missing keys are omitted. The number of requests is at most the number of pages in a listing
+    from the first key to the last and, with the usual names of files, at most the number of keys: a
+    listing after a key without its last character begins with that key, or shortly before it.
+    """
+    remaining = sorted(set(keys))
+    entries = list[ListedObject]()
+    after = ""
+    while remaining:
+        after = max(after, remaining[0][:-1])
+        answer = client.list_objects_v2(Bucket=bucket, Prefix=prefix, StartAfter=after)
+        listed = answer.get("Contents", ())
+        requested = frozenset(remaining)
+        entries += [entry for entry in listed if entry["Key"] in requested]
+        if not answer.get("IsTruncated"):
+            break
+        after = listed[-1]["Key"]
+        remaining = [key for key in remaining if key > after]
+    return entries
 
 
 def marks_a_folder(entry: ListedObject) -> bool:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from io import BytesIO
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -141,9 +142,7 @@ def _whole_files() -> list[Landed]:
         .packed(gzip.compress(packed, mtime=0)),
         json_file("bzip2", bz2.compress(line * 999), {}).unread("its content is bzip2"),
         csv_file("parquet", _parquet([{"id": 1}]), {}).unread("its content is Parquet and not CSV"),
-        csv_file("avro", b"Obj\x01\x04\x14avro.codec", {}).unread(
-            "its content is Avro and not CSV"
-        ),
+        csv_file("avro", _avro([{"id": 1}]), {}).unread("its content is Avro and not CSV"),
         replace(json_file("x", packed, row), name="CAPITALS.JSONL.GZ"),
         replace(csv_file("x", HEADER + b"\nA,1,x\n", {2: ("A", 1, "x")}), name="CAPITALS.CSV"),
         json_file("10:30 [a] {b}*? 100%+\u00fc\\", line, row),
@@ -172,27 +171,42 @@ def _of_rows() -> list[Landed]:
         {"id": 3, "state": None},
     ]
     loaded, bomb = {1: (1, "x"), 3: (3, None)}, [{"id": 1, "state": "x" * 10_000}] * 300
-    whole = _parquet(rows)
-    unpacked = "it unpacks to more than 1000000 bytes"
-    cut = "the file cannot be read to its end as parquet ("
-    files = [
-        rows_file("good", whole, loaded, 2),
-        rows_file("empty", _parquet(rows[:0]), {}).unread("it contains no record"),
-        rows_file("cut", whole[:-20], {}).unread(cut),
-        rows_file("another format", b'{"id":1}', {}).unread(cut),
-        rows_file("bomb", _parquet(bomb), {}).unread(unpacked),
-        rows_file("bomb in parts", _parquet(bomb, "snappy"), {}).unread(unpacked),
-    ]
+    files: list[Landed] = []
+    for format, write in {"parquet": _parquet, "avro": _avro}.items():
+        whole, unpacked = write(rows), "it unpacks to more than 1000000 bytes"
+        files += [
+            rows_file(format, "good", whole, loaded, 2),
+            rows_file(format, "empty", write(rows[:0]), {}).unread("it contains no record"),
+            rows_file(format, "cut", whole[:-20], {}).unread(
+                f"the file cannot be read to its end as {format} ("
+            ),
+            rows_file(format, "another format", b'{"id":1}', {}).unread(
+                f"the file cannot be read to its end as {format} ("
+            ),
+            rows_file(format, "bomb", write(bomb), {}).unread(unpacked),
+            rows_file(format, "bomb in parts", write(bomb, "snappy"), {}).unread(unpacked),
+        ]
     by_differences = _parquet(
         bomb, use_dictionary=False, column_encoding={"state": "DELTA_BYTE_ARRAY"}
     )
     return [
         *files,
-        rows_file("bomb of differences", by_differences, {}).unread("it unpacks to more than"),
+        rows_file("parquet", "bomb of differences", by_differences, {}).unread(
+            "it unpacks to more than"
+        ),
     ]
 
 
 def _parquet(rows: Sequence[Mapping[str, object]], codec: str = "zstd", **options: Any) -> bytes:
     file, schema = BytesIO(), pa.schema([("id", pa.int64()), ("state", pa.string())])
     pq.write_table(pa.Table.from_pylist([*rows], schema), file, compression=codec, **options)
+    return file.getvalue()
+
+
+def _avro(rows: Sequence[Mapping[str, object]], codec: str = "deflate") -> bytes:
+    file, fields = (
+        BytesIO(),
+        [{"name": "id", "type": ["null", "long"]}, {"name": "state", "type": ["null", "string"]}],
+    )
+    fastavro.writer(file, {"type": "record", "name": "row", "fields": fields}, rows, codec=codec)
     return file.getvalue()

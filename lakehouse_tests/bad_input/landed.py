@@ -37,18 +37,22 @@ CSV = Table(
     ),
     write=Append(),
 )
-# A file of this may unpack to 1 MB.
-ROWS = Table(
-    key="bronze/parquet",
-    source=Landing(
-        prefix="landing/parquet/",
-        format="parquet",
-        schema="id BIGINT, state STRING",
-        required=("id",),
-        max_file_bytes=250_000,
-    ),
-    write=Append(),
+# A file of these may unpack to 1 MB.
+_ROWS = Landing(
+    prefix="landing/x/",
+    format="avro",
+    schema="id BIGINT, state STRING",
+    required=("id",),
+    max_file_bytes=250_000,
 )
+ROWS = {
+    format: Table(
+        key=f"bronze/{format}",
+        source=replace(_ROWS, prefix=f"landing/{format}/", format=format),
+        write=Append(),
+    )
+    for format in ("parquet", "avro")
+}
 HEADER = b"code,n,name"
 
 type_of_row = tuple[Any, ...]
@@ -95,11 +99,13 @@ def csv_file(name: str, data: bytes, rows: dict[int, type_of_row], *bad_lines: i
     )
 
 
-def rows_file(name: str, data: bytes, rows: dict[int, type_of_row], *bad_lines: int) -> Landed:
-    """A file of Parquet, whose rows are numbered from 1."""
+def rows_file(
+    format: str, name: str, data: bytes, rows: dict[int, type_of_row], *bad_lines: int
+) -> Landed:
+    """A file of Parquet or Avro, whose rows are numbered from 1."""
     return Landed(
-        table=ROWS,
-        name=f"{name}.parquet",
+        table=ROWS[format],
+        name=f"{name}.{format}",
         data=data,
         rows=rows,
         bad_lines=frozenset(bad_lines),

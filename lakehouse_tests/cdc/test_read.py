@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakehouse import Debezium, Dms, Landing, Merge, Table
-from lakehouse.cdc.read import CHANGED_AT, OPERATION, POSITION, change_order, read_changes
+from lakehouse.cdc.columns import CHANGED_AT, OPERATION, POSITION, change_order
+from lakehouse.cdc.read import read_changes
 from lakehouse.lake.lake import Lake
 from lakehouse.land.ledger import landed_files
 from lakehouse.land.parse_lines import ORIGIN, REASON, staged_lines

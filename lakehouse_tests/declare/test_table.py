@@ -187,7 +187,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a format that is none": (
         lambda: landing(format="xml"),
-        "Landing.format is 'xml'. Use csv, json or parquet",
+        "Landing.format is 'xml'. Use avro, csv, json or parquet",
     ),
     "a prefix without its slash": (
         lambda: landing(prefix="landing/orders"),
@@ -248,6 +248,28 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         "Landing.encoding is 'latin-77'. Use an encoding",
     ),
     "an encoding of no text": (lambda: landing(encoding="base64"), "Landing.encoding is 'base64'"),
+    "a queue whose messages have an order": (
+        lambda: landing(queue="landing.fifo"),
+        "Landing.queue is 'landing.fifo'",
+    ),
+    "a queue's URL with a password": (
+        lambda: landing(
+            queue="https://me:secret@sqs.eu-central-1.amazonaws.com/123456789012/landing"
+        ),
+        "Landing.queue holds a user, a password or a signed query. Use an address without",
+    ),
+    "a queue's address with a password": (
+        lambda: landing(queue="me:secret@sqs.example/landing"),
+        "Landing.queue holds a user",
+    ),
+    "a queue that is a number": (
+        lambda: landing(queue=7),
+        "Landing.queue is 7. Use the name or the URL of an SQS queue",
+    ),
+    "a queue beside changes whose order is that of their files": (
+        lambda: dms(queue="landing"),
+        "Landing.queue is 'landing', and",
+    ),
     "files that would wait for ever": (
         lambda: landing(release_files=2),
         "Landing.release_files is 2 and release_minutes is 0",
@@ -394,6 +416,12 @@ ACCEPTED: dict[str, Callable[[], object]] = {
     "a prefix of Hive folders": lambda: landing(prefix="landing/day=1/x.y-z_0/"),
     "CSV of DMS with empty nulls": lambda: dms(format="csv", null_value=""),
     "Parquet of DMS, which has nulls": lambda: dms(format="parquet"),
+    "a queue by its URL": lambda: landing(
+        queue="https://sqs.eu-central-1.amazonaws.com/123456789012/landing_1"
+    ),
+    "a queue beside changes with a position": lambda: landing(
+        queue="q", schema="Op STRING, at BIGINT", changes=Dms(position=("at",))
+    ),
 }
 
 

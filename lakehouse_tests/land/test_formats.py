@@ -7,6 +7,7 @@ from decimal import Decimal
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -44,6 +45,15 @@ def as_csv(rows: Sequence[dict[str, Any]]) -> bytes:
 def as_parquet(rows: Sequence[dict[str, Any]]) -> bytes:
     file = BytesIO()
     pq.write_table(pa.Table.from_pylist([*rows]), file)
+    return file.getvalue()
+
+
+def as_avro(rows: Sequence[dict[str, Any]]) -> bytes:
+    file = BytesIO()
+    fields = [
+        {"name": name, "type": ["null", "long" if name == "id" else "string"]} for name in rows[0]
+    ]
+    fastavro.writer(file, {"type": "record", "name": "row", "fields": fields}, rows, codec="snappy")
     return file.getvalue()
 
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from lakehouse import Debezium, Landing, Merge, Table
-from lakehouse.cdc.read import change_order
+from lakehouse.cdc.columns import change_order
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.run import write_table
 from lakehouse_tests.support.example_lake import land, rows_in

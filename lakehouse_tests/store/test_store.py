@@ -421,14 +421,43 @@ def test_errors_of_s3_are_told_apart(
         S3Store(bucket, "lake", lambda: client).read("x")
 
 
-def test_an_archived_object_is_refused_until_it_is_restored(bucket: str) -> None:
+@pytest.mark.parametrize(
+    ("storage_class", "archived_in"),
+    [
+        ("STANDARD", None),
+        ("STANDARD_IA", None),
+        ("GLACIER_IR", None),
+        ("GLACIER", "GLACIER"),
+        ("DEEP_ARCHIVE", "DEEP_ARCHIVE"),
+    ],
+)
+def test_an_archived_object_says_where_it_lies_until_it_is_restored(
+    bucket: str, storage_class: str, archived_in: str | None
+) -> None:
     store = S3Store(bucket, "lake")
     key = {"Bucket": bucket, "Key": "lake/x"}
-    store.client.put_object(**key, Body=b"1", StorageClass="DEEP_ARCHIVE")
-    with pytest.raises(Refused, match=r"is archived and cannot be read\. Restore it first"):
-        store.read("x")
-    store.client.restore_object(**key, RestoreRequest={"Days": 1})
+    store.client.put_object(**key, Body=b"1", StorageClass=storage_class)
+    assert store.archived_in("x") == archived_in
+    if archived_in is not None:
+        with pytest.raises(Refused, match=r"is archived and cannot be read\. Restore it first"):
+            store.read("x")
+        store.client.restore_object(**key, RestoreRequest={"Days": 1})
+        assert store.client.head_object(**key)["StorageClass"] == storage_class
+        assert store.archived_in("x") is None
     assert store.read("x") == b"1"
+    with pytest.raises(FileNotFoundError):
+        store.archived_in("y")
+
+
+def test_an_object_in_an_archive_tier_of_intelligent_tiering_is_archived(bucket: str) -> None:
+    store = S3Store(bucket, "lake")
+    store.put("x", b"1")
+
+    def as_archived(parsed: dict[str, Any], **_: Any) -> None:
+        parsed |= {"StorageClass": "INTELLIGENT_TIERING", "ArchiveStatus": "DEEP_ARCHIVE_ACCESS"}
+
+    store.client.meta.events.register("after-call.s3.HeadObject", as_archived)
+    assert store.archived_in("x") == "INTELLIGENT_TIERING (DEEP_ARCHIVE_ACCESS)"
 
 
 def test_a_conflicting_conditional_write_is_tried_again(bucket: str) -> None:

@@ -3,8 +3,9 @@
 **Safety properties** (tests in `test_choose_files.py`, `land/test_run.py`)
 - A loaded record is not loaded again while its file keeps its name. The same content under another
   name counts as another file.
-- Changed content of a loaded file is set aside.
-- An `Overwrite` replaces all rows. It is the exception to both rules: a changed file is loaded.
+- If a loaded text file grew, only its new records are loaded. Any other changed content of a loaded
+  file is set aside.
+- An `Overwrite` replaces all rows. It is the exception to both rules: a grown file is loaded whole.
 - A file from which nothing was loaded is tried again when it changes.
 - A manifest names each file that is set aside, with the reason.
 
@@ -43,6 +44,8 @@ _PLAIN_TEXTS = (".csv", ".json", ".jsonl")
 _MAX_SPARK_BYTES = 16 * 1024**3
 _MAX_SPARK_FILES = 200
 _LAND_NEW_RECORDS = "Land only the new records, under a new name"
+# An `Overwrite` that loaded only the new records would lose the other rows.
+_LAND_WHOLE_FILE = "Land the whole file, under a name that is later in alphabetical order"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,19 +88,10 @@ def choose_batch(
         return BatchPlan(batch=None, is_new=False, explanation=why_waiting)
     problems = {file: _problem(file, ledger, landing, write) for file in new}
     readable = [file for file, problem in problems.items() if problem is None]
-    taken = _first_batch(readable, landing, most_files)
-    superseded: tuple[SetAside, ...] = ()
-    if isinstance(write, Overwrite) and readable:
-        last_name = _last_name(readable, ledger, landing)
-        taken = [file for file in readable if file.name == last_name]
-        why = f"the name {last_name} is later, so that file replaces it"
-        superseded = tuple(
-            set_aside(file, why, is_quarantined=False)
-            for file in readable
-            if file.name != last_name
-        )
+    taken = _take(readable, ledger, landing, write, most_files)
+    superseded = _superseded(readable, taken, ledger, landing, write)
     batch = Batch(
-        number=ledger.newest_number + 1,
+        number=1 if ledger.newest is None else ledger.newest.number + 1,
         files=tuple(taken),
         set_aside=tuple(
             set_aside(file, problem[0], is_quarantined=problem[1])
@@ -226,17 +220,18 @@ def _problem(
     """Why a file must not be read, and whether it goes to quarantine; `None` if it may be read."""
     path = f"{landing.prefix}{file.name}"
     known = ledger.seen.get(path)
+    is_overwrite = isinstance(write, Overwrite)
     if "" in file.name.split("/"):
         why = "its name has an empty part (// or a / at an end), which this program does not read"
         return f"{why}. Use another name", True
-    if not isinstance(write, Overwrite):
-        if fingerprint(path) in ledger.forgotten:
-            return f"a file of this name was loaded long ago. {_LAND_NEW_RECORDS}", True
-        if known is not None and known.is_taken and known.as_loaded.size_bytes != file.size_bytes:
-            return describe_change(known, file), True
+    if fingerprint(path) in ledger.forgotten:
+        remedy = _LAND_WHOLE_FILE if is_overwrite else _LAND_NEW_RECORDS
+        return f"a file of this name was loaded long ago. {remedy}", True
+    if known is not None and known.is_taken and not _may_continue(known.as_loaded, file, landing):
+        return describe_change(known, file, is_overwrite=is_overwrite), True
     if not landing.takes(file.name):
         return f"{FOREIGN}{', '.join(landing.suffixes)}", False
-    if file.name.encode("utf-8", "ignore").decode() != file.name:
+    if not _is_utf8(file.name):
         return "its name is not UTF-8, so no row could store the name. Use another name", True
     if file.size_bytes > landing.max_file_bytes and not may_be_by_spark(file, landing):
         sizes = f"it has {file.size_bytes} bytes, at most {landing.max_file_bytes} are read"
@@ -244,17 +239,62 @@ def _problem(
     return None
 
 
-def describe_change(known: KnownFile, present: LandedFile) -> str:
+def _is_utf8(name: str) -> bool:
+    return name.encode("utf-8", "ignore").decode() == name
+
+
+def _may_continue(loaded: KnownFile, present: LandedFile, landing: Landing) -> bool:
+    """Whether the present file may begin with the loaded content. Only reading it can confirm this.
+
+    The present file may also equal the loaded content.
+    """
+    if loaded.size_bytes == present.size_bytes:
+        return True
+    is_text = landing.format in ("json", "csv")
+    return is_text and bool(loaded.digest) and loaded.size_bytes < present.size_bytes
+
+
+def describe_change(known: KnownFile, present: LandedFile, *, is_overwrite: bool) -> str:
     """Why a loaded file that has changed is not loaded again, and what to do."""
     loaded_bytes = known.as_loaded.size_bytes
     change = f"has {present.size_bytes} now"
     if loaded_bytes == present.size_bytes:
         change = "its content differs now"
+    finding = f"it had {loaded_bytes} bytes when it was loaded and {change}"
+    if is_overwrite:
+        return f"{finding}. The table keeps its rows. {_LAND_WHOLE_FILE}"
     return (
-        f"it had {loaded_bytes} bytes when it was loaded and {change}; its new records cannot be "
-        "separated from the loaded ones. The loaded records stay in the table. "
-        f"{_LAND_NEW_RECORDS}: the whole file would load the old records again"
+        f"{finding}; its new records cannot be separated from the loaded ones. The loaded records "
+        f"stay in the table. {_LAND_NEW_RECORDS}: the whole file would load the old records again"
     )
+
+
+def _take(
+    files: Sequence[LandedFile],
+    ledger: Ledger,
+    landing: Landing,
+    write: WriteMode,
+    most_files: int | None,
+) -> Sequence[LandedFile]:
+    """The next batch. For an `Overwrite`, the file with the last name, if it is new."""
+    if not isinstance(write, Overwrite) or not files:
+        return _first_batch(files, landing, most_files)
+    last_name = _last_name(files, ledger, landing)
+    return [file for file in files if file.name == last_name]
+
+
+def _superseded(
+    files: Sequence[LandedFile],
+    taken: Sequence[LandedFile],
+    ledger: Ledger,
+    landing: Landing,
+    write: WriteMode,
+) -> tuple[SetAside, ...]:
+    """The files that an `Overwrite` sets aside, because a file has a later name."""
+    if not isinstance(write, Overwrite) or not files:
+        return ()
+    why = f"the name {_last_name(files, ledger, landing)} is later, so that file replaces it"
+    return tuple(set_aside(file, why, is_quarantined=False) for file in files if file not in taken)
 
 
 def _last_name(files: Sequence[LandedFile], ledger: Ledger, landing: Landing) -> str:
@@ -298,16 +338,19 @@ def _first_batch(
 class FileRead:
     """The result of reading a landed file.
 
-    `problem` is the reason why no record can be read. `record_count` records were staged. With
-    `by_spark`, no record was staged: Spark reads the file's `record_count` records itself.
-    `columns` are then the columns of the file that may have a value, and `blocks` as in
-    `LandedFile`.
+    `problem` is the reason why no record can be read. With `continues`, the file begins with the
+    content that was loaded under the same name. `record_count` records were staged. Before them,
+    `loaded_records` records were skipped, because older batches loaded them. With `by_spark`, no
+    record was staged: Spark reads the file's `record_count` records itself. `columns` are then the
+    columns of the file that may have a value, and `blocks` as in `LandedFile`.
     """
 
     size_bytes: int
     digest: str
     record_count: int = 0
     problem: str | None = None
+    continues: bool = False
+    loaded_records: int = 0
     by_spark: bool = False
     has_header: bool = False
     columns: Sequence[str] = ()
@@ -340,19 +383,22 @@ def judge_file(
         file,
         size_bytes=read.size_bytes,
         digest=read.digest,
+        loaded_records=read.loaded_records,
         by_spark=read.by_spark,
         blocks=read.blocks,
     )
     if read.problem is not None:
         return set_aside(as_read, read.problem, is_quarantined=True)
-    if known is not None and known.is_taken:
+    if known is not None and known.is_taken and not read.continues:
         if known.as_loaded.digest == read.digest:
             why = "it was written again with content that was already read"
             return set_aside(as_read, why, is_quarantined=False)
-        if not is_overwrite:
-            return set_aside(as_read, describe_change(known, as_read), is_quarantined=True)
+        why = describe_change(known, as_read, is_overwrite=is_overwrite)
+        return set_aside(as_read, why, is_quarantined=True)
     if read.record_count:
         return as_read
+    if read.continues:
+        return set_aside(as_read, "it was written again without new records", is_quarantined=False)
     return set_aside(as_read, "it contains no record", is_quarantined=is_overwrite)
 
 

@@ -15,7 +15,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from io import BytesIO
-from itertools import chain
 from typing import NamedTuple
 
 from lakehouse.declare.landing import Landing, retried_folder
@@ -100,9 +99,13 @@ def _not_blank(record: str, landing: Landing) -> str:
 
 
 _CHUNK_BYTES = 4 * 1024 * 1024
-BYTE_ORDER_MARK = codecs.BOM_UTF8
-# The mark of UTF-32, little-endian, begins with that of UTF-16.
-_OTHER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_OTHER_MARKS = {
+    b"\xff\xfe\x00\x00": "UTF-32",
+    b"\x00\x00\xfe\xff": "UTF-32",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
 
 _SIGNATURE_BYTES = 16
 # The first bytes of binary formats. No JSON or CSV text begins with them: each signature has a
@@ -184,7 +187,7 @@ def detect_format(content: bytes) -> str | None:
 
 def begins_with_other_mark(content: bytes) -> bool:
     """Whether a content begins with the byte order mark of an encoding other than UTF-8."""
-    return content.startswith(_OTHER_MARKS)
+    return content.startswith((*_OTHER_MARKS,))
 
 
 def text_chunks(data: bytes, compression: Compression | None) -> Iterator[bytes]:
@@ -221,12 +224,18 @@ def _check_packed(data: bytes, limit: int, compression: Compression) -> None:
 def _decoded_text(
     chunks: Iterator[bytes], landing: Landing, compression: Compression | None
 ) -> Iterator[bytes]:
-    """The text as UTF-8, without a byte order mark.
+    """The text as UTF-8, without a byte order mark."""
+    chunks = _text_only(chunks, landing, compression)
+    if landing.encoding.lower() not in UTF_8:
+        chunks = _recoded(chunks, landing.encoding)
+    return _unmarked(chunks)
 
-    Raises:
-        Unreadable: the content has a binary format and thus no lines, or another encoding.
-    """
-    first = _first_bytes(chunks)
+
+def _text_only(
+    chunks: Iterator[bytes], landing: Landing, compression: Compression | None
+) -> Iterator[bytes]:
+    """The content unchanged. Raises `Unreadable` if it has a binary format, and thus no lines."""
+    first = _first_bytes(chunks, _SIGNATURE_BYTES)
     binary_format = detect_format(first)
     if binary_format is not None:
         content = "its content" if compression is None else f"the content of its {compression.name}"
@@ -234,22 +243,14 @@ def _decoded_text(
             f"{content} is {binary_format} and not {landing.format.upper()}; land it again as "
             "text, plain or packed once with gzip or zstd"
         )
-    chunks = chain([first], chunks)
-    if landing.encoding.lower() not in UTF_8:
-        chunks = _recoded(chunks, landing.encoding)
-    elif begins_with_other_mark(first):
-        raise Unreadable(
-            "it begins with the byte order mark of UTF-16 or UTF-32; land it as UTF-8, or declare "
-            "Landing.encoding"
-        )
-    yield _first_bytes(chunks).removeprefix(BYTE_ORDER_MARK)
+    yield first
     yield from chunks
 
 
-def _first_bytes(chunks: Iterator[bytes]) -> bytes:
-    """The first chunks, with enough bytes for `detect_format` if the content is that long."""
+def _first_bytes(chunks: Iterator[bytes], count: int) -> bytes:
+    """The first chunks, with at least `count` bytes if the content is that long."""
     first = b""
-    while len(first) < _SIGNATURE_BYTES and (chunk := next(chunks, b"")):
+    while len(first) < count and (chunk := next(chunks, b"")):
         first += chunk
     return first
 
@@ -263,3 +264,16 @@ def _recoded(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
             f"its encoding is not {encoding}, which Landing.encoding declares ({error}); land it "
             "again, or declare its encoding"
         ) from error
+
+
+def _unmarked(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The content without a UTF-8 byte order mark. Raises `Unreadable` for another mark."""
+    first = _first_bytes(chunks, len(max(_OTHER_MARKS, key=len)))
+    for mark, encoding in _OTHER_MARKS.items():
+        if first.startswith(mark):
+            raise Unreadable(
+                f"it begins with the byte order mark of {encoding}; land it as UTF-8, or declare "
+                "Landing.encoding"
+            )
+    yield first.removeprefix(BYTE_ORDER_MARK)
+    yield from chunks

@@ -9,6 +9,7 @@ from lakehouse.cli.output import count_text, json_option, print_grid, show, time
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake, TableSession
+from lakehouse.land.plan.batches import QuarantineReview
 from lakehouse.land.quarantine import run as quarantine
 from lakehouse.spark.session import connect
 
@@ -138,7 +139,7 @@ def _session(lake: Lake, table: Table) -> TableSession:
     return TableSession(lake=lake, spark=connect(lake.settings), table=table)
 
 
-def _print_review(outcome: quarantine.QuarantineReview, *, as_json: bool) -> None:
+def _print_review(outcome: QuarantineReview, *, as_json: bool) -> None:
     if as_json:
         write_json({**asdict(outcome), "sentence": outcome.sentence})
     else:

@@ -27,11 +27,11 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.base.errors import Refused
-from lakehouse.base.text import count_of, first_names, size_text
+from lakehouse.base.text import count_of, size_text
 from lakehouse.declare.write_modes import Append
 from lakehouse.delta.log import TableFacts
 from lakehouse.lake.lake import TableSession
@@ -39,7 +39,7 @@ from lakehouse.lake.lease import hold
 from lakehouse.land.ledger import PlannedBatches
 from lakehouse.land.loaded_batches import last_loaded, unfinished_batch
 from lakehouse.land.parse_lines import depends_on_declaration
-from lakehouse.land.plan.batches import Batch, Ledger, SetAside, fingerprint
+from lakehouse.land.plan.batches import Batch, Ledger, QuarantineReview, SetAside, fingerprint
 from lakehouse.land.plan.file_text import RetriedLine, are_declared, retried_path, retried_text
 from lakehouse.land.plan.records import with_renamed_fields
 from lakehouse.land.quarantine.entries import RETRIED_AS, quarantine_key
@@ -57,39 +57,10 @@ if TYPE_CHECKING:
 _SHOWN_REASONS = 20
 _WHY = "_lakehouse_why_kept"
 _NO_TEXT = (
-    "rows of Parquet are not copied. Correct the declaration, and land these rows in a new file"
+    "rows of Parquet and Avro are not copied. Correct the declaration, and land these rows in a "
+    "new file"
 )
 _IDS = ("source_file", "line", "digest")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuarantineReview:
-    """The effect of a command on a quarantine. With `dry_run`, the effect that it would have.
-
-    `lines` and `files` count the lines and files that leave the quarantine. If `dropped` is not 0,
-    a person has handled them: they are not loaded. Otherwise, they are loaded again, lines from the
-    new files `landed`. `left` counts what stays in the quarantine, by reason.
-    """
-
-    table: str
-    dry_run: bool
-    lines: int
-    files: int
-    dropped: int = 0
-    landed: tuple[str, ...] = ()
-    left: dict[str, int] = field(default_factory=dict[str, int])
-
-    @property
-    def sentence(self) -> str:
-        """The effect as a sentence."""
-        lines = count_of(self.lines, "line")
-        files = count_of(self.files, "file")
-        if self.dropped:
-            return f"{'would drop' if self.dry_run else 'dropped'} {lines} and {files}"
-        verb = "would land" if self.dry_run else "landed"
-        where = f" in {first_names(self.landed)}" if self.landed else ""
-        kept = "".join(f"; {count} kept: {why}" for why, count in self.left.items())
-        return f"{verb} {lines} again{where}; to be read again: {files}{kept}"
 
 
 def show(session: TableSession, files: Sequence[str], *, limit: int) -> dict[str, Any]:
@@ -136,7 +107,7 @@ def drop(
         )
     with _guard(session, dry_run):
         ledger = _finished_ledger(session, _batches(session))
-        entries = _entries(session, files).where(f"batch <= {ledger.newest_number}")
+        entries = _entries(session, files).where(f"batch <= {_newest(ledger)}")
         total, lines = entries.selectExpr("count(*)", "count(line)").collect()[0]
         if total and not dry_run:
             metadata = json.dumps({"dropped": total, "why": why.strip()})
@@ -159,7 +130,7 @@ def retry(session: TableSession, files: Sequence[str], *, dry_run: bool) -> Quar
     with _guard(session, dry_run):
         batches = _batches(session)
         ledger = _finished_ledger(session, batches)
-        entries = _entries(session, files).where(f"batch <= {ledger.newest_number}")
+        entries = _entries(session, files).where(f"batch <= {_newest(ledger)}")
         chosen = _choose_lines(session, entries)
         counts = {
             row[0]: int(row[1])
@@ -225,7 +196,7 @@ def _why_kept(session: TableSession, lines: "DataFrame") -> "Column":
     landing = with_renamed_fields(table).landing
     if not isinstance(table.write, Append):
         return F.lit("the table is not written by Append. Land these lines in a new file")
-    if landing.format == "parquet":
+    if landing.format in ("parquet", "avro"):
         return F.lit(_NO_TEXT)
     why = F.when(F.col(RETRIED_AS).isNotNull(), F.lit(None).cast("string"))
     why = why.when(~depends_on_declaration(F.col("reason")), F.col("reason"))
@@ -330,14 +301,14 @@ def _retry_files(
         )
         for file in files
     )
-    batches.plan(Batch(number=ledger.newest_number + 1, files=(), set_aside=unread, prefix=prefix))
+    batches.plan(Batch(number=_newest(ledger) + 1, files=(), set_aside=unread, prefix=prefix))
     with session_confs(session.spark, {USER_METADATA: json.dumps({"retried": len(files)})}):
         _delete(session, ledger, [file.name for file in files], "line IS NULL")
 
 
 def _delete(session: TableSession, ledger: Ledger, files: Sequence[str], *more: str) -> None:
     """Deletes entries of the batches in the ledger, with `files` only those of these files."""
-    conditions = [f"batch <= {ledger.newest_number}", *more]
+    conditions = [f"batch <= {_newest(ledger)}", *more]
     if files:
         paths = ", ".join(map(statements.literal, files))
         conditions.append(f"source_file IN ({paths})")
@@ -379,6 +350,10 @@ def _guard(session: TableSession, dry_run: bool) -> Iterator[None]:
 
 def _batches(session: TableSession) -> PlannedBatches:
     return PlannedBatches(session.lake.store, session.key, prefix=session.table.landing.prefix)
+
+
+def _newest(ledger: Ledger) -> int:
+    return 0 if ledger.newest is None else ledger.newest.number
 
 
 def _finished_ledger(session: TableSession, batches: PlannedBatches) -> Ledger:

@@ -8,10 +8,11 @@ machine may stage a batch of the same number.
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from io import BytesIO
+from itertools import chain, islice
 from uuid import uuid4
 
 import pyarrow as pa
@@ -21,15 +22,9 @@ from lakehouse.base.errors import Broken
 from lakehouse.base.text import count_of
 from lakehouse.declare.landing import Landing
 from lakehouse.delta.columns import field_names, field_types
-from lakehouse.land.plan.batches import Batch, KnownFiles, LandedFile
+from lakehouse.land.plan.batches import Batch, KnownFile, KnownFiles, LandedFile
 from lakehouse.land.plan.choose_files import FileRead
-from lakehouse.land.plan.file_text import (
-    GZIP,
-    Compression,
-    content_digest,
-    detect_format,
-    read_records,
-)
+from lakehouse.land.plan.file_text import content_digest
 from lakehouse.land.plan.records import (
     MIB,
     NOT_UTF_8,
@@ -39,6 +34,12 @@ from lakehouse.land.plan.records import (
     present_names,
 )
 from lakehouse.land.plan.undeclared import NewColumns
+from lakehouse.land.read.contents import (
+    UNPACKED_TIMES,
+    landed_records,
+    read_contents,
+    restore_first,
+)
 from lakehouse.land.read.tables import DecodedFile, TableShape, decoded_file
 from lakehouse.store import Store
 
@@ -47,7 +48,7 @@ STAGED_SCHEMA = (
     "source_file STRING, line BIGINT, landed_at TIMESTAMP, raw STRING, problem STRING, "
     "undeclared STRING, digest STRING, event STRING"
 )
-# The first staged columns of a row of Parquet. The row's values follow, as c0, c1, ….
+# The first staged columns of a row of Parquet or Avro. The row's values follow, as c0, c1, ….
 ROW_SCHEMA = "source_file STRING, line BIGINT, landed_at TIMESTAMP, digest STRING"
 _TYPES = {
     "STRING": pa.string(),
@@ -62,11 +63,6 @@ _FOLDER = "_lakehouse/staged"
 # A part is in memory until it reaches one of these limits. Later, one Spark task reads it.
 _PART_BYTES = 16 * MIB
 _PART_RECORDS = 500_000
-_READ_AT_ONCE_BYTES = 32 * MIB
-_READ_AT_ONCE_FILES = 256
-# A file may unpack to this multiple of the size limit of landed files.
-_UNPACKED_TIMES = 4
-_CHUNK_BYTES = 4 * MIB
 
 
 def part_names(table_key: str, batch: Batch) -> list[str]:
@@ -149,7 +145,7 @@ class StagedParts:
             self._put()
 
     def add_file(self, path: str, modified_ms: int, decoded: DecodedFile, digest: str) -> int:
-        """Adds the rows of a Parquet file. Returns their number."""
+        """Adds the rows of a Parquet or Avro file. Returns their number."""
         shape = decoded.shape
         row_count = 0
         filled = set[int]()
@@ -204,8 +200,8 @@ _NONE: ReadsOfSpark = {}
 class Staged:
     """A staged batch.
 
-    `files` are the files that were read, by name, and `gone` the missing files. All other planned
-    files are left to the next batch. `columns` are new columns for undeclared fields.
+    `files` are the files that were read or are archived, by name, and `gone` the missing files. All
+    other planned files are left to the next batch. `columns` are new columns for undeclared fields.
     """
 
     batch: Batch
@@ -230,25 +226,36 @@ def stage(
     """
     read = {name: each for name, each in by_spark.items() if each is not None}
     gone = {name for name, each in by_spark.items() if each is None}
-    # Random, because parts of an earlier try may be those of other contents.
-    shape = f"{_shape(landing)}-{uuid4().hex[:8]}"
+    own = replace(batch, files=tuple(file for file in batch.files if file.name not in by_spark))
+    contents = chain.from_iterable(read_contents(store, own, stops_at_archived=known is None))
+    shape = _shape(landing)
     new = NewColumns(landing=landing, known=())
     if known is not None:
+        shape += f"-{uuid4().hex[:8]}"
         new = NewColumns(landing=landing, known=known.columns, table_types=known.table_types)
     parts = StagedParts(store, batch_folder(table_key, batch.number, shape), new)
     for each in read.values():
         new.see_columns(each.columns)
-    own = [file for file in batch.files if file.name not in by_spark]
-    for file, data in _contents(store, batch.prefix, own):
-        if parts.size_bytes > _UNPACKED_TIMES * landing.max_batch_bytes:
+    reader = _FileReader(parts, landing, batch.prefix)
+    for content in contents:
+        file = content.file
+        data = content.data
+        if parts.size_bytes > UNPACKED_TIMES * landing.max_batch_bytes:
             break
-        if data is None:
+        if content.archived_in is not None:
+            why = restore_first(store, f"{batch.prefix}{file.name}", content.archived_in)
+            read[file.name] = FileRead(size_bytes=file.size_bytes, digest="", problem=why)
+        elif data is None:
             gone.add(file.name)
-            continue
-        unread = FileRead(size_bytes=len(data), digest=content_digest(data))
-        is_loaded = known is not None and known.is_loaded(file.name, unread.digest)
-        path = f"{batch.prefix}{file.name}"
-        read[file.name] = unread if is_loaded else _staged(parts, path, file, data, unread, landing)
+        elif known is None:
+            read[file.name] = reader.stage_planned(file, data)
+        elif file.name not in known.loaded:
+            read[file.name] = reader.stage_new(file, data)
+        else:
+            loaded = known.loaded[file.name]
+            read[file.name] = reader.stage_replaced(
+                file, data, loaded, reads_whole=known.reads_whole
+            )
     batch = replace(
         batch,
         files=tuple(_as_read(file, read.get(file.name)) for file in batch.files),
@@ -265,17 +272,24 @@ def staged_again(
     """A planned batch, staged again if staged parts are missing or the declaration has changed.
 
     Raises:
-        Broken: the batch must be staged again, but a file is gone, has changed, or cannot be read
-            with the current declaration.
+        Broken: the batch must be staged again, but a file is gone, has changed (other than by
+            growing), or cannot be read with the current declaration.
     """
     is_whole = batch.part_count is not None and all(map(store.stat, part_names(table_key, batch)))
     if is_whole and batch.shape.partition("-")[0] == _shape(landing):
         return batch
+    own = replace(batch, files=tuple(file for file in batch.files if not file.by_spark))
+    as_planned = {
+        each.file.name: _planned_read(each.file, _planned_content(each.file, each.data))
+        for each in chain.from_iterable(read_contents(store, own, stops_at_archived=True))
+        if each.data is not None
+    }
+    _check_unchanged(table_key, own, as_planned)  # before anything is staged
     staged = stage(store, table_key, batch, landing, by_spark=by_spark)
     try:
         _check_unchanged(table_key, batch, staged.files)
     except Broken:
-        # The load may fail again and again, and would leave parts each time.
+        # Otherwise the next try would mistake these parts for the batch.
         store.delete(part_names(table_key, staged.batch))
         raise
     return staged.batch
@@ -330,83 +344,91 @@ def _check_unchanged(table_key: str, batch: Batch, reads: Mapping[str, FileRead]
             )
 
 
-def _staged(
-    parts: StagedParts, path: str, file: LandedFile, data: bytes, read: FileRead, landing: Landing
-) -> FileRead:
-    """Stages the records of a file. Returns their number, or why there are none."""
-    count = 0
-    try:
-        if landing.format == "parquet":
-            decoded = decoded_file(data, _UNPACKED_TIMES * landing.max_file_bytes)
-            present_names(decoded.shape.names, landing)
-            count = parts.add_file(path, file.modified_ms, decoded, read.digest)
-            return replace(read, record_count=count)
-        records = read_records(
-            data,
-            landing,
-            compression=compression_of(file.name, data),
-            max_content_bytes=_UNPACKED_TIMES * landing.max_file_bytes,
-        )
-        for record in records:
-            parts.add(path, file.modified_ms, record, read.digest)
-            count += 1
-    except Unreadable as error:
-        return replace(read, problem=str(error))
-    return replace(read, record_count=count)
+def _planned_content(file: LandedFile, data: bytes) -> bytes:
+    """The content of a file as it was planned, if the file only grew; else its present content."""
+    planned = data[: file.size_bytes]
+    return planned if content_digest(planned) == file.digest else data
 
 
-def compression_of(name: str, data: bytes) -> Compression | None:
-    """The compression of a file, by its content or else by its name."""
-    by_content = _BY_CONTENT.get(detect_format(data) or "")
-    return by_content or _BY_ENDING.get(name.rpartition(".")[2].lower())
+def _planned_read(file: LandedFile, content: bytes) -> FileRead:
+    return FileRead(
+        size_bytes=len(content),
+        digest=content_digest(content),
+        loaded_records=file.loaded_records,
+    )
 
 
-def _unzstd(data: bytes) -> Iterator[bytes]:
-    """Decompresses zstd bytes of one or more frames."""
-    try:
-        with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
-            while chunk := stream.read(_CHUNK_BYTES):
-                yield chunk
-    except pa.ArrowException as error:
-        raise OSError(str(error)) from error
+class _FileReader:
+    """Stages the records of one batch, file by file."""
 
+    def __init__(self, parts: StagedParts, landing: Landing, prefix: str) -> None:
+        self._parts = parts
+        self._landing = landing
+        self._prefix = prefix
 
-ZSTD = Compression("zstd", _unzstd)
-_BY_CONTENT = {"gzip": GZIP, "zstd": ZSTD}
-_BY_ENDING = {"gz": GZIP, "zst": ZSTD}
+    def stage_new(self, file: LandedFile, data: bytes) -> FileRead:
+        """Stages a file whose name was never loaded."""
+        read = FileRead(size_bytes=len(data), digest=content_digest(data))
+        return self._stage(file, data, read)
 
+    def stage_planned(self, file: LandedFile, data: bytes) -> FileRead:
+        """Stages a file of a planned batch. A change shows in the size or digest of the result."""
+        content = _planned_content(file, data)
+        return self._stage(file, content, _planned_read(file, content))
 
-def _contents(
-    store: Store, prefix: str, files: Sequence[LandedFile]
-) -> Iterator[tuple[LandedFile, bytes | None]]:
-    """The files in order with their contents; `None` for a file that is gone."""
-    for group in _read_at_once(files):
-        names = [f"{prefix}{file.name}" for file in group]
+    def stage_replaced(
+        self, file: LandedFile, data: bytes, loaded: KnownFile, *, reads_whole: bool
+    ) -> FileRead:
+        """Stages a file's new records (or all), if the file begins with its loaded content."""
+        read = FileRead(size_bytes=len(data), digest=content_digest(data))
+        if read.digest == loaded.digest or self._landing.format not in ("json", "csv"):
+            return read
+        loaded_data = data[: loaded.size_bytes]
+        if content_digest(loaded_data) != loaded.digest:
+            return read
         try:
-            contents: list[bytes | None] = [*store.read_many(names)]
-        except FileNotFoundError:
-            contents = [_read_if_present(store, name) for name in names]
-        yield from zip(group, contents, strict=True)
+            loaded_records = self._count_loaded(file, data, loaded_data)
+        except Unreadable as error:
+            return replace(read, continues=True, problem=str(error))
+        if loaded_records is None:
+            return read
+        skipped = 0 if reads_whole else loaded_records
+        return self._stage(file, data, replace(read, continues=True, loaded_records=skipped))
 
+    def _count_loaded(self, file: LandedFile, data: bytes, loaded_data: bytes) -> int | None:
+        """The number of records in the first bytes; `None` if they do not end with a record.
 
-def _read_if_present(store: Store, name: str) -> bytes | None:
-    try:
-        return store.read(name)
-    except FileNotFoundError:
-        return None
+        Raises:
+            Unreadable: the whole file cannot be read.
+        """
+        all_records = landed_records(file.name, data, self._landing)
+        expected = next(all_records, None)  # an error is raised before the first record
+        count = 0
+        try:
+            for record in landed_records(file.name, loaded_data, self._landing):
+                if record != expected:
+                    return None
+                count += 1
+                expected = next(all_records, None)
+        except Unreadable:
+            return None  # the loaded part cannot be read with the current declaration
+        return count
 
-
-def _read_at_once(files: Sequence[LandedFile]) -> Iterator[list[LandedFile]]:
-    """Groups the files up to a bounded size; a file above that size is alone in its group."""
-    group = list[LandedFile]()
-    size_bytes = 0
-    for file in files:
-        is_full = len(group) == _READ_AT_ONCE_FILES
-        if group and (is_full or size_bytes + file.size_bytes > _READ_AT_ONCE_BYTES):
-            yield group
-            group = []
-            size_bytes = 0
-        group.append(file)
-        size_bytes += file.size_bytes
-    if group:
-        yield group
+    def _stage(self, file: LandedFile, data: bytes, read: FileRead) -> FileRead:
+        landing = self._landing
+        path = f"{self._prefix}{file.name}"
+        count = 0
+        try:
+            if landing.format in ("parquet", "avro"):
+                limit = UNPACKED_TIMES * landing.max_file_bytes
+                decoded = decoded_file(data, landing.format, limit)
+                present_names(decoded.shape.names, landing)
+                count = self._parts.add_file(path, file.modified_ms, decoded, read.digest)
+                return replace(read, record_count=count)
+            records = landed_records(file.name, data, landing)
+            for record in islice(records, read.loaded_records, None):
+                self._parts.add(path, file.modified_ms, record, read.digest)
+                count += 1
+        except Unreadable as error:
+            return replace(read, problem=str(error))
+        return replace(read, record_count=count)

@@ -1,6 +1,6 @@
-"""Decodes landed Parquet files to Arrow columns with types that Spark reads.
+"""Decodes landed Parquet and Avro files to Arrow columns with types that Spark reads.
 
-No Python code runs per row. Columns of types that Arrow cannot convert (`UUID`, a
+No Python code runs per row of a Parquet file. Columns of types that Arrow cannot convert (`UUID`, a
 map whose keys are not texts or whole numbers) become texts, which Python writes.
 
 Spark 2 and Hive count days in a hybrid calendar, which is Julian before 1582-10-15. Other writers
@@ -11,22 +11,26 @@ file may show which calendar it uses.
 - A file is decoded to its end before its first rows are returned. So either all rows are returned,
   or no row is.
 - A file whose rows take more than a limit gives no row. Memory holds the file and, of its rows, at
-  most 100.
+  most 100 (Parquet) or one block (Avro; the size of a deflated block is limited).
 - Values keep their exact value. Only nanoseconds are cut. A time too far away for microseconds
   in 64 bits makes its file unreadable.
 """
 
 import base64
 import json
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from functools import cache
+from io import BytesIO
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakehouse.base.text import count_of
+from lakehouse.land.plan.file_text import detect_format
 from lakehouse.land.plan.records import Unreadable, too_large
 from lakehouse.land.plan.schema_of_values import quoted
 
@@ -83,31 +87,43 @@ class DecodedFile(NamedTuple):
     batches: Iterator[Sequence[pa.Array]]
 
 
-def decoded_file(data: bytes, limit: int) -> DecodedFile:
-    """The rows of a Parquet file, in order.
+def decoded_file(data: bytes, format: str, limit: int) -> DecodedFile:
+    """The rows of a Parquet or Avro file, in order.
 
     Raises:
         Unreadable: the file is damaged or truncated, its rows take more than `limit` bytes, or two
             columns have the same name.
     """
+    open_file = _parquet_file if format == "parquet" else _avro_file
     try:
-        for _ in _decoded(data, limit).batches:
+        decoded = open_file(data, limit)
+        for _ in decoded.batches:
             pass
-        return _decoded(data, limit)
     except Unreadable:
         raise
-    except Exception as error:  # the reader raises arbitrary exceptions for damaged bytes
+    except Exception as error:  # the readers raise arbitrary exceptions for damaged bytes
+        content = detect_format(data)
+        if content is not None and content.lower() != format:
+            raise Unreadable(
+                f"the file is {content}, but Landing.format is {format!r}. Land the file as "
+                f"{format}, or change Landing.format"
+            ) from error
         problem = f"{type(error).__name__}: {str(error)[:_SHOWN_CHARACTERS]}"
         raise Unreadable(
-            f"the file cannot be read to its end as parquet ({problem}). Land an undamaged copy"
+            f"the file cannot be read to its end as {format} ({problem}). Land an undamaged copy"
         ) from error
+    return open_file(data, limit)
 
 
-def file_types(data: bytes) -> dict[str, str]:
+def file_types(data: bytes, format: str) -> dict[str, str]:
     """For each column of a file, the SQL type that stores its values without loss."""
-    with _open_parquet(data) as file:
-        schema = file.schema_arrow
-        instants = _int96_columns(file.metadata)
+    if format == "avro":
+        schema = _avro_schema(_avro_blocks(data))
+        instants = set[str]()
+    else:
+        with _open_parquet(data) as file:
+            schema = file.schema_arrow
+            instants = _int96_columns(file.metadata)
     types = {field.name: sql_type(staged_type(field.type) or pa.string()) for field in schema}
     # INT96 is an instant, which Arrow reads as a time without a zone.
     return types | {name: "TIMESTAMP" for name in instants if types[name] == "TIMESTAMP_NTZ"}
@@ -116,7 +132,7 @@ def file_types(data: bytes) -> dict[str, str]:
 def is_gregorian(metadata: Mapping[str, str], *, created_by: str, has_int96: bool) -> bool:
     """Whether a file's metadata shows that all its dates and times are Gregorian.
 
-    `created_by` is the library that wrote a file; empty if unknown. The
+    `created_by` is the library that wrote a Parquet file; empty if unknown (always for Avro). The
     library parquet-mr does not show the calendar, because Spark 2, Hive and other programs use it.
     Other libraries write Gregorian dates, unless the metadata has a key of Spark.
     """
@@ -258,7 +274,7 @@ def parquet_is_gregorian(metadata: pq.FileMetaData) -> bool:
     return is_gregorian(texts, created_by=metadata.created_by or "", has_int96=has_int96)
 
 
-def _decoded(data: bytes, limit: int) -> DecodedFile:
+def _parquet_file(data: bytes, limit: int) -> DecodedFile:
     file = _open_parquet(data)
     shape = _shape(file.schema_arrow, parquet_is_gregorian(file.metadata))
     _check_footer(file.metadata, limit)
@@ -286,3 +302,144 @@ def _check_footer(metadata: pq.FileMetaData, limit: int) -> None:
             size += max(chunk.total_uncompressed_size, chunk.num_values)
     if size > limit:
         raise too_large(limit)
+
+
+_CODECS = ("null", "deflate", "snappy")
+# The maximum size of a deflated block after decompression. Avro writers fill blocks of 16 KB to
+# 64 KB by default, and of a few MB at most in practice.
+_MOST_BLOCK_BYTES = 64 * 1024 * 1024
+# Source: Apache Avro 1.11, "Primitive Types" and "Logical Types"
+_AVRO_TYPES = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "fixed": pa.binary(),
+    "string": pa.string(),
+    "enum": pa.string(),
+    "int-date": pa.date32(),
+    "int-time-millis": pa.time64("us"),
+    "long-time-micros": pa.time64("us"),
+    "long-timestamp-millis": pa.timestamp("ms", "UTC"),
+    "long-timestamp-micros": pa.timestamp("us", "UTC"),
+    "long-local-timestamp-millis": pa.timestamp("ms"),
+    "long-local-timestamp-micros": pa.timestamp("us"),
+}
+# fastavro reads these as Python's types, which do not have all years.
+_READ_AS_STORED = (
+    "int-date",
+    "long-timestamp-millis",
+    "long-timestamp-micros",
+    "long-local-timestamp-millis",
+    "long-local-timestamp-micros",
+    "string-uuid",
+)
+
+
+def _avro_file(data: bytes, limit: int) -> DecodedFile:
+    blocks = _avro_blocks(data)
+    if blocks.codec not in _CODECS:
+        raise Unreadable(
+            f"the codec is {blocks.codec!r}. Land the file again with one of {', '.join(_CODECS)}"
+        )
+    schema = _avro_schema(blocks)
+    shape = _shape(schema, is_gregorian(blocks.metadata, created_by="", has_int96=False))
+
+    def batches() -> Iterator[list[pa.Array]]:
+        decoded_bytes = 0
+        for block in blocks:
+            # A row without fields takes no bytes in the file, but takes memory once it is read.
+            decoded_bytes += max(block.num_records, block.bytes_.getbuffer().nbytes)
+            if decoded_bytes > limit:
+                raise too_large(limit)
+            rows: list[dict[str, Any]] = [*block]
+            columns = list[pa.Array]()
+            for field in schema:
+                values = [row[field.name] for row in rows]
+                is_text = pa.types.is_null(field.type)
+                columns.append(_texts(values) if is_text else pa.array(values, field.type))
+            yield _converted(columns, shape)
+
+    return DecodedFile(shape, batches())
+
+
+def _avro_blocks(data: bytes) -> Any:
+    from fastavro import block_reader
+
+    _prepare_fastavro()
+    return block_reader(BytesIO(data))
+
+
+@cache
+def _prepare_fastavro() -> None:
+    """Replaces two parts of fastavro, once per process.
+
+    Deflated blocks are decompressed up to a limit. Dates and times are read as they are stored.
+    """
+    from fastavro.read import BLOCK_READERS, LOGICAL_READERS
+
+    BLOCK_READERS["deflate"] = _deflated_block
+    for name in _READ_AS_STORED:
+        LOGICAL_READERS[name] = lambda value, *_: value
+
+
+def _deflated_block(decoder: BytesIO) -> BytesIO:
+    """The content of a deflated Avro block, decompressed up to a limit."""
+    from fastavro import schemaless_reader
+
+    packed: Any = schemaless_reader(decoder, "bytes", None)
+    decompressor = zlib.decompressobj(-zlib.MAX_WBITS)
+    content = decompressor.decompress(packed, _MOST_BLOCK_BYTES)
+    if decompressor.unconsumed_tail:
+        raise Unreadable(
+            f"a block of the file unpacks to more than {_MOST_BLOCK_BYTES} bytes. Land the file "
+            "with smaller blocks"
+        )
+    return BytesIO(content)
+
+
+def _avro_schema(blocks: Any) -> pa.Schema:
+    """The fields of an Avro file. One whose values Python writes as texts has the type null."""
+    from fastavro.schema import expand_schema
+
+    schema: Any = expand_schema(blocks.writer_schema)
+    if not isinstance(schema, dict) or schema["type"] != "record":
+        raise Unreadable(
+            "its rows have no named fields: the top-level Avro schema is not a record. Land the "
+            "file with a record schema"
+        )
+    types = {field["name"]: _avro_type(field["type"]) for field in schema["fields"]}
+    return pa.schema([(name, type_ or pa.null()) for name, type_ in types.items()])
+
+
+def _avro_type(kind: Any) -> pa.DataType | None:
+    """The Arrow type of an Avro type; `None` if its values become texts.
+
+    A union with null has the type of its other member. A recursive type is only a name.
+    """
+    if isinstance(kind, list):
+        others = [each for each in cast("list[Any]", kind) if each != "null"]
+        return _avro_type(others[0]) if len(others) == 1 else None
+    if not isinstance(kind, dict):
+        return _AVRO_TYPES.get(kind)
+    named = cast("dict[str, Any]", kind)
+    match named["type"]:
+        case "array":
+            element = _avro_type(named["items"])
+            return element and pa.list_(element)
+        case "map":
+            item = _avro_type(named["values"])
+            return item and pa.map_(pa.string(), item)
+        case "record":
+            types = {field["name"]: _avro_type(field["type"]) for field in named["fields"]}
+            return None if None in types.values() else pa.struct([*types.items()])
+        case physical:
+            logical = named.get("logicalType")
+            if logical == "decimal":
+                precision = named["precision"]
+                is_valid = 0 <= named.get("scale", 0) <= precision <= _MOST_DIGITS
+                return pa.decimal128(precision, named.get("scale", 0)) if is_valid else None
+            return _AVRO_TYPES.get(f"{physical}-{logical}") or _avro_type(physical)

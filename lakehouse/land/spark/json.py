@@ -8,23 +8,20 @@ line into columns (`land.plan.json_records`).
 A fraction, object or array in a STRING field, and an undeclared field, are stored as Spark spells a
 variant: without blanks, and without zeros at the end of a fraction. A line is refused if a variant
 would round such a number.
+
+In a line with an earlier name of a field, all values are parsed from variants. A fraction like
+`1.0` is then a whole number, and fits an INT.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from lakehouse.declare.landing import Landing
 from lakehouse.delta.columns import field_types, struct_types, type_word
-from lakehouse.land.parse_lines import (
-    EVENT,
-    RAW,
-    SPELLED,
-    UNDECLARED,
-    JudgedLines,
-    loses_digits,
-    without_strings,
-)
+from lakehouse.land.parse_lines import EVENT, FORMS, GROUPED, RAW, SPELLED, JudgedLines
+from lakehouse.land.plan.json_members import TWO_NAMES
 from lakehouse.land.plan.json_records import (
     FIRST_SECOND,
     HUGE_NUMBER,
@@ -36,7 +33,8 @@ from lakehouse.land.plan.json_records import (
     misread_pattern,
     plain_line_pattern,
 )
-from lakehouse.land.plan.records import FORMS, GROUPED, NOT_JSON, UNFIT
+from lakehouse.land.plan.records import NOT_JSON, UNFIT, earlier_names
+from lakehouse.land.undeclared_columns import UNDECLARED, loses_digits, without_strings
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.frames import evaluated_once, struct_once
 from lakehouse.spark.statements import quote
@@ -47,6 +45,7 @@ if TYPE_CHECKING:
 _IS_PLAIN = "_lakehouse_is_plain"
 _PARTS = "_lakehouse_parts"
 _MEMBERS = "_lakehouse_members"
+_PRESENT = "_lakehouse_present"
 _TEXTS = "_lakehouse_texts"
 _OTHERS = "_lakehouse_others"
 _STRICT = {
@@ -79,17 +78,25 @@ def judged_lines(lines: "DataFrame", landing: Landing) -> JudgedLines:
     types = dict(field_types(landing.schema))
     lines = _with_members(lines, types)
     members = F.col(_MEMBERS)
+    problems = [(members.isNull(), F.lit(NOT_JSON))]
+    event = F.lit(None).cast("string")
+    present_names = earlier_names(landing)
+    if present_names:
+        problems += _two_names(present_names)
+        lines = lines.withColumn(_PRESENT, evaluated_once(_renamed(present_names)))
+        members = F.col(_PRESENT)
+        event = F.when(_has_earlier_name(present_names), F.to_json(members))
     lines, fields = _with_fields(lines, members, types)
-    problems = [(members.isNull(), F.lit(NOT_JSON)), *_misread(types, fields)]
+    problems += _misread(types, fields)
     texts = [name for name, type_ in types.items() if type_word(type_) == "STRING"]
     spelled = [_spelled(fields[name]).alias(name) for name in texts]
     others = _others(members, types)
     lines = lines.withColumn(_OTHERS, evaluated_once(others))
-    problems.append((_is_rounded(members, texts), F.lit(UNFIT)))
+    problems.append((_is_rounded(members, texts, event), F.lit(UNFIT)))
     columns = [
         F.make_valid_utf8("value").alias(RAW),
         F.to_json(_OTHERS).alias(UNDECLARED),
-        F.lit(None).cast("string").alias(EVENT),
+        event.alias(EVENT),
         F.struct(F.lit(0).alias("_"), *spelled).alias(SPELLED),
         F.col(_OTHERS),
     ]
@@ -134,6 +141,41 @@ def _has_half_character(members: "Column") -> "Column":
     return has_escapes & F.exists(F.map_keys(members), lambda name: F.contains(name, F.lit("?")))
 
 
+def _given(name: str) -> "Column":
+    """A member as it was sent; null if it is missing or null."""
+    value = F.try_element_at(_MEMBERS, F.lit(name))
+    return F.when(~F.is_variant_null(value), value)
+
+
+def _two_names(present_names: Mapping[str, str]) -> "list[tuple[Column, Column]]":
+    """Whether two names of a column have different values, with the reason."""
+    problems = list[tuple["Column", "Column"]]()
+    names = defaultdict[str, list[str]](list)
+    for old, new in present_names.items():
+        for name in (new, *names[new]):
+            is_other = F.to_json(_given(old)) != F.to_json(_given(name))
+            problems.append((is_other, F.lit(f"{TWO_NAMES}{old} and {name}")))
+        names[new].append(old)
+    return problems
+
+
+def _has_earlier_name(present_names: Mapping[str, str]) -> "Column":
+    names = F.array(*map(F.lit, present_names))
+    return F.arrays_overlap(F.map_keys(_MEMBERS), names)
+
+
+def _renamed(present_names: Mapping[str, str]) -> "Column":
+    """The members under their present names."""
+    values = dict[str, "Column"]()
+    for old, new in present_names.items():
+        values[new] = F.coalesce(values.get(new, _given(new)), _given(old))
+    names = [*present_names, *values]
+    kept = F.map_filter(_MEMBERS, lambda name, _: ~name.isin(*names))
+    given = F.map_from_arrays(F.array(*map(F.lit, values)), F.array(*values.values()))
+    renamed = F.map_concat(kept, given)
+    return F.when(_has_earlier_name(present_names), renamed).otherwise(F.col(_MEMBERS))
+
+
 def _with_fields(
     lines: "DataFrame", members: "Column", types: Mapping[str, str]
 ) -> "tuple[DataFrame, dict[str, _Field]]":
@@ -175,12 +217,14 @@ def _may_have_double(value: "Column") -> "Column":
     return (kind == "DOUBLE") | ((kind == _OBJECT_OR_ARRAY) & text.rlike(_HAS_FRACTION))
 
 
-def _is_rounded(members: "Column", texts: Sequence[str]) -> "Column":
+def _is_rounded(members: "Column", texts: Sequence[str], event: "Column") -> "Column":
     """Whether a variant may have rounded a number that is stored as the variant spells it.
 
-    These are the numbers in the named STRING fields and in undeclared fields.
+    These are the numbers in the named STRING fields and in undeclared fields, and all numbers of an
+    `event`.
     """
-    spelled = F.map_filter(members, lambda name, _: name.isin(*texts))
+    is_event = event.isNotNull()
+    spelled = F.map_filter(members, lambda name, _: is_event | name.isin(*texts))
     others = F.coalesce(F.map_values(_OTHERS), F.array())
     stored = F.concat(F.map_values(spelled), others)
     return F.exists(stored, _may_have_double) & loses_digits(F.col("value"), members)

@@ -1,4 +1,4 @@
-"""Judges rows of Parquet: large files that Spark reads itself, and staged rows.
+"""Judges rows of Parquet and Avro: large Parquet files that Spark reads itself, and staged rows.
 
 1. This process reads a large file's footer (one request) and decides whether Spark reads each of
    its columns as it is. If not, the file is staged like a small one, or it is set aside if it is
@@ -39,7 +39,6 @@ from lakehouse.land.parse_lines import (
     PARSED,
     RAW,
     REASON,
-    UNDECLARED,
     cast_text,
     csv_types,
     is_unfit,
@@ -51,6 +50,7 @@ from lakehouse.land.plan.records import NOT_UTF_8, UNFIT, Unreadable, present_na
 from lakehouse.land.read.staging import ROW_SCHEMA, part_names, staged_shape, value_columns
 from lakehouse.land.read.tables import TableShape, parquet_is_gregorian, sql_type, staged_type
 from lakehouse.land.spark.frozen_files import FrozenFiles, frozen_file, not_readable_now
+from lakehouse.land.undeclared_columns import UNDECLARED
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.frames import evaluated_once, literal_path
 from lakehouse.spark.statements import quote

@@ -10,16 +10,7 @@ from lakehouse.declare.table import Landing
 from lakehouse.declare.write_modes import Append, Overwrite, WriteMode
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.land.plan import choose_files
-from lakehouse.land.plan.batches import (
-    Batch,
-    KnownFile,
-    LandedFile,
-    Ledger,
-    SetAside,
-    extend_ledger,
-    find_unfinished,
-    fingerprint,
-)
+from lakehouse.land.plan.batches import Batch, KnownFile, LandedFile, Ledger, SetAside, fingerprint
 from lakehouse.land.plan.choose_files import (
     BatchPlan,
     FileRead,
@@ -28,6 +19,7 @@ from lakehouse.land.plan.choose_files import (
     repeat_batch,
     settle_batch,
 )
+from lakehouse.land.plan.ledger_segments import extend_ledger, find_unfinished
 
 LANDING = Landing(
     prefix="landing/orders/",
@@ -223,7 +215,7 @@ STORIES = {
         taken=["b.json"],
     ),
     "an overwrite of a file that changed": Story(
-        landed("a.json", size_bytes=11), **KNOWN, write=Overwrite(), number=5, taken=["a.json"]
+        landed("a.json", size_bytes=11), **KNOWN, write=Overwrite(), number=5, aside=["a.json"]
     ),
 }
 
@@ -259,6 +251,34 @@ def test_a_batch(story: Story) -> None:
 def test_a_file_is_set_aside_with_the_reason(listing: list[LandedFile], why: str) -> None:
     found = Story(listing, seen={"a.json": 10}).plan().batch
     assert found is not None and why in found.set_aside[0].why
+
+
+@pytest.mark.parametrize(
+    ("loaded", "name", "format_", "is_read"),
+    [
+        (KnownFile(size_bytes=9, digest="d"), "a.json", "json", True),
+        (KnownFile(size_bytes=9, digest="d"), "a.csv", "csv", True),
+        (KnownFile(size_bytes=9, digest="d"), "a.parquet", "parquet", False),
+        (KnownFile(size_bytes=9, digest="d"), "a.avro", "avro", False),
+        (KnownFile(size_bytes=9), "a.json", "json", False),  # of an older program
+        (KnownFile(size_bytes=11, digest="d"), "a.json", "json", False),  # it is shorter now
+        (
+            KnownFile(size_bytes=7, digest="x", loaded=KnownFile(size_bytes=9, digest="d")),
+            "a.json",
+            "json",
+            True,
+        ),
+    ],
+)
+def test_a_replaced_file_is_read_only_if_it_may_begin_with_what_was_loaded(
+    loaded: KnownFile, name: str, format_: str, is_read: bool
+) -> None:
+    landing = replace(LANDING, format=format_)
+    ledger = Ledger(newest=None, seen={f"{LANDING.prefix}{name}": loaded})
+    found = choose_batch(landed(name, size_bytes=10), ledger, landing, APPEND)
+    assert found.batch is not None
+    assert [file.name for file in found.batch.files] == ([name] if is_read else [])
+    assert [aside.is_quarantined for aside in found.batch.set_aside] == ([] if is_read else [True])
 
 
 def test_an_overwrite_ends_with_a_late_file_that_is_older_than_the_one_taken() -> None:
@@ -337,6 +357,19 @@ JUDGED: dict[str, tuple[KnownFile | None, FileRead, str, bool]] = {
         "it had 12 bytes when it was loaded and its content differs now; its new records cannot be",
         True,
     ),
+    "grown": (TAKEN, replace(READ, continues=True, loaded_records=2), "", False),
+    "grown by blank lines": (
+        TAKEN,
+        replace(READ, continues=True, record_count=0),
+        "it was written again without new records",
+        False,
+    ),
+    "grown by a part that is unreadable": (
+        TAKEN,
+        replace(READ, continues=True, problem="no"),
+        "no",
+        True,
+    ),
 }
 
 
@@ -357,7 +390,12 @@ def test_what_becomes_of_a_file_that_was_read(
         assert found.why.startswith(why) and found.is_quarantined is is_quarantined
 
 
-def test_a_file_that_changed_and_one_under_a_forgotten_name_are_for_a_person() -> None:
+@pytest.mark.parametrize(
+    ("write", "advice"),
+    [(APPEND, "Land only the new records"), (Overwrite(), "Land the whole file, under a name")],
+)
+def test_the_advice_about_a_changed_file_loses_no_row(write: WriteMode, advice: str) -> None:
+    """New records alone, under a later name, would replace all rows of an overwritten table."""
     changed = landed("a.json", size_bytes=7)
     forgotten = Ledger(
         newest=batch(4, "z.json"),
@@ -365,12 +403,12 @@ def test_a_file_that_changed_and_one_under_a_forgotten_name_are_for_a_person() -
         forgotten=frozenset({fingerprint("landing/orders/a.json")}),
     )
     for plan in (
-        Story(changed, **KNOWN).plan(),
-        choose_batch(changed, forgotten, LANDING, APPEND),
+        Story(changed, **KNOWN, write=write).plan(),
+        choose_batch(changed, forgotten, LANDING, write),
     ):
         assert plan.batch is not None
         [aside] = plan.batch.set_aside
-        assert "Land only the new records" in aside.why and aside.is_quarantined
+        assert advice in aside.why and aside.is_quarantined
 
 
 def test_an_empty_file_of_an_overwrite_is_one_that_a_person_should_see() -> None:

@@ -141,7 +141,9 @@ def test_a_byte_order_mark_is_no_part_of_the_first_record() -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
 def test_another_encoding_is_named(encoding: str) -> None:
-    with pytest.raises(Unreadable, match="byte order mark of UTF-16 or UTF-32; land it as UTF-8"):
+    with pytest.raises(
+        Unreadable, match=f"byte order mark of {encoding.upper()}; land it as UTF-8"
+    ):
         json_records("{}".encode(encoding))
 
 

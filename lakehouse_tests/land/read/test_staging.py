@@ -1,7 +1,9 @@
+import gzip
 from dataclasses import replace
 from hashlib import blake2b
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -9,13 +11,14 @@ import pytest
 from lakehouse import Debezium
 from lakehouse.base.errors import Broken
 from lakehouse.declare.landing import Landing
-from lakehouse.land.plan.batches import Batch, KnownFiles, LandedFile
+from lakehouse.land.plan.batches import Batch, KnownFile, KnownFiles, LandedFile
 from lakehouse.land.plan.choose_files import FileRead
 from lakehouse.land.plan.file_text import content_digest
 from lakehouse.land.plan.records import with_earlier_names
 from lakehouse.land.read import staging as staged_parts
 from lakehouse.land.read.staging import part_names, stage, staged_again
 from lakehouse.store import DiskStore
+from lakehouse_tests.kills import Killed
 
 KEY, LANDING = "bronze/t", Landing(prefix="landing/t/", format="json", schema="id BIGINT")
 
@@ -32,19 +35,21 @@ def batch_of(name: str, data: bytes, **counts: int) -> Batch:
 
 
 def test_what_was_read_of_a_file_that_changed_is_never_taken_for_what_the_batch_was(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Whatever dies between: the files are compared before one of their records is staged."""
     was, now = b'{"id": 1}', b'{"id": 2}'
     batch = batch_of("a.json", was, part_count=1, record_count=1)
     store = DiskStore(tmp_path)
     store.put("landing/t/a.json", now)
-    with pytest.raises(Broken, match=r"'a\.json' has changed since"):
-        staged_again(store, KEY, batch, LANDING)
+    with monkeypatch.context() as patch:
+        patch.setattr(DiskStore, "delete", lambda *_: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Broken, match=r"'a\.json' has changed since"):
+            staged_again(store, KEY, batch, LANDING)
+    assert store.list("_lakehouse/staged") == []
     store.put("landing/t/a.json", was)
     again = staged_again(store, KEY, replace(batch, record_count=None), LANDING)
-    assert replace(again, shape="") == batch
-    [part] = part_names(KEY, again)
-    assert pq.read_table(BytesIO(store.read(part)))["raw"].to_pylist() == [was.decode()]
+    assert (replace(again, shape=""), len(store.list("_lakehouse/staged"))) == (batch, 1)
 
 
 def test_records_are_staged_anew_where_the_declaration_would_stage_them_otherwise(
@@ -60,10 +65,14 @@ def test_records_are_staged_anew_where_the_declaration_would_stage_them_otherwis
 
     as_text = replace(LANDING, schema="id BIGINT, x STRING")
     assert (staged_again(store, KEY, batch, LANDING), texts(batch)) == (batch, [data.decode()])
-    assert texts(staged_again(store, KEY, batch, as_text)) == ['{"id": 1, "x": "1.10"}']
-    assert texts(staged_again(store, KEY, batch, LANDING)) == [data.decode()]
+    for _ in range(
+        2
+    ):  # whatever dies then: the records of the one are never taken for those of the other
+        assert texts(staged_again(store, KEY, batch, as_text)) == ['{"id": 1, "x": "1.10"}']
+        assert texts(staged_again(store, KEY, batch, LANDING)) == [data.decode()]
     for changes in (Debezium(), Debezium(unwrapped=True)):
-        assert staged_again(store, KEY, batch, replace(as_text, changes=changes)) != batch
+        stage(store, KEY, batch, replace(as_text, changes=changes))
+    assert len({file.name.split("/")[4] for file in store.list(f"_lakehouse/staged/{KEY}")}) == 4
     store.delete(["landing/t/a.json"])
     with pytest.raises(
         Broken,
@@ -106,7 +115,7 @@ def test_a_file_of_a_planned_batch_that_another_declaration_cannot_read_stops_th
         ):
             staged_again(store, KEY, batch, wider)
     again = staged_again(store, KEY, batch, landing)
-    assert replace(again, shape="") == batch
+    assert (replace(again, shape=""), len(store.list("_lakehouse/staged"))) == (batch, 1)
 
 
 @pytest.mark.parametrize(
@@ -126,20 +135,106 @@ def test_a_part_is_full_of_records_however_short_they_are_and_of_fields_that_no_
     assert stage(store, KEY, batch_of("a.csv", data), landing).batch.part_count == parts
 
 
+def known(data: bytes, **more: Any) -> KnownFile:
+    """What the ledger says of a file that was loaded with this content."""
+    return KnownFile(size_bytes=len(data), digest=content_digest(data), **more)
+
+
+def staged_lines(store: DiskStore, batch: Batch) -> list[tuple[int, str]]:
+    """The staged records of a batch: line and text."""
+    tables = [pq.read_table(BytesIO(store.read(name))) for name in part_names(KEY, batch)]
+    return [(row["line"], row["raw"]) for table in tables for row in table.to_pylist()]
+
+
+CSV = replace(LANDING, format="csv", schema="id BIGINT, name STRING")
+UTF_16 = replace(CSV, encoding="utf-16")
+FIRST, SECOND = b'{"id": 1}\n', b'{"id": 2}\n'
+
+
 @pytest.mark.parametrize(
-    ("now", "replaces_rows", "staged_count"),
-    [(b"1", False, 0), (b"1", True, 0), (b"2", False, 0), (b"2", True, 1)],
+    ("landing", "was", "now", "new_lines"),
+    [
+        (LANDING, FIRST, FIRST + SECOND, [(2, '{"id": 2}')]),
+        (LANDING, FIRST[:-1], FIRST + SECOND, [(2, '{"id": 2}')]),
+        (LANDING, b'{"id": 1}\r', b'{"id": 1}\r\n' + SECOND, [(2, '{"id": 2}')]),
+        (LANDING, b"nope", b"nope\nnope", [(2, "nope")]),
+        (CSV, b'id,name\n1,"a\nb"', b'id,name\n1,"a\nb"\n2,c', [(4, "2,c")]),
+        (
+            UTF_16,
+            "id,name\n1,a".encode("utf-16"),
+            "id,name\n1,a\n2,c".encode("utf-16"),
+            [(3, "2,c")],
+        ),
+        (LANDING, FIRST, FIRST + b"\n \n", []),
+    ],
 )
-def test_of_a_file_that_was_loaded_nothing_is_staged_unless_it_replaces_all_rows(
-    tmp_path: Path, now: bytes, replaces_rows: bool, staged_count: int
+def test_of_a_file_that_begins_with_what_was_loaded_the_new_records_are_staged(
+    tmp_path: Path, landing: Landing, was: bytes, now: bytes, new_lines: list[tuple[int, str]]
 ) -> None:
-    store = DiskStore(tmp_path)
-    data = b'{"id": %b}' % now
-    store.put(f"{LANDING.prefix}a.json", data)
-    loaded = {"a.json": content_digest(b'{"id": 1}')}
-    known = KnownFiles(loaded=loaded, replaces_rows=replaces_rows)
-    staged = stage(store, KEY, batch_of("a.json", data), LANDING, known)
-    assert staged.files["a.json"] == FileRead(
-        size_bytes=len(data), digest=content_digest(data), record_count=staged_count
+    """Also if the batch has to be staged again, and by then the file has grown once more."""
+    store, name = DiskStore(tmp_path), f"a.{landing.format}"
+    store.put(f"{LANDING.prefix}{name}", now)
+    staged = stage(store, KEY, batch_of(name, now), landing, KnownFiles(loaded={name: known(was)}))
+    found = staged.files[name]
+    assert (found.continues, found.record_count, found.loaded_records) == (True, len(new_lines), 1)
+    assert staged_lines(store, staged.batch) == new_lines
+    whole = stage(
+        store,
+        KEY,
+        batch_of(name, now),
+        landing,
+        KnownFiles(loaded={name: known(was)}, reads_whole=True),
     )
-    assert staged.batch.part_count == staged_count
+    assert (whole.files[name].record_count, whole.files[name].loaded_records) == (
+        len(new_lines) + 1,
+        0,
+    )
+    [planned] = batch_of(name, now).files
+    batch = replace(staged.batch, files=(replace(planned, loaded_records=1),))
+    first = batch_of(name, was, part_count=1, record_count=1)
+    for later in (now, now + ("\n3,d" if landing is CSV else "").encode()):
+        store.put(f"{LANDING.prefix}{name}", later)
+        store.delete([file.name for file in store.list("_lakehouse/staged")])
+        assert staged_lines(store, staged_again(store, KEY, batch, landing)) == new_lines
+        assert len(staged_lines(store, staged_again(store, KEY, first, landing))) == 1
+
+
+def test_a_packed_file_that_is_packed_again_counts_as_another_one(tmp_path: Path) -> None:
+    """Its bytes differ from the first on. Members that were appended are new records."""
+    store, name = DiskStore(tmp_path), "a.json.gz"
+    first, second = gzip.compress(FIRST * 99), gzip.compress(SECOND)
+    for now, count in ((first + second, 1), (gzip.compress(FIRST * 99 + SECOND), 0)):
+        store.put(f"{LANDING.prefix}{name}", now)
+        loaded = KnownFiles(loaded={name: known(first)})
+        read = stage(store, KEY, batch_of(name, now), LANDING, loaded).files[name]
+        assert (read.continues, read.record_count) == (count > 0, count)
+
+
+@pytest.mark.parametrize(
+    ("landing", "was", "now"),
+    [
+        (LANDING, FIRST, b'{"id": 9}\n' + SECOND),
+        (LANDING, b'{"id": 1', b'{"id": 1}\n'),  # its last line goes on
+        (CSV, b"id,name\n1,a", b"id,name\n1,ab"),
+        (CSV, b"id,name\n1,a\n", b"id,name\n"),
+    ],
+)
+def test_of_a_file_that_was_replaced_by_another_one_nothing_is_staged(
+    tmp_path: Path, landing: Landing, was: bytes, now: bytes
+) -> None:
+    store, name = DiskStore(tmp_path), f"a.{landing.format}"
+    store.put(f"{LANDING.prefix}{name}", now)
+    staged = stage(store, KEY, batch_of(name, now), landing, KnownFiles(loaded={name: known(was)}))
+    assert staged.files[name] == FileRead(size_bytes=len(now), digest=content_digest(now))
+    assert (staged.batch.part_count, staged.batch.record_count) == (0, 0)
+
+
+def test_a_file_that_grew_by_a_part_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    was, now = b"id,name\n1,a\n", b'id,name\n1,a\n2,"b\n'
+    store = DiskStore(tmp_path)
+    store.put(f"{LANDING.prefix}a.csv", now)
+    staged = stage(
+        store, KEY, batch_of("a.csv", now), CSV, KnownFiles(loaded={"a.csv": known(was)})
+    )
+    assert "record that begins in line 3" in str(staged.files["a.csv"].problem)
+    assert staged.batch.part_count == 0

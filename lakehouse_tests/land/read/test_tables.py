@@ -1,6 +1,7 @@
-"""Rows of Parquet become Arrow columns that Spark reads; what is damaged gives none."""
+"""Rows of Parquet and Avro become Arrow columns that Spark reads; what is damaged gives none."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, time
 from decimal import Decimal
 from io import BytesIO
@@ -8,13 +9,15 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from lakehouse.land.plan.file_text import read_records
 from lakehouse.land.plan.records import Unreadable
-from lakehouse.land.read.staging import ZSTD
+from lakehouse.land.read import tables
+from lakehouse.land.read.contents import ZSTD
 from lakehouse.land.read.tables import decoded_file, file_types, is_gregorian
 from lakehouse_tests.land.plan.test_file_text import JSON
 
@@ -22,6 +25,15 @@ LIMIT = 10_000_000
 ROWS: list[dict[str, Any]] = [
     {"id": number, "text": f"é{number}", "x": number / 7} for number in range(3_000)
 ]
+SCHEMA = {
+    "type": "record",
+    "name": "row",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "text", "type": "string"},
+        {"name": "x", "type": ["null", "double"]},
+    ],
+}
 
 
 def parquet(rows: list[dict[str, Any]] | pa.Table = ROWS, **options: Any) -> bytes:
@@ -32,14 +44,48 @@ def parquet(rows: list[dict[str, Any]] | pa.Table = ROWS, **options: Any) -> byt
     return file.getvalue()
 
 
-def values(data: bytes) -> list[Any]:
-    decoded = decoded_file(data, LIMIT)
+def avro(
+    rows: list[dict[str, Any]] = ROWS,
+    schema: Mapping[str, Any] | str = SCHEMA,
+    codec: str = "deflate",
+) -> bytes:
+    file = BytesIO()
+    fastavro.writer(file, schema, rows, codec=codec)
+    return file.getvalue()
+
+
+def values(data: bytes, format: str) -> list[Any]:
+    decoded = decoded_file(data, format, LIMIT)
     tables = [pa.table([*columns], names=[*decoded.shape.names]) for columns in decoded.batches]
     return pa.concat_tables(tables).to_pylist()
 
 
-def test_each_row_has_its_values_in_the_order_of_the_file() -> None:
-    assert values(parquet(row_group_size=700)) == ROWS
+def test_a_row_that_is_nested_too_deep_makes_its_file_unreadable() -> None:
+    node = {
+        "type": "record",
+        "name": "row",
+        "fields": [{"name": "id", "type": "long"}, {"name": "next", "type": ["null", "row"]}],
+    }
+    deep: dict[str, Any] = {"id": 0, "next": None}
+    for number in range(2_000):
+        deep = {"id": number, "next": deep}
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(50_000)
+    try:
+        data = avro([deep], node)
+    finally:
+        sys.setrecursionlimit(limit)
+    with pytest.raises(Unreadable, match="RecursionError"):
+        values(data, "avro")
+    assert values(avro([{"id": 1, "next": {"id": 2, "next": None}}], node), "avro") == [
+        {"id": 1, "next": '{"id": 2, "next": null}'}
+    ]
+
+
+@pytest.mark.parametrize("format", ["parquet", "avro"])
+def test_each_row_has_its_values_in_the_order_of_the_file(format: str) -> None:
+    data = parquet(row_group_size=700) if format == "parquet" else avro()
+    assert values(data, format) == ROWS
 
 
 def test_a_file_tells_the_types_that_hold_its_values() -> None:
@@ -67,7 +113,32 @@ def test_a_file_tells_the_types_that_hold_its_values() -> None:
         "text": (pa.dictionary(pa.int32(), pa.string()), "STRING"),
     }
     table = pa.schema([(name, arrow) for name, (arrow, _) in types.items()]).empty_table()
-    assert file_types(parquet(table)) == {name: type_ for name, (_, type_) in types.items()}
+    assert file_types(parquet(table), "parquet") == {
+        name: type_ for name, (_, type_) in types.items()
+    }
+    fields: dict[str, tuple[Any, str]] = {
+        "flag": ("boolean", "BOOLEAN"),
+        "number": (["null", "int"], "INT"),
+        "several": (["int", "string"], "STRING"),
+        "x": ("float", "FLOAT"),
+        "price": (
+            ["null", {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}],
+            "DECIMAL(10,2)",
+        ),
+        "day": ({"type": "int", "logicalType": "date"}, "DATE"),
+        "at": ({"type": "long", "logicalType": "timestamp-micros"}, "TIMESTAMP"),
+        "wall": ({"type": "long", "logicalType": "local-timestamp-millis"}, "TIMESTAMP_NTZ"),
+        "time": ({"type": "int", "logicalType": "time-millis"}, "STRING"),
+        "list": ({"type": "array", "items": "int"}, "ARRAY<INT>"),
+    }
+    schema = {
+        "type": "record",
+        "name": "row",
+        "fields": [{"name": name, "type": found} for name, (found, _) in fields.items()],
+    }
+    assert file_types(avro([], schema), "avro") == {
+        name: type_ for name, (_, type_) in fields.items()
+    }
 
 
 def test_values_are_staged_with_types_that_spark_reads() -> None:
@@ -101,9 +172,31 @@ def test_values_are_staged_with_types_that_spark_reads() -> None:
     table = pa.table(
         {name: pa.array([value, None], kind) for name, (value, kind, _) in columns.items()}
     )
-    first, second = values(parquet(table))
+    first, second = values(parquet(table), "parquet")
     assert first == {name: staged for name, (_, _, staged) in columns.items()}
     assert second == dict.fromkeys(columns)
+    kinds: dict[str, tuple[object, object, object]] = {
+        "n": (7, "int", 7),
+        "union": ([1, "x"], {"type": "array", "items": ["int", "string"]}, '[1, "x"]'),
+        "price": (
+            Decimal("1.50"),
+            {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2},
+            Decimal("1.50"),
+        ),
+        "at": (at, {"type": "long", "logicalType": "timestamp-micros"}, at),
+        "time": (time(1, 2, 3), {"type": "int", "logicalType": "time-millis"}, "01:02:03.000000"),
+        "uuid": (UUID(int=7), {"type": "string", "logicalType": "uuid"}, str(UUID(int=7))),
+        "by": ({"k": 0.5}, {"type": "map", "values": "double"}, [("k", 0.5)]),
+        "word": ("a", {"type": "enum", "name": "words", "symbols": ["a", "b"]}, "a"),
+        "plain": (7, {"type": "long", "logicalType": "date"}, 7),
+    }
+    fields = [{"name": name, "type": ["null", kind]} for name, (_, kind, _) in kinds.items()]
+    row = {name: value for name, (value, _, _) in kinds.items()}
+    data = avro([row, {}], {"type": "record", "name": "row", "fields": fields})
+    assert values(data, "avro") == [
+        {name: staged for name, (_, _, staged) in kinds.items()},
+        dict.fromkeys(kinds),
+    ]
 
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
@@ -118,7 +211,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 def test_a_time_too_far_away_for_microseconds_makes_its_file_unreadable() -> None:
     times = pa.array([2**63 - 1, 0], pa.timestamp("ms", "UTC"))
     with pytest.raises(Unreadable, match=r"out of bounds|overflow"):
-        values(parquet(pa.table({"id": [1, 2], "at": times})))
+        values(parquet(pa.table({"id": [1, 2], "at": times})), "parquet")
 
 
 def test_a_column_name_that_stands_twice_makes_a_file_unreadable() -> None:
@@ -127,29 +220,42 @@ def test_a_column_name_that_stands_twice_makes_a_file_unreadable() -> None:
         Unreadable,
         match=r"1 column name occurs more than once, first 'id'\. Land the file with one name per column",
     ):
-        values(parquet(twice))
+        values(parquet(twice), "parquet")
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_file_gives_no_row_at_all(damage: Callable[[bytes], bytes]) -> None:
+@pytest.mark.parametrize("format", ["parquet", "avro"])
+def test_a_damaged_file_gives_no_row_at_all(format: str, damage: Callable[[bytes], bytes]) -> None:
+    data = damage(parquet() if format == "parquet" else avro())
     with pytest.raises(
-        Unreadable, match=r"the file cannot be read to its end as parquet .*\. Land an undamaged"
+        Unreadable, match=f"the file cannot be read to its end as {format} .*. Land an undamaged"
     ):
-        decoded_file(damage(parquet()), LIMIT)
+        decoded_file(data, format, LIMIT)
 
 
-def test_a_file_with_flipped_bytes_is_read_or_refused_and_raises_nothing_else() -> None:
-    random = Random(2026)
-    whole = parquet(ROWS[:200])
+@pytest.mark.parametrize("format", ["parquet", "avro"])
+def test_a_file_with_flipped_bytes_is_read_or_refused_and_raises_nothing_else(format: str) -> None:
+    random, whole = (
+        Random(2026),
+        parquet(ROWS[:200]) if format == "parquet" else avro(ROWS[:200], codec="snappy"),
+    )
     for _ in range(100):
         data = bytearray(whole)
         for _ in range(3):
             data[random.randrange(len(data))] ^= 1 << random.randrange(8)
         try:
-            decoded = decoded_file(bytes(data), LIMIT)
+            decoded = decoded_file(bytes(data), format, LIMIT)
         except Unreadable:
             continue
         assert all(len(columns) == len(decoded.shape.names) for columns in decoded.batches)
+
+
+def test_a_file_whose_rows_have_no_named_fields_is_unreadable() -> None:
+    with pytest.raises(Unreadable, match="the top-level Avro schema is not a record"):
+        decoded_file(avro([7], "long"), "avro", LIMIT)  # type: ignore[list-item]
+    empty = avro([{}], {"type": "record", "name": "row", "fields": []}, "null")
+    with pytest.raises(Unreadable, match="it has no columns"):
+        decoded_file(empty, "avro", LIMIT)
 
 
 def test_zstd_of_several_frames_is_one_file_and_damage_gives_no_record() -> None:
@@ -201,11 +307,35 @@ def test_a_small_parquet_file_that_decodes_to_more_than_the_limit_gives_no_recor
         with pytest.raises(
             Unreadable, match=f"it unpacks to more than {limit} bytes; land its records in"
         ):
-            decoded_file(data, limit)
+            decoded_file(data, "parquet", limit)
     finally:
         pa.set_memory_pool(default)
     # A single row is decoded whole before it is refused.
     assert kind == "numbers of one list" or pool.max_memory() < 4 * limit
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "snappy"])
+def test_avro_of_several_blocks_is_read_up_to_the_limit(codec: str) -> None:
+    assert values(avro(codec=codec), "avro") == ROWS
+    with pytest.raises(
+        Unreadable, match="it unpacks to more than 20000 bytes; land its records in"
+    ):
+        decoded_file(avro(codec=codec), "avro", 20_000)
+
+
+def test_an_avro_block_is_not_decompressed_beyond_its_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tables, "_MOST_BLOCK_BYTES", 10_000)
+    with pytest.raises(Unreadable, match="a block of the file unpacks to more than 10000 bytes"):
+        decoded_file(avro(), "avro", LIMIT)
+
+
+def test_an_avro_codec_without_a_bound_on_its_blocks_is_refused() -> None:
+    with pytest.raises(
+        Unreadable, match=r"the codec is 'bzip2'\. Land the file again with one of null, d"
+    ):
+        decoded_file(avro(codec="bzip2"), "avro", LIMIT)
 
 
 SPARK_3 = {"org.apache.spark.version": "3.5.1"}
@@ -243,4 +373,8 @@ def test_a_files_metadata_shows_its_calendar(name: str) -> None:
 def test_the_calendar_of_a_file_is_that_of_its_footer() -> None:
     for metadata, expected in (({}, True), (SPARK_3, True), (SPARK_2, False), (LEGACY, False)):
         table = pa.table({"day": [1]}).replace_schema_metadata(metadata)
-        assert decoded_file(parquet(table), LIMIT).shape.is_gregorian == expected
+        assert decoded_file(parquet(table), "parquet", LIMIT).shape.is_gregorian == expected
+    for metadata, expected in (({}, False), (SPARK_3, True), (SPARK_2, False)):
+        file = BytesIO()
+        fastavro.writer(file, SCHEMA, ROWS[:1], metadata={**metadata})
+        assert decoded_file(file.getvalue(), "avro", LIMIT).shape.is_gregorian == expected

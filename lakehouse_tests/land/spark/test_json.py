@@ -60,6 +60,8 @@ BAD = [
     '{"id":20,"price":"1e99999999"}',
     '{"id":20,"parts":["1e99999999"]}',
     '{"id":20,"who":{"at":"2026-11-22T08:44:01 IST"}}',
+    '{"id":20,"state":"a","old_state":"b"}',
+    '{"id":20,"oldest":"a","old_state":"b"}',
     '{"state":"no id"}',
     '{"id":20},0]',
     '{"id":20}],[{"id":21}',
@@ -87,7 +89,8 @@ def declared(key: str, **words: Any) -> Table:
     source = Landing(
         prefix=f"landing/{key}/", format="json", schema=SCHEMA, required=("id",), **words
     )
-    return Table(key=f"bronze/{key}", source=source, write=Append())
+    renamed = {"old_state": "state", "oldest": "state"}
+    return Table(key=f"bronze/{key}", source=source, write=Append(), renamed=renamed)
 
 
 def loaded(spark: "SparkSession", lake: Lake, table: Table) -> list[tuple[object, ...]]:
