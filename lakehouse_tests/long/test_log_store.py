@@ -11,7 +11,7 @@ from lakehouse.spark.server.log_store import build
 from lakehouse_tests.long import test_log_store_faults as short
 from lakehouse_tests.long.test_log_store_faults import BUCKET, LOST_RACE, Storage, error_of
 
-java, endpoint, storage, commit = short.java, short.endpoint, short.storage, short.commit
+java, storage, commit = short.java, short.storage, short.commit
 
 
 def test_a_large_commit_is_uploaded_in_parts_and_published_once(

@@ -15,6 +15,7 @@ from lakehouse.land import rows as batch_rows
 from lakehouse.land.quarantine import run as quarantine
 from lakehouse.land.quarantine.run import retry
 from lakehouse.materialize.run import write_table
+from lakehouse.spark.session import connect
 from lakehouse.write import commit_rows
 from lakehouse_tests.kills import killed_at
 from lakehouse_tests.support.example_lake import event, events, land, rows_in
@@ -39,9 +40,7 @@ STRICT = declared(required=("id", "at"), max_file_bytes=250, new_columns="refuse
 
 
 @pytest.fixture(scope="module")
-def of_refused(
-    shared_settings: Settings, spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def of_refused(shared_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a lake for `refused`."""
     lake = open_lake(
         replace(shared_settings, root=str(tmp_path_factory.mktemp("refused") / "lake"))
@@ -53,7 +52,7 @@ def of_refused(
     )
     land(lake, "large.json", [event(number, 6, "new") for number in range(10, 20)])
     lake.store.put("landing/events/b.json", b'\xff{"id": 4}')
-    write_table(lake, spark, STRICT)
+    write_table(lake, connect(lake.settings), STRICT)
     return Path(lake.settings.root)
 
 
