@@ -164,7 +164,7 @@ def _lake_factor(lake: Lake, engine: str) -> float | None:
 def failed_tries(lake: Lake, table_key: str | None = None) -> list[UpkeepOperation]:
     """The compactions of the last `_DAYS` that did not succeed, in the order of their end.
 
-    Those of one table, if given. Raises as `read_operations`.
+    With `table_key`, only compactions of this table. Raises as `read_operations`.
     """
     since_ms = now_ms() - _DAYS * DAY_MS
     operations = read_operations(lake, table_key, kind="compaction", since_ms=since_ms)

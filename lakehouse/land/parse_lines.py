@@ -52,7 +52,8 @@ GROUPED = r"^[-+]?[0-9]{1,3}(?:,[0-9]{3})+\.[0-9]+$"
 _CLOCK = r"[0-9]{1,2}(?::[0-9]{1,2}(?::[0-9]{1,2}(?:\.[0-9]*)?)?)?"
 # Swaps the decimal point and the commas between groups of digits.
 _SWAPPED = (",.", ".,")
-# The form of a text, by Spark's name of the type. For other types, only Spark's cast decides.
+# The form of a text, from `^` to `$`, by Spark's name of the type. For other types, only Spark's
+# cast decides.
 FORMS = {
     "byte": _WHOLE,
     "short": _WHOLE,

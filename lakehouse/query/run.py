@@ -68,8 +68,9 @@ def _with_version(lake: Lake, table: NamedTable) -> NamedTable:
     facts = lake.facts(table.key)
     if facts is None:
         raise _missing(table.key)
+    time_ms = time.timestamp() * 1000
     for commit in newest_first(lake.store, facts.history):
-        if commit.committed_ms <= time.timestamp() * 1000:
+        if commit.committed_ms <= time_ms:
             return replace(table, version=commit.version)
     raise Refused(f"sql: the log of {table.key} has no version of {time} or before")
 

@@ -30,7 +30,7 @@ DOCUMENTS = {
     "sql": (
         "lakehouse sql STATEMENT",
         (
-            "The columns are those of the query; the example is `SHOW TABLES`. Decimals, dates, times and "
+            "The query decides the columns; the example is `SHOW TABLES`. Decimals, dates, times and "
             "bytes (in hex) are texts."
         ),
     ),

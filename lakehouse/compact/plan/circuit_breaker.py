@@ -65,8 +65,8 @@ def assess_breaker(
     """The breaker of a table at `now_ms`, or `None` if it is closed.
 
     `failures` are attempts that did not succeed, in any order; the last one of each run counts.
-    Those that a person started do not count. Times after `now_ms` were recorded before a clock was
-    set back, and are ignored. `succeeded_ms` is the time of the last success.
+    Compactions that a person started do not count. Times after `now_ms` were recorded before a
+    clock was set back, and are ignored. `succeeded_ms` is the time of the last success.
     """
     closed_ms = succeeded_ms if succeeded_ms is not None and succeeded_ms <= now_ms else 0
     failed = _last_of_each_run(
