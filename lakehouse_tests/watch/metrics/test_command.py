@@ -178,7 +178,7 @@ def test_scrapes_share_a_reading_while_it_is_new_and_a_failure_keeps_the_last_on
                 found = parsed(answer.read().decode())
             assert found["lakehouse_table_files", "bronze/orders"] == 5
             assert len(readings) == reading
-        assert [each.message for each in caplog.records] == ["the metrics cannot be read"]
+        assert [each.getMessage() for each in caplog.records] == ["the metrics cannot be read"]
         with pytest.raises(OSError, match="in use"):
             serve(collector, port=port)
     finally:
