@@ -41,9 +41,12 @@ def init_command(folder: Path, source: str, table: str | None, dry_run: bool) ->
     write_project(project, target)
     name = project.suggestion.table.name
     show(f"{folder} has bronze/{name} and silver/{name}, for {project.origin}.")
-    show("Look at bronze.py: formats and types are guessed.")
+    show(f"The tables will be in {project.root}.")
+    show(f"Look at {folder / project.package}/bronze.py: formats and types are guessed.")
     for note in project.suggestion.notes:
         show(f"- {note}")
     show()
     for command in (f"cd {folder}", "lakehouse materialize", "dagster dev"):
         show(f"  {command}")
+    show()
+    show(f'Then read the table: lakehouse sql "SELECT * FROM silver.{name} LIMIT 10"')  # noqa: S608

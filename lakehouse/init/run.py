@@ -43,10 +43,15 @@ _SAMPLED_BYTES = 8 * MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """A project that is not written yet. `copies` are files of `store` by their new paths."""
+    """A project that is not written yet, with its package and the root of its lake.
+
+    `copies` are files of `store` by their new paths.
+    """
 
     suggestion: Suggestion
     origin: str
+    package: str
+    root: str
     texts: Mapping[str, str]
     store: Store
     copies: Mapping[str, StoredFile]
@@ -69,6 +74,8 @@ def plan_project(address: str, folder: Path, key: str | None) -> Project:
         raise Refused(f"--table is {key!r}. Use bronze/name; silver/name is made from it")
     files_at = _files_on_s3 if location.startswith("s3://") else _files_on_disk
     store, prefix, listed = files_at(location)
+    if not listed:
+        raise Refused(f"there is no file at {location}. Check the address")
     files = _of_one_format(listed, address, is_renamed=not prefix)
     found = files_schema({file.name: _sample(store, file) for file in _spread(files)})
     names = [file.name for file in files]
@@ -82,14 +89,19 @@ def plan_project(address: str, folder: Path, key: str | None) -> Project:
         ]
         copies = dict(zip(paths, files, strict=True))
     origin = f"{count_of(len(files), 'file')} ({address})"
-    texts = project_texts(
-        suggestion,
-        package=package_name(folder.name, is_taken=lambda name: find_spec(name) is not None),
-        root=f"s3://{store.bucket}/{store.prefix}".rstrip("/") if prefix else _LAKE,
-        origin=origin,
-    )
+    package = package_name(folder.name, is_taken=lambda name: find_spec(name) is not None)
+    root = f"s3://{store.bucket}/{store.prefix}".rstrip("/") if prefix else _LAKE
+    texts = project_texts(suggestion, package=package, root=root, origin=origin)
     texts["dagster.yaml"] = TEMPLATE.read_text()
-    return Project(suggestion=suggestion, origin=origin, texts=texts, store=store, copies=copies)
+    return Project(
+        suggestion=suggestion,
+        origin=origin,
+        package=package,
+        root=root,
+        texts=texts,
+        store=store,
+        copies=copies,
+    )
 
 
 def check_target(folder: Path) -> None:

@@ -47,7 +47,10 @@ def test_a_project_is_written_and_declares_its_tables_and_is_formatted(
     shown = terminal.run("init", "my-first", "--from", "orders-2026-01.csv")
     assert shown.exit_code == 0, shown.stderr
     lines = [line.strip() for line in shown.stdout.splitlines()]
-    assert lines[-3:] == ["cd my-first", "lakehouse materialize", "dagster dev"]
+    assert lines[1] == "The tables will be in .lakehouse/lake."
+    assert lines[2].startswith("Look at my-first/my_first/bronze.py: ")
+    assert lines[-5:-1] == ["cd my-first", "lakehouse materialize", "dagster dev", ""]
+    assert lines[-1].endswith('lakehouse sql "SELECT * FROM silver.orders LIMIT 10"')
     project = here / "my-first"
     landed = ".lakehouse/lake/landing/orders/orders-2026-01.csv"
     texts = {".env", ".gitignore", "dagster.yaml", "pyproject.toml"}
@@ -107,6 +110,7 @@ def test_an_error_leaves_nothing_half_done(here: Path, monkeypatch: pytest.Monke
         (("a.csv", "b.json", "c.json"), r"1 csv \(a.csv\), 2 json \(b.json\)"),
         (("_delta_log/0.json", "a.parquet"), "lakehouse adopt data"),
         (("_SUCCESS", ".hidden.csv"), "has no file of a known format"),
+        ((), "there is no file at .*/data"),
         (("a.xlsx",), "a.xlsx is a zip file. .* save an Excel sheet as CSV"),
     ],
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from keyword import iskeyword
 
 from lakehouse.base.text import printable
+from lakehouse.declare.landing import format_of
 from lakehouse.init.plan.source_text import python_source, python_text
 from lakehouse.init.plan.suggestion import DMS_FILE, Suggestion
 from lakehouse.land.plan.schema_of_values import quoted
@@ -76,7 +77,7 @@ from {package} import bronze
 )
 def {name}({name}: DataFrame) -> DataFrame:
     """The columns of bronze/{name} that people use."""
-    return {name}.select(
+    return {name}.selectExpr(
 {columns}
     )
 '''
@@ -120,9 +121,12 @@ def table_name(places: Iterable[str]) -> str:
     """A name for a table, after the first file or folder whose name has a word.
 
     Numbers at the end, as of dates and parts, do not count: `Orders-2026-01.csv.gz` gives `orders`.
+    The name of a Kafka topic of Debezium ends with the table: `shop.public.orders`.
     """
     for place in places:
         stem = place.strip(".").partition(".")[0]
+        if place.count(".") > 1 and not format_of(place):
+            stem = place.rpartition(".")[2]
         name = re.sub(r"(_[0-9]+)+$", "", _plain(stem))
         if name and not DMS_FILE.fullmatch(stem) and not iskeyword(name):
             return name

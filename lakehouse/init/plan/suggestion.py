@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, takewhile
 from pathlib import PurePosixPath
 from typing import Any, cast
 
@@ -12,10 +12,11 @@ from lakehouse.declare.change_sources import ChangeSource, Debezium, Dms
 from lakehouse.declare.landing import Csv, Landing
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Append, Merge
-from lakehouse.land.plan.schema_of_values import FileSchema, json_schema, schema_of_types
+from lakehouse.land.plan.schema_of_values import FileSchema, json_schema, quoted, schema_of_types
 
 # Source: AWS DMS user guide, "Using Amazon S3 as a target": names of full load and change files.
 DMS_FILE = re.compile(r"LOAD[0-9A-F]+|[0-9]{8}-[0-9]{9}", re.IGNORECASE)
+_DATE = re.compile(r"[0-9]{1,2}\.[0-9]{1,2}\.[0-9]{4}")
 _OPERATION = Dms().operation
 # Where the order of changes is not in the fields that Debezium() reads.
 _POSITIONS = {"commit_lsn": "commit_lsn STRING, change_lsn STRING", "scn": "scn BIGINT"}
@@ -42,6 +43,7 @@ class Suggestion:
 
 def suggest(found: FileSchema, files: Sequence[str], *, key: str, prefix: str) -> Suggestion:
     """The table for files of this schema. `files` are their names."""
+    has_types = any("payload" in row for row in found.rows)
     found, changes = _debezium(found) or _dms(found, files) or (found, None)
     csv = Csv(delimiter=found.delimiter, decimal=found.decimal, header=found.header)
     source = Landing(
@@ -56,6 +58,13 @@ def suggest(found: FileSchema, files: Sequence[str], *, key: str, prefix: str) -
     notes = list[str]()
     if doubles := [name for name, type_ in found.types.items() if type_ == "DOUBLE"]:
         notes.append(f"DOUBLE rounds. Use DECIMAL(12,2) for money: {first_names(doubles)}.")
+    cells = [cell for row in found.rows for cell in row.items()]
+    if dates := dict.fromkeys(name for name, value in cells if _DATE.fullmatch(str(value))):
+        columns = [quoted(found.renamed.get(name, name)) for name in dates]
+        notes.append(
+            f"Dates like 31.12.2026 are loaded as text: {first_names(columns)}. In silver.py, use"
+            f" \"to_date({columns[0]}, 'd.M.yyyy') AS {columns[0]}\"."
+        )
     if found.left_out:
         names = first_names(found.left_out)
         notes.append(f"Names that cannot be columns, whose values are kept in _rescued: {names}.")
@@ -65,8 +74,13 @@ def suggest(found: FileSchema, files: Sequence[str], *, key: str, prefix: str) -
     if changes is not None:
         write = Merge(keys=_likely_keys(key.partition("/")[2], found))
         notes.append(
-            f"The files do not name the primary key. {first_names(write.keys)} is a guess: check"
+            f"The files do not name the primary key. A guess is {first_names(write.keys)}: check"
             " keys= before the first load, since the table keeps it."
+        )
+    if isinstance(changes, Debezium) and not has_types:
+        notes.append(
+            "Lines without a schema have times as numbers, and decimals as Base64 or text: see"
+            " docs/cdc-sources.md#debezium-types."
         )
     if isinstance(changes, Dms) and not changes.position:
         notes.append(
@@ -114,11 +128,10 @@ def _debezium(found: FileSchema) -> tuple[FileSchema, ChangeSource] | None:
     left_out = tuple(name for name in schema.left_out if not name.startswith("__"))
     positions = [_POSITIONS.get(name.removeprefix("__source_"), "") for name in order]
     changes = Debezium(unwrapped=not is_wrapped, position=max(positions, default=""))
-    inserts = [
-        row
-        for row, event in zip(rows, events, strict=True)
-        if event.get("op", event.get("__op")) in ("c", "r")
-    ]
+    operations = [event.get("op", event.get("__op")) for event in events]
+    # After a deletion, its key may be inserted again.
+    before_deletion = takewhile(lambda pair: pair[0] != "d", zip(operations, rows, strict=True))
+    inserts = [row for operation, row in before_deletion if operation in ("c", "r")]
     return replace(schema, left_out=left_out, rows=inserts, encoding=found.encoding), changes
 
 

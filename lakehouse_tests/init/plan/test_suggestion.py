@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from lakehouse import Append, Debezium, Dms, Merge
+from lakehouse.init.plan.project import table_name
 from lakehouse.init.plan.suggestion import Suggestion, suggest
 from lakehouse.land.plan.schema_of_values import csv_schema, json_schema, schema_of_types
 
@@ -65,7 +66,8 @@ def test_events_of_debezium_suggest_the_rows_in_them(
     found = suggestion(json_schema(json.loads(json.dumps(lines))), "1.json")
     assert (found.table.landing.schema, found.table.landing.changes) == (ddl, changes)
     assert found.table.write == Merge(keys=("order_id",))
-    assert "order_id is a guess" in found.notes[-1]
+    assert any("A guess is order_id" in note for note in found.notes)
+    assert any("without a schema" in note for note in found.notes) == ("payload" not in lines[0])
 
 
 def test_objects_with_an_op_of_their_own_are_no_events() -> None:
@@ -102,3 +104,22 @@ def test_a_key_differs_in_every_row_of_the_files() -> None:
     assert keys({"order_id": 1, "line": 1, "n": 5}, {"order_id": 1, "line": 2, "n": 5}) == ("order_id", "line")  # fmt: skip
     assert keys({"Line Id": 1, "n": 1}, {"Line Id": 2, "n": 1}) == ("line_id",)
     assert keys({"a": 1}, {"a": 1}) == ("a",)
+
+
+def test_a_key_may_be_inserted_again_after_its_deletion() -> None:
+    rows = [{"id": 1, "email": "a"}, {"id": 2, "email": "b"}, {"id": 1, "email": "c"}]
+    created = [event("c", None, row) for row in rows]
+    deleted = event("d", {"id": 1, "email": None}, None)
+    write = suggestion(json_schema([*created[:2], deleted, created[2]]), "1.json").table.write
+    assert write == Merge(keys=("id",))
+
+
+def test_dates_that_stay_text_are_named_with_their_conversion() -> None:
+    found = suggestion(csv_schema("id;Placed at\n1;31.12.2026\n2;1.2.2026\n"), "x.csv")
+    assert found.table.landing.schema == "id BIGINT, placed_at STRING"
+    assert "\"to_date(placed_at, 'd.M.yyyy') AS placed_at\"" in found.notes[-1]
+
+
+def test_a_topic_of_debezium_names_its_table_last() -> None:
+    assert table_name(["shop.public.orders", "topics"]) == "orders"
+    assert table_name(["Orders-2026-01.csv.gz"]) == "orders"
