@@ -48,6 +48,7 @@ GONE: dict[str, str] = {
     "Window": 'Use strategy=Scheduled(cron="0 22 * * *") for a time of the day.',
     "Vacuum.readers": "Name the versions to keep in Vacuum(keep_versions=…).",
     "Archive.late": "Omit it: appended late rows of an archived partition join the archive.",
+    "Archive.span": "Omit it: a partition ends where the next one starts.",
     "Table.formerly": "Use location=, the folder of the earlier key: the rows stay there.",
     "LAKEHOUSE_ALERT_URL": (
         "Use Alertmanager with the rules of deploy/observability/alerts.yml, which reads the "

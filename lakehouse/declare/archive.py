@@ -7,7 +7,7 @@ from typing import Any, Literal
 from lakehouse.base.errors import Refused
 from lakehouse.base.gone import refuses_gone
 from lakehouse.declare.adopted import Adopted
-from lakehouse.declare.knobs import check_knobs, knob, one_of, or_none, whole
+from lakehouse.declare.knobs import check_knobs, knob, one_of, whole
 from lakehouse.declare.write_modes import Append, Overwrite, WriteMode
 from lakehouse.delta.columns import check_columns
 
@@ -27,8 +27,7 @@ class Archive:
     older_than_days: int = knob(
         31,
         whole(1),
-        "a partition moves to the archive, as a whole, this many days after the end of its time"
-        " span",
+        "a partition moves to the archive, as a whole, this many days after the next one started",
     )
     keep_days: int = knob(
         183,
@@ -40,12 +39,6 @@ class Archive:
         one_of("now", "newest_row"),
         "the time from which days are counted back. With `newest_row`, a table that gets no new"
         " rows keeps its rows",
-    )
-    span: Literal["hour", "day", "week", "month", "quarter", "year"] | None = knob(
-        None,
-        or_none(one_of("hour", "day", "week", "month", "quarter", "year")),
-        "how long a partition is. By default, a date is a day, a text like 2026-01 and the columns"
-        " year and month are a month, an hour column is an hour; anything else must be declared",
     )
     storage_class: str = knob(
         "STANDARD",

@@ -85,7 +85,7 @@ def retention_asset(
 
         session = partial(open_session, context, getattr(context.resources, resource))
         owner = f"run {context.run.run_id}"
-        run: Callable[[], RetentionOutcome] = partial(run_ttl, lake, session, table, owner=owner)
+        run: Callable[[], RetentionOutcome] = partial(run_ttl, lake, table, session, owner=owner)
         if operation == "archive":
             replace = [parsed_values(text) for text in config.replace]
             run = partial(run_archive, lake, table, session, replace=replace, owner=owner)

@@ -1,7 +1,7 @@
 """`lakehouse archive`, `lakehouse restore`, `lakehouse ttl` and `lakehouse tiers`."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,6 @@ from lakehouse.cli.context import (
     not_written,
     open_declared,
     open_table,
-    print_errors,
 )
 from lakehouse.cli.dagster_events import report_change, report_to_dagster
 from lakehouse.cli.output import (
@@ -30,9 +29,9 @@ from lakehouse.cli.spark_server import driver_for_command, driver_on_demand
 from lakehouse.compact.assess import refuse_held
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake, TableSession
-from lakehouse.lake.read_each_table import attempt
-from lakehouse.retain.plan.archive import parsed_values, partition_text
+from lakehouse.retain.plan.archive import ArchivePlan, parsed_values, partition_text
 from lakehouse.retain.plan.tiers import tier_rule
+from lakehouse.retain.plan.ttl import TtlPlan
 from lakehouse.retain.run import archive as archive_run
 from lakehouse.retain.run import tiers as tiers_run
 from lakehouse.retain.run import ttl as ttl_run
@@ -67,25 +66,10 @@ def archive_command(
     A table declares its archive with Table(archive=Archive(older_than_days=31, keep_days=183)).
     Downstream tables keep their rows, except tables that read all rows of TABLE in each run.
     """
-    context, declared_table = open_table(table)
-    key = declared_table.key
     replaced = [parsed_values(text) for text in replace]
-    plan = archive_run.plan(context.lake, declared_table, replace=replaced)
-    if plan is None:
-        raise not_written(declared_table, operation=f"archive of {key}")
-    document: Mapping[str, Any] = plan.as_json()
-    if not dry_run:
-        session = partial(connect, context.lake.settings)
-        run = partial(
-            archive_run.run_archive, context.lake, declared_table, session, replace=replaced
-        )
-        document = _run(context.lake, declared_table, "archive", run, anyway=anyway)
-    if as_json:
-        write_json(document)
-        return
-    _print_partitions("leaves the table", document["partitions"])
-    _print_partitions("expires", document["expiring"])
-    _print(document)
+    plan = partial(archive_run.plan, replace=replaced)
+    run = partial(archive_run.run_archive, replace=replaced)
+    _plan_or_run("archive", table, plan, None if dry_run else run, anyway=anyway, as_json=as_json)
 
 
 @click.command("ttl", epilog="Example: lakehouse ttl bronze/weather --dry-run")
@@ -99,44 +83,29 @@ def ttl_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> None:
     A table declares when its rows expire: Table(ttl=Ttl(column="event_time", days=365)). A later
     vacuum deletes the files that held the rows.
     """
-    context, declared_table = open_table(table)
-    key = declared_table.key
-    plan = ttl_run.plan(context.lake, declared_table)
-    if plan is None:
-        raise not_written(declared_table, operation=f"ttl of {key}")
-    document: Mapping[str, Any] = plan.as_json()
-    if not dry_run:
-        session = partial(connect, context.lake.settings)
-        run = partial(ttl_run.run_ttl, context.lake, session, declared_table)
-        document = _run(context.lake, declared_table, "ttl", run, anyway=anyway)
-    if as_json:
-        write_json(document)
-        return
-    _print(document)
+    run = None if dry_run else ttl_run.run_ttl
+    _plan_or_run("ttl", table, ttl_run.plan, run, anyway=anyway, as_json=as_json)
 
 
-def _print_partitions(what: str, partitions: Sequence[Mapping[str, Any]]) -> None:
-    heads = (what, "rows", "files", "bytes", "expires on")
-    rows = [
-        (
-            partition_text(each["values"].items()),
-            count_text(each["rows"]),
-            count_text(each["files"]),
-            bytes_text(each["bytes"]),
-            time_text(each["expires_ms"]),
-        )
-        for each in partitions
-    ]
-    if rows:
-        print_grid(heads, rows, numbers=heads[1:4])
-
-
-def _print(document: Mapping[str, Any]) -> None:
-    table = document["table"]
-    show(f"{table}: {document['sentence']}")
-    for note in document["notes"]:
-        show(f"{table}: {note}")
-    print_figures(document)
+def _plan_or_run(
+    operation: str,
+    table: str,
+    plan: Callable[[Lake, Table], ArchivePlan | TtlPlan | None],
+    run: Callable[..., RetentionOutcome] | None,
+    *,
+    anyway: bool,
+    as_json: bool,
+) -> None:
+    """Plans an operation, runs it unless `run` is `None`, and prints the plan or the outcome."""
+    context, declared = open_table(table)
+    planned = plan(context.lake, declared)
+    if planned is None:
+        raise not_written(declared, operation=f"{operation} of {declared.key}")
+    document: Mapping[str, Any] = planned.as_json()
+    if run is not None:
+        bound = partial(run, context.lake, declared, partial(connect, context.lake.settings))
+        document = _run(context.lake, declared, operation, bound, anyway=anyway)
+    _show(document, as_json=as_json)
 
 
 def _run(
@@ -160,6 +129,29 @@ def _run(
 
     report_to_dagster(lake.settings, f"the {operation} of {table.key} is done", events)
     return outcome.as_json()
+
+
+def _show(document: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        write_json(document)
+        return
+    for side, head in (("partitions", "partition"), ("expiring", "expires")):
+        heads = (head, "rows", "files", "bytes", "expires on")
+        rows = [
+            (
+                partition_text(each["values"].items()),
+                count_text(each["rows"]),
+                count_text(each["files"]),
+                bytes_text(each["bytes"]),
+                time_text(each["expires_ms"]),
+            )
+            for each in document.get(side, ())
+        ]
+        if rows:
+            print_grid(heads, rows, numbers=heads[1:4])
+    for sentence in (document["sentence"], *document["notes"]):
+        show(f"{document['table']}: {sentence}")
+    print_figures(document)
 
 
 @click.command(
@@ -192,25 +184,17 @@ def restore_command(table: str, partitions: tuple[str, ...], dry_run: bool, as_j
     if plan.partitions and not dry_run:
         with driver_for_command(lake.settings):
             session = TableSession(lake=lake, spark=connect(lake.settings), table=declared_table)
-            plan, version, seconds = run_restore(session, chosen)
-        document = {**plan.as_json(), "version_after": version, "seconds": round(seconds, 3)}
-        report_change(lake, declared_table, "restored", plan.sentence)
-    if as_json:
-        write_json(document)
-        return
-    _print_partitions("archived", document["partitions"])
-    show(f"{plan.table}: {plan.sentence}")
-    if "version_after" in document:
-        show(f"{plan.table}: done in version {document['version_after']}")
+            outcome = run_restore(session, chosen)
+        document = outcome.as_json()
+        report_change(lake, declared_table, "restored", outcome.plan.sentence)
+    _show(document, as_json=as_json)
 
 
 @click.command("tiers", epilog="Example: lakehouse tiers bronze/weather --dry-run")
-@click.argument(
-    "tables", metavar="TABLE...", nargs=-1, required=True, shell_complete=complete_table
-)
+@click.argument("table", shell_complete=complete_table)
 @click.option("--dry-run", is_flag=True, help="List every file that would be tagged, and tag none.")
 @json_option
-def tiers_command(tables: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
+def tiers_command(table: str, dry_run: bool, as_json: bool) -> None:
     """Tag removed files that TABLE keeps for more than a month, for a cheaper storage class.
 
     Works only on S3. The printed lifecycle rule moves the tagged files to Infrequent Access, then
@@ -218,27 +202,19 @@ def tiers_command(tables: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
     """
     context = open_declared()
     lake = context.lake
-    chosen = context.choose(tables)
-    facts = LakeFacts(lake, [*context.tables.values()], wanted={table.key for table in chosen})
-    run = partial(tiers_run.run, facts, dry_run=dry_run)
-    readings = [attempt(table, run) for table in chosen]
-    plans = [each.value for each in readings if each.value is not None]
+    [declared] = context.choose([table])
+    facts = LakeFacts(lake, [*context.tables.values()], wanted={declared.key})
+    plan = tiers_run.run(facts, declared, dry_run=dry_run)
+    if plan is None:
+        raise not_written(declared, operation=f"tiers of {declared.key}")
     rule = tier_rule(lake.store.prefix)
     if as_json:
-        others = [
-            {"table": each.table.key, "reason": each.reason, "sentence": each.sentence}
-            for each in readings
-            if each.value is None
-        ]
-        write_json({"tables": [*(plan.as_json() for plan in plans), *others], "rule": rule})
-        return print_errors(readings)
-    rows = [(plan.table, bytes_text(plan.size_bytes), plan.sentence) for plan in plans]
-    print_grid(("table", "bytes", ""), rows, numbers=("bytes",))
-    for plan in plans:
-        for name in plan.tag if dry_run else ():
-            show(f"{plan.table}/{name}")
-        for name in plan.untag:
-            show(f"{plan.table}/{name} {'would lose' if dry_run else 'has lost'} the tag")
+        write_json({**plan.as_json(), "rule": rule})
+        return
+    show(f"{plan.table}: {plan.sentence}")
+    for name in plan.tag if dry_run else ():
+        show(f"{plan.table}/{name}")
+    for name in plan.untag:
+        show(f"{plan.table}/{name} {'would lose' if dry_run else 'has lost'} the tag")
     show("This rule moves the tagged files. Add it to the lifecycle rules of the bucket:")
     show(json.dumps(rule, indent=2))
-    return print_errors(readings)

@@ -258,7 +258,7 @@ def _unfinished(path: Path, data: bytes | Path) -> Iterator[Path]:
             file.flush()
             os.fsync(file.fileno())
         if isinstance(data, Path):
-            shutil.copystat(data, private)
+            shutil.copymode(data, private)
         # Hadoop's checksum of an earlier file of this name. Source: Hadoop, ChecksumFileSystem
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
         yield private

@@ -123,9 +123,8 @@ class Store(Protocol):
         """Copies a file to another name. Replaces a file of that name, if there is one.
 
         `source` is the file as it was listed, by default in this store, or in the store `of` of the
-        same kind. The copy appears complete or not at all. S3 copies at
-        most 5 GiB, into the storage class of `source`, and no tags. On a disk, the copy has the
-        modification time of the original.
+        same kind. The copy appears complete or not at all, with the time of copying. S3 copies at
+        most 5 GiB, into the storage class of `source`, and no tags.
 
         Raises:
             FileNotFoundError: the file does not exist.

@@ -39,8 +39,8 @@ def test_no_text_leaves_its_quotes(text: str) -> None:
 def test_archive_and_ttl_are_knobs_of_an_entry_too() -> None:
     for knob, archive, ttl in (
         (
-            'archive = {older_than_days = 40, span = "week"}',
-            Archive(older_than_days=40, span="week"),
+            'archive = {older_than_days = 40, clock = "newest_row"}',
+            Archive(older_than_days=40, clock="newest_row"),
             None,
         ),
         ('ttl = {column = "at", days = 7}', None, Ttl(column="at", days=7)),

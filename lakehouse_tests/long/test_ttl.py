@@ -76,7 +76,7 @@ def test_exactly_the_rows_before_the_cutoff_are_gone(
     )
     written = _write(lake, spark, random, by)
     left = _left(lake)
-    outcome = run_ttl(lake, lambda: spark, table)
+    outcome = run_ttl(lake, table, lambda: spark)
     cutoff_ms = outcome.plan.cutoff_ms
     assert cutoff_ms is not None or outcome.plan.is_idle
     expected = {
@@ -89,7 +89,7 @@ def test_exactly_the_rows_before_the_cutoff_are_gone(
     if outcome.version_after is not None:
         assert outcome.figures[0].actual == deleted
     assert outcome.plan.row_count in (None, deleted)
-    assert run_ttl(lake, lambda: spark, table).version_after is None
+    assert run_ttl(lake, table, lambda: spark).version_after is None
 
 
 def _write(

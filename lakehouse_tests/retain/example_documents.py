@@ -7,7 +7,7 @@ from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.archive import Archive, Ttl
 from lakehouse.declare.table import Table
 from lakehouse.delta.snapshot import Column
-from lakehouse.retain.plan.archive import ArchiveFacts, RestorePlan, plan_archive, plan_restore
+from lakehouse.retain.plan.archive import ArchiveFacts, plan_archive, plan_restore
 from lakehouse.retain.plan.ttl import TimeBounds, plan_ttl
 from lakehouse.retain.run.outcome import RetentionOutcome
 from lakehouse_tests.retain import example_days
@@ -15,21 +15,21 @@ from lakehouse_tests.support.example_snapshots import data_file, snapshot
 
 DAY_MS = 86_400_000
 FIGURES = (Figure("rows", 99, 98), Figure("seconds", 1.0, 1.5))
-DAYS = replace(example_days.DAYS, archive=Archive(older_than_days=31, span="day"))
+DAYS = replace(example_days.DAYS, archive=Archive(older_than_days=31))
 COLUMNS = [Column(name="id", type="bigint"), Column(name="day", type="date")]
 
 
 def example_facts() -> ArchiveFacts:
-    """A table of one day, whose archive has an earlier one."""
-    sides = [
+    """A table of two days, whose archive has an earlier one."""
+    [table, archived] = [
         snapshot(
-            [data_file(10, f"day={day}/a", partition=(("day", day),))],
+            [data_file(10, f"day={day}/a", partition=(("day", day),)) for day in days],
             columns=COLUMNS,
             partition_columns=["day"],
         )
-        for day in ("2013-01-02", "2013-01-01")
+        for days in (("2013-01-02", "2013-01-03"), ("2013-01-01",))
     ]
-    return ArchiveFacts(snapshot=sides[0], archived=sides[1])
+    return ArchiveFacts(snapshot=table, archived=archived)
 
 
 def example_move() -> RetentionOutcome:
@@ -39,9 +39,11 @@ def example_move() -> RetentionOutcome:
     return RetentionOutcome(plan=plan, version_after=8, figures=FIGURES)
 
 
-def example_restore() -> RestorePlan:
+def example_restore() -> RetentionOutcome:
     """The archived day comes back."""
-    return plan_restore(DAYS, example_facts(), ())
+    return RetentionOutcome(
+        plan=plan_restore(DAYS, example_facts(), ()), version_after=9, figures=FIGURES[1:]
+    )
 
 
 def example_outcome() -> RetentionOutcome:

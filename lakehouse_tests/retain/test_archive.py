@@ -5,24 +5,25 @@ import shutil
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
-from lakehouse import Append, Archive, Landing, Table, Ttl
+from lakehouse import Archive, Ttl
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.settings import Settings
 from lakehouse.base.text import DAY_MS
 from lakehouse.declare.adopted import Adopted
+from lakehouse.delta.snapshot import Column
 from lakehouse.lake import commits
 from lakehouse.lake.lake import Lake, open_lake
+from lakehouse.retain.plan.archive import ArchiveFacts, partition_text, plan_archive
 from lakehouse.retain.run import archive as archive_run
 from lakehouse.retain.run.archive import archive_key, plan, run_archive
 from lakehouse_tests.conftest import own_settings
@@ -40,6 +41,7 @@ from lakehouse_tests.retain.example_days import (
     no_spark,
     table_rows,
 )
+from lakehouse_tests.support.example_snapshots import data_file, snapshot
 
 
 @pytest.fixture
@@ -67,12 +69,9 @@ def test_old_partitions_leave_as_whole_files_and_each_row_is_in_one_place(lake: 
         f"{outcome.plan.figures['bytes']} B) moves to the archive: from before 2013-01-02 00:00 UTC"
     )
     assert (archive_rows(lake), table_rows(lake)) == (ROWS[:2], ROWS[2:])
-    names = [
-        file.name for file in lake.store.list(archive_key(KEY)) if "_delta_log" not in file.name
-    ]
-    assert [name.rpartition("/")[0] for name in names] == [f"archive/{KEY}/day=2013-01-01"]
+    assert [name.rpartition("/")[0] for name in archive_files(lake)] == [f"archive/{KEY}/day=2013-01-01"]
     again = archived(lake)
-    assert again.version_after is None and archive_version(lake) == 1
+    assert again.version_after is None and archive_version(lake) == 0
     assert again.plan.sentence == ("no partition to archive is from before 2013-01-02 00:00 UTC")
 
 
@@ -184,7 +183,7 @@ def test_a_compaction_of_leaving_files_makes_the_run_plan_again(lake: Lake) -> N
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(archive_run, "_commit_to_table", meanwhile)
         outcome = archived(lake)
-    assert outcome.version_after is not None and archive_version(lake) == 3  # 1 was taken back by 2
+    assert outcome.version_after is not None and archive_version(lake) == 2  # 0 was taken back by 1
     assert archive_rows(lake) == [*ROWS[:2], (12, 1)]
     assert all_rows(lake) == sorted([*ROWS, (12, 1)])
 
@@ -393,7 +392,7 @@ def test_a_dead_feed_does_not_empty_its_table(lake: Lake) -> None:
     assert table_rows(lake) == ROWS[2:]
     by_now = replace(DAYS, archive=Archive(older_than_days=3))
     assert archived(lake, by_now).version_after is not None
-    assert table_rows(lake) == []
+    assert table_rows(lake) == ROWS[-2:]
 
 
 def test_both_logs_get_their_checkpoints(lake: Lake) -> None:
@@ -406,31 +405,48 @@ def test_both_logs_get_their_checkpoints(lake: Lake) -> None:
     assert all_rows(lake) == [(day, day) for day in range(1, 17)]
 
 
-WEEKS = Table(
-    key=KEY,
-    source=Landing(prefix="landing/days/", format="json", schema="id BIGINT, starts DATE"),
-    write=Append(partition_by=("starts",)),
-    archive=Archive(older_than_days=20),
+@pytest.mark.parametrize(
+    ("columns", "partitions", "leaving"),
+    [
+        ({"starts": "date"}, [("2026-08-31",), ("2026-09-07",), ("2026-09-14",)], 1),
+        ({"at": "timestamp"}, [("2026-09-10 22:00:00",), ("2026-09-10 23:00:00",)], 1),
+        ({"month": "string"}, [("2026-07",), ("2026-08",), ("2026-09",), ("other",)], 2),
+        ({"day": "date", "hour": "int"}, [("2026-09-10", "22"), ("2026-09-10", "23")], 1),
+        ({"year": "int", "month": "string"}, [("2025", "12"), ("2026", "09"), (None, "1")], 1),
+        ({"region": "string", "day": "date"}, [("a", "2026-09-09"), ("b", "2026-09-10")], 1),
+        ({"day": "date"}, [("2026-09-11",), ("2026-09-12",)], 0),
+        ({"day": "date"}, [(None,)], 0),
+        ({"region": "string"}, [("a",), ("b",)], 0),
+    ],
 )
-
-
-def weekly(lake: Lake, starts: list[date]) -> None:
-    data = pa.table({"id": pa.array(range(len(starts)), pa.int64()), "starts": starts})
-    write_deltalake(lake.settings.table_uri(KEY), data, partition_by=["starts"])
-
-
-def test_a_week_that_is_not_declared_is_refused_and_one_that_is_leaves_after_its_end(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
+def test_a_partition_leaves_some_days_after_the_next_one_started(
+    columns: dict[str, str], partitions: list[tuple[str | None, ...]], leaving: int
 ) -> None:
-    weekly(lake, [date(2026, 8, 31), date(2026, 9, 7), date(2026, 9, 14)])
-    noon = datetime(2026, 10, 1, 12, tzinfo=UTC)
-    monkeypatch.setattr(archive_run, "now_ms", lambda: round(noon.timestamp() * 1_000))
-    with pytest.raises(Refused, match="a partition may be longer than a day"):
-        plan(lake, WEEKS)
-    declared = replace(WEEKS, archive=Archive(older_than_days=20, span="week"))
-    planned = plan(lake, declared)
-    assert planned is not None
-    assert [each.text for each in planned.leaving] == ["starts=2026-08-31"]
+    files = [
+        data_file(1, f"f{number}", partition=tuple(zip(columns, texts, strict=True)))
+        for number, texts in enumerate(partitions)
+    ]
+    layout = snapshot(
+        files,
+        columns=[Column(name=name, type=type_) for name, type_ in columns.items()],
+        partition_columns=[*columns],
+    )
+    now = datetime(2026, 10, 1, 12, tzinfo=UTC)
+    made = plan_archive(
+        DAYS,
+        Archive(older_than_days=20),
+        ArchiveFacts(snapshot=layout),
+        now_ms=round(now.timestamp() * 1_000),
+    )
+    names = [partition_text(file.partition) for file in files]
+    assert [each.text for each in made.leaving] == names[:leaving]
+
+
+def test_a_table_whose_partitions_have_two_times_is_refused() -> None:
+    partition = (("day", "2026-01-01"), ("loaded", "2026-01-02"))
+    layout = snapshot([data_file(1, "f", partition=partition)], partition_columns=["day", "loaded"])
+    with pytest.raises(Refused, match="several of the partition columns day, loaded"):
+        plan_archive(DAYS, Archive(), ArchiveFacts(snapshot=layout), now_ms=0)
 
 
 def test_an_archive_and_a_ttl_of_one_table_contradict_each_other() -> None:

@@ -103,7 +103,7 @@ def test_a_restore_brings_rows_back_for_as_long_as_they_may_stay(
     assert [each.text for each in restore_plan(lake, DAYS, request).partitions] == [
         "day=2013-01-02"
     ]
-    _, version, _ = run_restore(session, request)
+    version = run_restore(session, request).version_after
     facts = lake.facts(KEY)
     assert facts is not None and version == facts.snapshot.version
     assert (20, 2) in table_rows(lake) and (20, 2) not in archive_rows(lake)

@@ -161,8 +161,8 @@ def test_exactly_the_expired_rows_are_deleted_and_rows_written_meanwhile_too(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ttl_run.statements, "delete_rows", meanwhile)
-        outcome = run_ttl(lake, lambda: spark, TABLE)
+        outcome = run_ttl(lake, TABLE, lambda: spark)
     assert outcome.figures[0] == Figure("rows", None, 4)
     table = DeltaTable(lake.settings.table_uri("bronze/t"))
     assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == [4, 5, 7]
-    assert run_ttl(lake, lambda: pytest.fail("nothing to do"), TABLE).version_after is None
+    assert run_ttl(lake, TABLE, lambda: pytest.fail("nothing to do")).version_after is None

@@ -91,7 +91,7 @@ def example_documents(folder: Path) -> dict[str, Any]:
         "backtest": terminal.json("backtest", "bronze/orders", "--min-small-files", "2"),
         "pause": terminal.json("pause", "bronze/orders"),
         "archive": example_move().as_json(),
-        "restore": {**example_restore().as_json(), "version_after": 9, "seconds": 1.5},
+        "restore": example_restore().as_json(),
         "ttl": example_outcome().as_json(),
         "tables": terminal.json("tables"),
         "sql": terminal.json("sql", "SHOW TABLES"),
@@ -204,7 +204,7 @@ def _tiers() -> dict[str, Any]:
     )
     facts = VacuumFacts(table_files=files, log=LogBuilder(key="bronze/t").create().facts())
     plan = plan_tiers(facts, {"b"}, now_ms=0)
-    return {"tables": [plan.as_json()], "rule": tier_rule("")}
+    return {**plan.as_json(), "rule": tier_rule("")}
 
 
 def _played() -> Played:

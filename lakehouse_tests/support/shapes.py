@@ -59,7 +59,7 @@ DOCUMENTS = {
     ),
     "restore": (
         "lakehouse restore TABLE",
-        "With `--dry-run` there is no `version_after` and `seconds`.",
+        "With `--dry-run` there is no `version_after` and `figures`.",
     ),
     "ttl": (
         "lakehouse ttl TABLE",
@@ -121,7 +121,7 @@ DOCUMENTS = {
         ),
     ),
     "tiers": (
-        "lakehouse tiers TABLE...",
+        "lakehouse tiers TABLE",
         "`tag` and `untag` are files. `rule` is the lifecycle rule to add to the bucket.",
     ),
     "costs": (

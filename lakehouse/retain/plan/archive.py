@@ -2,10 +2,11 @@
 
 The archive of a table is a Delta table of its own, `archive/<layer>/<name>`. A partition leaves its
 table, as a whole, when it ended `Archive.older_than_days` before now or, with `clock="newest_row"`,
-before the newest partition. It expires `Archive.keep_days` after rows of it were last archived.
+before the newest partition. It ends where the next partition starts, so the newest one never
+leaves. It expires `Archive.keep_days` after rows of it were last archived.
 
 **Safety properties** (tests in `test_archive.py`)
-- A partition whose length is not known does not leave: the run is refused until it is declared.
+- A partition that may still be written does not leave: a later partition has begun.
 - Rows of an archived partition that were appended join the archive. Rows of an archived partition
   that were written in any other way may be computed again, so that the archived rows may be stale:
   they stay in the table until a person decides (`replace`).
@@ -14,10 +15,10 @@ before the newest partition. It expires `Archive.keep_days` after rows of it wer
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
-from typing import Any, cast
+from itertools import pairwise
+from typing import Any
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.paths import name_in_table
@@ -26,12 +27,10 @@ from lakehouse.base.text import DAY_MS, count_of, first_names, size_text
 from lakehouse.compact.plan.estimate import run_price
 from lakehouse.declare.archive import Archive
 from lakehouse.declare.table import TRANSACTION_RETENTION, Table
-from lakehouse.delta.partition_values import by_name, typed_partition
+from lakehouse.delta.partition_values import TypedPartition, by_name, typed_partition
 from lakehouse.delta.protocol import unknown_features
 from lakehouse.delta.snapshot import Column, DataFile, PartitionValues, Snapshot
-from lakehouse.retain.plan.spans import PartitionSpans, Span, partition_spans
-
-Typed = tuple[object, ...]
+from lakehouse.retain.plan.starts import partition_starts
 
 # One run moves at most this many files, or a single partition with more: one commit names them all.
 MOST_FILES = 50_000
@@ -70,23 +69,21 @@ class ArchiveFacts:
 
     snapshot: Snapshot
     archived: Snapshot | None = None
-    written_by: Mapping[Typed, str] = field(default_factory=dict[Typed, str])
-    restored_ms: Mapping[Typed, int] = field(default_factory=dict[Typed, int])
+    written_by: Mapping[TypedPartition, str] = field(default_factory=dict[TypedPartition, str])
+    restored_ms: Mapping[TypedPartition, int] = field(default_factory=dict[TypedPartition, int])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
     """A partition that moves, with its files on the side that it leaves.
 
-    - `span`: the time that it covers; `None` if unknown.
-    - `replaces`: its rows replace those in the archive.
+    - `typed`: its values; a log may spell one value in several ways.
     - `expires_ms`: when it leaves the archive; `None` in the table.
     """
 
+    typed: TypedPartition
     values: PartitionValues
     files: tuple[DataFile, ...]
-    span: Span | None = None
-    replaces: bool = False
     expires_ms: int | None = None
 
     @property
@@ -145,13 +142,15 @@ def files_of(partitions: Iterable[Partition]) -> int:
 class ArchivePlan(Explained):
     """What a run changes: partitions that leave the table, and archived ones that expire.
 
-    `cutoff_ms`: only partitions that ended before it leave. `seconds` and `usd` are predicted.
+    `cutoff_ms`: only partitions that ended before it leave. The leaving partitions replace the
+    archived partitions `replaced`. `seconds` and `usd` are predicted.
     """
 
     table: str
     version: int
     cutoff_ms: int
     leaving: tuple[Partition, ...]
+    replaced: tuple[Partition, ...]
     expiring: tuple[Partition, ...]
     seconds: float
     usd: float
@@ -211,53 +210,48 @@ def plan_archive(
     """The plan of a run now. `replace` selects partitions whose rows replace the archived ones.
 
     Raises:
-        Refused: the table cannot be archived, or the length of its partitions must be declared.
+        Refused: the table cannot be archived.
     """
     snapshot = facts.snapshot
     refuse_table(snapshot)
-    in_table = by_typed_partition(snapshot)
-    kept = archived_partitions(facts, archive)
-    archived = {typed_in(snapshot, each.values) for each in kept}
-    every = {files[0].partition for files in in_table.values()} | {each.values for each in kept}
-    spans = partition_spans(table.key, snapshot.columns, every, archive.span)
+    in_table = partitions_in(snapshot)
+    archived = archived_partitions(facts, archive)
+    starts = partition_starts(snapshot, {*in_table, *archived})
     clock_ms = now_ms
     if archive.clock == "newest_row":
-        starts = [span.start_ms for typed in in_table if (span := spans.of[typed]) is not None]
-        clock_ms = max((each for each in starts if each <= now_ms), default=now_ms)
+        starts_ms = [start for each in in_table if (start := starts[each]) and start <= now_ms]
+        clock_ms = max(starts_ms, default=now_ms)
     cutoff_ms = clock_ms - archive.older_than_days * DAY_MS
-    candidates = list[Partition]()
+    leaving = list[Partition]()
+    file_count = 0
     stays = dict[str, list[str]]()
-    for partition, typed in _ended_partitions(in_table, spans, cutoff_ms):
-        if typed in archived and partition.is_among(replace):
-            partition = dataclasses.replace(partition, replaces=True)
-        why = _why_it_stays(partition, typed, facts, archive, now_ms)
+    for partition in _ended_partitions(in_table, starts, cutoff_ms):
+        why = _why_it_stays(partition, facts, archive, now_ms, replace)
+        if starts[partition.typed] is None:
+            why = "partitions without a time stay in the table"
+        elif leaving and file_count + len(partition.files) > MOST_FILES:
+            why = why or f"later runs move more, because one run moves {MOST_FILES:,} files"
         if why:
             stays.setdefault(why, []).append(partition.text)
-        else:
-            candidates.append(partition)
-    candidates.sort(key=lambda each: (each.span, str(each.values)))
-    if candidates and spans.doubt:
-        raise Refused(
-            f"archive of {table.key}: {spans.doubt}, and a partition that is still written must not"
-            ' move. Use Archive(span="day"), or "week", "month", "quarter" or "year"'
-        )
-    totals = accumulate(len(each.files) for each in candidates)
-    count = max(1, sum(total <= MOST_FILES for total in totals))
-    leaving = candidates[:count]
-    expiring = [each for each in kept if (each.expires_ms or now_ms) <= now_ms]
-    seconds = _SECONDS_PER_FILE * files_of(leaving)
+            continue
+        leaving.append(partition)
+        file_count += len(partition.files)
+    expiring = [each for each in archived.values() if (each.expires_ms or now_ms) <= now_ms]
+    seconds = _SECONDS_PER_FILE * file_count
     usd = run_price(table.prices, seconds=seconds)
     if snapshot.on_s3:
-        usd += files_of(leaving) * table.prices.usd_per_1000_puts / 1_000
-    if len(candidates) > count:
-        later = count_of(len(candidates) - count, "partition")
-        stays[f"later runs move {later} more, because one run moves {MOST_FILES:,} files"] = []
+        usd += file_count * table.prices.usd_per_1000_puts / 1_000
     return ArchivePlan(
         explanation=_explanation(leaving, expiring, cutoff_ms),
         table=table.key,
         version=snapshot.version,
         cutoff_ms=cutoff_ms,
         leaving=tuple(leaving),
+        replaced=tuple(
+            archived[each.typed]
+            for each in leaving
+            if each.typed in archived and each.is_among(replace)
+        ),
         expiring=tuple(expiring),
         seconds=seconds,
         usd=usd,
@@ -266,13 +260,15 @@ def plan_archive(
 
 
 def _ended_partitions(
-    in_table: Mapping[Typed, tuple[DataFile, ...]], spans: PartitionSpans, cutoff_ms: int
-) -> Iterator[tuple[Partition, Typed]]:
-    """The partitions that end before the cutoff or give no time, with their typed values."""
-    for typed, files in in_table.items():
-        span = spans.of[typed]
-        if span is None or span.end_ms <= cutoff_ms:
-            yield Partition(values=files[0].partition, files=files, span=span), typed
+    in_table: Mapping[TypedPartition, Partition],
+    starts: Mapping[TypedPartition, int | None],
+    cutoff_ms: int,
+) -> list[Partition]:
+    """The partitions that ended before the cutoff or give no time, the oldest first."""
+    times = sorted({start for start in starts.values() if start is not None})
+    ended = {None, *(start for start, end in pairwise(times) if end <= cutoff_ms)}
+    old = [each for each in in_table.values() if starts[each.typed] in ended]
+    return sorted(old, key=lambda each: (starts[each.typed] or 0, each.text))
 
 
 def refuse_table(snapshot: Snapshot) -> None:
@@ -293,55 +289,50 @@ def refuse_table(snapshot: Snapshot) -> None:
         raise Refused(f"{what}: its table feature {unknown[0]} is not supported")
 
 
-def by_typed_partition(snapshot: Snapshot) -> dict[Typed, tuple[DataFile, ...]]:
-    """A table's files by typed partition, since a log may spell one value in several ways."""
+def partitions_in(snapshot: Snapshot) -> dict[TypedPartition, Partition]:
+    """A table's partitions by their typed values."""
     types = by_name(snapshot.columns)
-    groups = dict[Typed, list[DataFile]]()
+    groups = dict[TypedPartition, list[DataFile]]()
     for file in sorted(snapshot.files, key=lambda each: each.path):
         groups.setdefault(typed_partition(file.partition, types), []).append(file)
-    return {typed: tuple(files) for typed, files in groups.items()}
+    return {
+        typed: Partition(typed=typed, values=files[0].partition, files=tuple(files))
+        for typed, files in groups.items()
+    }
 
 
-def archived_partitions(facts: ArchiveFacts, archive: Archive | None) -> list[Partition]:
+def archived_partitions(
+    facts: ArchiveFacts, archive: Archive | None
+) -> dict[TypedPartition, Partition]:
     """The partitions of an archive, under the table's column names, and when they expire."""
-    partitions = list[Partition]()
-    if facts.archived is None:
-        return partitions
-    for files in by_typed_partition(facts.archived).values():
-        last_ms = max(file.modified_ms for file in files)
-        names = facts.snapshot.partition_columns
-        texts = [text for _, text in files[0].partition]
-        partitions.append(
-            Partition(
-                values=tuple(zip(names, texts, strict=True)),
-                files=files,
-                expires_ms=None if archive is None else last_ms + archive.keep_days * DAY_MS,
-            )
-        )
-    return sorted(partitions, key=lambda each: each.text)
-
-
-def typed_in(snapshot: Snapshot, values: PartitionValues) -> Typed:
-    """A partition of the table by its typed values."""
-    return typed_partition(values, by_name(snapshot.columns))
+    partitions = partitions_in(facts.archived) if facts.archived else {}
+    names = facts.snapshot.partition_columns
+    for typed, each in sorted(partitions.items(), key=lambda item: item[1].text):
+        values = tuple(zip(names, (text for _, text in each.values), strict=True))
+        last_ms = max(file.modified_ms for file in each.files)
+        expires_ms = None if archive is None else last_ms + archive.keep_days * DAY_MS
+        partitions[typed] = dataclasses.replace(each, values=values, expires_ms=expires_ms)
+    return partitions
 
 
 def _why_it_stays(
-    partition: Partition, typed: Typed, facts: ArchiveFacts, archive: Archive, now_ms: int
+    partition: Partition,
+    facts: ArchiveFacts,
+    archive: Archive,
+    now_ms: int,
+    replace: Sequence[Mapping[str, str]],
 ) -> str:
     """Why an old partition stays in the table; empty if it leaves."""
-    if partition.span is None:
-        return "partitions without a time stay in the table"
     if any(name_in_table(file.path) is None for file in partition.files):
         return "partitions with files outside the table stay in the table"
     if facts.snapshot.on_s3 and any(f.size_bytes > _MOST_COPIED_BYTES for f in partition.files):
         return "partitions with a file above 5 GiB, which S3 cannot copy, stay in the table"
-    restored_ms = facts.restored_ms.get(typed)
+    restored_ms = facts.restored_ms.get(partition.typed)
     if restored_ms is not None and restored_ms + archive.older_than_days * DAY_MS > now_ms:
         return f"restored partitions stay in the table for {archive.older_than_days} days"
     # Only partitions that are archived, too, have an entry.
-    operation = facts.written_by.get(typed, "append")
-    if operation != "append" and not partition.replaces:
+    operation = facts.written_by.get(partition.typed, "append")
+    if operation != "append" and not partition.is_among(replace):
         return (
             f"rows that a {operation} wrote to archived partitions stay in the table, since the"
             f" archived rows may be stale (lakehouse archive {facts.snapshot.table} --replace"
@@ -377,7 +368,7 @@ def _explanation(
 
 def _notes(leaving: Sequence[Partition], stays: Mapping[str, Sequence[str]]) -> Iterable[str]:
     for why, names in stays.items():
-        yield f"{why}: {first_names(sorted(names))}" if names else why
+        yield f"{why}: {first_names(names)}"
     purged = [each.text for each in leaving if each.has_deleted_rows]
     if purged:
         yield f"Spark first purges the deleted rows (deletion vectors) of {first_names(purged)}"
@@ -396,10 +387,8 @@ class RestorePlan:
         """The plan in words."""
         if not self.partitions:
             return "nothing to restore: the archive has no such partition"
-        return (
-            f"moves {_sizes(self.partitions)} back into the table; tables downstream do not read"
-            " them again"
-        )
+        sizes = _sizes(self.partitions)
+        return f"moves {sizes} back into the table; tables downstream do not read them again"
 
     def as_json(self) -> dict[str, Any]:
         """The documented JSON shape."""
@@ -409,6 +398,7 @@ class RestorePlan:
             "partitions": [each.as_json() for each in self.partitions],
             "rows": rows_of(self.partitions),
             "sentence": self.sentence,
+            "notes": [],
         }
 
 
@@ -427,14 +417,9 @@ def plan_restore(
             f"restore of {table.key}: the table is not partitioned by {unknown[0]!r}. Use"
             f" {' or '.join(names)}"
         )
-    partitions = [
-        each
-        for each in archived_partitions(facts, table.archive)
-        if not chosen or each.is_among(chosen)
-    ]
-    return RestorePlan(
-        table=table.key, version=facts.snapshot.version, partitions=tuple(partitions)
-    )
+    archived = archived_partitions(facts, table.archive).values()
+    partitions = tuple(each for each in archived if not chosen or each.is_among(chosen))
+    return RestorePlan(table=table.key, version=facts.snapshot.version, partitions=partitions)
 
 
 def parsed_values(text: str) -> dict[str, str]:
@@ -484,7 +469,7 @@ def archive_metadata(snapshot: Snapshot, archived: Snapshot | None) -> dict[str,
     if archived is not None:
         _refuse_other_columns(snapshot, archived)
     metadata = snapshot.definition["metaData"]
-    schema = _without_requirements(json.loads(metadata["schemaString"]))
+    schema = json.loads(metadata["schemaString"], object_hook=_without_requirements)
     properties = {
         name: value
         for name, value in metadata["configuration"].items()
@@ -545,16 +530,10 @@ def _columns(snapshot: Snapshot) -> dict[str, Column]:
     return {snapshot.physical_names.get(each.name, each.name): each for each in snapshot.columns}
 
 
-def _without_requirements(part: Any) -> Any:
+def _without_requirements(part: dict[str, Any]) -> dict[str, Any]:
     """A part of a schema in which everything may be null, without defaults and constraints."""
-    if isinstance(part, list):
-        return [_without_requirements(each) for each in cast("list[Any]", part)]
-    if not isinstance(part, dict):
-        return part
-    plain = dict[str, Any]()
-    for name, value in cast("dict[str, Any]", part).items():
-        if name == "metadata":
-            plain[name] = {key: each for key, each in value.items() if key.startswith(_MAPPING)}
-        else:
-            plain[name] = name in _NULLABLE or _without_requirements(value)
-    return plain
+    part |= {name: True for name in _NULLABLE if name in part}
+    if "metadata" in part:
+        metadata = part["metadata"].items()
+        part["metadata"] = {key: each for key, each in metadata if key.startswith(_MAPPING)}
+    return part

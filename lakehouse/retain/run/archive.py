@@ -1,19 +1,18 @@
 """Moves old partitions of a table into its archive, and lets archived partitions expire.
 
 The archive is a Delta table, `archive/<layer>/<name>`, of copies of the table's files in the same
-partition folders, with the table's columns. A file of it has the name `<milliseconds>-<number>-<its
-name>`: its age is known even if no commit names it, on a disk too, where a copy has the time of its
-original. The table's log names one of its versions by the transaction id
-`lakehouse-archive`. That version, and no other one, is what the archive has.
+partition folders, with the table's columns. The table's log names one of its versions by the
+transaction id `lakehouse-archive`. That version, and no other one, is what the archive has.
 
 1. Versions of the archive that the table's log does not name are taken back: one commit gives the
    archive its earlier content, and one commit to the table names that version.
 2. The plan is made from the newest version of the table.
 3. Files are copied, and each copy is compared. If deletion vectors hide rows of them, Spark first
    purges these rows from the table, and step 2 is repeated.
-4. One commit adds the copies to the archive, and removes expired partitions from it.
+4. One commit adds the copies to the archive, and removes expired partitions from it. The first one
+   creates the archive.
 5. One commit removes the files from the table, and names the archive's new version.
-6. Files that no version within the retention needs are deleted from the archive's folder.
+6. Files that the archive has not had for a week are deleted from its folder.
 
 **Safety properties** (tests in `test_archive.py`)
 - Each row is read once, at any moment and whatever is killed: step 5 decides alone.
@@ -23,7 +22,8 @@ original. The table's log names one of its versions by the transaction id
 - Step 1 takes rows out of the archive only if the table's log is the one that they were planned
   from, and if all files of their partitions in the table exist. A log that is older than the
   archive, or that forgot its transaction id, is `Broken`, and nothing is repaired.
-- Step 6 deletes no file of the newest version, nor of the version that the table names.
+- Step 6 deletes no file of the newest version, nor of the version that the table names: a commit
+  that it does not name is newer than this run, and so are the removals in it.
 """
 
 import dataclasses
@@ -35,18 +35,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 from uuid import uuid4
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.paths import name_in_table
 from lakehouse.base.predicted_and_actual import Figure
+from lakehouse.base.text import DAY_MS
 from lakehouse.declare.archive import Archive
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ARCHIVE_APP_ID, ROWS_MOVED, Commit, written_in
 from lakehouse.delta.log import history_since
-from lakehouse.delta.protocol import retention_ms_of
+from lakehouse.delta.partition_values import TypedPartition, by_name, typed_partition
 from lakehouse.delta.snapshot import DataFile, Snapshot, TableFacts
 from lakehouse.lake.commits import (
     VERSIONS_TRIED,
@@ -55,6 +56,7 @@ from lakehouse.lake.commits import (
     commit_after_newest,
     commit_info,
     create_version,
+    delete_dead_files,
     remove_action,
     table_location,
 )
@@ -65,14 +67,12 @@ from lakehouse.retain.plan.archive import (
     ArchiveFacts,
     ArchivePlan,
     Partition,
-    Typed,
     archive_metadata,
     archive_protocol,
-    by_typed_partition,
     files_of,
+    partitions_in,
     plan_archive,
     rows_of,
-    typed_in,
 )
 from lakehouse.retain.run.outcome import RetentionOutcome, record_moved_rows
 from lakehouse.spark import statements
@@ -86,8 +86,9 @@ if TYPE_CHECKING:
 _RECORD = "archive"
 _TRIES = 3
 _REQUESTS_AT_ONCE = 16
-_FOOTER_BYTES = 64 * 1024
-_CREATED = re.compile(r"(?:.*/)?(\d{13})-\d+-[^/]*")
+# Files that no version needs any more stay for this long.
+_KEPT_MS = 7 * DAY_MS
+_OWN_FILE = re.compile(r"(?!_delta_log/).*")
 
 
 class FilesChangedError(Exception):
@@ -98,8 +99,8 @@ class FilesChangedError(Exception):
 class ArchiveState:
     """A table and its archive at one moment.
 
-    `number` is the version of the archive that the table's log names, and `applied` the archive at
-    this version. `newest` is the archive at its newest version. Both are `None` without an archive.
+    `number` is the version of the archive that the table's log names, or -1, and `applied` the
+    archive at this version. `newest` is the archive at its newest version.
     """
 
     facts: TableFacts
@@ -129,15 +130,15 @@ def read_state(lake: Lake, table_key: str, facts: TableFacts | None = None) -> A
     if facts is None:
         return None
     snapshot = facts.snapshot
-    number = snapshot.transactions.get(ARCHIVE_APP_ID, 0)
+    number = snapshot.transactions.get(ARCHIVE_APP_ID, -1)
     newest = lake.facts(archive_key(table_key))
     if newest is None:
-        if number:
+        if number >= 0:
             raise Broken(
                 f"archive of {table_key}: the table's log names its version {number}, but there is"
                 f" no archive. Put {archive_key(table_key)} back from a backup"
             )
-        return ArchiveState(facts=facts, number=0, newest=None, applied=None, history=())
+        return ArchiveState(facts=facts, number=-1, newest=None, applied=None, history=())
     history = history_since(lake.store, newest.history, -1).commits
     if newest.snapshot.version < number:
         raise Broken(
@@ -155,13 +156,13 @@ def read_state(lake: Lake, table_key: str, facts: TableFacts | None = None) -> A
                 " transaction id. Put the newest log back; nothing was changed"
             )
     applied = newest if newest.snapshot.version == number else None
-    applied = applied or lake.facts(archive_key(table_key), version=number)
-    assert applied is not None
+    if applied is None and number >= 0:
+        applied = lake.facts(archive_key(table_key), version=number)
     return ArchiveState(
         facts=facts,
         number=number,
         newest=newest,
-        applied=applied.snapshot,
+        applied=applied and applied.snapshot,
         history=history,
     )
 
@@ -218,23 +219,24 @@ def archive_facts(lake: Lake, state: ArchiveState) -> ArchiveFacts:
     )
 
 
-def _written_by(lake: Lake, state: ArchiveState) -> dict[Typed, str]:
+def _written_by(lake: Lake, state: ArchiveState) -> dict[TypedPartition, str]:
     """The operation that wrote the rows of each partition that is archived and in the table."""
     if state.applied is None:
         return {}
-    in_table = by_typed_partition(state.facts.snapshot)
-    archived = by_typed_partition(state.applied)
+    in_table = partitions_in(state.facts.snapshot)
     version_of = dict[str, int]()
     for commit in state.history:
         version = _record_of(commit)["table_version"]
         for path in commit.added_paths:
             version_of[path] = version
-    written = dict[Typed, str]()
-    for typed in in_table.keys() & archived.keys():
-        since = max(version_of[file.path] for file in archived[typed])
+    written = dict[TypedPartition, str]()
+    for typed, archived in partitions_in(state.applied).items():
+        if typed not in in_table:
+            continue
+        since = max(version_of[file.path] for file in archived.files)
         history = history_since(lake.store, state.facts.history, since)
         commits = history.between(since, state.facts.snapshot.version)
-        paths = {file.path for file in in_table[typed]}
+        paths = {file.path for file in in_table[typed].files}
         written[typed] = "write that the log no longer has"
         if commits is not None:
             written[typed] = _origin(commits, paths)
@@ -254,19 +256,15 @@ def _origin(commits: Sequence[Commit], paths: set[str]) -> str:
     return "append"
 
 
-def _restored_ms(state: ArchiveState) -> dict[Typed, int]:
-    restored = dict[Typed, int]()
-    taken_back = {
-        version for each in state.history for version in _record_of(each).get("takes_back", ())
-    }
+def _restored_ms(state: ArchiveState) -> dict[TypedPartition, int]:
+    """When partitions were last restored. A restore that was taken back counts, too."""
     names = state.facts.snapshot.partition_columns
-    for commit in state.history:
-        record = _record_of(commit)
-        if commit.version <= state.number and commit.version not in taken_back:
-            for texts in record.get("restored", ()):
-                values = tuple(zip(names, texts, strict=True))
-                restored[typed_in(state.facts.snapshot, values)] = commit.committed_ms
-    return restored
+    types = by_name(state.facts.snapshot.columns)
+    return {
+        typed_partition(tuple(zip(names, texts, strict=True)), types): commit.committed_ms
+        for commit in state.history
+        for texts in _record_of(commit).get("restored", ())
+    }
 
 
 def run_archive(
@@ -301,7 +299,7 @@ def run_archive(
                 version = _move(lake, table, state, planned)
             except FilesChangedError:
                 continue
-            delete_dead_files(lake, table.key)
+            delete_dead_files(lake, archive_key(table.key), now_ms() - _KEPT_MS, _OWN_FILE)
             for key in (archive_key(table.key), table.key) if version is not None else ():
                 if (facts := lake.facts(key)) is not None:
                     with_due_checkpoint(lake, facts)
@@ -312,8 +310,9 @@ def run_archive(
                 Figure("files", count, count),
                 Figure("seconds", planned.seconds, time.monotonic() - started),
             )
-            record_moved_rows(lake, table, "archive", version, figures, planned.reason)
-            return RetentionOutcome(plan=planned, version_after=version, figures=figures)
+            outcome = RetentionOutcome(plan=planned, version_after=version, figures=figures)
+            record_moved_rows(lake, table, "archive", outcome)
+            return outcome
     raise Transient(
         f"archive of {table.key}: other writers changed its old partitions {_TRIES} times in a row."
         " Use the same command again"
@@ -336,19 +335,17 @@ def settled_state(lake: Lake, table_key: str) -> ArchiveState:
         )
     if not state.unapplied:
         return state
-    newest, applied = state.newest, state.applied
-    assert newest is not None and applied is not None
+    assert state.newest is not None
+    newest = state.newest.snapshot
     _refuse_unproven(lake, state)
-    record = _record(lake, state, kind="take back")
-    record["takes_back"] = [each.version for each in state.unapplied]
-    content = {file.path: file for file in applied.files}
-    present = {file.path: file for file in newest.snapshot.files}
-    names = newest.snapshot.physical_names
+    content = {file.path: file for file in state.applied.files} if state.applied else {}
+    present = {file.path: file for file in newest.files}
+    names = newest.physical_names
     actions = [remove_action(file, names) for path, file in present.items() if path not in content]
-    names = applied.physical_names
+    names = state.applied.physical_names if state.applied else {}
     actions += [add_action(file, names) for path, file in content.items() if path not in present]
-    number = newest.snapshot.version + 1
-    _commit_to_archive(lake, state, number, record, actions)
+    number = newest.version + 1
+    _commit_to_archive(lake, state, number, _record(lake, state), actions)
     _commit_to_table(lake, state, number, [], {ROWS_MOVED: "archive", "number": number})
     settled = read_state(lake, table_key)
     assert settled is not None
@@ -357,7 +354,7 @@ def settled_state(lake: Lake, table_key: str) -> ArchiveState:
 
 def _refuse_unproven(lake: Lake, state: ArchiveState) -> None:
     """Refuses to take rows out of the archive unless the table surely has them (step 1)."""
-    assert state.newest is not None and state.applied is not None
+    assert state.newest is not None
     snapshot = state.facts.snapshot
     for commit in state.unapplied:
         record = _record_of(commit)
@@ -368,15 +365,12 @@ def _refuse_unproven(lake: Lake, state: ArchiveState) -> None:
                 " the archived rows may be the only ones. Put the table's newest log back; nothing"
                 " was changed"
             )
-    kept = {file.path for file in state.applied.files}
-    added = [file for file in state.newest.snapshot.files if file.path not in kept]
-    names = snapshot.partition_columns
-    leaving = {
-        typed_in(snapshot, tuple(zip(names, (t for _, t in file.partition), strict=True)))
-        for file in added
-    }
-    for typed, files in by_typed_partition(snapshot).items():
-        for file in files if typed in leaving else ():
+    kept = {file.path for file in state.applied.files} if state.applied else set[str]()
+    in_table = partitions_in(snapshot)
+    for typed, archived in partitions_in(state.newest.snapshot).items():
+        is_added = any(file.path not in kept for file in archived.files)
+        present = in_table.get(typed) if is_added else None
+        for file in present.files if present else ():
             name = name_in_table(file.path)
             if name is not None and lake.store.stat(f"{snapshot.table}/{name}") is None:
                 raise Broken(
@@ -395,10 +389,9 @@ def _log_digest(lake: Lake, table_key: str, version: int) -> str:
     return sha256(data).hexdigest()
 
 
-def _record(lake: Lake, state: ArchiveState, *, kind: str) -> dict[str, Any]:
+def _record(lake: Lake, state: ArchiveState) -> dict[str, Any]:
     snapshot = state.facts.snapshot
     return {
-        "kind": kind,
         "base": state.number,
         "table_version": snapshot.version,
         "table_digest": _log_digest(lake, snapshot.table, snapshot.version),
@@ -409,39 +402,22 @@ def _move(lake: Lake, table: Table, state: ArchiveState, planned: ArchivePlan) -
     """Steps 3 to 5; returns the table's version, or `None` if there was nothing to do."""
     snapshot = state.facts.snapshot
     newest = None if state.newest is None else state.newest.snapshot
-    if planned.is_idle and newest is None:
-        return None
     metadata = archive_metadata(snapshot, newest)
     shape: Actions = [{"protocol": archive_protocol(snapshot)}, {"metaData": metadata}]
-    if newest is None:
-        info = commit_info("CREATE TABLE", -1, {_RECORD: _record(lake, state, kind="create")})
-        with table_location(lake, archive_key(table.key)) as location:
-            create_version(location, 0, [info, *shape])
-        state = settled_state(lake, table.key)
-    elif metadata == newest.definition["metaData"]:
+    if newest is not None and metadata == newest.definition["metaData"]:
         shape = []
-        if planned.is_idle:
-            return None
+    if planned.is_idle and (newest is None or not shape):
+        return None
     started_ms = now_ms()
     files = [file for each in planned.leaving for file in each.files]
     copies = _copies(lake, table.key, files, _archive_of(table).storage_class)
-    record = _record(lake, state, kind="archive")
     names = snapshot.physical_names
     actions = shape + [add_action(file, names) for file in copies]
-    if state.applied is not None:
-        archived = by_typed_partition(state.applied)
-        ended = [*planned.expiring, *(each for each in planned.leaving if each.replaces)]
-        typed = sorted({typed_in(snapshot, each.values) for each in ended}, key=str)
-        old_names = state.applied.physical_names
-        actions += [
-            remove_action(file, old_names) for each in typed for file in archived.get(each, ())
-        ]
-    current = lake.facts(table.key)
-    paths = {file.path for file in files}
-    if current is None or not are_unchanged(paths, snapshot, current.snapshot):
-        raise FilesChangedError
+    names_then = state.applied.physical_names if state.applied else {}
+    ended = {each.typed: each.files for each in (*planned.expiring, *planned.replaced)}
+    actions += [remove_action(file, names_then) for each in ended.values() for file in each]
     number = state.number + 1
-    _commit_to_archive(lake, state, number, record, actions)
+    _commit_to_archive(lake, state, number, _record(lake, state), actions)
     figures = {
         ROWS_MOVED: "archive",
         "number": number,
@@ -463,9 +439,9 @@ def _copies(
         Broken: a file is missing or has another size than in the log, or a copy differs.
     """
     run_ms = now_ms()
+    run_id = uuid4().hex
 
-    def copy(item: tuple[int, DataFile]) -> DataFile:
-        number, file = item
+    def copy(file: DataFile) -> DataFile:
         inside = name_in_table(file.path)
         assert inside is not None  # else its partition stays
         original = lake.store.stat(f"{table_key}/{inside}")
@@ -475,41 +451,30 @@ def _copies(
                 " says. The table is unchanged. Check the table"
             )
         folder, base_name = posixpath.split(inside)
-        name = posixpath.join(folder, f"{run_ms}-{number}-{base_name}")
+        name = posixpath.join(folder, f"{run_id}-{base_name}")
         _copy(lake.store, original, f"{archive_key(table_key)}/{name}", storage_class)
         return dataclasses.replace(file, path=quote(name, safe="/=-_.~"), modified_ms=run_ms)
 
     with ThreadPoolExecutor(max_workers=_REQUESTS_AT_ONCE) as pool:
-        return [*pool.map(copy, enumerate(files))]
+        return [*pool.map(copy, files)]
 
 
 def _copy(store: Store, original: StoredFile, name: str, storage_class: str) -> None:
+    """Copies a file, and compares the copy: on a disk its content. S3 compares that itself."""
+    on_disk = store.bucket == LOCAL
     # A lifecycle rule that selects the table's files by a tag must not apply to their copies.
-    source = original
-    if store.bucket != LOCAL:
-        source = dataclasses.replace(original, storage_class=storage_class)
+    source = original if on_disk else dataclasses.replace(original, storage_class=storage_class)
     store.copy(source, name)
     copied = store.stat(name)
-    if copied is None or not _is_same(store, original, copied):
+    if (
+        copied is None
+        or copied.size_bytes != original.size_bytes
+        or (on_disk and store.checksum(copied) != store.checksum(original))
+    ):
         raise Broken(
             f"archive: {name} differs from {original.name}, from which it was copied. The table is"
             " unchanged. Check the storage, then run the archive again"
         )
-
-
-def _is_same(store: Store, original: StoredFile, copied: StoredFile) -> bool:
-    """Whether size and content are equal; on S3 the ETag or, if it differs, the footers."""
-    if original.size_bytes != copied.size_bytes:
-        return False
-    if store.checksum(original) == store.checksum(copied):
-        return True
-    if store.bucket == LOCAL:
-        return False
-    # The copy of an object gets another ETag if it is encrypted or was uploaded in parts.
-    ends = [
-        store.read_part(each.name, -_FOOTER_BYTES, _FOOTER_BYTES) for each in (original, copied)
-    ]
-    return ends[0] == ends[1]
 
 
 def are_unchanged(paths: Set[str], before: Snapshot, newest: Snapshot) -> bool:
@@ -548,7 +513,7 @@ def _commit_to_table(
     planned = {remove["remove"]["path"] for remove in removes}
 
     def check(newest: Snapshot) -> None:
-        if newest.transactions.get(ARCHIVE_APP_ID, 0) != state.number:
+        if newest.transactions.get(ARCHIVE_APP_ID, -1) != state.number:
             raise Transient(
                 f"archive of {snapshot.table}: another run has committed meanwhile. Nothing is"
                 " lost. Use the same command again"
@@ -574,35 +539,10 @@ def commit_restore(lake: Lake, state: ArchiveState, partitions: Iterable[Partiti
     """Removes archived partitions in the archive's next version; returns the version."""
     assert state.applied is not None  # it has the partitions
     chosen = [*partitions]
-    record = _record(lake, state, kind="restore")
+    record = _record(lake, state)
     record["restored"] = [[text for _, text in each.values] for each in chosen]
     number = state.number + 1
     names = state.applied.physical_names
     actions = [remove_action(file, names) for each in chosen for file in each.files]
     _commit_to_archive(lake, state, number, record, actions)
     return number
-
-
-def delete_dead_files(lake: Lake, table_key: str) -> None:
-    """Deletes files that no version of the archive within the table's retention needs (step 6)."""
-    state = read_state(lake, table_key)
-    if state is None or state.newest is None or state.applied is None:
-        return
-    retention_ms = retention_ms_of(state.facts.snapshot.properties)
-    if retention_ms is None:
-        return
-    horizon_ms = now_ms() - retention_ms
-    needed = {
-        unquote(file.path) for side in (state.applied, state.newest.snapshot) for file in side.files
-    }
-    for stone in state.newest.snapshot.tombstones:
-        if stone.deleted_ms is None or stone.deleted_ms >= horizon_ms:
-            needed.add(unquote(stone.path))
-    folder = archive_key(table_key)
-    dead = list[str]()
-    for file in lake.store.list(folder):
-        name = file.name.removeprefix(f"{folder}/")
-        written = _CREATED.fullmatch(name)
-        if name not in needed and written is not None and int(written[1]) < horizon_ms:
-            dead.append(file.name)
-    lake.store.delete(dead)

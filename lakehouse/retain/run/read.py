@@ -43,7 +43,7 @@ from lakehouse.retain.run.archive import (
     read_state,
     settled_state,
 )
-from lakehouse.retain.run.outcome import record_moved_rows
+from lakehouse.retain.run.outcome import RetentionOutcome, record_moved_rows
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark import statements
 from lakehouse.spark.delta_writes import FrameWrite, Transaction, write_frame
@@ -150,11 +150,11 @@ def restore_plan(lake: Lake, table: Table, chosen: Sequence[Mapping[str, str]] =
 
 def run_restore(
     session: TableSession, chosen: Sequence[Mapping[str, str]] = ()
-) -> tuple[RestorePlan, int | None, float]:
-    """Restores partitions; returns the plan, the version that has their rows, and the seconds.
+) -> RetentionOutcome:
+    """Restores partitions. Raises as `restore_plan`, and:
 
     Raises:
-        Refused: as `restore_plan`, or a column changed its type.
+        Refused: a column changed its type.
         Transient: another process holds the table, or another run committed first.
         Broken: as `read_state`, or a file does not have its recorded number of rows.
     """
@@ -167,16 +167,26 @@ def run_restore(
     ):
         state = settled_state(lake, table.key)
         plan = plan_restore(table, archive_facts(lake, state), chosen)
-        version = _restore(session, state, plan)
-    seconds = time.monotonic() - started
-    record_moved_rows(lake, table, "restore", version, [Figure("seconds", None, seconds)])
-    return plan, version, seconds
+        version = _restore(session, state, plan) if plan.partitions else None
+    outcome = RetentionOutcome(
+        plan=plan,
+        version_after=version,
+        figures=(Figure("seconds", None, time.monotonic() - started),),
+    )
+    record_moved_rows(lake, table, "restore", outcome)
+    return outcome
 
 
-def _restore(session: TableSession, state: ArchiveState, plan: RestorePlan) -> int | None:
-    rows = _counted(session, state.facts, plan) if plan.partitions else None
-    if rows is None:
-        return None
+def _restore(session: TableSession, state: ArchiveState, plan: RestorePlan) -> int:
+    """Steps 2 and 3; returns the version that has the rows."""
+    rows = archived_rows(session, state.facts, plan.partitions)
+    expected = rows_of(plan.partitions)
+    assert rows is not None  # it has the partitions
+    if expected is not None and (actual := rows.count()) != expected:
+        raise Broken(
+            f"restore of {plan.table}: the archived files have {actual:,} rows, but the archive's"
+            f" log says {expected:,}. Nothing was written. Check archive/{plan.table}"
+        )
     number = commit_restore(session.lake, state, plan.partitions)
     write = FrameWrite(
         mode="append",
@@ -186,24 +196,10 @@ def _restore(session: TableSession, state: ArchiveState, plan: RestorePlan) -> i
     write_frame(rows, state.facts.snapshot.uri, write)
     after = session.lake.facts(session.key)
     assert after is not None
-    history = history_since(session.lake.store, after.history, plan.version)
-    for commit in history.commits:
-        is_ours = commit.applications.get(ARCHIVE_APP_ID) == number
-        if is_ours and commit.added_paths:
+    for commit in history_since(session.lake.store, after.history, plan.version).commits:
+        if commit.applications.get(ARCHIVE_APP_ID) == number and commit.added_paths:
             return commit.version
     raise Transient(
         f"restore of {plan.table}: another run took it back before its rows were written."
         " Nothing is lost. Use the same command again"
     )
-
-
-def _counted(session: TableSession, facts: TableFacts, plan: RestorePlan) -> "DataFrame | None":
-    """The rows to restore, after their number was compared with the archive's log."""
-    rows = archived_rows(session, facts, plan.partitions)
-    expected = rows_of(plan.partitions)
-    if rows is not None and expected is not None and (actual := rows.count()) != expected:
-        raise Broken(
-            f"restore of {plan.table}: the archived files have {actual:,} rows, but the archive's"
-            f" log says {expected:,}. Nothing was written. Check archive/{plan.table}"
-        )
-    return rows

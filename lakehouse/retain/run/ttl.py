@@ -62,10 +62,10 @@ def plan(lake: Lake, table: Table, facts: TableFacts | None = None) -> TtlPlan |
 
 def run_ttl(
     lake: Lake,
-    open_spark: "Callable[[], SparkSession]",
     table: Table,
+    open_spark: "Callable[[], SparkSession]",
     *,
-    owner: str | None = None,
+    owner: str = "",
 ) -> RetentionOutcome:
     """Deletes the expired rows. Opens a Spark session only if there are any.
 
@@ -91,8 +91,7 @@ def run_ttl(
     ):
         verify_left(lake, spark, table.key)
         outcome = retry_conflicts(partial(_delete, session, started), tries=_TRIES)
-        version = outcome.version_after
-        record_moved_rows(lake, table, "ttl", version, outcome.figures, outcome.plan.reason)
+        record_moved_rows(lake, table, "ttl", outcome)
         return outcome
 
 

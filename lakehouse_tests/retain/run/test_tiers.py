@@ -147,6 +147,5 @@ def test_the_terminal_lists_tags_and_prints_the_rule(bucket: str, aws: str, tmp_
     assert f"{key}/old" in dry.stdout.splitlines()
     assert '"ID": "lakehouse-tier lake/"' in dry.stdout
     document = terminal.json("tiers", key)
-    [plan] = document["tables"]
-    assert (plan["reason"], plan["tag"], plan["untag"]) == ("TIER_DUE", ["old"], [])
+    assert (document["reason"], document["tag"], document["untag"]) == ("TIER_DUE", ["old"], [])
     assert document["rule"]["ID"] == "lakehouse-tier lake/"
