@@ -24,10 +24,15 @@ from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.protocol import AUTO_COMPACT, OPTIMIZE_WRITE
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake
-from lakehouse.land.work_size import are_few, merged_into
 from lakehouse.spark.delta_writes import Transaction, merge_confs
 from lakehouse.spark.statements import optimize
-from lakehouse.spark.temporary_confs import SHUFFLE_PARTITIONS, confs_for, session_confs
+from lakehouse.spark.temporary_confs import (
+    SHUFFLE_PARTITIONS,
+    are_few,
+    confs_to_read,
+    merged_into,
+    session_confs,
+)
 from lakehouse.write.commit_rows import with_key_range
 from lakehouse.write.table_properties import apply_properties
 
@@ -152,7 +157,7 @@ def writing_session(
         confs = merge_confs(
             properties, Transaction(app_id=ingest_app_id(table.key), version=now_ms())
         )
-        confs |= confs_for(rows=None if known is None else known + rows, size_bytes=size_bytes)
+        confs |= confs_to_read([(known, size_bytes), (rows, 0)])
     with session_confs(spark, confs):
         yield None if facts is None else facts.snapshot
 

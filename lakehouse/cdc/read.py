@@ -41,17 +41,15 @@ from lakehouse.land.parse_lines import (
     REASON,
     parse_records,
     parsed_json,
-    why_derived_unfit,
-    why_other_years,
-)
-from lakehouse.land.plan.records import UNFIT
-from lakehouse.land.plan.undeclared import RESCUED
-from lakehouse.land.undeclared_columns import (
     undeclared_columns,
     undeclared_names,
+    why_derived_unfit,
+    why_other_years,
     why_undeclared_unfit,
     with_undeclared,
 )
+from lakehouse.land.plan.records import UNFIT
+from lakehouse.land.plan.undeclared import RESCUED
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.frames import evaluated_once
 from lakehouse.spark.statements import quote

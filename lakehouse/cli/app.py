@@ -29,7 +29,7 @@ _COMMANDS = {
         "materialize": ("materialize.command", "Write tables, inputs first, through Dagster."),
         "sql": ("query.command", "Query the tables with SQL, without a JVM."),
         "landing": ("land.command", "Show landed files, and what the next load does."),
-        "quarantine": ("land.quarantine.command", "Show, retry or settle lines that did not load."),
+        "quarantine": ("land.command", "Show, retry or settle lines that did not load."),
     },
     "Keep the tables": {
         "plan": ("watch.command", "Show what is due of all tables, most urgent first."),

@@ -65,7 +65,6 @@ from lakehouse.evolve.staged_rows import (
 )
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.lake.lease import hold
-from lakehouse.land.work_size import confs_to_read, whole_table
 from lakehouse.materialize import plan as derived_increments
 from lakehouse.materialize.derive import (
     check_has_columns,
@@ -90,7 +89,9 @@ from lakehouse.spark.temporary_confs import (
     PARTITIONS_OVERWRITTEN,
     READ_WHOLE,
     SHUFFLED_BEFORE_WRITE,
+    confs_to_read,
     session_confs,
+    whole_table,
 )
 from lakehouse.write.commit_rows import columns_of, needed_features, newest_per_key
 from lakehouse.write.table_properties import apply_properties

@@ -31,17 +31,21 @@ Manifests are folded into the next segment in three steps:
 import json
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from lakehouse.base.errors import Broken, Transient
 from lakehouse.base.text import count_of
 from lakehouse.declare.landing import Landing
-from lakehouse.land.plan.batches import FINGERPRINT_BYTES, Batch, LandedFile, Ledger, SetAside
-from lakehouse.land.plan.ledger_segments import (
+from lakehouse.land.plan.batches import (
+    FINGERPRINT_BYTES,
+    Batch,
+    LandedFile,
+    Ledger,
     LedgerSegment,
+    SetAside,
     extend_ledger,
     fold_batches,
     lost_files,
@@ -52,6 +56,7 @@ _NAME = re.compile(r"(segment-)?(\d{20})\.json")
 # A load folds the manifests when there are this many. So reading a ledger takes at most about this
 # many requests, and the segment is rewritten once per this many batches.
 FOLD_EVERY = 32
+Record = TypeVar("Record", Batch, LedgerSegment)
 
 
 def landed_files(store: Store, landing: Landing) -> list[LandedFile]:
@@ -300,34 +305,14 @@ def _encoded(document: dict[str, Any]) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def _damaged(name: str, error: Exception) -> Broken:
-    return Broken(
-        f"journal: {name} cannot be read ({type(error).__name__}: {error}); "
-        "restore it from a copy of the lake"
-    )
-
-
 def encode_manifest(batch: Batch) -> bytes:
     """The content of a batch's manifest."""
     return _encoded(_document(batch))
 
 
 def decode_manifest(data: bytes, name: str, *, number: int) -> Batch:
-    """The batch in a manifest's content.
-
-    Raises:
-        Broken: the manifest is damaged, or its batch has another number.
-    """
-    try:
-        batch = _batch(json.loads(data))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise _damaged(name, error) from error
-    if batch.number != number:
-        raise Broken(
-            f"journal: {name} holds batch {batch.number} instead of {number}. Restore it from a "
-            "copy of the lake"
-        )
-    return batch
+    """The batch in a manifest's content. Raises `Broken` as `_decoded` does."""
+    return _decoded(data, name, number, _batch)
 
 
 def encode_segment(segment: LedgerSegment) -> bytes:
@@ -337,33 +322,31 @@ def encode_segment(segment: LedgerSegment) -> bytes:
 
 
 def decode_segment(data: bytes, name: str, *, number: int) -> LedgerSegment:
-    """The segment in an object's content.
+    """The segment in an object's content. Raises `Broken` as `_decoded` does."""
+    return _decoded(data, name, number, _segment)
+
+
+def _decoded(
+    data: bytes, name: str, number: int, build: Callable[[dict[str, Any]], Record]
+) -> Record:
+    """The record in an object's content.
 
     Raises:
-        Broken: the object is damaged, or its segment has another number.
+        Broken: the object is damaged, or its record has another number.
     """
     try:
-        content = json.loads(data)
-        fingerprints = b64decode(content["forgotten"], validate=True)
-        starts = range(0, len(fingerprints), FINGERPRINT_BYTES)
-        segment = LedgerSegment(
-            number=content["number"],
-            batches=tuple(_batch(each) for each in content["batches"]),
-            last_taken=content["last_taken"],
-            forgotten=frozenset(
-                fingerprints[start : start + FINGERPRINT_BYTES] for start in starts
-            ),
-            forgotten_batch=content["forgotten_batch"],
-            columns=tuple(content["columns"]),
-        )
+        record = build(json.loads(data))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise _damaged(name, error) from error
-    if segment.number != number:
         raise Broken(
-            f"journal: {name} holds the batches up to {segment.number} instead of {number}. "
-            "Restore it from a copy of the lake"
+            f"journal: {name} cannot be read ({type(error).__name__}: {error}); "
+            "restore it from a copy of the lake"
+        ) from error
+    if record.number != number:
+        raise Broken(
+            f"journal: {name} holds batch {record.number} instead of {number}. Restore it from a "
+            "copy of the lake"
         )
-    return segment
+    return record
 
 
 def _document(record: Batch | LedgerSegment) -> dict[str, Any]:
@@ -381,6 +364,18 @@ def _batch(content: dict[str, Any]) -> Batch:
         set_aside=tuple(SetAside(**aside) for aside in content["set_aside"]),
         columns=tuple(content["columns"]),
     )
+
+
+def _segment(content: dict[str, Any]) -> LedgerSegment:
+    fingerprints = b64decode(content["forgotten"], validate=True)
+    starts = range(0, len(fingerprints), FINGERPRINT_BYTES)
+    values = {
+        **content,
+        "batches": tuple(map(_batch, content["batches"])),
+        "forgotten": frozenset(fingerprints[start : start + FINGERPRINT_BYTES] for start in starts),
+        "columns": tuple(content["columns"]),
+    }
+    return LedgerSegment(**values)
 
 
 def _landed_file(content: dict[str, Any]) -> LandedFile:

@@ -7,6 +7,7 @@
 """
 
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.text import count_of
@@ -17,9 +18,7 @@ from lakehouse.evolve.plan.changes import NEW_KEY
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.lake.lease import hold
 from lakehouse.land.ledger import PlannedBatches
-from lakehouse.land.plan.batches import Batch, Ledger
-from lakehouse.land.plan.ledger_segments import find_unfinished
-from lakehouse.land.quarantine.entries import quarantine_has_files
+from lakehouse.land.plan.batches import Batch, Ledger, find_unfinished
 from lakehouse.spark import delta_writes
 from lakehouse.spark.delta_writes import FrameWrite, Transaction
 from lakehouse.spark.errors import translated
@@ -45,7 +44,7 @@ def last_loaded(table: Table, facts: TableFacts | None, ledger: Ledger) -> int:
     """
     if facts is None:
         return 0
-    newest = 0 if ledger.newest is None else ledger.newest.number
+    newest = ledger.newest_number
     retention = facts.snapshot.properties.get(TRANSACTION_RETENTION)
     if retention:
         raise Refused(
@@ -154,7 +153,7 @@ def record_loaded(session: TableSession, number: int) -> None:
     with translated(), hold(lake, spark, table.key, owner=owner):
         facts = lake.facts(table.key)
         ledger = PlannedBatches(lake.store, table.key, prefix=table.landing.prefix).ledger()
-        newest = 0 if ledger.newest is None else ledger.newest.number
+        newest = ledger.newest_number
         if facts is None:
             raise Refused(
                 f"landing {table.key}: there is no table yet. Use `lakehouse materialize "
@@ -175,3 +174,42 @@ def record_loaded(session: TableSession, number: int) -> None:
         no_rows = table_at(spark, facts.snapshot).limit(0)
         write = FrameWrite(mode="append", transaction=transaction)
         delta_writes.write_frame(no_rows, facts.snapshot.uri, write)
+
+
+def quarantine_key(table_key: str) -> str:
+    """The key of a table's quarantine."""
+    return f"quarantine/{table_key}"
+
+
+def quarantine_app_id(table_key: str) -> str:
+    """The txnAppId under which a table's quarantine records batches."""
+    return f"lakehouse/quarantine/{table_key}"
+
+
+def quarantine_has_files(lake: Lake, table_key: str, batch: Batch) -> bool:
+    """Whether the quarantine records the files of a batch that loads no rows."""
+    facts = lake.facts(quarantine_key(table_key))
+    if facts is None:
+        return False
+    return files_transaction(table_key, batch).app_id in facts.snapshot.transactions
+
+
+def quarantined_count(lake: Lake, table_key: str) -> int | None:
+    """The number of entries in a table's quarantine; `None` if its log does not record it."""
+    facts = lake.facts(quarantine_key(table_key))
+    return 0 if facts is None else facts.snapshot.row_count
+
+
+def files_transaction(table_key: str, batch: Batch) -> delta_writes.Transaction:
+    """The transaction of a batch's quarantined files.
+
+    It identifies the files themselves, since a new ledger gives the same number to other files.
+    """
+    files = [
+        (file.name, file.size_bytes, file.modified_ms, file.digest) for file in batch.quarantined
+    ]
+    content = repr(files).encode("utf-8", "surrogateescape")
+    mark = blake2b(content, digest_size=8).hexdigest()
+    return delta_writes.Transaction(
+        app_id=f"{quarantine_app_id(table_key)}/{batch.number}-{mark}", version=1
+    )

@@ -20,7 +20,7 @@ Modules for change data are imported where they are used, because most loads hav
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -33,24 +33,29 @@ from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.log import TableFacts
 from lakehouse.lake.lake import TableSession
 from lakehouse.land.ledger import PlannedBatches
-from lakehouse.land.loaded_batches import WrittenBatch, check_loaded, last_in_log
+from lakehouse.land.loaded_batches import (
+    WrittenBatch,
+    check_loaded,
+    last_in_log,
+    quarantine_has_files,
+)
 from lakehouse.land.parse_lines import (
+    JSON_CONFS,
     count_lines,
     failing_at_bad_records,
     no_lines,
     parse_records,
     staged_lines,
     table_rows,
+    without_rescued,
 )
 from lakehouse.land.plan.batches import Batch, files_of_spark, without_files
 from lakehouse.land.plan.undeclared import RESCUED
-from lakehouse.land.quarantine.entries import quarantine, quarantine_has_files, take_out_lines
-from lakehouse.land.undeclared_columns import without_rescued
-from lakehouse.land.work_size import confs_to_load
+from lakehouse.land.quarantine import quarantine, take_out_lines
 from lakehouse.spark.delta_writes import Transaction
 from lakehouse.spark.errors import causes_of
 from lakehouse.spark.frames import with_members_of
-from lakehouse.spark.temporary_confs import session_confs
+from lakehouse.spark.temporary_confs import Size, confs_to_read, merged_into, session_confs
 from lakehouse.write import commit_rows
 
 if TYPE_CHECKING:
@@ -69,6 +74,10 @@ _NO_FOLDER = re.compile(r"Mkdirs failed to create \S+")
 # The conditions of errors that only wrap their cause.
 _WRAPPERS = ("", "TASK_WRITE_FAILED")
 _SHOWN_CHARACTERS = 300
+# Java interprets a method of more bytes, and never compiles it. Above this limit, Spark generates
+# several methods, since the expressions that judge a record are many.
+# Source: OpenJDK, DontCompileHugeMethods; Spark 4.2.0, SQLConf.WHOLESTAGE_HUGE_METHOD_LIMIT
+_HUGE_METHODS = {"spark.sql.codegen.hugeMethodLimit": "8000"}
 
 
 def make_smaller(
@@ -145,6 +154,22 @@ def _first_half(batch: Batch) -> Batch:
 
 def _without_file(batch: Batch, name: str, why: str, table: Table) -> Batch:
     return without_files(batch, {name: why}, is_overwrite=isinstance(table.write, Overwrite))
+
+
+def confs_to_load(table: Table, batch: Batch, facts: TableFacts | None) -> Mapping[str, str]:
+    """Settings to parse and write a staged batch, or to merge its changes into the table."""
+    confs = dict(JSON_CONFS)
+    if files_of_spark(batch):
+        # Imported here, because most batches have only small files.
+        from lakehouse.land.spark.text import text_confs
+
+        confs |= _HUGE_METHODS
+        confs |= text_confs() if table.landing.format != "parquet" else {}
+    # No rows for the files, because their records are counted in `records`.
+    read: list[Size] = [(0, sum(file.size_bytes for file in batch.files))]
+    if facts is not None and table.landing.changes is not None:
+        read.append(merged_into(facts.snapshot))
+    return {**confs_to_read(read, records=batch.record_count or 0), **confs}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@
    its staged records are parsed again, and step 5 follows. If a write failed because of some rows,
    the batch is repeated with fewer files, until the file with these rows is alone and goes to
    quarantine (`land.rows`). If Spark ended, the files that may have ended it are set aside before
-   the run fails (`land.spark.damaged_files`).
+   the run fails (`land.spark.files`).
 8. Delete the staged records. If there are many manifests, fold them into a segment
    (`land.ledger`).
 
@@ -67,10 +67,15 @@ from lakehouse.land.plan.choose_files import (
 )
 from lakehouse.land.plan.records import with_renamed_fields
 from lakehouse.land.plan.undeclared import columns_in_force
-from lakehouse.land.quarantine.entries import take_out_lines
-from lakehouse.land.read.staging import clear_staged, stage, staged_again
-from lakehouse.land.rows import ParsedBatch, parse_batch, uncounted_batch, write_batch
-from lakehouse.land.work_size import confs_to_load
+from lakehouse.land.quarantine import take_out_lines
+from lakehouse.land.rows import (
+    ParsedBatch,
+    confs_to_load,
+    parse_batch,
+    uncounted_batch,
+    write_batch,
+)
+from lakehouse.land.staging import clear_staged, stage, staged_again
 from lakehouse.spark.errors import ended_spark
 from lakehouse.spark.temporary_confs import ANSI, session_confs
 from lakehouse.write import commit_rows
@@ -277,7 +282,7 @@ class LandingLoad:
         ):
             return
         # Imported here, because most loads do not fail.
-        from lakehouse.land.spark.damaged_files import damage_by_name
+        from lakehouse.land.spark.files import damage_by_name
 
         problems = damage_by_name(lake.store, planned, table.landing)
         if not problems:

@@ -15,7 +15,7 @@ from lakehouse.land.plan.schema_of_values import (
     json_schema,
     schema_of_types,
 )
-from lakehouse.land.read.contents import compression_of
+from lakehouse.land.staging import compression_of
 
 # The values of this much text decide.
 _READ_CHARACTERS = 32 * MIB
@@ -52,7 +52,7 @@ def _files_schema(files: Mapping[str, bytes]) -> FileSchema:
     content = detect_format(last)
     if content not in ("Parquet", "Avro"):
         return _text_schema(files)
-    from lakehouse.land.read.tables import file_types
+    from lakehouse.land.decode import file_types
 
     format = content.lower()
     types = dict[str, str]()

@@ -44,7 +44,6 @@ from lakehouse.delta.recorded_code import (
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.evolve.plan.changes import NEW_KEY
 from lakehouse.lake.lake import Lake, TableSession
-from lakehouse.land.work_size import Size, are_few, confs_to_read, merged_into, whole_table
 from lakehouse.materialize import plan as derived_increments
 from lakehouse.materialize.plan import (
     KEYS,
@@ -61,7 +60,15 @@ from lakehouse.materialize.transform_code import transform_code
 from lakehouse.spark.delta_writes import Transaction
 from lakehouse.spark.errors import causes_of
 from lakehouse.spark.frames import table_at, with_members_of
-from lakehouse.spark.temporary_confs import USER_METADATA, session_confs
+from lakehouse.spark.temporary_confs import (
+    USER_METADATA,
+    Size,
+    are_few,
+    confs_to_read,
+    merged_into,
+    session_confs,
+    whole_table,
+)
 from lakehouse.store import Store
 from lakehouse.write import commit_rows
 from lakehouse.write.outcome import WriteOutcome

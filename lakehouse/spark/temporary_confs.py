@@ -6,9 +6,10 @@ for every session are in `spark/server/conf.py`.
 
 import contextlib
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from lakehouse.delta.snapshot import Snapshot
 from lakehouse.spark.errors import is_lost
 
 if TYPE_CHECKING:
@@ -77,17 +78,62 @@ INTERPRETED_ROWS = 100_000
 INTERPRETED_BYTES = 16 * 1024 * 1024
 # A landed record costs as much as this many rows of a table.
 _ROWS_PER_RECORD = 10
+# The number of rows (`None` if unknown) and the number of bytes.
+Size = tuple[float | None, int]
+# A MERGE reads this many rows of the table in the time that it takes to read one whole row, because
+# it reads few columns and only files that the batch may touch.
+# Source: docs/internals/benchmarks/interpreted.json
+_MERGED_INTO_ROWS = 3
+# The most bytes of rows whose key range is computed, because the server stores these rows in its
+# memory and on its disk.
+_STORED_BYTES = 32 * 1024 * 1024
+# The key range is computed only if the table is at least this many times as large as the rows.
+_LEAST_RATIO = 4
+# With fewer rows in the table, computing the range takes as long as it saves.
+# Source: docs/internals/benchmarks/interpreted.json
+_LEAST_ROWS = 10_000
 
 
-def confs_for(*, rows: float | None, size_bytes: int, records: int = 0) -> Mapping[str, str]:
-    """Settings for statements that read this much data: `INTERPRETED` for a small amount, or none.
+def confs_to_read(read: Sequence[Size], *, records: int = 0) -> Mapping[str, str]:
+    """Settings for statements that read these amounts: `INTERPRETED` if they are small, or none.
 
-    `rows` (`None` if unknown) are rows of tables, `records` are landed records, and `size_bytes`
-    is the size of both.
+    `records` is the number of landed records among them. If the number of rows of one amount is
+    unknown, so is their sum.
     """
-    if rows is None or size_bytes > INTERPRETED_BYTES:
+    size_bytes = sum(read_bytes for _, read_bytes in read)
+    if size_bytes > INTERPRETED_BYTES:
         return {}
-    return INTERPRETED if rows + records * _ROWS_PER_RECORD <= INTERPRETED_ROWS else {}
+    total_rows = records * _ROWS_PER_RECORD
+    for rows, _ in read:
+        if rows is None:
+            return {}
+        total_rows += rows
+    return INTERPRETED if total_rows <= INTERPRETED_ROWS else {}
+
+
+def are_few(size_bytes: int, snapshot: Snapshot) -> bool:
+    """Whether rows of this size are so few that a MERGE should compute their key range first.
+
+    False if the table is small, or its row count is unknown.
+    """
+    rows = snapshot.row_count
+    return (
+        size_bytes <= _STORED_BYTES
+        and size_bytes * _LEAST_RATIO <= snapshot.size_bytes
+        and rows is not None
+        and rows >= _LEAST_ROWS
+    )
+
+
+def merged_into(snapshot: Snapshot) -> Size:
+    """What a MERGE reads of a table: whole rows that take as long to read, and the table's size."""
+    rows, size_bytes = whole_table(snapshot)
+    return None if rows is None else rows / _MERGED_INTO_ROWS, size_bytes
+
+
+def whole_table(snapshot: Snapshot) -> Size:
+    """The rows and bytes of a whole table."""
+    return snapshot.row_count, snapshot.size_bytes
 
 
 @contextlib.contextmanager

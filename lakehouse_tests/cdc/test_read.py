@@ -14,7 +14,7 @@ from lakehouse.land.ledger import landed_files
 from lakehouse.land.parse_lines import ORIGIN, REASON, staged_lines
 from lakehouse.land.plan.batches import Batch
 from lakehouse.land.plan.undeclared import RESCUED
-from lakehouse.land.read.staging import stage
+from lakehouse.land.staging import stage
 from lakehouse.materialize.run import write_table
 from lakehouse.spark.temporary_confs import ANSI, session_confs
 from lakehouse_tests.support.example_lake import land, rows_in

@@ -9,8 +9,7 @@ from lakehouse.base.errors import Broken, Transient
 from lakehouse.base.text import DAY_MS
 from lakehouse.declare.write_modes import Append, Overwrite
 from lakehouse.land.ledger import FOLD_EVERY, PlannedBatches
-from lakehouse.land.plan.batches import Batch, LandedFile
-from lakehouse.land.plan.ledger_segments import find_unfinished
+from lakehouse.land.plan.batches import Batch, LandedFile, find_unfinished
 from lakehouse.store import Store
 from lakehouse_tests.land.test_ledger import KEY, PREFIX, batch, of
 from lakehouse_tests.memory_store import MemoryStore, OvertakenStore

@@ -22,11 +22,11 @@ from lakehouse.declare.write_modes import Append, Overwrite
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.land import ledger as planned_batches
 from lakehouse.land import rows as batch_rows
+from lakehouse.land import staging as staged_parts
 from lakehouse.land.ledger import PlannedBatches
 from lakehouse.land.loaded_batches import record_loaded
 from lakehouse.land.parse_lines import parse_records
 from lakehouse.land.plan import choose_files
-from lakehouse.land.read import staging as staged_parts
 from lakehouse.materialize.run import write_table
 from lakehouse.spark import delta_writes
 from lakehouse.store import DiskStore

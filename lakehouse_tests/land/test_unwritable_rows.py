@@ -21,7 +21,7 @@ from lakehouse.land import rows as batch_rows
 from lakehouse.land import rows as unwritable_rows
 from lakehouse.land.ledger import PlannedBatches
 from lakehouse.land.plan.batches import Batch, LandedFile
-from lakehouse.land.quarantine.run import retry
+from lakehouse.land.quarantine import retry
 from lakehouse.materialize.run import write_table
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.kills import killed_at

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakehouse.base.reasons import Reason
 from lakehouse.lake.lake import Lake, TableSession
-from lakehouse.land.quarantine.run import retry
+from lakehouse.land.quarantine import retry
 from lakehouse.materialize.run import write_table
 from lakehouse.store import Mount, MountedStore, S3Store
 from lakehouse_tests.support.example_lake import event, events, rows_in

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from lakehouse import Debezium, Landing, Merge
 from lakehouse.lake.lake import Lake, TableSession
-from lakehouse.land.quarantine.run import retry
+from lakehouse.land.quarantine import retry
 from lakehouse.materialize.run import write_table
 from lakehouse_tests.change_streams import debezium_event
 from lakehouse_tests.land.test_unwritable_rows import PARTS, SOURCE, put

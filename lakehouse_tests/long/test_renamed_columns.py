@@ -15,7 +15,7 @@ from lakehouse import Append, Debezium, Dms, Landing, Merge, Table
 from lakehouse.base.errors import Refused
 from lakehouse.evolve.run import apply_changes
 from lakehouse.lake.lake import Lake, TableSession
-from lakehouse.land.quarantine.run import retry
+from lakehouse.land.quarantine import retry
 from lakehouse.materialize.run import write_table
 from lakehouse.write import commit_rows
 from lakehouse_tests.kills import killed_at

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 
 from lakehouse import Append, Csv, Landing, Table
 from lakehouse.lake.lake import Lake
-from lakehouse.land.quarantine.run import retry
+from lakehouse.land.quarantine import retry
 from lakehouse.materialize.run import write_table
-from lakehouse_tests.land.quarantine.test_run import of
+from lakehouse_tests.land.test_quarantine import of
 from lakehouse_tests.support.example_lake import rows_in
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakehouse.lake.lake import Lake
-from lakehouse.land.quarantine.run import retry
+from lakehouse.land.quarantine import retry
 from lakehouse.materialize.run import write_table
-from lakehouse_tests.land.quarantine.test_run import (
+from lakehouse_tests.land.test_quarantine import (
     QUARANTINE,
     A,
     of,

@@ -10,7 +10,7 @@ from lakehouse.base.reasons import Reason
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.land import rows as batch_rows
 from lakehouse.land.ledger import PlannedBatches
-from lakehouse.land.quarantine.run import retry
+from lakehouse.land.quarantine import retry
 from lakehouse.materialize.run import write_table
 from lakehouse_tests.kills import killed_at
 from lakehouse_tests.land.test_unwritable_rows import HALVED, PARTS, SOURCE, part, put, quarantined

@@ -12,7 +12,7 @@ from lakehouse.spark.temporary_confs import (
     SHUFFLE_PARTITIONS,
     TRANSACTION_APP,
     TRANSACTION_VERSION,
-    confs_for,
+    confs_to_read,
     session_confs,
 )
 
@@ -62,14 +62,11 @@ def test_after_a_block_a_session_has_what_it_had_before(spark: "SparkSession") -
 
 
 def test_only_what_is_known_to_be_small_is_interpreted() -> None:
-    small = [
-        confs_for(rows=100_000, size_bytes=1),
-        confs_for(rows=0, size_bytes=16 << 20, records=10_000),
-    ]
+    small = [confs_to_read([(100_000, 1)]), confs_to_read([(0, 16 << 20)], records=10_000)]
     large = [
-        confs_for(rows=100_001, size_bytes=1),
-        confs_for(rows=1, size_bytes=(16 << 20) + 1),
-        confs_for(rows=0, size_bytes=1, records=10_001),
+        confs_to_read([(100_000, 1), (1, 1)]),
+        confs_to_read([(1, (16 << 20) + 1)]),
+        confs_to_read([(0, 1)], records=10_001),
     ]
     assert small == [INTERPRETED] * 2 and large == [{}] * 3
-    assert confs_for(rows=None, size_bytes=1) == {}
+    assert confs_to_read([(None, 1)]) == {}

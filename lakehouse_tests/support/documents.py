@@ -29,7 +29,8 @@ from lakehouse.evolve.plan.rebuild import (
 )
 from lakehouse.lake.lake import open_lake
 from lakehouse.land.ledger import PlannedBatches
-from lakehouse.land.plan.batches import Batch, QuarantineReview
+from lakehouse.land.plan.batches import Batch
+from lakehouse.land.quarantine import QuarantineReview
 from lakehouse.materialize.command import run_document
 from lakehouse.replay.command import replay_document
 from lakehouse.replay.play import Played

@@ -8,9 +8,8 @@ import pytest
 from lakehouse.base.settings import Settings
 from lakehouse.declare.write_modes import Merge
 from lakehouse.lake.lake import Lake
-from lakehouse.land import work_size
 from lakehouse.materialize.run import write_table
-from lakehouse.spark import statements
+from lakehouse.spark import statements, temporary_confs
 from lakehouse.spark.delta_writes import Transaction
 from lakehouse.spark.frames import table_at
 from lakehouse.spark.statements import MergeTarget
@@ -129,7 +128,7 @@ def test_kept_rows_belong_to_the_session_of_their_rows(
 def test_a_follower_merges_by_range_where_its_input_brings_few_rows(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work_size, "_LEAST_ROWS", 10)
+    monkeypatch.setattr(temporary_confs, "_LEAST_ROWS", 10)
     add_events(lake, *(event(number, 5, f"planned {number}") for number in range(400)))
     write_table(lake, spark, states)
     ranges, merge = list[Sequence[str]](), statements.merge
@@ -144,7 +143,7 @@ def test_a_follower_merges_by_range_where_its_input_brings_few_rows(
     assert ranges == [("`id` BETWEEN 7 AND 400",)]
     expected = [(number, "left" if number == 7 else f"planned {number}") for number in range(401)]
     assert sorted(rows_in(lake, states.key, "id", "state")) == expected
-    monkeypatch.setattr(work_size, "_LEAST_ROWS", 1_000)
+    monkeypatch.setattr(temporary_confs, "_LEAST_ROWS", 1_000)
     add_events(lake, event(8, 6, "left"))
     write_table(lake, spark, states)
     assert ranges[1:] == [()]

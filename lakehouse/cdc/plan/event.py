@@ -23,7 +23,7 @@ from uuid import UUID
 
 from lakehouse.cdc.plan.values import Field, Undecodable, decoded, fields_of
 from lakehouse.declare.change_sources import Debezium
-from lakehouse.land.plan.json_members import members_of, object_of, with_present_names
+from lakehouse.land.plan.records import members_of, object_of, with_present_names
 
 # The member that is added to an event, and lists the fields whose values were not sent.
 UNSENT = "_lakehouse_unsent"

@@ -91,7 +91,7 @@ def choose_batch(
     taken = _take(readable, ledger, landing, write, most_files)
     superseded = _superseded(readable, taken, ledger, landing, write)
     batch = Batch(
-        number=1 if ledger.newest is None else ledger.newest.number + 1,
+        number=ledger.newest_number + 1,
         files=tuple(taken),
         set_aside=tuple(
             set_aside(file, problem[0], is_quarantined=problem[1])

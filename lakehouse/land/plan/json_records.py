@@ -36,7 +36,6 @@ from lakehouse.declare.change_sources import Debezium
 from lakehouse.declare.landing import Landing
 from lakehouse.delta.columns import field_types, type_word
 from lakehouse.land.plan import records
-from lakehouse.land.plan.json_members import with_present_names
 from lakehouse.land.plan.records import (
     NOT_JSON,
     NOT_UTF_8,
@@ -46,6 +45,7 @@ from lakehouse.land.plan.records import (
     Record,
     Unreadable,
     earlier_names,
+    with_present_names,
 )
 from lakehouse.land.plan.undeclared import others_in_object, with_texts
 

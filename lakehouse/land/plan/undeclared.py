@@ -20,8 +20,7 @@ from typing import Any, cast
 from lakehouse.declare.change_sources import Debezium
 from lakehouse.declare.landing import Landing
 from lakehouse.delta.columns import field_names, struct_types, type_word
-from lakehouse.land.plan.json_members import members_of, object_of
-from lakehouse.land.plan.records import earlier_names
+from lakehouse.land.plan.records import earlier_names, members_of, object_of
 
 RESCUED = "_rescued"
 # The limit for declared and added columns together. Their statistics slow writes.

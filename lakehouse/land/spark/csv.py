@@ -8,6 +8,7 @@ from lakehouse.land.parse_lines import (
     CORRUPT,
     PARSED,
     RAW,
+    UNDECLARED,
     JudgedLines,
     castable_text,
     csv_texts,
@@ -17,7 +18,6 @@ from lakehouse.land.parse_lines import (
 )
 from lakehouse.land.plan.csv_records import CsvFields, csv_fields, line_pattern, records_with_header
 from lakehouse.land.plan.records import FIELD_COUNT, UNFIT, Unreadable
-from lakehouse.land.undeclared_columns import UNDECLARED
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.frames import evaluated_once, struct_once
 from lakehouse.spark.statements import quote

@@ -20,8 +20,17 @@ from uuid import uuid4
 
 from lakehouse.declare.landing import Landing
 from lakehouse.delta.columns import field_types, struct_types, type_word
-from lakehouse.land.parse_lines import EVENT, FORMS, GROUPED, RAW, SPELLED, JudgedLines
-from lakehouse.land.plan.json_members import TWO_NAMES
+from lakehouse.land.parse_lines import (
+    EVENT,
+    FORMS,
+    GROUPED,
+    RAW,
+    SPELLED,
+    UNDECLARED,
+    JudgedLines,
+    loses_digits,
+    without_strings,
+)
 from lakehouse.land.plan.json_records import (
     FIRST_SECOND,
     HUGE_NUMBER,
@@ -33,8 +42,7 @@ from lakehouse.land.plan.json_records import (
     misread_pattern,
     plain_line_pattern,
 )
-from lakehouse.land.plan.records import NOT_JSON, UNFIT, earlier_names
-from lakehouse.land.undeclared_columns import UNDECLARED, loses_digits, without_strings
+from lakehouse.land.plan.records import NOT_JSON, TWO_NAMES, UNFIT, earlier_names
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.frames import evaluated_once, struct_once
 from lakehouse.spark.statements import quote

@@ -32,6 +32,7 @@ from lakehouse.base.errors import Broken
 from lakehouse.declare.landing import Landing
 from lakehouse.delta.columns import field_types
 from lakehouse.lake.lake import TableSession
+from lakehouse.land.decode import TableShape, parquet_is_gregorian, sql_type, staged_type
 from lakehouse.land.parse_lines import (
     CORRUPT,
     DIGEST,
@@ -39,6 +40,7 @@ from lakehouse.land.parse_lines import (
     PARSED,
     RAW,
     REASON,
+    UNDECLARED,
     cast_text,
     csv_types,
     is_unfit,
@@ -47,10 +49,8 @@ from lakehouse.land.parse_lines import (
 from lakehouse.land.plan.batches import Batch, LandedFile, files_of_spark
 from lakehouse.land.plan.choose_files import FileRead, read_by_this_process
 from lakehouse.land.plan.records import NOT_UTF_8, UNFIT, Unreadable, present_names
-from lakehouse.land.read.staging import ROW_SCHEMA, part_names, staged_shape, value_columns
-from lakehouse.land.read.tables import TableShape, parquet_is_gregorian, sql_type, staged_type
 from lakehouse.land.spark.frozen_files import FrozenFiles, frozen_file, not_readable_now
-from lakehouse.land.undeclared_columns import UNDECLARED
+from lakehouse.land.staging import ROW_SCHEMA, part_names, staged_shape, value_columns
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.frames import evaluated_once, literal_path
 from lakehouse.spark.statements import quote

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from lakehouse.declare.landing import Landing
 from lakehouse.lake.lake import TableSession
-from lakehouse.land.parse_lines import DIGEST, ORIGIN, REASON
+from lakehouse.land.parse_lines import DIGEST, JSON_CONFS, ORIGIN, REASON
 from lakehouse.land.plan.batches import Batch, LandedFile, files_of_spark
 from lakehouse.land.plan.choose_files import FileRead, read_by_this_process
 from lakehouse.land.plan.csv_records import CsvFields
@@ -39,7 +39,6 @@ from lakehouse.land.spark.frozen_files import (
     not_readable_now,
     spark_path,
 )
-from lakehouse.land.undeclared_columns import JSON_CONFS
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.frames import evaluated_once, literal_path, struct_once
 from lakehouse.spark.temporary_confs import session_confs

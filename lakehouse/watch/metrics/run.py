@@ -25,7 +25,7 @@ from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.operations import read_operations
 from lakehouse.lake.read_each_table import Found, for_each_table
-from lakehouse.land.quarantine.entries import quarantine_key, quarantined_count
+from lakehouse.land.loaded_batches import quarantine_key, quarantined_count
 from lakehouse.vacuum.inventory.table import known_inventories
 from lakehouse.watch.costs.plan import day_of
 from lakehouse.watch.costs.run import read_charges

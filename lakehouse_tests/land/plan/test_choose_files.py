@@ -10,7 +10,16 @@ from lakehouse.declare.table import Landing
 from lakehouse.declare.write_modes import Append, Overwrite, WriteMode
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.land.plan import choose_files
-from lakehouse.land.plan.batches import Batch, KnownFile, LandedFile, Ledger, SetAside, fingerprint
+from lakehouse.land.plan.batches import (
+    Batch,
+    KnownFile,
+    LandedFile,
+    Ledger,
+    SetAside,
+    extend_ledger,
+    find_unfinished,
+    fingerprint,
+)
 from lakehouse.land.plan.choose_files import (
     BatchPlan,
     FileRead,
@@ -19,7 +28,6 @@ from lakehouse.land.plan.choose_files import (
     repeat_batch,
     settle_batch,
 )
-from lakehouse.land.plan.ledger_segments import extend_ledger, find_unfinished
 
 LANDING = Landing(
     prefix="landing/orders/",

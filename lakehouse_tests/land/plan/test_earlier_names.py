@@ -13,8 +13,8 @@ from lakehouse.declare.landing import Csv, Landing
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Merge
 from lakehouse.land.plan.file_text import are_declared, read_records
-from lakehouse.land.plan.json_members import TWO_NAMES
 from lakehouse.land.plan.records import (
+    TWO_NAMES,
     UNFIT,
     Record,
     Unreadable,

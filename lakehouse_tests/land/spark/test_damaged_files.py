@@ -17,8 +17,7 @@ from lakehouse.land import run as load
 from lakehouse.land.ledger import landed_files
 from lakehouse.land.plan import choose_files
 from lakehouse.land.plan.batches import Batch
-from lakehouse.land.spark.damaged_files import damage_by_name
-from lakehouse.land.spark.files import without_damaged
+from lakehouse.land.spark.files import damage_by_name, without_damaged
 from lakehouse.materialize.run import write_table
 from lakehouse.spark.errors import ended_spark
 from lakehouse_tests.support.example_lake import rows_in

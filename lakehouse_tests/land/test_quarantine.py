@@ -11,9 +11,9 @@ from lakehouse import Debezium, Landing, Merge, Table
 from lakehouse.base.errors import Refused
 from lakehouse.base.settings import Settings
 from lakehouse.lake.lake import Lake, TableSession, open_lake
+from lakehouse.land import quarantine
 from lakehouse.land import rows as batch_rows
-from lakehouse.land.quarantine import run as quarantine
-from lakehouse.land.quarantine.run import retry
+from lakehouse.land.quarantine import retry
 from lakehouse.materialize.run import write_table
 from lakehouse.spark.session import connect
 from lakehouse.write import commit_rows

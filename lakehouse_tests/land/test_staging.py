@@ -11,12 +11,12 @@ import pytest
 from lakehouse import Debezium
 from lakehouse.base.errors import Broken
 from lakehouse.declare.landing import Landing
+from lakehouse.land import staging as staged_parts
 from lakehouse.land.plan.batches import Batch, KnownFile, KnownFiles, LandedFile
 from lakehouse.land.plan.choose_files import FileRead
 from lakehouse.land.plan.file_text import content_digest
 from lakehouse.land.plan.records import with_earlier_names
-from lakehouse.land.read import staging as staged_parts
-from lakehouse.land.read.staging import part_names, stage, staged_again
+from lakehouse.land.staging import part_names, stage, staged_again
 from lakehouse.store import DiskStore
 from lakehouse_tests.kills import Killed
 

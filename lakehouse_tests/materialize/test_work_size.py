@@ -5,10 +5,9 @@ from dataclasses import replace
 from lakehouse import Landing, Merge, Overwrite, Table
 from lakehouse.base.reasons import Reason
 from lakehouse.delta.snapshot import LogFile, Snapshot, TableFacts
-from lakehouse.land.work_size import are_few
 from lakehouse.materialize.derive import confs_to_derive
 from lakehouse.materialize.plan import ReadChanges
-from lakehouse.spark.temporary_confs import INTERPRETED
+from lakehouse.spark.temporary_confs import INTERPRETED, are_few
 from lakehouse_tests.memory_store import MemoryStore
 from lakehouse_tests.support.example_snapshots import data_file, history, snapshot
 

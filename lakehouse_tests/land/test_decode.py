@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakehouse.land import decode
+from lakehouse.land.decode import decoded_file, file_types, is_gregorian
 from lakehouse.land.plan.file_text import read_records
 from lakehouse.land.plan.records import Unreadable
-from lakehouse.land.read import tables
-from lakehouse.land.read.contents import ZSTD
-from lakehouse.land.read.tables import decoded_file, file_types, is_gregorian
+from lakehouse.land.staging import ZSTD
 from lakehouse_tests.land.plan.test_file_text import JSON
 
 LIMIT = 10_000_000
@@ -326,7 +326,7 @@ def test_avro_of_several_blocks_is_read_up_to_the_limit(codec: str) -> None:
 def test_an_avro_block_is_not_decompressed_beyond_its_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tables, "_MOST_BLOCK_BYTES", 10_000)
+    monkeypatch.setattr(decode, "_MOST_BLOCK_BYTES", 10_000)
     with pytest.raises(Unreadable, match="a block of the file unpacks to more than 10000 bytes"):
         decoded_file(avro(), "avro", LIMIT)
 

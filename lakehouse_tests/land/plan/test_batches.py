@@ -6,14 +6,18 @@ import pytest
 
 from lakehouse.declare.table import Landing
 from lakehouse.declare.write_modes import Append
-from lakehouse.land.plan.batches import Batch, LandedFile, Ledger, SetAside, fingerprint
-from lakehouse.land.plan.choose_files import FileRead, choose_batch, judge_file
-from lakehouse.land.plan.ledger_segments import (
+from lakehouse.land.plan.batches import (
     FORGET_AFTER_MS,
+    Batch,
+    LandedFile,
+    Ledger,
     LedgerSegment,
+    SetAside,
     extend_ledger,
+    fingerprint,
     fold_batches,
 )
+from lakehouse.land.plan.choose_files import FileRead, choose_batch, judge_file
 
 PREFIX = "landing/a/"
 FILE = LandedFile(name="f.json", size_bytes=3, modified_ms=1_000, digest="d")

@@ -7,7 +7,7 @@ Spark 2 and Hive count days in a hybrid calendar, which is Julian before 1582-10
 use the proleptic Gregorian calendar, so the same number may mean another date. The metadata of a
 file may show which calendar it uses.
 
-**Safety properties** (tests in `test_tables.py`)
+**Safety properties** (tests in `test_decode.py`)
 - A file is decoded to its end before its first rows are returned. So either all rows are returned,
   or no row is.
 - A file whose rows take more than a limit gives no row. Memory holds the file and, of its rows, at

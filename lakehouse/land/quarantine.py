@@ -1,6 +1,7 @@
-"""Shows the quarantine of a landed table, lands its entries again, and drops handled ones.
+"""The quarantine of a landed table: its entries, and how they are shown, landed again and dropped.
 
-Values are copied as they are stored: no value passes through a type of Python.
+An entry is a record or a file that could not be loaded, with a reason. Values are copied as they
+are stored: no value passes through a type of Python.
 
 Lines are landed again in three steps:
 
@@ -13,10 +14,19 @@ Whole files:
 1. Write a manifest that marks the files as unread, so that the next load reads them as new files.
 2. Remove their entries from the quarantine.
 
-**Safety properties** (tests in `test_retry.py`)
+**Safety properties**
+- A batch's entries are one commit with a transaction id. A repeated batch adds only entries that
+  are missing, under an id that contains the quarantine's version, so that of two processes which
+  repeat a batch at the same time only one adds them (`test_load.py`).
+- If a repeated batch loads a record, the record's entry is removed
+  (`long/test_renamed_columns.py`). If a batch gives up a file, the entries of the file's records
+  are removed first (`test_unwritable_rows.py`). So no retry loads a record twice.
+- A batch that loads no rows is finished when a commit of the quarantine identifies exactly its
+  files. The batch's number does not prove this: if the ledger was deleted, a new ledger gives the
+  numbers in the quarantine to other files (`test_unwritable_rows.py`, `test_load.py`).
 - A marked line belongs to one file for good. A retry that finds marks of a killed retry continues
   it with step 2. So no line is in two files, and a line leaves the quarantine after its file was
-  written.
+  written (`test_quarantine.py`).
 - The next load reads the file like any other landed file, exactly once. No other table loads it.
 - A line whose text may be truncated is kept in the quarantine.
 - Nothing is retried or dropped while a batch is unfinished, since that batch may write the same
@@ -27,31 +37,171 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.base.errors import Refused
-from lakehouse.base.text import count_of, size_text
+from lakehouse.base.text import count_of, first_names, size_text
 from lakehouse.declare.write_modes import Append
 from lakehouse.delta.log import TableFacts
+from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import TableSession
 from lakehouse.lake.lease import hold
 from lakehouse.land.ledger import PlannedBatches
-from lakehouse.land.loaded_batches import last_loaded, unfinished_batch
-from lakehouse.land.parse_lines import depends_on_declaration
-from lakehouse.land.plan.batches import Batch, Ledger, QuarantineReview, SetAside, fingerprint
-from lakehouse.land.plan.file_text import RetriedLine, are_declared, retried_path, retried_text
+from lakehouse.land.loaded_batches import (
+    files_transaction,
+    last_loaded,
+    quarantine_app_id,
+    quarantine_key,
+    unfinished_batch,
+)
+from lakehouse.land.parse_lines import depends_on_declaration, quarantined_lines
+from lakehouse.land.plan.batches import Batch, Ledger, SetAside, fingerprint
+from lakehouse.land.plan.file_text import (
+    RetriedLine,
+    are_declared,
+    csv_fields_text,
+    retried_path,
+    retried_text,
+)
 from lakehouse.land.plan.records import with_renamed_fields
-from lakehouse.land.quarantine.entries import RETRIED_AS, quarantine_key
+from lakehouse.spark import delta_writes, statements
 from lakehouse.spark import functions as F  # noqa: N812
-from lakehouse.spark import statements
 from lakehouse.spark.errors import translated
 from lakehouse.spark.frames import table_at, temporary_view
 from lakehouse.spark.temporary_confs import READ_WHOLE, USER_METADATA, session_confs
 from lakehouse.store import StoredFile
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+# The landed file to which `lakehouse quarantine retry` writes a line. Null for other lines.
+RETRIED_AS = "retried_as"
+_SCHEMA = (
+    "source_file STRING, line BIGINT, reason STRING, raw STRING, undeclared STRING, digest STRING"
+)
+
+
+def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -> None:
+    """Adds the bad records of a batch (those in `lines` with a reason) and its quarantined files.
+
+    A file's entry has no line number and no text.
+    """
+    if lines is None and not batch.quarantined:
+        return
+    lake = session.lake
+    spark = session.spark
+    key = session.key
+    facts = lake.facts(quarantine_key(key))
+    rows = [(_path(batch, file), None, file.why, None, None, None) for file in batch.quarantined]
+    entries = spark.createDataFrame(rows, _SCHEMA)
+    if lines is not None:
+        entries = quarantined_lines(lines).unionByName(entries)
+    recorded = 0 if facts is None else facts.snapshot.transactions.get(quarantine_app_id(key), 0)
+    is_repeated = recorded >= batch.number
+    if facts is not None and (is_repeated or not batch.files):
+        entries = _missing_entries(spark, facts.snapshot, entries)
+        # A batch without rows is recorded by its commit here, even if the commit is empty.
+        if batch.files and entries.isEmpty():
+            return
+    transaction = delta_writes.Transaction(app_id=quarantine_app_id(key), version=batch.number)
+    if not batch.files:
+        transaction = files_transaction(key, batch)
+    elif facts is not None and is_repeated:
+        # Delta skips a second write under the batch's number. All who read this version of the
+        # quarantine use the same id, so that only one of them adds the missing entries.
+        app_id = f"{quarantine_app_id(key)}/repeated"
+        transaction = delta_writes.Transaction(app_id=app_id, version=facts.snapshot.version)
+    more_columns = {
+        "batch": F.lit(batch.number).cast("bigint"),
+        "quarantined_at": F.current_timestamp(),
+        "fields": F.lit(csv_fields_text(session.table.landing)).cast("string"),
+        RETRIED_AS: F.lit(None).cast("string"),
+    }
+    write = delta_writes.FrameWrite(mode="append", adds_columns=True, transaction=transaction)
+    uri = lake.settings.table_uri(quarantine_key(key))
+    delta_writes.write_frame(entries.withColumns(more_columns), uri, write)
+
+
+def take_out_lines(
+    session: TableSession, batch: Batch, still_bad: "DataFrame | None" = None
+) -> None:
+    """Removes the entries of a batch's lines, except those of the parsed records in `still_bad`.
+
+    A repeated batch loads the lines that the current declaration accepts. If their entries stayed,
+    a retry would load them a second time.
+    """
+    spark = session.spark
+    facts = session.lake.facts(quarantine_key(session.key))
+    if facts is None:
+        return
+    names = [(f"{batch.prefix}{file.name}", file.digest) for file in batch.files]
+    files = spark.createDataFrame(names, "source_file STRING, digest STRING")
+    entries = table_at(spark, facts.snapshot).where("line IS NOT NULL")
+    rows = entries.join(files, files.columns, "left_semi").select("source_file", "line", "digest")
+    if still_bad is not None:
+        rows = rows.join(quarantined_lines(still_bad), rows.columns, "left_anti")
+    if rows.isEmpty():
+        return
+    with temporary_view(spark, rows) as view:
+        spark.sql(statements.delete_lines(facts.snapshot.uri, view))
+
+
+def _missing_entries(
+    spark: "SparkSession", snapshot: Snapshot, entries: "DataFrame"
+) -> "DataFrame":
+    """The entries that the quarantine does not have yet from any batch.
+
+    A duplicate entry could be loaded twice. Entries for one whole file are duplicates if they have
+    the same reason; entries for one line, if they have the same digest of the file. The texts of
+    lines are not compared, because they depend on the declaration.
+    """
+    present = table_at(spark, snapshot).alias("present")
+
+    def is_same(name: str) -> "Column":
+        return F.col(f"entry.{name}").eqNullSafe(F.col(f"present.{name}"))
+
+    is_file = F.col("entry.line").isNull()
+    is_same_content = F.when(is_file, is_same("reason")).otherwise(is_same("digest"))
+    return entries.alias("entry").join(
+        present, is_same("source_file") & is_same("line") & is_same_content, "left_anti"
+    )
+
+
+def _path(batch: Batch, file: SetAside) -> str:
+    """The path of a file. Bytes of its name that are not UTF-8 are escaped."""
+    return f"{batch.prefix}{file.name}".encode("utf-8", "backslashreplace").decode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineReview:
+    """The effect of a command on a quarantine. With `dry_run`, the effect that it would have.
+
+    `lines` and `files` count the lines and files that leave the quarantine. If `dropped` is not 0,
+    a person has handled them: they are not loaded. Otherwise, they are loaded again, lines from the
+    new files `landed`. `left` counts what stays in the quarantine, by reason.
+    """
+
+    table: str
+    dry_run: bool
+    lines: int
+    files: int
+    dropped: int = 0
+    landed: tuple[str, ...] = ()
+    left: dict[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def sentence(self) -> str:
+        """The effect as a sentence."""
+        lines = count_of(self.lines, "line")
+        files = count_of(self.files, "file")
+        if self.dropped:
+            return f"{'would drop' if self.dry_run else 'dropped'} {lines} and {files}"
+        verb = "would land" if self.dry_run else "landed"
+        where = f" in {first_names(self.landed)}" if self.landed else ""
+        kept = "".join(f"; {count} kept: {why}" for why, count in self.left.items())
+        return f"{verb} {lines} again{where}; to be read again: {files}{kept}"
 
 
 _SHOWN_REASONS = 20
@@ -107,7 +257,7 @@ def drop(
         )
     with _guard(session, dry_run):
         ledger = _finished_ledger(session, _batches(session))
-        entries = _entries(session, files).where(f"batch <= {_newest(ledger)}")
+        entries = _entries(session, files).where(f"batch <= {ledger.newest_number}")
         total, lines = entries.selectExpr("count(*)", "count(line)").collect()[0]
         if total and not dry_run:
             metadata = json.dumps({"dropped": total, "why": why.strip()})
@@ -130,7 +280,7 @@ def retry(session: TableSession, files: Sequence[str], *, dry_run: bool) -> Quar
     with _guard(session, dry_run):
         batches = _batches(session)
         ledger = _finished_ledger(session, batches)
-        entries = _entries(session, files).where(f"batch <= {_newest(ledger)}")
+        entries = _entries(session, files).where(f"batch <= {ledger.newest_number}")
         chosen = _choose_lines(session, entries)
         counts = {
             row[0]: int(row[1])
@@ -301,14 +451,14 @@ def _retry_files(
         )
         for file in files
     )
-    batches.plan(Batch(number=_newest(ledger) + 1, files=(), set_aside=unread, prefix=prefix))
+    batches.plan(Batch(number=ledger.newest_number + 1, files=(), set_aside=unread, prefix=prefix))
     with session_confs(session.spark, {USER_METADATA: json.dumps({"retried": len(files)})}):
         _delete(session, ledger, [file.name for file in files], "line IS NULL")
 
 
 def _delete(session: TableSession, ledger: Ledger, files: Sequence[str], *more: str) -> None:
     """Deletes entries of the batches in the ledger, with `files` only those of these files."""
-    conditions = [f"batch <= {_newest(ledger)}", *more]
+    conditions = [f"batch <= {ledger.newest_number}", *more]
     if files:
         paths = ", ".join(map(statements.literal, files))
         conditions.append(f"source_file IN ({paths})")
@@ -350,10 +500,6 @@ def _guard(session: TableSession, dry_run: bool) -> Iterator[None]:
 
 def _batches(session: TableSession) -> PlannedBatches:
     return PlannedBatches(session.lake.store, session.key, prefix=session.table.landing.prefix)
-
-
-def _newest(ledger: Ledger) -> int:
-    return 0 if ledger.newest is None else ledger.newest.number
 
 
 def _finished_ledger(session: TableSession, batches: PlannedBatches) -> Ledger:

@@ -1,1 +1,0 @@
-"""Records and files that could not be loaded: quarantined, shown, retried and dropped."""

@@ -1,1 +1,0 @@
-"""Small files, which this process reads and stages."""
