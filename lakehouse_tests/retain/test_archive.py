@@ -69,7 +69,9 @@ def test_old_partitions_leave_as_whole_files_and_each_row_is_in_one_place(lake: 
         f"{outcome.plan.figures['bytes']} B) moves to the archive: from before 2013-01-02 00:00 UTC"
     )
     assert (archive_rows(lake), table_rows(lake)) == (ROWS[:2], ROWS[2:])
-    assert [name.rpartition("/")[0] for name in archive_files(lake)] == [f"archive/{KEY}/day=2013-01-01"]
+    assert [name.rpartition("/")[0] for name in archive_files(lake)] == [
+        f"archive/{KEY}/day=2013-01-01"
+    ]
     again = archived(lake)
     assert again.version_after is None and archive_version(lake) == 0
     assert again.plan.sentence == ("no partition to archive is from before 2013-01-02 00:00 UTC")
