@@ -2,32 +2,24 @@
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from contextvars import ContextVar
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lakehouse import Append, Landing, Table
-from lakehouse.base.settings import Settings
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.spark.server import server
 from lakehouse.spark.session import connect
 from lakehouse_tests.conftest import own_settings
-
-_running = ContextVar[Settings | None]("running", default=None)
 
 
 @contextmanager
 def own_lake(**values: str) -> Iterator[tuple[Lake, Any]]:
     """A lake and a Spark session; `values` are more environment variables."""
     with tempfile.TemporaryDirectory() as folder:
-        settings, running = own_settings(Path(folder, "home"), **values), _running.get()
-        if running:
-            names = ("home", "dagster_home", "spark_port")
-            shared = {name: getattr(running, name) for name in names}
-            settings = replace(settings, **shared)
-        with nullcontext() if running else server.supervised(settings):
+        settings = own_settings(Path(folder, "home"), **values)
+        with server.supervised(settings):
             spark = connect(settings)
             yield open_lake(settings), spark
             spark.stop()
@@ -36,16 +28,6 @@ def own_lake(**values: str) -> Iterator[tuple[Lake, Any]]:
 def lake_below(lake: Lake, name: str) -> Lake:
     """Another lake on the same server, in a folder of the first one."""
     return open_lake(replace(lake.settings, root=f"{lake.settings.root}/{name}"))
-
-
-@contextmanager
-def on_server(running: Settings) -> Iterator[None]:
-    """Within the block, lakes use a running server, because nothing is measured."""
-    mark = _running.set(running)
-    try:
-        yield
-    finally:
-        _running.reset(mark)
 
 
 def landed_table(key: str, schema: str = "id BIGINT", **words: Any) -> Table:

@@ -7,13 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-_TEXT, _LONG, _INT, _TRUTH, _LIST = (
-    pa.string(),
-    pa.int64(),
-    pa.int32(),
-    pa.bool_(),
-    pa.list_(pa.string()),
-)
+_TEXT = pa.string()
+_LONG = pa.int64()
+_INT = pa.int32()
+_TRUTH = pa.bool_()
+_LIST = pa.list_(pa.string())
 _TEXTS = pa.map_(_TEXT, _TEXT)
 _VECTOR = pa.struct(
     {

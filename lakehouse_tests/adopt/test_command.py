@@ -84,10 +84,8 @@ def test_a_log_that_cannot_be_read_is_named_by_its_address_and_the_others_are_sh
         )
         for name in ("events", "broken", "customers")
     )
-    assert (
-        broken["sentence"].endswith(f"Restore the file (silver/broken is {warehouse}/broken)")
-        and broken["reason"] == "BROKEN"
-    )
+    assert broken["sentence"].endswith(f"Restore the file (silver/broken is {warehouse}/broken)")
+    assert broken["reason"] == "BROKEN"
     for each in (events, customers):
         assert each["table"] == f"silver/{each['uri'].rpartition('/')[2]}"
 
@@ -268,11 +266,8 @@ def test_ten_thousand_small_files_deletion_vectors_clustering_and_v2_checkpoints
     LogBuilder(store, "w/many").create().append(
         [(f"part-{number}", 100, 1) for number in range(10_000)]
     ).checkpoint()
-    vectors = (
-        LogBuilder(store, "w/vectors")
-        .create(reader_features=["deletionVectors"])
-        .append([("a", 1_000, 100), ("b", 1_000, 100)])
-    )
+    vectors = LogBuilder(store, "w/vectors").create(reader_features=["deletionVectors"])
+    vectors.append([("a", 1_000, 100), ("b", 1_000, 100)])
     vectors.delete_rows({"a": 60})
     clustered = LogBuilder(store, "w/clustered").create(
         columns={"id": "long"}, features=["clustering", "domainMetadata"]
@@ -282,32 +277,20 @@ def test_ten_thousand_small_files_deletion_vectors_clustering_and_v2_checkpoints
         "configuration": json.dumps({"clusteringColumns": [["id"]]}),
         "removed": False,
     }
-    clustered.commit("CLUSTER BY", {"domainMetadata": domain}).append(
-        [("a", 100, 1), ("b", 100, 1)]
-    )
-    second = (
-        LogBuilder(store, "w/v2")
-        .create(reader_features=["v2Checkpoint"])
-        .append([("a", 100, 1), ("b", 100, 1)])
-    )
-    second.checkpoint(uuid="00000000-0000-0000-0000-000000000000", sidecars=2).append(
-        [("c", 100, 1)]
-    )
+    clustered.commit("CLUSTER BY", {"domainMetadata": domain})
+    clustered.append([("a", 100, 1), ("b", 100, 1)])
+    second = LogBuilder(store, "w/v2").create(reader_features=["v2Checkpoint"])
+    second.append([("a", 100, 1), ("b", 100, 1)])
+    second.checkpoint(uuid="00000000-0000-0000-0000-000000000000", sidecars=2)
+    second.append([("c", 100, 1)])
     found = {each["table"]: each for each in terminal.json("adopt", "--prefix", f"{tmp_path}/w")}
-    assert (
-        found["silver/many"]["health"]["file_count"],
-        found["silver/many"]["compaction"]["files_removed"],
-    ) == (10_000, 10_000)
-    assert found["silver/vectors"]["health"]["row_count"] == 140 and found["silver/vectors"][
-        "features"
-    ] == ["deletionVectors"]
+    assert found["silver/many"]["health"]["file_count"] == 10_000
+    assert found["silver/many"]["compaction"]["files_removed"] == 10_000
+    assert found["silver/vectors"]["health"]["row_count"] == 140
+    assert found["silver/vectors"]["features"] == ["deletionVectors"]
     assert found["silver/vectors"]["compaction"]["reason"] == "DELETED_ROWS"
-    assert (
-        found["silver/clustered"]["clustered_by"] == ["id"]
-        and found["silver/clustered"]["compaction"]["reason"] == "OUT_OF_ORDER"
-    )
+    assert found["silver/clustered"]["clustered_by"] == ["id"]
+    assert found["silver/clustered"]["compaction"]["reason"] == "OUT_OF_ORDER"
     assert 'cluster_by = ["id"]' in found["silver/clustered"]["lines"]
-    assert (
-        found["silver/v2"]["health"]["file_count"],
-        found["silver/v2"]["health"]["row_count"],
-    ) == (3, 3)
+    assert found["silver/v2"]["health"]["file_count"] == 3
+    assert found["silver/v2"]["health"]["row_count"] == 3

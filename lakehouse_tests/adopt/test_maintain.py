@@ -184,10 +184,8 @@ def cloned(project: Path) -> None:
 
 
 def vacuumed(definitions: dg.Definitions) -> dg.ExecuteInProcessResult:
-    job, key = (
-        definitions.resolve_implicit_global_asset_job_def(),
-        dg.AssetKey(["vacuum", "silver", "orders"]),
-    )
+    job = definitions.resolve_implicit_global_asset_job_def()
+    key = dg.AssetKey(["vacuum", "silver", "orders"])
     with dg.DagsterInstance.ephemeral() as instance:
         return job.execute_in_process(
             instance=instance, asset_selection=[key], raise_on_error=False
@@ -264,9 +262,8 @@ def test_two_calls_may_not_have_one_table() -> None:
 def test_a_word_that_is_not_accepted_or_gone_is_refused_by_name() -> None:
     with pytest.raises(Refused, match=r"Adopted\.orphans is 'some'\. Use 'keep' or 'delete'"):
         maintain({"orders": "w/orders"}, orphans="some")  # type: ignore[arg-type]
-    with pytest.raises(
-        Refused, match=r"maintain: writers is gone\. Omit it: commits are conditional"
-    ):
+    message = r"maintain: writers is gone\. Omit it: commits are conditional"
+    with pytest.raises(Refused, match=message):
         maintain({"orders": "w/orders"}, writers="none")  # type: ignore[call-arg]
     component = MaintainedTables.resolve_from_yaml("tables: {orders: w/orders}\nwriters: none")
     with pytest.raises(Refused, match=r"MaintainedTables: writers is gone\. Omit it"):
@@ -344,11 +341,8 @@ def test_each_word_reaches_its_tables(project: Path) -> None:
         orphans="delete",
         asset_key=("sales", "orders"),
     )
-    assert (table.key, table.compaction, table.vacuum) == (
-        "bronze/sales_orders",
-        compaction,
-        vacuum,
-    )
+    assert (table.key, table.compaction) == ("bronze/sales_orders", compaction)
+    assert table.vacuum == vacuum
     condition = (
         made.resolve_asset_graph()
         .get(dg.AssetKey(["vacuum", "bronze", "sales_orders"]))
@@ -357,10 +351,8 @@ def test_each_word_reaches_its_tables(project: Path) -> None:
     assert "15 3 * * *" in str(condition)
     assert table.archive == Archive(older_than_days=62)
     assert "archive/bronze/sales_orders" in assets_of(made)
-    with pytest.raises(
-        Refused,
-        match="silver/sales_orders is at s3://warehouse/orders, and its archive would be in",
-    ):
+    message = "silver/sales_orders is at s3://warehouse/orders, and its archive would be in"
+    with pytest.raises(Refused, match=message):
         maintain({"sales/orders": "s3://warehouse/orders"}, archive=Archive(), base=project)
     assert sensors_of(made) == {"nightly_observation", "nightly_compaction", "nightly_vacuum"}
 

@@ -73,11 +73,8 @@ def test_the_terminal_answers_as_the_sensor_does_by_address_and_by_key(project: 
         {**each, "sentence": ""} for each in by_key
     ]
     plan, vacuum = by_key
-    assert (plan["table"], plan["operation"], plan["reason"]) == (
-        "silver/sales_orders",
-        "compact",
-        "DUE",
-    )
+    assert (plan["table"], plan["operation"]) == ("silver/sales_orders", "compact")
+    assert plan["reason"] == "DUE"
     assert (vacuum["operation"], vacuum["is_due"]) == ("vacuum", False)
     [health] = shown("health")
     assert (health["table"], health["uri"]) == ("silver/sales_orders", f"{project}/w/orders")

@@ -108,25 +108,6 @@ def test_a_declaration_gives_asset_checks_compaction_and_its_place_in_the_sensor
     }
 
 
-def test_one_more_table_needs_no_other_line(package: str, tmp_path: Path) -> None:
-    write(tmp_path / package / "silver.py", SILVER.format(package=package))
-    assets, checks, sensors = listed(define(settings_of(package, tmp_path)))
-    tables, vacuums, compactions = (
-        {f"{kind}{layer}/events" for layer in ("bronze", "silver")}
-        for kind in ("", "vacuum/", "compaction/")
-    )
-    of_lake = {"inventory/local", "maintenance/records", "report/daily", *COSTS}
-    assert assets == of_lake | tables | vacuums | compactions
-    assert {f"silver/events:{name}" for name in CHECKS} < checks
-    assert "silver/events:quarantine" not in checks
-    assert sensors == {
-        "landing_sensor": {"bronze/events"},
-        "automation_sensor": {"silver/events", "inventory/local", "report/daily", *COSTS} | vacuums,
-        "compaction_sensor": compactions,
-        "inventory_sensor": {"inventory/local"},
-    }
-
-
 def test_every_sensor_is_on_from_the_start_and_ticks_without_java(
     package: str, tmp_path: Path, no_java: None
 ) -> None:

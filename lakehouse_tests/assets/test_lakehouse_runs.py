@@ -1,24 +1,18 @@
 """Dagster runs a small lake for real: landed files, bronze, silver, compaction, and what the events say afterwards."""
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import dagster as dg
 import pytest
-from dagster._core.definitions.data_version import CachingStaleStatusResolver
-from dagster._core.loader import LoadingContextForTest
 
-from lakehouse.assets.dagster_records import newest_facts, reader_runs, recent_runs
+from lakehouse.assets.dagster_records import newest_facts
 from lakehouse.assets.keys import compaction_key, table_key
 from lakehouse.assets.resources import spark_resource
-from lakehouse.base.clock import now_ms
 from lakehouse.compact.asset import compaction_asset
 from lakehouse.compact.sensor import compaction_sensor
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
-from lakehouse.land.asset import landing_sensor
 from lakehouse.materialize.asset import table_asset
 from lakehouse.spark.server.conf import TOKEN_VARIABLE
 from lakehouse.watch.check import health_check
@@ -57,13 +51,6 @@ class Runs:
             tags=tags,
         )
 
-    def warnings(self, run: dg.ExecuteInProcessResult) -> str:
-        return "\n".join(
-            entry.user_message
-            for entry in self.instance.all_logs(run.run_id)
-            if entry.level == logging.WARNING
-        )
-
     def definitions(self) -> dg.Definitions:
         return dg.Definitions(assets=self.assets, resources=self.resources)
 
@@ -77,14 +64,6 @@ class Runs:
     def _data_version(self, table: Table) -> str | None:
         [record] = self.instance.fetch_materializations(table_key(table), limit=1).records
         return record.asset_materialization.tags.get("dagster/data_version")
-
-    def stale_causes(self, table: Table) -> list[str]:
-        """Why the page shows the table as out of date, by the resolver that it asks."""
-        graph = self.definitions().resolve_asset_graph()
-        resolver = CachingStaleStatusResolver(
-            self.instance, graph, LoadingContextForTest(self.instance)
-        )
-        return [cause.reason for cause in resolver.get_stale_causes(table_key(table))]
 
     def file_count(self, table: Table) -> int | None:
         return newest_facts(self.instance, [table])[table.key].values["lakehouse/file_count"]
@@ -104,21 +83,6 @@ def passed(result: dg.ExecuteInProcessResult) -> dict[str, bool]:
 
 def ask(sensor: dg.SensorDefinition, instance: dg.DagsterInstance) -> Sequence[dg.RunRequest]:
     return tick_of(sensor, instance).run_requests or []
-
-
-def test_a_table_without_any_landed_file_records_nothing_and_fails_nothing(runs: Runs) -> None:
-    result = runs.of(table_key(orders))
-    assert result.success
-    assert newest_facts(runs.instance, [orders]) == {}
-
-
-def test_files_that_are_not_read_are_named_in_the_log_also_where_there_is_no_table_yet(
-    runs: Runs,
-) -> None:
-    runs.lake.store.put("landing/orders/readme.txt", b"x")
-    assert "readme.txt (1 bytes): its name ends in none of" in runs.warnings(
-        runs.of(table_key(orders))
-    )
 
 
 def test_landed_files_become_rows_and_checked_events_without_a_secret(runs: Runs) -> None:
@@ -147,46 +111,6 @@ def test_landed_files_become_rows_and_checked_events_without_a_secret(runs: Runs
     # A line that does not parse turns the check of the quarantine.
     runs.lake.store.put("landing/orders/2.json", b'{"id": "b", "amount": 1}\nnot json\n')
     assert passed(runs.of(table_key(orders)))["quarantine"] is False
-
-
-@pytest.mark.long
-def test_a_second_run_with_nothing_new_keeps_the_data_version_and_the_mark_of_changed_code(
-    runs: Runs,
-) -> None:
-    runs.land("1.json", "a")
-    runs.all_tables()
-    before = runs.data_versions()
-    again = runs.all_tables()
-    assert runs.data_versions() == before
-    reads = reader_runs(runs.instance, recent_runs(runs.instance, now_ms=now_ms() + 1), TABLES)
-    # The second run read no input, and loaded nothing that had landed.
-    assert (again.success, [sorted(each.tables) for each in reads]) == (
-        True,
-        [["bronze/orders"], sorted(table.key for table in TABLES)],
-    )
-    checks = dg.AssetSelection.checks_for_assets(table_key(orders))
-    assert dg.materialize(
-        runs.assets, selection=checks, resources=runs.resources, instance=runs.instance
-    ).success
-    reads = reader_runs(runs.instance, recent_runs(runs.instance, now_ms=now_ms() + 1), TABLES)
-    assert len(reads) == 3 and not reads[0].tables  # it made no table
-
-    changed = replace(latest_orders, transform=lambda orders: orders.select("amount", "id"))
-    seen = dg.evaluate_automation_conditions(runs.definitions(), runs.instance).cursor
-    runs.assets = [
-        *(table_asset(each, runs.lake) for each in (orders, totals)),
-        table_asset(changed, runs.lake),
-    ]
-    assert runs.stale_causes(changed) == ["has a new code version"]
-    event = runs.of(table_key(changed)).get_asset_materialization_events()[0].materialization
-    assert event.metadata["lakehouse/code_changed_since_version"].value == 0
-    assert "Use lakehouse rebuild silver/orders" in str(event.metadata["lakehouse/outcome"])
-    assert runs.data_versions() == before
-    # The table still has the rows of the earlier code. Nothing downstream is out of date.
-    assert runs.stale_causes(changed) == ["has a new code version"]
-    assert runs.stale_causes(totals) == []
-    asked = dg.evaluate_automation_conditions(runs.definitions(), runs.instance, cursor=seen)
-    assert asked.total_requested == 0
 
 
 def test_a_compaction_is_asked_for_runs_as_predicted_and_sets_off_nothing(runs: Runs) -> None:
@@ -224,13 +148,3 @@ def test_a_compaction_is_asked_for_runs_as_predicted_and_sets_off_nothing(runs: 
     )
     runs.all_tables()
     assert runs.data_versions() == versions
-
-
-def test_what_was_loaded_is_not_asked_for_again(runs: Runs) -> None:
-    runs.land("1.json", "a")
-    sensor = landing_sensor(TABLES, runs.lake)
-    assert ask(sensor, runs.instance)
-    runs.of(table_key(orders))
-    assert not ask(sensor, runs.instance)
-    runs.land("2.json", "b")
-    assert ask(sensor, runs.instance)

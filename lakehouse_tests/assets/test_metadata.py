@@ -15,16 +15,12 @@ from lakehouse.assets.metadata import (
     declared_metadata,
     sensed_state,
     table_metadata,
-    write_metadata,
 )
-from lakehouse.base.reasons import Reason
 from lakehouse.compact.assess import assess, health_of
 from lakehouse.compact.plan.decision import TableState, state_of
 from lakehouse.compact.plan.history import CompactionOutcome, Comparison, account_for
 from lakehouse.declare.compaction import Compaction, policy_for
 from lakehouse.delta.log import TableFacts
-from lakehouse.land.plan.batches import SetAside
-from lakehouse.write.outcome import WriteOutcome
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.example_assets import example_lake, orders
 from lakehouse_tests.support.example_histories import compaction
@@ -49,9 +45,8 @@ NUMBERS = {
 @pytest.fixture
 def facts() -> TableFacts:
     builder = LogBuilder(key="bronze/orders").create(columns={"id": "string", "amount": "long"})
-    builder.append([("a", 100, 1)]).append(
-        [("b", 200, 2)], transaction=("lakehouse/ingest/bronze/orders", 2)
-    )
+    builder.append([("a", 100, 1)])
+    builder.append([("b", 200, 2)], transaction=("lakehouse/ingest/bronze/orders", 2))
     return builder.append([("c", 200_000_000, 10)]).facts()
 
 
@@ -61,12 +56,6 @@ def sensed(metadata: dict[str, Any]) -> TableState:
         values={"lakehouse/state": json.loads(json.dumps(metadata["lakehouse/state"].value))},
     )
     return sensed_state("bronze/orders", facts)[0]
-
-
-def test_a_page_begins_with_what_a_person_wants_to_know(facts: TableFacts) -> None:
-    metadata = table_metadata(orders, assess(LAKE, orders, facts))
-    assert [*metadata][:2] == ["lakehouse/health", "lakehouse/plan"]
-    assert metadata["lakehouse/plan"] == "2 files (300 B) merge into 1"
 
 
 def test_the_numbers_stand_under_their_keys(facts: TableFacts) -> None:
@@ -118,11 +107,6 @@ def test_dagster_gets_what_it_has_a_page_for(facts: TableFacts) -> None:
     assert metadata["dagster/uri"] == facts.snapshot.uri
 
 
-def test_rows_that_the_log_does_not_know_are_not_shown_as_a_number() -> None:
-    facts = LogBuilder(key="bronze/orders").create().append([("a", 100, None)]).facts()
-    assert "dagster/row_count" not in table_metadata(orders, assess(LAKE, orders, facts))
-
-
 def test_a_compaction_shows_predicted_beside_actual(facts: TableFacts) -> None:
     plan = plan_of(facts.snapshot, policy_for(orders.layer, orders.compaction))
     counts = {"files_removed": 2, "files_added": 1, "bytes_removed": 300}
@@ -164,19 +148,6 @@ def test_a_compaction_shows_seconds_and_money_and_the_account_of_its_table(
     assert document["actual_bytes_added"] == 270
     assert (document["mean_error_seconds"], document["write_amplification"]) == (0.5, 0.0)
     dg.AssetMaterialization("t", metadata=metadata)
-
-
-def test_files_set_aside_are_counted() -> None:
-    aside = tuple(
-        SetAside(name=f"{number}.txt", size_bytes=1, why="its name ends in none of .json")
-        for number in range(30)
-    )
-    outcome = WriteOutcome(
-        table="bronze/orders",
-        explanation=Reason.INPUTS_UNCHANGED.explain(versions="1"),
-        set_aside=aside,
-    )
-    assert write_metadata(outcome)["lakehouse/files_set_aside"] == 30
 
 
 def test_no_metadata_holds_a_secret(facts: TableFacts, monkeypatch: pytest.MonkeyPatch) -> None:

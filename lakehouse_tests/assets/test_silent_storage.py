@@ -63,23 +63,6 @@ def test_the_tick_of_each_sensor_ends_and_says_that_storage_does_not_answer(
     assert "no compaction is requested" in texts["compaction_sensor"]
 
 
-def test_a_queue_that_does_not_answer_takes_no_turn_from_the_tables(
-    tmp_path: Path, instance: dg.DagsterInstance, silent: str
-) -> None:
-    lake = open_lake(example_settings(tmp_path, LAKEHOUSE_ROOT="s3://bucket/lake"))
-    budget = TimeBudget(late_seconds=0.0)
-    sensor = landing_sensor(
-        [landed("a", queue="one"), landed("b", queue="two")], lake, budget=budget
-    )
-    first, second = (skip_text(tick_of(sensor, instance)) for _ in range(2))
-    assert "queue one: Read timeout on endpoint" in first
-    assert "queue two: left for the next tick" in first
-    assert "bronze/a: store: cannot list" in first
-    assert "bronze/b: left for the next tick" in first
-    assert "queue two: Read timeout on endpoint" in second
-    assert "bronze/b: store: cannot list" in second
-
-
 def test_a_prefix_that_is_not_answered_holds_up_no_other_table(
     tmp_path: Path,
     instance: dg.DagsterInstance,

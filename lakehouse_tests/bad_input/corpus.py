@@ -105,10 +105,8 @@ def corpus() -> Iterator[Landed]:
 
 def _whole_files() -> list[Landed]:
     line, row = b'{"id":1}\n', {1: (1, None, None, None)}
-    one, two = (
-        json_file("one", line, row),
-        json_file("several members", b"", {**row, 2: (1, None, None, None)}),
-    )
+    one = json_file("one", line, row)
+    two = json_file("several members", b"", {**row, 2: (1, None, None, None)})
     packed = gzip.compress(line, mtime=0)
     record = b"A,1,x\n"
     return [

@@ -5,16 +5,14 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from lakehouse import Append, Landing, Table
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.run import write_table
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 JSON = Table(
     key="bronze/json",
@@ -112,7 +110,7 @@ def rows_file(
     )
 
 
-def differences(lake: Lake, spark: "SparkSession", files: Sequence[Landed]) -> list[str]:
+def differences(lake: Lake, spark: SparkSession, files: Sequence[Landed]) -> list[str]:
     """Lands the files, loads them, and tells where rows loaded, lines quarantined and files set aside are not what they should be."""
     found: list[str] = []
     for table in dict.fromkeys(file.table for file in files):

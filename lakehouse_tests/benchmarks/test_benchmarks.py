@@ -10,13 +10,12 @@ import pytest
 
 from benchmarks import __main__ as runner
 from benchmarks import fresh
-from benchmarks.catalog import BENCHMARKS, NAMES
+from benchmarks.catalog import NAMES
 from benchmarks.figures import Figure, growth, middle, number_text, ratio, tell
 from benchmarks.page import page, write_page
 from benchmarks.records import FOLDER, ROOT, Record, recorded, save
 from benchmarks.rows import ROWS
 
-WITHOUT_SPARK = [benchmark for benchmark in BENCHMARKS if benchmark.server == "none"]
 FIGURES = (
     middle("a compaction", [1.0, 3.0, 2.0], unit="s", row="P5", peers={"bare OPTIMIZE": 2.5}),
     ratio(
@@ -128,6 +127,5 @@ def test_ctrl_c_stops_the_benchmark_and_its_servers_and_names_the_rest() -> None
         assert next(line for line in process.stdout if "1 of 2" in line)
         process.send_signal(signal.SIGINT)
         rest = process.stdout.read()  # to its end: no child holds it open any longer
-    assert (
-        process.returncode == 130 and "Use make bench ONLY=vacuum_lake,vacuum for the rest" in rest
-    )
+    assert process.returncode == 130
+    assert "Use make bench ONLY=vacuum_lake,vacuum for the rest" in rest

@@ -26,11 +26,8 @@ def test_any_table_is_looked_at_by_its_address_and_left_as_it_is(
         orders[name]
         for name in ("file_count", "small_file_count", "mergeable_file_count", "row_count")
     } == {12}
-    assert (customers["uri"], customers["file_count"], customers["row_count"]) == (
-        f"{warehouse}/customers",
-        1,
-        3,
-    )
+    assert (customers["uri"], customers["file_count"]) == (f"{warehouse}/customers", 1)
+    assert customers["row_count"] == 3
     compaction, vacuum = terminal.json("plan", f"{warehouse}/events")
     assert (compaction["table"], compaction["reason"]) == ("silver/events", "BELOW_THRESHOLD")
     assert "12 files" in compaction["sentence"] and "merge into 2" in compaction["sentence"]
@@ -84,9 +81,8 @@ def test_an_address_without_a_table_names_those_that_are_near(
     terminal: Terminal, warehouse: Path
 ) -> None:
     result = terminal.run("health", f"{warehouse}/event")
-    assert (
-        result.exit_code == 2 and f"there is no Delta table at {warehouse}/event:" in result.stderr
-    )
+    assert result.exit_code == 2
+    assert f"there is no Delta table at {warehouse}/event:" in result.stderr
     assert f"did you mean {warehouse}/events?" in result.stderr
     assert terminal.run("plan", f"{warehouse}/event").exit_code == 2
     assert (
@@ -104,10 +100,7 @@ def test_a_table_in_a_bucket_is_looked_at_beside_a_lake_on_disk(
     )
     environ = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     [orders] = terminal.json("health", f"s3a://{bucket}/warehouse/sales/orders", **environ)
-    assert (orders["uri"], orders["file_count"], orders["row_count"]) == (
-        f"s3://{bucket}/warehouse/sales/orders",
-        2,
-        3,
-    )
+    assert (orders["uri"], orders["file_count"]) == (f"s3://{bucket}/warehouse/sales/orders", 2)
+    assert orders["row_count"] == 3
     result = terminal.run("health", f"s3://{bucket}/warehouse/sales/order", **environ)
     assert f"did you mean s3://{bucket}/warehouse/sales/orders?" in result.stderr

@@ -3,22 +3,18 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
-from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
-from dagster._core.loader import LoadingContextForTest
 
-from lakehouse import Vacuum
 from lakehouse.assets.dagster_records import (
     last_compactions_ms,
     last_materializations,
     newest_facts,
 )
-from lakehouse.assets.events import Event, Reporter, without_run
+from lakehouse.assets.events import Event, Reporter
 from lakehouse.assets.home import dagster_home
 from lakehouse.assets.keys import compaction_key, table_key, vacuum_key
 from lakehouse.assets.resources import spark_resource
@@ -101,37 +97,6 @@ def test_dagster_knows_after_a_command_what_it_knows_after_a_run(
             assert document["version_after"] == by_run["table"]["version"]
             [commit, *_] = adopted.json("history", EVENTS)["commits"]
             assert last_compactions_ms(own, [table]) == {EVENTS: commit["committed_ms"]}
-
-
-def test_a_compaction_by_a_command_makes_the_vacuum_after_it_unsynced_as_one_by_a_run_does(
-    dagster_lake: Lake, instance: dg.DagsterInstance
-) -> None:
-    table = replace(orders, vacuum=Vacuum(after_compaction=True))
-    compaction = compaction_asset(table, dagster_lake)
-    vacuum = vacuum_asset(table, dagster_lake, lambda: (dagster_lake, [table]), cron="0 0 * * *")
-    resources = {"spark": spark_resource(dagster_lake.settings)}
-    definitions = dg.Definitions(assets=[compaction, vacuum], resources=resources)
-
-    @dg.asset(key=vacuum_key(table), deps=[compaction_key(table)])
-    def vacuumed() -> None: ...
-
-    seen = list[StaleStatus]()
-    for _ in range(2):
-        result = dg.MaterializeResult(asset_key=compaction_key(table), metadata={})
-        instance.report_runless_asset_event(without_run(result))
-        seen.append(_status(definitions, instance, vacuum_key(table)))
-        dg.materialize([vacuumed], instance=instance)
-        assert _status(definitions, instance, vacuum_key(table)) is StaleStatus.FRESH
-    assert seen == [StaleStatus.MISSING, StaleStatus.STALE]
-
-
-def _status(
-    definitions: dg.Definitions, instance: dg.DagsterInstance, key: dg.AssetKey
-) -> StaleStatus:
-    graph = definitions.resolve_asset_graph()
-    return CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance)).get_status(
-        key
-    )
 
 
 def test_what_is_done_stands_and_is_shown_if_dagster_cannot_be_opened(

@@ -202,9 +202,8 @@ def test_a_killed_guard_takes_its_command_with_it() -> None:
     ) as guard:
         assert guard.stdout is not None and guard.stderr is not None
         command = int(guard.stdout.readline())
-        assert guard.stderr.readline() == "begun\n" and group_members(guard.pid) == sorted(
-            [guard.pid, command]
-        )
+        assert guard.stderr.readline() == "begun\n"
+        assert group_members(guard.pid) == sorted([guard.pid, command])
         os.kill(guard.pid, signal.SIGKILL)
         guard.wait()
         wait_until("the end of the command", lambda: group_members(guard.pid) == [], seconds=60)

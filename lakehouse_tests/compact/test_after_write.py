@@ -14,8 +14,7 @@ from lakehouse.compact import assess
 from lakehouse.compact.asset import table_events
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.operations import record_operation
-from lakehouse.land.plan.batches import SetAside
-from lakehouse.materialize.asset import set_aside_text, table_asset
+from lakehouse.materialize.asset import table_asset
 from lakehouse.watch.check import health_check
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder
 from lakehouse_tests.support.example_assets import AwayStore, example_lake, orders
@@ -60,14 +59,9 @@ def test_the_event_tells_when_the_table_was_last_compacted_so_that_other_records
     dagster_lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(assess, "_DAYS", 10_000)
-    log = (
-        LogBuilder(dagster_lake.store, orders.key)
-        .create()
-        .append([("a", 100, 1), ("b", 100, 1)])
-        .optimize(["a", "b"], into=("c", 190, 2), user_metadata='{"compaction": "1"}')
-        .optimize(["c"], into=("d", 190, 2), user_metadata='{"compaction": "2"}')
-        .store_data()
-    )
+    log = LogBuilder(dagster_lake.store, orders.key).create().append([("a", 100, 1), ("b", 100, 1)])
+    log.optimize(["a", "b"], into=("c", 190, 2), user_metadata='{"compaction": "1"}')
+    log.optimize(["c"], into=("d", 190, 2), user_metadata='{"compaction": "2"}').store_data()
     stayed_ms, undone_ms = START_MS + 2 * MINUTE_MS, START_MS + 3 * MINUTE_MS
     for told_ms in (undone_ms, stayed_ms):
         run_of(dagster_lake, instance, log)
@@ -98,12 +92,3 @@ def test_the_checks_are_left_to_a_run_that_already_waits_to_write_the_table(
     assert done.get_asset_check_evaluations() == []
     instance.report_run_canceled(waiting)
     assert len(run_of(dagster_lake, instance, log).get_asset_check_evaluations()) == 6
-
-
-@pytest.mark.parametrize(("count", "lines"), [(1, 2), (100, 101), (101, 102), (5000, 102)])
-def test_very_many_foreign_files_are_named_up_to_a_limit(count: int, lines: int) -> None:
-    text = set_aside_text(
-        orders, [SetAside(name=f"{number}.txt", size_bytes=1, why="no") for number in range(count)]
-    )
-    assert f"set aside {count} landed file{'s' if count > 1 else ''}\n0.txt (1 bytes): no" in text
-    assert len(text.splitlines()) == lines

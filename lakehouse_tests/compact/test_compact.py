@@ -1,49 +1,13 @@
 """What `lakehouse compact` shows of a run."""
 
-from dataclasses import replace
-
 import pytest
 
 from lakehouse.assets.metadata import compaction_metadata
-from lakehouse.base.reasons import Reason
 from lakehouse.compact.command import _print
 from lakehouse.compact.plan.compaction import plan_table
 from lakehouse.compact.plan.history import CompactionOutcome
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.example_terminal import orders
-
-
-def test_the_plan_that_ran_is_shown_beside_what_it_did_and_very_many_files_are_not_named(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    files = [(f"d={day}/f{number}", 1, 10) for day in range(3) for number in range(600)]
-    facts = LogBuilder(key=orders.key).create(partition_by=["d"]).append(files).facts()
-    whole = plan_table(orders, facts.snapshot, facts.history, now_ms=0)
-    narrowed = replace(
-        whole,
-        bins=whole.bins[:2],
-        explanation=Reason.NO_FACTS.explain(threshold=4),
-        estimate=replace(whole.estimate, seconds=0.5),
-    )
-    outcome = CompactionOutcome(
-        plan=narrowed, version_after=2, files_removed=1_200, files_added=2, conflicts=1
-    )
-    document = compaction_metadata(outcome)["lakehouse/compaction"].value
-    assert (document["files_removed"], document["actual_files_removed"], document["conflicts"]) == (
-        1_200,
-        1_200,
-        1,
-    )
-    assert document["bins"] == []
-    _print(document)
-    shown = capsys.readouterr().out.splitlines()
-    assert shown[0] == f"bronze/orders: version 1 -> 2, NO_FACTS: {narrowed.sentence}"
-    assert [line.split() for line in shown if line.startswith(("files removed", "seconds"))] == [
-        ["files", "removed", "1,200", "1,200", "0.0%"],
-        ["seconds", "0.50", "-", "-"],
-    ]
-    assert shown[-2:] == ["predicted from defaults", "OPTIMIZE 0.0 s"]
-
 
 # commits of others after the planned version -> the line below the plan
 MERGED_NOTHING = {

@@ -111,15 +111,6 @@ def test_a_checkpoint_is_written_once_the_table_s_interval_has_passed(
     assert (snapshot.version, snapshot.file_count, len(snapshot.tombstones)) == (4, 1, 4)
 
 
-def test_a_checkpoint_that_cannot_be_written_does_not_fail_the_compaction(tmp_path: Path) -> None:
-    uri, lake = orders(tmp_path, configuration={"delta.checkpointInterval": "5"})
-    Path(uri, "_delta_log", f"{4:020}.checkpoint.parquet", "in the way").mkdir(parents=True)
-    outcome = compact(lake, no_spark, adopted(uri))
-    assert outcome.facts is not None
-    assert (outcome.version_after, outcome.rows_verified) == (4, 40)
-    assert (outcome.facts.snapshot.log.commit_count, len(contents(uri))) == (5, 40)
-
-
 def panic(uri: str) -> None:
     """A panic in deltalake 1.6.6. It is no `Exception`."""
     DeltaTable(uri).vacuum(retention_hours=2**62)
@@ -214,20 +205,6 @@ def test_a_compaction_by_others_at_the_same_time_doubles_no_row(
     assert (outcome.version_after, outcome.conflicts) == (None, 1)
     assert len(contents(uri)) == 40
     assert len([*Path(uri).iterdir()]) == len(files) + 1  # theirs; ours is deleted again
-
-
-def test_files_of_a_commit_that_the_storage_denies_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    uri, lake = orders(tmp_path)
-    kept, real = contents(uri), DiskStore.put_if_absent
-
-    def denied(store: DiskStore, name: str, data: bytes) -> bool:
-        return real(store, name, data) and "_delta_log" not in name
-
-    monkeypatch.setattr(DiskStore, "put_if_absent", denied)
-    outcome = compact(lake, no_spark, adopted(uri))
-    assert (outcome.version_after, outcome.conflicts, contents(uri)) == (4, 0, kept)
 
 
 def test_files_of_our_commit_stay_although_another_writer_has_replaced_them_since(

@@ -9,7 +9,6 @@ import pytest
 from dagster import DagsterEventType, SensorResult
 
 from lakehouse import AfterWrite, Compaction, Prices, Table
-from lakehouse.assets import dagster_records
 from lakehouse.assets.dagster_records import (
     reader_runs,
     recent_runs,
@@ -75,14 +74,6 @@ def asked(result: SensorResult) -> list[str]:
         for request in result.run_requests or []
         for key in request.asset_selection or []
     ]
-
-
-def told_state(instance: dg.DagsterInstance, table: Table, **state: object) -> None:
-    """An event of the instance: the table was materialized, with a state for the sensor."""
-    event = dg.AssetMaterialization(
-        table_key(table), metadata={"lakehouse/state": dg.MetadataValue.json(state)}
-    )
-    instance.report_runless_asset_event(event)
 
 
 def told_compaction(instance: dg.DagsterInstance, table: Table, **metadata: object) -> None:
@@ -151,16 +142,6 @@ def test_reads_are_those_of_the_newest_day(instance: dg.DagsterInstance) -> None
     assert len(reader_runs(instance, today, TABLES)) == 3
     later = recent_runs(instance, now_ms=now_ms() + 2 * DAY_MS)
     assert len(later.records) == 0
-
-
-def test_of_very_many_runs_the_newest_bound_what_is_known(
-    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dagster_records, "_RUNS_LOOKED_AT", 3)
-    read_by(instance, latest_orders, 4)
-    now = now_ms()
-    found = recent_runs(instance, now_ms=now + 1)
-    assert len(found.records) == 3 and now + 1 - DAY_MS < found.since_ms <= now
 
 
 def test_runs_that_read_nothing_and_runs_of_other_jobs_are_no_reads(
@@ -278,10 +259,8 @@ def test_tables_that_are_to_be_left_alone_say_why_and_the_others_are_served(
     assert asked(tick(instance, dagster_lake, tables)) == ["compaction/gold/totals"]
     text = skip_text(tick(instance, dagster_lake, tables[:-1]))
     strategy = "silver/orders: its strategy is AfterWrite"
-    loops, failed = (
-        "gold/looping: the same bytes were rewritten 3 times",
-        "gold/sick: 3 compactions in a row failed",
-    )
+    loops = "gold/looping: the same bytes were rewritten 3 times"
+    failed = "gold/sick: 3 compactions in a row failed"
     for line in (
         "bronze/orders: its declaration says mode recommend",
         strategy,
@@ -290,53 +269,6 @@ def test_tables_that_are_to_be_left_alone_say_why_and_the_others_are_served(
         "gold/paused: paused since 1970-01-01",
     ):
         assert line in text
-
-
-def test_a_table_that_was_warm_at_its_last_write_is_asked_for_when_it_has_turned_cold(
-    instance: dg.DagsterInstance, dagster_lake: Lake
-) -> None:
-    warm = {
-        "file_count": 20,
-        "mergeable_file_count": 0,
-        "files_after": 20,
-        "mergeable_bytes": 0,
-        "estimate_usd": 0.0,
-    }
-    later = {f"once_cold_{name}": number for name, number in FACTS.items() if name != "file_count"}
-    later |= {"once_cold_estimate_seconds": 1.0, "once_cold_purged_row_count": 0}
-    materialized(instance, orders, version=7, **warm, **later, once_cold_at_ms=now_ms() + DAY_MS)
-    assert "bronze/orders: 0 mergeable files, 4 needed; 10 once all of it is cold" in skip_text(
-        tick(instance, dagster_lake)
-    )
-    materialized(instance, orders, version=7, **warm, **later, once_cold_at_ms=now_ms() - 1)
-    [request] = tick(instance, dagster_lake).run_requests or []
-    assert (request.run_key, request.tags["lakehouse/mergeable_files"]) == (
-        "compaction/bronze/orders/version=7/try=1",
-        "10",
-    )
-
-
-def test_a_breaker_knows_the_last_success_also_where_dagster_lost_its_record(
-    instance: dg.DagsterInstance, dagster_lake: Lake
-) -> None:
-    minute = 60_000
-    three_failed(dagster_lake, orders, now_ms() - 11 * minute, apart_ms=minute)
-    materialized(instance, orders, version=7, **FACTS)
-    assert "bronze/orders: 3 compactions in a row failed" in skip_text(tick(instance, dagster_lake))
-    materialized(instance, orders, version=8, **FACTS, last_compaction_ms=now_ms() - 10 * minute)
-    assert asked(tick(instance, dagster_lake)) == ["compaction/bronze/orders"]
-
-
-def test_a_compaction_that_found_nothing_to_do_is_no_success_and_starts_no_cooldown(
-    instance: dg.DagsterInstance, dagster_lake: Lake
-) -> None:
-    three_failed(dagster_lake, orders, now_ms())
-    materialized(instance, orders, version=7, **FACTS)
-    materialized(instance, totals, version=7, **FACTS)
-    for table in (orders, totals):
-        told_compaction(instance, table, version_before=7)
-    result = tick(instance, dagster_lake)
-    assert asked(result) == ["compaction/gold/totals"]
 
 
 def test_the_ranking_is_reported_when_it_changes_and_not_more_than_once_a_minute(
@@ -366,28 +298,6 @@ def test_the_ranking_is_reported_when_it_changes_and_not_more_than_once_a_minute
     materialized(instance, orders, version=8, mergeable_file_count=0)
     assert tick(instance, dagster_lake, cursor=first.cursor).asset_events == []
     assert len(tick(instance, dagster_lake, cursor=later).asset_events) == 1
-
-
-def test_the_ranking_is_reported_as_soon_as_a_table_was_compacted(
-    instance: dg.DagsterInstance, dagster_lake: Lake
-) -> None:
-    materialized(instance, orders, version=7, **FACTS)
-    first = tick(instance, dagster_lake)
-    compacted_ms = now_ms() + 1
-    materialized(
-        instance, orders, version=8, mergeable_file_count=0, last_compaction_ms=compacted_ms
-    )
-    second = tick(instance, dagster_lake, cursor=first.cursor)
-    assert second.asset_events[0].metadata["lakehouse/tables_due"].value == 0
-    assert tick(instance, dagster_lake, cursor=second.cursor).asset_events == []
-
-
-def test_failures_are_seen_though_a_success_lies_ahead_of_the_clock(
-    instance: dg.DagsterInstance, dagster_lake: Lake
-) -> None:
-    three_failed(dagster_lake, orders, now_ms())
-    materialized(instance, orders, version=7, **FACTS, last_compaction_ms=now_ms() + 86_400_000)
-    assert "bronze/orders: 3 compactions in a row failed" in skip_text(tick(instance, dagster_lake))
 
 
 def test_a_tick_asks_storage_on_s3_for_one_listing_and_for_what_is_new(

@@ -66,11 +66,8 @@ def test_deleted_rows_count_as_gone_and_loosen_the_bounds() -> None:
 def test_a_row_that_moved_to_another_partition_is_not_passed_over(
     sizes: tuple[int, ...], rows: int | None
 ) -> None:
-    log = (
-        LogBuilder()
-        .create(partition_by=["d"])
-        .append([("d=0/a", 1, 1), ("d=0/b", 1, 1), ("d=1/c", 1, 3)])
-    )
+    log = LogBuilder().create(partition_by=["d"])
+    log.append([("d=0/a", 1, 1), ("d=0/b", 1, 1), ("d=1/c", 1, 3)])
     assert (
         compared(
             log,

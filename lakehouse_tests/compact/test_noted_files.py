@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
+from pyspark.sql import SparkSession
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Refused
@@ -26,9 +26,6 @@ from lakehouse.vacuum.inventory.run import scan
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.deltalake_tables import KEY, actions_of, adopted, lake_with, no_spark
 from lakehouse_tests.log_builder import LogBuilder
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 COLD = Table(
     key="bronze/t",
@@ -132,14 +129,14 @@ def test_a_file_that_deltalake_cannot_read_is_named_where_deltalake_is_declared(
 
 @pytest.mark.long
 def test_spark_compacts_what_deltalake_cannot_read_and_where_there_is_none_it_is_recommended(
-    tmp_path: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for kind in ("text", "struct in a map"):
         uri, path, column = unreadable(tmp_path, kind)
         declared = adopted(uri, Compaction(min_small_files=2))
         lake = lake_with(declared, tmp_path / f"home of {kind}")
 
-        def no_java() -> "SparkSession":
+        def no_java() -> SparkSession:
             raise Refused("Spark needs Java")
 
         with pytest.raises(Refused, match="Spark needs Java"):

@@ -1,15 +1,13 @@
 """`lakehouse plan` and `compact --dry-run`."""
 
-import json
 from typing import Any
 
 import pytest
 
-from lakehouse.base.clock import now_ms
 from lakehouse.compact.plan.estimate import usd_per_opening
-from lakehouse_tests.log_builder import MINUTE_MS, START_MS
+from lakehouse_tests.log_builder import START_MS
 from lakehouse_tests.support.example_terminal import latest_orders
-from lakehouse_tests.support.terminal import PREDICTION, Terminal, type_of_story
+from lakehouse_tests.support.terminal import Terminal, type_of_story
 
 FOUND: dict[str, Any] = {
     "table": "bronze/orders",
@@ -35,11 +33,8 @@ def test_a_dry_run_is_the_plan_with_its_files_and_nothing_is_written(told: Termi
     plan = told.json("compact", "bronze/orders", "--dry-run")
     estimate = plan.pop("estimate")
     assert plan == FOUND
-    assert (estimate["seconds"], estimate["usd"], estimate["source"]) == (
-        0.483,
-        0.000295169,
-        "defaults",
-    )
+    assert (estimate["seconds"], estimate["usd"]) == (0.483, 0.000295169)
+    assert estimate["source"] == "defaults"
     compared = "this process compares row counts and column statistics in the log"
     lines = told.run("compact", "bronze/orders", "--dry-run").stdout.splitlines()
     assert lines[:3] == [
@@ -117,51 +112,3 @@ def test_the_fleet_is_ranked_by_what_a_compaction_gives_a_day_over_what_it_costs
     assert {**alone, "rank": 0} == {**silver, "rank": 0}
     free = terminal.compactions(LAKEHOUSE_COMPACTION_SLOTS="2")
     assert free["gold/totals"]["reason"] == "DUE"
-
-
-@pytest.mark.parametrize(("is_undone", "reason"), [(False, "COOLING_DOWN"), (True, "DUE")])
-def test_a_compaction_that_was_undone_cools_nothing_down(
-    terminal: Terminal,
-    story: type_of_story,
-    monkeypatch: pytest.MonkeyPatch,
-    is_undone: bool,
-    reason: str,
-) -> None:
-    monkeypatch.setattr("lakehouse.compact.assess.now_ms", lambda: START_MS + 3 * MINUTE_MS)
-    small = [(f"d=1/small-{number}", 100, 10) for number in range(8)]
-    log = story("bronze/orders").create(partition_by=["d"]).append(small)
-    log.optimize(
-        ["d=1/small-0", "d=1/small-1"],
-        into=("d=1/merged", 200, 20),
-        user_metadata=json.dumps(PREDICTION),
-    )
-    if is_undone:
-        log.commit("RESTORE", user_metadata='{"restored":1}')
-    assert terminal.compactions("bronze/orders")["bronze/orders"]["reason"] == reason
-
-
-@pytest.mark.parametrize(
-    ("operation", "written", "reason"),
-    [
-        ("REORG", json.dumps(PREDICTION), "COOLING_DOWN"),
-        ("OPTIMIZE", json.dumps(PREDICTION), "COOLING_DOWN"),
-        ("OPTIMIZE", "by hand", "DUE"),
-    ],
-)
-def test_a_table_cools_down_after_our_own_compactions_of_either_kind(
-    terminal: Terminal, story: type_of_story, operation: str, written: str, reason: str
-) -> None:
-    log = story("gold/totals").create().append([("a", 100), ("b", 100), ("c", 100), ("d", 100)])
-    add = {
-        "path": "e",
-        "partitionValues": {},
-        "size": 200,
-        "modificationTime": START_MS,
-        "dataChange": False,
-    }
-    removes = [
-        {"remove": {"path": path, "deletionTimestamp": START_MS, "dataChange": False, "size": 100}}
-        for path in ("a", "b")
-    ]
-    log.commit(operation, {"add": add}, *removes, user_metadata=written, committed_ms=now_ms())
-    assert terminal.compactions("gold/totals")["gold/totals"]["reason"] == reason

@@ -101,14 +101,6 @@ def test_the_newer_of_observation_and_materialization_is_believed(
     assert asked(instance) == ["compaction/bronze/orders"] * asks
 
 
-def test_the_table_with_the_most_to_merge_goes_first_and_the_other_waits_for_the_slot(
-    instance: dg.DagsterInstance,
-) -> None:
-    materialized(instance, orders, version=7, mergeable_file_count=5)
-    materialized(instance, totals, version=7, mergeable_file_count=50)
-    assert asked(instance) == ["compaction/gold/totals"]
-
-
 def test_one_state_is_never_asked_for_twice(instance: dg.DagsterInstance) -> None:
     materialized(instance, orders, version=7, mergeable_file_count=4)
     [request] = tick(instance).run_requests or []
@@ -198,52 +190,6 @@ def test_a_run_that_a_person_executed_again_with_success_has_compacted_that_vers
     assert "was already requested" in skip_text(tick(instance))
 
 
-@pytest.mark.parametrize("how", [DagsterEventType.RUN_SUCCESS, DagsterEventType.RUN_FAILURE])
-def test_a_table_that_was_made_anew_is_asked_for_though_the_same_version_of_the_old_one_was(
-    instance: dg.DagsterInstance, how: DagsterEventType
-) -> None:
-    keys: list[str | None] = []
-    for committed_ms in (1_700_000_000_000, 1_700_000_060_000):
-        state = {"version": 7, "committed_ms": committed_ms, "mergeable_file_count": 4}
-        event = dg.AssetMaterialization(
-            table_key(orders), metadata={"lakehouse/state": dg.MetadataValue.json(state)}
-        )
-        instance.report_runless_asset_event(event)
-        while requests := tick(instance).run_requests:
-            keys.append(requests[0].run_key)
-            ended(instance, requested(instance, requests[0]), how)
-    tries = (1,) if how is DagsterEventType.RUN_SUCCESS else (1, 2, 3)
-    assert keys == [
-        f"compaction/bronze/orders/version=7/committed_ms={ms}/try={number}"
-        for ms in (1700000000000, 1700000060000)
-        for number in tries
-    ]
-
-
-def test_a_table_that_nobody_writes_is_asked_for_again_hours_after_its_tries_failed(
-    instance: dg.DagsterInstance,
-) -> None:
-    materialized(instance, orders, version=7, mergeable_file_count=4)
-    for number in range(1, 4):
-        [request] = tick(instance).run_requests or []
-        assert request.run_key == f"compaction/bronze/orders/version=7/try={number}"
-        ended(
-            instance,
-            requested(instance, request),
-            DagsterEventType.RUN_FAILURE,
-            seconds_ago=6 * 3600 + 60 * number,
-        )
-    [request] = tick(instance).run_requests or []
-    assert request.run_key == "compaction/bronze/orders/version=7/try=4"
-    ended(
-        instance, requested(instance, request), DagsterEventType.RUN_FAILURE, seconds_ago=11 * 3600
-    )
-    assert (
-        "failed 4 times; its 4 mergeable files wait for the next write, or until 20"
-        in skip_text(tick(instance))
-    )
-
-
 def test_runs_that_were_refused_since_the_table_was_paused_never_use_up_the_tries(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
@@ -294,12 +240,6 @@ def test_a_run_that_a_person_started_is_waited_for(
     assert f"bronze/orders: a run of this table is under way ({run.run_id[:8]})" in skip_text(
         tick(instance)
     )
-
-
-def test_a_run_of_another_table_does_not_hold_it_up(instance: dg.DagsterInstance) -> None:
-    materialized(instance, orders, version=7, mergeable_file_count=4)
-    begun(instance, table_key(latest_orders))
-    assert asked(instance) == ["compaction/bronze/orders"]
 
 
 def test_tables_that_deltalake_compacts_share_a_run_once_and_then_get_runs_of_their_own(

@@ -14,23 +14,19 @@ from lakehouse.assets.dagster_records import newest_facts
 from lakehouse.assets.keys import compaction_key, pool_of, table_key
 from lakehouse.assets.resources import spark_resource
 from lakehouse.assets.runs import asked_by_person
-from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, LakehouseError, Transient
 from lakehouse.compact import run
 from lakehouse.compact.asset import compaction_asset
 from lakehouse.compact.sensor import compaction_schedules
 from lakehouse.declare.compaction import Strategy
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.operations import record_operation
 from lakehouse.materialize.asset import table_asset
-from lakehouse.spark.statements import cluster_by
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.dagster_events import begun
 from lakehouse_tests.support.example_assets import TABLES, example_lake, latest_orders, orders
-from lakehouse_tests.support.example_histories import failed
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 NIGHTLY = Scheduled(cron="0 3 * * *")
 THREE = datetime(2026, 11, 21, 3, tzinfo=UTC)
@@ -87,11 +83,8 @@ def run_of(
 
 def test_only_a_scheduled_table_has_a_schedule_which_is_on_and_in_utc(dagster_lake: Lake) -> None:
     [schedule] = compaction_schedules([under(NIGHTLY), latest_orders], dagster_lake)
-    assert (schedule.name, schedule.cron_schedule, schedule.execution_timezone) == (
-        f"compaction_of_{pool_of(orders)}",
-        "0 3 * * *",
-        "UTC",
-    )
+    assert schedule.name == f"compaction_of_{pool_of(orders)}"
+    assert (schedule.cron_schedule, schedule.execution_timezone) == ("0 3 * * *", "UTC")
     assert schedule.default_status is dg.DefaultScheduleStatus.RUNNING
     assert compaction_schedules(TABLES, dagster_lake) == []
 
@@ -127,25 +120,6 @@ def test_a_tick_asks_where_the_log_cannot_be_read_so_that_a_run_tells_why(
     with pytest.raises(Broken):
         lake.facts(table.key)
     assert tick(compaction_schedules([table], lake)[0], kept, lake, table).run_requests
-
-
-@pytest.mark.parametrize(
-    ("failed_minutes_ago", "asks"), [((9, 8, 7), True), ((9, 2, 1), True), ((3, 2, 1), False)]
-)
-def test_a_tick_knows_the_success_after_which_failures_no_longer_count(
-    tmp_path: Path, kept: dg.DagsterInstance, failed_minutes_ago: tuple[int, ...], asks: bool
-) -> None:
-    table, lake = under(NIGHTLY), example_lake(tmp_path)
-    committed_ms = now_ms() - 5 * 60_000
-    LogBuilder(lake.store, table.key).create().commit(
-        "OPTIMIZE", user_metadata='{"compaction": "1"}', committed_ms=committed_ms
-    )
-    for minutes in failed_minutes_ago:
-        failure = failed(now_ms() - minutes * 60_000, table=table.key, why="disk full")
-        record_operation(lake, failure)
-    found = tick(compaction_schedules([table], lake)[0], kept, lake, table)
-    assert bool(found.run_requests) is asks
-    assert asks or "3 compactions in a row failed" in found.skip_message
 
 
 @pytest.mark.parametrize(
@@ -225,16 +199,3 @@ def test_what_was_written_stays_and_is_told_also_where_the_compaction_fails(
     assert (
         "bronze/orders was written, and not compacted: Transient: held by another" in told
     ) is succeeds
-
-
-@pytest.mark.long
-@pytest.mark.spark
-def test_a_table_that_somebody_clustered_is_written_and_recorded_all_the_same(
-    dagster_lake: Lake, spark: "SparkSession", instance: dg.DagsterInstance
-) -> None:
-    assert files_after(dagster_lake, instance, under(BySensor()), "a") == 1
-    spark.sql(cluster_by(dagster_lake.settings.table_uri(orders.key), ["id"]))
-    assert files_after(dagster_lake, instance, under(BySensor()), "b") == 2
-    newest = newest_facts(instance, [orders])[orders.key]
-    assert newest.values["lakehouse/landed_batch"] == 2
-    assert "which BinPacking cannot plan" in newest.values["lakehouse/plan"]

@@ -59,13 +59,11 @@ class Table:
             .append([("a", 1), ("b", 1)])
             .optimize(["a", "b"], into=("c", 2))
         )
-        self.is_beside, self.fails, self.error, self.is_committed, self.later = (
-            is_beside,
-            fails,
-            error,
-            is_committed,
-            later,
-        )
+        self.is_beside = is_beside
+        self.fails = fails
+        self.error = error
+        self.is_committed = is_committed
+        self.later = later
         self.sent = 0
 
     def send(

@@ -1,18 +1,14 @@
 """Upkeep stands beside its table: no write makes it look out of date, and a compaction sets nothing off but its own vacuum."""
 
-from collections.abc import Callable
 from typing import Any
 
 import dagster as dg
 import pytest
-from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
-from dagster._core.loader import LoadingContextForTest
 
 from lakehouse import Vacuum, table
 from lakehouse.assets.keys import compaction_key, inventory_key, table_key, vacuum_key
 from lakehouse.assets.resources import spark_resource
 from lakehouse.compact.asset import compaction_asset
-from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Overwrite
 from lakehouse.lake.lake import Lake
 from lakehouse.land.asset import landing_assets
@@ -48,38 +44,6 @@ def definitions(dagster_lake: Lake) -> dg.Definitions:
         inventory_asset(TABLES, dagster_lake),
     ]
     return dg.Definitions(assets=assets, resources={"spark": spark_resource(dagster_lake.settings)})
-
-
-def status_of(
-    definitions: dg.Definitions, instance: dg.DagsterInstance, key: dg.AssetKey
-) -> StaleStatus:
-    """The word of the page for an asset, by the resolver that it asks."""
-    resolver = CachingStaleStatusResolver(
-        instance, definitions.resolve_asset_graph(), LoadingContextForTest(instance)
-    )
-    return resolver.get_status(key)
-
-
-@pytest.mark.parametrize("key_of", [compaction_key, vacuum_key])
-def test_a_write_makes_no_upkeep_unsynced(
-    definitions: dg.Definitions,
-    instance: dg.DagsterInstance,
-    dagster_lake: Lake,
-    key_of: Callable[[Table], dg.AssetKey],
-) -> None:
-    for each in TABLES:
-        materialized(instance, each, data_version="1")
-    for key in (
-        inventory_key(dagster_lake),
-        *map(compaction_key, TABLES),
-        *map(vacuum_key, TABLES),
-    ):
-        instance.report_runless_asset_event(dg.AssetMaterialization(key))
-    for each in TABLES:
-        materialized(instance, each, data_version="2")
-        assert status_of(definitions, instance, key_of(each)) is StaleStatus.FRESH
-        named = definitions.resolve_asset_graph().get(key_of(each)).metadata["lakehouse/table"]
-        assert named == dg.MetadataValue.asset(table_key(each))
 
 
 def test_neither_a_write_nor_the_look_at_a_table_sets_off_a_vacuum_and_a_compaction_only_its_own(

@@ -185,9 +185,8 @@ def test_what_somebody_wrote_before_a_run_that_was_ended_undid_its_compaction_is
 def test_another_table_has_nothing_to_verify_and_a_damaged_record_is_told(memory: Lake) -> None:
     assert expected(memory, "bronze/events_too") is None
     memory.store.put(f"_lakehouse/unverified/{KEY}.json", b"{")
-    with pytest.raises(
-        Broken, match=r"_lakehouse/unverified/bronze/events.json cannot be read .*, or delete it"
-    ):
+    message = r"_lakehouse/unverified/bronze/events.json cannot be read .*, or delete it"
+    with pytest.raises(Broken, match=message):
         expected(memory, KEY)
 
 

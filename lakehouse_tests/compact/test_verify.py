@@ -3,11 +3,12 @@
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
 
 from lakehouse.base.errors import Broken
 from lakehouse.compact import run, verify
@@ -30,10 +31,6 @@ from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore
 from lakehouse_tests.support.example_lake import events, facts_of, version_of
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
 EVERY_ROW = replace(events, compaction=Compaction(verify="content"))
 ROWS = [(number, number % 2) for number in range(30)]
 FAULTS = {
@@ -51,7 +48,7 @@ FAULTS = {
 )
 def test_a_compaction_that_changes_rows_is_undone_and_said(
     lake: Lake,
-    spark: "SparkSession",
+    spark: SparkSession,
     monkeypatch: pytest.MonkeyPatch,
     fault: str,
     by: Literal["content", "rows"],
@@ -59,10 +56,8 @@ def test_a_compaction_that_changes_rows_is_undone_and_said(
     table = replace(events, compaction=Compaction(verify=by))
     _three_files(lake)
     monkeypatch.setattr(run, "run_statement", _rewriting(FAULTS[fault]))
-    with pytest.raises(
-        Broken,
-        match=r"version 3 must have the rows of version 2, but 30 rows .* became .*. Version 2 is restored$",
-    ):
+    message = r"version 3 must have the rows of version 2, but 30 rows .* became .*. Version 2 is restored$"
+    with pytest.raises(Broken, match=message):
         compact(lake, spark, table)
     assert (version_of(lake, events.key), _rows(lake)) == (4, ROWS)
     monkeypatch.undo()
@@ -74,7 +69,7 @@ def test_a_compaction_that_changes_rows_is_undone_and_said(
 
 @pytest.mark.long
 def test_a_compaction_whose_files_cannot_be_read_is_undone_and_what_somebody_writes_just_before_that_is_named(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _three_files(lake)
     real_restore = statements.restore
@@ -87,17 +82,15 @@ def test_a_compaction_whose_files_cannot_be_read_is_undone_and_what_somebody_wri
     monkeypatch.setattr(run, "verify", _after_damage(lambda _: b"no Parquet"))
     monkeypatch.setattr(statements, "restore", after_another_write)
     told = r"by version 5, but another writer committed just before: the rows of version\(s\) 4 are in no newer version"
-    with pytest.raises(
-        Broken,
-        match=rf"version 3 must .*, but its files cannot be read \(.*. Version 2 is restored {told}",
-    ):
+    message = rf"version 3 must .*, but its files cannot be read \(.*. Version 2 is restored {told}"
+    with pytest.raises(Broken, match=message):
         compact(lake, spark, EVERY_ROW)
     assert (version_of(lake, events.key), _rows(lake)) == (5, ROWS)
 
 
 @pytest.mark.long
 def test_an_undone_compaction_gives_an_append_downstream_no_row_twice(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uri = _three_files(lake, {"delta.enableChangeDataFeed": "true"})
     copies = Table(
@@ -119,7 +112,7 @@ def test_an_undone_compaction_gives_an_append_downstream_no_row_twice(
 @pytest.mark.long
 @pytest.mark.parametrize("is_faulty", [True, False])
 def test_a_commit_whose_run_ended_before_it_was_verified_is_verified_by_the_next(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, is_faulty: bool
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, is_faulty: bool
 ) -> None:
     _three_files(lake)
     monkeypatch.setattr(
@@ -131,10 +124,8 @@ def test_a_commit_whose_run_ended_before_it_was_verified_is_verified_by_the_next
     monkeypatch.undo()
     assert version_of(lake, events.key) == 3 and expected(lake, events.key) is not None
     if is_faulty:
-        with pytest.raises(
-            Broken,
-            match=r"version 3 must have the rows of version 2, but .*. Version 2 is restored",
-        ):
+        message = r"version 3 must have the rows of version 2, but .*. Version 2 is restored"
+        with pytest.raises(Broken, match=message):
             compact(lake, spark, events)
     else:
         assert compact(lake, spark, events).version_after is None
@@ -144,7 +135,7 @@ def test_a_commit_whose_run_ended_before_it_was_verified_is_verified_by_the_next
 
 @pytest.mark.long
 def test_rows_of_every_type_are_compared_by_the_log_without_reading_data(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     odd = "NULLIF(id, 3) AS id, IF(id % 2 = 0, 0, 1) AS part, DECIMAL(id) / 7 AS decimal, DATE '1500-01-01' + INT(id) AS date"
     times = "TIMESTAMP '0001-01-01' AS first, TIMESTAMP '9999-12-31 23:59:59.999999' AS last, TIMESTAMP_NTZ '1969-12-31 01:02:03' AS local"
@@ -157,15 +148,14 @@ def test_rows_of_every_type_are_compared_by_the_log_without_reading_data(
 
 
 def test_rows_that_only_spark_can_compare_are_compared_and_a_file_that_its_answer_lacks_is_an_error(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _three_files(lake)
     before, real = facts_of(lake, events.key), verify._by_file
     monkeypatch.setattr(run, "run_statement", _rewriting(ROWS))
     monkeypatch.setattr(verify, "_by_file", lambda *given: dict(sorted(real(*given).items())[1:]))
-    with pytest.raises(
-        Broken, match=r"which names 7 file\(s\), lacks .*/part=0/part-.*. Nothing is restored"
-    ):
+    message = r"which names 7 file\(s\), lacks .*/part=0/part-.*. Nothing is restored"
+    with pytest.raises(Broken, match=message):
         compact(lake, spark, EVERY_ROW)
     assert version_of(lake, events.key) == 3
     monkeypatch.setattr(verify, "_by_file", real)
@@ -205,10 +195,8 @@ def test_a_file_that_a_commit_names_and_its_version_lacks_is_an_error(memory: La
         "b",
     ]
     assert [file.path for file in verify._side(memory, before, facts, 2, ["c"]).files] == ["c"]
-    with pytest.raises(
-        Broken,
-        match=r"version 1 lacks 1 file\(s\) that its commit names, first x. Nothing is restored",
-    ):
+    message = r"version 1 lacks 1 file\(s\) that its commit names, first x. Nothing is restored"
+    with pytest.raises(Broken, match=message):
         verify._side(memory, before, facts, 1, ["a", "x"])
 
 
@@ -242,7 +230,7 @@ def _after_damage(content: Callable[[Commit], bytes]) -> Callable[..., Compariso
 
     def damaged(
         lake: Lake,
-        spark: "SparkSession",
+        spark: SparkSession,
         before: Snapshot,
         after: TableFacts,
         commits: Sequence[Commit],
@@ -295,7 +283,7 @@ def _rewriting(rows: Sequence[tuple[int, int]]) -> Callable[..., None]:
     return run_statement
 
 
-def test_spark_s_hash_of_a_row_tells_where_nulls_stand(spark: "SparkSession") -> None:
+def test_spark_s_hash_of_a_row_tells_where_nulls_stand(spark: SparkSession) -> None:
     schema = "a INT, b INT, c ARRAY<INT>, d STRUCT<x: INT, y: INT>, e MAP<STRING, INT>"
     rows: list[Any] = [
         (None, 7, None, None, None),

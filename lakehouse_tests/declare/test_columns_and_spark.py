@@ -20,11 +20,6 @@ def test_values_made_of_columns_are_those_that_their_class_makes() -> None:
     assert len(set(stones)) == 2
 
 
-def test_a_column_that_is_left_out_is_no_default() -> None:
-    with pytest.raises(AssertionError):
-        made_of_columns(Tombstone, 1, path=["a"])
-
-
 def test_the_collector_rests_and_works_again_also_after_an_error() -> None:
     with garbage_uncollected():
         assert not gc.isenabled()
@@ -45,11 +40,8 @@ def test_the_benchmark_s_log_holds_what_it_says(tmp_path: Path) -> None:
     facts = read_facts(DiskStore(tmp_path), generated_logs.KEY, uri="/lake/big")
     assert facts is not None
     snapshot = facts.snapshot
-    assert (snapshot.version, snapshot.file_count, len(snapshot.tombstones)) == (
-        6,
-        2_000 + 5 * 50 - 5 * 3,
-        500 + 5 * 3,
-    )
+    assert (snapshot.version, snapshot.file_count) == (6, 2_000 + 5 * 50 - 5 * 3)
+    assert len(snapshot.tombstones) == 500 + 5 * 3
     assert len({file.partition for file in snapshot.files}) == 40
     assert (
         sum(file.deletion_vector is not None for file in snapshot.files)

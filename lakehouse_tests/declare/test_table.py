@@ -450,11 +450,8 @@ def test_the_decorator_makes_a_table_of_a_transform_and_its_docstring() -> None:
         """Orders per day."""
         return orders
 
-    assert (daily.key, daily.inputs, daily.description) == (
-        "gold/daily",
-        (ORDERS,),
-        "Orders per day.",
-    )
+    assert (daily.key, daily.inputs) == ("gold/daily", (ORDERS,))
+    assert daily.description == "Orders per day."
     assert daily.compaction.min_small_files == 3
     assert daily.transform is not None and daily.transform(5) == 5
 

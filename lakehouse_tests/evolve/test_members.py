@@ -1,9 +1,10 @@
 """Members of structs follow the declaration like columns; a rebuild computes derived columns."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse import Append, Debezium, Landing, Merge, Table
 from lakehouse.base.errors import Refused
@@ -13,9 +14,6 @@ from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.materialize.run import write_table
 from lakehouse_tests.support.example_lake import facts_of, land
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 PREFIX = "landing/people/"
 
 
@@ -24,7 +22,7 @@ def people(schema: str, **more: Any) -> Table:
     return Table(key="bronze/people", source=landing, write=Append())
 
 
-def rows(lake: Lake, spark: "SparkSession", key: str) -> list[dict[str, Any]]:
+def rows(lake: Lake, spark: SparkSession, key: str) -> list[dict[str, Any]]:
     frame = spark.read.format("delta").load(lake.settings.table_uri(key)).orderBy("id")
     names = [name for name in frame.columns if not name.startswith("_")]
     return [row.asDict(recursive=True) for row in frame.select(*names).collect()]
@@ -32,7 +30,7 @@ def rows(lake: Lake, spark: "SparkSession", key: str) -> list[dict[str, Any]]:
 
 @pytest.mark.long
 def test_members_are_added_reordered_removed_and_widened_in_structs_arrays_and_maps(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     old = "STRUCT<email: STRING, age: INT>"
     first = people(f"id BIGINT, who {old}, all ARRAY<{old}>, by MAP<STRING, {old}>")
@@ -84,7 +82,7 @@ def test_members_are_added_reordered_removed_and_widened_in_structs_arrays_and_m
 
 @pytest.mark.long
 def test_a_member_added_to_change_data_is_filled_where_it_was_sent(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     def declared(type_: str) -> Table:
         landing = Landing(
@@ -113,7 +111,7 @@ def test_a_member_added_to_change_data_is_filled_where_it_was_sent(
 
 @pytest.mark.long
 def test_a_rebuild_computes_a_derived_column_where_it_has_no_value(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     """Also if the table is partitioned by the new column."""
     schema = "id BIGINT, at TIMESTAMP"

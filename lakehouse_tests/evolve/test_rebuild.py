@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse import Append, Landing, Table
 from lakehouse.base.errors import Broken, Refused
@@ -33,9 +34,6 @@ from lakehouse_tests.support.example_lake import (
     rows_in,
     version_of,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 PREFIX = "landing/shops/"
 SHOPS = Table(
@@ -64,7 +62,7 @@ LATER = Table(
 
 def rebuilt(
     lake: Lake,
-    spark: "SparkSession",
+    spark: SparkSession,
     table: Table,
     source: RebuildSource,
     columns: Iterable[ColumnSource] = (),
@@ -102,7 +100,7 @@ def towns(lake: Lake, visits: str = "int") -> tuple[ColumnSource, ...]:
 
 
 def test_own_rows_get_other_names_types_and_partitions_and_landed_files_and_readers_go_on(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     """deltalake reads the result. A type that does not hold a value of one row is refused with the count."""
     lines = ["id,city,price,visits", "1,Rome,1.25,70000", "2,,-0.10,", "3,Oslo,,-5"]
@@ -113,9 +111,8 @@ def test_own_rows_get_other_names_types_and_partitions_and_landed_files_and_read
     write_table(lake, spark, SHOPS)
     before = version_of(lake, SHOPS.key)
 
-    with pytest.raises(
-        Refused, match=r"smallint cannot exactly hold the values of visits in 1 row"
-    ):
+    message = r"smallint cannot exactly hold the values of visits in 1 row"
+    with pytest.raises(Refused, match=message):
         rebuilt(lake, spark, TOWNS, "rows", towns(lake, "smallint"))
     with pytest.raises(Refused, match=r"silver/shops .* Use `lakehouse materialize silver/shops`"):
         rebuilt(lake, spark, TOWNS, "rows", towns(lake), [LATER])
@@ -168,7 +165,7 @@ def test_own_rows_get_other_names_types_and_partitions_and_landed_files_and_read
 
 @pytest.mark.long
 def test_rows_of_another_writer_are_not_lost_even_if_the_rebuild_is_killed(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They come between the reading and the swap. The next write stops, and the next rebuild continues."""
     add_events(lake, event(1, 5, "a"))

@@ -1,9 +1,10 @@
 """What `lakehouse evolve` does, who may be asked, and what a killed one leaves."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse import Append, Landing, Table
 from lakehouse.assets.keys import table_key
@@ -16,9 +17,6 @@ from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.materialize.run import write_table
 from lakehouse_tests.kills import killed_at
 from lakehouse_tests.support.example_lake import facts_of, land, rows_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 PREFIX = "landing/shops/"
 
@@ -36,7 +34,7 @@ def quiet(_: str) -> None:
 
 
 def test_a_killed_change_goes_on_and_a_declared_column_is_never_dropped(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     land(lake, "1.json", [{"id": 1, "city": "Rome", "n": 5}], prefix=PREFIX)
     write_table(lake, spark, FIRST)
@@ -78,7 +76,7 @@ def test_a_table_that_others_write_is_refused(lake: Lake) -> None:
 
 @pytest.mark.long
 def test_a_function_is_planned_against_its_inputs_as_they_will_be(
-    lake: Lake, spark: "SparkSession", capfd: pytest.CaptureFixture[str]
+    lake: Lake, spark: SparkSession, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Both declarations changed at once, and the input has not followed yet."""
     land(lake, "1.json", [{"id": 1, "city": "Rome", "n": 5}], prefix=PREFIX)
@@ -103,9 +101,8 @@ def test_a_function_is_planned_against_its_inputs_as_they_will_be(
     tables = (towns, session.table)
     plan = propose(session, tables).plan
     assert plan is not None and [each.kind for each in plan.changes][:1] == [Kind.COLUMN_RENAMED]
-    with pytest.raises(
-        Refused, match="Use `lakehouse evolve bronze/shops --dry-run` to see whether"
-    ):
+    message = "Use `lakehouse evolve bronze/shops --dry-run` to see whether"
+    with pytest.raises(Refused, match=message):
         apply_changes(session, tables, quiet)
     for table in tables:
         apply_changes(replace(session, table=table), tables, quiet)
@@ -115,7 +112,7 @@ def test_a_function_is_planned_against_its_inputs_as_they_will_be(
 
 @pytest.mark.long
 def test_another_key_names_the_old_folder_and_loads_nothing_twice(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     land(lake, "1.json", [{"id": 1, "city": "Rome", "n": 5}], prefix=PREFIX)
     write_table(lake, spark, FIRST)

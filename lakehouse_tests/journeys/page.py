@@ -55,14 +55,6 @@ class Page:
         )["sensorsOrError"]["results"]
         return {sensor["name"]: sensor["sensorState"] for sensor in found}
 
-    def stop_sensor(self, name: str) -> None:
-        """Turns a sensor off, as a click on its switch does."""
-        state = self.sensors()[name]
-        self.ask(
-            "mutation($id: String!) { stopSensor(id: $id) { __typename ... on PythonError { message } } }",
-            id=state["id"],
-        )
-
     def materialize(self, key: str) -> str:
         """Launches a run of one asset, as the button does; the run's id."""
         answer = self.ask(

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse.base.errors import Refused
 from lakehouse.cli.up import check_storage
@@ -21,9 +22,6 @@ from lakehouse.store.s3_client import client_from_environ
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.support.dagster_events import materialized, skip_text, tick_of
 from lakehouse_tests.support.example_assets import orders
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 OWN_STORE = "org.apache.spark.sql.delta.storage.HDFSLogStore"
 
@@ -103,7 +101,7 @@ def test_the_sensor_requests_no_compaction_of_a_bucket_that_ignores_conditions(
 
 
 def test_a_spark_server_with_delta_s_own_log_store_is_refused_unless_its_platform_is_trusted(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     with session_confs(spark, {"spark.delta.logStore.file.impl": OWN_STORE}):
         refused = "^write of bronze/t: Spark's commits to .* are not conditional.*LAKEHOUSE_LOG_STORE=platform"

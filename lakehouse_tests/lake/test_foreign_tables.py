@@ -35,10 +35,10 @@ def test_a_table_of_another_lake_is_refused(tmp_path: Path, lake: Lake, inside: 
         pass
     (tmp_path / "link").symlink_to(other.settings.root)
     for each in (address, f"{tmp_path}/link/{inside}"):
-        with pytest.raises(
-            Refused,
-            match=f"belongs to the lake {other.settings.root},.*LAKEHOUSE_ROOT={other.settings.root}",
-        ):
+        message = (
+            f"belongs to the lake {other.settings.root},.*LAKEHOUSE_ROOT={other.settings.root}"
+        )
+        with pytest.raises(Refused, match=message):
             refuse_adoption(lake, each, ())
     refuse_adoption(other, address, ())
 
@@ -50,11 +50,8 @@ def test_a_file_of_a_table_elsewhere_has_the_table_s_key_for_a_place(
     uri = lake.elsewhere["silver/orders"]
     (tmp_path / "link").symlink_to(uri)
     assert place(f"file:{uri}/d=1/a") == place(f"{tmp_path}/link/d=1/a") == "silver/orders/d=1/a"
-    assert (place(uri), place(f"{lake.settings.root}/gold/t/x"), place(f"{uri}2/a")) == (
-        "silver/orders",
-        "gold/t/x",
-        None,
-    )
+    assert (place(uri), place(f"{lake.settings.root}/gold/t/x")) == ("silver/orders", "gold/t/x")
+    assert place(f"{uri}2/a") is None
 
 
 def test_the_clock_of_a_bucket_elsewhere_is_asked(
@@ -68,7 +65,6 @@ def test_the_clock_of_a_bucket_elsewhere_is_asked(
     monkeypatch.setattr(
         DiskStore, "stat", lambda *_: None
     )  # the lake's own disk has this machine's clock
-    with pytest.raises(
-        Refused, match=r"this machine's clock and the storage's clock differ by -?3[56][0-9] s"
-    ):
+    message = r"this machine's clock and the storage's clock differ by -?3[56][0-9] s"
+    with pytest.raises(Refused, match=message):
         check_clock.check_clock(lake, table.key)

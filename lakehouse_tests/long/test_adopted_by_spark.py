@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse.base.settings import Settings
 from lakehouse.declare.adopted import Adopted
@@ -17,10 +18,8 @@ from lakehouse.spark.temporary_confs import session_confs
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.run import vacuum
 from lakehouse_tests.cli.test_through_dagster import settings as settings
+from lakehouse_tests.long.test_log_reader_spark import RealTable
 from lakehouse_tests.support.terminal import Terminal
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -112,7 +111,7 @@ MADE: Mapping[str, Sequence[str]] = MappingProxyType(
 )
 
 
-def _do(spark: "SparkSession", address: Path, statements: Sequence[str]) -> None:
+def _do(spark: SparkSession, address: Path, statements: Sequence[str]) -> None:
     for statement in statements:
         spark.sql(statement.replace("{t}", f"delta.`{address}`")).collect()
 
@@ -125,7 +124,7 @@ def _terminal(settings: Settings, tmp_path: Path) -> Terminal:
     )
 
 
-def _rows(spark: "SparkSession", address: Path) -> Counter[str]:
+def _rows(spark: SparkSession, address: Path) -> Counter[str]:
     """Each row as JSON, and how often it is there."""
     frame = spark.read.format("delta").load(str(address)).selectExpr("to_json(struct(*)) AS row")
     return Counter(row.row for row in frame.collect())
@@ -140,7 +139,7 @@ def _adopted(terminal: Terminal, address: Path) -> Mapping[str, Any]:
 
 
 def _compacted(
-    spark: "SparkSession", terminal: Terminal, key: str, address: Path
+    spark: SparkSession, terminal: Terminal, key: str, address: Path
 ) -> Sequence[Mapping[str, Any]]:
     """The outcomes of compactions until nothing is left to merge: each did as it was planned, and every row stays."""
     rows, done = _rows(spark, address), list[Mapping[str, Any]]()
@@ -156,20 +155,14 @@ def _compacted(
 
 
 def _healed(
-    settings: Settings, spark: "SparkSession", terminal: Terminal, address: Path
+    settings: Settings, spark: SparkSession, terminal: Terminal, address: Path
 ) -> Sequence[Mapping[str, Any]]:
     """The outcomes of compactions after the adoption; each figure is held against Spark, and each row against the rows of before."""
-    found, detail = (
-        _adopted(terminal, address),
-        spark.sql(f"DESCRIBE DETAIL delta.`{address}`").collect()[0],
-    )
-    key, rows = found["table"], _rows(spark, address)
+    snapshot = RealTable(spark, address).checked()
+    key, rows = _adopted(terminal, address)["table"], _rows(spark, address)
     [health] = terminal.json("health", key)
-    assert (health["file_count"], health["size_bytes"], health["row_count"]) == (
-        detail.numFiles,
-        detail.sizeInBytes,
-        rows.total(),
-    )
+    assert health["file_count"] == snapshot.file_count
+    assert (health["size_bytes"], health["row_count"]) == (snapshot.size_bytes, rows.total())
     done = _compacted(spark, terminal, key, address)
     [after] = terminal.json("health", key)
     assert (after["file_count"], after["mergeable_file_count"]) == (
@@ -197,7 +190,7 @@ def _healed(
 
 @pytest.mark.parametrize("feature", MADE)
 def test_a_table_with_this_feature_is_told_as_spark_tells_it_and_healed(
-    settings: Settings, spark: "SparkSession", tmp_path: Path, feature: str
+    settings: Settings, spark: SparkSession, tmp_path: Path, feature: str
 ) -> None:
     address = tmp_path / "warehouse/orders"
     _do(spark, address, MADE[feature])
@@ -206,9 +199,7 @@ def test_a_table_with_this_feature_is_told_as_spark_tells_it_and_healed(
     assert sum(each["actual_files_removed"] for each in done) >= 10
 
 
-def test_ten_thousand_small_files(
-    settings: Settings, spark: "SparkSession", tmp_path: Path
-) -> None:
+def test_ten_thousand_small_files(settings: Settings, spark: SparkSession, tmp_path: Path) -> None:
     address = tmp_path / "warehouse/orders"
     _do(spark, address, [_created(deletion_vectors=True), _APPEND % (0, 20_000, 10_000)])
     [done] = _healed(settings, spark, _terminal(settings, tmp_path), address)

@@ -2,22 +2,20 @@
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from lakehouse.base.reasons import Reason
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.land.quarantine import retry
 from lakehouse.materialize.run import write_table
 from lakehouse.store import Mount, MountedStore, S3Store
-from lakehouse_tests.support.example_lake import event, events, rows_in
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 from lakehouse_tests.land.test_run import QUARANTINE
+from lakehouse_tests.support.example_lake import event, events, rows_in
 
 
 def test_an_archived_object_is_set_aside_with_what_to_do_and_loaded_after_a_retry(
-    lake: Lake, spark: "SparkSession", bucket: str
+    lake: Lake, spark: SparkSession, bucket: str
 ) -> None:
     """It does not hold up the others; a listing shows it as DEEP_ARCHIVE before and after the restore."""
     s3 = S3Store(bucket, "in")

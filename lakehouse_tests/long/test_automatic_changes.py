@@ -1,24 +1,21 @@
 """Only a table that says so is changed before a write."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse import Table
 from lakehouse.base.errors import Refused
 from lakehouse.evolve.run import apply_policy
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.materialize.run import write_table
-from lakehouse_tests.support.example_lake import land, rows_in, version_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 from lakehouse_tests.evolve.test_run import FIRST, PREFIX, quiet, shops
+from lakehouse_tests.support.example_lake import land, rows_in, version_of
 
 
 def test_only_a_table_that_says_automatic_is_changed_before_a_write_and_only_as_far_as_that(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     land(lake, "1.json", [{"id": 1, "city": "Rome", "n": 5}], prefix=PREFIX)
     write_table(lake, spark, FIRST)

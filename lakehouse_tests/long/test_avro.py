@@ -1,6 +1,6 @@
 """Landed files of Avro; `make test` has the same with Parquet."""
 
-from typing import TYPE_CHECKING
+from pyspark.sql import SparkSession
 
 from lakehouse.lake.lake import Lake
 from lakehouse_tests.land.test_formats import as_avro
@@ -8,11 +8,8 @@ from lakehouse_tests.land.test_formats import (
     test_rows_in_are_rows_loaded_and_rows_quarantined_and_a_damaged_file_stands_alone as check_rows,
 )
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 def test_rows_in_are_rows_loaded_and_rows_quarantined_and_a_damaged_file_stands_alone(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     check_rows(lake, spark, ".avro", as_avro, {"format": "avro"})

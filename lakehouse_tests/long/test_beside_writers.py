@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse.compact import run
 from lakehouse.compact.assess import failed_tries
@@ -22,14 +22,11 @@ from lakehouse.spark import statements
 from lakehouse_tests.support.clients import new_session
 from lakehouse_tests.support.example_lake import events, rows_of, version_of
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 PARTITIONS = 12
 
 
 def test_the_partition_that_somebody_changes_is_left_out_of_the_next_try(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     table = _two_files_per_partition(lake, spark)
     planned = run.plan(lake, events)
@@ -37,11 +34,8 @@ def test_the_partition_that_somebody_changes_is_left_out_of_the_next_try(
     assert planned is not None
     assert (outcome.conflicts, outcome.wasted_bytes) == (1, planned.bytes_removed)
     (noted,) = failed_tries(lake, events.key)
-    assert (noted.result, noted.wasted_bytes, noted.seconds) == (
-        "conflict",
-        outcome.wasted_bytes,
-        outcome.wasted_seconds,
-    )
+    assert (noted.result, noted.wasted_bytes) == ("conflict", outcome.wasted_bytes)
+    assert noted.seconds == outcome.wasted_seconds
     assert noted.seconds and noted.seconds > 0
     assert (outcome.files_removed, outcome.files_added) == (2 * PARTITIONS - 2, PARTITIONS - 1)
     assert outcome.plan.sentence.endswith(
@@ -54,20 +48,8 @@ def test_the_partition_that_somebody_changes_is_left_out_of_the_next_try(
     assert (rest.conflicts, rest.files_removed, rest.wasted_bytes) == (0, 2, 0)
 
 
-def test_deletion_vectors_that_somebody_adds_meanwhile_make_the_compaction_lose_and_try_again(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    table = _two_files_per_partition(lake, spark)
-    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
-    outcome = _compact_while(lake, spark, f"DELETE FROM {table} WHERE id % 10 = 3")
-    kept = _ids_but(lambda id_: id_ % 10 == 3)
-    assert outcome.conflicts == 1
-    assert outcome.files_removed > 0
-    assert rows_of(spark, lake, events.key, "id") == kept
-
-
 def test_what_was_committed_before_a_conflict_stands_and_is_verified(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     table = _two_files_per_partition(lake, spark)
     spark.range(1000, 2000).selectExpr("id", "5 AS part").coalesce(1).write.format("delta").mode(
@@ -78,18 +60,15 @@ def test_what_was_committed_before_a_conflict_stands_and_is_verified(
         outcome = _compact_while(lake, spark, f"DELETE FROM {table} WHERE part = 5 AND id < 1000")
     finally:
         spark.conf.unset("spark.databricks.delta.optimize.batchSize")
-    assert (outcome.conflicts, outcome.files_removed, outcome.files_added) == (
-        1,
-        2 * PARTITIONS - 2,
-        PARTITIONS - 1,
-    )
+    assert (outcome.conflicts, outcome.files_removed) == (1, 2 * PARTITIONS - 2)
+    assert outcome.files_added == PARTITIONS - 1
     assert outcome.wasted_bytes == outcome.plan.bytes_removed - outcome.bytes_removed > 0
     assert outcome.rows_verified == 10 * (PARTITIONS - 1)
     assert len(rows_of(spark, lake, events.key, "id")) == 10 * (PARTITIONS - 1) + 1000
 
 
 def test_rows_are_compared_as_they_were_at_the_commit_whoever_writes_after_it(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = _two_files_per_partition(lake, spark)
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
@@ -97,7 +76,7 @@ def test_rows_are_compared_as_they_were_at_the_commit_whoever_writes_after_it(
 
     def after_other_writes(
         lake: Lake,
-        spark: "SparkSession",
+        spark: SparkSession,
         before: Snapshot,
         after: TableFacts,
         commits: Sequence[Commit],
@@ -117,7 +96,7 @@ def test_rows_are_compared_as_they_were_at_the_commit_whoever_writes_after_it(
 
 
 def test_rows_that_somebody_deletes_between_the_plan_and_the_statement_are_not_missed(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = _two_files_per_partition(lake, spark)
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
@@ -134,7 +113,7 @@ def test_rows_that_somebody_deletes_between_the_plan_and_the_statement_are_not_m
     assert version_of(lake, events.key) == outcome.version_after
 
 
-def _compact_while(lake: Lake, spark: "SparkSession", statement: str) -> CompactionOutcome:
+def _compact_while(lake: Lake, spark: SparkSession, statement: str) -> CompactionOutcome:
     """A compaction, beside which another session runs a statement as soon as it has written its first file."""
     other = new_session(lake.settings)
     other.sql("SELECT 1").collect()
@@ -162,7 +141,7 @@ def _files(folder: Path) -> set[Path]:
     return set(folder.rglob("*.parquet"))
 
 
-def _two_files_per_partition(lake: Lake, spark: "SparkSession") -> str:
+def _two_files_per_partition(lake: Lake, spark: SparkSession) -> str:
     """The table's name in SQL; ten rows in each partition, five in a file."""
     uri = lake.settings.table_uri(events.key)
     for start in (0, 5 * PARTITIONS):

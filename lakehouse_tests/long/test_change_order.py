@@ -1,15 +1,12 @@
 """Changes at one position follow their arrival, as one transaction leaves them."""
 
-from typing import TYPE_CHECKING
+from pyspark.sql import SparkSession
 
 from lakehouse import Debezium, Landing, Merge, Table
 from lakehouse.cdc.columns import change_order
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.run import write_table
 from lakehouse_tests.support.example_lake import land, rows_in
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 PREFIX = "landing/parcels/"
 
@@ -39,7 +36,7 @@ FILES = {
 
 
 def test_changes_at_one_position_follow_the_offsets_in_file_names_in_whatever_loads_they_arrive(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     names = [*FILES]
     for number, loads in enumerate([[names], [names[2:], names[:2]]]):
@@ -77,7 +74,7 @@ ARRIVED = [
 
 
 def test_numbers_in_names_count_as_numbers_and_other_names_by_the_time_of_landing(
-    spark: "SparkSession",
+    spark: SparkSession,
 ) -> None:
     rows = [
         (case, name, second)

@@ -2,9 +2,9 @@
 
 from itertools import product
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse.lake.lake import Lake
 from lakehouse.land.plan import choose_files
@@ -17,9 +17,6 @@ from lakehouse_tests.change_streams import (
     load_with_kills,
 )
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 pytestmark = pytest.mark.spark
 
 KINDS = tuple(product(SOURCES, WRITES))
@@ -27,7 +24,7 @@ KINDS = tuple(product(SOURCES, WRITES))
 
 @pytest.mark.parametrize("number", range(300))
 def test_a_random_stream_is_a_dictionary(
-    lake: Lake, spark: "SparkSession", number: int, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, spark: SparkSession, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = draw_stream(number, *KINDS[number % len(KINDS)])
     monkeypatch.setattr(choose_files, "MAX_BATCH_FILES", stream.batch_files)

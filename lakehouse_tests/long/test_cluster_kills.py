@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from threading import Event
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse import Compaction
 from lakehouse.base.errors import Transient
@@ -28,9 +28,6 @@ from lakehouse_tests.s3_servers import BUCKET, s3_server
 from lakehouse_tests.support.clients import Thrown, slow_copies
 from lakehouse_tests.support.example_lake import event, events, facts_of, land, rows_of
 from lakehouse_tests.support.vacuums import create, data_files, table_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 VICTIMS = ("executors", "worker", "server")
 PARTS = 8
@@ -59,10 +56,10 @@ class OnCluster:
     def interrupt(
         self,
         victim: str,
-        work: "Callable[[SparkSession], object]",
+        work: Callable[[SparkSession], object],
         *,
         once: Callable[[], object],
-        again: "Callable[[SparkSession], object] | None" = None,
+        again: Callable[[SparkSession], object] | None = None,
     ) -> None:
         """Kills the victim once a condition holds. Without the server, the work is done `again`."""
         spark = connect(self.settings)
@@ -184,8 +181,8 @@ def test_a_compaction_and_a_vacuum_finish_after_a_kill_and_keep_every_live_file(
 
     opened = Event()
 
-    def vacuum_on(spark: "SparkSession") -> None:
-        def open_spark() -> "SparkSession":
+    def vacuum_on(spark: SparkSession) -> None:
+        def open_spark() -> SparkSession:
             opened.set()
             return spark
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
+from lakehouse import Table
 from lakehouse.base.errors import Refused
 from lakehouse.base.settings import Settings
 from lakehouse.evolve.run import apply_changes, propose
@@ -16,18 +17,13 @@ from lakehouse_tests.evolution_cases import AFTER, BASE, BEFORE, CASES, WAYS, Ca
 from lakehouse_tests.s3_servers import lake_on_s3
 from lakehouse_tests.support.example_lake import rows_in, rows_of
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
-    from lakehouse import Table
-
-
-def write_all(lake: Lake, spark: "SparkSession", tables: "list[Table]") -> None:
+def write_all(lake: Lake, spark: SparkSession, tables: list[Table]) -> None:
     for table in tables:
         write_table(lake, spark, table)
 
 
-def follow(lake: Lake, spark: "SparkSession", way: Way, case: Case) -> bool:
+def follow(lake: Lake, spark: SparkSession, way: Way, case: Case) -> bool:
     """Makes the table follow its changed declaration; false if that is refused, as it must be."""
     tables = way.tables(case)
     session = TableSession(lake=lake, spark=spark, table=tables[-1])
@@ -47,7 +43,7 @@ def follow(lake: Lake, spark: "SparkSession", way: Way, case: Case) -> bool:
     return True
 
 
-def check_case(lake: Lake, spark: "SparkSession", way: Way, case: Case) -> None:
+def check_case(lake: Lake, spark: SparkSession, way: Way, case: Case) -> None:
     tables = way.tables(Case(columns=BASE))
     for number, row in enumerate(BEFORE, start=1):
         way.land(lake, number, row, {})
@@ -79,7 +75,7 @@ def check_case(lake: Lake, spark: "SparkSession", way: Way, case: Case) -> None:
 @pytest.mark.parametrize("change", CASES)
 @pytest.mark.parametrize("way", WAYS)
 def test_rows_after_a_change_are_those_of_an_oracle_that_was_told_it(
-    lake: Lake, spark: "SparkSession", way: str, change: str
+    lake: Lake, spark: SparkSession, way: str, change: str
 ) -> None:
     """Old and new landed files mixed; read by Spark and by deltalake."""
     check_case(lake, spark, Way(way), CASES[change])

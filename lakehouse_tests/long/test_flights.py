@@ -2,19 +2,16 @@
 
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from lakehouse.lake.declared_tables import declared_tables
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.run import write_table
 from lakehouse.replay.play import play
 from lakehouse_tests import oracle
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -24,7 +21,7 @@ STEPS = (timedelta(hours=16), timedelta(hours=42))
 
 
 def test_late_repeated_and_half_known_flights_add_up_in_gold(
-    lake: Lake, spark: "SparkSession", tmp_path: Path
+    lake: Lake, spark: SparkSession, tmp_path: Path
 ) -> None:
     tables = declared_tables(lake.settings)
     for step in STEPS:

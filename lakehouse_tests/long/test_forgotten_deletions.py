@@ -2,7 +2,8 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from lakehouse import Debezium, Dms, Merge
 from lakehouse.lake.lake import Lake
@@ -10,12 +11,9 @@ from lakehouse.materialize.run import write_table
 from lakehouse_tests.cdc.test_read import KEY, PREFIX, QUARANTINE, event, people
 from lakehouse_tests.support.example_lake import land, rows_in
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 def test_a_late_full_load_brings_no_key_back_whose_deletion_may_be_forgotten(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     table = people(
         Dms(position=("seq",), lateness_hours=0),
@@ -44,7 +42,7 @@ def test_a_late_full_load_brings_no_key_back_whose_deletion_may_be_forgotten(
 
 
 def test_a_file_that_waited_while_deletions_were_forgotten_brings_no_row_back(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     """As one that was set aside when it landed, and is read again weeks later; what landed since, or is newer, is loaded."""
     table = people(Debezium(lateness_hours=0), Merge(keys=("id",)))
@@ -67,6 +65,5 @@ def test_a_file_that_waited_while_deletions_were_forgotten_brings_no_row_back(
     assert write_table(lake, spark, table).rows_quarantined == 1
     assert rows_in(lake, KEY, "id", "v") == [(3, "u"), (8, "c"), (9, "c")]
     [(file, line, why)] = rows_in(lake, QUARANTINE, "source_file", "line", "reason")
-    assert (file, line) == (f"{PREFIX}0.json", 1) and why.startswith(
-        "this row's file landed before deletions that have been forgotten since"
-    )
+    assert (file, line) == (f"{PREFIX}0.json", 1)
+    assert why.startswith("this row's file landed before deletions that have been forgotten since")

@@ -1,8 +1,7 @@
 """A scan whose process is killed leaves nothing that is taken for an inventory; the next one makes it good."""
 
-from typing import TYPE_CHECKING
-
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse.base.clock import now_ms
 from lakehouse.lake.lake import Lake
@@ -11,15 +10,12 @@ from lakehouse.vacuum.inventory.table import inventory_table, known_inventories
 from lakehouse_tests.land.test_kills import PROGRAM, type_of_client
 from lakehouse_tests.support.example_lake import rows_of
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 KEY = inventory_table("local")
 
 
 @pytest.mark.parametrize("step", range(3))
 def test_a_killed_scan_is_made_good_by_the_next(
-    lake: Lake, spark: "SparkSession", new_client: type_of_client, step: int
+    lake: Lake, spark: SparkSession, new_client: type_of_client, step: int
 ) -> None:
     for name in ("landing/x", "landing/y"):
         lake.store.put(name, b"1")

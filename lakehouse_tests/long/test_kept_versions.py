@@ -1,9 +1,8 @@
 """Versions that are named are read to the row after a vacuum, by Spark and by another reader; then they go."""
 
-from typing import TYPE_CHECKING
-
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from lakehouse.base.clock import now_ms
 from lakehouse.declare.vacuum import VACUUM_MODES
@@ -15,13 +14,10 @@ from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.run import vacuum
 from lakehouse_tests.support.vacuums import append, create, data_files, table_of
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 KEY = "bronze/t"
 
 
-def rows_at(spark: "SparkSession", uri: str, version: int) -> list[int]:
+def rows_at(spark: SparkSession, uri: str, version: int) -> list[int]:
     with session_confs(spark, {OLD_VERSIONS_REFUSED: "false"}):
         frame = spark.read.format("delta").option("versionAsOf", version).load(uri)
         return sorted(row[0] for row in frame.select("id").collect())
@@ -30,7 +26,7 @@ def rows_at(spark: "SparkSession", uri: str, version: int) -> list[int]:
 @pytest.mark.parametrize("vectors", [False, True])
 @pytest.mark.parametrize("mode", VACUUM_MODES)
 def test_a_kept_version_reads_as_it_was_written(
-    lake: Lake, spark: "SparkSession", mode: str, vectors: bool
+    lake: Lake, spark: SparkSession, mode: str, vectors: bool
 ) -> None:
     uri = create(spark, lake)
     if vectors:

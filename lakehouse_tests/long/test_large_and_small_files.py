@@ -4,20 +4,18 @@ import json
 from collections.abc import Sequence
 from decimal import Decimal
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse import Append, Landing, Table
 from lakehouse.lake.lake import Lake
 from lakehouse.land.plan import choose_files
 from lakehouse.materialize.run import write_table
 from lakehouse_tests.support.example_lake import rows_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 DAYS = (0, -1, 19_737, -141_427, -141_428, -719_162, -719_163, 2_932_896, 2_932_897)
 TEXTS = (
@@ -80,7 +78,7 @@ def as_file(rows: pa.Table) -> bytes:
     return file.getvalue()
 
 
-def loaded(lake: Lake, spark: "SparkSession", table: Table) -> tuple[list[str], list[str]]:
+def loaded(lake: Lake, spark: SparkSession, table: Table) -> tuple[list[str], list[str]]:
     """The rows, and the quarantined ones with their reasons."""
     names = [name for name in table.landing.column_names if not name.startswith("_")]
     rows = [repr(row) for row in rows_of(spark, lake, table.key, *names)]
@@ -91,7 +89,7 @@ def loaded(lake: Lake, spark: "SparkSession", table: Table) -> tuple[list[str], 
 
 @pytest.mark.parametrize("type_", TYPES)
 def test_a_value_of_any_type_is_the_same_in_a_large_file_and_in_a_small_one(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, type_: str
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, type_: str
 ) -> None:
     rows = drawn_rows()
     fields = ", ".join(f"c{number} {type_}" for number in range(len(VALUES)))

@@ -1,7 +1,8 @@
 """Loads of tables that were created again, and of Overwrite tables."""
 
 import json
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from lakehouse.base.reasons import Reason
 from lakehouse.lake.lake import Lake
@@ -9,12 +10,9 @@ from lakehouse.materialize.run import write_table
 from lakehouse_tests.land.test_run import QUARANTINE, SOURCE, codes, declared
 from lakehouse_tests.support.example_lake import event, events, land, rows_in
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 def test_a_table_made_anew_by_another_declaration_loses_no_line(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     """Its quarantine knows the number of each batch: what is refused only now stands there, too, and nothing twice."""
     # The text of the last line is staged as another where n is a STRING.
@@ -28,11 +26,8 @@ def test_a_table_made_anew_by_another_declaration_loses_no_line(
     lake.store.delete([file.name for file in lake.store.list(events.key)])
     land(lake, "c.json", [event(4, 5, "new")])
     outcome = write_table(lake, spark, strict)
-    assert (outcome.files_read, outcome.rows_written, write_table(lake, spark, strict).reason) == (
-        3,
-        3,
-        Reason.NOTHING_LANDED,
-    )
+    assert (outcome.files_read, outcome.rows_written) == (3, 3)
+    assert write_table(lake, spark, strict).reason == Reason.NOTHING_LANDED
     rows = [
         (number, f"landing/events/{name}.json") for number, name in ((1, "a"), (3, "b"), (4, "c"))
     ]
@@ -54,7 +49,7 @@ def test_a_table_made_anew_by_another_declaration_loses_no_line(
 
 
 def test_an_overwrite_holds_what_the_newest_file_does_that_has_a_row(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     land(lake, "1.csv", ["code,n,name", "A,1,one"], prefix="landing/codes/")
     land(lake, "2.csv", ["code,n,name", "B,2,two"], prefix="landing/codes/")

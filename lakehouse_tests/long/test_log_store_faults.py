@@ -1,7 +1,7 @@
 """The log stores in Java, each in a JVM without Spark: what they write, and what they do about faults of S3 and of disks."""
 
 import os
-import subprocess
+import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,6 +16,7 @@ from py4j.protocol import Py4JJavaError
 
 from lakehouse.spark.server import jars, log_store
 from lakehouse.spark.server.java import find_java
+from lakehouse.spark.server.log_store import build
 from lakehouse_tests.silent_server import COMMIT_FAULTS, Fault, faulty_server
 
 BUCKET = "lake"
@@ -180,9 +181,6 @@ def test_a_lost_answer_is_no_lost_commit(commit: Callable[..., None], storage: S
         assert storage.content() == f'{{"{fault.status}": 1}}\n'
         storage.client.delete_object(Bucket=BUCKET, Key=VERSION)
     assert storage.puts == 4
-
-
-def test_all_answers_may_be_lost(commit: Callable[..., None], storage: Storage) -> None:
     storage.faults += [Fault(status=500, reaches=True)] * 2
     commit("{}")
     assert storage.content() == "{}\n"
@@ -329,20 +327,6 @@ def contents(place: str, server: str | None) -> Iterator[tuple[str, str]]:
             yield entry["Key"], body.read().decode()
 
 
-def test_two_drivers_lose_no_version_that_was_acknowledged_whatever_fails(
-    storage: Storage, endpoint: str, tmp_path: Path
-) -> None:
-    writers, found = race(f"s3a://{BUCKET}/race", tmp_path, 20, log_store.ON_S3, endpoint)
-    for writer in writers:
-        assert writer.faults.keys() == set(COMMIT_FAULTS)
-        assert {row: found[row] for row in writer.acknowledged} == {
-            row: [version] for row, version in writer.acknowledged.items()
-        }
-        # What is not known was written once, or not at all.
-        assert {len(found.get(row, ())) for row in writer.unknown} <= {0, 1}
-        assert len(writer.acknowledged) + len(writer.unknown) == 20
-
-
 @pytest.fixture
 def link(java: JavaGateway, tmp_path: Path) -> Callable[..., None]:
     """Writes actions as a version, on disk."""
@@ -375,22 +359,6 @@ def test_a_version_on_disk_is_written_once_and_leaves_nothing_else(
     assert log_of(tmp_path) == {name: "{}\n"}
 
 
-def test_a_hidden_file_that_cannot_be_deleted_denies_no_version(
-    link: Callable[..., None], tmp_path: Path
-) -> None:
-    """In a folder with this attribute, files are made and linked, but none is deleted."""
-    log = tmp_path / "a b%20ü/_delta_log"
-    if subprocess.run(["chattr", "+a", log], check=False, capture_output=True).returncode:
-        pytest.skip("no such attribute here")
-    try:
-        link("{}")
-        assert error_of(link, "{}").startswith(LOST_RACE)
-    finally:
-        subprocess.run(["chattr", "-a", log], check=True)
-    assert (log / f"{0:020}.json").read_text() == "{}\n"
-    assert len([*log.glob(".*.tmp")]) == 2
-
-
 def test_of_many_writers_of_one_version_on_disk_one_wins(
     link: Callable[..., None], tmp_path: Path
 ) -> None:
@@ -413,3 +381,23 @@ def test_of_many_writers_of_one_version_on_disk_one_wins(
     assert sorted(number for number, _ in won) == [*range(40)]
     assert lost == [LOST_RACE] * 120
     assert log_of(tmp_path) == {f"{number:020}.json": f"{writer}\n" for number, writer in won}
+
+
+def test_a_large_commit_is_uploaded_in_parts_and_published_once(
+    commit: Callable[..., None], storage: Storage
+) -> None:
+    line = "x" * 1_000_000
+    small = {"multipart_size": "5M", "multipart_threshold": "5M"}
+    commit(*[line] * 12, **small)
+    assert storage.content() == f"{line}\n" * 12
+    assert error_of(commit, *["y" * 1_000_000] * 12, **small).startswith(LOST_RACE)
+    assert error_of(commit, *[line] * 12, 5, **small).startswith("java.lang.ClassCastException")
+    assert storage.content() == f"{line}\n" * 12
+    assert not storage.client.list_multipart_uploads(Bucket=BUCKET).get("Uploads")
+
+
+@pytest.mark.skipif(shutil.which("javac") is None, reason="no JDK")
+def test_the_jar_is_what_its_source_gives(tmp_path: Path) -> None:
+    build.build(tmp_path / "log-store.jar")
+    assert (tmp_path / "log-store.jar").read_bytes() == log_store.JAR.read_bytes()
+    assert log_store.JAR.stat().st_size < 20_000

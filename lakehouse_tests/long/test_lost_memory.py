@@ -1,8 +1,7 @@
 """The memory of deleted keys that is lost stops a load."""
 
-from typing import TYPE_CHECKING
-
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse import Debezium, Landing, Merge, Table
 from lakehouse.base.errors import Broken
@@ -11,12 +10,9 @@ from lakehouse.materialize.run import write_table
 from lakehouse_tests.change_streams import debezium_event
 from lakehouse_tests.support.example_lake import land, rows_in
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 def test_a_memory_of_deletions_that_is_lost_stops_the_load_and_one_that_never_was_does_not(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     source = Landing(
         prefix="landing/people/", format="json", schema="id BIGINT", changes=Debezium()
@@ -46,10 +42,8 @@ def test_a_memory_of_deletions_that_is_lost_stops_the_load_and_one_that_never_wa
         lake, "2.json", [debezium_event("u", 2, 1), debezium_event("u", 2, 2)], prefix=source.prefix
     )
     for _ in range(2):
-        with pytest.raises(
-            Broken,
-            match=r"deleted are gone from _lakehouse/deleted_keys/bronze/people, .*that folder from a copy",
-        ):
+        message = r"deleted are gone from _lakehouse/deleted_keys/bronze/people, .*that folder from a copy"
+        with pytest.raises(Broken, match=message):
             write_table(lake, spark, people)
     for name, data in memory.items():
         lake.store.put(name, data)

@@ -10,9 +10,9 @@ from dataclasses import replace
 from datetime import date
 from fractions import Fraction
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse import Append, Landing, Table
 from lakehouse.base.text import DAY_MS, HOUR_MS
@@ -30,9 +30,6 @@ from lakehouse_tests.watch.costs.story import (
     stamp_of,
     sums,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -100,7 +97,7 @@ class Quarter:
 
 
 def test_a_quarter_s_costs_equal_what_other_code_makes_of_the_files(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     quarter = Quarter(lake, SEED)
     for number in range(DAYS):

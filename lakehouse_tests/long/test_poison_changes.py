@@ -1,7 +1,8 @@
 """Files of change data whose rows cannot be written, beside those of `lakehouse_tests.land.test_unwritable_rows`."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from lakehouse import Debezium, Landing, Merge
 from lakehouse.lake.lake import Lake, TableSession
@@ -11,12 +12,9 @@ from lakehouse_tests.change_streams import debezium_event
 from lakehouse_tests.land.test_unwritable_rows import PARTS, SOURCE, put
 from lakehouse_tests.support.example_lake import rows_of
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 def test_a_file_of_changes_stands_alone_and_nothing_that_it_deletes_is_remembered(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     source = Landing(prefix=SOURCE.prefix, format="json", schema="id BIGINT", changes=Debezium())
     parts = replace(PARTS, source=source, write=Merge(keys=("id",)))
@@ -27,10 +25,8 @@ def test_a_file_of_changes_stands_alone_and_nothing_that_it_deletes_is_remembere
     put(lake, "2.json", debezium_event("d", 3, 1), debezium_event("c", 3, 9))
     put(lake, "3.json", debezium_event("u", 2, 1), debezium_event("c", 2, 3))
     outcome = write_table(lake, spark, parts)
-    assert (
-        [aside.name for aside in outcome.set_aside],
-        lake.store.list("_lakehouse/deleted_keys"),
-    ) == (["2.json"], [])
+    assert [aside.name for aside in outcome.set_aside] == ["2.json"]
+    assert lake.store.list("_lakehouse/deleted_keys") == []
     assert rows_of(spark, lake, PARTS.key, "id", "_source_line") == [(1, 1), (2, 2), (3, 2)]
     spark.sql(f"ALTER TABLE {table} DROP CONSTRAINT known")
     retry(TableSession(lake=lake, spark=spark, table=parts), [], dry_run=False)

@@ -1,9 +1,9 @@
 """What the plan says of a random real table is what OPTIMIZE commits; `make bench` does the same for hundreds of them."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from benchmarks.random_recipes import draw
 from benchmarks.random_tables import compare, differences
@@ -11,9 +11,6 @@ from lakehouse.delta.commits import Commit
 from lakehouse.delta.snapshot import DataFile
 from lakehouse.lake.lake import Lake
 from lakehouse_tests.support.example_snapshots import data_file, plan, snapshot
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 SEED = 1
 # Few tables that have nearly every feature between them, found by trying.
@@ -35,7 +32,7 @@ def test_the_chosen_tables_have_nearly_every_feature() -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize("number", CHOSEN)
 def test_the_plan_of_a_random_table_is_what_optimize_commits(
-    lake: Lake, spark: "SparkSession", number: int
+    lake: Lake, spark: SparkSession, number: int
 ) -> None:
     assert compare(lake, spark, draw(SEED, number)).differences == ()
 

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse import Append, Compaction, LiquidClustering, Merge, Overwrite, Table
-from lakehouse.base.errors import Refused, Transient
+from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Reason
 from lakehouse.compact.run import compact
 from lakehouse.delta.snapshot import Column
@@ -16,10 +17,9 @@ from lakehouse.evolve import rebuild
 from lakehouse.evolve.plan.rebuild import ColumnSource, present_columns
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.run import write_table
-from lakehouse.spark import statements
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.run import vacuum
-from lakehouse_tests.evolve.test_rebuild import followed_by, rebuilt, staged_files
+from lakehouse_tests.evolve.test_rebuild import rebuilt, staged_files
 from lakehouse_tests.kills import killed_at
 from lakehouse_tests.support.example_lake import (
     add_events,
@@ -31,9 +31,6 @@ from lakehouse_tests.support.example_lake import (
     rows_of,
     states,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 PLAIN = replace(events, write=Append())
 STEPS = [
@@ -51,7 +48,7 @@ STEPS = [
 
 @pytest.mark.parametrize(("step", "when"), STEPS)
 def test_a_rebuild_that_is_killed_leaves_the_old_table_or_the_new_one(
-    lake: Lake, spark: "SparkSession", step: str, when: str
+    lake: Lake, spark: SparkSession, step: str, when: str
 ) -> None:
     """From own rows, and from inputs. Increments, and the next rebuild, continue."""
     add_events(lake, event(1, 5, "a"), event(1, 6, "b"), event(2, 5, "b", day=2))
@@ -79,34 +76,8 @@ def test_a_rebuild_that_is_killed_leaves_the_old_table_or_the_new_one(
     assert rows_in(lake, copies.key, "id") == [(1,), (1,), (2,)]
 
 
-def test_a_rebuild_beside_another_writer_is_undone_and_readers_get_each_row_once(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    add_events(lake, event(1, 5, "a"))
-    write_table(lake, spark, copies)
-    with monkeypatch.context() as patch:
-        patch.setattr(rebuild, "_check_staged", followed_by(lake, event(2, 5, "b")))
-        with pytest.raises(Transient, match=r"rows of version 1. Version 1 is restored"):
-            rebuilt(lake, spark, PLAIN, "rows")
-    assert facts_of(lake, events.key).snapshot.partition_columns == ("day",)
-    assert rows_in(lake, events.key, "id") == [(1,), (2,)]
-    add_events(lake, event(3, 5, "c"))
-    write_table(lake, spark, copies)
-    monkeypatch.setattr(rebuild, "_check_staged", followed_by(lake, event(4, 5, "d")))
-    with killed_at(rebuild, "without_lost_rows", "before"):
-        rebuilt(lake, spark, PLAIN, "rows")
-    monkeypatch.undo()
-    # Whatever changes no row may come before the rebuild is undone.
-    spark.sql(statements.set_properties(lake.settings.table_uri(events.key), {"a": "b"}))
-    rebuilt(lake, spark, PLAIN, "rows")
-    write_table(lake, spark, copies)
-    four = [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
-    assert rows_in(lake, events.key, "id", "state") == four
-    assert rows_in(lake, copies.key, "id", "state") == four
-
-
 def test_an_append_becomes_a_merge_and_an_overwrite_becomes_a_merge_and_an_overwrite_again(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     add_events(lake, event(1, 5, "a"), event(1, 6, "b"), event(2, 5, "a"))
     write_table(lake, spark, copies)
@@ -135,35 +106,8 @@ def test_an_append_becomes_a_merge_and_an_overwrite_becomes_a_merge_and_an_overw
     assert write_table(lake, spark, whole).reason is Reason.INPUTS_UNCHANGED
 
 
-def test_a_merge_downstream_that_waits_reads_all_under_the_new_columns(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    """Its change data cannot be read across the rebuild. A compaction before and after it changes nothing."""
-    small = replace(PLAIN, compaction=Compaction(min_small_files=2))
-    add_events(lake, event(1, 5, "a"))
-    follower = replace(
-        states, transform=lambda events: events.selectExpr("id", "at", "state AS condition")
-    )
-    write_table(lake, spark, follower)
-    add_events(lake, event(1, 6, "b"), event(2, 5, "a"))
-    compact(lake, spark, replace(events, compaction=small.compaction))
-    present = present_columns(facts_of(lake, events.key).snapshot)
-    columns = [
-        replace(each, column=replace(each.column, name="condition"))
-        if each.source == "state"
-        else each
-        for each in present
-    ]
-    rebuilt(lake, spark, PLAIN, "rows", columns, [follower])
-    compact(lake, spark, small)
-    renamed = replace(states, transform=lambda events: events.select("id", "at", "condition"))
-    outcome = write_table(lake, spark, renamed)
-    assert outcome.reason is Reason.INPUT_READ_WHOLE
-    assert rows_in(lake, states.key, "id", "condition") == [(1, "b"), (2, "a")]
-
-
 def test_partitions_become_clusters_and_clusters_partitions(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     """An overwrite ends the clustering, which is applied again."""
     add_events(lake, event(1, 5, "a"), event(2, 5, "b", day=2))
@@ -192,9 +136,7 @@ CASTS: Mapping[str, str] = {
 }
 
 
-def test_nested_and_odd_types_are_cast_exactly_or_refused(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_nested_and_odd_types_are_cast_exactly_or_refused(lake: Lake, spark: SparkSession) -> None:
     add_events(lake, event(1, 5, "a"), event(2, 5, "b"))
 
     def odd(events: Any) -> Any:
@@ -231,7 +173,7 @@ def test_nested_and_odd_types_are_cast_exactly_or_refused(
 
 
 def test_a_compaction_and_a_vacuum_next_to_a_killed_rebuild_take_nothing_that_is_needed(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     """Every version within the retention can be read afterwards."""
     add_events(lake, event(1, 5, "a"), event(2, 5, "b", day=2))
@@ -243,10 +185,7 @@ def test_a_compaction_and_a_vacuum_next_to_a_killed_rebuild_take_nothing_that_is
     assert compact(lake, spark, replace(events, compaction=small)).files_removed == 4
     for table in (events, PLAIN):
         deleted = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
-        assert (deleted.deleted_files, rows_in(lake, events.key, "id", "state")) == (
-            0,
-            rows,
-        )
+        assert (deleted.deleted_files, rows_in(lake, events.key, "id", "state")) == (0, rows)
         rebuilt(lake, spark, PLAIN, "rows")
     assert staged_files(lake) == []
     uri = lake.settings.table_uri(events.key)

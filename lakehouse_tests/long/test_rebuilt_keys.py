@@ -1,24 +1,21 @@
 """A rebuild from inputs gives a table other keys."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse import Append, Merge, Table
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.reasons import Reason
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.run import write_table
-from lakehouse_tests.support.example_lake import add_events, event, rows_in, states
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 from lakehouse_tests.evolve.test_rebuild import rebuilt
+from lakehouse_tests.support.example_lake import add_events, event, rows_in, states
 
 
 def test_other_keys_come_from_the_inputs_and_an_append_downstream_is_rebuilt_too(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     """Then increments go on. Until then, both tables refuse to write, and say what to use."""
     add_events(lake, event(1, 5, "a"), event(1, 6, "b"), event(2, 5, "a"))

@@ -1,22 +1,19 @@
 """Each way to write a table gains a column and keeps its rows, whatever is killed between the two commits."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
-from lakehouse import Append, Debezium, Landing, Merge, Overwrite, Table
+from lakehouse import Append, Debezium, Landing, Merge, Table
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.run import write_table
 from lakehouse.spark import delta_writes
 from lakehouse.write import commit_rows
 from lakehouse.write import commit_rows as merge_rows
 from lakehouse_tests.kills import killed_at
-from lakehouse_tests.land.test_schema_changes import SHOPS, names_of
-from lakehouse_tests.support.example_lake import facts_of, land, rows_in, version_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from lakehouse_tests.support.example_lake import facts_of, land, rows_in
 
 PREFIX = "landing/shops/"
 NARROW = Landing(prefix=PREFIX, format="json", schema="id BIGINT, name STRING", changes=Debezium())
@@ -40,7 +37,7 @@ def land_event(lake: Lake, lsn: int, row: dict[str, Any]) -> None:
     ],
 )
 def test_change_data_and_what_follows_it_gain_a_column_and_keep_their_rows(
-    lake: Lake, spark: "SparkSession", write: Any, follows: Any, step: str
+    lake: Lake, spark: SparkSession, write: Any, follows: Any, step: str
 ) -> None:
     table = Table(key="bronze/shops", source=NARROW, write=write)
     follower = Table(
@@ -65,18 +62,3 @@ def test_change_data_and_what_follows_it_gain_a_column_and_keep_their_rows(
     newest = [(1, 7, "c"), (2, None, "b")]
     assert rows_in(lake, table.key, "id", "more-info.a-b", "name") == newest
     assert {*newest} <= {*rows_in(lake, follower.key, "id", "more-info.a-b", "name")}
-
-
-def test_a_landed_overwrite_takes_another_type_with_the_rows_of_its_newest_file(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    table = replace(SHOPS, write=Overwrite())
-    land(lake, "1.csv", ["id,name,at", "1,a,5"], prefix=PREFIX)
-    write_table(lake, spark, table)
-    land(lake, "2.csv", ["id,at", "2,1.5"], prefix=PREFIX)
-    other = replace(table, source=replace(table.landing, schema="id BIGINT, at DECIMAL(5,2)"))
-    with killed_at(commit_rows, "write_rows", "before"):
-        write_table(lake, spark, other)
-    write_table(lake, spark, other)
-    assert [str(at) for _, at in rows_in(lake, table.key, "id", "at")] == ["1.50"]
-    assert (names_of(lake, table)[:2], version_of(lake, table.key)) == (["id", "at"], 1)

@@ -31,11 +31,9 @@ def test_a_server_killed_in_the_middle_of_a_write_and_of_a_compaction_comes_back
             write_deltalake(
                 settings.table_uri(events.key), new, mode="append", partition_by=["part"]
             )
-        state, token, before = (
-            server.status(settings),
-            server.read_token(settings),
-            data_files(lake, events.key),
-        )
+        state = server.status(settings)
+        token = server.read_token(settings)
+        before = data_files(lake, events.key)
         writer = Thrown(lambda: write_table(lake, first, slow_copies(600_000)))
         wait_until("a part of the rows is written", lambda: data_files(lake, "silver/copies"))
         compactor = Thrown(lambda: compact(lake, second, small_events()))

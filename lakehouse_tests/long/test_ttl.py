@@ -8,20 +8,18 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from pyspark.sql import SparkSession
 
 from lakehouse import Append, Landing, Table, Ttl
 from lakehouse.base.settings import Settings
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.retain.run.ttl import run_ttl
 from lakehouse.spark import statements
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 TTLS, FIRST = int(os.environ.get("TTLS", "30")), int(os.environ.get("FIRST", "0"))
 NOW = datetime.now(tz=UTC)
@@ -62,7 +60,7 @@ def rows_of(random: Random, first: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + TTLS))
 def test_exactly_the_rows_before_the_cutoff_are_gone(
-    shared_settings: Settings, spark: "SparkSession", tmp_path: Path, seed: int
+    shared_settings: Settings, spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
     random = Random(seed)
     lake = open_lake(replace(shared_settings, root=str(tmp_path / "lake")))
@@ -93,7 +91,7 @@ def test_exactly_the_rows_before_the_cutoff_are_gone(
 
 
 def _write(
-    lake: Lake, spark: "SparkSession", random: Random, by: tuple[str, ...]
+    lake: Lake, spark: SparkSession, random: Random, by: tuple[str, ...]
 ) -> list[dict[str, Any]]:
     """Commits of random rows; perhaps with deletion vectors, and with rows deleted by others."""
     uri = lake.settings.table_uri(KEY)
@@ -119,7 +117,7 @@ def _left(lake: Lake) -> set[int]:
     return {*pa.table(rows).column("id").to_pylist()}
 
 
-def _left_by_spark(spark: "SparkSession", lake: Lake) -> set[int]:
+def _left_by_spark(spark: SparkSession, lake: Lake) -> set[int]:
     frame = spark.read.format("delta").load(lake.settings.table_uri(KEY))
     return {row[0] for row in frame.select("id").collect()}
 

@@ -1,14 +1,12 @@
 """Files whose rows cannot be written: older quarantines, constraints, long texts, overwrites."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from lakehouse import Append, Overwrite
-from lakehouse.base.reasons import Reason
 from lakehouse.lake.lake import Lake, TableSession
-from lakehouse.land import rows as batch_rows
 from lakehouse.land.ledger import PlannedBatches
 from lakehouse.land.quarantine import retry
 from lakehouse.materialize.run import write_table
@@ -16,43 +14,9 @@ from lakehouse_tests.kills import killed_at
 from lakehouse_tests.land.test_unwritable_rows import HALVED, PARTS, SOURCE, part, put, quarantined
 from lakehouse_tests.support.example_lake import rows_in
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-def test_a_quarantine_that_is_older_than_the_ledger_gets_the_files_of_each_batch(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    """It knows the numbers of the batches that were deleted with the table; each of them names other files now."""
-    halved = replace(PARTS, source=replace(SOURCE, derived=HALVED))
-    put(lake, "a.json", part(1, 2))
-    put(lake, "b.json", part(3, 3))
-    lake.store.put(f"{SOURCE.prefix}x.json.gz", b"no gzip")
-    write_table(lake, spark, halved)
-    assert quarantined(lake) == [("b.json", None), ("x.json.gz", None)]
-    lake.store.delete(
-        [
-            file.name
-            for folder in (PARTS.key, "_lakehouse/ingest")
-            for file in lake.store.list(folder)
-        ]
-    )
-    put(lake, "c.json", part(4, 5), part(5, 2))
-    write_table(lake, spark, halved)
-    assert (rows_in(lake, PARTS.key, "id"), quarantined(lake)) == (
-        [(1,)],
-        [("b.json", None), ("c.json", None), ("x.json.gz", None)],
-    )
-    lake.store.put(f"{SOURCE.prefix}y.json.gz", b"no gzip")
-    with killed_at(batch_rows, "quarantine", "before"):
-        write_table(lake, spark, halved)
-    write_table(lake, spark, halved)
-    assert quarantined(lake)[-1] == ("y.json.gz", None)
-    assert write_table(lake, spark, halved).reason is Reason.NOTHING_LANDED
-
 
 def test_a_constraint_of_the_table_sets_each_file_aside_that_violates_it(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     put(lake, "1.json", part(1, 2))
     write_table(lake, spark, PARTS)
@@ -60,10 +24,8 @@ def test_a_constraint_of_the_table_sets_each_file_aside_that_violates_it(
     for number, size in ((2, 9), (3, 10), (4, 3)):
         put(lake, f"{number}.json", part(number, size))
     outcome = write_table(lake, spark, PARTS)
-    assert (outcome.rows_written, [aside.name for aside in outcome.set_aside]) == (
-        1,
-        ["2.json", "3.json"],
-    )
+    assert outcome.rows_written == 1
+    assert [aside.name for aside in outcome.set_aside] == ["2.json", "3.json"]
     violated = "CHECK constraint small (size < 9) violated by row with values: - size : 9"
     assert violated in outcome.set_aside[0].why
     DeltaTable(lake.settings.table_uri(PARTS.key)).alter.drop_constraint("small")
@@ -73,7 +35,7 @@ def test_a_constraint_of_the_table_sets_each_file_aside_that_violates_it(
 
 
 def test_a_text_that_is_too_long_for_a_partition_stops_no_table(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     by_name = replace(
         PARTS,
@@ -91,7 +53,7 @@ def test_a_text_that_is_too_long_for_a_partition_stops_no_table(
 
 
 def test_an_overwrite_keeps_its_rows_where_those_of_the_newest_file_cannot_be_written(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     whole = replace(PARTS, write=Overwrite(), source=replace(SOURCE, derived=HALVED))
     put(lake, "1.json", part(1, 2))
@@ -99,8 +61,6 @@ def test_an_overwrite_keeps_its_rows_where_those_of_the_newest_file_cannot_be_wr
     with killed_at(PlannedBatches, "replace", "after"):
         write_table(lake, spark, whole)
     outcome = write_table(lake, spark, whole)
-    assert (rows_in(lake, PARTS.key, "id"), [aside.name for aside in outcome.set_aside]) == (
-        [(1,)],
-        ["2.json"],
-    )
+    assert rows_in(lake, PARTS.key, "id") == [(1,)]
+    assert [aside.name for aside in outcome.set_aside] == ["2.json"]
     assert quarantined(lake) == [("2.json", None)]

@@ -13,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from threading import local
 from traceback import format_exc
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from lakehouse.base.settings import Settings
 from lakehouse.lake.lake import open_lake
@@ -21,9 +22,6 @@ from lakehouse.spark.server import server
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.support.clients import new_session
 from lakehouse_tests.support.histories import FileHistory
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 HISTORIES, FIRST = int(os.environ.get("HISTORIES", "300")), int(os.environ.get("FIRST", "0"))
 AT_ONCE = 4
@@ -37,7 +35,7 @@ def test_no_version_within_the_retention_loses_a_row(tmp_path: Path) -> None:
 
 
 def _failures(served: Settings, folder: Path) -> Iterator[str | None]:
-    own, sessions = local(), list["SparkSession"]()
+    own, sessions = local(), list[SparkSession]()
 
     def failure_of(seed: int) -> str | None:
         settings = replace(

@@ -1,8 +1,7 @@
 """A vacuum whose process is killed loses nothing, and the next one goes on; names of any signs, as Delta itself sees them."""
 
-from typing import TYPE_CHECKING
-
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse.base.clock import now_ms
 from lakehouse.lake.lake import Lake
@@ -13,9 +12,6 @@ from lakehouse.vacuum.run import vacuum
 from lakehouse_tests.land.test_kills import PROGRAM, type_of_client
 from lakehouse_tests.support.vacuums import age, append, create, data_files, rows, table_of
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 ODD = ["a b", "100%", "a%2Fb", "a+b", "ä€😀", "#?&=", "'\",", "new\nline", "{x}[y]*"]
 
 
@@ -24,7 +20,7 @@ STEPS = [(0, 0), (1, 1), (2, 3)]
 
 def check_killed_and_finished(
     lake: Lake,
-    spark: "SparkSession",
+    spark: SparkSession,
     uri: str,
     new_client: type_of_client,
     *,
@@ -45,7 +41,7 @@ def check_killed_and_finished(
 
 @pytest.mark.parametrize(("step", "gone"), STEPS)
 def test_a_killed_vacuum_is_finished_by_the_next(
-    lake: Lake, spark: "SparkSession", new_client: type_of_client, step: int, gone: int
+    lake: Lake, spark: SparkSession, new_client: type_of_client, step: int, gone: int
 ) -> None:
     uri = create(spark, lake)
     append(spark, uri, 0)
@@ -55,7 +51,7 @@ def test_a_killed_vacuum_is_finished_by_the_next(
     check_killed_and_finished(lake, spark, uri, new_client, step=step, gone=gone, left=2)
 
 
-def test_names_of_any_signs_go_by_delta_s_word_too(lake: Lake, spark: "SparkSession") -> None:
+def test_names_of_any_signs_go_by_delta_s_word_too(lake: Lake, spark: SparkSession) -> None:
     uri, table = lake.settings.table_uri("bronze/t"), table_of()
     week = "TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval 1 millisecond')"
     spark.sql(

@@ -104,11 +104,9 @@ print("done")
 
 
 def test_the_example_is_kept_without_java_and_without_any_extra(tmp_path: Path) -> None:
-    packages, bare, work = (
-        Path(sysconfig.get_paths()["purelib"]),
-        tmp_path / "bare",
-        tmp_path / "work",
-    )
+    packages = Path(sysconfig.get_paths()["purelib"])
+    bare = tmp_path / "bare"
+    work = tmp_path / "work"
     bare.mkdir()
     work.mkdir()
     for each in packages.iterdir():

@@ -114,10 +114,8 @@ def test_an_increment(
     if isinstance(found, ReadAll):
         why = FIRST_READ if consumed is None else changes_lost(consumed)
         assert found.sentence == f"all of version {version} of bronze/t is read: {why}"
-    assert (
-        "bronze/t" in found.sentence
-        and str(version if consumed is None else consumed) in found.sentence
-    )
+    assert "bronze/t" in found.sentence
+    assert str(version if consumed is None else consumed) in found.sentence
 
 
 def _undone(
@@ -168,9 +166,8 @@ def test_who_read_the_rows_of_an_undone_compaction_reads_them_again(
     consumed: int, kind: type
 ) -> None:
     found = _undone(consumed=consumed, upto=4, is_whole=True)
-    assert isinstance(found, kind) and found.reason is (
-        Reason.INPUT_READ_WHOLE if kind is ReadAll else Reason.INPUTS_UNCHANGED
-    )
+    assert isinstance(found, kind)
+    assert found.reason is (Reason.INPUT_READ_WHOLE if kind is ReadAll else Reason.INPUTS_UNCHANGED)
     assert kind is not ReadAll or "a compaction that was undone since" in found.sentence
 
 
@@ -201,10 +198,8 @@ def test_who_appends_never_reads_past_rows_that_it_may_have_had(
         Commits(table="bronze/t", commits=tuple(commits)),
         Reader(is_append=is_append),
     )
-    assert (found.reason, type(found)) == (
-        reason,
-        ReadAll if reason is Reason.INPUT_REPLACED else ReadChanges,
-    )
+    assert found.reason == reason
+    assert isinstance(found, ReadAll if reason is Reason.INPUT_REPLACED else ReadChanges)
     if reason is Reason.INPUT_REPLACED:
         assert found.sentence.startswith(
             "version 3 of bronze/t is a RESTORE by another program, which may bring back rows"

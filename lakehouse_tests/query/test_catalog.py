@@ -3,11 +3,11 @@
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from pyspark.sql import SparkSession
 
 from lakehouse.base.settings import Settings
 from lakehouse.declare.adopted import Adopted
@@ -17,9 +17,6 @@ from lakehouse.query import catalog
 from lakehouse_tests.query.test_command import PAGE, rows
 from lakehouse_tests.support.clients import new_session
 from lakehouse_tests.support.terminal import Terminal
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -38,7 +35,7 @@ def naming(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("naming")
 def test_each_client_of_the_server_knows_the_tables_that_exist_by_their_names(
-    spark: "SparkSession", settings: Settings, tmp_path: Path
+    spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
     folder = tmp_path / "tables"
     write_deltalake(folder / "there", pa.table({"id": [1]}))
@@ -66,7 +63,7 @@ def test_each_client_of_the_server_knows_the_tables_that_exist_by_their_names(
 
 @pytest.mark.usefixtures("naming")
 def test_a_folder_without_a_table_stays_empty(
-    spark: "SparkSession", settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if its table went between the look and the statement."""
     table = Table(key="gold/catalog_gone", write=Adopted(uri=str(tmp_path / "gone")))
@@ -76,7 +73,7 @@ def test_a_folder_without_a_table_stays_empty(
 
 
 def test_spark_answers_where_deltalake_cannot(
-    spark: "SparkSession", settings: Settings, terminal: Terminal
+    spark: SparkSession, settings: Settings, terminal: Terminal
 ) -> None:
     table = f"delta.`{terminal.root}/bronze/orders`"
     spark.sql(
@@ -103,7 +100,7 @@ def test_spark_answers_where_deltalake_cannot(
 @pytest.mark.long  # it uses the catalog and the session that other tests share
 @pytest.mark.usefixtures("naming")
 def test_the_snippets_of_the_page_for_spark_run(
-    spark: "SparkSession",
+    spark: SparkSession,
     lake: Lake,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -40,15 +40,11 @@ def test_it_is_on_by_itself_and_each_tick_lands_the_next_hours_and_says_so(
     assert found == ("replay_sensor", dg.DefaultSensorStatus.RUNNING, 20)
     with dg.instance_for_test() as instance:
         first, cursor = tick(settings, instance)
-        assert (
-            first.startswith("landed 2013-01-01T00 to 2013-01-01T05: ")
-            and cursor == "2013-01-01T06"
-        )
+        assert first.startswith("landed 2013-01-01T00 to 2013-01-01T05: ")
+        assert cursor == "2013-01-01T06"
         second, cursor = tick(settings, instance)
-        assert (
-            second.startswith("landed 2013-01-01T06 to 2013-01-01T11: ")
-            and cursor == "2013-01-01T12"
-        )
+        assert second.startswith("landed 2013-01-01T06 to 2013-01-01T11: ")
+        assert cursor == "2013-01-01T12"
 
 
 def test_it_waits_while_many_runs_are_unfinished(settings: Settings) -> None:

@@ -67,12 +67,8 @@ def test_a_replay_lands_what_the_world_holds_and_the_references(
         for name, data in files.items()
         if name.startswith("landing/flight_events/")
     )
-    assert (played.since, played.until, played.files, played.events) == (
-        START,
-        datetime(2013, 1, 3),
-        len(files),
-        lines,
-    )
+    assert (played.since, played.until, played.files) == (START, datetime(2013, 1, 3), len(files))
+    assert played.events == lines
     assert not played.finished
 
 
@@ -117,12 +113,8 @@ def test_the_year_ends_with_its_last_delivery(home: Path, world: PreparedYear) -
     played = play(store, home, start=start, until=datetime(2014, 2, 1))
     assert (played.until, played.finished, played.share) == (world.end, True, 1)
     again = play(store, home, start=start, hours=12)
-    assert (again.files, again.events, again.finished, again.sentence) == (
-        0,
-        0,
-        True,
-        "landed nothing: the year is over",
-    )
+    assert (again.files, again.events, again.finished) == (0, 0, True)
+    assert again.sentence == "landed nothing: the year is over"
 
 
 def test_nothing_lands_where_until_is_past(home: Path) -> None:

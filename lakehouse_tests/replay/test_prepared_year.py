@@ -31,9 +31,8 @@ def test_the_year_holds_every_delivery_and_every_observation_once(
     expected = deliveries.assign(hour=deliveries.delivered)[["hour", "event_id"]]
     for frame in (events, expected):
         frame.sort_values(["hour", "event_id"], ignore_index=True, inplace=True)
-    assert (events.hour == expected.hour).all() and (
-        events.event_id.to_numpy() == expected.event_id.to_numpy()
-    ).all()
+    assert (events.hour == expected.hour).all()
+    assert (events.event_id.to_numpy() == expected.event_id.to_numpy()).all()
     weather = parquet.read_table(world.folder / "weather.parquet").to_pandas()
     assert (
         len(weather)

@@ -30,8 +30,6 @@ from lakehouse.spark.temporary_confs import session_confs
 from lakehouse_tests.conftest import free_port, own_settings, wait_until
 from lakehouse_tests.support.clients import Thrown
 
-# Leaves a file in the server's scratch folder when it is evaluated, then takes that long.
-SLOW = "reflect('java.io.File', 'createTempFile', '{name}', '.begun') || coalesce(reflect('java.lang.Thread', 'sleep', {ms}L), '')"
 CLIENT = """
 import os, sys
 from pathlib import Path

@@ -1,17 +1,14 @@
 """Names and values reach SQL whole, or not at all."""
 
 from datetime import date, datetime, timedelta, timezone
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse.base.errors import Refused
 from lakehouse.delta.snapshot import Column
 from lakehouse.spark import statements
 from lakehouse.write.commit_rows import between
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 ODD_TEXTS = [
     "it's",
@@ -47,7 +44,7 @@ def test_a_text_stays_between_its_quotes(text: str, quoted: str) -> None:
     assert statements.literal(text) == quoted
 
 
-def test_a_literal_means_exactly_its_text(spark: "SparkSession") -> None:
+def test_a_literal_means_exactly_its_text(spark: SparkSession) -> None:
     selected = spark.sql(
         f"SELECT {', '.join(statements.literal(text) for text in ODD_TEXTS)}"
     ).collect()[0]

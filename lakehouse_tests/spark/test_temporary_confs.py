@@ -1,9 +1,9 @@
 """Settings of a block end with it, or their session does."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse.base.settings import Settings
 from lakehouse.spark.session import connect, prepare
@@ -15,9 +15,6 @@ from lakehouse.spark.temporary_confs import (
     confs_to_read,
     session_confs,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 SET = {TRANSACTION_APP: "mine", TRANSACTION_VERSION: "7"}
 
@@ -42,14 +39,12 @@ def test_a_session_that_was_lost_inside_a_block_is_not_handed_out_again(
     assert mine.conf.get(TRANSACTION_APP) == "mine"
     other = connect(settings)
     assert other is not mine and mine.is_stopped  # type: ignore[attr-defined]  # of Connect sessions only
-    assert (other.conf.get(TRANSACTION_APP, None), other.conf.get(TRANSACTION_VERSION, None)) == (
-        None,
-        None,
-    )
+    assert other.conf.get(TRANSACTION_APP, None) is None
+    assert other.conf.get(TRANSACTION_VERSION, None) is None
     other.stop()
 
 
-def test_after_a_block_a_session_has_what_it_had_before(spark: "SparkSession") -> None:
+def test_after_a_block_a_session_has_what_it_had_before(spark: SparkSession) -> None:
     """What its server was started with, or the block around it set, and not Spark's default, which is 200 shuffle partitions."""
     before = {name: spark.conf.get(name) for name in INTERPRETED}
     assert before[SHUFFLE_PARTITIONS] not in ("1", "200")

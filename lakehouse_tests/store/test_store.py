@@ -361,9 +361,8 @@ def test_an_address_chooses_the_store_and_two_lakes_in_one_bucket_do_not_see_eac
 
 
 def test_a_missing_bucket_is_refused_by_name(aws: str) -> None:
-    with pytest.raises(
-        Refused, match="s3://no-such-bucket/lake/x: there is no such bucket"
-    ) as caught:
+    message = "s3://no-such-bucket/lake/x: there is no such bucket"
+    with pytest.raises(Refused, match=message) as caught:
         S3Store("no-such-bucket", "lake").read("x")
     assert isinstance(caught.value.__cause__, ClientError)
 
@@ -520,9 +519,8 @@ def test_a_server_that_overwrites_what_is_taken_is_refused_before_it_can(bucket:
     store.client.meta.events.register("before-sign.s3.PutObject", unheard)
     store.put("m/1", b"first")
     for _ in range(2):
-        with pytest.raises(
-            Refused, match=rf"s3://{bucket}/lake/.*If-None-Match.*\. Use AWS S3, or a server"
-        ):
+        message = rf"s3://{bucket}/lake/.*If-None-Match.*\. Use AWS S3, or a server"
+        with pytest.raises(Refused, match=message):
             store.put_if_absent("m/1", b"second")
     assert store.read("m/1") == b"first"
 

@@ -34,11 +34,8 @@ type_of_row = dict[str, Any]
 
 def story_of(lake: Lake) -> LogBuilder:
     """The table, written."""
-    story = (
-        LogBuilder(lake.store, KEY)
-        .create(partition_by=["d"])
-        .append([("d=1/live", 10), ("d=2/live", 20), ("d=1/gone", 30)])
-    )
+    story = LogBuilder(lake.store, KEY).create(partition_by=["d"])
+    story.append([("d=1/live", 10), ("d=2/live", 20), ("d=1/gone", 30)])
     story.store_data()
     lake.store.put(f"{KEY}/d=1/orphan", b"123")
     return story.delete(["d=1/gone"])

@@ -175,16 +175,12 @@ class FileHistory:
 
     def _delete(self) -> None:
         modulus, rest = self._some()
-        condition, goes = (
-            f"id % {modulus} = {rest}",
-            {id_ for id_ in self.rows if id_ % modulus == rest},
-        )
+        condition = f"id % {modulus} = {rest}"
+        goes = {id_ for id_ in self.rows if id_ % modulus == rest}
         if self.random.random() < 0.4:
             part = self.random.randrange(self.partitions)
-            condition, goes = (
-                f"part = {part}",
-                {id_ for id_, (own, _) in self.rows.items() if own == part},
-            )
+            condition = f"part = {part}"
+            goes = {id_ for id_, (own, _) in self.rows.items() if own == part}
         self._say(f"delete {condition}")
         self.spark.sql(f"DELETE FROM {self.table} WHERE {condition}")
         self.rows = {id_: row for id_, row in self.rows.items() if id_ not in goes}

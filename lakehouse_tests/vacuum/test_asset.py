@@ -72,10 +72,8 @@ def reported(instance: dg.DagsterInstance, key: dg.AssetKey) -> None:
 def test_it_follows_a_new_inventory_and_no_write(
     dagster_lake: Lake, instance: dg.DagsterInstance, table: Table, after_compaction: int
 ) -> None:
-    defs, triggers = (
-        definitions(table, dagster_lake),
-        [inventory_key(dagster_lake), compaction_key(table)],
-    )
+    defs = definitions(table, dagster_lake)
+    triggers = [inventory_key(dagster_lake), compaction_key(table)]
     seen = dg.evaluate_automation_conditions(defs, instance)
     assert seen.total_requested == 0
     for key in (*triggers, vacuum_key(table)):
@@ -90,19 +88,6 @@ def test_it_follows_a_new_inventory_and_no_write(
         seen = dg.evaluate_automation_conditions(defs, instance, cursor=seen.cursor)
         assert seen.get_num_requested(vacuum_key(table)) == asked, key
         reported(instance, vacuum_key(table))
-        seen = dg.evaluate_automation_conditions(defs, instance, cursor=seen.cursor)
-
-
-def test_a_table_that_was_never_compacted_is_vacuumed_all_the_same(
-    dagster_lake: Lake, instance: dg.DagsterInstance
-) -> None:
-    defs = definitions(HELD, dagster_lake)
-    seen = dg.evaluate_automation_conditions(defs, instance)
-    for _ in range(2):
-        reported(instance, inventory_key(dagster_lake))
-        seen = dg.evaluate_automation_conditions(defs, instance, cursor=seen.cursor)
-        assert seen.get_num_requested(vacuum_key(HELD)) == 1
-        reported(instance, vacuum_key(HELD))
         seen = dg.evaluate_automation_conditions(defs, instance, cursor=seen.cursor)
 
 

@@ -55,14 +55,6 @@ def test_the_files_of_a_named_version_stay_in_every_mode(lake: Lake, mode: str) 
     assert "; 1 file past the retention will stay for kept versions" in found.sentence
 
 
-def test_a_plan_that_keeps_all_files_for_a_version_says_so(lake: Lake) -> None:
-    found = planned(lake, "LITE", table_of(KEY, keep_versions=(1,)))
-    assert found.sentence.endswith(
-        "mode LITE); 1 file past the retention will stay for kept versions"
-    )
-    assert found.remembered == {"d=1/gone"}
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_a_deletion_vector_of_a_kept_version_stays(
     lake: Lake, story: LogBuilder, mode: str

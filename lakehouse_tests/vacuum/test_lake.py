@@ -67,10 +67,8 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 def lake_of(home: Path, count: int) -> tuple[Lake, Counting, list[Table]]:
     """A lake of so many tables, each with a live file, a removed one and an orphan, and a report of it."""
     store = Counting()
-    lake, tables = (
-        Lake(settings=own_settings(home), store=store),
-        [table_of(f"bronze/t{number}") for number in range(count)],
-    )
+    lake = Lake(settings=own_settings(home), store=store)
+    tables = [table_of(f"bronze/t{number}") for number in range(count)]
     for table in tables:
         LogBuilder(store, table.key).create().append(
             [("live", 1), ("gone", 1)]

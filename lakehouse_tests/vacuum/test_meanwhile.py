@@ -258,10 +258,10 @@ def test_a_log_that_was_put_back_since_the_last_vacuum_stops_the_next(
     log = {file.name: lake.store.read(file.name) for file in lake.store.list(f"{KEY}/_delta_log")}
     VacuumProgress(lake, TABLE).record(planned(lake, mode), has_ended_well=True)
     put_back(lake)
-    with pytest.raises(
-        Broken,
-        match=r"the log was replaced by an older copy\. The last vacuum saw version 2; .* no longer has",
-    ):
+    message = (
+        r"the log was replaced by an older copy\. The last vacuum saw version 2; .* no longer has"
+    )
+    with pytest.raises(Broken, match=message):
         planned(lake, mode)
     lake.store.delete([f"{KEY}/_delta_log/{3:020}.json"])
     for name, data in log.items():
@@ -290,10 +290,10 @@ def test_a_reader_that_is_ahead_of_the_log_stops_it(lake: Lake, story: LogBuilde
     )
     assert gather(LakeFacts(lake, [TABLE, reader]), TABLE) is not None
     _older(lake)
-    with pytest.raises(
-        Broken,
-        match=r"replaced by an older copy\. silver/r has read version 2, which is no longer in the log",
-    ):
+    message = (
+        r"replaced by an older copy\. silver/r has read version 2, which is no longer in the log"
+    )
+    with pytest.raises(Broken, match=message):
         gather(LakeFacts(lake, [TABLE, reader]), TABLE)
 
 
@@ -311,19 +311,9 @@ def test_a_further_try_is_checked_anew(
 
     monkeypatch.setattr(DiskStore, "delete_each", lost)
     gone, work = carried_out(lake, planned(lake, "FULL"))
-    assert (gone, [*work.spared], work.deleted_files, work.deleted_bytes, work.failed) == (
-        {"d=1/orphan"},
-        ["d=1/gone"],
-        1,
-        3,
-        {},
-    )
+    assert (gone, [*work.spared], work.deleted_files) == ({"d=1/orphan"}, ["d=1/gone"], 1)
+    assert (work.deleted_bytes, work.failed) == (3, {})
     assert tries == [[f"{KEY}/{name}" for name in PAST]]
-
-
-def test_a_file_of_a_time_that_cannot_be_stays(lake: Lake) -> None:
-    os.utime(Path(lake.settings.root) / KEY / "d=1/orphan", (0, 0))
-    assert paths(planned(lake, "FULL")) == ["d=1/gone"]
 
 
 def test_a_log_of_which_only_a_checkpoint_is_left_is_vacuumed(
@@ -369,10 +359,8 @@ def test_a_removed_file_that_is_written_again_and_not_committed_yet_stays(
 def test_files_whose_folder_was_replaced_by_a_link_to_another_table_s_stay(
     lake: Lake, mode: str
 ) -> None:
-    folder, theirs = (
-        Path(lake.settings.root) / KEY / "d=1",
-        Path(lake.settings.root) / "silver/u/d=1",
-    )
+    folder = Path(lake.settings.root) / KEY / "d=1"
+    theirs = Path(lake.settings.root) / "silver/u/d=1"
 
     def beside() -> None:
         theirs.parent.mkdir(parents=True)
@@ -433,10 +421,8 @@ def test_if_delta_keeps_everything_or_names_another_file_nothing_is_deleted(
     assert second_opinion.confirmed_names([f"file:/lake/{KEY}/d=1/gone"], names, table=KEY) == {
         "d=1/gone"
     }
-    with pytest.raises(
-        Broken,
-        match=rf"Delta would delete file:/lake/{KEY}/d=1/live, a file that the plan does not contain\. Nothing was deleted",
-    ):
+    message = rf"Delta would delete file:/lake/{KEY}/d=1/live, a file that the plan does not contain\. Nothing was deleted"
+    with pytest.raises(Broken, match=message):
         second_opinion.confirmed_names([*names, f"file:/lake/{KEY}/d=1/live"], names, table=KEY)
 
 
@@ -493,9 +479,8 @@ def test_what_went_before_an_error_is_journalled_and_the_next_vacuum_takes_the_r
 
     with monkeypatch.context() as patch:
         patch.setattr(run, "_delete", then_put_back)
-        with pytest.raises(
-            Broken, match=r"version 2 has changed since it was read: .*2.json is gone"
-        ):
+        message = r"version 2 has changed since it was read: .*2.json is gone"
+        with pytest.raises(Broken, match=message):
             run.vacuum(LakeFacts(lake, [TABLE]), lambda: None, TABLE, mode="FULL")  # type: ignore[arg-type]
     assert PAST[1] in files(lake) and PAST[0] not in files(lake)
     lake.store.put(name, commit)

@@ -223,9 +223,8 @@ def test_a_storage_that_does_not_answer_ends_the_vacuum_for_now(
     facts = facts_of(lake)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setattr(second_opinion, "open_with_deltalake", refused)
-    with pytest.raises(
-        Transient, match=f"vacuum of {KEY}: deltalake cannot reach the table: .*Try again later"
-    ):
+    message = f"vacuum of {KEY}: deltalake cannot reach the table: .*Try again later"
+    with pytest.raises(Transient, match=message):
         kept_by_deltalake(lake, facts, [])
 
 

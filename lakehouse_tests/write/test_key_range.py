@@ -1,9 +1,10 @@
 """A MERGE that reads only files with keys in the range of its rows has the rows of one that reads all."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.base.settings import Settings
 from lakehouse.declare.write_modes import Merge
@@ -18,18 +19,13 @@ from lakehouse.write.commit_rows import KeyedMerge, merge_rows, with_key_range
 from lakehouse_tests.support.clients import new_session
 from lakehouse_tests.support.example_lake import add_events, event, rows_in, states
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 # Columns of a key: of the rows of a table, each in a file of its own, and of those that are merged: the first three are rows 1 to 3 of the
 # table, the last is new. A range that is wrong leaves one of their files out, whose row is then there twice.
 _EARLY, _LATE = "TIMESTAMP'1900-01-01T00:00:00Z'", "TIMESTAMP'2013-03-31T02:00:00.000001Z'"
-_DAY, _FAR, _CLOCK, _NO_UTF8 = (
-    "DATE'2013-01-01'",
-    "DATE'+12013-01-01'",
-    "'o''clock \\\\ ${x}'",
-    "CAST(X'E4727A' AS STRING)",
-)
+_DAY = "DATE'2013-01-01'"
+_FAR = "DATE'+12013-01-01'"
+_CLOCK = "'o''clock \\\\ ${x}'"
+_NO_UTF8 = "CAST(X'E4727A' AS STRING)"
 KEYS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
     "whole BIGINT": (
         ["-9223372036854775808", "-1", "0", "0", "9223372036854775807", "9223372036854775807"],
@@ -61,10 +57,10 @@ KEYS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
 
 
 @pytest.mark.spark
-def test_no_row_is_doubled_whatever_the_key(lake: Lake, spark: "SparkSession") -> None:
+def test_no_row_is_doubled_whatever_the_key(lake: Lake, spark: SparkSession) -> None:
     keys = tuple(column.split()[0] for column in KEYS)
 
-    def rows(side: int, version: int) -> "DataFrame":
+    def rows(side: int, version: int) -> DataFrame:
         columns = [
             [f"CAST({value} AS {column.split()[1]})" for value in sides[side]]
             for column, sides in KEYS.items()
@@ -96,7 +92,7 @@ def test_no_row_is_doubled_whatever_the_key(lake: Lake, spark: "SparkSession") -
 
 @pytest.mark.spark
 def test_the_rows_that_are_merged_are_those_that_the_range_was_taken_of(
-    spark: "SparkSession",
+    spark: SparkSession,
 ) -> None:
     """Their keys would be others whenever they are computed again."""
     kept, [within] = with_key_range(
@@ -108,17 +104,14 @@ def test_the_rows_that_are_merged_are_those_that_the_range_was_taken_of(
 
 @pytest.mark.spark
 def test_kept_rows_belong_to_the_session_of_their_rows(
-    shared_settings: Settings, spark: "SparkSession"
+    shared_settings: Settings, spark: SparkSession
 ) -> None:
     """PySpark would give them to the one that was opened last."""
     newest = new_session(shared_settings)
     try:
         kept, within = with_key_range(spark.range(3), ("id",))
-        assert (kept.sparkSession is spark, within, kept.count()) == (
-            True,
-            ("`id` BETWEEN 0 AND 2",),
-            3,
-        )
+        assert (kept.sparkSession is spark, within) == (True, ("`id` BETWEEN 0 AND 2",))
+        assert kept.count() == 3
     finally:
         newest.stop()
 
@@ -126,7 +119,7 @@ def test_kept_rows_belong_to_the_session_of_their_rows(
 @pytest.mark.long
 @pytest.mark.spark
 def test_a_follower_merges_by_range_where_its_input_brings_few_rows(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(temporary_confs, "_LEAST_ROWS", 10)
     add_events(lake, *(event(number, 5, f"planned {number}") for number in range(400)))

@@ -41,8 +41,8 @@ def test_change_data_is_merged_by_the_keys_that_the_table_was_made_with(tmp_path
     )
     nobody_is_asked: Any = None
     assert apply_properties(lake, nobody_is_asked, turned, facts) is facts
-    with pytest.raises(
-        Refused,
-        match=r'to be merged by \["id"\], and were merged by \["id", "part"\].*restore the declaration',
-    ):
+    message = (
+        r'to be merged by \["id"\], and were merged by \["id", "part"\].*restore the declaration'
+    )
+    with pytest.raises(Refused, match=message):
         apply_properties(lake, nobody_is_asked, by_one, facts)

@@ -71,12 +71,6 @@ def test_a_large_file_is_taken_for_its_deleted_rows(
     assert ("large" in [file.path for bin_ in found.bins for file in bin_.files]) is taken
 
 
-def test_a_large_file_full_of_deleted_rows_stays_where_no_other_fits_beside_it() -> None:
-    assert (
-        plan([data_file(7_000, deleted=90), data_file(5_000)]).reason is Reason.NOTHING_SHARES_A_BIN
-    )
-
-
 TEXT_AND_NUMBER = (Column(name="p", type="string"), Column(name="n", type="int"))
 
 
@@ -257,11 +251,6 @@ def test_the_sentence_and_the_json_hold_the_same_figures() -> None:
         "estimate": found.estimate.as_json(),
         "bins": [["part-0", "part-1"]],
     }
-
-
-def test_a_plan_does_not_depend_on_the_order_of_the_log() -> None:
-    files = [in_day(2_700, f"{day}-{place}", day) for day in "abc" for place in range(4)]
-    assert plan(files).bins == plan(files[::-1]).bins
 
 
 @st.composite

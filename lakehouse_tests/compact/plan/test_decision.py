@@ -201,11 +201,9 @@ def test_a_table_that_was_just_compacted_cools_down_and_keeps_its_place() -> Non
 
 
 def test_the_clock_of_waiting_starts_when_a_table_is_due_and_stops_when_it_is_not() -> None:
-    due, waiting, idle = (
-        worthy("due"),
-        worthy("waiting", since=5),
-        replace(worthy("idle"), mergeable_file_count=0, due_since_ms=5),
-    )
+    due = worthy("due")
+    waiting = worthy("waiting", since=5)
+    idle = replace(worthy("idle"), mergeable_file_count=0, due_since_ms=5)
     runs = RunState(in_flight=(flying("waiting", compaction=False),))
     assert {each.table: each.due_since_ms for each in choose([due, waiting, idle], runs)} == {
         "due": NOW,

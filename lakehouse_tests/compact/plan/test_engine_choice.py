@@ -82,9 +82,8 @@ def test_what_deltalake_cannot_rewrite_is_named(found: Snapshot, why: str | None
 
 def test_a_declared_engine_that_cannot_compact_the_table_is_refused() -> None:
     declared = replace(ADOPTED, compaction=Compaction(engine="deltalake"))
-    with pytest.raises(
-        Refused, match=r'since it has the feature deletionVectors\. Use engine="auto"'
-    ):
+    message = r'since it has the feature deletionVectors\. Use engine="auto"'
+    with pytest.raises(Refused, match=message):
         choose_engine(declared, with_features("deletionVectors"))
     ordered = Compaction(engine="deltalake", data_layout=ZOrder(columns=("id",)))
     with pytest.raises(Refused, match="since its data_layout is ZOrder"):

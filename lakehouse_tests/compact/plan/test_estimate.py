@@ -3,16 +3,13 @@
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from math import inf
 from statistics import mean
-from typing import Any
 
 import pytest
 
-from lakehouse.base.errors import Refused
 from lakehouse.compact.plan.compaction import plan_table
 from lakehouse.compact.plan.estimate import DEFAULT_RATES, MergeWork, estimate, fit_rates, run_price
-from lakehouse.declare.prices import DEFAULT_PRICES, Prices
+from lakehouse.declare.prices import Prices
 from lakehouse.declare.table import Landing, Table
 from lakehouse.declare.write_modes import Append
 from lakehouse.delta.commits import Commit
@@ -130,9 +127,8 @@ def test_the_bytes_written_follow_what_was_written_before() -> None:
         ).bytes_written
         for commits in histories
     ]
-    assert (
-        shares[0] == MB and shares[1] < 0.65 * MB and shares[2] == pytest.approx(0.6 * MB, rel=0.02)
-    )
+    assert shares[0] == MB and shares[1] < 0.65 * MB
+    assert shares[2] == pytest.approx(0.6 * MB, rel=0.02)
 
 
 # columns, files merged into one, rows, bytes read and bytes written, as OPTIMIZE of Delta 4.4.0 did it
@@ -191,27 +187,11 @@ def test_money_is_the_driver_s_time_and_on_s3_its_requests() -> None:
     )
     disk = estimate(rates, MergeWork(files_removed=10, bytes_removed=MB))
     s3 = estimate(rates, MergeWork(files_removed=10, bytes_removed=MB), on_s3=True)
-    assert disk.vcpu_hours == pytest.approx(disk.seconds * 4 / 3600) and disk.usd == pytest.approx(
-        disk.vcpu_hours * 0.5
-    )
+    assert disk.vcpu_hours == pytest.approx(disk.seconds * 4 / 3600)
+    assert disk.usd == pytest.approx(disk.vcpu_hours * 0.5)
     assert (disk.get_requests, s3.get_requests, s3.put_requests) == (0, 35, 4)
     assert s3.usd - disk.usd == pytest.approx(0.0035 + 0.0040)
     assert run_price(rates.prices, seconds=3600) == pytest.approx(2.0)
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("usd_per_vcpu_hour", -1),
-        ("vcpus", inf),
-        ("usd_per_1000_gets", "0"),
-        ("region", ""),
-        ("as_of", 2026),
-    ],
-)
-def test_prices_that_cannot_be_meant_are_refused_by_name(field: str, value: Any) -> None:
-    with pytest.raises(Refused, match=rf"Prices\.{field} is .*\. Use "):
-        replace(DEFAULT_PRICES, **{field: value})
 
 
 def test_a_table_s_own_prices_are_in_its_plan() -> None:

@@ -111,11 +111,8 @@ def test_small_files_fail_the_check_at_twice_the_threshold(count: int, ok: bool)
     found = health(snapshot([100] * count))
     result = assess_small_files(found)
     assert (result.ok, result.numbers) == (ok, {"mergeable_files": count})
-    assert (
-        result.sentence.startswith(found.plan.sentence)
-        and f"{count} mergeable" in result.sentence
-        and "the check fails at 8" in result.sentence
-    )
+    assert result.sentence.startswith(found.plan.sentence)
+    assert f"{count} mergeable" in result.sentence and "the check fails at 8" in result.sentence
 
 
 @pytest.mark.parametrize(

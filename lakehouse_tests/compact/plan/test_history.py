@@ -33,11 +33,6 @@ def test_predicted_beside_actual_with_the_error_of_each_and_the_mean_so_far() ->
     assert account.entries[0].usd == pytest.approx(0.11 / 900)
 
 
-def test_what_was_wasted_is_summed() -> None:
-    account = account_for(past([]), [failed(0, seconds=1.0, wasted_bytes=5)] * 99)
-    assert account.sentences[-1] == "wasted in 30 days: 99 runs, 99.0 s, 495 B"
-
-
 def test_the_mean_forgets_all_but_the_newest_ten() -> None:
     commits = [
         compaction(version, seconds=1.0, predicted_seconds=100.0 if version == 1 else 1.1)
@@ -70,11 +65,8 @@ def test_a_run_of_several_commits_is_one_compaction() -> None:
         compaction(2, seconds=3600 + 1.0, mark="one"),
     ]
     [entry] = account_for(past(several)).entries
-    assert (
-        entry.compaction.first_version,
-        entry.compaction.version,
-        entry.compaction.files_removed,
-    ) == (1, 2, 20)
+    assert (entry.compaction.first_version, entry.compaction.version) == (1, 2)
+    assert entry.compaction.files_removed == 20
     assert entry.compaction.seconds == 3601
 
 

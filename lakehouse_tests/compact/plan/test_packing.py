@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from lakehouse.base.reasons import Reason
 from lakehouse.compact.plan.compaction import CompactionPlan, plan_table
 from lakehouse.declare.adopted_file import adopted_table
-from lakehouse.declare.compaction import MIB, Compaction
+from lakehouse.declare.compaction import Compaction
 from lakehouse.delta.commits import Commit, Commits
 from lakehouse.delta.snapshot import Column, DataFile
 from lakehouse_tests.support.example_snapshots import QUIET, data_file, snapshot
@@ -33,23 +32,3 @@ def test_deltalake_gets_the_bins_of_an_optimize_by_spark() -> None:
 def test_no_file_is_written_for_a_bin_without_rows() -> None:
     files = [data_file(100, name, rows=0) for name in ("a", "b")]
     assert (planned(files).files_removed, planned(files).files_added) == (2, 0)
-
-
-def test_an_output_and_one_new_file_wait_for_another_one() -> None:
-    output = data_file(2_000, "output", compacted=True)
-    new = [data_file(500, f"new-{number}") for number in range(2)]
-    assert planned([output, new[0]]).reason is Reason.ALREADY_COMPACTED
-    assert planned([output, *new]).files_removed == 3
-
-
-def test_a_large_output_is_not_rewritten_for_a_few_small_files() -> None:
-    small = [data_file(MIB, f"f{number}") for number in range(3)]
-    output = data_file(90 * MIB, "output", compacted=True)
-    found = planned([*small, output], target_file_bytes=128 * MIB)
-    assert found.files_removed == 3
-
-
-def test_one_run_merges_the_smallest_files_of_a_large_table() -> None:
-    files = [data_file(size, f"f{size}") for size in (900, 1_000, 1_100, 1_200)]
-    found = planned(files, max_bytes_per_run=2_000)
-    assert (found.bytes_removed, found.files_left) == (1_900, 1)

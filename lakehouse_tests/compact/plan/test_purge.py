@@ -28,11 +28,8 @@ def test_where_enough_rows_are_deleted_every_file_with_some_is_rewritten_even_al
         ]
     )
     plan = planned(table, purge_deleted_rows_share=0.15)
-    assert (plan.reason, plan.as_json()["statement"], paths(plan)) == (
-        Reason.DELETED_ROWS,
-        "purge",
-        [["small"], ["large"]],
-    )
+    assert (plan.reason, plan.as_json()["statement"]) == (Reason.DELETED_ROWS, "purge")
+    assert paths(plan) == [["small"], ["large"]]
     assert plan.sentence == (
         "deletion vectors hide 61 of 400 rows (15%); to rewrite without these rows: 2 files (8.9 KiB) into 2"
     )
@@ -83,23 +80,14 @@ def test_a_column_that_may_be_dropped_makes_the_figures_the_least(is_mapped: boo
     assert ("at least 1 file " in sentence) is is_mapped
 
 
-def test_a_change_data_feed_makes_the_figures_the_least() -> None:
-    fed = snapshot(
-        [data_file(10, deleted=50)], features=frozenset({"changeDataFeed", "deletionVectors"})
-    )
-    assert "at least 1 file " in planned(fed, purge_deleted_rows_share=0.2).sentence
-
-
 @given(stories(), st.sampled_from([0.01, 0.2]))
 def test_a_purge_is_what_delta_does_and_then_packing_goes_on_to_an_end(
     story: tuple[Snapshot, Commits, Compaction], share: float
 ) -> None:
     table, past, policy = story
-    policy, now_ms, left = (
-        replace(policy, purge_deleted_rows_share=share),
-        1_000 * table.version + 5_000,
-        None,
-    )
+    policy = replace(policy, purge_deleted_rows_share=share)
+    now_ms = 1_000 * table.version + 5_000
+    left = None
     for _ in range(60):
         plan = plan_of(table, policy, past=past, now_ms=now_ms)
         bins = delta_bins(table, plan) if plan.bins else []

@@ -114,11 +114,6 @@ def test_a_run_of_several_tables_takes_one_slot() -> None:
     assert decisions[0].request
 
 
-def test_a_table_that_may_not_run_leaves_its_slot_to_the_next() -> None:
-    found = choose([state("a", 90), state("b", 6)], RunState(tries=(tried("succeeded"),)), slots=1)
-    assert [(decision.table, decision.request) for decision in found] == [("a", False), ("b", True)]
-
-
 def test_the_text_has_one_line_per_table_with_numbers() -> None:
     assert describe(
         choose([state("a", 3), state("b", 5), state("c", 4)], slots=1)
@@ -253,14 +248,6 @@ def test_who_is_left_alone_is_told_so_and_takes_no_slot() -> None:
         ("b", "its strategy is AfterWrite, so the sensor requests no compaction", False),
         ("c", "5 mergeable files reach the threshold of 4", True),
     ]
-
-
-def test_of_a_fleet_the_first_tables_have_a_line_each_and_the_others_are_counted() -> None:
-    fleet = choose([state(f"t{number:03}", number % 2 * 9) for number in range(100)], slots=2)
-    lines = describe(fleet).splitlines()
-    assert [line.partition(":")[0] for line in lines[:3]] == ["t001", "t003", "t005"]
-    assert len(lines) == 21
-    assert lines[-1] == "and 80 more: 50 BELOW_THRESHOLD, 30 NO_SLOT"
 
 
 COSTS = [0.001, 0.4, 1.0, 7.0]

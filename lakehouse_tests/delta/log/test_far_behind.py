@@ -12,7 +12,6 @@ from lakehouse.compact import run
 from lakehouse.compact.plan.circuit_breaker import find_rewrites
 from lakehouse.compact.plan.target_size import write_history_of
 from lakehouse.compact.verify import expect_verification
-from lakehouse.declare.write_modes import Merge
 from lakehouse.delta.commits import may_repeat_rows
 from lakehouse.delta.log import history_since, newest_first
 from lakehouse.lake.lake import Lake
@@ -20,7 +19,6 @@ from lakehouse.materialize import derive as derived_inputs
 from lakehouse.materialize.plan import (
     CREATED_AGAIN,
     NothingNew,
-    ReadAll,
     ReadChanges,
     consume_app_id,
     consumed_by_overwrite,
@@ -28,7 +26,6 @@ from lakehouse.materialize.plan import (
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.plan.candidates import VacuumFacts
 from lakehouse.vacuum.table_facts import gather
-from lakehouse.write import commit_rows
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore
 from lakehouse_tests.support.example_lake import copies, counts, events, facts_of, states
@@ -75,20 +72,11 @@ def test_who_is_far_behind_reads_the_changes_since_and_not_all(memory: Lake, tab
     assert isinstance(found, ReadChanges) and found.ranges == ((4, MANY + 1),)
 
 
-def test_who_is_behind_what_the_log_still_holds_reads_all(memory: Lake) -> None:
-    appended(LogBuilder(memory.store, events.key).create()).checkpoint().forget_before(5)
-    followed(memory, copies.key, 3)
-    found = increment(memory)
-    assert isinstance(found, ReadAll) and found.reason is Reason.INPUT_READ_WHOLE
-
-
 def test_an_input_that_is_older_than_what_was_read_of_it_is_broken(memory: Lake) -> None:
     appended(LogBuilder(memory.store, events.key).create(), 2)
     followed(memory, copies.key, 3)
-    with pytest.raises(
-        Broken,
-        match=r"it has consumed version 3 of bronze/events, .* is at version 2: an older copy",
-    ):
+    message = r"it has consumed version 3 of bronze/events, .* is at version 2: an older copy"
+    with pytest.raises(Broken, match=message):
         increment(memory)
 
 
@@ -113,24 +101,17 @@ def test_another_commit_in_the_place_of_the_one_that_was_read_long_ago_is_broken
     )
     source.version = 2
     source.commit("WRITE", committed_ms=1)
-    with pytest.raises(
-        Broken,
-        match=r"it has consumed version 3 of bronze/events, .* an older copy was put in its place",
-    ):
+    message = r"it has consumed version 3 of bronze/events, .* an older copy was put in its place"
+    with pytest.raises(Broken, match=message):
         increment(memory)
 
 
 def test_who_followed_long_ago_is_still_known_to_follow(memory: Lake) -> None:
     """Version 3 is a compaction, which version 5 undoes: who followed the changes has all rows right, who read all of 4 has not."""
-    log = (
-        LogBuilder(memory.store, events.key)
-        .create()
-        .append([("a", 1), ("b", 1)])
-        .append([("c", 1)])
-    )
-    log.optimize(["a", "b"], into=("ab", 2)).append([("d", 1)]).commit(
-        "RESTORE", user_metadata=json.dumps({"restored": 2})
-    )
+    log = LogBuilder(memory.store, events.key).create().append([("a", 1), ("b", 1)])
+    log.append([("c", 1)])
+    log.optimize(["a", "b"], into=("ab", 2)).append([("d", 1)])
+    log.commit("RESTORE", user_metadata=json.dumps({"restored": 2}))
     log.append([("e", 1)])
     own = followed(memory, copies.key, 1, 4)
     assert isinstance(increment(memory), ReadChanges)
@@ -164,24 +145,10 @@ def test_rows_that_were_written_in_another_way_are_not_added_to(
         derived_inputs.next_increment(memory, table, driver, own.facts()), ReadChanges
     )
     consumed = {"txn": {"appId": consume_app_id(driver.snapshot), "version": 1, "lastUpdated": 1}}
-    own.commit(
-        "WRITE", *([consumed] if "keys" in told else []), user_metadata=json.dumps(told)
-    ).set_properties(x="y")
+    own.commit("WRITE", *([consumed] if "keys" in told else []), user_metadata=json.dumps(told))
+    own.set_properties(x="y")
     with pytest.raises(Refused, match=f"{table.key}: its rows are to be {refused}"):
         derived_inputs.next_increment(memory, table, driver, own.facts())
-
-
-def test_the_order_in_which_keys_are_declared_is_no_other_way(memory: Lake) -> None:
-    appended(LogBuilder(memory.store, events.key).create(), 2)
-    driver, told = facts_of(memory, events.key), json.dumps({"keys": ["id", "state"]})
-    consumed = {"txn": {"appId": consume_app_id(driver.snapshot), "version": 1, "lastUpdated": 1}}
-    own = (
-        LogBuilder(memory.store, states.key).create().commit("WRITE", consumed, user_metadata=told)
-    )
-    turned = replace(states, write=Merge(keys=("state", "id"), order_by=("at",)))
-    assert isinstance(
-        derived_inputs.next_increment(memory, turned, driver, own.facts()), ReadChanges
-    )
 
 
 @pytest.mark.parametrize("is_told", [True, False])
@@ -200,11 +167,8 @@ def test_an_overwrite_of_long_ago_is_not_done_again_for_nothing(
             ]
         }
     }
-    log = (
-        LogBuilder(memory.store, counts.key)
-        .create()
-        .commit("WRITE", user_metadata=json.dumps(read))
-    )
+    log = LogBuilder(memory.store, counts.key).create()
+    log.commit("WRITE", user_metadata=json.dumps(read))
     for number in range(MANY):
         log.set_properties(x=str(number))
         source.set_properties(x=str(number))
@@ -249,23 +213,6 @@ def test_a_vacuum_keeps_what_a_follower_far_behind_and_an_unverified_compaction_
     assert [each.version for each in known.all_commits(known.log.history)] == [
         *range(MANY + 2, -1, -1)
     ]
-
-
-def test_rows_of_any_number_of_batches_are_counted(memory: Lake) -> None:
-    log = LogBuilder(memory.store, events.key).create().append([("a", 1)])
-    before = facts_of(memory, events.key)
-    for number in range(MANY):
-        info = {"operation": "WRITE", "timestamp": 1, "operationMetrics": {"numOutputRows": "2"}}
-        memory.store.put(log.commit_name(number + 2), json.dumps({"commitInfo": info}).encode())
-    after = facts_of(memory, events.key)
-    told = commit_rows.outcome_of(
-        memory,
-        events,
-        before=before,
-        after=after,
-        explanation=Reason.BATCH_READY.explain(),
-    )
-    assert told.rows_written == 2 * MANY
 
 
 def test_older_commits_are_read_only_as_far_as_they_are_asked_for() -> None:
@@ -316,12 +263,8 @@ ENDLESS = ["[" * 100_000, '{"plan":' * 100_000]
     "said", [*ODD, '{"inputs":{"a":["b",Infinity]}}', *ENDLESS], ids=lambda said: said[:40]
 )
 def test_whatever_somebody_writes_into_a_commit_ends_nothing(memory: Lake, said: str) -> None:
-    log = (
-        LogBuilder(memory.store, events.key)
-        .create()
-        .append([("a", 1), ("b", 1)])
-        .optimize(["a", "b"], into=("c", 2), user_metadata=said)
-    )
+    log = LogBuilder(memory.store, events.key).create().append([("a", 1), ("b", 1)])
+    log.optimize(["a", "b"], into=("c", 2), user_metadata=said)
     log.commit("RESTORE", {"remove": {"path": "c", "dataChange": True}}, user_metadata=said)
     for columns in (said, "7", "[[7]]"):
         log.commit(

@@ -27,12 +27,8 @@ def told(log: LogBuilder) -> FileHistory:
 
 
 def test_a_commit_tells_what_it_added_and_removed_and_whether_rows_changed() -> None:
-    log = (
-        LogBuilder()
-        .create(partition_by=["d"])
-        .append([("d=1/a", 10), ("d=1/b", 20)])
-        .optimize(["d=1/a", "d=1/b"], into=("d=1/c", 30))
-    )
+    log = LogBuilder().create(partition_by=["d"]).append([("d=1/a", 10), ("d=1/b", 20)])
+    log.optimize(["d=1/a", "d=1/b"], into=("d=1/c", 30))
     log.set_properties(x="y").delete_rows({"d=1/c": 3})
     story = told(log)
     assert [
@@ -45,18 +41,12 @@ def test_a_commit_tells_what_it_added_and_removed_and_whether_rows_changed() -> 
         ("DELETE", True, False),
     ]
     last = story.commits[-1]
-    assert (
-        last.removed_paths,
-        [(file.path, file.deleted_row_count, file.compacted) for file in last.added],
-    ) == (
-        ("d=1/c",),
-        [("d=1/c", 3, True)],
-    )
-    assert (last.shape.partition_columns, dict(last.shape.properties), last.shape.files) == (
-        ("d",),
-        {"x": "y"},
-        (),
-    )
+    assert last.removed_paths == ("d=1/c",)
+    assert [(file.path, file.deleted_row_count, file.compacted) for file in last.added] == [
+        ("d=1/c", 3, True)
+    ]
+    assert (last.shape.partition_columns, dict(last.shape.properties)) == (("d",), {"x": "y"})
+    assert last.shape.files == ()
 
 
 def test_a_story_tells_by_what_the_table_was_clustered_at_each_version_also_after_its_beginning_is_gone() -> (
@@ -75,11 +65,8 @@ def test_a_story_tells_by_what_the_table_was_clustered_at_each_version_also_afte
 
 
 def test_a_clustered_table_is_replayed_as_plan_plans_it() -> None:
-    log = (
-        LogBuilder()
-        .create(features=["clustering", "domainMetadata"])
-        .commit("CLUSTER BY", _clustered("id"))
-    )
+    log = LogBuilder().create(features=["clustering", "domainMetadata"])
+    log.commit("CLUSTER BY", _clustered("id"))
     for number in range(6):
         log.append([(f"f{number}", 100)])
     policy = policy_for(
@@ -89,10 +76,8 @@ def test_a_clustered_table_is_replayed_as_plan_plans_it() -> None:
         ),
     )
     assert replay(told(log), policy).compactions[0].files_removed == 3
-    with pytest.raises(
-        Refused,
-        match=r"which BinPacking cannot plan.*data_layout=LiquidClustering",
-    ):
+    message = r"which BinPacking cannot plan.*data_layout=LiquidClustering"
+    with pytest.raises(Refused, match=message):
         replay(told(log), replace(policy, data_layout=BinPacking()))
 
 
@@ -145,15 +130,8 @@ def test_a_gap_that_no_checkpoint_closes_is_broken() -> None:
 def test_a_story_reaches_the_newest_version_though_only_its_checkpoint_is_left(
     kept: list[int],
 ) -> None:
-    log = (
-        LogBuilder()
-        .create()
-        .append([("a", 10)])
-        .checkpoint()
-        .append([("b", 10)])
-        .append([("c", 10)])
-        .checkpoint()
-    )
+    log = LogBuilder().create().append([("a", 10)]).checkpoint().append([("b", 10)])
+    log.append([("c", 10)]).checkpoint()
     for version in {*range(4)} - {*kept}:
         log.lose(version)
     story = told(log)

@@ -1,19 +1,16 @@
 """Hadoop's hidden checksum of a commit that was removed by hand does not make its successor unreadable."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse.store import DiskStore
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @pytest.mark.parametrize("writer", ["spark", "python"])
 def test_a_commit_replaces_the_checksum_of_a_removed_one(
-    spark: "SparkSession", tmp_path: Path, writer: str
+    spark: SparkSession, tmp_path: Path, writer: str
 ) -> None:
     table = f"delta.`{tmp_path}/orders`"
     spark.sql(f"CREATE TABLE {table} (id INT) USING delta")

@@ -134,9 +134,8 @@ def test_readers_that_have_not_read_all_rows() -> None:
 
 
 def test_a_cast_that_changes_values_is_refused_with_the_count() -> None:
-    with pytest.raises(
-        Refused, match=r"decimal\(10,3\) cannot exactly hold the values of price in 2 rows"
-    ):
+    message = r"decimal\(10,3\) cannot exactly hold the values of price in 2 rows"
+    with pytest.raises(Refused, match=message):
         plan(LANDED, "rows", CHANGED, inexact={"price": 2, "city": 0})
 
 

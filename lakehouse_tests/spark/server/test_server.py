@@ -141,10 +141,10 @@ def test_what_is_left_after_a_kill_is_cleared(started: Settings) -> None:
 def test_a_port_of_somebody_else_is_refused_by_number_and_setting(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         settings = replace(own_settings(tmp_path), spark_port=other.getsockname()[1])
-        with pytest.raises(
-            Refused,
-            match=f"port {settings.spark_port}, .* is in use by another program. Set LAKEHOUSE_SPARK_PORT",
-        ):
+        message = (
+            f"port {settings.spark_port}, .* is in use by another program. Set LAKEHOUSE_SPARK_PORT"
+        )
+        with pytest.raises(Refused, match=message):
             server.start(settings)
     assert server.status(settings).condition == "stopped"
 
@@ -184,10 +184,8 @@ def test_a_server_that_another_process_supervises_is_not_stopped(tmp_path: Path)
             process=asdict(identify(jvm.pid)),
             keeper=asdict(identify(os.getpid())),
         )  # type: ignore[arg-type]
-        with pytest.raises(
-            Refused,
-            match=r"`make run`, `dagster dev` or a command\) supervises the Spark Connect server",
-        ):
+        message = r"`make run`, `dagster dev` or a command\) supervises the Spark Connect server"
+        with pytest.raises(Refused, match=message):
             server.stop(settings)
         assert jvm.poll() is None
         jvm.kill()
@@ -207,9 +205,8 @@ def test_a_dead_server_is_left_to_its_supervisor(tmp_path: Path) -> None:
 
 def test_a_server_at_another_port_or_told_of_another_storage_does_not_serve(tmp_path: Path) -> None:
     its = kept(own_settings(tmp_path), storage="a lake on disk")
-    with pytest.raises(
-        Refused, match=f"runs at port {its.spark_port}, but LAKEHOUSE_SPARK_PORT is 1"
-    ):
+    message = f"runs at port {its.spark_port}, but LAKEHOUSE_SPARK_PORT is 1"
+    with pytest.raises(Refused, match=message):
         server.check_serves(replace(its, spark_port=1), server.status(its))
     moved = replace(its, root="s3://bucket/lake")
     with pytest.raises(Refused, match=r"was started for a lake on disk, .* name S3 at "):

@@ -200,9 +200,8 @@ def test_a_report_without_a_column_that_is_needed_is_refused(file_format: str, c
     row = one()
     del row[column]
     write_report(store, [row, row], created_ms=NOW, file_format=file_format)
-    with pytest.raises(
-        Refused, match=f"has no column {column}\\. Add Size and LastModifiedDate to"
-    ):
+    message = f"has no column {column}\\. Add Size and LastModifiedDate to"
+    with pytest.raises(Refused, match=message):
         rows_of(store)
 
 

@@ -11,7 +11,6 @@ from deltalake import DeltaTable
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Refused, Transient
-from lakehouse.base.paths import vector_file
 from lakehouse.base.settings import parse_settings
 from lakehouse.base.stored_objects import SCAN, StoredObject
 from lakehouse.lake import commits
@@ -301,35 +300,6 @@ def test_a_lake_is_reconciled_with_tables_inside_tables_declared_or_not(
     assert {name: table.missing for name, table in found.items() if table.missing} == {
         "bronze/tt": ("gone",)
     }
-
-
-@pytest.mark.parametrize("checkpointed", ["by its commits", "by its checkpoint"])
-@pytest.mark.parametrize(
-    ("retention", "part"),
-    [("interval 9999 weeks", "VECTORS_KEPT"), ("interval 1 week", "VECTORS_DEAD")],
-)
-def test_a_deletion_vector_that_was_replaced_is_kept_by_the_retention(
-    checkpointed: str, retention: str, part: str, tmp_path: Path
-) -> None:
-    store = MemoryStore()
-    builder = LogBuilder(store, "bronze/t").create(
-        reader_features=["deletionVectors"],
-        properties={"delta.deletedFileRetentionDuration": retention},
-    )
-    builder.append([("a", 5)]).delete_rows({"a": 1}).delete_rows({"a": 2}).store_data()
-    if checkpointed == "by its checkpoint":
-        builder.checkpoint().forget_before(4)
-    snapshot = builder.snapshot()
-    [live] = [file.deletion_vector for file in snapshot.files]
-    for vector in (*snapshot.removed_vectors, live):
-        store.put(f"bronze/t/{vector_file(vector or '')}", b"12")
-    [table] = scan(lake_of(store, tmp_path), now_ms=NOW).reconciliation.tables
-    counted = {
-        share.part.name: share.file_count
-        for share in table.shares
-        if share.part and "VECTORS" in share.part.name
-    }
-    assert counted == {"VECTORS_LIVE": 1, part: 1}
 
 
 @pytest.mark.parametrize("is_current", [True, False])

@@ -54,10 +54,6 @@ def parse(document: dict[str, Any] | bytes, checksum: str | None = None, **more:
     )
 
 
-def test_a_report_of_a_clock_that_is_minutes_ahead_is_read() -> None:
-    assert parse(manifest(creationTimestamp=str(NOW + 300_000))).created_ms == NOW + 300_000
-
-
 def test_a_manifest_of_aws_is_read() -> None:
     found = parse(manifest())
     assert (found.bucket, found.configuration, found.created_ms) == ("lake", "daily", NOW - HOUR)
@@ -391,12 +387,6 @@ def test_the_files_of_an_archive_are_a_part_of_their_table_and_never_orphans() -
     assert [(share.folder, share.size_bytes) for share in found.unclaimed] == [
         ("archive/a/", 2 + 3),
     ]
-
-
-def test_keys_of_a_bucket_are_taken_relative_to_the_lake() -> None:
-    found = held(stored("lake/a/t/d=1/live", 5), stored("lake/x/y", 1), lake_prefix="lake/")
-    assert [(share.part, share.size_bytes) for share in only(found).shares] == [(Part.LIVE, 5)]
-    assert [(share.folder, share.size_bytes) for share in found.unclaimed] == [("x/", 1)]
 
 
 def test_a_table_whose_log_cannot_be_read_has_no_orphans() -> None:
