@@ -9,15 +9,11 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import yaml
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.settings import Settings
-
-if TYPE_CHECKING:
-    from lakehouse.watch.metrics.plan import DagsterRecords
 
 # The checkout's dagster.yaml is a link to this file.
 TEMPLATE = Path(__file__).with_name("dagster.yaml")
@@ -82,28 +78,23 @@ _OPEN_RUNS = """
 """
 
 
-def read_dagster_records(home: Path) -> "DagsterRecords | None":
-    """Dagster's records below a DAGSTER_HOME; `None` if it has no SQLite file of runs.
+def newest_checks(home: Path) -> dict[tuple[str, str], bool] | None:
+    """Whether each check passed last, by asset (`bronze/orders`) and the check's name.
+
+    `None` if a DAGSTER_HOME has no SQLite file of runs.
 
     Raises:
-        OSError, sqlite3.Error: a file cannot be read.
+        sqlite3.Error: a file cannot be read.
     """
-    from lakehouse.watch.metrics.plan import DagsterRecords
-
-    runs = home / "history" / "runs.db"
     index = home / "history" / "runs" / "index.db"
-    if not runs.exists():
+    if not (home / "history" / "runs.db").exists():
         return None
-    # Measured first, because opening a SQLite file may create further files.
-    size_bytes = folder_bytes(home)
     checks = dict[tuple[str, str], bool]()
-    with _connection(runs) as connection:
-        [run_count] = connection.execute("SELECT count(*) FROM runs").fetchone()
     if index.exists():
         with _connection(index) as connection:
             for asset_key, check, status in connection.execute(NEWEST_CHECKS):
                 checks["/".join(json.loads(asset_key)), check] = status == "SUCCEEDED"
-    return DagsterRecords(size_bytes=size_bytes, run_count=run_count, checks=checks)
+    return checks
 
 
 def folder_bytes(folder: Path) -> int:

@@ -16,6 +16,9 @@ from lakehouse.base.text import count_of
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
 
+# Each run replaces the page.
+_PAGE = "_lakehouse/reports/report.html"
+
 
 def report_asset(
     load_lake: Callable[[], tuple[Lake, Sequence[Table]]],
@@ -40,7 +43,7 @@ def report_asset(
     )
     def report(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
         from lakehouse.report.page import render_page
-        from lakehouse.report.run import NEWEST, read_report, store_page
+        from lakehouse.report.run import read_report
 
         with errors_for_dagster(context):
             lake, tables = load_lake()
@@ -50,8 +53,8 @@ def report_asset(
                 failed_checks=_failed_checks(context),
             )
             html = render_page(document)
-            store_page(lake.store, html)
-        address = f"{lake.settings.root}/{NEWEST}"
+            lake.store.put(_PAGE, html.encode("utf-8", "replace"))
+        address = f"{lake.settings.root}/{_PAGE}"
         items = count_of(len(document["attention"]), "item")
         context.log.info(f"{address}: {items} for your attention")
         return dg.MaterializeResult(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from lakehouse.assets.home import read_dagster_records
+from lakehouse.assets.home import newest_checks
 from lakehouse.base.errors import Refused
 from lakehouse.base.text import count_of
 from lakehouse.cli.context import open_declared
@@ -36,8 +36,8 @@ def report_command(out: Path, as_json: bool) -> None:
     context = open_declared()
     failed = list[tuple[str, str]]()
     with suppress(OSError, sqlite3.Error):
-        if records := read_dagster_records(context.lake.settings.dagster_home):
-            failed = [check for check, has_passed in records.checks.items() if not has_passed]
+        checks = newest_checks(context.lake.settings.dagster_home) or {}
+        failed = [check for check, has_passed in checks.items() if not has_passed]
     report = read_report(context.lake, context.tables, failed_checks=failed)
     if as_json:
         write_json(report)

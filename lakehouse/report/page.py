@@ -49,7 +49,8 @@ def render_page(report: Mapping[str, Any]) -> str:
         "words": lambda name: name.replace("_", " ").lower(),
     }
     template = environment.get_template("page.html.j2")
-    return template.render(report=report, runs=_runs(report), costs_of=_costs_of(report))
+    costs_of = {each["name"]: each["usd"] for each in report["costs"]["groups"]}
+    return template.render(report=report, runs=_runs(report), costs_of=costs_of)
 
 
 def _runs(report: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -60,10 +61,6 @@ def _runs(report: Mapping[str, Any]) -> list[dict[str, Any]]:
             if run := commit["compaction"]:
                 runs.append({"table": history["table"], **commit, **run})
     return sorted(runs, key=lambda each: -each["committed_ms"])
-
-
-def _costs_of(report: Mapping[str, Any]) -> dict[str, float]:
-    return {each["name"]: each["usd"] for each in report["costs"]["groups"]}
 
 
 def _sparkline(points: Sequence[Sequence[float]]) -> Markup:

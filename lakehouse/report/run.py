@@ -1,7 +1,7 @@
-"""Reads and stores the report: the documents of `health`, `plan`, `history` and `costs` at a time.
+"""Reads the report: the documents of `health`, `plan`, `history` and `costs` at a time.
 
 Nothing needs Spark, and each log is read once. A table that cannot be read is named, and all others
-are still shown. The newest page is stored as `_lakehouse/reports/report.html`.
+are still shown.
 """
 
 from collections import defaultdict
@@ -20,13 +20,11 @@ from lakehouse.delta.commits import Commits
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.read_each_table import Found
-from lakehouse.store import Store
 from lakehouse.watch.costs.plan import Charge, costs_document, day_of
 from lakehouse.watch.costs.run import read_charges
 from lakehouse.watch.documents import health_document, history_document
 from lakehouse.watch.due import DueReading, plan_operations
 
-NEWEST = "_lakehouse/reports/report.html"
 # Compactions of this many past days are listed.
 _DAYS = 7
 # The line of a table's file counts has at most this many points; more could not be seen.
@@ -74,11 +72,6 @@ def read_report(
         "costs": costs_document(charges, by="table", since=since),
         "costs_by_day": costs_document(charges, by="day", since=since),
     }
-
-
-def store_page(store: Store, html: str) -> None:
-    """Replaces the stored page."""
-    store.put(NEWEST, html.encode("utf-8", "replace"))
 
 
 def _tables(reading: DueReading, points: Mapping[str, list[list[int]]]) -> list[dict[str, Any]]:

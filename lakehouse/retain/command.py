@@ -149,7 +149,7 @@ def _show(document: Mapping[str, Any], *, as_json: bool) -> None:
         ]
         if rows:
             print_grid(heads, rows, numbers=heads[1:4])
-    for sentence in (document["sentence"], *document["notes"]):
+    for sentence in (document["sentence"], *document.get("notes", ())):
         show(f"{document['table']}: {sentence}")
     print_figures(document)
 

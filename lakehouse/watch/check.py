@@ -239,12 +239,13 @@ def _breaker(table: Table, lake: Lake, assessed: Assessment) -> CheckResult:
 
 
 def _quarantine(table: Table, lake: Lake) -> CheckResult:
-    key = f"quarantine/{table.key}"
+    from lakehouse.land.loaded_batches import quarantine_key, quarantined_count
+
+    key = quarantine_key(table.key)
     try:
-        facts = lake.facts(key)
+        rows = quarantined_count(lake, table.key)
     except (Broken, Refused) as error:
         return _unreadable("quarantine", error)
-    rows = 0 if facts is None else facts.snapshot.row_count
     if rows is None:
         return CheckResult(
             name="quarantine",

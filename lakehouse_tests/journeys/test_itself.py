@@ -108,7 +108,7 @@ def test_prometheus_sees_what_ran_and_what_was_checked(world: World) -> None:
     )
     found = metrics()
     assert found["lakehouse_check_passed", f"{key},readable"] == 1
-    assert found["lakehouse_dagster_runs", ""] > 0
+    assert found["lakehouse_dagster_records_bytes", ""] > 0
     assert {name for name, value in found.items() if "readable" in name[0] and not value} == set()
 
 

@@ -14,7 +14,6 @@ from random import Random
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse import Append, Landing, Table
 from lakehouse.base.text import DAY_MS, HOUR_MS
 from lakehouse.lake.lake import Lake
 from lakehouse.watch.costs.run import CHARGEBACK, write_chargeback
@@ -22,6 +21,7 @@ from lakehouse_tests import money_oracle
 from lakehouse_tests.log_builder import START_MS, LogBuilder
 from lakehouse_tests.watch.costs.story import (
     PLAN,
+    A,
     day_of,
     record_compaction,
     record_vacuum_of,
@@ -35,12 +35,6 @@ pytestmark = pytest.mark.spark
 
 DAYS, SEED = int(os.environ.get("DAYS", "92")), int(os.environ.get("SEED", "0"))
 FIRST_MS = START_MS // DAY_MS * DAY_MS + DAY_MS
-A = Table(
-    key="bronze/a",
-    source=Landing(prefix="landing/a/", format="json", schema="id BIGINT"),
-    write=Append(),
-    owner="team-a",
-)
 TABLES = {key: replace(A, key=key) for key in ("bronze/a", "bronze/b", "silver/c")}
 KNOWN = [*TABLES, "_lakehouse/operations", CHARGEBACK, "inventory/local"]
 

@@ -114,7 +114,7 @@ def prometheus(lake: Terminal, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 def has_scraped(address: str) -> bool:
     try:
-        found = query(address, "count_over_time(lakehouse_build_info[1m])")
+        found = query(address, "count_over_time(lakehouse_metrics_read_timestamp_seconds[1m])")
     except OSError:
         return False
     return bool(found) and float(found[0]["value"][1]) >= 3

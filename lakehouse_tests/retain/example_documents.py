@@ -41,9 +41,9 @@ def example_move() -> RetentionOutcome:
 
 def example_restore() -> RetentionOutcome:
     """The archived day comes back."""
-    return RetentionOutcome(
-        plan=plan_restore(DAYS, example_facts(), ()), version_after=9, figures=FIGURES[1:]
-    )
+    facts = example_facts()
+    plan = plan_restore(DAYS, facts.snapshot, facts.archived, ())
+    return RetentionOutcome(plan=plan, version_after=9, figures=FIGURES[1:])
 
 
 def example_outcome() -> RetentionOutcome:

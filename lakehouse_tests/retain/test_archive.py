@@ -2,8 +2,8 @@
 
 import os
 import shutil
-from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
@@ -59,6 +59,23 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
             monkeypatch.setattr(module, "now_ms", lambda: ahead)
 
     return set_ahead
+
+
+@contextmanager
+def just_before(step: str, meanwhile: Callable[[], object]) -> Iterator[None]:
+    """Another home, without any lock in common, does something just before a run's first `step`."""
+    real = getattr(archive_run, step)
+    calls = count()
+
+    def run(*arguments: Any) -> Any:
+        if next(calls) == 0:
+            meanwhile()
+        return real(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archive_run, "hold", lambda *_, **__: nullcontext())
+        patch.setattr(archive_run, step, run)
+        yield
 
 
 def test_old_partitions_leave_as_whole_files_and_each_row_is_in_one_place(lake: Lake) -> None:
@@ -117,19 +134,11 @@ def test_taking_back_a_dead_run_may_die_as_well(tmp_path: Path) -> None:
 def test_a_run_taken_for_dead_cannot_commit_any_more(lake: Lake) -> None:
     """Another home takes it back between its two commits: its files stay in the table."""
     add_rows(lake, ROWS)
-    real = archive_run._commit_to_table
-    calls = count()
-
-    def meanwhile(*arguments: Any) -> int:
-        if next(calls) == 0:
-            archived(lake)
-        return real(*arguments)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(archive_run, "hold", lambda *_, **__: nullcontext())
-        patch.setattr(archive_run, "_commit_to_table", meanwhile)
-        with pytest.raises(Transient, match="another run has committed meanwhile"):
-            archived(lake)
+    with (
+        just_before("_commit_to_table", lambda: archived(lake)),
+        pytest.raises(Transient, match="another run has committed meanwhile"),
+    ):
+        archived(lake)
     assert all_rows(lake) == ROWS
     archived(lake)
     assert (archive_rows(lake), table_rows(lake)) == (ROWS[:2], ROWS[2:])
@@ -144,9 +153,10 @@ def test_a_dead_run_whose_commit_came_first_stays_applied(lake: Lake) -> None:
         archived(lake)
     real = archive_run._commit_to_archive
 
-    def then_the_dead_one(*arguments: Any) -> None:
-        real(*arguments)
+    def then_the_dead_one(*arguments: Any) -> int:
+        number = real(*arguments)
         archive_run._commit_to_table(*late.pop())
+        return number
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(archive_run, "_commit_to_archive", then_the_dead_one)
@@ -159,33 +169,23 @@ def test_a_dead_run_whose_commit_came_first_stays_applied(lake: Lake) -> None:
 
 def test_rows_written_while_a_run_commits_stay_in_the_table(lake: Lake) -> None:
     add_rows(lake, ROWS)
-    real = archive_run._commit_to_table
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            archive_run,
-            "_commit_to_table",
-            lambda *arguments: (add_rows(lake, [(99, 1)]), real(*arguments))[1],
-        )
+    with just_before("_commit_to_table", lambda: add_rows(lake, [(99, 1)])):
         archived(lake)
     assert (99, 1) in table_rows(lake)
     assert all_rows(lake) == sorted([*ROWS, (99, 1)])
 
 
-def test_a_compaction_of_leaving_files_makes_the_run_plan_again(lake: Lake) -> None:
+def test_a_run_whose_leaving_files_are_compacted_is_taken_back_by_the_next_one(lake: Lake) -> None:
     add_rows(lake, ROWS)
     add_rows(lake, [(12, 1)])
-    real = archive_run._commit_to_table
-    calls = count()
-
-    def meanwhile(*arguments: Any) -> int:
-        if next(calls) == 0:
-            DeltaTable(lake.settings.table_uri(KEY)).optimize.compact()
-        return real(*arguments)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(archive_run, "_commit_to_table", meanwhile)
-        outcome = archived(lake)
-    assert outcome.version_after is not None and archive_version(lake) == 2  # 0 was taken back by 1
+    with (
+        just_before("_commit_to_table", DeltaTable(lake.settings.table_uri(KEY)).optimize.compact),
+        pytest.raises(Transient, match="another writer has changed files"),
+    ):
+        archived(lake)
+    assert all_rows(lake) == table_rows(lake) == sorted([*ROWS, (12, 1)])
+    archived(lake)
+    assert archive_version(lake) == 2  # 0 was taken back by 1
     assert archive_rows(lake) == [*ROWS[:2], (12, 1)]
     assert all_rows(lake) == sorted([*ROWS, (12, 1)])
 
@@ -462,19 +462,11 @@ def test_a_rerun_of_an_adopted_table_by_another_home_is_stopped_by_the_condition
     """Two homes without any lock in common: one moves the partition, the other one finds nothing."""
     add_rows(lake, ROWS)
     other = open_lake(replace(settings, root=lake.settings.root))
-    real = archive_run._commit_to_archive
-    calls = count()
-
-    def meanwhile(*arguments: Any) -> None:
-        if next(calls) == 0:
-            run_archive(other, DAYS, no_spark)
-        real(*arguments)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(archive_run, "hold", lambda *_, **__: nullcontext())
-        patch.setattr(archive_run, "_commit_to_archive", meanwhile)
-        with pytest.raises(Transient, match="created version"):
-            archived(lake)
+    with (
+        just_before("_commit_to_archive", lambda: run_archive(other, DAYS, no_spark)),
+        pytest.raises(Transient, match="created version"),
+    ):
+        archived(lake)
     assert (archive_rows(lake), table_rows(lake)) == (ROWS[:2], ROWS[2:])
 
 

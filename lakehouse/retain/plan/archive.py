@@ -215,7 +215,7 @@ def plan_archive(
     snapshot = facts.snapshot
     refuse_table(snapshot)
     in_table = partitions_in(snapshot)
-    archived = archived_partitions(facts, archive)
+    archived = archived_partitions(snapshot, facts.archived, archive)
     starts = partition_starts(snapshot, {*in_table, *archived})
     clock_ms = now_ms
     if archive.clock == "newest_row":
@@ -302,11 +302,11 @@ def partitions_in(snapshot: Snapshot) -> dict[TypedPartition, Partition]:
 
 
 def archived_partitions(
-    facts: ArchiveFacts, archive: Archive | None
+    snapshot: Snapshot, archived: Snapshot | None, archive: Archive | None
 ) -> dict[TypedPartition, Partition]:
     """The partitions of an archive, under the table's column names, and when they expire."""
-    partitions = partitions_in(facts.archived) if facts.archived else {}
-    names = facts.snapshot.partition_columns
+    partitions = partitions_in(archived) if archived else {}
+    names = snapshot.partition_columns
     for typed, each in sorted(partitions.items(), key=lambda item: item[1].text):
         values = tuple(zip(names, (text for _, text in each.values), strict=True))
         last_ms = max(file.modified_ms for file in each.files)
@@ -398,28 +398,30 @@ class RestorePlan:
             "partitions": [each.as_json() for each in self.partitions],
             "rows": rows_of(self.partitions),
             "sentence": self.sentence,
-            "notes": [],
         }
 
 
 def plan_restore(
-    table: Table, facts: ArchiveFacts, chosen: Sequence[Mapping[str, str]]
+    table: Table,
+    snapshot: Snapshot,
+    archived: Snapshot | None,
+    chosen: Sequence[Mapping[str, str]],
 ) -> RestorePlan:
     """The plan of a restore of the partitions with any of the `chosen` values; empty selects all.
 
     Raises:
         Refused: the table is not partitioned by a chosen column.
     """
-    names = facts.snapshot.partition_columns
+    names = snapshot.partition_columns
     unknown = sorted({name for each in chosen for name in each}.difference(names))
     if unknown:
         raise Refused(
             f"restore of {table.key}: the table is not partitioned by {unknown[0]!r}. Use"
             f" {' or '.join(names)}"
         )
-    archived = archived_partitions(facts, table.archive).values()
-    partitions = tuple(each for each in archived if not chosen or each.is_among(chosen))
-    return RestorePlan(table=table.key, version=facts.snapshot.version, partitions=partitions)
+    known = archived_partitions(snapshot, archived, table.archive).values()
+    partitions = tuple(each for each in known if not chosen or each.is_among(chosen))
+    return RestorePlan(table=table.key, version=snapshot.version, partitions=partitions)
 
 
 def parsed_values(text: str) -> dict[str, str]:

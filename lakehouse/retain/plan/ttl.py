@@ -11,20 +11,18 @@ Source: delta-io/delta v4.4.0, `StatisticsCollection.scala`, truncation of times
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any, cast
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Explained, Explanation, Reason
-from lakehouse.base.text import DAY_MS, count_of, size_text, utc_text
+from lakehouse.base.text import DAY_MS, count_of, size_text
 from lakehouse.compact.plan.estimate import run_price
 from lakehouse.declare.archive import Ttl
 from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Merge
 from lakehouse.delta.partition_values import typed_partition
-from lakehouse.delta.protocol import retention_ms_of
 from lakehouse.delta.snapshot import Column, DataFile, Snapshot
 
 TIME_TYPES = ("date", "timestamp", "timestamp_ntz")
@@ -70,7 +68,6 @@ class TtlPlan(Explained):
     row_count: int | None
     seconds: float
     usd: float
-    notes: tuple[str, ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -94,7 +91,6 @@ class TtlPlan(Explained):
             "sentence": self.sentence,
             "seconds": round(self.seconds, 3),
             "usd": round(self.usd, 9),
-            "notes": list(self.notes),
         }
 
 
@@ -128,16 +124,14 @@ def plan_ttl(
     cutoff_ms = None if clock_ms is None else clock_ms - ttl.days * DAY_MS
     if cutoff_ms is not None and column.type == "date":
         cutoff_ms -= cutoff_ms % DAY_MS  # the day of the cutoff is kept whole
-    expired, straddling, null_rows = _expired_files(snapshot, bounds, column, cutoff_ms)
+    expired, straddling = _expired_files(snapshot, bounds, column, cutoff_ms)
     counts = [_live_rows(file) for file in expired]
     known_counts = [count for count in counts if count is not None]
     is_exact = not straddling and len(known_counts) == len(counts)
     straddling_bytes = sum(file.size_bytes for file in straddling)
-    is_idle = not expired and not straddling
-    seconds = (
-        0.0 if is_idle else _STATEMENT_SECONDS + straddling_bytes / _REWRITTEN_BYTES_PER_SECOND
-    )
-    gone_ms = now_ms + (retention_ms_of(snapshot.properties) or 0)
+    seconds = 0.0
+    if expired or straddling:
+        seconds = _STATEMENT_SECONDS + straddling_bytes / _REWRITTEN_BYTES_PER_SECOND
     return TtlPlan(
         explanation=_explanation(ttl, cutoff_ms, expired, straddling),
         table=table.key,
@@ -150,39 +144,25 @@ def plan_ttl(
         row_count=sum(known_counts) if is_exact else None,
         seconds=seconds,
         usd=run_price(table.prices, seconds=seconds),
-        notes=() if is_idle else tuple(_notes(table, gone_ms, null_rows)),
     )
 
 
 def _expired_files(
     snapshot: Snapshot, bounds: Mapping[str, TimeBounds], column: Column, cutoff_ms: int | None
-) -> tuple[list[DataFile], list[DataFile], int]:
-    """Files whose rows have all expired, files that may have such rows, and rows without a time."""
+) -> tuple[list[DataFile], list[DataFile]]:
+    """Files whose rows have all expired, and files that may have such rows."""
     expired = list[DataFile]()
     straddling = list[DataFile]()
-    null_rows = 0
     if cutoff_ms is None:
-        return expired, straddling, null_rows
+        return expired, straddling
     is_partition = column.name in snapshot.partition_columns
     for file in snapshot.files:
         known = bounds.get(file.path, UNKNOWN)
-        null_rows += known.null_count or 0
         if known.max_ms is not None and known.max_ms < cutoff_ms and known.null_count == 0:
             expired.append(file)
         elif not is_partition and _may_have(known, file, cutoff_ms):
             straddling.append(file)
-    return expired, straddling, null_rows
-
-
-def _notes(table: Table, gone_ms: int, null_rows: int) -> Iterator[str]:
-    yield (
-        "deleted rows can still be read as older versions; the first vacuum after"
-        f" {utc_text(gone_ms)} deletes their files for good"
-    )
-    if null_rows:
-        yield f"{count_of(null_rows, 'row')} without a time are kept"
-    if isinstance(table.write, Merge):
-        yield "a later change of a deleted key inserts its row again, until the next run"
+    return expired, straddling
 
 
 def _live_rows(file: DataFile) -> int | None:
@@ -239,9 +219,8 @@ def _explanation(
 def bounds_of_partition(file: DataFile, column: Column) -> TimeBounds:
     """The bounds in a file of a table that is partitioned by its time column."""
     time_ms = time_ms_of(dict(file.partition)[column.name], column)
-    if time_ms is None:
-        return TimeBounds(null_count=file.row_count, is_tight=True)
-    return TimeBounds(min_ms=time_ms, max_ms=time_ms, null_count=0, is_tight=True)
+    null_count = file.row_count if time_ms is None else 0
+    return TimeBounds(min_ms=time_ms, max_ms=time_ms, null_count=null_count, is_tight=True)
 
 
 def bounds_in_statistics(text: str | None, column: Column) -> TimeBounds:

@@ -30,7 +30,7 @@ import dataclasses
 import posixpath
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
@@ -89,10 +89,6 @@ _REQUESTS_AT_ONCE = 16
 # Files that no version needs any more stay for this long.
 _KEPT_MS = 7 * DAY_MS
 _OWN_FILE = re.compile(r"(?!_delta_log/).*")
-
-
-class FilesChangedError(Exception):
-    """Another writer changed files that were about to leave the table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,23 +200,17 @@ def _archive_of(table: Table) -> Archive:
 def _planned(
     lake: Lake, table: Table, state: ArchiveState, replace: Sequence[Mapping[str, str]]
 ) -> ArchivePlan:
-    archive = _archive_of(table)
-    facts = archive_facts(lake, state)
-    return plan_archive(table, archive, facts, now_ms=now_ms(), replace=replace)
-
-
-def archive_facts(lake: Lake, state: ArchiveState) -> ArchiveFacts:
-    """The facts for a plan, with the origin of rows that came after their partition left."""
-    return ArchiveFacts(
+    facts = ArchiveFacts(
         snapshot=state.facts.snapshot,
         archived=state.applied,
         written_by=_written_by(lake, state),
         restored_ms=_restored_ms(state),
     )
+    return plan_archive(table, _archive_of(table), facts, now_ms=now_ms(), replace=replace)
 
 
 def _written_by(lake: Lake, state: ArchiveState) -> dict[TypedPartition, str]:
-    """The operation that wrote the rows of each partition that is archived and in the table."""
+    """The operation that wrote the rows that came after their partition was archived."""
     if state.applied is None:
         return {}
     in_table = partitions_in(state.facts.snapshot)
@@ -282,7 +272,7 @@ def run_archive(
 
     Raises:
         Refused: the table does not exist or cannot be archived, or this machine's clock is wrong.
-        Transient: another process holds the table, or other writers kept changing the partitions.
+        Transient: another process holds the table, or other writers changed the partitions.
         Broken: a copy differs, or the table's log and the archive's log contradict each other.
     """
     _archive_of(table)
@@ -295,10 +285,7 @@ def run_archive(
             if any(each.has_deleted_rows for each in planned.leaving):
                 _purge(open_spark(), state.facts.snapshot, planned)
                 continue
-            try:
-                version = _move(lake, table, state, planned)
-            except FilesChangedError:
-                continue
+            version = _move(lake, table, state, planned)
             delete_dead_files(lake, archive_key(table.key), now_ms() - _KEPT_MS, _OWN_FILE)
             for key in (archive_key(table.key), table.key) if version is not None else ():
                 if (facts := lake.facts(key)) is not None:
@@ -314,8 +301,8 @@ def run_archive(
             record_moved_rows(lake, table, "archive", outcome)
             return outcome
     raise Transient(
-        f"archive of {table.key}: other writers changed its old partitions {_TRIES} times in a row."
-        " Use the same command again"
+        f"archive of {table.key}: other writers deleted rows of its old partitions {_TRIES} times"
+        " in a row. Use the same command again"
     )
 
 
@@ -344,9 +331,8 @@ def settled_state(lake: Lake, table_key: str) -> ArchiveState:
     actions = [remove_action(file, names) for path, file in present.items() if path not in content]
     names = state.applied.physical_names if state.applied else {}
     actions += [add_action(file, names) for path, file in content.items() if path not in present]
-    number = newest.version + 1
-    _commit_to_archive(lake, state, number, _record(lake, state), actions)
-    _commit_to_table(lake, state, number, [], {ROWS_MOVED: "archive", "number": number})
+    number = _commit_to_archive(lake, state, actions)
+    _commit_to_table(lake, state, number, [])
     settled = read_state(lake, table_key)
     assert settled is not None
     return settled
@@ -389,15 +375,6 @@ def _log_digest(lake: Lake, table_key: str, version: int) -> str:
     return sha256(data).hexdigest()
 
 
-def _record(lake: Lake, state: ArchiveState) -> dict[str, Any]:
-    snapshot = state.facts.snapshot
-    return {
-        "base": state.number,
-        "table_version": snapshot.version,
-        "table_digest": _log_digest(lake, snapshot.table, snapshot.version),
-    }
-
-
 def _move(lake: Lake, table: Table, state: ArchiveState, planned: ArchivePlan) -> int | None:
     """Steps 3 to 5; returns the table's version, or `None` if there was nothing to do."""
     snapshot = state.facts.snapshot
@@ -408,7 +385,6 @@ def _move(lake: Lake, table: Table, state: ArchiveState, planned: ArchivePlan) -
         shape = []
     if planned.is_idle and (newest is None or not shape):
         return None
-    started_ms = now_ms()
     files = [file for each in planned.leaving for file in each.files]
     copies = _copies(lake, table.key, files, _archive_of(table).storage_class)
     names = snapshot.physical_names
@@ -416,18 +392,9 @@ def _move(lake: Lake, table: Table, state: ArchiveState, planned: ArchivePlan) -
     names_then = state.applied.physical_names if state.applied else {}
     ended = {each.typed: each.files for each in (*planned.expiring, *planned.replaced)}
     actions += [remove_action(file, names_then) for each in ended.values() for file in each]
-    number = state.number + 1
-    _commit_to_archive(lake, state, number, _record(lake, state), actions)
-    figures = {
-        ROWS_MOVED: "archive",
-        "number": number,
-        "started_ms": started_ms,
-        "cutoff_ms": planned.cutoff_ms,
-        "rows": rows_of(planned.leaving),
-        "plan": planned.figures,
-    }
+    number = _commit_to_archive(lake, state, actions)
     removes = [remove_action(file, names) for file in files]
-    return _commit_to_table(lake, state, number, removes, figures)
+    return _commit_to_table(lake, state, number, removes, planned.figures)
 
 
 def _copies(
@@ -490,15 +457,28 @@ def are_unchanged(paths: Set[str], before: Snapshot, newest: Snapshot) -> bool:
 
 
 def _commit_to_archive(
-    lake: Lake, state: ArchiveState, number: int, record: Mapping[str, Any], actions: Actions
-) -> None:
-    key = archive_key(state.facts.snapshot.table)
+    lake: Lake,
+    state: ArchiveState,
+    actions: Actions,
+    restored: Sequence[Sequence[str | None]] = (),
+) -> int:
+    """Creates the archive's next version, and returns it. `restored`: values of partitions."""
+    snapshot = state.facts.snapshot
+    key = archive_key(snapshot.table)
+    number = 0 if state.newest is None else state.newest.snapshot.version + 1
+    record = {
+        "base": state.number,
+        "table_version": snapshot.version,
+        "table_digest": _log_digest(lake, snapshot.table, snapshot.version),
+        "restored": restored,
+    }
     info = commit_info("WRITE", number - 1, {_RECORD: record})
     with table_location(lake, key) as location:
         if not create_version(location, number, [info, *actions]):
             raise Transient(
                 f"{key}: another run created version {number} first. Use the same command again"
             )
+    return number
 
 
 def _commit_to_table(
@@ -506,7 +486,7 @@ def _commit_to_table(
     state: ArchiveState,
     number: int,
     removes: Actions,
-    metadata: Mapping[str, Any],
+    figures: Mapping[str, Any] | None = None,
 ) -> int:
     """Commits the removal of files, and names the archive's version `number` (step 5)."""
     snapshot = state.facts.snapshot
@@ -519,10 +499,14 @@ def _commit_to_table(
                 " lost. Use the same command again"
             )
         if not are_unchanged(planned, snapshot, newest):
-            raise FilesChangedError
+            raise Transient(
+                f"archive of {snapshot.table}: another writer has changed files that were about to"
+                " leave. Nothing is lost. Use the same command again"
+            )
 
     transaction = {"txn": {"appId": ARCHIVE_APP_ID, "version": number, "lastUpdated": now_ms()}}
-    info = commit_info("DELETE", snapshot.version, {**metadata, "mark": uuid4().hex})
+    metadata = {ROWS_MOVED: "archive", "number": number, "plan": figures, "mark": uuid4().hex}
+    info = commit_info("DELETE", snapshot.version, metadata)
     with table_location(lake, snapshot.table) as location:
         version = commit_after_newest(
             lake, snapshot, location, [info, transaction, *removes], check
@@ -535,14 +519,10 @@ def _commit_to_table(
     return version
 
 
-def commit_restore(lake: Lake, state: ArchiveState, partitions: Iterable[Partition]) -> int:
+def commit_restore(lake: Lake, state: ArchiveState, partitions: Sequence[Partition]) -> int:
     """Removes archived partitions in the archive's next version; returns the version."""
     assert state.applied is not None  # it has the partitions
-    chosen = [*partitions]
-    record = _record(lake, state)
-    record["restored"] = [[text for _, text in each.values] for each in chosen]
-    number = state.number + 1
     names = state.applied.physical_names
-    actions = [remove_action(file, names) for each in chosen for file in each.files]
-    _commit_to_archive(lake, state, number, record, actions)
-    return number
+    actions = [remove_action(file, names) for each in partitions for file in each.files]
+    restored = [[text for _, text in each.values] for each in partitions]
+    return _commit_to_archive(lake, state, actions, restored)

@@ -38,7 +38,6 @@ from lakehouse.retain.plan.archive import (
 )
 from lakehouse.retain.run.archive import (
     ArchiveState,
-    archive_facts,
     commit_restore,
     read_state,
     settled_state,
@@ -145,7 +144,7 @@ def restore_plan(lake: Lake, table: Table, chosen: Sequence[Mapping[str, str]] =
     state = read_state(lake, table.key)
     if state is None:
         raise Refused(f"restore of {table.key}: the table does not exist")
-    return plan_restore(table, archive_facts(lake, state), chosen)
+    return plan_restore(table, state.facts.snapshot, state.applied, chosen)
 
 
 def run_restore(
@@ -166,7 +165,7 @@ def run_restore(
         hold(lake, None, table.key, owner=f"restore of {table.key}"),
     ):
         state = settled_state(lake, table.key)
-        plan = plan_restore(table, archive_facts(lake, state), chosen)
+        plan = plan_restore(table, state.facts.snapshot, state.applied, chosen)
         version = _restore(session, state, plan) if plan.partitions else None
     outcome = RetentionOutcome(
         plan=plan,

@@ -11,15 +11,15 @@ Source: FinOps Open Cost and Usage Specification 1.3, "Cost and Usage".
 """
 
 from calendar import monthrange
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 from json import dumps
 from typing import Any
 
-from lakehouse.base.errors import Refused
-from lakehouse.declare.prices import DEFAULT_CLASS, PriceBook, requests_by_class
+from lakehouse.declare.prices import DEFAULT_CLASS, PriceBook, Prices, requests_by_class
 from lakehouse.declare.table import Table
 from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.vacuum.inventory.plan.reconcile import Reconciliation
@@ -27,11 +27,11 @@ from lakehouse.vacuum.inventory.plan.reconcile import Reconciliation
 OUTSIDE = "(outside all tables)"
 # Decimal places of quantities and unit prices. A cost has twice as many, so it is exact.
 _DIGITS = 12
-_MOST_USD = 1_000  # of a unit price, so that `_PRICE` can hold it
 _EXACT = Context(prec=60)
 _GB = 1024**3
 
-_STORAGE = "storage/"
+# The units of the quantities, by the first part of a SKU.
+_UNITS = {"storage": "GB-Months", "compute": "vCPU-Hours", "requests": "Requests"}
 GROUPS = ("table", "layer", "owner", "class", "day")
 
 # In Spark, the product of a quantity and a price has the type of a cost, so it loses no digit.
@@ -88,14 +88,18 @@ class Charge:
     part: str
     sku: str
     quantity: Decimal
-    unit: str
     unit_price: Decimal
     size_bytes: int | None = None
 
     @property
+    def kind(self) -> str:
+        """What is charged: `storage`, `compute` or `requests`."""
+        return self.sku.partition("/")[0]
+
+    @property
     def is_storage(self) -> bool:
         """Whether it is for stored bytes, not for an operation."""
-        return self.sku.startswith(_STORAGE)
+        return self.kind == "storage"
 
     @property
     def layer(self) -> str:
@@ -126,30 +130,26 @@ def storage_charges(
     """
     shares = [(table.table, share) for table in reconciled.tables for share in table.shares]
     shares += [("", share) for share in reconciled.unclaimed]
-    sizes = dict[tuple[str, str, str], int]()
+    sizes = Counter[tuple[str, str, str]]()
     for table, share in shares:
         part = "outside" if share.part is None else share.part.name.lower()
-        key = (table, part, share.storage_class or DEFAULT_CLASS)
-        sizes[key] = sizes.get(key, 0) + share.size_bytes
-    day_count = monthrange(day.year, day.month)[1]
-    charges = list[Charge]()
-    for (table, part, storage_class), size_bytes in sorted(sizes.items()):
-        price = book.usd_per_gb_month.get(storage_class)
-        if price is None:
-            price = book.usd_per_gb_month[DEFAULT_CLASS]
-        charge = Charge(
+        sizes[table, part, share.storage_class or DEFAULT_CLASS] += share.size_bytes
+    gb_days = Decimal(_GB * monthrange(day.year, day.month)[1])
+    prices = book.usd_per_gb_month
+    return [
+        Charge(
             day=day,
             table=table,
             owner=tables[table].owner if table in tables else "",
             part=part,
-            sku=f"{_STORAGE}{storage_class}",
-            quantity=_rounded(_EXACT.divide(Decimal(size_bytes), Decimal(_GB * day_count))),
-            unit="GB-Months",
-            unit_price=_unit_price(price),
+            sku=f"storage/{storage_class}",
+            quantity=_rounded(_EXACT.divide(Decimal(size_bytes), gb_days)),
+            unit_price=_unit_price(prices.get(storage_class, prices[DEFAULT_CLASS])),
             size_bytes=size_bytes,
         )
-        charges.append(charge)
-    return [charge for charge in charges if charge.size_bytes]
+        for (table, part, storage_class), size_bytes in sorted(sizes.items())
+        if size_bytes
+    ]
 
 
 def operation_charges(
@@ -161,41 +161,39 @@ def operation_charges(
     """
     charges = dict[tuple[object, ...], Charge]()
     for operation in operations:
-        for charge in _charges_of(operation, tables[operation.table], book):
+        table = tables[operation.table]
+        for sku, quantity, unit_price in _priced_items(operation, table.prices, book):
+            charge = Charge(
+                day=day_of(operation.ended_ms),
+                table=table.key,
+                owner=table.owner,
+                part=operation.kind,
+                sku=sku,
+                quantity=quantity,
+                unit_price=unit_price,
+            )
             key = (charge.day, *charge.identity)
-            previous = charges.get(key)
-            quantity = charge.quantity + (previous.quantity if previous else 0)
-            charges[key] = replace(charge, quantity=quantity)
+            if key in charges:
+                charge = replace(charge, quantity=quantity + charges[key].quantity)
+            charges[key] = charge
     return [charge for charge in charges.values() if charge.quantity]
 
 
-def _charges_of(operation: UpkeepOperation, table: Table, book: PriceBook) -> Iterable[Charge]:
-    compute = Charge(
-        day=day_of(operation.ended_ms),
-        table=table.key,
-        owner=table.owner,
-        part=operation.kind,
-        sku="compute/vcpu-hour",
-        quantity=Decimal(0),
-        unit="vCPU-Hours",
-        unit_price=_unit_price(table.prices.usd_per_vcpu_hour),
-    )
+def _priced_items(
+    operation: UpkeepOperation, prices: Prices, book: PriceBook
+) -> Iterator[tuple[str, Decimal, Decimal]]:
+    """The SKU, the quantity and the unit price of what an operation used."""
     if operation.vcpu_seconds is not None:
         hours = _EXACT.divide(Decimal(repr(operation.vcpu_seconds)), Decimal(3600))
-        yield replace(compute, quantity=_rounded(hours))
+        yield "compute/vcpu-hour", _rounded(hours), _unit_price(prices.usd_per_vcpu_hour)
     usd_per_1000 = {
-        "get": table.prices.usd_per_1000_gets,
-        "put": table.prices.usd_per_1000_puts,
+        "get": prices.usd_per_1000_gets,
+        "put": prices.usd_per_1000_puts,
         "delete": book.usd_per_1000_deletes,
     }
     for price_class, count in requests_by_class(operation.requests).items():
-        yield replace(
-            compute,
-            sku=f"requests/{price_class}",
-            quantity=_rounded(Decimal(count)),
-            unit="Requests",
-            unit_price=_unit_price(usd_per_1000[price_class], per=1_000),
-        )
+        unit_price = _unit_price(usd_per_1000[price_class], per=1_000)
+        yield f"requests/{price_class}", _rounded(Decimal(count)), unit_price
 
 
 def updated(recorded: Sequence[Charge], current: Sequence[Charge]) -> list[Charge]:
@@ -228,8 +226,7 @@ def costs_document(charges: Sequence[Charge], *, by: str, since: str) -> dict[st
             each.size_bytes or 0 for each in group if each.is_storage and each.day in shown_days
         ]
         usd = {
-            f"{kind}_usd": _total(each for each in group if each.sku.startswith(kind))
-            for kind in ("storage", "compute", "requests")
+            f"{kind}_usd": _total(each for each in group if each.kind == kind) for kind in _UNITS
         }
         size_bytes = sum(sizes) if sizes else None
         sums.append({"name": name, "size_bytes": size_bytes, **usd, "usd": _total(group)})
@@ -250,7 +247,7 @@ def row_of(charge: Charge, *, lake: str, region: str) -> dict[str, Any]:
     start = midnight(charge.day)
     month = start.replace(day=1)
     tags = {"layer": charge.layer, "owner": charge.owner}
-    row = {
+    return {
         "BillingAccountId": lake,
         "BillingCurrency": "USD",
         "BillingPeriodStart": month,
@@ -258,7 +255,7 @@ def row_of(charge: Charge, *, lake: str, region: str) -> dict[str, Any]:
         "ChargePeriodStart": start,
         "ChargePeriodEnd": start + timedelta(days=1),
         "ChargeCategory": "Usage",
-        "ServiceCategory": "Compute" if charge.sku.startswith("compute") else "Storage",
+        "ServiceCategory": "Compute" if charge.kind == "compute" else "Storage",
         "RegionId": region,
         "SubAccountId": charge.layer or None,
         "ResourceId": f"{lake}/{charge.table}" if charge.table else lake,
@@ -266,9 +263,9 @@ def row_of(charge: Charge, *, lake: str, region: str) -> dict[str, Any]:
         "SkuId": charge.sku,
         "Tags": dumps({name: value for name, value in tags.items() if value}),
         "ConsumedQuantity": charge.quantity,
-        "ConsumedUnit": charge.unit,
+        "ConsumedUnit": _UNITS[charge.kind],
         "PricingQuantity": charge.quantity,
-        "PricingUnit": charge.unit,
+        "PricingUnit": _UNITS[charge.kind],
         "ListUnitPrice": charge.unit_price,
         "ContractedUnitPrice": charge.unit_price,
         **dict.fromkeys(("ListCost", "ContractedCost", "EffectiveCost", "BilledCost"), charge.usd),
@@ -278,7 +275,6 @@ def row_of(charge: Charge, *, lake: str, region: str) -> dict[str, Any]:
         "x_part": charge.part,
         "x_bytes": charge.size_bytes,
     }
-    return {name: row[name] for name in COLUMNS}
 
 
 def charge_of(row: Mapping[str, Any]) -> Charge:
@@ -290,7 +286,6 @@ def charge_of(row: Mapping[str, Any]) -> Charge:
         part=row["x_part"],
         sku=row["SkuId"],
         quantity=row["ConsumedQuantity"],
-        unit=row["ConsumedUnit"],
         unit_price=row["ListUnitPrice"],
         size_bytes=row["x_bytes"],
     )
@@ -307,10 +302,7 @@ def day_of(ms: int) -> date:
 
 
 def _unit_price(usd: float, *, per: int = 1) -> Decimal:
-    price = _rounded(Decimal(repr(usd)) / per)
-    if price >= _MOST_USD:
-        raise Refused(f"a price is {price:f} USD a unit. Use a price below {_MOST_USD:,} USD")
-    return price
+    return _rounded(Decimal(repr(usd)) / per)
 
 
 def _rounded(value: Decimal) -> Decimal:
@@ -330,6 +322,6 @@ def _group(charge: Charge, by: str) -> str:
         case "owner":
             return charge.owner or "(no owner)"
         case "class":
-            return charge.sku.removeprefix(_STORAGE) if charge.is_storage else "(operations)"
+            return charge.sku.partition("/")[2] if charge.is_storage else "(operations)"
         case _:
             return charge.day.isoformat()

@@ -6,22 +6,21 @@
 
 **Safety properties** (tests in `watch/costs/test_run.py`)
 - A run that is repeated, or killed and run again, leaves the same rows.
-- What is recorded stays if the inventory or the operations no longer show it, or cannot be read.
+- What is recorded stays if the inventory or the operations no longer show it.
 - A day without an inventory has no rows for storage; they are unknown, not 0.
 """
 
 import io
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import date, timedelta
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakehouse.base.errors import LakehouseError, Refused
+from lakehouse.base.errors import Refused
 from lakehouse.declare.prices import PriceBook
 from lakehouse.declare.table import Table
 from lakehouse.lake.commits import refuse_deleted_rows
@@ -33,7 +32,7 @@ from lakehouse.spark.delta_writes import FrameWrite, write_frame
 from lakehouse.spark.errors import translated
 from lakehouse.spark.temporary_confs import PARTITIONS_OVERWRITTEN, session_confs
 from lakehouse.vacuum.inventory.run import reconcile_inventory
-from lakehouse.vacuum.inventory.table import newest_inventory
+from lakehouse.vacuum.inventory.table import known_inventories
 from lakehouse.watch.costs.plan import (
     COLUMNS,
     Charge,
@@ -67,24 +66,10 @@ _SCHEMA = pa.schema([pa.field(name, _ARROW_TYPES[kind]) for name, kind in COLUMN
 _PROPERTIES = {"delta.dataSkippingNumIndexedCols": "0"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChargebackWritten:
-    """What a run wrote.
-
-    `usd` is the cost of the newest day with known charges. `unread` maps what could not be read,
-    `operations` or `inventory`, to the reason.
-    """
-
-    days: tuple[date, ...] = ()
-    row_count: int = 0
-    usd: Decimal = Decimal(0)
-    unread: Mapping[str, str] = field(default_factory=dict[str, str])
-
-
 def write_chargeback(
     lake: Lake, tables: Mapping[str, Table], *, spark: "SparkSession", owner: str, now_ms: int
-) -> ChargebackWritten:
-    """Brings the table up to date.
+) -> list[Charge]:
+    """Brings the table up to date; returns all charges of the days that changed.
 
     Raises:
         Refused: the table has other columns.
@@ -92,30 +77,21 @@ def write_chargeback(
     """
     with hold(lake, spark, CHARGEBACK, owner=owner):
         book = load_price_book(lake.settings)
-        current, unread = _current_charges(lake, tables, book, now_ms=now_ms)
-        recorded = dict[date, list[Charge]]()
-        first = min((each.day for each in current), default=day_of(now_ms))
-        for charge in read_charges(lake, since=first):
-            recorded.setdefault(charge.day, []).append(charge)
-        days = {
-            day: updated(recorded.get(day, []), [each for each in current if each.day == day])
-            for day in sorted({each.day for each in current})
-        }
-        changed = [day for day in days if days[day] != updated([], recorded.get(day, []))]
-        rows = [
-            row_of(each, lake=lake.settings.root, region=book.region)
-            for day in changed
-            for each in days[day]
-        ]
-        if rows:
+        current = defaultdict[date, list[Charge]](list)
+        recorded = defaultdict[date, list[Charge]](list)
+        for charge in _current_charges(lake, tables, book, now_ms=now_ms):
+            current[charge.day].append(charge)
+        for charge in read_charges(lake, since=min(current, default=day_of(now_ms))):
+            recorded[charge.day].append(charge)
+        written = list[Charge]()
+        for day in sorted(current):
+            charges = updated(recorded[day], current[day])
+            if charges != updated([], recorded[day]):
+                written += charges
+        if written:
+            rows = [row_of(each, lake=lake.settings.root, region=book.region) for each in written]
             _replace_days(lake, spark, rows)
-    newest = days[max(days)] if days else []
-    return ChargebackWritten(
-        days=tuple(changed),
-        row_count=len(rows),
-        usd=sum((each.usd for each in newest), Decimal(0)),
-        unread=unread,
-    )
+    return written
 
 
 def read_charges(lake: Lake, *, since: date) -> list[Charge]:
@@ -149,26 +125,17 @@ def read_charges(lake: Lake, *, since: date) -> list[Charge]:
 
 def _current_charges(
     lake: Lake, tables: Mapping[str, Table], book: PriceBook, *, now_ms: int
-) -> tuple[list[Charge], dict[str, str]]:
-    """The charges by the newest inventory and the operations; what cannot be read, and why."""
+) -> list[Charge]:
+    """The charges by the newest inventory, if there is one, and by the operations."""
     first = day_of(now_ms) - timedelta(days=_DAYS_BACK)
-    since_ms = int(midnight(first).timestamp() * 1_000)
-    unread = dict[str, str]()
-    charges = list[Charge]()
-    try:
-        operations = read_operations(lake, since_ms=since_ms)
-        known = [each for each in operations if each.table in tables]
-        charges += operation_charges(known, tables, book)
-    except LakehouseError as error:
-        unread["operations"] = str(error)
-    try:
-        inventory = newest_inventory(lake)
+    operations = read_operations(lake, since_ms=int(midnight(first).timestamp() * 1_000))
+    known = [each for each in operations if each.table in tables]
+    charges = operation_charges(known, tables, book)
+    for inventory in known_inventories(lake)[:1]:
         reconciled = reconcile_inventory(lake, tables.values(), inventory, now_ms=now_ms)
         day = day_of(inventory.created_ms)
         charges += storage_charges(reconciled, tables, book, day=day)
-    except LakehouseError as error:
-        unread["inventory"] = str(error)
-    return charges, unread
+    return charges
 
 
 def _replace_days(lake: Lake, spark: "SparkSession", rows: Sequence[Mapping[str, Any]]) -> None:

@@ -2,17 +2,17 @@
 
 import signal
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
-from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Refused
 from lakehouse.cli.context import LakeContext, complete_table, open_tables
 from lakehouse.cli.output import show
 
 if TYPE_CHECKING:
-    from lakehouse.watch.metrics.plan import Counters, Sample
+    from lakehouse.watch.metrics.server import Counters, Families
 
 # With --serve, metrics are read again if they are older than this. On S3, each reading costs a few
 # requests per table.
@@ -41,36 +41,33 @@ def metrics_command(tables: tuple[str, ...], serve: bool) -> None:
     if serve:
         _serve(selection)
         return
-    text = metrics_text(_read(selection)).decode()
-    for line in text.rstrip("\n").split("\n"):
+    for line in metrics_text(_read(selection)).splitlines():
         show(line)
 
 
-def _read(context: LakeContext, counters: "Counters | None" = None) -> "list[Sample]":
-    from lakehouse.watch.metrics.run import read_samples
+def _read(context: LakeContext, counters: "Counters | None" = None) -> "Families":
+    from lakehouse.watch.metrics.run import read_gauges
 
     home = context.lake.settings.dagster_home
-    return read_samples(context.lake, context.tables.values(), dagster_home=home, counters=counters)
+    return read_gauges(context.lake, context.tables.values(), dagster_home=home, counters=counters)
 
 
 def _serve(context: LakeContext) -> None:
-    from lakehouse.watch.metrics.plan import Counters
-    from lakehouse.watch.metrics.server import LakeCollector, serve
+    from lakehouse.watch.metrics.server import serve
 
     settings = context.lake.settings
-    if settings.metrics_port == 0:
+    port = settings.metrics_port
+    if port == 0:
         raise Refused("metrics: LAKEHOUSE_METRICS_PORT is 0. Use the number of a free port")
     seconds = _MAX_AGE_SECONDS_ON_S3 if settings.on_s3 else _MAX_AGE_SECONDS
-    counters = Counters(since_ms=now_ms())
-    collector = LakeCollector(lambda: _read(context, counters), max_age_seconds=seconds)
     try:
-        stop_server = serve(collector, port=settings.metrics_port)
+        stop_server = serve(partial(_read, context), max_age_seconds=seconds, port=port)
     except OSError as error:
         raise Refused(
-            f"metrics: port {settings.metrics_port} cannot be opened ({error}). Set "
-            "LAKEHOUSE_METRICS_PORT to a free port"
+            f"metrics: port {port} cannot be opened ({error}). Set LAKEHOUSE_METRICS_PORT to a free"
+            " port"
         ) from error
-    show(f"metrics at http://127.0.0.1:{settings.metrics_port}/metrics")
+    show(f"metrics at http://127.0.0.1:{port}/metrics")
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     try:

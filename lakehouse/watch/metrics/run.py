@@ -4,19 +4,16 @@ If a table or a source cannot be read, its values are absent and a metric report
 values are still read.
 """
 
-import logging
 import sqlite3
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib.metadata import version
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from lakehouse.assets.home import read_dagster_records
+from prometheus_client.core import GaugeMetricFamily
+
+from lakehouse.assets.home import folder_bytes, newest_checks
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError
-from lakehouse.base.stored_objects import PART_GROUPS, Part
 from lakehouse.base.text import DAY_MS
 from lakehouse.compact.assess import TableReading, read_fleet
 from lakehouse.declare.compaction import LAYERS
@@ -24,184 +21,153 @@ from lakehouse.declare.table import Table
 from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.operations import read_operations
-from lakehouse.lake.read_each_table import Found, for_each_table
+from lakehouse.lake.read_each_table import for_each_table
 from lakehouse.land.loaded_batches import quarantine_key, quarantined_count
 from lakehouse.vacuum.inventory.table import known_inventories
-from lakehouse.watch.costs.plan import day_of
-from lakehouse.watch.costs.run import read_charges
-from lakehouse.watch.metrics import plan as families
-from lakehouse.watch.metrics.plan import Counters, Sample, known, labels_of
+from lakehouse.watch.metrics import plan as metrics
+from lakehouse.watch.metrics.plan import Metric, labels_of
+
+if TYPE_CHECKING:
+    from lakehouse.watch.metrics.server import Counters
 
 # Operations of this many past days are read, for counters and prediction errors.
 _DAYS = 30
-# The parts of an inventory that the tables' logs do not list, and their names in the metrics.
-_PARTS: Mapping[Part, str] = {
-    Part.ARCHIVED: "archived",
-    Part.ORPHANED_YOUNG: "orphaned",
-    Part.ORPHANED_OLD: "orphaned",
-    Part.NONCURRENT: "noncurrent",
-    **dict.fromkeys(PART_GROUPS["log"], "log"),
-}
-_PART_NAMES = {part.name.lower(): name for part, name in _PARTS.items()}
-
-_LOG = logging.getLogger(__name__)
-
 Value = TypeVar("Value")
 
 
-@dataclass(slots=True)
-class _Facts:
-    """Facts about the tables by key, in addition to those that `read_fleet` reads.
+class Gauges:
+    """The gauges that were read. An unknown value (`None`) is omitted."""
 
-    - `stored`: the bytes by part, for each table in the newest inventory.
-    - `operations`: those of the last `_DAYS`, oldest first; `None` if they cannot be read.
-    - `sources`: whether each source of facts about the whole lake could be read.
-    """
+    def __init__(self) -> None:
+        self.families = dict[Metric, GaugeMetricFamily]()
 
-    now_ms: int
-    quarantined: Mapping[str, Found[int]] = field(default_factory=dict[str, Any])
-    decisions: Mapping[str, str] = field(default_factory=dict[str, str])
-    stored: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, Any])
-    operations: Mapping[str, Sequence[UpkeepOperation]] | None = None
-    sources: dict[str, bool] = field(default_factory=dict[str, bool])
+    def add(self, metric: Metric, labels: Sequence[str], value: float | None) -> None:
+        """Adds a value of a gauge."""
+        if value is None:
+            return
+        if metric not in self.families:
+            family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+            self.families[metric] = family
+        self.families[metric].add_metric(labels, float(value))
 
-    @property
-    def since_ms(self) -> int:
-        return self.now_ms - _DAYS * DAY_MS
-
-    def read(self, name: str, source: Callable[[], Value]) -> Value | None:
-        """The source's result; `None` if it cannot be read."""
-        self.sources[name] = False
+    def source(self, name: str, read: Callable[[], Value]) -> Value | None:
+        """The facts of a source about the whole lake; `None` if it cannot be read."""
         try:
-            value = source()
+            value = read()
         except (LakehouseError, OSError, sqlite3.Error):
+            self.add(metrics.SOURCE_READABLE, (name,), 0)
             return None
-        self.sources[name] = True
+        self.add(metrics.SOURCE_READABLE, (name,), 1)
         return value
 
 
-def read_samples(
+def read_gauges(
     lake: Lake,
     tables: Iterable[Table],
     *,
     dagster_home: Path | None,
-    counters: Counters | None = None,
-) -> list[Sample]:
-    """The present values of all metrics of a lake.
+    counters: "Counters | None" = None,
+) -> list[GaugeMetricFamily]:
+    """The present values of all gauges of a lake.
 
     `dagster_home` is the folder of Dagster's records, or `None` to omit their metrics. Operations
-    are counted in `counters`; without it, there are no counters.
+    are counted in `counters`.
     """
-    started_seconds = time.monotonic()
+    gauges = Gauges()
+    read_ms = now_ms()
+    gauges.add(metrics.READ_AT, (), read_ms / 1000)
     declared = {table.key: table for table in tables}
-    facts = _Facts(now_ms=now_ms())
     fleet = read_fleet(lake, declared, [*declared.values()])
-    landed = [table for table in declared.values() if table.source is not None]
-    quarantines = for_each_table(landed, lambda table: quarantined_count(lake, table.key))
-    facts.quarantined = {each.table.key: each for each in quarantines}
-    facts.decisions = {each.table: each.reason.name for each in fleet.decisions}
-    facts.operations = facts.read("operations", lambda: _operations(lake, facts.since_ms))
-    facts.stored = facts.read("costs", lambda: _stored_bytes(lake, facts.now_ms)) or {}
-    inventories = facts.read("inventory", lambda: known_inventories(lake))
-    samples = list[Sample]()
+    existing = dict[str, Table]()
     for found in fleet.tables:
-        samples += _of_table(found, facts, counters)
-    if dagster_home is not None:
-        samples += _of_records(dagster_home, declared, facts)
+        labels = labels_of(found.table.key)
+        if found.error is not None:
+            gauges.add(metrics.READABLE, labels, 0)
+        elif found.value is not None:
+            existing[found.table.key] = found.table
+            gauges.add(metrics.READABLE, labels, 1)
+            _add_table(gauges, labels, found.value, read_ms)
+    for decision in fleet.decisions:
+        if decision.table in existing:
+            labels = (*labels_of(decision.table), "compaction", decision.reason.name)
+            gauges.add(metrics.DECISION, labels, 1)
+    _add_quarantines(gauges, lake, existing)
+    since_ms = read_ms - _DAYS * DAY_MS
+    operations = gauges.source("operations", lambda: read_operations(lake, since_ms=since_ms))
+    if operations is not None:
+        for table in existing.values():
+            of_table = [each for each in operations if each.table == table.key]
+            _add_operations(gauges, table, of_table, counters)
+    inventories = gauges.source("inventory", lambda: known_inventories(lake))
     if inventories:
-        samples.append(Sample(families.INVENTORY, (), inventories[0].created_ms / 1000))
-    for source, is_readable in facts.sources.items():
-        samples.append(Sample(families.SOURCE_READABLE, (source,), float(is_readable)))
-    samples.append(Sample(families.READ_AT, (), facts.now_ms / 1000))
-    samples.append(Sample(families.READ_SECONDS, (), time.monotonic() - started_seconds))
-    samples.append(Sample(families.BUILD_INFO, (version("lakehouse"),), 1.0))
-    return samples
+        gauges.add(metrics.INVENTORY, (), inventories[0].created_ms / 1000)
+    if dagster_home is not None:
+        _add_records(gauges, dagster_home, declared)
+    return list(gauges.families.values())
 
 
-def _of_table(
-    found: Found[TableReading], facts: _Facts, counters: Counters | None
-) -> Iterator[Sample]:
-    """The samples of a table, and of its quarantine if that cannot be read."""
-    key = found.table.key
-    quarantine = facts.quarantined.get(key)
-    if quarantine is not None and quarantine.error is not None:
-        yield Sample(families.READABLE, labels_of(quarantine_key(key)), 0.0)
-    is_readable = found.error is None
-    samples = list[Sample]()
-    if found.value is not None:
-        try:
-            samples = list(_of_existing(found.table, found.value, facts, counters))
-        except Exception:  # an unexpected record of one table must not hide the other tables
-            _LOG.exception("the metrics of %s cannot be read", key)
-            is_readable = False
-    if found.value is not None or not is_readable:
-        yield Sample(families.READABLE, labels_of(key), float(is_readable))
-    yield from samples
-
-
-def _of_existing(
-    table: Table, reading: TableReading, facts: _Facts, counters: Counters | None
-) -> Iterator[Sample]:
-    key = table.key
-    labels = labels_of(key)
+def _add_table(gauges: Gauges, labels: Sequence[str], reading: TableReading, read_ms: int) -> None:
+    health = reading.health
     pause = reading.known.pause
-    last_compaction_ms = reading.known.state.last_compaction_ms
-    quarantine = facts.quarantined.get(key)
-    yield from families.health_samples(key, reading.health)
-    yield from known(families.LAST_COMPACTION, labels, families.in_seconds(last_compaction_ms))
-    yield from known(
-        families.QUARANTINED_ROWS, labels, None if quarantine is None else quarantine.value
-    )
-    yield Sample(families.PAUSED, labels, float(pause is not None and pause.holds(facts.now_ms)))
-    for part, size_bytes in facts.stored.get(key, {}).items():
-        yield Sample(families.BYTES, (*labels, part), size_bytes)
-    if key in facts.decisions:
-        yield Sample(families.DECISION, (*labels, "compaction", facts.decisions[key]), 1.0)
-    if facts.operations is None:
-        return
-    operations = facts.operations.get(key, ())
+    gauges.add(metrics.FILES, labels, health.file_count)
+    gauges.add(metrics.SMALL_FILES, labels, health.small_file_count)
+    gauges.add(metrics.MERGEABLE_FILES, labels, health.mergeable_file_count)
+    gauges.add(metrics.ROWS, labels, health.row_count)
+    gauges.add(metrics.BYTES, (*labels, "live"), health.size_bytes)
+    gauges.add(metrics.BYTES, (*labels, "tombstoned"), health.tombstone_bytes)
+    gauges.add(metrics.HEALTH_SCORE, labels, health.score)
+    gauges.add(metrics.LOG_COMMITS, labels, health.log.commit_count)
+    gauges.add(metrics.LAST_WRITE, labels, _seconds(health.committed_ms))
+    gauges.add(metrics.LAST_COMPACTION, labels, _seconds(reading.known.state.last_compaction_ms))
+    gauges.add(metrics.PAUSED, labels, pause is not None and pause.holds(read_ms))
+
+
+def _seconds(ms: int | None) -> float | None:
+    """A time in seconds, as Prometheus expects it."""
+    return None if ms is None else ms / 1000
+
+
+def _add_quarantines(gauges: Gauges, lake: Lake, existing: Mapping[str, Table]) -> None:
+    landed = [table for table in existing.values() if table.source is not None]
+    for found in for_each_table(landed, lambda table: quarantined_count(lake, table.key)):
+        key = found.table.key
+        gauges.add(metrics.QUARANTINED_ROWS, labels_of(key), found.value)
+        if found.error is not None:
+            gauges.add(metrics.READABLE, labels_of(quarantine_key(key)), 0)
+
+
+def _add_operations(
+    gauges: Gauges,
+    table: Table,
+    operations: Sequence[UpkeepOperation],
+    counters: "Counters | None",
+) -> None:
+    """Adds what the operations of a table show. They are ordered oldest first."""
+    labels = labels_of(table.key)
     vacuums_ms = [each.started_ms for each in operations if each.kind == "vacuum"]
     if table.vacuum.mode == "automatic" and vacuums_ms:
-        yield from known(families.LAST_VACUUM, labels, families.in_seconds(vacuums_ms[-1]))
-    yield from families.prediction_samples(key, operations)
+        gauges.add(metrics.LAST_VACUUM, labels, _seconds(vacuums_ms[-1]))
+    newest = {each.kind: each for each in operations if each.figures}
+    for kind, operation in newest.items():
+        for figure in operation.figures:
+            gauges.add(metrics.PREDICTION_ERROR, (*labels, kind, figure.name), figure.error)
     if counters is not None:
-        yield from counters.count(key, operations)
+        counters.count(table.key, operations)
 
 
-def _operations(lake: Lake, since_ms: int) -> dict[str, list[UpkeepOperation]]:
-    by_table = dict[str, list[UpkeepOperation]]()
-    for each in read_operations(lake, since_ms=since_ms):
-        by_table.setdefault(each.table, []).append(each)
-    return by_table
-
-
-def _stored_bytes(lake: Lake, read_ms: int) -> dict[str, dict[str, int]]:
-    """Bytes by table and part, from the newest day with an inventory in `costs/chargeback`.
-
-    Empty if that table has an inventory of neither yesterday nor today.
-    """
-    charges = read_charges(lake, since=day_of(read_ms - DAY_MS))
-    stored = [each for each in charges if each.is_storage]
-    newest = max((each.day for each in stored), default=None)
-    sums = dict[str, dict[str, int]]()
-    for charge in stored:
-        if charge.day == newest and charge.table:
-            of_table = sums.setdefault(charge.table, dict.fromkeys(_PARTS.values(), 0))
-            if charge.part in _PART_NAMES:
-                of_table[_PART_NAMES[charge.part]] += charge.size_bytes or 0
-    return sums
-
-
-def _of_records(home: Path, declared: Mapping[str, Table], facts: _Facts) -> Iterator[Sample]:
-    """The samples of Dagster's records, without checks of tables that are no longer declared.
+def _add_records(gauges: Gauges, home: Path, declared: Mapping[str, Table]) -> None:
+    """Adds Dagster's records, without checks of tables that are no longer declared.
 
     Such checks never run again, so their last results would be shown forever.
     """
-    records = facts.read("dagster", lambda: read_dagster_records(home))
-    if records is None:
+    # The size is measured first, because opening a SQLite file may create further files.
+    records = gauges.source("dagster", lambda: (folder_bytes(home), newest_checks(home)))
+    size_bytes, checks = records or (0, None)
+    if checks is None:
         return
-    for sample in families.record_samples(records):
-        parts = sample.labels[0].split("/") if sample.labels else []
+    gauges.add(metrics.RECORDS_BYTES, (), size_bytes)
+    for (asset, check), has_passed in checks.items():
+        parts = asset.split("/")
         layer = parts[-2] if len(parts) > 1 else ""
         if layer not in LAYERS or "/".join(parts[-2:]) in declared:
-            yield sample
+            gauges.add(metrics.CHECK_PASSED, (*labels_of(asset), check), has_passed)

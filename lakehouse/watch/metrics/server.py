@@ -1,5 +1,7 @@
 """Serves the metrics of a lake over HTTP on loopback, or writes them as text.
 
+Counters begin at 0 with the process that reads them; Prometheus handles such resets.
+
 **Safety properties**
 - A scrape waits at most `_WAIT_SECONDS` for a reading. After that time, it gets the values of the
   previous reading (none before the first one), and a metric shows their age.
@@ -10,45 +12,104 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest, start_http_server
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    SummaryMetricFamily,
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Summary,
+    disable_created_metrics,
+    generate_latest,
+    start_http_server,
 )
-from prometheus_client.core import (
-    Metric as PrometheusMetric,
-)
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from lakehouse.watch.metrics.plan import Metric, Sample
+from lakehouse.base.clock import now_ms
+from lakehouse.declare.upkeep_records import UpkeepOperation
+from lakehouse.watch.metrics.plan import TABLE_LABELS, labels_of
 
 # Less than the 10 seconds after which Prometheus, by default, gives up a scrape.
 _WAIT_SECONDS = 8.0
+# The kinds of operation that every table may have. They are counted from 0 on, because Prometheus'
+# `increase` ignores the first value of a series.
+_KINDS = ("compaction", "vacuum")
+
+Families = Iterable[GaugeMetricFamily]
 
 _LOG = logging.getLogger(__name__)
 
-Samples = Sequence[Sample]
+disable_created_metrics()
+
+
+class Counters:
+    """Counts operations that ended after `since_ms`, each once, in the memory of a process."""
+
+    def __init__(self, registry: CollectorRegistry, *, since_ms: int) -> None:
+        self._since_ms = since_ms
+        self._counted = set[tuple[str, str, str]]()
+        kind = (*TABLE_LABELS, "operation")
+        self._decisions = Counter(
+            "lakehouse_decisions_total",
+            "Operations that ended, by the reason of their plan.",
+            (*kind, "reason"),
+            registry=registry,
+        )
+        self._operations = Counter(
+            "lakehouse_operations_total",
+            "Operations that ended.",
+            (*kind, "outcome"),
+            registry=registry,
+        )
+        self._durations = Summary(
+            "lakehouse_operation_duration_seconds",
+            "Known durations of the operations that ended.",
+            kind,
+            registry=registry,
+        )
+        self._costs = Counter(
+            "lakehouse_cost_usd_total",
+            "Known costs of the operations that ended, by kind of operation.",
+            (*TABLE_LABELS, "kind"),
+            registry=registry,
+        )
+
+    def count(self, table: str, operations: Sequence[UpkeepOperation]) -> None:
+        """Adds the operations that are new."""
+        labels = labels_of(table)
+        for kind in _KINDS:
+            self._operations.labels(*labels, kind, "succeeded")
+            self._operations.labels(*labels, kind, "failed")
+            self._durations.labels(*labels, kind)
+            self._costs.labels(*labels, kind)
+        for each in operations:
+            identity = (table, each.kind, each.operation_id)
+            if each.ended_ms < self._since_ms or identity in self._counted:
+                continue
+            self._counted.add(identity)
+            outcome = "succeeded" if each.result == "succeeded" else "failed"
+            self._operations.labels(*labels, each.kind, outcome).inc()
+            self._costs.labels(*labels, each.kind).inc(each.usd or 0.0)
+            if each.reason:
+                self._decisions.labels(*labels, each.kind, each.reason).inc()
+            if each.seconds is not None:
+                self._durations.labels(*labels, each.kind).observe(each.seconds)
 
 
 class LakeCollector(Collector):
-    """The metrics of a lake.
+    """The gauges of a lake.
 
     A scrape starts a new reading if the last one ended, or failed, over `max_age_seconds` ago.
     """
 
-    def __init__(self, read: Callable[[], Samples], *, max_age_seconds: float) -> None:
+    def __init__(self, read: Callable[[], Families], *, max_age_seconds: float) -> None:
         self._read = read
         self._max_age_seconds = max_age_seconds
-        self._samples: Samples = ()
-        self._problem = ""
+        self._gauges: Families = ()
         self._due = 0.0
         self._lock = threading.Lock()
         self._reading: threading.Thread | None = None
 
-    def collect(self) -> Iterable[PrometheusMetric]:
+    def collect(self) -> Families:
         """The newest values. If they are too old, starts a reading and waits a while for it."""
         with self._lock:
             if self._reading is None and time.monotonic() >= self._due:
@@ -57,76 +118,44 @@ class LakeCollector(Collector):
             reading = self._reading
         if reading is not None:
             reading.join(_WAIT_SECONDS)
-        return families(self._samples)
+        return self._gauges
 
     def _refresh(self) -> None:
         try:
-            self._samples = self._read()
-            problem = ""
-        except Exception as error:  # scrapes keep getting the older values
-            problem = f"{type(error).__name__}: {error}"
-            if problem != self._problem:
-                _LOG.exception("the metrics cannot be read")
+            self._gauges = self._read()
+        except Exception:  # scrapes keep getting the older values
+            _LOG.exception("the metrics cannot be read")
         with self._lock:
-            self._problem = problem
             self._due = time.monotonic() + self._max_age_seconds
             self._reading = None
 
 
-def families(samples: Iterable[Sample]) -> list[PrometheusMetric]:
-    """The samples as `prometheus_client` families."""
-    types = {
-        "gauge": GaugeMetricFamily,
-        "counter": CounterMetricFamily,
-        "summary": SummaryMetricFamily,
-    }
-    by_metric = dict[Metric, Any]()
-    for sample in samples:
-        metric = sample.metric
-        if metric not in by_metric:
-            by_metric[metric] = types[metric.kind](metric.name, metric.help, labels=metric.labels)
-        family = by_metric[metric]
-        if isinstance(family, SummaryMetricFamily):
-            family.add_metric(sample.labels, count_value=sample.count, sum_value=sample.value)
-        else:
-            family.add_metric(sample.labels, sample.value)
-    return list(by_metric.values())
+class _GaugesCollector(Collector):
+    def __init__(self, gauges: Families) -> None:
+        self._gauges = gauges
+
+    def collect(self) -> Families:
+        return self._gauges
 
 
-def metrics_text(samples: Iterable[Sample]) -> bytes:
-    """The samples in Prometheus' text format.
-
-    If several samples have the same metric and labels, only the last one is written.
-    """
-    unique = {(sample.metric, sample.labels): sample for sample in samples}
-    return generate_latest(_registry(_FixedSamples(unique.values())))
+def metrics_text(gauges: Families) -> str:
+    """The gauges in Prometheus' text format."""
+    registry = CollectorRegistry()
+    registry.register(_GaugesCollector(gauges))
+    return generate_latest(registry).decode()
 
 
-def serve(collector: LakeCollector, *, port: int) -> Callable[[], None]:
-    """Serves the metrics at `http://127.0.0.1:<port>/metrics`; returns a function that stops this.
+def serve(
+    read: Callable[[Counters], Families], *, max_age_seconds: float, port: int
+) -> Callable[[], None]:
+    """Serves metrics at `http://127.0.0.1:<port>/metrics`; returns a function that stops this.
 
     Raises:
         OSError: the port cannot be opened, for example because it is in use.
     """
-    server, thread = start_http_server(port, addr="127.0.0.1", registry=_registry(collector))
-
-    def stop() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-    return stop
-
-
-class _FixedSamples(Collector):
-    def __init__(self, samples: Iterable[Sample]) -> None:
-        self._samples = samples
-
-    def collect(self) -> Iterable[PrometheusMetric]:
-        return families(self._samples)
-
-
-def _registry(collector: Collector) -> CollectorRegistry:
     registry = CollectorRegistry()
-    registry.register(collector)
-    return registry
+    # Collectors are asked in this order, and a reading counts operations.
+    registry.register(LakeCollector(lambda: read(counters), max_age_seconds=max_age_seconds))
+    counters = Counters(registry, since_ms=now_ms())
+    server, _ = start_http_server(port, addr="127.0.0.1", registry=registry)
+    return server.shutdown

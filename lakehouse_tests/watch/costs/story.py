@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
+from lakehouse import Append, Landing
 from lakehouse.compact.plan.history import account_for, operation_of
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
@@ -21,6 +22,12 @@ from lakehouse.watch.costs.run import _SCHEMA, CHARGEBACK, read_charges
 from lakehouse_tests.lake.test_vacuums import past_vacuum, record_vacuum
 from lakehouse_tests.log_builder import START_MS
 
+A = Table(
+    key="bronze/a",
+    source=Landing(prefix="landing/a/", format="json", schema="id BIGINT"),
+    write=Append(),
+    owner="team-a",
+)
 PLAN: dict[str, Any] = {
     "reason": "SMALL_FILES",
     "sentence": "2 files merge into 1",

@@ -2,22 +2,30 @@
 
 import json
 import re
-from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
+from prometheus_client import CollectorRegistry
 
 from lakehouse.base.predicted_and_actual import Figure
 from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.watch.metrics import plan
-from lakehouse.watch.metrics.plan import Counters, Metric, Sample, prediction_samples
+from lakehouse.watch.metrics.plan import Metric
+from lakehouse.watch.metrics.run import Gauges, _add_operations
+from lakehouse.watch.metrics.server import Counters
+from lakehouse_tests.support.example_assets import latest_orders
 from lakehouse_tests.test_docs import is_command
 
 FOLDER = Path(__file__).resolve().parents[3] / "deploy" / "observability"
 METRICS = [each for each in vars(plan).values() if isinstance(each, Metric)]
-NAMES = {each.name for each in METRICS} | {
-    f"{each.name}_{part}" for each in METRICS if each.kind == "summary" for part in ("sum", "count")
+REGISTRY = CollectorRegistry()
+Counters(REGISTRY, since_ms=0)
+COUNTERS = REGISTRY._names_to_collectors
+NAMES = {each.name for each in METRICS} | {*COUNTERS}
+LABELS = {label for each in METRICS for label in each.labels} | {
+    label for each in COUNTERS.values() for label in vars(each)["_labelnames"]
 }
 
 
@@ -33,9 +41,8 @@ def test_every_name_in_rules_and_dashboard_is_a_metric() -> None:
     queries += [rule["expr"] for rule in rules()]
     named = {name for query in queries for name in re.findall(r"lakehouse_\w+", query)}
     assert len(queries) > 30 and named - NAMES == set()
-    labels = {"table", "layer", "instance"} | {label for each in METRICS for label in each.labels}
     used = {name for query in queries for name in re.findall(r"(\w+)(?:=~|!~|!=|=)\"", query)}
-    assert used - labels == {"job"}
+    assert used - LABELS == {"job"}
 
 
 def test_metrics_that_were_never_read_are_stale_too() -> None:
@@ -72,39 +79,47 @@ OPERATIONS_OF_TABLE = (
 )
 
 
-def counted(samples: Iterable[Sample]) -> dict[tuple[str, ...], tuple[float, int]]:
+def counted(registry: CollectorRegistry) -> dict[tuple[str, ...], float]:
+    """The values by the metric's name and the labels after the table's."""
     return {
-        (each.metric.name.removeprefix("lakehouse_"), *each.labels[2:]): (each.value, each.count)
-        for each in samples
+        (each.name.removeprefix("lakehouse_"), *list(each.labels.values())[2:]): each.value
+        for family in registry.collect()
+        for each in family.samples
     }
 
 
 def test_operations_since_the_start_are_counted_once() -> None:
     """Expected kinds have zeros, and unknown durations are not counted."""
-    counters = Counters(since_ms=11)
+    registry = CollectorRegistry()
+    counters = Counters(registry, since_ms=11)
     expected = {
-        ("decisions_total", "compaction", "SMALL_FILES"): (2, 0),
-        ("operations_total", "compaction", "succeeded"): (2, 0),
-        ("operations_total", "compaction", "failed"): (1, 0),
-        ("operations_total", "vacuum", "succeeded"): (0, 0),
-        ("operations_total", "vacuum", "failed"): (0, 0),
-        ("operation_duration_seconds", "compaction"): (9.0, 2),
-        ("operation_duration_seconds", "vacuum"): (0, 0),
-        ("cost_usd_total", "compaction"): (2.75, 0),
-        ("cost_usd_total", "vacuum"): (0, 0),
+        ("decisions_total", "compaction", "SMALL_FILES"): 2,
+        ("operations_total", "compaction", "succeeded"): 2,
+        ("operations_total", "compaction", "failed"): 1,
+        ("operations_total", "vacuum", "succeeded"): 0,
+        ("operations_total", "vacuum", "failed"): 0,
+        ("operation_duration_seconds_sum", "compaction"): 9.0,
+        ("operation_duration_seconds_count", "compaction"): 2,
+        ("operation_duration_seconds_sum", "vacuum"): 0,
+        ("operation_duration_seconds_count", "vacuum"): 0,
+        ("cost_usd_total", "compaction"): 2.75,
+        ("cost_usd_total", "vacuum"): 0,
     }
-    assert counted(counters.count("gold/t", OPERATIONS_OF_TABLE)) == expected
-    assert counted(counters.count("gold/t", OPERATIONS_OF_TABLE)) == expected
+    for _ in range(2):
+        counters.count("gold/t", OPERATIONS_OF_TABLE)
+        assert counted(registry) == expected
     # A counter stays when a log forgets, and an operation that is seen late is added.
-    late = operation("vacuum", 12, usd=0.25)
-    later = counted(counters.count("gold/t", [late]))
-    assert later == expected | {
-        ("operations_total", "vacuum", "succeeded"): (1, 0),
-        ("cost_usd_total", "vacuum"): (0.25, 0),
+    counters.count("gold/t", [operation("vacuum", 12, usd=0.25)])
+    assert counted(registry) == expected | {
+        ("operations_total", "vacuum", "succeeded"): 1,
+        ("cost_usd_total", "vacuum"): 0.25,
     }
 
 
 def test_the_newest_prediction_of_a_kind_is_shown() -> None:
-    assert counted(prediction_samples("gold/t", OPERATIONS_OF_TABLE)) == {
-        ("operation_prediction_error_ratio", "compaction", "files"): (0.25, 0)
-    }
+    gauges = Gauges()
+    _add_operations(gauges, replace(latest_orders, key="silver/t"), OPERATIONS_OF_TABLE, None)
+    [family] = gauges.families.values()
+    [sample] = family.samples
+    labels = {"table": "silver/t", "layer": "silver", "operation": "compaction", "figure": "files"}
+    assert (sample.labels, sample.value) == (labels, 0.25)
