@@ -57,21 +57,17 @@ class LakeContext:
         """
         if not names:
             return list(self.tables.values())
-        keys = self._keys_of(names)
-        for key in keys:
-            if key not in self.tables:
-                adopt_first = f"adopt it first: lakehouse adopt {key}"
-                hint = adopt_first if is_address(key) else nearest(key, self.tables)
-                raise Refused(f"table {key!r} is not declared; {hint}")
-        return [self.tables[key] for key in dict.fromkeys(keys)]
-
-    def _keys_of(self, names: Sequence[str]) -> Sequence[str]:
-        """The names, with each known address replaced by the key of its table."""
-        if not any(map(is_address, names)):
-            return names
-        keys = keys_by_address(self.tables, self.lake.settings)
-        addresses = {name: resolve_address(name) for name in names if is_address(name)}
-        return [keys.get(addresses.get(name, name), name) for name in names]
+        keys = {table.asset_key: key for key, table in self.tables.items()}
+        keys |= {key: key for key in self.tables}
+        if any(map(is_address, names)):
+            keys |= keys_by_address(self.tables, self.lake.settings)
+        chosen = dict[str, Table]()
+        for name in names:
+            key = keys.get(resolve_address(name) if is_address(name) else name)
+            if key is None:
+                raise _unknown_table(name, self.tables)
+            chosen[key] = self.tables[key]
+        return list(chosen.values())
 
     def choose_landed(self, names: Sequence[str], *, command: str) -> list[Table]:
         """The named tables, or by default all tables that are loaded from landed files.
@@ -153,32 +149,23 @@ def open_tables(names: Sequence[str]) -> tuple[LakeContext, list[Table]]:
         settings = replace(settings, tables=NO_TABLES)
     tables = with_maintained(declared_tables(settings), maintained, settings)
     declared = {*tables}
-    keys_of_addresses = keys_by_address(tables, settings)
-    keys_by_name = {table.asset_key: key for key, table in tables.items()}
-    keys = list[str]()
-    for name in names:
-        if is_address(name):
-            address = parse_address(name, base=os.getcwd())
-            new_key = key_of(address, tables)
-            key = keys_of_addresses.setdefault(real_address(address), new_key)
-            tables.setdefault(key, adopted_table(key, address))
-            keys.append(key)
-        elif name in tables:
-            keys.append(name)
-        elif name in keys_by_name:
-            keys.append(keys_by_name[name])
-        else:
-            raise _unknown_table(name, tables)
+    known_addresses = keys_by_address(tables, settings)
+    for name in filter(is_address, names):
+        address = parse_address(name, base=os.getcwd())
+        key = known_addresses.setdefault(real_address(address), key_of(address, tables))
+        tables.setdefault(key, adopted_table(key, address))
     context = LakeContext(
         lake=open_lake(settings, tables=tables.values()),
         tables=tables,
         by_address=frozenset(tables.keys() - declared),
     )
-    return context, context.choose(keys)
+    return context, context.choose(names)
 
 
 def _unknown_table(name: str, tables: Mapping[str, Table]) -> Refused:
-    if Path(name).is_dir():
+    if is_address(name):
+        hint = f"adopt it first: lakehouse adopt {name}"
+    elif Path(name).is_dir():
         hint = f"did you mean the folder ./{name}?"
     else:
         hint = nearest(name, tables)

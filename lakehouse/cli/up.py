@@ -20,7 +20,6 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -48,24 +47,16 @@ class _Stopped(BaseException):
     """A signal asked this process to stop."""
 
 
-def run_all(
-    settings: Settings,
-    say: Callable[[str], None],
-    *,
-    check: Callable[[], None] = lambda: None,
-    prepare: Callable[[Path], None] = lambda _home: None,
-) -> int:
+def run_all(settings: Settings, say: Callable[[str], None]) -> int:
     """Runs everything until a signal (returns 0), or until Dagster ends by itself (returns 1).
 
     Also returns 1 if the thread that restarts the Spark Connect server has ended.
 
-    `say` is called with events and with the error lines of Dagster's log. `check` is called before
-    anything starts, and may refuse. `prepare` is called with Dagster's folder right before Dagster
-    starts.
+    `say` is called with events and with the error lines of Dagster's log.
 
     Raises:
-        Refused: a port is in use, this lake is already running, `check` refuses, or a package is
-            missing.
+        Refused: a port is in use, this lake is already running, its storage is not safe, or a
+            package is missing.
         Broken, Transient: the server or Dagster's UI did not start.
 
     After an error, no started process is left.
@@ -82,11 +73,11 @@ def run_all(
             )
         if settings.spark == "server" and server.status(settings).pid is None:
             server.check_port_is_free(settings)
-        check()
+        check_storage(settings)
         home = dagster_home(settings)
         try:
             with _stopped_by_signals() as check_stop, _spark(settings, say) as spark:
-                prepare(home)
+                close_dead_runs(home)
                 with _dagster(settings, home) as dagster:
                     try:
                         _wait_until_up(settings, dagster, home / "dagster.log", say, check_stop)
@@ -261,11 +252,7 @@ def up_command() -> int | None:
 
     Spark runs here only with LAKEHOUSE_SPARK=server.
     """
-
-    settings = settings_in_force()
-    return run_all(
-        settings, _show_lines, check=partial(check_storage, settings), prepare=close_dead_runs
-    )
+    return run_all(settings_in_force(), _show_lines)
 
 
 def check_storage(settings: Settings) -> None:

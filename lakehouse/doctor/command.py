@@ -14,7 +14,7 @@ from lakehouse.base.text import count_of
 from lakehouse.cli.context import settings_in_force
 from lakehouse.cli.output import attributes, json_option, print_grid, show, write_json
 from lakehouse.cli.spark_server import driver_for_command
-from lakehouse.doctor.checks import Examination, check_machine, check_storage, scratch
+from lakehouse.doctor.checks import Examination, check_machine, check_spark, check_storage, scratch
 from lakehouse.doctor.plan import Finding, Verdict
 from lakehouse.lake.declared_tables import declared_tables
 from lakehouse.lake.lake import Lake, open_lake
@@ -52,7 +52,7 @@ def doctor_command(with_spark: bool, settings_only: bool, as_json: bool) -> int:
     if settings_only:
         _show_settings(settings_in_force(), as_json=as_json)
         return 0
-    examination = Examination(show=show_nothing if as_json else show_finding)
+    examination = Examination(show=(lambda _: None) if as_json else show_finding)
     settings = _settings(examination)
     if settings is not None:
         _examine(examination, settings, with_spark=with_spark)
@@ -105,10 +105,6 @@ def show_finding(finding: Finding) -> None:
     show(f"{finding.state:<8}{finding.name:<20}{finding.sentence}", style=_STYLES[finding.state])
 
 
-def show_nothing(_: Finding) -> None:
-    """Prints nothing: with `--json`, one document at the end holds all findings."""
-
-
 def _settings(examination: Examination) -> Settings | None:
     """The settings in force; `None` if they cannot be parsed, which is then a failed check."""
     parsed = list[Settings]()
@@ -140,9 +136,6 @@ def _check_spark(examination: Examination, lake: Lake, folder: str) -> None:
     if needs_java and examination.state_of("java") == "failed":
         examination.note("spark", "skipped", "needs java, which did not pass")
         return
-    # Imported late: PySpark is loaded only if Spark is checked.
-    from lakehouse.doctor.checks import check_spark
-
     with ExitStack() as stack:
         try:
             stack.enter_context(driver_for_command(lake.settings))

@@ -87,14 +87,15 @@ def _select(selections: Sequence[str], context: LakeContext) -> list[Table]:
                 f"materialize {selection}: other programs write this adopted table. Use lakehouse "
                 f"compact {selection} or lakehouse vacuum {selection}"
             )
-        if not any(selection in (table.key, table.layer) for table in written_here):
+        if not any(selection in _names(table) for table in written_here):
             near = nearest(selection, context.tables)
             raise Refused(f"materialize {selection!r}: neither a table nor a layer; {near}")
-    return [
-        table
-        for table in written_here
-        if not selections or table.key in selections or table.layer in selections
-    ]
+    return [table for table in written_here if not selections or _names(table) & {*selections}]
+
+
+def _names(table: Table) -> set[str]:
+    """What selects the table: its key, also that of the folder with `location=`, and its layer."""
+    return {table.asset_key, table.key, table.layer}
 
 
 def _document(table: Table, runs: Mapping[str, "AssetRun"], context: LakeContext) -> dict[str, Any]:

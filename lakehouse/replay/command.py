@@ -1,7 +1,7 @@
 """`lakehouse replay`: lands the next hours of a real year of flights."""
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -9,11 +9,8 @@ from lakehouse.base.errors import Refused
 from lakehouse.cli.context import settings_in_force
 from lakehouse.cli.output import attributes, json_option, show, write_json
 from lakehouse.lake.lake import open_lake
+from lakehouse.replay.play import FIRST, Played, play
 
-if TYPE_CHECKING:
-    from lakehouse.replay.play import Played
-
-_FIRST = datetime(2013, 1, 1)
 _LAST = datetime(2014, 1, 2)
 
 
@@ -43,17 +40,14 @@ def replay_command(until: datetime | None, hours: int | None, as_json: bool) -> 
             "replay: LAKEHOUSE_REPLAY is off in this lake. Use LAKEHOUSE_REPLAY=on; flights then "
             "land among your own files"
         )
-    if until is not None and not _FIRST < until <= _LAST:
+    if until is not None and not FIRST < until <= _LAST:
         raise Refused(
-            f"replay: --until is {until:%Y-%m-%d}. Use a day after {_FIRST:%Y-%m-%d}, at most "
+            f"replay: --until is {until:%Y-%m-%d}. Use a day after {FIRST:%Y-%m-%d}, at most "
             f"{_LAST:%Y-%m-%d}"
         )
     if until is None and hours is None:
         hours = settings.replay_hours
-    from lakehouse.replay.play import play
-
-    store = open_lake(settings).store
-    played = play(store, settings.home, until=until, hours=hours)
+    played = play(open_lake(settings).store, settings.home, until=until, hours=hours)
     if as_json:
         write_json(replay_document(played))
         return
@@ -62,7 +56,7 @@ def replay_command(until: datetime | None, hours: int | None, as_json: bool) -> 
         show("next: lakehouse materialize")
 
 
-def replay_document(played: "Played") -> dict[str, Any]:
+def replay_document(played: Played) -> dict[str, Any]:
     """The JSON document of a replay."""
     return {
         "since": played.since.isoformat(),

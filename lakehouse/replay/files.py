@@ -26,8 +26,6 @@ from lakehouse.base.errors import Refused
 if TYPE_CHECKING:
     import pandas
 
-REFERENCES = ("airlines", "airports", "planes")
-
 
 def data_version() -> str:
     """The release of the data set.
@@ -68,11 +66,6 @@ def read_weather() -> "pandas.DataFrame":
     return pandas.read_csv(data_folder() / "weather.csv", dtype=str, keep_default_na=False)
 
 
-def read_reference(name: str) -> bytes:
-    """The bytes of a file in `REFERENCES`."""
-    return (data_folder() / f"{name}.csv").read_bytes()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandingFile:
     """A file that the replay lands as `name` when it plays `hour` (UTC, without tzinfo)."""
@@ -105,11 +98,11 @@ def weather_files(rows: Iterable[Mapping[str, Any]]) -> Iterator[LandingFile]:
 
 def reference_files(hour: datetime) -> Iterator[LandingFile]:
     """The reference files, which land once, in the first hour of a replay."""
-    for name in REFERENCES:
+    for name in ("airlines", "airports", "planes"):
         yield LandingFile(
             hour=hour,
             name=f"landing/reference/{name}/{hour_text(hour)}.csv",
-            content=read_reference(name),
+            content=(data_folder() / f"{name}.csv").read_bytes(),
         )
 
 

@@ -45,3 +45,21 @@ def test_the_package_of_tables_is_found_in_the_working_folder_also_by_child_proc
     [found] = terminal.json("tables", LAKEHOUSE_TABLES="my_shop")
     assert found["table"] == "bronze/my_orders"
     assert os.environ["PYTHONPATH"] == os.pathsep.join(("elsewhere", str(tmp_path)))
+
+
+def test_a_table_in_an_earlier_folder_is_known_by_both_keys(
+    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    (tmp_path / "moved_shop.py").write_text(
+        "from lakehouse import Append, Landing, Table\n"
+        "source = Landing(prefix='landing/o/', format='json', schema='id BIGINT')\n"
+        "sales = Table(\n"
+        "    key='bronze/sales', location='bronze/orders', source=source, write=Append()\n"
+        ")\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    for name in ("bronze/sales", "bronze/orders"):
+        refusal = terminal.refused("compact", name, LAKEHOUSE_TABLES="moved_shop")
+        assert "declared but does not exist yet" in refusal

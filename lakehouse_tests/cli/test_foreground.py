@@ -138,7 +138,8 @@ def test_an_interrupt_that_was_dropped_on_the_way_ends_the_lake_all_the_same(
 
     monkeypatch.setattr(foreground, "_spark", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(foreground, "_dagster", lambda *_: contextlib.nullcontext())
-    assert run_all(replace(own_settings(tmp_path), port=free_port()), print, prepare=dropped) == 0
+    monkeypatch.setattr(foreground, "close_dead_runs", dropped)
+    assert run_all(replace(own_settings(tmp_path), port=free_port()), print) == 0
 
 
 def test_dagster_keeps_everything_in_the_home_of_its_lake_and_is_told_the_rest_by_the_project(
