@@ -68,6 +68,12 @@ def show(line: str = "", *, style: str = "") -> None:
         click.echo(printable(line))
 
 
+def show_lines(text: str) -> None:
+    """Prints a text line by line."""
+    for line in text.splitlines():
+        show(line)
+
+
 def tell(text: str) -> None:
     """Prints a message, which may have several lines, to standard error."""
     click.echo(printable(text, keep="\n\t"), err=True)

@@ -32,7 +32,7 @@ from lakehouse.base.installation import ROOT, require
 from lakehouse.base.processes import bound_log, hold_lock, port_is_free
 from lakehouse.base.settings import Settings
 from lakehouse.cli.context import settings_in_force
-from lakehouse.cli.output import show, tell
+from lakehouse.cli.output import show_lines, tell
 from lakehouse.lake.commits import refuse_unsafe_storage
 from lakehouse.lake.lake import open_lake
 from lakehouse.spark.server import server
@@ -252,7 +252,7 @@ def up_command() -> int | None:
 
     Spark runs here only with LAKEHOUSE_SPARK=server.
     """
-    return run_all(settings_in_force(), _show_lines)
+    return run_all(settings_in_force(), show_lines)
 
 
 def check_storage(settings: Settings) -> None:
@@ -264,12 +264,6 @@ def check_storage(settings: Settings) -> None:
         refuse_unsafe_storage(open_lake(settings), asked="lakehouse up")
     except Transient as error:
         tell(f"{type(error).__name__}: {error}")
-
-
-def _show_lines(text: str) -> None:
-    """Prints a text line by line, since `show` escapes line breaks."""
-    for line in text.splitlines():
-        show(line)
 
 
 def close_dead_runs(home: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from lakehouse.base.text import size_text
-from lakehouse.cli.output import show
+from lakehouse.cli.output import show, show_lines
 from lakehouse.init.run import check_target, plan_project, write_project
 
 
@@ -32,8 +32,7 @@ def init_command(folder: Path, source: str, table: str | None, dry_run: bool) ->
     if dry_run:
         for path, text in project.texts.items():
             show(f"==> {folder / path} <==")
-            for line in text.splitlines():
-                show(line)
+            show_lines(text)
             show()
         for path, file in project.copies.items():
             show(f"==> {folder / path} <== ({size_text(file.size_bytes)}, copied)")

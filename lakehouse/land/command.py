@@ -1,6 +1,7 @@
 """The commands `lakehouse landing`, `schema` and `quarantine`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -237,9 +238,7 @@ def show_command(table: str, files: tuple[str, ...], limit: int, as_json: bool) 
     For a whole file, line and text are shown as "-". `lakehouse health` shows how many each table
     has.
     """
-    context, declared_table = open_landed(table, command="quarantine")
-    with driver_for_command(context.lake.settings):
-        session = _session(context.lake, declared_table)
+    with _open_session(table) as session:
         document = quarantine.show(session, files, limit=limit)
     if as_json:
         write_json(document)
@@ -282,13 +281,12 @@ def retry_command(table: str, files: tuple[str, ...], dry_run: bool, as_json: bo
     """
     from lakehouse.cli.dagster_runs import open_recorder
 
-    context, declared_table = open_landed(table, command="quarantine")
-    with driver_for_command(context.lake.settings):
-        outcome = quarantine.retry(_session(context.lake, declared_table), files, dry_run=dry_run)
+    with _open_session(table) as session:
+        outcome = quarantine.retry(session, files, dry_run=dry_run)
         # Even if nothing was retried: an earlier retry may have been killed before its load.
         if not dry_run:
-            with open_recorder(context.lake.settings) as recorder:
-                [run] = recorder.materialize([declared_table.asset_key])
+            with open_recorder(session.lake.settings) as recorder:
+                [run] = recorder.materialize([session.table.asset_key])
             if run.error:
                 raise run.error
     _print_review(outcome, as_json=as_json)
@@ -317,16 +315,19 @@ def drop_command(
 
     They leave the quarantine, and are not loaded. Landed files stay where they are.
     """
-    context, declared_table = open_landed(table, command="quarantine")
-    with driver_for_command(context.lake.settings):
-        outcome = quarantine.drop(
-            _session(context.lake, declared_table), files, why=why, dry_run=dry_run
-        )
+    with _open_session(table) as session:
+        outcome = quarantine.drop(session, files, why=why, dry_run=dry_run)
     _print_review(outcome, as_json=as_json)
 
 
-def _session(lake: Lake, table: Table) -> TableSession:
-    return TableSession(lake=lake, spark=connect(lake.settings), table=table)
+@contextmanager
+def _open_session(table: str) -> Iterator[TableSession]:
+    """Starts Spark only if the table has a quarantine."""
+    context, declared_table = open_landed(table, command="quarantine")
+    lake = context.lake
+    quarantine.facts_of(lake, declared_table.key)
+    with driver_for_command(lake.settings):
+        yield TableSession(lake=lake, spark=connect(lake.settings), table=declared_table)
 
 
 def _print_review(outcome: QuarantineReview, *, as_json: bool) -> None:

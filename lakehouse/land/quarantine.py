@@ -45,7 +45,7 @@ from lakehouse.base.text import count_of, first_names, size_text
 from lakehouse.declare.write_modes import Append
 from lakehouse.delta.log import TableFacts
 from lakehouse.delta.snapshot import Snapshot
-from lakehouse.lake.lake import TableSession
+from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.lake.lease import hold
 from lakehouse.land.ledger import PlannedBatches
 from lakehouse.land.loaded_batches import (
@@ -369,7 +369,11 @@ def _mark(session: TableSession, lines: "DataFrame") -> None:
         return
     ddl = f"source_file STRING, line BIGINT, digest STRING, {RETRIED_AS} STRING"
     with temporary_view(spark, spark.createDataFrame(marks, ddl)) as view:
-        spark.sql(statements.mark_lines(_facts(session).snapshot.uri, view, RETRIED_AS))
+        spark.sql(
+            statements.mark_lines(
+                facts_of(session.lake, session.key).snapshot.uri, view, RETRIED_AS
+            )
+        )
 
 
 def _land_marked(session: TableSession, ledger: Ledger) -> dict[str, int]:
@@ -390,7 +394,11 @@ def _land_marked(session: TableSession, ledger: Ledger) -> dict[str, int]:
             store.put_if_absent(path, _content(session, lines))
         condition = f"{RETRIED_AS} = {statements.literal(path)}"
         with session_confs(spark, {USER_METADATA: json.dumps({"retried": len(lines)})}):
-            spark.sql(statements.delete_rows(_facts(session).snapshot.uri, [condition]))
+            spark.sql(
+                statements.delete_rows(
+                    facts_of(session.lake, session.key).snapshot.uri, [condition]
+                )
+            )
         counts[path] = len(lines)
     return counts
 
@@ -462,26 +470,28 @@ def _delete(session: TableSession, ledger: Ledger, files: Sequence[str], *more: 
     if files:
         paths = ", ".join(map(statements.literal, files))
         conditions.append(f"source_file IN ({paths})")
-    session.spark.sql(statements.delete_rows(_facts(session).snapshot.uri, conditions))
+    session.spark.sql(
+        statements.delete_rows(facts_of(session.lake, session.key).snapshot.uri, conditions)
+    )
 
 
 def _entries(session: TableSession, files: Sequence[str]) -> "DataFrame":
     """The quarantine's entries of these landed `files` (paths), or all entries without `files`."""
-    entries = table_at(session.spark, _facts(session).snapshot)
+    entries = table_at(session.spark, facts_of(session.lake, session.key).snapshot)
     return entries.where(entries["source_file"].isin(*files)) if files else entries
 
 
-def _facts(session: TableSession) -> TableFacts:
+def facts_of(lake: Lake, key: str) -> TableFacts:
     """The facts of a table's quarantine.
 
     Raises:
         Refused: nothing was ever quarantined.
     """
-    facts = session.lake.facts(quarantine_key(session.key))
+    facts = lake.facts(quarantine_key(key))
     if facts is None:
         raise Refused(
-            f"quarantine {session.key}: nothing was ever quarantined. "
-            "Use a table that `lakehouse quarantine show` lists"
+            f"quarantine {key}: nothing was ever quarantined. `lakehouse health` shows how many "
+            "lines each table has in quarantine"
         )
     return facts
 

@@ -21,6 +21,7 @@ from lakehouse.cli.output import (
     print_figures,
     print_grid,
     show,
+    show_lines,
     time_text,
     working,
     write_json,
@@ -217,4 +218,4 @@ def tiers_command(table: str, dry_run: bool, as_json: bool) -> None:
     for name in plan.untag:
         show(f"{plan.table}/{name} {'would lose' if dry_run else 'has lost'} the tag")
     show("This rule moves the tagged files. Add it to the lifecycle rules of the bucket:")
-    show(json.dumps(rule, indent=2))
+    show_lines(json.dumps(rule, indent=2))

@@ -19,6 +19,7 @@ from lakehouse.spark.session import connect
 from lakehouse.write import commit_rows
 from lakehouse_tests.kills import killed_at
 from lakehouse_tests.support.example_lake import event, events, land, rows_in
+from lakehouse_tests.support.terminal import Terminal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +30,12 @@ A, B, GONE, LARGE = (
     f"landing/events/{name}" for name in ("a.json", "b.json", "gone.json.gz", "large.json")
 )
 RETRIED = "landing/events/_retry/bronze/events"
+
+
+def test_no_server_starts_for_a_table_without_a_quarantine(terminal: Terminal) -> None:
+    refusal = terminal.refused("quarantine", "show", "bronze/orders")
+    assert "nothing was ever quarantined" in refusal
+    assert len(refusal.splitlines()) == 1
 
 
 def declared(**changes: Any) -> Table:
