@@ -40,7 +40,7 @@ def init_command(folder: Path, source: str, table: str | None, dry_run: bool) ->
     write_project(project, target)
     name = project.suggestion.table.name
     show(f"{folder} has bronze/{name} and silver/{name}, for {project.origin}.")
-    show(f"The tables will be in {project.root}.")
+    show(f"Its tables will be in {project.root}.")
     show(f"Look at {folder / project.package}/bronze.py: formats and types are guessed.")
     for note in project.suggestion.notes:
         show(f"- {note}")

@@ -47,7 +47,7 @@ def test_a_project_is_written_and_declares_its_tables_and_is_formatted(
     shown = terminal.run("init", "my-first", "--from", "orders-2026-01.csv")
     assert shown.exit_code == 0, shown.stderr
     lines = [line.strip() for line in shown.stdout.splitlines()]
-    assert lines[1] == "The tables will be in .lakehouse/lake."
+    assert lines[1] == "Its tables will be in .lakehouse/lake."
     assert lines[2].startswith("Look at my-first/my_first/bronze.py: ")
     assert lines[-5:-1] == ["cd my-first", "lakehouse materialize", "dagster dev", ""]
     assert lines[-1].endswith('lakehouse sql "SELECT * FROM silver.orders LIMIT 10"')
