@@ -22,7 +22,7 @@ from lakehouse.delta.log import TableFacts
 from lakehouse.init.plan.project import table_name
 from lakehouse.init.plan.source_text import python_source
 from lakehouse.init.plan.suggestion import suggest
-from lakehouse.lake.lake import Lake, TableSession
+from lakehouse.lake.lake import TableSession
 from lakehouse.land import quarantine
 from lakehouse.land.ledger import PlannedBatches, landed_files
 from lakehouse.land.loaded_batches import (
