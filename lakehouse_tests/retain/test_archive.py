@@ -23,6 +23,7 @@ from lakehouse.declare.adopted import Adopted
 from lakehouse.delta.snapshot import Column
 from lakehouse.lake import commits
 from lakehouse.lake.lake import Lake, open_lake
+from lakehouse.retain.plan import archive as archive_plan
 from lakehouse.retain.plan.archive import ArchiveFacts, partition_text, plan_archive
 from lakehouse.retain.run import archive as archive_run
 from lakehouse.retain.run.archive import archive_key, plan, run_archive
@@ -442,6 +443,18 @@ def test_a_partition_leaves_some_days_after_the_next_one_started(
     )
     names = [partition_text(file.partition) for file in files]
     assert [each.text for each in made.leaving] == names[:leaving]
+
+
+def test_one_run_moves_so_many_files_the_oldest_first(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive_plan, "MOST_FILES", 1)
+    add_rows(lake, [*ROWS, (7, 7)])
+    outcome = archived(lake)
+    assert outcome.plan.notes == (
+        "later runs move more, because one run moves 1 files: day=2013-01-02, day=2013-01-03",
+    )
+    assert (archive_rows(lake), archived(lake).plan.figures["files"]) == (ROWS[:2], 1)
 
 
 def test_a_table_whose_partitions_have_two_times_is_refused() -> None:

@@ -222,25 +222,16 @@ def plan_archive(
         starts_ms = [start for each in in_table if (start := starts[each]) and start <= now_ms]
         clock_ms = max(starts_ms, default=now_ms)
     cutoff_ms = clock_ms - archive.older_than_days * DAY_MS
-    leaving = list[Partition]()
-    file_count = 0
-    stays = dict[str, list[str]]()
-    for partition in _ended_partitions(in_table, starts, cutoff_ms):
-        why = _why_it_stays(partition, facts, archive, now_ms, replace)
-        if starts[partition.typed] is None:
-            why = "partitions without a time stay in the table"
-        elif leaving and file_count + len(partition.files) > MOST_FILES:
-            why = why or f"later runs move more, because one run moves {MOST_FILES:,} files"
-        if why:
-            stays.setdefault(why, []).append(partition.text)
-            continue
-        leaving.append(partition)
-        file_count += len(partition.files)
+    old = _ended_partitions(in_table, starts, cutoff_ms)
+    reasons = {each.typed: _why_it_stays(each, facts, archive, now_ms, replace) for each in old}
+    undated = "partitions without a time stay in the table"
+    reasons |= {each.typed: undated for each in old if starts[each.typed] is None}
+    leaving, stays = _sorted_out(old, reasons)
     expiring = [each for each in archived.values() if (each.expires_ms or now_ms) <= now_ms]
-    seconds = _SECONDS_PER_FILE * file_count
+    seconds = _SECONDS_PER_FILE * files_of(leaving)
     usd = run_price(table.prices, seconds=seconds)
     if snapshot.on_s3:
-        usd += file_count * table.prices.usd_per_1000_puts / 1_000
+        usd += files_of(leaving) * table.prices.usd_per_1000_puts / 1_000
     return ArchivePlan(
         explanation=_explanation(leaving, expiring, cutoff_ms),
         table=table.key,
@@ -269,6 +260,25 @@ def _ended_partitions(
     ended = {None, *(start for start, end in pairwise(times) if end <= cutoff_ms)}
     old = [each for each in in_table.values() if starts[each.typed] in ended]
     return sorted(old, key=lambda each: (starts[each.typed] or 0, each.text))
+
+
+def _sorted_out(
+    old: Iterable[Partition], reasons: Mapping[TypedPartition, str]
+) -> tuple[list[Partition], dict[str, list[str]]]:
+    """The partitions that leave, and those that stay by their reason; an empty one is none."""
+    leaving = list[Partition]()
+    stays = dict[str, list[str]]()
+    file_count = 0
+    for partition in old:
+        why = reasons[partition.typed]
+        if leaving and file_count + len(partition.files) > MOST_FILES:
+            why = why or f"later runs move more, because one run moves {MOST_FILES:,} files"
+        if why:
+            stays.setdefault(why, []).append(partition.text)
+            continue
+        leaving.append(partition)
+        file_count += len(partition.files)
+    return leaving, stays
 
 
 def refuse_table(snapshot: Snapshot) -> None:
