@@ -232,13 +232,7 @@ def _print_commits(commits: Sequence[tuple[Commit, Entry | None]]) -> None:
                 _why(commit, entry),
             )
         )
-    compactions = {str(commit.version) for commit, _ in commits if is_compaction(commit)}
-    print_grid(
-        heads,
-        rows,
-        numbers=("version", *heads[3:7]),
-        style=lambda row: "cyan" if row[0] in compactions else "",
-    )
+    print_grid(heads, rows, numbers=("version", *heads[3:7]))
 
 
 def _why(commit: Commit, entry: Entry | None) -> str:

@@ -2,12 +2,8 @@
 
 import json
 
-import click
-import pytest
-
 from lakehouse.base.clock import now_ms
 from lakehouse.lake.operations import record_operation
-from lakehouse.watch import command as history
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS
 from lakehouse_tests.support.example_histories import failed
 from lakehouse_tests.support.example_terminal import latest_orders
@@ -88,27 +84,6 @@ def test_rows_that_moved_to_the_archive_say_why(terminal: Terminal, story: type_
     log.commit("WRITE", user_metadata='{"rows_moved":"restore"}')
     shown = terminal.run("history", "gold/totals").stdout
     assert "1 partition moves to the archive" in shown and "rows moved by restore" in shown
-
-
-def test_compactions_of_either_kind_stand_out(
-    terminal: Terminal, story: type_of_story, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = (
-        story("gold/totals")
-        .create()
-        .append([("a", 1), ("b", 1)])
-        .optimize(["a", "b"], into=("c", 2))
-    )
-    log.commit(
-        "REORG", {"remove": {"path": "c", "deletionTimestamp": START_MS, "dataChange": False}}
-    )
-    monkeypatch.setattr(
-        history,
-        "print_grid",
-        lambda _, rows, *, style, **more: click.echo(str([(row[2], style(row)) for row in rows])),
-    )
-    told = [("REORG", "cyan"), ("OPTIMIZE", "cyan"), ("WRITE", ""), ("CREATE TABLE", "")]
-    assert terminal.run("history", "gold/totals").stdout.startswith(str(told))
 
 
 def test_a_prediction_that_failed_is_shown(terminal: Terminal, story: type_of_story) -> None:
