@@ -56,7 +56,7 @@ from lakehouse.land.loaded_batches import (
     unfinished_batch,
 )
 from lakehouse.land.parse_lines import depends_on_declaration, quarantined_lines
-from lakehouse.land.plan.batches import Batch, Ledger, SetAside, fingerprint
+from lakehouse.land.plan.batches import Batch, LandedFile, Ledger, SetAside, fingerprint
 from lakehouse.land.plan.file_text import (
     RetriedLine,
     are_declared,
@@ -127,7 +127,7 @@ def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -
 def take_out_lines(
     session: TableSession, batch: Batch, still_bad: "DataFrame | None" = None
 ) -> None:
-    """Removes the entries of a batch's lines, except those of the parsed records in `still_bad`.
+    """Removes the entries of lines of a batch's files, except those of the records in `still_bad`.
 
     A repeated batch loads the lines that the current declaration accepts. If their entries stayed,
     a retry would load them a second time.
@@ -136,7 +136,8 @@ def take_out_lines(
     facts = session.lake.facts(quarantine_key(session.key))
     if facts is None:
         return
-    names = [(f"{batch.prefix}{file.name}", file.digest) for file in batch.files]
+    named = (*batch.files, *batch.quarantined)
+    names = [(_path(batch, file), file.digest) for file in named]
     files = spark.createDataFrame(names, "source_file STRING, digest STRING")
     entries = table_at(spark, facts.snapshot).where("line IS NOT NULL")
     rows = entries.join(files, files.columns, "left_semi").select("source_file", "line", "digest")
@@ -169,7 +170,7 @@ def _missing_entries(
     )
 
 
-def _path(batch: Batch, file: SetAside) -> str:
+def _path(batch: Batch, file: LandedFile | SetAside) -> str:
     """The path of a file. Bytes of its name that are not UTF-8 are escaped."""
     return f"{batch.prefix}{file.name}".encode("utf-8", "backslashreplace").decode()
 

@@ -3,25 +3,15 @@
 A write may fail because of one row although every record was parsed: an expression of the
 declaration raises an error, or the row violates a constraint or an invariant of the table. It may
 also find damage in a column that was not read when the rows were counted. Spark names such a file.
-
-1. Remove the quarantine's entries of the batch's records, and for change data the deletions that
-   the failed write remembered. The next try writes them again.
-2. Rewrite the batch's manifest: the first half of its files stays, and the others wait for later
-   batches. A file that is alone already, or is damaged, goes to quarantine.
-3. The load repeats the batch, as after a kill.
-
-**Safety properties** (tests in `test_unwritable_rows.py`)
-- A file is set aside only if its rows alone could not be written, for an error about values, or if
-  Spark could not read it.
-- Nothing changes if the table has the batch.
-- If a run dies between any two steps, the next run repeats the batch, or the smaller one.
+A file is blamed only if its rows alone could not be written, for an error about values, or if Spark
+could not read it (`test_unwritable_rows.py`).
 
 Modules for change data are imported where they are used, because most loads have no change data.
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -32,11 +22,9 @@ from lakehouse.declare.write_modes import Overwrite
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.log import TableFacts
 from lakehouse.lake.lake import TableSession
-from lakehouse.land.ledger import PlannedBatches
 from lakehouse.land.loaded_batches import (
     WrittenBatch,
     check_loaded,
-    last_in_log,
     quarantine_has_files,
 )
 from lakehouse.land.parse_lines import (
@@ -49,9 +37,9 @@ from lakehouse.land.parse_lines import (
     table_rows,
     without_rescued,
 )
-from lakehouse.land.plan.batches import Batch, files_of_spark, without_files
+from lakehouse.land.plan.batches import Batch, files_of_spark
 from lakehouse.land.plan.undeclared import RESCUED
-from lakehouse.land.quarantine import quarantine, take_out_lines
+from lakehouse.land.quarantine import quarantine
 from lakehouse.spark.delta_writes import Transaction
 from lakehouse.spark.errors import causes_of
 from lakehouse.spark.frames import with_members_of
@@ -80,45 +68,26 @@ _SHOWN_CHARACTERS = 300
 _HUGE_METHODS = {"spark.sql.codegen.hugeMethodLimit": "8000"}
 
 
-def make_smaller(
-    session: TableSession, batches: PlannedBatches, batch: Batch, error: Exception
-) -> Batch:
-    """Rewrites the manifest of a batch whose write failed with `error`; returns the new batch.
+def blamed_files(session: TableSession, batch: Batch, error: Exception) -> dict[str, str]:
+    """The files because of which a batch failed with `error`, each with its problem.
+
+    Empty if it is unknown which of several files has the rows that cannot be written.
 
     Raises:
-        Exception: `error` itself, if it is neither about values nor about a damaged file, or if the
-            table has the batch.
-        Broken: the batch is not the newest.
+        Exception: `error` itself, if it is neither about values nor about a damaged file.
     """
-    lake = session.lake
-    table = session.table
-    if last_in_log(table.key, lake.facts(table.key)) >= batch.number:
-        raise error
     problem = row_problem(error)
-    if problem is None:
-        # Imported here, because most batches have only small files.
-        from lakehouse.land.spark.files import without_damaged
+    if problem is not None and len(batch.files) > 1:
+        return {}
+    if problem is not None and batch.files:
+        return {batch.files[0].name: f"its rows cannot be written: {problem}"}
+    # Imported here, because most batches have only small files.
+    from lakehouse.land.spark.files import damaged_files
 
-        undamaged, name, read = without_damaged(lake, batch, table.landing, error)
-        problem = read.problem or ""
-        smaller = _without_file(batch, name, problem, table)
-        smaller = replace(smaller, record_count=undamaged.record_count)
-    elif len(batch.files) == 1:
-        name = batch.files[0].name
-        smaller = _without_file(batch, name, f"its rows cannot be written: {problem}", table)
-        smaller = replace(smaller, part_count=0, record_count=0)
-    else:
-        smaller = _first_half(batch)
-    take_out_lines(session, batch)
-    if table.landing.changes is not None:
-        from lakehouse.cdc.deleted_keys import forget_batch
-
-        forget_batch(lake.store, table.key, batch.number)
-    try:
-        batches.replace(smaller)
-    except Broken as refusal:
-        raise Broken(f"{refusal}. The problem is: {problem}") from error
-    return smaller
+    damaged = damaged_files(session.lake, batch, session.table.landing, error)
+    if not damaged:
+        raise error
+    return damaged
 
 
 def row_problem(error: BaseException) -> str | None:
@@ -144,16 +113,6 @@ def row_problem(error: BaseException) -> str | None:
         lines = message.splitlines()
         message = [line for line in lines if line.strip() and "SQLSTATE" not in line][-1]
     return " ".join(_STATE.sub("", message).split())[:_SHOWN_CHARACTERS]
-
-
-def _first_half(batch: Batch) -> Batch:
-    """The batch with the first half of its files, which are staged again."""
-    half = batch.files[: len(batch.files) // 2]
-    return replace(batch, files=half, part_count=None, record_count=None, shape="")
-
-
-def _without_file(batch: Batch, name: str, why: str, table: Table) -> Batch:
-    return without_files(batch, {name: why}, is_overwrite=isinstance(table.write, Overwrite))
 
 
 def confs_to_load(table: Table, batch: Batch, facts: TableFacts | None) -> Mapping[str, str]:

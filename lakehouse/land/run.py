@@ -9,10 +9,10 @@
 5. Write rejected records and files to the quarantine table, under the batch's number.
 6. Write the rows to the table, under the batch's number. With this commit, the batch is loaded.
 7. Repeat steps 2 to 6 until no listed file is left to load. An unfinished batch is repeated first:
-   its staged records are parsed again, and step 5 follows. If a write failed because of some rows,
-   the batch is repeated with fewer files, until the file with these rows is alone and goes to
-   quarantine (`land.rows`). If Spark ended, the files that may have ended it are set aside before
-   the run fails (`land.spark.files`).
+   its staged records are parsed again, and step 5 follows. If a batch failed because of some rows,
+   it is repeated with fewer files, until the file with these rows is alone and goes to quarantine,
+   as a damaged file does (`LandingLoad._make_smaller`). If Spark ended, the files that may have
+   ended it are set aside before the run fails.
 8. Delete the staged records. If there are many manifests, fold them into a segment
    (`land.ledger`).
 
@@ -27,6 +27,8 @@
   (`test_loaded_batches.py`).
 - A batch that was written but is not in the table's log stops the load (`test_loaded_batches.py`,
   `test_load.py`).
+- If a run dies between any two steps, the next run repeats the batch, or the smaller one
+  (`test_unwritable_rows.py`).
 - An `Overwrite` never replaces the table with zero rows (`test_choose_files.py`, `test_load.py`).
 """
 
@@ -47,20 +49,17 @@ from lakehouse.land.ledger import PlannedBatches, landed_files
 from lakehouse.land.loaded_batches import last_in_log, last_loaded, unfinished_batch
 from lakehouse.land.plan.batches import (
     Batch,
-    KnownFile,
     KnownFiles,
     LandedFile,
     Ledger,
     files_of_spark,
+    known_files,
     quarantine_sentence,
-    set_aside,
     without_files,
 )
 from lakehouse.land.plan.choose_files import (
     BatchPlan,
-    FileRead,
     choose_batch,
-    judge_file,
     may_be_by_spark,
     repeat_batch,
     settle_batch,
@@ -75,7 +74,7 @@ from lakehouse.land.rows import (
     uncounted_batch,
     write_batch,
 )
-from lakehouse.land.staging import clear_staged, stage, staged_again
+from lakehouse.land.staging import Reads, clear_staged, stage, staged_again
 from lakehouse.spark.errors import ended_spark
 from lakehouse.spark.temporary_confs import ANSI, session_confs
 from lakehouse.write import commit_rows
@@ -91,7 +90,7 @@ class LandingLoad:
         landing = session.table.landing
         self._batches = PlannedBatches(session.lake.store, session.key, prefix=landing.prefix)
         self._landed = dict[str, LandedFile]()  # as listed
-        self._listing = dict[str, LandedFile]()  # those that are not read yet
+        self._read = set[str]()  # the names of files in earlier batches of this run
         self._most_files: int | None = None  # in the next batch, after a write that failed
         self._loaded = list[Batch]()
         self._counts = Counter[str]()  # by name of a field in `WriteOutcome`
@@ -113,7 +112,7 @@ class LandingLoad:
         # Called for its checks: the log of another table stops the load here.
         last_loaded(table, facts, ledger)
         self._landed = {file.name: file for file in landed_files(lake.store, landing)}
-        self._listing = dict(self._landed)
+        self._read = set[str]()
         listed_paths = {f"{landing.prefix}{name}" for name in self._landed}
         if not self._loaded:
             self._facts_before = facts
@@ -122,7 +121,7 @@ class LandingLoad:
                 last_batch = last_loaded(table, facts, ledger)
                 unfinished = unfinished_batch(lake, table, last_batch, ledger, batches)
                 if unfinished is None:
-                    files = [*self._listing.values()]
+                    files = [file for file in self._landed.values() if file.name not in self._read]
                     plan = choose_batch(
                         files, ledger, landing, table.write, most_files=self._most_files
                     )
@@ -134,8 +133,10 @@ class LandingLoad:
                 try:
                     facts = self._load_batch(session, plan, plan.batch, ledger, facts)
                 except Exception as error:
-                    self._set_damaged_aside(plan.batch, error)
-                    raise
+                    self._make_smaller(plan.batch, error)
+                    if ended_spark(error):
+                        raise
+                    facts = lake.facts(table.key)
                 ledger = batches.ledger()
         last_batch = last_in_log(table.key, facts)
         if self._loaded:
@@ -192,33 +193,23 @@ class LandingLoad:
         ledger: Ledger,
         facts: TableFacts | None,
     ) -> TableFacts | None:
-        """Loads the planned batch. Returns the table's facts.
-
-        If the write fails because of some rows, the batch is made smaller, so that it can be
-        repeated.
-        """
+        """Loads the planned batch, unless it has to be repeated. Returns the table's facts."""
         lake = session.lake
         key = session.key
         if plan.is_new:
             batch, parsed = self._read_new(session, plan, planned, ledger, facts)
         else:
-            by_spark = _reads_of_spark(session, planned, None)
-            batch = staged_again(lake.store, key, planned, session.table.landing, by_spark)
-            batch, parsed = self._parse_planned(session, batch, ledger, facts)
-            # The declaration may have changed since the first try and now accept quarantined lines.
-            with session_confs(session.spark, confs_to_load(session.table, batch, facts)):
-                take_out_lines(session, batch, parsed.frame if parsed.bad_count else None)
+            batch, parsed = self._read_again(session, planned, ledger, facts)
         try:
             with session_confs(session.spark, confs_to_load(session.table, batch, facts)):
                 after = write_batch(session, batch, parsed, facts)
-        except Exception as error:
+        except Exception:
             after = lake.facts(key)
-            if parsed.is_uncounted and last_in_log(key, after) < batch.number:
-                self._reason = Reason.BATCH_READY
-                self._tell(f"{key}: batch {batch.number}: not all records are good; counting them")
-                return after  # the batch is repeated, and its records are counted first
-            self._make_smaller(session, batch, error)
-            return lake.facts(key)
+            if not parsed.is_uncounted or last_in_log(key, after) >= batch.number:
+                raise
+            self._reason = Reason.BATCH_READY
+            self._tell(f"{key}: batch {batch.number}: not all records are good; counting them")
+            return after  # the batch is repeated, and its records are counted first
         if batch.files and self._most_files is not None:
             self._most_files *= 2
         self._tell(
@@ -237,73 +228,6 @@ class LandingLoad:
         self._loaded.append(batch)
         return after
 
-    def _parse_planned(
-        self, session: TableSession, batch: Batch, ledger: Ledger, facts: TableFacts | None
-    ) -> tuple[Batch, ParsedBatch]:
-        """Parses a planned batch. Files that Spark cannot read are set aside in its manifest."""
-        smaller, parsed, damaged = _parse_undamaged(session, batch, ledger, facts)
-        if smaller == batch:
-            return batch, parsed
-        aside = [
-            set_aside(file, damaged[file.name].problem or "", is_quarantined=True)
-            for file in batch.files
-            if file.name in damaged
-        ]
-        smaller = replace(smaller, set_aside=(*smaller.set_aside, *aside))
-        self._batches.replace(smaller)
-        return smaller, parsed
-
-    def _make_smaller(self, session: TableSession, batch: Batch, error: Exception) -> None:
-        """Keeps the first half of a batch's files, or sets its only file aside; or raises."""
-        # Imported here, because only a failed write needs it.
-        from lakehouse.land.rows import make_smaller
-
-        smaller = make_smaller(session, self._batches, batch, error)
-        kept = {each.name for each in (*smaller.files, *smaller.quarantined)}
-        left = [file for file in batch.files if file.name not in kept]
-        self._listing |= {file.name: self._landed.get(file.name, file) for file in left}
-        self._most_files = max(1, len(smaller.files))
-        self._reason = Reason.BATCH_READY
-        finding = f"repeated with {count_of(len(smaller.files), 'file')}"
-        if not left:
-            finding = f"{smaller.quarantined[-1].name!r} goes to quarantine"
-        self._tell(f"{session.key}: batch {batch.number}: some rows cannot be written; {finding}")
-
-    def _set_damaged_aside(self, planned: Batch, error: Exception) -> None:
-        """Sets the damaged files of a batch aside, if Spark ended while it read the batch.
-
-        They are in the batch's manifest, so the next run continues without them.
-        """
-        lake = self._session.lake
-        table = self._session.table
-        if (
-            not ended_spark(error)
-            or last_in_log(table.key, lake.facts(table.key)) >= planned.number
-        ):
-            return
-        # Imported here, because most loads do not fail.
-        from lakehouse.land.spark.files import damage_by_name
-
-        problems = damage_by_name(lake.store, planned, table.landing)
-        if not problems:
-            return
-        is_overwrite = isinstance(table.write, Overwrite)
-        newest = self._batches.ledger().newest
-        if newest is not None and newest.number >= planned.number:
-            batch = self._batches.batch(planned.number)
-            smaller = without_files(batch, problems, is_overwrite=is_overwrite)
-            # The other files are staged again.
-            self._batches.replace(replace(smaller, part_count=None, record_count=None, shape=""))
-        else:
-            smaller = without_files(planned, problems, is_overwrite=is_overwrite)
-            # The other files wait for the next batch.
-            self._batches.plan(replace(smaller, files=(), part_count=0, record_count=0))
-        names = names_in_parentheses([*problems])
-        self._tell(
-            f"{table.key}: batch {planned.number}: Spark ended while it read "
-            f"{count_of(len(problems), 'file')}{names}; to quarantine with the next run"
-        )
-
     def _read_new(
         self,
         session: TableSession,
@@ -312,58 +236,91 @@ class LandingLoad:
         ledger: Ledger,
         facts: TableFacts | None,
     ) -> tuple[Batch, ParsedBatch]:
-        """Reads and parses the planned batch, and writes its manifest (unless no file is left).
-
-        Files that were read, and files that no longer exist, are removed from the listing.
-        """
+        """Reads and parses a new batch, and writes its manifest (unless no file is left)."""
         table = session.table
-        landing = table.landing
         is_overwrite = isinstance(table.write, Overwrite)
-        entries = {
-            file.name: ledger.seen.get(f"{landing.prefix}{file.name}") for file in planned.files
-        }
-        loaded = dict[str, KnownFile]()
-        for name, entry in entries.items():
-            if entry is not None and entry.is_taken:
-                loaded[name] = entry.as_loaded
-        known_files = KnownFiles(
-            loaded=loaded,
-            columns=ledger.columns,
-            table_types=_columns_of(table, facts),
-            reads_whole=is_overwrite,
-        )
-        by_spark = _reads_of_spark(session, planned, known_files)
-        staged = stage(
-            session.lake.store, session.key, planned, landing, known_files, by_spark=by_spark
-        )
-        batch = replace(staged.batch, columns=staged.columns)
-        damaged = dict[str, FileRead]()
-        added = columns_in_force([*ledger.columns, *batch.columns], landing)
+        known = known_files(planned, ledger, _columns_of(table, facts), reads_whole=is_overwrite)
+        by_spark = _reads_of_spark(session, planned, known)
+        lake = session.lake
+        batch, reads = stage(lake.store, session.key, planned, table.landing, known, by_spark)
+        added = columns_in_force([*ledger.columns, *batch.columns], table.landing)
         parsed = uncounted_batch(session, batch, added, facts)
         if parsed is None:
-            batch, parsed, damaged = _parse_undamaged(session, batch, ledger, facts)
-        reads = {**staged.files, **damaged}
-        judged = [
-            judge_file(file, entries[file.name], reads[file.name], is_overwrite=is_overwrite)
-            for file in planned.files
-            if file.name in reads
-        ]
+            batch, parsed = _parse(session, batch, ledger, facts)
         batch = settle_batch(
-            replace(plan, batch=batch),
-            judged,
-            row_count=parsed.row_count,
-            is_overwrite=is_overwrite,
+            plan, batch, ledger, reads, row_count=parsed.row_count, is_overwrite=is_overwrite
         )
-        for name in (*staged.files, *staged.gone):
-            del self._listing[name]
+        self._read |= reads.keys()
         if batch.files or batch.set_aside:
             self._batches.plan(batch)
         return batch, parsed
 
+    def _read_again(
+        self, session: TableSession, planned: Batch, ledger: Ledger, facts: TableFacts | None
+    ) -> tuple[Batch, ParsedBatch]:
+        """Parses a batch that has a manifest. Its manifest gets the columns that are found now."""
+        by_spark = _reads_of_spark(session, planned, None)
+        landing = session.table.landing
+        batch = staged_again(session.lake.store, session.key, planned, landing, by_spark)
+        batch, parsed = _parse(session, batch, ledger, facts)
+        if batch.columns != planned.columns:
+            self._batches.replace(batch)
+        # The declaration may have changed since the first try and now accept quarantined lines.
+        with session_confs(session.spark, confs_to_load(session.table, batch, facts)):
+            take_out_lines(session, batch, parsed.frame if parsed.bad_count else None)
+        return batch, parsed
 
-def _reads_of_spark(
-    session: TableSession, batch: Batch, known: KnownFiles | None
-) -> dict[str, FileRead | None]:
+    def _make_smaller(self, planned: Batch, error: Exception) -> None:
+        """Sets the files aside because of which a batch failed, or leaves half of its files.
+
+        The batch is then repeated, or the next run repeats it if Spark ended.
+
+        Raises:
+            Exception: `error` itself, if no file is to blame, or if the table has the batch.
+        """
+        lake = self._session.lake
+        table = self._session.table
+        if last_in_log(table.key, lake.facts(table.key)) >= planned.number:
+            raise error
+        has_manifest = self._batches.ledger().newest_number >= planned.number
+        batch = self._batches.batch(planned.number) if has_manifest else planned
+        # Imported here, because most loads do not fail.
+        from lakehouse.land.rows import blamed_files
+
+        problems = blamed_files(self._session, batch, error)
+        smaller = replace(batch, files=batch.files[: len(batch.files) // 2])
+        if problems:
+            is_overwrite = isinstance(table.write, Overwrite)
+            smaller = without_files(batch, problems, is_overwrite=is_overwrite)
+        if has_manifest:
+            self._forget_try(batch, error)
+            # The remaining files are staged again.
+            self._batches.replace(replace(smaller, part_count=None, record_count=None, shape=""))
+        elif problems:
+            # The other files wait for the next batch.
+            self._batches.plan(replace(smaller, files=(), part_count=0, record_count=0))
+        kept = {file.name for file in smaller.files}
+        self._read -= {file.name for file in batch.files} - kept - problems.keys()
+        self._most_files = max(1, len(smaller.files))
+        self._reason = Reason.BATCH_READY
+        finding = f"repeated with {count_of(len(smaller.files), 'file')}"
+        if problems:
+            files = f"{count_of(len(problems), 'file')}{names_in_parentheses([*problems])}"
+            finding = f"to quarantine: {files}"
+        self._tell(f"{table.key}: batch {batch.number}: some rows cannot be written; {finding}")
+
+    def _forget_try(self, batch: Batch, error: Exception) -> None:
+        """Removes what a failed write of a batch left in the quarantine and among deleted keys."""
+        session = self._session
+        if not ended_spark(error):
+            take_out_lines(session, batch)
+        if session.table.landing.changes is not None:
+            from lakehouse.cdc.deleted_keys import forget_batch
+
+            forget_batch(session.lake.store, session.key, batch.number)
+
+
+def _reads_of_spark(session: TableSession, batch: Batch, known: KnownFiles | None) -> Reads:
     landing = session.table.landing
     if not any(file.by_spark or may_be_by_spark(file, landing) for file in batch.files):
         return {}
@@ -390,25 +347,3 @@ def _parse(
         batch = with_new_columns(session, batch, ledger.columns, types)
     added = columns_in_force([*ledger.columns, *batch.columns], session.table.landing)
     return batch, parse_batch(session, batch, added, facts)
-
-
-def _parse_undamaged(
-    session: TableSession, batch: Batch, ledger: Ledger, facts: TableFacts | None
-) -> tuple[Batch, ParsedBatch, dict[str, FileRead]]:
-    """Parses a batch without the files that Spark cannot read to their end.
-
-    Returns the smaller batch, its rows, and the files that were removed from it.
-    """
-    damaged = dict[str, FileRead]()
-    while True:
-        try:
-            batch, parsed = _parse(session, batch, ledger, facts)
-            return batch, parsed, damaged
-        except Exception as error:
-            if not files_of_spark(batch):
-                raise
-            from lakehouse.land.spark.files import without_damaged
-
-            landing = session.table.landing
-            batch, name, read = without_damaged(session.lake, batch, landing, error)
-            damaged[name] = read

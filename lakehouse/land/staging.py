@@ -2,8 +2,8 @@
 
 A batch consists of its staged records, even if landed files change in the meantime. Until the table
 has the batch, the records are in `_lakehouse/staged/<layer>/<name>/<number>-<shape>/`. The shape is
-a digest of the declaration, followed by a random id for a new batch, because a load on another
-machine may stage a batch of the same number.
+a digest of the declaration, followed by a random id, because a load on another machine may stage a
+batch of the same number.
 """
 
 import json
@@ -11,11 +11,11 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from io import BytesIO
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -27,7 +27,7 @@ from lakehouse.base.text import count_of
 from lakehouse.declare.landing import Landing
 from lakehouse.delta.columns import field_names, field_types
 from lakehouse.land.decode import DecodedFile, TableShape, decoded_file
-from lakehouse.land.plan.batches import Batch, KnownFile, KnownFiles, LandedFile
+from lakehouse.land.plan.batches import Batch, KnownFiles, LandedFile
 from lakehouse.land.plan.choose_files import FileRead
 from lakehouse.land.plan.file_text import (
     GZIP,
@@ -196,22 +196,9 @@ class StagedParts:
         self._count += 1
 
 
-ReadsOfSpark = Mapping[str, FileRead | None]
-_NONE: ReadsOfSpark = {}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Staged:
-    """A staged batch.
-
-    `files` are the files that were read or are archived, by name, and `gone` the missing files. All
-    other planned files are left to the next batch. `columns` are new columns for undeclared fields.
-    """
-
-    batch: Batch
-    files: Mapping[str, FileRead]
-    gone: frozenset[str]
-    columns: tuple[str, ...]
+# The files that were read, by name; `None` if a file is gone.
+Reads = Mapping[str, FileRead | None]
+_NONE: Reads = {}
 
 
 def stage(
@@ -220,58 +207,51 @@ def stage(
     batch: Batch,
     landing: Landing,
     known: KnownFiles | None = None,
-    by_spark: ReadsOfSpark = _NONE,
-) -> Staged:
+    by_spark: Reads = _NONE,
+) -> tuple[Batch, Reads]:
     """Reads the files of a batch that Spark does not read itself, and stages their records.
 
-    Without `known`, the batch is an earlier one, which is staged as it was planned. The last files
-    are left to the next batch if too many bytes are unpacked. `by_spark` are the other files; a
-    file that is gone is `None`.
+    Returns the staged batch, with columns for new undeclared fields, and its files. Without
+    `known`, the batch is an earlier one, which is staged as it was planned. The last files are left
+    to the next batch if too many bytes are unpacked. `by_spark` are the other files.
     """
-    read = {name: each for name, each in by_spark.items() if each is not None}
-    gone = {name for name, each in by_spark.items() if each is None}
+    reads = dict(by_spark)
     own = replace(batch, files=tuple(file for file in batch.files if file.name not in by_spark))
     contents = chain.from_iterable(read_contents(store, own, stops_at_archived=known is None))
-    shape = _shape(landing)
+    # Random, because parts of an earlier try may have other contents.
+    shape = f"{_shape(landing)}-{uuid4().hex[:8]}"
     new = NewColumns(landing=landing, known=())
     if known is not None:
-        shape += f"-{uuid4().hex[:8]}"
         new = NewColumns(landing=landing, known=known.columns, table_types=known.table_types)
     parts = StagedParts(store, batch_folder(table_key, batch.number, shape), new)
-    for each in read.values():
-        new.see_columns(each.columns)
+    for read in by_spark.values():
+        if read is not None:
+            new.see_columns(read.columns)
     reader = _FileReader(parts, landing, batch.prefix)
     for content in contents:
-        file = content.file
-        data = content.data
         if parts.size_bytes > UNPACKED_TIMES * landing.max_batch_bytes:
             break
+        name = content.file.name
         if content.archived_in is not None:
-            why = restore_first(store, f"{batch.prefix}{file.name}", content.archived_in)
-            read[file.name] = FileRead(size_bytes=file.size_bytes, digest="", problem=why)
-        elif data is None:
-            gone.add(file.name)
-        elif known is None:
-            read[file.name] = reader.stage_planned(file, data)
-        elif file.name not in known.loaded:
-            read[file.name] = reader.stage_new(file, data)
+            why = restore_first(store, f"{batch.prefix}{name}", content.archived_in)
+            reads[name] = FileRead(size_bytes=content.file.size_bytes, digest="", problem=why)
+        elif content.data is None:
+            reads[name] = None
         else:
-            loaded = known.loaded[file.name]
-            read[file.name] = reader.stage_replaced(
-                file, data, loaded, reads_whole=known.reads_whole
-            )
-    batch = replace(
+            reads[name] = reader.read(content.file, content.data, known)
+    staged = replace(
         batch,
-        files=tuple(_as_read(file, read.get(file.name)) for file in batch.files),
+        files=tuple(_as_read(file, reads.get(file.name)) for file in batch.files),
         part_count=parts.close(),
-        record_count=sum(each.record_count for each in read.values()),
+        record_count=sum(read.record_count for read in reads.values() if read is not None),
+        columns=batch.columns if known is None else new.columns,
         shape=shape,
     )
-    return Staged(batch=batch, files=read, gone=frozenset(gone), columns=new.columns)
+    return staged, reads
 
 
 def staged_again(
-    store: Store, table_key: str, batch: Batch, landing: Landing, by_spark: ReadsOfSpark = _NONE
+    store: Store, table_key: str, batch: Batch, landing: Landing, by_spark: Reads = _NONE
 ) -> Batch:
     """A planned batch, staged again if staged parts are missing or the declaration has changed.
 
@@ -282,21 +262,14 @@ def staged_again(
     is_whole = batch.part_count is not None and all(map(store.stat, part_names(table_key, batch)))
     if is_whole and batch.shape.partition("-")[0] == _shape(landing):
         return batch
-    own = replace(batch, files=tuple(file for file in batch.files if not file.by_spark))
-    as_planned = {
-        each.file.name: _planned_read(each.file, _planned_content(each.file, each.data))
-        for each in chain.from_iterable(read_contents(store, own, stops_at_archived=True))
-        if each.data is not None
-    }
-    _check_unchanged(table_key, own, as_planned)  # before anything is staged
-    staged = stage(store, table_key, batch, landing, by_spark=by_spark)
+    staged, reads = stage(store, table_key, batch, landing, by_spark=by_spark)
     try:
-        _check_unchanged(table_key, batch, staged.files)
+        _check_unchanged(table_key, batch, reads)
     except Broken:
-        # Otherwise the next try would mistake these parts for the batch.
-        store.delete(part_names(table_key, staged.batch))
+        # The load may fail again and again, and would leave parts each time.
+        store.delete(part_names(table_key, staged))
         raise
-    return staged.batch
+    return staged
 
 
 def _as_read(file: LandedFile, read: FileRead | None) -> LandedFile:
@@ -320,12 +293,13 @@ def _shape(landing: Landing) -> str:
     return blake2b(f"{declared}{names or ''}".encode(), digest_size=8).hexdigest()
 
 
-def _check_unchanged(table_key: str, batch: Batch, reads: Mapping[str, FileRead]) -> None:
+def _check_unchanged(table_key: str, batch: Batch, reads: Reads) -> None:
     count = count_of(len(batch.files), "file")
     planned = (
         f"load of {table_key}: batch {batch.number} was planned with {count} and is not loaded"
     )
-    missing = [file.name for file in batch.files if file.name not in reads]
+    present = {name: read for name, read in reads.items() if read is not None}
+    missing = [file.name for file in batch.files if file.name not in present]
     if missing:
         raise Broken(
             f"{planned}. Files gone from {batch.prefix}: {len(missing)}, first {missing[0]!r}. "
@@ -333,7 +307,7 @@ def _check_unchanged(table_key: str, batch: Batch, reads: Mapping[str, FileRead]
             "batch was planned"
         )
     for file in batch.files:
-        current = reads[file.name]
+        current = present[file.name]
         if current.size_bytes != file.size_bytes or file.digest not in ("", current.digest):
             raise Broken(
                 f"{planned}. Its file {file.name!r} has changed since ({file.size_bytes} bytes "
@@ -348,20 +322,6 @@ def _check_unchanged(table_key: str, batch: Batch, reads: Mapping[str, FileRead]
             )
 
 
-def _planned_content(file: LandedFile, data: bytes) -> bytes:
-    """The content of a file as it was planned, if the file only grew; else its present content."""
-    planned = data[: file.size_bytes]
-    return planned if content_digest(planned) == file.digest else data
-
-
-def _planned_read(file: LandedFile, content: bytes) -> FileRead:
-    return FileRead(
-        size_bytes=len(content),
-        digest=content_digest(content),
-        loaded_records=file.loaded_records,
-    )
-
-
 class _FileReader:
     """Stages the records of one batch, file by file."""
 
@@ -370,25 +330,22 @@ class _FileReader:
         self._landing = landing
         self._prefix = prefix
 
-    def stage_new(self, file: LandedFile, data: bytes) -> FileRead:
-        """Stages a file whose name was never loaded."""
-        read = FileRead(size_bytes=len(data), digest=content_digest(data))
-        return self._stage(file, data, read)
+    def read(self, file: LandedFile, data: bytes, known: KnownFiles | None) -> FileRead:
+        """Stages a file: as it was planned, its new records, or all of a new file.
 
-    def stage_planned(self, file: LandedFile, data: bytes) -> FileRead:
-        """Stages a file of a planned batch. A change shows in the size or digest of the result."""
-        content = _planned_content(file, data)
-        return self._stage(file, content, _planned_read(file, content))
-
-    def stage_replaced(
-        self, file: LandedFile, data: bytes, loaded: KnownFile, *, reads_whole: bool
-    ) -> FileRead:
-        """Stages a file's new records (or all), if the file begins with its loaded content."""
-        read = FileRead(size_bytes=len(data), digest=content_digest(data))
-        if read.digest == loaded.digest or self._landing.format not in ("json", "csv"):
-            return read
+        A planned file may have grown. Any other change shows in the size or digest of the result.
+        """
+        if file.digest and content_digest(data[: file.size_bytes]) == file.digest:
+            data = data[: file.size_bytes]
+        read = FileRead(
+            size_bytes=len(data), digest=content_digest(data), loaded_records=file.loaded_records
+        )
+        loaded = None if known is None else known.loaded.get(file.name)
+        if loaded is None or known is None:
+            return self._stage(file, data, read)
         loaded_data = data[: loaded.size_bytes]
-        if content_digest(loaded_data) != loaded.digest:
+        has_records = self._landing.format in ("json", "csv") and read.digest != loaded.digest
+        if not has_records or content_digest(loaded_data) != loaded.digest:
             return read
         try:
             loaded_records = self._count_loaded(file, data, loaded_data)
@@ -396,26 +353,24 @@ class _FileReader:
             return replace(read, continues=True, problem=str(error))
         if loaded_records is None:
             return read
-        skipped = 0 if reads_whole else loaded_records
+        skipped = 0 if known.reads_whole else loaded_records
         return self._stage(file, data, replace(read, continues=True, loaded_records=skipped))
 
     def _count_loaded(self, file: LandedFile, data: bytes, loaded_data: bytes) -> int | None:
         """The number of records in the first bytes; `None` if they do not end with a record.
 
         Raises:
-            Unreadable: the whole file cannot be read.
+            Unreadable: the file cannot be read.
         """
         all_records = landed_records(file.name, data, self._landing)
-        expected = next(all_records, None)  # an error is raised before the first record
+        loaded_records = landed_records(file.name, loaded_data, self._landing)
         count = 0
-        try:
-            for record in landed_records(file.name, loaded_data, self._landing):
-                if record != expected:
-                    return None
-                count += 1
-                expected = next(all_records, None)
-        except Unreadable:
-            return None  # the loaded part cannot be read with the current declaration
+        for record, loaded in zip_longest(all_records, loaded_records):
+            if loaded is None:
+                break
+            if record != loaded:
+                return None
+            count += 1
         return count
 
     def _stage(self, file: LandedFile, data: bytes, read: FileRead) -> FileRead:

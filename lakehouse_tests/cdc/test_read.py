@@ -50,7 +50,7 @@ def read(
 
     assert table.source is not None
     batch = Batch(number=1, files=tuple(landed_files(lake.store, table.source)), prefix=PREFIX)
-    staged = staged_lines(lake, spark, KEY, stage(lake.store, KEY, batch, table.source).batch)
+    staged = staged_lines(lake, spark, KEY, stage(lake.store, KEY, batch, table.source)[0])
     with session_confs(spark, {ANSI: "false"}):
         lines = read_changes(table, staged, ()).orderBy(F.expr(change_order())).collect()
     told = sorted(

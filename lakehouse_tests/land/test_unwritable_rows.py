@@ -18,10 +18,11 @@ from lakehouse.base.reasons import Reason
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.lake.lake import Lake, TableSession, open_lake
 from lakehouse.land import rows as batch_rows
-from lakehouse.land import rows as unwritable_rows
+from lakehouse.land import run as load
 from lakehouse.land.ledger import PlannedBatches
 from lakehouse.land.plan.batches import Batch, LandedFile
 from lakehouse.land.quarantine import retry
+from lakehouse.land.run import LandingLoad
 from lakehouse.materialize.run import write_table
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.kills import killed_at
@@ -59,7 +60,7 @@ def quarantined(lake: Lake) -> list[tuple[Any, ...]]:
 
 # The steps of a load, at each of which a run dies.
 DEATHS = (
-    (unwritable_rows, "take_out_lines", "after"),
+    (load, "take_out_lines", "after"),
     (PlannedBatches, "replace", "before"),
     (PlannedBatches, "replace", "after"),
     (batch_rows, "quarantine", "after"),
@@ -152,7 +153,7 @@ WRAPPED = "org.apache.spark.SparkException\nCaused by: org.NumberError: [CAST_IN
     ],
 )
 def test_only_what_is_about_values_sets_files_aside(error: Exception, problem: str | None) -> None:
-    found = unwritable_rows.row_problem(error)
+    found = batch_rows.row_problem(error)
     assert found is problem if problem is None else (found or "").startswith(problem)
 
 
@@ -167,5 +168,5 @@ def test_a_batch_that_is_in_the_table_loses_no_file_whatever_its_write_says(tmp_
         [("x", 1, 1)], transaction=(ingest_app_id(PARTS.key), 1)
     )
     with pytest.raises(UnknownException, match="CHECK constraint"):
-        unwritable_rows.make_smaller(session, batches, batch, VIOLATED)
+        LandingLoad(session, print)._make_smaller(batch, VIOLATED)
     assert batches.batch(1) == batch

@@ -165,6 +165,20 @@ class Ledger:
         return 0 if self.newest is None else self.newest.number
 
 
+def known_files(
+    planned: Batch, ledger: Ledger, table_types: Mapping[str, str], *, reads_whole: bool
+) -> KnownFiles:
+    """The known files and columns when a new batch is staged."""
+    loaded = dict[str, KnownFile]()
+    for file in planned.files:
+        known = ledger.seen.get(f"{planned.prefix}{file.name}")
+        if known is not None and known.is_taken:
+            loaded[file.name] = known.as_loaded
+    return KnownFiles(
+        loaded=loaded, columns=ledger.columns, table_types=table_types, reads_whole=reads_whole
+    )
+
+
 def files_of_spark(batch: Batch) -> list[LandedFile]:
     """The files of a batch that Spark reads itself. The records of all others are staged."""
     return [file for file in batch.files if file.by_spark]

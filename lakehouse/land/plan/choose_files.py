@@ -11,7 +11,7 @@
 
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
@@ -403,27 +403,38 @@ def judge_file(
 
 
 def settle_batch(
-    plan: BatchPlan, judged: Sequence[LandedFile | SetAside], *, row_count: int, is_overwrite: bool
+    plan: BatchPlan,
+    staged: Batch,
+    ledger: Ledger,
+    reads: Mapping[str, FileRead | None],
+    *,
+    row_count: int,
+    is_overwrite: bool,
 ) -> Batch:
-    """The planned batch after its files were read and judged.
+    """The staged batch after its files were read: each is loaded, set aside, or left.
 
-    `row_count` is the number of rows that the records of all files became. If it is zero, an
-    `Overwrite` sets its file aside, and the table keeps its rows.
+    `reads` has the files by name; `None` if a file is gone. `row_count` is the number of rows that
+    the records of all files became. If it is zero, an `Overwrite` sets its file aside, and the
+    table keeps its rows.
     """
-    assert plan.batch is not None
-    files = tuple(each for each in judged if isinstance(each, LandedFile))
-    aside = tuple(each for each in judged if isinstance(each, SetAside))
+    files = list[LandedFile]()
+    aside = [*staged.set_aside]
+    for file in staged.files:
+        read = reads.get(file.name)
+        if read is not None:
+            known = ledger.seen.get(f"{staged.prefix}{file.name}")
+            judged = judge_file(file, known, read, is_overwrite=is_overwrite)
+            if isinstance(judged, SetAside):
+                aside.append(judged)
+            else:
+                files.append(judged)
     if is_overwrite and not row_count:
         why = "none of its records became a row; the table keeps its rows"
-        aside = (*aside, *(set_aside(file, why, is_quarantined=True) for file in files))
-        files = ()
+        aside += [set_aside(file, why, is_quarantined=True) for file in files]
+        files = []
     # If the file of an `Overwrite` became no row, the older files are not set aside: the next batch
     # chooses again. For other write modes, `superseded` is always empty.
-    is_newest_unusable = bool(plan.batch.files) and not files
-    superseded = () if is_newest_unusable else plan.superseded
-    return replace(
-        plan.batch,
-        files=files,
-        set_aside=(*plan.batch.set_aside, *aside, *superseded),
-        columns=plan.batch.columns if files else (),
-    )
+    if files or not staged.files:
+        aside += plan.superseded
+    columns = staged.columns if files else ()
+    return replace(staged, files=tuple(files), set_aside=tuple(aside), columns=columns)

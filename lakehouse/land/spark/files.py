@@ -30,6 +30,7 @@ from lakehouse.land.spark import json as spark_json
 from lakehouse.land.spark import parquet as spark_parquet
 from lakehouse.land.spark import text as spark_text
 from lakehouse.land.spark.frozen_files import planned_read
+from lakehouse.spark.errors import ended_spark
 from lakehouse.spark.frames import literal_path
 from lakehouse.spark.temporary_confs import session_confs
 from lakehouse.store import Store
@@ -153,32 +154,25 @@ def check_frozen(session: TableSession, batch: Batch) -> None:
             )
 
 
-def without_damaged(
-    lake: Lake, batch: Batch, landing: Landing, error: Exception
-) -> tuple[Batch, str, FileRead]:
-    """The batch without the damaged file that Spark could not read, and its name and problem.
+def damaged_files(lake: Lake, batch: Batch, landing: Landing, error: Exception) -> dict[str, str]:
+    """The damaged files because of which Spark failed with `error`, with their problems.
+
+    If Spark ended, each file that it may read is checked; otherwise, the file that the error names.
 
     Raises:
-        Exception: `error` itself, if it names no file of the batch, or if this file is not damaged.
-        Transient, Refused: storage does not give the content of the file.
+        Transient, Refused: storage does not give the content of a file.
     """
-    path = unquote(match[1]) if (match := _FAILED.search(str(error))) else ""
-    root = f"{lake.settings.spark_root}/{batch.prefix}"
-    named = [file for file in files_of_spark(batch) if path.endswith(f"{root}{file.name}")]
-    if not named:
-        raise error
-    (file,) = named
-    path = f"{batch.prefix}{file.name}"
-    problem = damage_of(lake.store, path, file, landing)
-    if problem is None:
-        raise error
-    read = planned_read(lake.store, path, file)
-    smaller = replace(
-        batch,
-        files=tuple(each for each in batch.files if each != file),
-        record_count=(batch.record_count or 0) - read.record_count,
-    )
-    return smaller, file.name, replace(read, record_count=0, by_spark=False, problem=problem)
+    files = [file for file in batch.files if may_be_by_spark(file, landing)]
+    if not ended_spark(error):
+        path = unquote(match[1]) if (match := _FAILED.search(str(error))) else ""
+        root = f"{lake.settings.spark_root}/{batch.prefix}"
+        files = [file for file in files if path.endswith(f"{root}{file.name}")]
+    problems = dict[str, str]()
+    for file in files:
+        problem = damage_of(lake.store, f"{batch.prefix}{file.name}", file, landing)
+        if problem is not None:
+            problems[file.name] = problem
+    return problems
 
 
 def _counted(
@@ -197,17 +191,6 @@ def _counted(
 
 _READ_BYTES = 8 * MIB
 _ROWS_AT_ONCE = 10_000
-
-
-def damage_by_name(store: Store, batch: Batch, landing: Landing) -> dict[str, str]:
-    """The problems of the damaged files among the files of a batch that Spark may read."""
-    problems = dict[str, str]()
-    for file in batch.files:
-        if may_be_by_spark(file, landing):
-            problem = damage_of(store, f"{batch.prefix}{file.name}", file, landing)
-            if problem is not None:
-                problems[file.name] = problem
-    return problems
 
 
 def damage_of(store: Store, path: str, file: LandedFile, landing: Landing) -> str | None:

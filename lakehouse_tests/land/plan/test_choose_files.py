@@ -431,10 +431,10 @@ def test_an_overwrite_takes_its_file_only_for_its_rows_and_leaves_older_ones_in_
     plan = Story(landed("1.json", "2.json", "x.csv"), write=Overwrite()).plan()
     assert plan.batch is not None
     columns = ("id",)
-    plan = replace(plan, batch=replace(plan.batch, columns=columns))
-    settled = settle_batch(
-        plan, [replace(FILE, name="2.json")], row_count=row_count, is_overwrite=True
-    )
+    staged = replace(plan.batch, columns=columns)
+    reads = {"2.json": READ}
+    ledger = Ledger(newest=None, seen={})
+    settled = settle_batch(plan, staged, ledger, reads, row_count=row_count, is_overwrite=True)
     assert [file.name for file in settled.files] == ["2.json"][:row_count]
     assert settled.columns == columns[:row_count]
     assert [aside.name for aside in settled.set_aside] == (
@@ -450,7 +450,11 @@ def test_an_append_takes_files_without_a_single_row_and_its_sentence_counts_what
     assert plan.sentence == "batch 1 has 1 landed file (10 B), 1 file set aside (b.csv)"
     many = Story(landed("a.json", *(f"{place}.csv" for place in range(9)))).plan()
     assert many.sentence.endswith("9 files set aside (0.csv, 1.csv, 2.csv and 6 more)")
-    assert settle_batch(plan, [FILE], row_count=0, is_overwrite=False).files == (FILE,)
+    assert plan.batch is not None
+    ledger = Ledger(newest=None, seen={})
+    reads = {"a.json": READ}
+    settled = settle_batch(plan, plan.batch, ledger, reads, row_count=0, is_overwrite=False)
+    assert [file.name for file in settled.files] == ["a.json"]
 
 
 def test_no_manifest_is_read_where_the_newest_batch_alone_may_be_unfinished() -> None:

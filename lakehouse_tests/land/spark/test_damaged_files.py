@@ -1,6 +1,5 @@
 """Damaged files are proven to be damaged. Those that end Spark are set aside, and the next run loads the others."""
 
-from dataclasses import replace
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from lakehouse.land import run as load
 from lakehouse.land.ledger import landed_files
 from lakehouse.land.plan import choose_files
 from lakehouse.land.plan.batches import Batch
-from lakehouse.land.spark.files import damage_by_name, without_damaged
+from lakehouse.land.spark.files import damaged_files
 from lakehouse.materialize.run import write_table
 from lakehouse.spark.errors import ended_spark
 from lakehouse_tests.support.example_lake import rows_in
@@ -58,15 +57,15 @@ def source_of(format_name: Any, **words: Any) -> Landing:
     return Landing(prefix=PREFIX, format=format_name, schema=schema, **words)
 
 
-def problems_in(lake: Lake, source: Landing) -> dict[str, str]:
+def problems_in(lake: Lake, source: Landing, error: Exception) -> dict[str, str]:
     files = tuple(landed_files(lake.store, source))
-    return damage_by_name(lake.store, Batch(number=1, files=files, prefix=PREFIX), source)
+    return damaged_files(lake, Batch(number=1, files=files, prefix=PREFIX), source, error)
 
 
 def test_a_page_that_takes_all_memory_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose_files, "SPARK_READS_FROM_BYTES", 1)
     land_parts(lake)
-    ((name, problem),) = problems_in(lake, source_of("parquet")).items()
+    ((name, problem),) = problems_in(lake, source_of("parquet"), GONE).items()
     assert name == "LOAD1.parquet"
     assert problem.startswith("Spark cannot read it to its end (")
     assert problem.endswith("). Land an undamaged copy")
@@ -81,7 +80,9 @@ def test_a_text_that_was_only_allocated_is_found(
     lake.store.put(f"{PREFIX}good.json", lines + b" " * 15 * mib + b"\r" + b" " * 15 * mib)
     lake.store.put(f"{PREFIX}bad.json", lines + bytes(16 * mib) + b"\n" + lines)
     why = "Spark cannot read it to its end (a line has more than 16777216 bytes)"
-    assert problems_in(lake, source_of("json")) == {"bad.json": f"{why}. Land an undamaged copy"}
+    assert problems_in(lake, source_of("json"), GONE) == {
+        "bad.json": f"{why}. Land an undamaged copy"
+    }
 
 
 def failed_read(path: str) -> SparkException:
@@ -91,22 +92,13 @@ def failed_read(path: str) -> SparkException:
 def test_a_failed_read_of_a_file_without_damage_is_not_held_against_it(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(choose_files, "SPARK_READS_FROM_BYTES", 1)
     land_parts(lake)
     source = source_of("parquet")
-    files = tuple(
-        replace(file, by_spark=True, blocks=((300, 300),))
-        for file in landed_files(lake.store, source)
-    )
-    batch = Batch(number=1, files=files, prefix=PREFIX, record_count=900)
     folder = f"{lake.settings.spark_root}/{PREFIX}"
-    good = failed_read(f"{folder}LOAD0.parquet")
     fatal = failed_read(f"{folder}LOAD1.parquet")
-    with pytest.raises(SparkException) as raised:
-        without_damaged(lake, batch, source, good)
-    assert raised.value is good
-    smaller, name, read = without_damaged(lake, batch, source, fatal)
-    assert (smaller.files, smaller.record_count) == ((files[0], files[2]), 600)
-    assert (name, read.by_spark) == ("LOAD1.parquet", False)
+    assert problems_in(lake, source, failed_read(f"{folder}LOAD0.parquet")) == {}
+    assert [*problems_in(lake, source, fatal)] == ["LOAD1.parquet"]
     throttled = Transient("s3: SlowDown")
 
     def read_part(*_: Any) -> bytes:
@@ -114,7 +106,7 @@ def test_a_failed_read_of_a_file_without_damage_is_not_held_against_it(
 
     monkeypatch.setattr(lake.store, "read_part", read_part)
     with pytest.raises(Transient) as raised_by_storage:
-        without_damaged(lake, batch, source, fatal)
+        problems_in(lake, source, fatal)
     assert raised_by_storage.value is throttled
 
 
