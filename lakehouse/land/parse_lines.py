@@ -19,11 +19,10 @@ from lakehouse.declare.landing import Landing
 from lakehouse.delta.columns import field_names, field_types, type_word
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake
-from lakehouse.land.plan.batches import Batch
 from lakehouse.land.plan.json_records import ZONE
-from lakehouse.land.plan.records import FIELD_COUNT, TWO_NAMES, UNFIT
+from lakehouse.land.plan.records import TWO_NAMES, UNFIT
 from lakehouse.land.plan.undeclared import RESCUED
-from lakehouse.land.staging import STAGED_SCHEMA, part_names
+from lakehouse.land.staging import STAGED_SCHEMA
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.frames import evaluated_once, literal_path
 from lakehouse.spark.statements import quote
@@ -205,12 +204,11 @@ _OTHER_YEARS = r"^[-+]|^0000-"
 class _Value(NamedTuple):
     """One column of a record: `value` as in the record, and `column` as written to the table.
 
-    `is_unfit`: the value does not fit the column's type. `metadata` goes to the column.
+    `metadata` goes to the column.
     """
 
     value: "Column"
     column: "Column"
-    is_unfit: "Column | None" = None
     metadata: dict[str, str] | None = None
 
 
@@ -219,8 +217,8 @@ def parse_records(
 ) -> "DataFrame":
     """One row per record of `staged_lines`: its columns, origin and text, and why it is bad.
 
-    `lines` may also have the values of the records as the struct `PARSED` (`land/spark/parquet.py`,
-    `land/spark/csv.py`), and lack the column of undeclared fields if there are none.
+    `lines` may also have the values of the records as the struct `PARSED`, as those of CSV and
+    Parquet have, and lack the column of undeclared fields if there are none.
     The reason of a good record is null. A record is also bad if a column of `partition_by` has an
     empty string or Hive's word for null, because Delta stores both as null.
     Source: Delta protocol, "Partition Value Serialization"; delta-io/delta v4.4.0,
@@ -234,8 +232,6 @@ def parse_records(
         # A record that staging found bad is not parsed.
         text = F.when(F.col(REASON).isNull(), F.coalesce(EVENT, RAW))
         parsed = parsed_json(text, f"{landing.schema}, {CORRUPT} STRING")
-        if landing.records_are_csv:
-            parsed, values = _parsed_csv(text, landing, lines)
         parsed_lines = parsed_lines.withColumn(PARSED, evaluated_once(parsed))
     columns = [each.column.alias(name, metadata=each.metadata) for name, each in values.items()]
     reason = _reason(landing, values, is_text=is_text)
@@ -255,10 +251,9 @@ def parse_records(
     return rows
 
 
-def staged_lines(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch) -> "DataFrame":
-    """The staged records of a batch."""
-    root = lake.settings.spark_root
-    paths = [literal_path(f"{root}/{name}") for name in part_names(table_key, batch)]
+def staged_lines(lake: Lake, spark: "SparkSession", names: Sequence[str]) -> "DataFrame":
+    """The staged text records in these parts."""
+    paths = [literal_path(f"{lake.settings.spark_root}/{name}") for name in names]
     return spark.read.schema(STAGED_SCHEMA).parquet(*paths).withColumnsRenamed(_STAGED_NAMES)
 
 
@@ -384,7 +379,7 @@ def _member(name: str) -> "Column":
 
 
 def _members(landing: Landing, lines: "DataFrame") -> "dict[str, _Value]":
-    """The values of a record that is not CSV. They are members of the parsed struct."""
+    """The values of a record. They are members of the parsed struct."""
     values = dict[str, _Value]()
     has_spelled = SPELLED in lines.columns
     is_computed = has_spelled or landing.null_value is not None
@@ -403,19 +398,6 @@ def _members(landing: Landing, lines: "DataFrame") -> "dict[str, _Value]":
     return values
 
 
-def _parsed_csv(
-    text: "Column", landing: Landing, lines: "DataFrame"
-) -> "tuple[Column, dict[str, _Value]]":
-    """The struct of a CSV record's texts, and the values that are cast from these texts."""
-    values = dict[str, _Value]()
-    for field in csv_types(lines, landing):
-        text_of_field = _member(field.name)
-        value = csv_value(text_of_field, field, landing)
-        unfit = is_unfit(castable_text(text_of_field, field, landing), value, field)
-        values[field.name] = _Value(value, value, unfit, field.metadata or None)
-    return csv_texts(text, landing, [*values], CORRUPT), values
-
-
 def _with_derived(rows: "DataFrame", landing: Landing) -> "DataFrame":
     """Appends the derived columns after the declared ones."""
     declared = field_names(landing.schema)
@@ -431,13 +413,7 @@ def _reason(landing: Landing, values: "dict[str, _Value]", *, is_text: bool) -> 
     why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
     if is_text:
         is_corrupt = F.col(PARSED).isNull() | _member(CORRUPT).isNotNull()
-        # A field of CSV is parsed as a text, which always fits. So only the number of fields is
-        # wrong.
-        is_csv = landing.records_are_csv
-        why = why.when(is_corrupt, f"{FIELD_COUNT}{len(values)} declared" if is_csv else UNFIT)
-    for each in values.values():
-        if each.is_unfit is not None:
-            why = why.when(each.is_unfit, UNFIT)
+        why = why.when(is_corrupt, UNFIT)
     return why_other_years(why, landing, lambda name: values[name].value)
 
 

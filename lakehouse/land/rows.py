@@ -40,6 +40,7 @@ from lakehouse.land.parse_lines import (
 from lakehouse.land.plan.batches import Batch, files_of_spark
 from lakehouse.land.plan.undeclared import RESCUED
 from lakehouse.land.quarantine import quarantine
+from lakehouse.land.staging import part_names
 from lakehouse.spark.delta_writes import Transaction
 from lakehouse.spark.errors import causes_of
 from lakehouse.spark.frames import with_members_of
@@ -166,7 +167,7 @@ def uncounted_batch(
     assert batch.record_count is not None
     snapshot = None if facts is None else facts.snapshot
     frame = without_rescued(
-        failing_at_bad_records(_parsed(session, batch, added)), added, 0, snapshot
+        failing_at_bad_records(parsed_records(session, batch, added)), added, 0, snapshot
     )
     commit_rows.check_columns(_table_rows(session, frame), table, snapshot)
     return ParsedBatch(frame=frame, added=added, row_count=batch.record_count, is_uncounted=True)
@@ -187,7 +188,7 @@ def parse_batch(
     table = session.table
     snapshot = None if facts is None else facts.snapshot
     changes = None
-    frame = _parsed(session, batch, added)
+    frame = parsed_records(session, batch, added)
     with session_confs(session.spark, confs_to_load(table, batch, facts)):
         if table.landing.changes is None:
             row_count, bad_count, rescued_count = count_lines(frame)
@@ -286,15 +287,20 @@ def write_batch(
     return after
 
 
-def _parsed(session: TableSession, batch: Batch, added: Sequence[str]) -> "DataFrame":
+def parsed_records(session: TableSession, batch: Batch, added: Sequence[str]) -> "DataFrame":
+    """The parsed records of a staged batch, and of the files in it that Spark reads itself."""
     frames = list["DataFrame"]()
     if batch.part_count and session.table.landing.format in ("parquet", "avro"):
-        # Imported here, because most batches are text.
         from lakehouse.land.spark.parquet import staged_rows
 
         frames += staged_rows(session, batch)
+    elif batch.part_count and session.table.landing.records_are_csv:
+        from lakehouse.land.spark.files import staged_csv
+
+        frames += staged_csv(session, batch)
     elif batch.part_count:
-        frames.append(staged_lines(session.lake, session.spark, session.key, batch))
+        names = part_names(session.key, batch)
+        frames.append(staged_lines(session.lake, session.spark, names))
     if files_of_spark(batch):
         # Imported here, because most batches have only small files.
         from lakehouse.land.spark.files import spark_lines

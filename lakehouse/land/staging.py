@@ -39,6 +39,7 @@ from lakehouse.land.plan.file_text import (
 from lakehouse.land.plan.records import (
     MIB,
     NOT_UTF_8,
+    CsvFields,
     Record,
     Unreadable,
     earlier_names,
@@ -63,6 +64,7 @@ _SCHEMA = pa.schema(
     [(name, _TYPES[kind]) for name, kind in map(str.split, STAGED_SCHEMA.split(", "))]
 )
 _SHAPE = b"lakehouse.shape"
+_FIELDS = b"lakehouse.fields"
 _FOLDER = "_lakehouse/staged"
 # A part is in memory until it reaches one of these limits. Later, one Spark task reads it.
 _PART_BYTES = 16 * MIB
@@ -101,6 +103,12 @@ def staged_shape(schema: pa.Schema) -> TableShape:
     return TableShape(names, tuple(schema.types[-len(names) :]), content["is_gregorian"])
 
 
+def staged_fields(metadata: Mapping[bytes, bytes]) -> CsvFields:
+    """The fields of the CSV files whose records are in a part with this metadata."""
+    names, has_header = json.loads(metadata[_FIELDS])
+    return CsvFields(tuple(names), has_header)
+
+
 class StagedParts:
     """The parts of one batch, each put into storage when it is full.
 
@@ -113,7 +121,8 @@ class StagedParts:
         self._folder = folder
         self._count = 0
         self._buffered_bytes = 0
-        self._rows: list[tuple[str, int, int, str, str | None, str | None, str, str | None]] = []
+        self._buffered_records = 0
+        self._rows = defaultdict[CsvFields | None, list[tuple[str | int | None, ...]]](list)
         self._tables = defaultdict[TableShape, list[pa.Table]](list)
         self.size_bytes = 0
 
@@ -128,7 +137,9 @@ class StagedParts:
         except UnicodeDecodeError:
             text = record.content.decode("utf-8", "backslashreplace")
             problem = record.problem or NOT_UTF_8
-        self._rows.append(
+        if record.fields is not None and record.fields not in self._rows:
+            self._new_columns.see_columns(record.fields.names)
+        self._rows[record.fields].append(
             (
                 path,
                 record.line,
@@ -144,8 +155,9 @@ class StagedParts:
             self._new_columns.see(record.undeclared)
         more_bytes = len(record.undeclared or "") + len(record.event or "")
         self._buffered_bytes += len(record.content) + more_bytes
+        self._buffered_records += 1
         self.size_bytes += len(record.content)
-        if self._buffered_bytes >= _PART_BYTES or len(self._rows) == _PART_RECORDS:
+        if self._buffered_bytes >= _PART_BYTES or self._buffered_records == _PART_RECORDS:
             self._put()
 
     def add_file(self, path: str, modified_ms: int, decoded: DecodedFile, digest: str) -> int:
@@ -179,15 +191,17 @@ class StagedParts:
         return self._count
 
     def _put(self) -> None:
-        if self._rows:
-            self._put_part(pa.table([*zip(*self._rows, strict=True)], schema=_SCHEMA))
+        for fields, rows in self._rows.items():
+            part = pa.table([*zip(*rows, strict=True)], schema=_SCHEMA)
+            self._put_part(part.replace_schema_metadata({_FIELDS: json.dumps(fields)}))
         for shape, tables in self._tables.items():
             content = {"names": shape.names, "is_gregorian": shape.is_gregorian}
             metadata = {_SHAPE: json.dumps(content)}
             self._put_part(pa.concat_tables(tables).replace_schema_metadata(metadata))
-        self._rows = []
+        self._rows.clear()
         self._tables.clear()
         self._buffered_bytes = 0
+        self._buffered_records = 0
 
     def _put_part(self, part: pa.Table) -> None:
         buffer = BytesIO()

@@ -8,12 +8,12 @@ import pytest
 
 from lakehouse import Debezium, Dms, Landing, Merge, Table
 from lakehouse.cdc.columns import CHANGED_AT, OPERATION, POSITION, change_order
-from lakehouse.cdc.read import read_changes
-from lakehouse.lake.lake import Lake
+from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.land.ledger import landed_files
-from lakehouse.land.parse_lines import ORIGIN, REASON, staged_lines
+from lakehouse.land.parse_lines import ORIGIN, REASON
 from lakehouse.land.plan.batches import Batch
 from lakehouse.land.plan.undeclared import RESCUED
+from lakehouse.land.rows import parsed_records
 from lakehouse.land.staging import stage
 from lakehouse.materialize.run import write_table
 from lakehouse.spark.temporary_confs import ANSI, session_confs
@@ -50,9 +50,10 @@ def read(
 
     assert table.source is not None
     batch = Batch(number=1, files=tuple(landed_files(lake.store, table.source)), prefix=PREFIX)
-    staged = staged_lines(lake, spark, KEY, stage(lake.store, KEY, batch, table.source)[0])
+    staged, _ = stage(lake.store, KEY, batch, table.source)
+    session = TableSession(lake=lake, spark=spark, table=table)
     with session_confs(spark, {ANSI: "false"}):
-        lines = read_changes(table, staged, ()).orderBy(F.expr(change_order())).collect()
+        lines = parsed_records(session, staged, ()).orderBy(F.expr(change_order())).collect()
     told = sorted(
         (line[ORIGIN[0]], line[ORIGIN[1]], line[REASON]) for line in lines if line[REASON]
     )

@@ -15,7 +15,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
-from typing import NamedTuple
 
 from lakehouse.base.text import count_of
 from lakehouse.declare.change_sources import Dms
@@ -23,42 +22,28 @@ from lakehouse.declare.landing import Csv, Landing
 from lakehouse.delta.columns import field_names
 from lakehouse.land.plan import records
 from lakehouse.land.plan.records import (
-    FIELD_COUNT,
     SHOWN_BYTES,
+    CsvFields,
     Record,
     Unreadable,
     earlier_names,
 )
-from lakehouse.land.plan.undeclared import others_in_row
 
 _LINE_BREAK = re.compile(rb"\r\n|\n|\r")
 
 
-class CsvFields(NamedTuple):
-    """The names of the fields of a file's records in their order, and if they are its header."""
-
-    names: tuple[str, ...]
-    has_header: bool
-
-
 def csv_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
-    """The records below the header of a CSV text, reduced to the declared fields.
+    """The records below the header of a CSV text, each with the fields of the file.
 
     Raises:
         Unreadable: the header is not accepted, or the end of a record is unknown.
     """
     records = records_with_header(chunks, landing)
     first = next(records, None)
-    names, has_header = csv_fields(first, landing)
-    if first is not None and not has_header:
+    fields = csv_fields(first, landing)
+    if first is not None and not fields.has_header:
         records = chain([first], records)
-    columns = field_names(landing.schema)
-    lacks_operation = isinstance(landing.changes, Dms) and columns[0] not in names
-    if lacks_operation:
-        columns = columns[1:]
-    if names != columns:
-        records = _reduced_to(columns, records, names, landing)
-    return _with_empty_operation(records, landing) if lacks_operation else records
+    return (record._replace(fields=fields) for record in records)
 
 
 def csv_fields(first: Record | None, landing: Landing) -> CsvFields:
@@ -155,12 +140,6 @@ def _dms_fields(first: Record | None, landing: Landing) -> CsvFields:
     return CsvFields(tuple(names), has_header=True)
 
 
-def _with_empty_operation(records: Iterator[Record], landing: Landing) -> Iterator[Record]:
-    """The records of a DMS file without operations, each with an empty one."""
-    for record in records:
-        yield record._replace(content=landing.csv.delimiter.encode() + record.content)
-
-
 def _check_first_record(names: Sequence[str], declared: Sequence[str], landing: Landing) -> None:
     """Raises `Unreadable` unless the first record of a file without a header can be a row."""
     finding = f"its first record has {count_of(len(names), 'field')}"
@@ -191,10 +170,10 @@ def _check_header(
 ) -> None:
     """Raises `Unreadable` unless the header has all `columns`, or only lacks some not `needed`.
 
-    Names must be unique, and the columns in order. The columns that a header lacks are null in all
-    its records. It must have at least half of the columns: a file with fewer may belong to another
-    table. A header that lacks a column and has an unknown name is not accepted, since the unknown
-    name may be a misspelling.
+    Names must be unique, also without regard to case, and the columns in order. The columns that a
+    header lacks are null in all its records. It must have at least half of the columns: a file with
+    fewer may belong to another table. A header that lacks a column and has an unknown name is not
+    accepted, since the unknown name may be a misspelling.
     """
     declared = [name for name in names if name in columns]
     has_others = len(declared) < len(names)
@@ -204,7 +183,7 @@ def _check_header(
         is_in_order = declared == [name for name in columns if name in names]
         has_needed = {*needed} <= {*names} and 2 * len(names) >= len(columns)
         is_valid = is_in_order and has_needed and not has_others
-    if is_valid and len({*names}) == len(names):
+    if is_valid and len({name.lower() for name in names}) == len(names):
         return
     shown = header.content[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
     expected = landing.csv.delimiter.join(field_names(landing.schema))
@@ -212,36 +191,6 @@ def _check_header(
         f"its header is {shown!r} and not {expected}. Land it with the declared names, each once, "
         "or declare its own: `lakehouse schema` shows how"
     )
-
-
-def _reduced_to(
-    columns: Sequence[str], records: Iterator[Record], names: Sequence[str], landing: Landing
-) -> Iterator[Record]:
-    """The `records` below a header, reduced to `columns`. Columns not in the header are null."""
-    places = {name: place for place, name in enumerate(names)}
-    others = {name: place for name, place in places.items() if name not in columns}
-    null = (landing.null_value or "").encode() if landing.keeps_empty_texts else b""
-    separator = landing.csv.delimiter.encode()
-    for record in records:
-        fields = _fields(record.content, landing)
-        if len(fields) != len(names):
-            yield record._replace(problem=f"{FIELD_COUNT}{len(names)} in its header")
-            continue
-        kept = [fields[places[name]] if name in places else null for name in columns]
-        values = {name: _value(fields[place], landing) for name, place in others.items()}
-        undeclared = others_in_row(values)
-        yield record._replace(content=separator.join(kept), undeclared=undeclared)
-
-
-def _value(field: bytes, landing: Landing) -> str | None:
-    """The text of a field; `None` if the field is a null."""
-    text = field.decode("utf-8", "backslashreplace")
-    quote = landing.csv.quote
-    if text.startswith(quote):  # a quote after a blank is an ordinary character
-        text = text.rstrip(" \t")[1:-1].replace(quote * 2, quote)
-        return None if not text and not landing.null_value else text
-    is_missing = text == landing.null_value or (not text and not landing.keeps_empty_texts)
-    return None if is_missing else text
 
 
 def _fields(record: bytes, landing: Landing) -> list[bytes]:

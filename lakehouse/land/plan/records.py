@@ -33,17 +33,24 @@ class Unreadable(Exception):
     """No record of a file can be read. The message gives the reason, and what to do."""
 
 
+class CsvFields(NamedTuple):
+    """The names of the fields of a file's records in their order, and if they are its header."""
+
+    names: tuple[str, ...]
+    has_header: bool
+
+
 class Record(NamedTuple):
     """One record of a landed file.
 
     - `line`: the number of its first line, from 1.
-    - `content`: its bytes without the line break. CSV is reduced to the declared fields. In JSON,
-      some values of STRING fields are replaced with JSON strings (`with_texts`).
+    - `content`: its bytes without the line break. In JSON, some values of STRING fields are
+      replaced with JSON strings (`with_texts`).
     - `problem`: why it cannot be a row; `None` if parsing decides.
-    - `undeclared`: the fields that the schema does not name, as a JSON object. In CSV, `content`
-      does not include them.
+    - `undeclared`: the fields of JSON that the schema does not name, as a JSON object.
     - `event`: a text that is parsed instead of the content. It is the decoded event of a Debezium
       line (`null` for a tombstone), or a JSON record with present names in place of earlier ones.
+    - `fields`: the fields of a CSV file.
     """
 
     line: int
@@ -51,6 +58,7 @@ class Record(NamedTuple):
     problem: str | None = None
     undeclared: str | None = None
     event: str | None = None
+    fields: CsvFields | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -127,12 +127,6 @@ def _paths_to_rows(
     return [envelope] if changes.unwrapped else [[*envelope, "before"], [*envelope, "after"]]
 
 
-def others_in_row(row: Mapping[str, str | None]) -> str | None:
-    """The undeclared fields of a CSV record as a JSON object; `None` if there are none."""
-    present = {name: value for name, value in row.items() if value is not None}
-    return json.dumps(present, ensure_ascii=False) if present else None
-
-
 def columns_in_force(names: Iterable[str], landing: Landing) -> tuple[str, ...]:
     """The added columns, each once, without columns that were declared or renamed afterwards."""
     declared = _declared(landing)

@@ -87,11 +87,11 @@ def _with_values(
 
 def _undeclared(fields: CsvFields, landing: Landing) -> "list[Column]":
     """The column of undeclared fields, if there are any."""
-    texts = [
-        F.nullif(_text(name), F.lit(landing.null_value or "")).alias(name)
-        for name in fields.names
-        if name not in field_names(landing.schema)
-    ]
+    texts = list["Column"]()
+    for name in fields.names:
+        if name not in field_names(landing.schema):
+            text = F.coalesce(_text(name), F.lit("")) if landing.keeps_empty_texts else _text(name)
+            texts.append(F.nullif(text, F.lit(landing.null_value or "")).alias(name))
     others = F.nullif(F.to_json(F.struct(*texts)), F.lit("{}"))
     return [others.alias(UNDECLARED)] if texts else []
 

@@ -10,6 +10,7 @@ small parts.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import SEEK_CUR, SEEK_END, SEEK_SET
@@ -22,16 +23,20 @@ import pyarrow.parquet as pq
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.declare.landing import Landing
 from lakehouse.lake.lake import Lake, TableSession
+from lakehouse.land.parse_lines import DIGEST, ORIGIN, RAW, REASON, staged_lines
 from lakehouse.land.plan.batches import Batch, KnownFiles, LandedFile, files_of_spark
 from lakehouse.land.plan.choose_files import FileRead, may_be_by_spark, read_by_this_process
-from lakehouse.land.plan.records import MAX_RECORD_BYTES, MIB
+from lakehouse.land.plan.records import MAX_RECORD_BYTES, MIB, CsvFields
 from lakehouse.land.plan.undeclared import MOST_COLUMNS, RESCUED, NewColumns
+from lakehouse.land.spark import csv as spark_csv
 from lakehouse.land.spark import json as spark_json
 from lakehouse.land.spark import parquet as spark_parquet
 from lakehouse.land.spark import text as spark_text
 from lakehouse.land.spark.frozen_files import planned_read
+from lakehouse.land.staging import part_names, staged_fields
+from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.errors import ended_spark
-from lakehouse.spark.frames import literal_path
+from lakehouse.spark.frames import evaluated_once, literal_path
 from lakehouse.spark.temporary_confs import session_confs
 from lakehouse.store import Store
 
@@ -113,6 +118,29 @@ def spark_lines(session: TableSession, batch: Batch) -> "list[DataFrame]":
     if session.table.landing.format == "parquet":
         return spark_parquet.parquet_lines(session, batch)
     return spark_text.text_lines(session, batch)
+
+
+def staged_csv(session: TableSession, batch: Batch) -> "list[DataFrame]":
+    """Frames like `spark_lines` of the staged records of CSV files, one for all with one header."""
+    lake = session.lake
+    landing = session.table.landing
+    parts = defaultdict[CsvFields, list[str]](list)
+    for name in part_names(session.key, batch):
+        footer = spark_parquet.read_footer(lake.store, name)
+        if footer is None:
+            raise Broken(f"load of {session.key}: {name} is damaged. Delete it, and load again")
+        fields = staged_fields(footer.metadata.metadata)
+        parts[fields].append(name)
+    frames = list["DataFrame"]()
+    for fields, names in parts.items():
+        lines = staged_lines(lake, session.spark, names).withColumnRenamed(RAW, "value")
+        judged = spark_csv.judged_lines(lines, fields, landing)
+        reason = F.when(F.col(REASON).isNotNull(), F.col(REASON))
+        for is_bad, why in judged.problems:
+            reason = reason.when(is_bad, why)
+        reason = evaluated_once(reason).alias(REASON)
+        frames.append(judged.frame.select(*ORIGIN, DIGEST, reason, *judged.columns))
+    return frames
 
 
 def with_new_columns(

@@ -292,7 +292,9 @@ def test_a_replaced_file_is_read_only_if_it_may_begin_with_what_was_loaded(
 def test_an_overwrite_ends_with_a_late_file_that_is_older_than_the_one_taken() -> None:
     """A manifest tells of the file: else the next turn of the same load finds it again, and so without end."""
     plan = Story(landed("0.json"), newest=batch(4, "a.json"), arrived=4, write=Overwrite()).plan()
-    settled = settle_batch(plan, [], row_count=0, is_overwrite=True)
+    assert plan.batch is not None
+    ledger = Ledger(newest=None, seen={})
+    settled = settle_batch(plan, plan.batch, ledger, {}, row_count=0, is_overwrite=True)
     assert ([aside.name for aside in settled.set_aside], settled.number) == (["0.json"], 5)
 
 

@@ -82,20 +82,19 @@ def test_a_value_under_the_earlier_name_is_checked_like_one_under_the_present_na
 
 
 @pytest.mark.parametrize(
-    ("header", "line", "found"),
+    ("header", "names"),
     [
-        ("id,city", "1,a", ("1,a", None)),
-        ('"id", "city" ', "1,a", ("1,a", None)),
-        ("id,town", "1,a", ("1,a", None)),
-        ("id,x,city", "1,2,a", ("1,a", '{"x": "2"}')),
-        ("city", "a", (",a", None)),
+        ("id,city", ("id", "town")),
+        ('"id", "city" ', ("id", "town")),
+        ("id,x,city", ("id", "x", "town")),
+        ("city", ("town",)),
     ],
 )
 def test_an_earlier_name_in_a_header_counts_as_the_present_one(
-    header: str, line: str, found: tuple[str, str | None]
+    header: str, names: tuple[str, ...]
 ) -> None:
-    [record] = records(f"{header}\n{line}\n", CSV)
-    assert (record.content.decode(), record.undeclared) == found
+    [record] = records(f"{header}\n1,2,3\n", CSV)
+    assert record.fields is not None and record.fields.names == names
 
 
 @pytest.mark.parametrize("header", ["id,city,town", "town,id,city", "city,id", "id,ctiy"])

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.declare.change_sources import Debezium, Dms
-from lakehouse.declare.landing import Csv, Landing
+from lakehouse.declare.change_sources import Debezium
+from lakehouse.declare.landing import Landing
 from lakehouse.land.plan.file_text import read_records
 from lakehouse.land.plan.records import Unreadable
 from lakehouse.land.plan.undeclared import NewColumns, columns_in_force
@@ -151,51 +151,6 @@ def test_of_an_event_of_debezium_its_row_is_looked_at(
     event: str, landing: Landing, found: str | None
 ) -> None:
     assert beside(event, landing) == [found]
-
-
-def test_a_wider_header_of_csv_tells_which_fields_are_undeclared() -> None:
-    wide = "a b;id;x;name;y\n'1;''2''';7;;'n;m';\n;8;'' ;'';5\n;9; 'b;'';\n"
-    landing = replace(CSV, csv=Csv(delimiter=";", quote="'"))
-    records = [*read_records(wide.encode(), landing, max_content_bytes=LIMIT)]
-    assert [record.content for record in records] == [b"7;'n;m'", b"8;''", b"9;''"]
-    assert [record.undeclared for record in records] == [
-        '{"a b": "1;\'2\'"}',
-        '{"y": "5"}',
-        '{"x": " \'b"}',
-    ]
-    assert (
-        beside(wide.replace(";;", ";-;"), replace(landing, null_value="-"))[1]
-        == '{"x": "", "y": "5"}'
-    )
-    short = [*read_records(b"id,name,x\n1,a\n2,b,c\n", CSV, max_content_bytes=LIMIT)]
-    assert [record.problem for record in short] == [
-        "it has more or fewer fields than the 3 in its header",
-        None,
-    ]
-    change = replace(
-        CSV, schema="Op STRING, id BIGINT, name STRING", null_value="NULL", changes=Dms()
-    )
-    assert [
-        (r.content, r.undeclared)
-        for r in read_records(b"id,x,name\n1,2,a\n", change, max_content_bytes=LIMIT)
-    ] == [(b",1,a", '{"x": "2"}')]
-
-
-@pytest.mark.parametrize(
-    ("null_value", "found"),
-    [
-        ("NULL", '{"a": "", "b": "", "d": "-"}'),
-        ("-", '{"a": "", "b": "", "c": "NULL"}'),
-        ("", '{"c": "NULL", "d": "-"}'),
-    ],
-)
-def test_a_field_of_dms_that_holds_nothing_is_null_only_where_dms_writes_nulls_so(
-    null_value: str, found: str
-) -> None:
-    change = replace(
-        CSV, schema="Op STRING, id BIGINT, name STRING", null_value=null_value, changes=Dms()
-    )
-    assert beside('Op,id,name,a,b,c,d\nI,1,x,,"",NULL,-\n', change) == [found]
 
 
 @pytest.mark.parametrize("header", ["name,x,id", "id,x,name,x", "id,x"])
