@@ -6,7 +6,6 @@
   the batch has. (Rows of change data are merged, so they are not compared.)
 """
 
-from dataclasses import dataclass
 from hashlib import blake2b
 
 from lakehouse.base.errors import Broken, Refused
@@ -23,15 +22,6 @@ from lakehouse.spark import delta_writes
 from lakehouse.spark.delta_writes import FrameWrite, Transaction
 from lakehouse.spark.errors import translated
 from lakehouse.spark.frames import table_at
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenBatch:
-    """A batch that was just written to a table; `row_count` is `None` for change data."""
-
-    table_key: str
-    number: int
-    row_count: int | None
 
 
 def last_loaded(table: Table, facts: TableFacts | None, ledger: Ledger) -> int:
@@ -108,17 +98,22 @@ def batch_commits(
 
 
 def check_loaded(
-    lake: Lake, batch: WrittenBatch, *, before: TableFacts | None, after: TableFacts | None
+    lake: Lake,
+    key: str,
+    number: int,
+    row_count: int | None,
+    *,
+    before: TableFacts | None,
+    after: TableFacts | None,
 ) -> None:
-    """Raises `Broken` unless the log shows the batch that was just written.
+    """Raises `Broken` unless a table's log shows the batch of this number, just written.
 
-    Its row count is compared, too, if the batch has one and a commit since `before` records one.
+    Its row count (`None` for change data) is compared, too, if a commit since `before` records one.
     """
-    key = batch.table_key
     loaded = last_in_log(key, after)
-    if after is None or loaded < batch.number:
+    if after is None or loaded < number:
         raise Broken(
-            f"load of {key}: batch {batch.number} was written, but the last batch in the table's "
+            f"load of {key}: batch {number} was written, but the last batch in the table's "
             f"log is {loaded}. The load stops, since it would write the batch again and again. "
             f"Look at {key}/_delta_log"
         )
@@ -128,9 +123,9 @@ def check_loaded(
         for commit in commits
         if "numOutputRows" in commit.metrics
     ]
-    if batch.row_count is not None and row_counts and row_counts[-1] != batch.row_count:
+    if row_count is not None and row_counts and row_counts[-1] != row_count:
         raise Broken(
-            f"load of {key}: batch {batch.number} has {count_of(batch.row_count, 'row')}, but "
+            f"load of {key}: batch {number} has {count_of(row_count, 'row')}, but "
             f"version {commits[-1].version} of the table records "
             f"{count_of(row_counts[-1], 'written row')}. Compare that version with the batch's "
             "files"

@@ -19,8 +19,7 @@ from lakehouse.declare.landing import Landing
 from lakehouse.delta.columns import field_names, field_types, type_word
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake
-from lakehouse.land.plan.json_records import ZONE
-from lakehouse.land.plan.records import TWO_NAMES, UNFIT
+from lakehouse.land.plan.records import FORMS, GROUPED, TWO_NAMES, UNFIT
 from lakehouse.land.plan.undeclared import RESCUED
 from lakehouse.land.staging import STAGED_SCHEMA
 from lakehouse.spark import functions as F  # noqa: N812
@@ -48,36 +47,8 @@ JSON_CONFS = {
 # Spark's CSV reader puts this in place of a field without content, and reads it as null. No text
 # contains it.
 _NOTHING = "\x01nothing\x01"
-_NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
-_WHOLE = r"^[-+]?[0-9]+$"
-_DOUBLE = rf"^\s*(?:{_NUMBER}(?:[eE][-+]?[0-9]+)?|[-+]?Inf(?:inity)?|NaN)\s*$"
-_DAY = r"[-+]?[0-9]{4,7}-[0-9]{1,2}-[0-9]{1,2}"
-_DECIMAL = rf"^{_NUMBER}(?:[eE][-+]?[0-9]{{1,3}})?$"
-# Digits grouped as in English. `1,234` without a point may be a fraction.
-GROUPED = r"^[-+]?[0-9]{1,3}(?:,[0-9]{3})+\.[0-9]+$"
-_CLOCK = r"[0-9]{1,2}(?::[0-9]{1,2}(?::[0-9]{1,2}(?:\.[0-9]*)?)?)?"
 # Swaps the decimal point and the commas between groups of digits.
 _SWAPPED = (",.", ".,")
-# The form of a text, from `^` to `$`, by Spark's name of the type. For other types, only Spark's
-# cast decides.
-FORMS = {
-    "byte": _WHOLE,
-    "short": _WHOLE,
-    "integer": _WHOLE,
-    "long": _WHOLE,
-    "float": _DOUBLE,
-    "double": _DOUBLE,
-    "decimal": _DECIMAL,
-    "boolean": "^(?i:true|false)$",
-    # A day, optionally with midnight in UTC.
-    "date": rf"^\s*{_DAY}(?:[T ]\s*00?:00(?::00(?:\.0+)?)?\s*(?:Z|UTC|[-+]00:?00)?)?\s*$",
-    # A month or a day. After a day, a time and a zone may follow.
-    "timestamp": r"^\s*[-+]?[0-9]{4,7}-[0-9]{1,2}"
-    rf"(?:-[0-9]{{1,2}}(?:[T ]\s*(?:{_CLOCK}\s*)?{ZONE})?)?\s*$",
-    # The cast would drop a zone.
-    "timestamp_ntz": r"^\s*[-+]?[0-9]{4,7}-[0-9]{1,2}"
-    rf"(?:-[0-9]{{1,2}}(?:[T ]\s*{_CLOCK})?)?\s*$",
-}
 
 
 def csv_texts(record: "Column", landing: Landing, names: "list[str]", corrupt: str) -> "Column":

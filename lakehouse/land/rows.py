@@ -23,7 +23,6 @@ from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.log import TableFacts
 from lakehouse.lake.lake import TableSession
 from lakehouse.land.loaded_batches import (
-    WrittenBatch,
     check_loaded,
     quarantine_has_files,
 )
@@ -274,12 +273,8 @@ def write_batch(
         transaction = Transaction(app_id=ingest_app_id(table.key), version=batch.number)
         commit_rows.write_rows(lake, table, rows, transaction, facts=facts)
     after = lake.facts(table.key)
-    written = WrittenBatch(
-        table_key=table.key,
-        number=batch.number,
-        row_count=None if parsed.changes else parsed.row_count,
-    )
-    check_loaded(lake, written, before=facts, after=after)
+    row_count = None if parsed.changes else parsed.row_count
+    check_loaded(lake, table.key, batch.number, row_count, before=facts, after=after)
     if files_of_spark(batch):
         from lakehouse.land.spark.files import check_frozen
 

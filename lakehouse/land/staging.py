@@ -231,7 +231,7 @@ def stage(
     """
     reads = dict(by_spark)
     own = replace(batch, files=tuple(file for file in batch.files if file.name not in by_spark))
-    contents = chain.from_iterable(read_contents(store, own, stops_at_archived=known is None))
+    contents = chain.from_iterable(read_contents(store, own))
     # Random, because parts of an earlier try may have other contents.
     shape = f"{_shape(landing)}-{uuid4().hex[:8]}"
     new = NewColumns(landing=landing, known=())
@@ -248,7 +248,9 @@ def stage(
         name = content.file.name
         if content.archived_in is not None:
             why = restore_first(store, f"{batch.prefix}{name}", content.archived_in)
-            reads[name] = FileRead(size_bytes=content.file.size_bytes, digest="", problem=why)
+            reads[name] = FileRead(
+                size_bytes=content.file.size_bytes, digest=content.file.digest, problem=why
+            )
         elif content.data is None:
             reads[name] = None
         else:
@@ -441,28 +443,22 @@ class Content(NamedTuple):
     archived_in: str | None = None
 
 
-def read_contents(
-    store: Store, batch: Batch, *, stops_at_archived: bool
-) -> Iterator[list[Content]]:
+def read_contents(store: Store, batch: Batch) -> Iterator[list[Content]]:
     """The contents of a batch's files in order, in lists of bounded size.
 
     If a file of a list is missing or archived, each file of the list is read by itself.
 
     Raises:
-        Refused: a file is archived, and `stops_at_archived` is set; or a permission is missing.
+        Refused: a permission is missing.
     """
     for group in _read_at_once(batch.files):
         try:
             data = [*store.read_many([f"{batch.prefix}{file.name}" for file in group])]
-        except FileNotFoundError:
-            pass
-        except Refused:
-            if stops_at_archived:
-                raise
+        except (FileNotFoundError, Refused):
+            read_alone = partial(_read_alone, store, batch.prefix)
         else:
             yield [*map(Content, group, data)]
             continue
-        read_alone = partial(_read_alone, store, batch.prefix, stops_at_archived)
         with ThreadPoolExecutor(max_workers=_READ_ALONE_AT_ONCE) as readers:
             yield [*readers.map(read_alone, group)]
 
@@ -509,14 +505,14 @@ def _read_at_once(files: Sequence[LandedFile]) -> Iterator[list[LandedFile]]:
         yield group
 
 
-def _read_alone(store: Store, prefix: str, stops_at_archived: bool, file: LandedFile) -> Content:
+def _read_alone(store: Store, prefix: str, file: LandedFile) -> Content:
     path = f"{prefix}{file.name}"
     try:
         return Content(file, store.read(path))
     except FileNotFoundError:
         return Content(file, None)
     except Refused:
-        storage_class = None if stops_at_archived else store.archived_in(path)
+        storage_class = store.archived_in(path)
         if storage_class is None:
             raise
         return Content(file, None, storage_class)

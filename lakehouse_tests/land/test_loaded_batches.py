@@ -12,7 +12,7 @@ from lakehouse.declare.table import TRANSACTION_RETENTION
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.lake.lake import Lake
 from lakehouse.land.ledger import PlannedBatches
-from lakehouse.land.loaded_batches import WrittenBatch, check_loaded, last_loaded, unfinished_batch
+from lakehouse.land.loaded_batches import check_loaded, last_loaded, unfinished_batch
 from lakehouse.land.plan.batches import Batch, LandedFile
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder
@@ -83,21 +83,15 @@ def test_a_commit_is_held_against_its_batch_however_many_others_made_since(
         log.append([(f"f{number}", 1, 1)])
     after = lake.facts(KEY)
     assert after is not None
-    check_loaded(
-        lake, WrittenBatch(table_key=KEY, number=2, row_count=2), before=before, after=after
-    )
+    check_loaded(lake, KEY, 2, 2, before=before, after=after)
     with pytest.raises(
         Broken, match="batch 2 has 3 rows, but version 2 of the table records 2 written rows"
     ):
-        check_loaded(
-            lake, WrittenBatch(table_key=KEY, number=2, row_count=3), before=before, after=after
-        )
+        check_loaded(lake, KEY, 2, 3, before=before, after=after)
     with pytest.raises(
         Broken, match="batch 3 was written, but the last batch in the table's log is 2"
     ):
-        check_loaded(
-            lake, WrittenBatch(table_key=KEY, number=3, row_count=2), before=before, after=after
-        )
+        check_loaded(lake, KEY, 3, 2, before=before, after=after)
     counts = ChangeCounts(
         rows=5, bad=0, rescued=0, deletes=0, truncates=0, key_changes=0, unsent=0, kept=0
     )

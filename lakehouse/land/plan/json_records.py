@@ -37,11 +37,14 @@ from lakehouse.declare.landing import Landing
 from lakehouse.delta.columns import field_types, type_word
 from lakehouse.land.plan import records
 from lakehouse.land.plan.records import (
+    FORMS,
+    GROUPED,
     NOT_JSON,
     NOT_UTF_8,
     SHOWN_BYTES,
     TOO_DEEP,
     UNFIT,
+    ZONE,
     Record,
     Unreadable,
     earlier_names,
@@ -111,24 +114,10 @@ _HUGE = r"[-+]?[0-9.]+[eE][-+]?[0-9]{4,}"
 HUGE_NUMBER = rf"[:,\[]\s*{_HUGE}"
 HUGE_TEXT = rf'"\s*{_HUGE}\s*"(?!\s*:)'
 _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*+"')
-# Digits in groups, as in English. `1,234` without a point does not match: it may be a fraction.
-_GROUPED = re.compile(r"\s*[-+]?\d{1,3}(,\d{3})+\.\d+\s*")
-# The texts that Spark loads as a different timestamp: times of day, and digits alone.
-_NO_TIMESTAMP = re.compile(r"\s*(?:T\d|\d{1,2}:|[-+]?\d+\s*\Z)")
-# The zones that a time may have: an offset, UTC, or the name of a region.
-ZONE = r"(?:Z|(?:UTC|GMT)?(?:[-+][0-9:]+)?|[A-Za-z_]+/[A-Za-z0-9_+/-]+)"
-_OTHER_ZONE = re.compile(
-    rf"\s*[-+]?\d{{4,7}}-\d{{1,2}}-\d{{1,2}}[T ][\d:.\s]*(?!{ZONE}\s*\Z)[^\d:.\s]"
-)
 # A time with the letters of a zone, in a JSON text.
 _OTHER_ZONE_TEXT = (
     r'"\s*[-+]?[0-9]{4,7}-[0-9]{1,2}-[0-9]{1,2}[T ][0-9:.\s]*'
     rf'(?!{ZONE}\s*")[^0-9:.\s"]'
-)
-# A date, perhaps followed by midnight in UTC.
-_DAY = re.compile(
-    r"\s*[-+]?\d{4,7}-\d{1,2}-\d{1,2}"
-    r"(?:[T ]\s*00?:00(?::00(?:\.0+)?)?\s*(?:Z|UTC|[-+]00:?00)?)?\s*"
 )
 _DECIMAL_WORDS = re.compile(r"\b(?:dec|decimal|numeric)\b", re.IGNORECASE)
 
@@ -190,17 +179,17 @@ def _checks(schema: str) -> Mapping[str, Callable[[Any], bool]]:
 
 def _is_exact_timestamp(value: Any) -> bool:
     if isinstance(value, str):
-        return not (_NO_TIMESTAMP.match(value) or _OTHER_ZONE.match(value))
+        return re.search(FORMS["timestamp"], value) is not None
     return not isinstance(value, int) or FIRST_SECOND <= value <= LAST_SECOND
 
 
 def _is_exact_date(value: Any) -> bool:
-    return not isinstance(value, str) or _DAY.fullmatch(value) is not None
+    return not isinstance(value, str) or re.search(FORMS["date"], value) is not None
 
 
 def _is_exact_decimal(value: Any) -> bool:
     if isinstance(value, str) and "," in value:
-        return _GROUPED.fullmatch(value) is not None
+        return re.search(GROUPED, value) is not None
     return not isinstance(value, str) or _lacks(HUGE_TEXT)(value)
 
 

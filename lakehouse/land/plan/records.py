@@ -27,6 +27,36 @@ TOO_DEEP = "a value is nested too deeply"
 # The beginning of the reason for a CSV record that cannot be split into its fields.
 FIELD_COUNT = "it has more or fewer fields than the "
 UNFIT = "a field does not fit the schema"
+# The zones that a time may have: an offset, UTC, or the name of a region.
+ZONE = r"(?:Z|(?:UTC|GMT)?(?:[-+][0-9:]+)?|[A-Za-z_]+/[A-Za-z0-9_+/-]+)"
+_NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
+_WHOLE = r"^[-+]?[0-9]+$"
+_DOUBLE = rf"^\s*(?:{_NUMBER}(?:[eE][-+]?[0-9]+)?|[-+]?Inf(?:inity)?|NaN)\s*$"
+_DAY = r"[-+]?[0-9]{4,7}-[0-9]{1,2}-[0-9]{1,2}"
+_DECIMAL = rf"^{_NUMBER}(?:[eE][-+]?[0-9]{{1,3}})?$"
+# Digits grouped as in English. `1,234` without a point may be a fraction.
+GROUPED = r"^[-+]?[0-9]{1,3}(?:,[0-9]{3})+\.[0-9]+$"
+_CLOCK = r"[0-9]{1,2}(?::[0-9]{1,2}(?::[0-9]{1,2}(?:\.[0-9]*)?)?)?"
+# The form of a text, from `^` to `$`, by Spark's name of the type. For other types, only Spark's
+# cast decides.
+FORMS = {
+    "byte": _WHOLE,
+    "short": _WHOLE,
+    "integer": _WHOLE,
+    "long": _WHOLE,
+    "float": _DOUBLE,
+    "double": _DOUBLE,
+    "decimal": _DECIMAL,
+    "boolean": "^(?i:true|false)$",
+    # A day, optionally with midnight in UTC.
+    "date": rf"^\s*{_DAY}(?:[T ]\s*00?:00(?::00(?:\.0+)?)?\s*(?:Z|UTC|[-+]00:?00)?)?\s*$",
+    # A month or a day. After a day, a time and a zone may follow.
+    "timestamp": r"^\s*[-+]?[0-9]{4,7}-[0-9]{1,2}"
+    rf"(?:-[0-9]{{1,2}}(?:[T ]\s*(?:{_CLOCK}\s*)?{ZONE})?)?\s*$",
+    # The cast would drop a zone.
+    "timestamp_ntz": r"^\s*[-+]?[0-9]{4,7}-[0-9]{1,2}"
+    rf"(?:-[0-9]{{1,2}}(?:[T ]\s*{_CLOCK})?)?\s*$",
+}
 
 
 class Unreadable(Exception):
