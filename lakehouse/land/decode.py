@@ -11,14 +11,13 @@ file may show which calendar it uses.
 - A file is decoded to its end before its first rows are returned. So either all rows are returned,
   or no row is.
 - A file whose rows take more than a limit gives no row. Memory holds the file and, of its rows, at
-  most 100 (Parquet) or one block (Avro; the size of a deflated block is limited).
+  most 100 (Parquet) or one block (Avro).
 - Values keep their exact value. Only nanoseconds are cut. A time too far away for microseconds
   in 64 bits makes its file unreadable.
 """
 
 import base64
 import json
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -304,10 +303,6 @@ def _check_footer(metadata: pq.FileMetaData, limit: int) -> None:
         raise too_large(limit)
 
 
-_CODECS = ("null", "deflate", "snappy")
-# The maximum size of a deflated block after decompression. Avro writers fill blocks of 16 KB to
-# 64 KB by default, and of a few MB at most in practice.
-_MOST_BLOCK_BYTES = 64 * 1024 * 1024
 # Source: Apache Avro 1.11, "Primitive Types" and "Logical Types"
 _AVRO_TYPES = {
     "null": pa.null(),
@@ -341,10 +336,6 @@ _READ_AS_STORED = (
 
 def _avro_file(data: bytes, limit: int) -> DecodedFile:
     blocks = _avro_blocks(data)
-    if blocks.codec not in _CODECS:
-        raise Unreadable(
-            f"the codec is {blocks.codec!r}. Land the file again with one of {', '.join(_CODECS)}"
-        )
     schema = _avro_schema(blocks)
     shape = _shape(schema, is_gregorian(blocks.metadata, created_by="", has_int96=False))
 
@@ -375,30 +366,11 @@ def _avro_blocks(data: bytes) -> Any:
 
 @cache
 def _prepare_fastavro() -> None:
-    """Replaces two parts of fastavro, once per process.
+    """Makes fastavro read dates and times as they are stored, once per process."""
+    from fastavro.read import LOGICAL_READERS
 
-    Deflated blocks are decompressed up to a limit. Dates and times are read as they are stored.
-    """
-    from fastavro.read import BLOCK_READERS, LOGICAL_READERS
-
-    BLOCK_READERS["deflate"] = _deflated_block
     for name in _READ_AS_STORED:
         LOGICAL_READERS[name] = lambda value, *_: value
-
-
-def _deflated_block(decoder: BytesIO) -> BytesIO:
-    """The content of a deflated Avro block, decompressed up to a limit."""
-    from fastavro import schemaless_reader
-
-    packed: Any = schemaless_reader(decoder, "bytes", None)
-    decompressor = zlib.decompressobj(-zlib.MAX_WBITS)
-    content = decompressor.decompress(packed, _MOST_BLOCK_BYTES)
-    if decompressor.unconsumed_tail:
-        raise Unreadable(
-            f"a block of the file unpacks to more than {_MOST_BLOCK_BYTES} bytes. Land the file "
-            "with smaller blocks"
-        )
-    return BytesIO(content)
 
 
 def _avro_schema(blocks: Any) -> pa.Schema:

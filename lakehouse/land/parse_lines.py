@@ -172,17 +172,6 @@ _FIRST_AND_LAST = {
 _OTHER_YEARS = r"^[-+]|^0000-"
 
 
-class _Value(NamedTuple):
-    """One column of a record: `value` as in the record, and `column` as written to the table.
-
-    `metadata` goes to the column.
-    """
-
-    value: "Column"
-    column: "Column"
-    metadata: dict[str, str] | None = None
-
-
 def parse_records(
     landing: Landing, lines: "DataFrame", added: Sequence[str], partition_by: Sequence[str]
 ) -> "DataFrame":
@@ -197,20 +186,29 @@ def parse_records(
     """
     has_undeclared = UNDECLARED in lines.columns
     parsed_lines = with_undeclared(lines) if has_undeclared else lines
-    is_text = PARSED not in lines.columns
-    values = _members(landing, lines)
-    if is_text:
+    values = _values(landing, lines)
+    reason = F.when(F.col(REASON).isNotNull(), F.col(REASON))
+    if PARSED not in lines.columns:
         # A record that staging found bad is not parsed.
         text = F.when(F.col(REASON).isNull(), F.coalesce(EVENT, RAW))
         parsed = parsed_json(text, f"{landing.schema}, {CORRUPT} STRING")
         parsed_lines = parsed_lines.withColumn(PARSED, evaluated_once(parsed))
-    columns = [each.column.alias(name, metadata=each.metadata) for name, each in values.items()]
-    reason = _reason(landing, values, is_text=is_text)
+        reason = reason.when(F.col(PARSED).isNull() | _member(CORRUPT).isNotNull(), UNFIT)
+    reason = why_other_years(reason, landing, values.__getitem__)
     if has_undeclared:
         reason = why_undeclared_unfit(reason, landing, added)
+    for name in landing.required:
+        reason = reason.when(values[name].isNull(), f"{_MISSING}{name} is missing")
     # The conditions after it refer to it several times.
-    reason = evaluated_once(_why_missing(reason, landing, values)).alias(REASON)
+    reason = evaluated_once(reason).alias(REASON)
     undeclared = undeclared_columns(landing, added) if has_undeclared else no_undeclared(added)
+    metadata = dict[str, dict[str, str]]()
+    if "comment" in landing.schema.lower():
+        # A computed column would lose its comment.
+        metadata = {field.name: field.metadata for field in csv_types(lines, landing)}
+    columns = [
+        value.alias(name, metadata=metadata.get(name) or None) for name, value in values.items()
+    ]
     rows = parsed_lines.select(*columns, *ORIGIN, *undeclared, RAW, DIGEST, reason)
     if landing.derived:
         rows = _with_derived(rows, landing)
@@ -349,23 +347,18 @@ def _member(name: str) -> "Column":
     return F.col(f"{PARSED}.{quote(name)}")
 
 
-def _members(landing: Landing, lines: "DataFrame") -> "dict[str, _Value]":
-    """The values of a record. They are members of the parsed struct."""
-    values = dict[str, _Value]()
+def _values(landing: Landing, lines: "DataFrame") -> "dict[str, Column]":
+    """The values of a record's declared fields, as members of the parsed struct."""
+    values = dict[str, "Column"]()
     has_spelled = SPELLED in lines.columns
-    is_computed = has_spelled or landing.null_value is not None
-    metadata = dict[str, dict[str, str]]()
-    if is_computed and "comment" in landing.schema.lower():
-        # A computed column would lose its comment.
-        metadata = {field.name: field.metadata for field in csv_types(lines, landing)}
     for name, type_ in field_types(landing.schema):
+        value = _member(name)
         is_text = type_word(type_) == "STRING"
-        value = column = _member(name)
         if is_text and has_spelled:
-            value = column = F.coalesce(F.col(f"{SPELLED}.{quote(name)}"), value)
+            value = F.coalesce(F.col(f"{SPELLED}.{quote(name)}"), value)
         if is_text and landing.null_value is not None:
-            column = F.nullif(value, F.lit(landing.null_value))
-        values[name] = _Value(value, column, metadata=metadata.get(name) or None)
+            value = F.nullif(value, F.lit(landing.null_value))
+        values[name] = value
     return values
 
 
@@ -377,26 +370,6 @@ def _with_derived(rows: "DataFrame", landing: Landing) -> "DataFrame":
     rows = rows.select(*map(quote, declared), *derived, *map(quote, others))
     reason = F.when(F.col(REASON).isNotNull(), F.col(REASON))
     return rows.withColumn(REASON, why_derived_unfit(reason, landing))
-
-
-def _reason(landing: Landing, values: "dict[str, _Value]", *, is_text: bool) -> "Column":
-    """The reason from staging, or the first problem with the parsed values; null without any."""
-    why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
-    if is_text:
-        is_corrupt = F.col(PARSED).isNull() | _member(CORRUPT).isNotNull()
-        why = why.when(is_corrupt, UNFIT)
-    return why_other_years(why, landing, lambda name: values[name].value)
-
-
-def _why_missing(why: "Column", landing: Landing, values: "dict[str, _Value]") -> "Column":
-    """Adds to the cases of `why`: a required field has no value."""
-    for name in landing.required:
-        value = values[name].value
-        is_missing = value.isNull()
-        if landing.null_value is not None:
-            is_missing = is_missing | (value.cast("string") == F.lit(landing.null_value))
-        why = why.when(is_missing, f"{_MISSING}{name} is missing")
-    return why
 
 
 def with_undeclared(lines: "DataFrame") -> "DataFrame":

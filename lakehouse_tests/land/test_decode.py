@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakehouse.land import decode
 from lakehouse.land.decode import decoded_file, file_types, is_gregorian
 from lakehouse.land.plan.file_text import read_records
 from lakehouse.land.plan.records import Unreadable
@@ -321,21 +320,6 @@ def test_avro_of_several_blocks_is_read_up_to_the_limit(codec: str) -> None:
         Unreadable, match="it unpacks to more than 20000 bytes; land its records in"
     ):
         decoded_file(avro(codec=codec), "avro", 20_000)
-
-
-def test_an_avro_block_is_not_decompressed_beyond_its_limit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(decode, "_MOST_BLOCK_BYTES", 10_000)
-    with pytest.raises(Unreadable, match="a block of the file unpacks to more than 10000 bytes"):
-        decoded_file(avro(), "avro", LIMIT)
-
-
-def test_an_avro_codec_without_a_bound_on_its_blocks_is_refused() -> None:
-    with pytest.raises(
-        Unreadable, match=r"the codec is 'bzip2'\. Land the file again with one of null, d"
-    ):
-        decoded_file(avro(codec="bzip2"), "avro", LIMIT)
 
 
 SPARK_3 = {"org.apache.spark.version": "3.5.1"}
