@@ -11,7 +11,7 @@ small parts.
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import SEEK_CUR, SEEK_END, SEEK_SET
 from typing import TYPE_CHECKING
@@ -56,57 +56,61 @@ def reads_of_spark(
 
     A file that is gone is `None`. Without `known`, the batch is an earlier one.
     """
-    if known is None:
-        return _each(session, batch, files_of_spark(batch), planned_read)
     landing = session.table.landing
+    reads = dict[str, FileRead]()
+    gone = dict[str, None]()
+    for file in batch.files:
+        is_by_spark = file.by_spark if known is None else may_be_by_spark(file, landing)
+        if not is_by_spark:
+            continue
+        path = f"{batch.prefix}{file.name}"
+        try:
+            if known is not None:
+                read = _read_by_spark(session, path, file)
+            else:
+                read = planned_read(session.lake.store, path, file)
+        except FileNotFoundError:
+            gone[file.name] = None
+        except Refused:  # archived, perhaps; the other way of reading finds out
+            continue
+        else:
+            if read is not None:
+                reads[file.name] = read
+    if known is not None:
+        reads = _without_loaded(_counted(session, batch, reads), known, landing.max_file_bytes)
+    return {**gone, **reads}
 
-    def read_by_spark(store: Store, path: str, file: LandedFile) -> FileRead | None:
-        if _is_refused_by_hadoop(f"{session.lake.settings.spark_root}/{path}"):
-            return read_by_this_process(file, landing, "Hadoop cannot read a name with a colon")
-        if landing.format == "parquet":
-            return spark_parquet.read_by_spark(store, path, file, landing)
-        return spark_text.read_by_spark(store, path, file, landing)
 
-    candidates = [file for file in batch.files if may_be_by_spark(file, landing)]
-    reads = _each(session, batch, candidates, read_by_spark)
-    found = {name: read for name, read in reads.items() if read is not None}
-    gone = dict.fromkeys(reads.keys() - found.keys())
-    judged = dict[str, FileRead | None]()
-    for name, read in _counted(session, batch, found).items():
+def _read_by_spark(session: TableSession, path: str, file: LandedFile) -> FileRead | None:
+    """The file as Spark will read it; `None` if this process has to read it."""
+    landing = session.table.landing
+    store = session.lake.store
+    if _is_refused_by_hadoop(f"{session.lake.settings.spark_root}/{path}"):
+        return read_by_this_process(file, landing, "Hadoop cannot read a name with a colon")
+    if landing.format == "parquet":
+        return spark_parquet.read_by_spark(store, path, file, landing)
+    return spark_text.read_by_spark(store, path, file, landing)
+
+
+def _without_loaded(
+    reads: Mapping[str, FileRead], known: KnownFiles, max_file_bytes: int
+) -> dict[str, FileRead]:
+    """The files without those that this process compares with their loaded content."""
+    kept = dict[str, FileRead]()
+    for name, read in reads.items():
         loaded = known.loaded.get(name)
         if loaded is None:
-            judged[name] = read
+            kept[name] = read
         # The digest of a file that this process has loaded is that of its whole content.
-        elif loaded.digest == read.digest or read.size_bytes > landing.max_file_bytes:
-            judged[name] = replace(read, record_count=0, by_spark=False)
-    return {**gone, **judged}
+        elif loaded.digest == read.digest or read.size_bytes > max_file_bytes:
+            kept[name] = replace(read, record_count=0, by_spark=False)
+    return kept
 
 
 def _is_refused_by_hadoop(path: str) -> bool:
     """Whether Hadoop refuses a colon in the path: on disk, or if Spark takes it for a pattern."""
     name = path.partition("://")[2] or path
     return ":" in name and (path.startswith("/") or literal_path(path) != path)
-
-
-def _each(
-    session: TableSession,
-    batch: Batch,
-    files: Sequence[LandedFile],
-    read: Callable[..., FileRead | None],
-) -> dict[str, FileRead | None]:
-    """Reads each file; `None` if it is gone. Leaves out the files that this process has to read."""
-    reads = dict[str, FileRead | None]()
-    for file in files:
-        try:
-            found = read(session.lake.store, f"{batch.prefix}{file.name}", file)
-        except FileNotFoundError:
-            reads[file.name] = None
-        except Refused:  # archived, perhaps; the other way of reading finds out
-            continue
-        else:
-            if found is not None:
-                reads[file.name] = found
-    return reads
 
 
 def spark_lines(session: TableSession, batch: Batch) -> "list[DataFrame]":
