@@ -58,7 +58,6 @@ from lakehouse.land.loaded_batches import (
 from lakehouse.land.parse_lines import depends_on_declaration, quarantined_lines
 from lakehouse.land.plan.batches import Batch, LandedFile, Ledger, SetAside, fingerprint
 from lakehouse.land.plan.file_text import (
-    RetriedLine,
     are_declared,
     csv_fields_text,
     retried_path,
@@ -282,39 +281,33 @@ def retry(session: TableSession, files: Sequence[str], *, dry_run: bool) -> Quar
         batches = _batches(session)
         ledger = _finished_ledger(session, batches)
         entries = _entries(session, files).where(f"batch <= {ledger.newest_number}")
-        chosen = _choose_lines(session, entries)
+        lines, line_count, kept_lines = _choose_lines(session, entries)
         counts = {
             row[0]: int(row[1])
             for row in entries.where("line IS NULL").groupBy("source_file").count().collect()
         }
         retried_files, kept_files = _files_to_retry(session, counts, ledger)
-        left = Counter({**kept_files, **chosen.kept_counts})
+        left = Counter({**kept_files, **kept_lines})
         line_counts = dict[str, int]()
         if not dry_run:
-            _mark(session, chosen.lines)
+            _mark(session, lines)
             line_counts = _land_marked(session, ledger)
             if retried_files:
                 _retry_files(session, retried_files, batches, ledger)
     return QuarantineReview(
         table=session.key,
         dry_run=dry_run,
-        lines=chosen.count if dry_run else sum(line_counts.values()),
+        lines=line_count if dry_run else sum(line_counts.values()),
         files=sum(counts[file.name] for file in retried_files),
         landed=tuple(line_counts),
         left=dict(left),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ChosenLines:
-    """The entries to land again, their number, and the number of lines that stay, by reason."""
-
-    lines: "DataFrame"
-    count: int
-    kept_counts: dict[str, int]
-
-
-def _choose_lines(session: TableSession, entries: "DataFrame") -> _ChosenLines:
+def _choose_lines(
+    session: TableSession, entries: "DataFrame"
+) -> "tuple[DataFrame, int, dict[str, int]]":
+    """The lines to land again, their number, and the number of lines that stay, by reason."""
     landing = session.table.landing
     lines = entries.where("line IS NOT NULL")
     lines = lines.withColumn(_WHY, _why_kept(session, lines))
@@ -336,9 +329,7 @@ def _choose_lines(session: TableSession, entries: "DataFrame") -> _ChosenLines:
             f"{size_text(landing.max_file_bytes)}. Use --file to retry fewer lines, or raise "
             "Landing.max_file_bytes"
         )
-    return _ChosenLines(
-        lines=lines.where(F.col(_WHY).isNull()), count=line_count, kept_counts=kept_counts
-    )
+    return lines.where(F.col(_WHY).isNull()), line_count, kept_counts
 
 
 def _why_kept(session: TableSession, lines: "DataFrame") -> "Column":
@@ -407,7 +398,7 @@ def _land_marked(session: TableSession, ledger: Ledger) -> dict[str, int]:
 def _content(session: TableSession, lines: Sequence[Any]) -> bytes:
     """The content of a landed file with these lines, in the table's own format."""
     landing = session.table.landing
-    text = retried_text([RetriedLine(line["raw"], line["undeclared"]) for line in lines], landing)
+    text = retried_text([(line["raw"], line["undeclared"]) for line in lines], landing)
     try:
         return text.encode(landing.encoding)
     except UnicodeEncodeError as error:

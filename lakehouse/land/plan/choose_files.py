@@ -88,8 +88,7 @@ def choose_batch(
         return BatchPlan(batch=None, is_new=False, explanation=why_waiting)
     problems = {file: _problem(file, ledger, landing, write) for file in new}
     readable = [file for file, problem in problems.items() if problem is None]
-    taken = _take(readable, ledger, landing, write, most_files)
-    superseded = _superseded(readable, taken, ledger, landing, write)
+    taken, superseded = _take(readable, ledger, landing, write, most_files)
     batch = Batch(
         number=ledger.newest_number + 1,
         files=tuple(taken),
@@ -275,26 +274,18 @@ def _take(
     landing: Landing,
     write: WriteMode,
     most_files: int | None,
-) -> Sequence[LandedFile]:
-    """The next batch. For an `Overwrite`, the file with the last name, if it is new."""
+) -> tuple[Sequence[LandedFile], tuple[SetAside, ...]]:
+    """The files of the next batch, and the files that an `Overwrite` sets aside for it.
+
+    An `Overwrite` takes only the file with the last name, if it is new.
+    """
     if not isinstance(write, Overwrite) or not files:
-        return _first_batch(files, landing, most_files)
+        return _first_batch(files, landing, most_files), ()
     last_name = _last_name(files, ledger, landing)
-    return [file for file in files if file.name == last_name]
-
-
-def _superseded(
-    files: Sequence[LandedFile],
-    taken: Sequence[LandedFile],
-    ledger: Ledger,
-    landing: Landing,
-    write: WriteMode,
-) -> tuple[SetAside, ...]:
-    """The files that an `Overwrite` sets aside, because a file has a later name."""
-    if not isinstance(write, Overwrite) or not files:
-        return ()
-    why = f"the name {_last_name(files, ledger, landing)} is later, so that file replaces it"
-    return tuple(set_aside(file, why, is_quarantined=False) for file in files if file not in taken)
+    why = f"the name {last_name} is later, so that file replaces it"
+    taken = [file for file in files if file.name == last_name]
+    others = (file for file in files if file.name != last_name)
+    return taken, tuple(set_aside(file, why, is_quarantined=False) for file in others)
 
 
 def _last_name(files: Sequence[LandedFile], ledger: Ledger, landing: Landing) -> str:

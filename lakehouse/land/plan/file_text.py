@@ -30,13 +30,6 @@ from lakehouse.land.plan.records import (
 )
 
 
-class RetriedLine(NamedTuple):
-    """The text of a quarantined line, and for CSV its fields that the schema does not name."""
-
-    raw: str
-    undeclared: str | None
-
-
 def retried_path(table_key: str, landing: Landing, ids: Iterable[tuple[str, int, str]]) -> str:
     """The path of the file with these lines: source file, line, and digest of the source file.
 
@@ -67,22 +60,23 @@ def are_declared(fields: str | None, landing: Landing) -> bool:
     return delimiter.join(names) == csv_fields_text(landing)
 
 
-def retried_text(lines: Sequence[RetriedLine], landing: Landing) -> str:
+def retried_text(lines: Sequence[tuple[str, str | None]], landing: Landing) -> str:
     """The text of a file with these lines, in the table's own format.
 
-    The header of a CSV file names the declared fields, then all others.
+    A line of CSV comes with its fields that the schema does not name, as a JSON object. The header
+    of a CSV file names the declared fields, then all others.
     """
     if not landing.records_are_csv:
-        return "".join(f"{line.raw}\n" for line in lines)
-    others = [json.loads(line.undeclared or "{}") for line in lines]
+        return "".join(f"{raw}\n" for raw, _ in lines)
+    others = [json.loads(undeclared or "{}") for _, undeclared in lines]
     other_names = sorted({name for fields in others for name in fields})
     records = list[str]()
     if landing.csv.header:
         names = (*field_names(landing.schema), *other_names)
         records.append(landing.csv.delimiter.join(_quoted(name, landing) for name in names))
-    for line, fields in zip(lines, others, strict=True):
+    for (raw, _), fields in zip(lines, others, strict=True):
         values = [_quoted(fields[name], landing) if name in fields else "" for name in other_names]
-        records.append(landing.csv.delimiter.join([line.raw, *values]))
+        records.append(landing.csv.delimiter.join([raw, *values]))
     return "".join(f"{_not_blank(record, landing)}\n" for record in records)
 
 

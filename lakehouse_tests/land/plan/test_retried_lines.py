@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from lakehouse.declare.landing import Csv, Landing
-from lakehouse.land.plan.file_text import RetriedLine, retried_path, retried_text
+from lakehouse.land.plan.file_text import retried_path, retried_text
 
 CODES = Landing(
     prefix="landing/codes/", format="csv", schema="code STRING, name STRING", csv=Csv(delimiter=";")
@@ -12,7 +12,7 @@ ONE = replace(CODES, schema="code STRING")
 
 
 def text_of(landing: Landing, *lines: tuple[str, str | None]) -> str:
-    return retried_text([RetriedLine(*line) for line in lines], landing)
+    return retried_text(lines, landing)
 
 
 def test_lines_are_written_as_they_were_with_their_undeclared_fields() -> None:
