@@ -211,7 +211,7 @@ def test_csv_loads_as_tools_write_it(lake: Lake, spark: "SparkSession", tool: st
     # 1.25 has a point although `decimal` is a comma.
     assert [place[1] for place in quarantined(lake)] == ([4] if ";" in str(data) else [])
     if tool == "pandas":
-        assert rows_in(lake, KEY, "_rescued") == [('{"_c0": "0"}',), ('{"_c0": "1"}',)]
+        assert rows_in(lake, KEY, "_rescued") == [('{"_c0":"0"}',), ('{"_c0":"1"}',)]
 
 
 @pytest.mark.long

@@ -40,6 +40,6 @@ def test_lines_of_csv_keep_their_fields_and_need_the_same_ones_in_the_declaratio
     assert retry(of(lake, spark, mended), [], dry_run=False).files == 1
     write_table(lake, spark, mended)
     assert rows_in(lake, codes.key, "code", "name", "_rescued") == [
-        ("A", "one", '{"more": "1"}'),
-        ("Bé\n", None, '{"more": "2"}'),
+        ("A", "one", '{"more":"1"}'),
+        ("Bé\n", None, '{"more":"2"}'),
     ]
