@@ -1,6 +1,6 @@
 """The commands `lakehouse landing`, `schema` and `quarantine`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +15,7 @@ from lakehouse.cli.context import LakeContext, complete_table, open_declared, op
 from lakehouse.cli.output import count_text, json_option, print_grid, show, time_text, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.declare.knobs import changed_fields
+from lakehouse.declare.landing import Landing
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.log import TableFacts
@@ -32,15 +33,14 @@ from lakehouse.land.loaded_batches import (
 )
 from lakehouse.land.plan.batches import (
     LandedFile,
+    Ledger,
     describe_set_aside,
     quarantine_sentence,
 )
-from lakehouse.land.plan.choose_files import (
-    choose_batch,
-    repeat_batch,
-)
+from lakehouse.land.plan.choose_files import choose_batch, files_that_wait, repeat_batch
 from lakehouse.land.quarantine import QuarantineReview
 from lakehouse.land.schema_of_file import files_schema
+from lakehouse.land.waiting_files import expiring_sentence
 from lakehouse.spark.session import connect
 
 
@@ -81,6 +81,7 @@ def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
         document["set_aside"],
         in_quarantine,
         document["next"],
+        document["expiring"],
     )
     for sentence in sentences:
         if not sentence:
@@ -109,6 +110,7 @@ def _document(context: LakeContext, table: Table) -> dict[str, Any]:
         next_load = plan.sentence
     except (Broken, Refused) as error:
         next_load = str(error)  # the error that will stop the next load
+    waiting = files_that_wait(listing, ledger, landing) + _set_aside(listing, ledger, landing)
     # Forgotten files were loaded, but are no longer in `seen`.
     taken_in_ledger = sum(each.is_taken for each in ledger.seen.values())
     taken_count = taken_in_ledger + len(ledger.forgotten)
@@ -124,6 +126,9 @@ def _document(context: LakeContext, table: Table) -> dict[str, Any]:
         "quarantine_rows": quarantined_count(context.lake, table.key),
         "set_aside": describe_set_aside(ledger, landing),
         "next": next_load,
+        "expiring": expiring_sentence(
+            context.lake, table.key, landing.prefix, waiting, now_ms=now_ms()
+        ),
         "sentence": f"{files_text} below {landing.prefix} in {batches_text}; {loaded}",
     }
 
@@ -136,6 +141,12 @@ def _last_batch(table: Table, facts: TableFacts | None) -> tuple[int | None, str
     if last_batch is None:
         return None, "the table's log does not record which batches are loaded"
     return last_batch, f"the table's log records batch {last_batch} as the last one loaded"
+
+
+def _set_aside(listing: Sequence[LandedFile], ledger: Ledger, landing: Landing) -> list[LandedFile]:
+    """The files that a manifest names, but of which no batch loads a row."""
+    seen = {file.name: ledger.seen.get(f"{landing.prefix}{file.name}") for file in listing}
+    return [file for file in listing if (known := seen[file.name]) and not known.is_taken]
 
 
 @click.command("schema", epilog="Example: lakehouse schema orders-0001.csv")
