@@ -105,7 +105,10 @@ def test_metrics_are_served_until_the_lake_stops_and_a_taken_port_only_costs_the
 
     def watch(*_: object) -> None:
         address = f"http://127.0.0.1:{metrics_port}/metrics"
-        wait_until("the metrics", lambda: b"lakehouse_metrics_read_timestamp_seconds " in read_or_nothing(address))
+        wait_until(
+            "the metrics",
+            lambda: b"lakehouse_metrics_read_timestamp_seconds " in read_or_nothing(address),
+        )
         answers.append(True)
 
     monkeypatch.setattr(foreground, "_watch", watch)
