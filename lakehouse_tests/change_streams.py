@@ -28,10 +28,7 @@ if TYPE_CHECKING:
 
 BASE_MS = 1_357_000_000_000
 SOURCES = ("dms", "debezium", "unwrapped")
-WRITES = {
-    "merge": Merge(keys=("id",)),
-    "soft": Merge(keys=("id",), deletes="soft"),
-}
+WRITES = {"merge": Merge(keys=("id",)), "soft": Merge(keys=("id",), deletes="soft")}
 _ROW = "id BIGINT, v STRING"
 
 

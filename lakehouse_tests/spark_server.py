@@ -70,11 +70,7 @@ def _roomy_server(settings: Settings) -> Iterator[None]:
     def conf(*arguments: Any) -> dict[str, str]:
         usual = server_conf(*arguments)
         jars = usual["spark.driver.extraClassPath"]
-        return {
-            **usual,
-            **_ROOMY,
-            "spark.driver.extraClassPath": f"{hadoop}{os.pathsep}{jars}",
-        }
+        return {**usual, **_ROOMY, "spark.driver.extraClassPath": f"{hadoop}{os.pathsep}{jars}"}
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(server, "server_conf", conf)

@@ -416,11 +416,7 @@ RULES: dict[str, tuple[type_of_rule, *tuple[str, ...]]] = {
         "land/sensor.py",
         "from lakehouse.replay import flights",
     ),
-    "doors do not import Spark": (
-        unlawful_imports,
-        "vacuum/asset.py",
-        "if 0:\n    import pyspark",
-    ),
+    "doors do not import Spark": (unlawful_imports, "vacuum/asset.py", "if 0:\n    import pyspark"),
     "what can be deleted is not needed": (
         unlawful_imports,
         "land/x.py",

@@ -9,11 +9,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from lakehouse.adopt import asset as observed
 from lakehouse.adopt.asset import observation_sensor, observed_asset
 from lakehouse.assets.dagster_records import newest_facts
 from lakehouse.assets.keys import compaction_key, table_key, vacuum_key
-from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Transient
 from lakehouse.compact.sensor import compaction_sensor
 from lakehouse.declare.adopted import Adopted
@@ -220,18 +218,6 @@ def test_tables_that_are_not_made_yet_take_no_time_from_the_others_and_are_seen_
     made = ticks.tick()
     assert {event.asset_key for event in made} == {table_key(awaited[1])} and len(made) > 1
     assert ticks.tick() == []
-
-
-def test_a_clock_that_is_set_back_puts_off_no_check(
-    orders: LogBuilder, ticks: Ticks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(observed, "now_ms", lambda: now_ms() + 7_200_000)
-        ticks.tick()
-    orders.append([("more", 10, 1)])
-    assert any(isinstance(event, dg.AssetCheckEvaluation) for event in ticks.tick())
-    orders.append([("again", 10, 1)])
-    assert [type(event) for event in ticks.tick()] == [dg.AssetObservation]
 
 
 def test_one_that_cannot_be_read_does_not_hide_the_others_and_a_broken_cursor_forgets(

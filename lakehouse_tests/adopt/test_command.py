@@ -1,6 +1,5 @@
 """`lakehouse adopt`: what is found of tables of others, what is written down, and what is refused with what would be accepted."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -90,18 +89,6 @@ def test_a_log_that_cannot_be_read_is_named_by_its_address_and_the_others_are_sh
         assert each["table"] == f"silver/{each['uri'].rpartition('/')[2]}"
 
 
-def test_folders_that_are_passed_over_are_counted(terminal: Terminal, warehouse: Path) -> None:
-    for name in ("region=eu/orders", "_hidden", ".hidden"):
-        LogBuilder(DiskStore(warehouse), name).create()
-    result = terminal.run("adopt", "--prefix", str(warehouse), "--dry-run")
-    assert result.stderr.startswith(
-        f"3 folders skipped, for example {warehouse}/.hidden: a name with = is a partition"
-    )
-    assert "2 tables would be added to" in result.stdout and "uri =" not in result.stdout
-    [found] = terminal.json("adopt", f"{warehouse}/region=eu/orders", "--dry-run")
-    assert found["table"] == "silver/region_eu_orders"
-
-
 def test_what_a_person_wrote_in_the_file_stays(terminal: Terminal, warehouse: Path) -> None:
     terminal.home.mkdir(parents=True)
     mine = f'# mine\n["gold/mine"]  # all mine\nuri = "{warehouse}/customers"\norphans = "delete"\n'
@@ -139,18 +126,6 @@ def test_a_refusal_names_what_would_be_accepted(
     terminal.run("adopt", f"{warehouse}/events")
     assert "it is already declared as silver/events" in refused(
         terminal, f"{warehouse}/events", "--key", "gold/events"
-    )
-
-
-def test_a_table_inside_another_is_refused(terminal: Terminal, warehouse: Path) -> None:
-    LogBuilder(DiskStore(warehouse), "events/inside").create()
-    assert f"it lies inside the folder of the table {warehouse}/events" in refused(
-        terminal, f"{warehouse}/events/inside"
-    )
-    terminal.run("adopt", f"{warehouse}/customers")
-    LogBuilder(DiskStore(warehouse), "customers/deep/inside").create()
-    assert "lies inside the folder of the table" in refused(
-        terminal, f"{warehouse}/customers/deep/inside"
     )
 
 
@@ -225,16 +200,6 @@ UNKNOWN = {
 }
 
 
-@pytest.mark.parametrize(("feature", "reads"), UNKNOWN.items())
-def test_a_feature_that_is_not_known_is_refused_by_name(
-    terminal: Terminal, tmp_path: Path, feature: str, reads: bool
-) -> None:
-    story = LogBuilder(DiskStore(tmp_path), "w/t")
-    story.create(reader_features=[feature] if reads else [], features=[feature])
-    assert feature in refused(terminal, f"{tmp_path}/w/t")
-    assert feature in refused(terminal, "--prefix", f"{tmp_path}/w")
-
-
 def test_a_hand_written_entry_inside_another_table_or_the_lake_is_refused_wherever_it_is_read(
     terminal: Terminal, tmp_path: Path
 ) -> None:
@@ -257,40 +222,3 @@ def test_a_hand_written_entry_inside_another_table_or_the_lake_is_refused_wherev
         f'["silver/a"]\nuri = "{tmp_path}/a"\n["silver/b"]\nuri = "{tmp_path}/link"\n'
     )
     assert "are both" in terminal.run("health").stderr
-
-
-def test_ten_thousand_small_files_deletion_vectors_clustering_and_v2_checkpoints_are_counted_right(
-    terminal: Terminal, tmp_path: Path
-) -> None:
-    store = DiskStore(tmp_path)
-    LogBuilder(store, "w/many").create().append(
-        [(f"part-{number}", 100, 1) for number in range(10_000)]
-    ).checkpoint()
-    vectors = LogBuilder(store, "w/vectors").create(reader_features=["deletionVectors"])
-    vectors.append([("a", 1_000, 100), ("b", 1_000, 100)])
-    vectors.delete_rows({"a": 60})
-    clustered = LogBuilder(store, "w/clustered").create(
-        columns={"id": "long"}, features=["clustering", "domainMetadata"]
-    )
-    domain = {
-        "domain": "delta.clustering",
-        "configuration": json.dumps({"clusteringColumns": [["id"]]}),
-        "removed": False,
-    }
-    clustered.commit("CLUSTER BY", {"domainMetadata": domain})
-    clustered.append([("a", 100, 1), ("b", 100, 1)])
-    second = LogBuilder(store, "w/v2").create(reader_features=["v2Checkpoint"])
-    second.append([("a", 100, 1), ("b", 100, 1)])
-    second.checkpoint(uuid="00000000-0000-0000-0000-000000000000", sidecars=2)
-    second.append([("c", 100, 1)])
-    found = {each["table"]: each for each in terminal.json("adopt", "--prefix", f"{tmp_path}/w")}
-    assert found["silver/many"]["health"]["file_count"] == 10_000
-    assert found["silver/many"]["compaction"]["files_removed"] == 10_000
-    assert found["silver/vectors"]["health"]["row_count"] == 140
-    assert found["silver/vectors"]["features"] == ["deletionVectors"]
-    assert found["silver/vectors"]["compaction"]["reason"] == "DELETED_ROWS"
-    assert found["silver/clustered"]["clustered_by"] == ["id"]
-    assert found["silver/clustered"]["compaction"]["reason"] == "OUT_OF_ORDER"
-    assert 'cluster_by = ["id"]' in found["silver/clustered"]["lines"]
-    assert found["silver/v2"]["health"]["file_count"] == 3
-    assert found["silver/v2"]["health"]["row_count"] == 3

@@ -148,10 +148,7 @@ def test_a_graph_is_an_asset_like_any_other() -> None:
 REFUSED: dict[str, tuple[Any, str]] = {
     "nothing to maintain": ([elsewhere, plain], "no asset has dagster/uri or uri in its metadata"),
     "no asset": ([object()], "is not an asset"),
-    "no address": (
-        {"orders": "gs://b/t"},
-        "asset orders: .*Use a folder, file:///folder or s3://",
-    ),
+    "no address": ({"orders": "gs://b/t"}, "asset orders: .*Use a folder, file:///folder or s3://"),
     "a storage that is not served": (
         [dg.AssetSpec("orders", metadata={"uri": "abfss://c@a/t"})],
         "asset orders: .* If its table is stored elsewhere, leave this asset out of the call",
@@ -283,8 +280,7 @@ def test_a_table_that_is_not_there_yet_is_waited_for_and_then_compacted(
     project: Path, own: Any, maintained: Any
 ) -> None:
     definitions = dg.Definitions.merge(
-        dg.Definitions(assets=own),
-        maintain(maintained, compaction=Compaction(min_small_files=2)),
+        dg.Definitions(assets=own), maintain(maintained, compaction=Compaction(min_small_files=2))
     )
     dg.Definitions.validate_loadable(definitions)
     repository = definitions.get_repository_def()
@@ -337,9 +333,7 @@ def test_each_word_reaches_its_tables(project: Path) -> None:
     )
     [table] = _TABLES[str(project / "elsewhere/.lakehouse/lake")].values()
     assert table.write == Adopted(
-        uri=str(project / "elsewhere/orders"),
-        orphans="delete",
-        asset_key=("sales", "orders"),
+        uri=str(project / "elsewhere/orders"), orphans="delete", asset_key=("sales", "orders")
     )
     assert (table.key, table.compaction) == ("bronze/sales_orders", compaction)
     assert table.vacuum == vacuum

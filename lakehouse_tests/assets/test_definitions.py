@@ -22,15 +22,6 @@ BRONZE = """
 
     events = Table(key="bronze/events", source=Landing(prefix="landing/events/", format="json", schema="id STRING"), write=Append())
 """
-SILVER = """
-    from lakehouse import Merge, table
-    from {package}.bronze import events
-
-
-    @table(key="silver/events", inputs=[events], write=Merge(keys=("id",), order_by=("at",)))
-    def latest(events):
-        return events
-"""
 INVENTORY = {f"inventory/local:{name}" for name in ("missing", "readable")}
 CHECKS = ("breaker", "declaration", "log_debt", "readable", "small_files")
 
@@ -97,12 +88,7 @@ def test_a_declaration_gives_asset_checks_compaction_and_its_place_in_the_sensor
     )
     assert sensors == {
         "landing_sensor": {"bronze/events"},
-        "automation_sensor": {
-            "vacuum/bronze/events",
-            "inventory/local",
-            "report/daily",
-            *COSTS,
-        },
+        "automation_sensor": {"vacuum/bronze/events", "inventory/local", "report/daily", *COSTS},
         "compaction_sensor": {"compaction/bronze/events"},
         "inventory_sensor": {"inventory/local"},
     }

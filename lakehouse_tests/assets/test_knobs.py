@@ -98,7 +98,7 @@ KNOBS = {
         lambda: {"max_small_file_age_hours": 5.0},
         "3 mergeable files, 1000 needed",
         lambda: {"max_small_file_age_hours": 1e-6},
-    ),
+    )
 }
 
 

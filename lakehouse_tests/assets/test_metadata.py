@@ -139,10 +139,7 @@ def test_a_compaction_shows_seconds_and_money_and_the_account_of_its_table(
     metadata = compaction_metadata(
         CompactionOutcome(plan=plan, version_after=4, bytes_added=270, account=account)
     )
-    expected = {
-        "actual_seconds": 2.0,
-        "actual_usd": 0.000122222,
-    }
+    expected = {"actual_seconds": 2.0, "actual_usd": 0.000122222}
     assert {name: metadata[f"lakehouse/{name}"] for name in expected} == expected
     document = metadata["lakehouse/compaction"].value
     assert document["actual_bytes_added"] == 270

@@ -2,12 +2,7 @@
 
 import pytest
 
-from benchmarks.house import (
-    WAYS,
-    count_tokens,
-    knob_count,
-    loaded_modules,
-)
+from benchmarks.house import WAYS, count_tokens, knob_count, loaded_modules
 from lakehouse.base.reasons import Reason
 
 

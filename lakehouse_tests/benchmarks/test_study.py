@@ -7,26 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.records import FOLDER
-from benchmarks.study.arms import ARMS
 from benchmarks.study.batches import draw_batches
-from benchmarks.study.figures import (
-    Spread,
-    by_arm,
-    figures_of,
-    median_line,
-    total_line,
-)
+from benchmarks.study.figures import Spread, by_arm, figures_of
 from benchmarks.study.raw import Iteration, StudyPlan, StudyRun
 from benchmarks.study.record import record_of
-from benchmarks.study.report import counts, page, write_report
-from benchmarks.study.totals import (
-    RunTotals,
-    keep,
-    kept_totals,
-    longest,
-    sizes_table,
-    whole_runs_sentence,
-)
+from benchmarks.study.report import page, write_report
+from benchmarks.study.totals import RunTotals, keep, kept_totals, whole_runs_sentence
 
 
 def iteration(arm: str = "none", number: int = 1, **values: Any) -> Iteration:
@@ -101,39 +87,6 @@ def test_the_page_of_benchmarks_is_told_of_ours_beside_the_other_arms(tmp_path: 
     assert told == [("P1", 0.25, 0.35), ("P1", 0.5, 1.0), ("P1", 0.0, 14), ("P6", 1.0, 2.0)]
 
 
-def test_the_page_of_benchmarks_is_told_of_the_longest_run_of_each_other_size(
-    tmp_path: Path,
-) -> None:
-    def other_size(began: str, ours: float, **of: Any) -> RunTotals:
-        seconds = {"none": 4.0, "auto": 2.0, "ours": ours, "both": 2.0}
-        return RunTotals(
-            **{"began": began, "repetitions": 1, "iterations": 20, "seconds": seconds, **of}
-        )
-
-    runs = [
-        other_size("1", 1.0, rows=100),
-        other_size("2", 2.5, rows=100),
-        other_size("3", 1.0),
-        other_size("3", 1.0, latency_ms=20),
-    ]
-    runs.append(other_size("4", 1.5, rows=100, iterations=19))
-    record = record_of(measured(tmp_path, [iteration(arm) for arm in ("none", "ours")]), runs)
-    assert record is not None
-    told = {
-        figure.name: (figure.value, figure.at_most)
-        for figure in record.figures
-        if figure.name.endswith("best other arm, `auto`")
-    }
-    assert told == {
-        "`ours`, 100 rows a batch, 20 iterations: total seconds beside the best other arm, `auto`": (
-            1.25,
-            1.0,
-        ),
-        "`ours`, 1,000 rows a batch on S3's protocol, 20 ms for each request, 20 iterations: "
-        "total seconds beside the best other arm, `auto`": (0.5, 1.0),
-    }
-
-
 def test_an_arm_is_held_against_no_compaction_of_the_same_repetition() -> None:
     seconds = {("none", 1): 2.0, ("none", 2): 4.0, ("ours", 1): 1.0, ("ours", 2): 3.0}
     iterations = [
@@ -144,39 +97,6 @@ def test_an_arm_is_held_against_no_compaction_of_the_same_repetition() -> None:
     assert none.ratio == Spread(middle=1.0, low=1.0, high=1.0)
     assert ours.ratio == Spread(middle=0.625, low=0.5, high=0.75)
     assert figures_of(by_arm([each for each in iterations if each.arm == "ours"]))[0].ratio is None
-
-
-def test_figures_are_of_what_all_arms_have_done() -> None:
-    whole = [iteration(arm, number, repetition=1) for arm in ("none", "ours") for number in (1, 2)]
-    begun = [iteration("none", 1, repetition=2)]
-    assert {
-        arm: [len(each) for each in repetitions]
-        for arm, repetitions in by_arm([*whole, *begun]).items()
-    } == {"none": [2], "ours": [2]}
-    assert {
-        arm: [len(each) for each in repetitions] for arm, repetitions in by_arm(whole[:3]).items()
-    } == {"none": [1], "ours": [1]}
-    assert by_arm(whole[:2])["none"] == [whole[:2]]
-
-
-def test_deviations_shares_and_sums() -> None:
-    iterations = [
-        iteration(number=1, files=1, bytes_compacted=150),
-        iteration(number=2, files=5, query_seconds=1.5),
-    ]
-    (figures,) = figures_of({"ours": [iterations]})
-    assert figures.seconds.middle == 1.5 + 2.5
-    assert (figures.files_deviation.middle, figures.compacted_share.middle) == (2.0, 0.75)
-
-
-def test_lines_of_charts() -> None:
-    repetitions = [
-        [iteration(number=number, files=number * times) for number in (1, 2, 3)]
-        for times in (1, 2, 9)
-    ]
-    assert median_line(repetitions, lambda each: each.files) == [(1, 2), (2, 4), (3, 6)]
-    assert median_line(repetitions, lambda each: each.files, window=2) == [(1, 2), (2, 3), (3, 5)]
-    assert total_line(repetitions) == [(1, 1.5), (2, 3.0), (3, 4.5)]
 
 
 def test_the_page_has_each_arm_next_to_the_published_figures_and_says_what_was_not_run(
@@ -207,22 +127,6 @@ def totals(began: str, **values: Any) -> RunTotals:
     )
 
 
-def test_of_each_size_and_storage_the_longest_and_newest_run_is_shown() -> None:
-    runs = [
-        totals("1", rows=100_000),
-        totals("2", rows=100_000),
-        totals("3", rows=100_000, iterations=1),
-        totals("4", latency_ms=20, requests={"none": 1_000.0}),
-        totals("5"),
-    ]
-    assert [run.began for run in longest(runs)] == ["5", "2", "4"]
-    table = sizes_table(longest(runs)[1:])
-    assert "| 100,000 rows: 2 iterations | 1,000 rows, S3 with 20 ms per request: 2 iter" in table
-    assert "| `none` | 10 s (1.000) | 10 s (1.000), 1,000 requests |" in table
-    assert "| `ours` | 2 s (0.200) | 2 s (0.200) |" in table
-    assert "| `auto` | not run | not run |" in table
-
-
 def test_totals_are_kept_once_and_whole_runs_are_summarised(tmp_path: Path) -> None:
     done = [iteration("none"), iteration("ours", merge_seconds=0.1)]
     run = measured(tmp_path, done, iterations=1)
@@ -237,15 +141,3 @@ def test_totals_are_kept_once_and_whole_runs_are_summarised(tmp_path: Path) -> N
     assert whole_runs_sentence([first, whole[0], slower]).endswith(
         "Whole runs: 2. Seconds as a ratio to no compaction: `ours` 0.200 to 0.500."
     )
-
-
-def test_only_a_run_of_all_arms_is_the_study(tmp_path: Path) -> None:
-    arms = tuple(ARMS)
-    iterations = [iteration(arm, number) for number in range(1, 201) for arm in arms]
-    whole = {"iterations": 200, "arms": arms}
-    assert counts(measured(tmp_path / "1", iterations, **whole))
-    assert not counts(measured(tmp_path / "2", iterations[:-1], **whole))
-    assert not counts(measured(tmp_path / "3", [iteration()], iterations=1, arms=("none",)))
-    large = [iteration(arm) for arm in arms]
-    assert counts(measured(tmp_path / "4", large, rows=100_000, iterations=1, arms=arms))
-    assert not counts(measured(tmp_path / "5", large, iterations=1, arms=arms))

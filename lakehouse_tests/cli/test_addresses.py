@@ -92,8 +92,7 @@ def test_an_address_without_a_table_names_those_that_are_near(
 
 
 def test_a_table_in_a_bucket_is_looked_at_beside_a_lake_on_disk(
-    terminal: Terminal,
-    bucket: str,
+    terminal: Terminal, bucket: str
 ) -> None:
     LogBuilder(S3Store(bucket, "warehouse"), "sales/orders").create().append(
         [("a", 10, 1), ("b", 20, 2)]

@@ -188,8 +188,7 @@ def test_a_closed_pipe_interrupts_the_command_and_ends_what_it_left_behind() -> 
             "guard: the starting process has ended; interrupting the command\n",
         }
         wait_until(
-            "the end of the stubborn child",
-            lambda: group_members(guard.pid) in ([], [guard.pid]),
+            "the end of the stubborn child", lambda: group_members(guard.pid) in ([], [guard.pid])
         )
         assert guard.wait() == 0
 

@@ -46,17 +46,6 @@ def test_files_of_an_unknown_commit_stay(tmp_path: Path) -> None:
     assert left < data_files(uri) and len(contents(uri)) == 40
 
 
-def test_files_of_a_commit_whose_answer_was_lost_stay(tmp_path: Path) -> None:
-    uri, lake = orders(tmp_path)
-    kept = contents(uri)
-    without_answer(lake, uri, is_committed=True)
-    assert contents(uri) == kept
-    for place in (900, 910, 920):
-        write_deltalake(uri, rows(Random(place), 10, place), mode="append")
-    assert compact(lake, no_spark, adopted(uri)).version_after == 8
-    assert (len(contents(uri)), contents(uri, version=4)) == (70, kept)
-
-
 @pytest.mark.parametrize("is_log_whole", [True, False])
 def test_a_committed_file_stays_although_a_checkpoint_dropped_its_tombstone(
     tmp_path: Path, is_log_whole: bool

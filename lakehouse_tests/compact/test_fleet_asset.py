@@ -281,12 +281,7 @@ def test_the_ranking_is_reported_when_it_changes_and_not_more_than_once_a_minute
     assert {
         name: event.metadata[f"lakehouse/{name}"].value
         for name in ("tables", "tables_due", "mergeable_bytes", "estimate_usd")
-    } == {
-        "tables": 3,
-        "tables_due": 1,
-        "mergeable_bytes": 1_000,
-        "estimate_usd": 0.01,
-    }
+    } == {"tables": 3, "tables_due": 1, "mergeable_bytes": 1_000, "estimate_usd": 0.01}
     assert (
         str(event.metadata["lakehouse/ranking"].value)
         .splitlines()[2]

@@ -71,15 +71,7 @@ def test_it_asks_when_the_threshold_is_reached(instance: dg.DagsterInstance) -> 
     }
 
 
-@pytest.mark.parametrize(
-    "cursor",
-    [
-        "",
-        "odd",
-        "[]",
-        '{"other": 1}',
-    ],
-)
+@pytest.mark.parametrize("cursor", ["", "odd", "[]", '{"other": 1}'])
 def test_a_cursor_that_a_person_wrote_wrongly_costs_places_alone(
     cursor: str, instance: dg.DagsterInstance
 ) -> None:
@@ -182,9 +174,7 @@ def test_a_run_that_a_person_executed_again_with_success_has_compacted_that_vers
     [request] = tick(instance).run_requests or []
     first = ended(instance, requested(instance, request), FAILS)
     again = begun(
-        instance,
-        compaction_key(orders),
-        tags={**first.tags, "dagster/parent_run_id": first.run_id},
+        instance, compaction_key(orders), tags={**first.tags, "dagster/parent_run_id": first.run_id}
     )
     ended(instance, again, DagsterEventType.RUN_SUCCESS)
     assert "was already requested" in skip_text(tick(instance))

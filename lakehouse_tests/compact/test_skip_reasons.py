@@ -123,10 +123,7 @@ def test_failures_open_the_breaker_also_where_there_is_no_log(memory: Lake) -> N
 
 def test_failures_of_a_person_s_runs_are_noted_and_open_nothing(memory: Lake) -> None:
     for _ in range(4):
-        with (
-            pytest.raises(Broken),
-            failure_recorded(attempt_of(memory, run="", by_person=True)),
-        ):
+        with pytest.raises(Broken), failure_recorded(attempt_of(memory, run="", by_person=True)):
             raise Broken("rows differ")
     assert len(failed_tries(memory, events.key)) == 4
     assert hold_now(memory, events, None) is None

@@ -41,10 +41,7 @@ FAULTS = {
 
 @pytest.mark.parametrize(
     ("fault", "by"),
-    [
-        pytest.param("swaps partitions", "content", marks=pytest.mark.long),
-        ("loses a row", "rows"),
-    ],
+    [pytest.param("swaps partitions", "content", marks=pytest.mark.long), ("loses a row", "rows")],
 )
 def test_a_compaction_that_changes_rows_is_undone_and_said(
     lake: Lake,
@@ -180,10 +177,7 @@ def test_a_file_that_the_answer_lacks_has_no_rows_only_if_the_log_says_so(
     lacks = r"which names 0 file\(s\), lacks /lake/bronze/events/a b. Nothing is restored"
     with nullcontext() if is_known else pytest.raises(Broken, match=lacks):
         assert verify._sum_of(snapshot, file, {}) == (0, 0)
-    assert verify._sum_of(snapshot, file, {"/lake/bronze/events/a b": (5, 7)}) == (
-        5,
-        7,
-    )
+    assert verify._sum_of(snapshot, file, {"/lake/bronze/events/a b": (5, 7)}) == (5, 7)
 
 
 def test_a_file_that_a_commit_names_and_its_version_lacks_is_an_error(memory: Lake) -> None:

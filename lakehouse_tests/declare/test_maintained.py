@@ -17,19 +17,10 @@ from lakehouse.declare.maintained import (
 )
 from lakehouse.declare.vacuum import Vacuum
 
-PLAIN = maintained_table(
-    "silver/plain",
-    Adopted(uri="/w/plain", asset_key=("plain",)),
-    Upkeep(),
-)
+PLAIN = maintained_table("silver/plain", Adopted(uri="/w/plain", asset_key=("plain",)), Upkeep())
 FULL = maintained_table(
     "gold/full",
-    Adopted(
-        uri="s3://bucket/full",
-        orphans="delete",
-        asset_key=("a", "full"),
-        pool="full",
-    ),
+    Adopted(uri="s3://bucket/full", orphans="delete", asset_key=("a", "full"), pool="full"),
     Upkeep(
         compaction=Compaction(
             strategy=Scheduled(cron="0 3 * * *"),
@@ -50,9 +41,7 @@ def test_a_table_comes_back_with_every_knob_from_the_record_as_json() -> None:
     document = maintained_document([PLAIN, FULL], home="/p/.lakehouse")
     assert parsed(document) == {"silver/plain": PLAIN, "gold/full": FULL}
     assert document["tables"]["silver/plain"]["compaction"] == {}
-    assert document["tables"]["gold/full"]["vacuum"] == {
-        "keep_versions": [3, 4],
-    }
+    assert document["tables"]["gold/full"]["vacuum"] == {"keep_versions": [3, 4]}
 
 
 @pytest.mark.parametrize(

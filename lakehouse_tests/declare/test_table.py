@@ -297,10 +297,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: Merge(keys=("id",), deletes="none"),
         'Merge.deletes is \'none\'. Use "hard" or "soft"',
     ),
-    "change data appended": (
-        lambda: landed(source=CHANGES),
-        "change data is written by Merge",
-    ),
+    "change data appended": (lambda: landed(source=CHANGES), "change data is written by Merge"),
     "change data with an order": (
         lambda: landed(source=CHANGES, write=BY_ID_AND_DAY),
         "Merge.order_by is set, but changes=",
@@ -342,10 +339,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: landing(null_value="-", changes=Debezium()),
         "Landing.null_value is '-' with",
     ),
-    "a lateness of ages": (
-        lambda: Debezium(lateness_hours=1e9),
-        "Use a number from 0 to 87600",
-    ),
+    "a lateness of ages": (lambda: Debezium(lateness_hours=1e9), "Use a number from 0 to 87600"),
     "a lateness below nothing": (
         lambda: Debezium(lateness_hours=-1),
         "Debezium.lateness_hours is -1",

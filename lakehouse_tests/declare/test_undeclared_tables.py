@@ -15,11 +15,7 @@ def test_only_tables_of_a_layer_that_no_key_and_no_location_names_are_undeclared
     found = ["silver/old", "bronze/orders", "bronze/new", "quarantine/bronze/x"]
     found += ["inventory/bucket", "bronze", "bronze/deep/er"]
     assert undeclared_among(found, [ORDERS]) == ("bronze/new", "silver/old")
-    assert undeclared_among(found, []) == (
-        "bronze/new",
-        "bronze/orders",
-        "silver/old",
-    )
+    assert undeclared_among(found, []) == ("bronze/new", "bronze/orders", "silver/old")
 
 
 def test_the_sentence_names_ten_tables_and_escapes_their_names() -> None:

@@ -15,15 +15,9 @@ from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
 from lakehouse.base.settings import Settings
-from lakehouse.doctor import (
-    checks as machine_checks,
-)
-from lakehouse.doctor import (
-    checks as spark_checks,
-)
-from lakehouse.doctor import (
-    checks as storage_checks,
-)
+from lakehouse.doctor import checks as machine_checks
+from lakehouse.doctor import checks as spark_checks
+from lakehouse.doctor import checks as storage_checks
 from lakehouse.spark import session as open_session
 from lakehouse.spark.server import jars
 from lakehouse_tests.conftest import free_port
@@ -264,8 +258,7 @@ def with_spark(on_disk: Terminal, settings: Settings, spark: object) -> Terminal
     on_disk.home.mkdir()
     (on_disk.home / "server").symlink_to(settings.home / "server")
     return Terminal(
-        on_disk.home,
-        **(on_disk.environ | {"LAKEHOUSE_SPARK_PORT": str(settings.spark_port)}),
+        on_disk.home, **(on_disk.environ | {"LAKEHOUSE_SPARK_PORT": str(settings.spark_port)})
     )
 
 

@@ -156,10 +156,7 @@ def test_own_rows_get_other_names_types_and_partitions_and_landed_files_and_read
     land(lake, "3.csv", ["id,town,price,visits,note", "5,Bern,2.125,3,x"], prefix=PREFIX)
     assert write_table(lake, spark, TOWNS).rows_written == 1
     assert write_table(lake, spark, LATER).rows_written == 1
-    assert rows_in(lake, SHOPS.key, *columns) == [
-        *rows,
-        (5, "Bern", Decimal("2.125"), 3, "x", 2),
-    ]
+    assert rows_in(lake, SHOPS.key, *columns) == [*rows, (5, "Bern", Decimal("2.125"), 3, "x", 2)]
     assert rows_in(lake, LATER.key, "id") == [(1,), (2,), (3,), (4,), (5,)]
 
 

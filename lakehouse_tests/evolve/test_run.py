@@ -44,10 +44,7 @@ def test_a_killed_change_goes_on_and_a_declared_column_is_never_dropped(
     def applied(*drop: str) -> tuple[str, ...]:
         return apply_changes(session, (table,), quiet, drop=drop).sentences
 
-    for name, why in (
-        ("town", "the table has no such column"),
-        ("id", "it is declared"),
-    ):
+    for name, why in (("town", "the table has no such column"), ("id", "it is declared")):
         with pytest.raises(Refused, match=f"--drop {name}: {why}"):
             applied(name)
         with pytest.raises(Refused, match=f"--drop {name}: {why}"):
@@ -66,10 +63,7 @@ def test_a_killed_change_goes_on_and_a_declared_column_is_never_dropped(
 def test_a_table_that_others_write_is_refused(lake: Lake) -> None:
     table = Table(key="bronze/theirs", write=Adopted(uri="/elsewhere/theirs"))
     session = TableSession(lake=lake, spark=None, table=table)  # type: ignore[arg-type]
-    for ask in (
-        lambda: propose(session, ()),
-        lambda: apply_changes(session, (), quiet),
-    ):
+    for ask in (lambda: propose(session, ()), lambda: apply_changes(session, (), quiet)):
         with pytest.raises(Refused, match="other programs write it, at /elsewhere/theirs"):
             ask()
 

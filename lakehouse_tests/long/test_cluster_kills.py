@@ -137,9 +137,7 @@ def test_a_load_and_a_derived_table_have_each_row_once_after_a_kill(
     landed = [id_ for id_ in range(300) if id_ % 100 < 16 and id_ <= new[-1]]
 
     on_cluster.interrupt(
-        victim,
-        lambda spark: write_table(lake, spark, events),
-        once=on_cluster.writes(events.key),
+        victim, lambda spark: write_table(lake, spark, events), once=on_cluster.writes(events.key)
     )
     assert on_cluster.ids(events.key) == landed
 
@@ -171,9 +169,7 @@ def test_a_compaction_and_a_vacuum_finish_after_a_kill_and_keep_every_live_file(
     expected = sorted([*earlier, *range(first + 1, first + 4 * PARTS)])
 
     on_cluster.interrupt(
-        victim,
-        lambda spark: compact(lake, spark, SMALL),
-        once=on_cluster.writes(SMALL.key),
+        victim, lambda spark: compact(lake, spark, SMALL), once=on_cluster.writes(SMALL.key)
     )
     assert on_cluster.ids(SMALL.key) == expected
     live = on_cluster.live_files(SMALL.key)

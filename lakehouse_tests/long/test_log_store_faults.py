@@ -22,11 +22,7 @@ from lakehouse_tests.silent_server import COMMIT_FAULTS, Fault, faulty_server
 BUCKET = "lake"
 VERSION = "t/_delta_log/00000000000000000000.json"
 LOST_RACE = "java.nio.file.FileAlreadyExistsException"
-KEYS = {
-    "region_name": "us-east-1",
-    "aws_access_key_id": "test",
-    "aws_secret_access_key": "test",
-}
+KEYS = {"region_name": "us-east-1", "aws_access_key_id": "test", "aws_secret_access_key": "test"}
 UNKNOWN = "It is unknown whether"
 
 pytestmark = pytest.mark.spark

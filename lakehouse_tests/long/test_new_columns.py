@@ -50,7 +50,7 @@ def test_an_added_column_holds_every_value_and_is_there_once_after_kills(
     names = ("id", "x", "r", "_rescued", "y")
     assert rows_in(lake, table.key, *names) == rows
     assert rows_in(lake, f"quarantine/{table.key}", "line", "reason", "undeclared") == [
-        (3, "a field does not fit the schema", '{"r": 1e400}'),
+        (3, "a field does not fit the schema", '{"r": 1e400}')
     ]
     assert columns_of(lake, table) == ["x", "r", "_rescued", "y"]
     lake.store.delete([file.name for file in lake.store.list(table.key)])

@@ -203,9 +203,7 @@ SOURCES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    "write",
-    [Merge(keys=("no",)), Merge(keys=("no",), deletes="soft")],
-    ids=["hard", "soft"],
+    "write", [Merge(keys=("no",)), Merge(keys=("no",), deletes="soft")], ids=["hard", "soft"]
 )
 @pytest.mark.parametrize("source", SOURCES)
 def test_changes_with_earlier_and_present_names_are_those_of_one_row(

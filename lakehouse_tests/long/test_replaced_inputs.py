@@ -9,14 +9,7 @@ from lakehouse.base.reasons import Reason
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.run import write_table
 from lakehouse_tests.materialize.test_run import _run
-from lakehouse_tests.support.example_lake import (
-    add_events,
-    copies,
-    event,
-    events,
-    rows_in,
-    states,
-)
+from lakehouse_tests.support.example_lake import add_events, copies, event, events, rows_in, states
 
 
 def test_changes_that_are_gone_are_merged_from_the_whole_input_and_never_appended_again(

@@ -36,10 +36,7 @@ TABLES = (
 )
 MATERIALIZE = ("materialize", *TABLES)
 # Commands that are killed as soon as the bucket holds a key with this prefix.
-KILLED = (
-    (REPLAY, "landing/flight_events/2013-01-02T04"),
-    (MATERIALIZE, "silver/flights/part-"),
-)
+KILLED = ((REPLAY, "landing/flight_events/2013-01-02T04"), (MATERIALIZE, "silver/flights/part-"))
 ON_A_CLUSTER = ("driver per run", "connect server")
 
 

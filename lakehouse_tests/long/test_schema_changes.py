@@ -31,10 +31,7 @@ def land_event(lake: Lake, lsn: int, row: dict[str, Any]) -> None:
 )
 @pytest.mark.parametrize(
     ("follows", "step"),
-    [
-        (Merge(keys=("id",), order_by=("_position",)), "merge_rows"),
-        (Append(), "write_rows"),
-    ],
+    [(Merge(keys=("id",), order_by=("_position",)), "merge_rows"), (Append(), "write_rows")],
 )
 def test_change_data_and_what_follows_it_gain_a_column_and_keep_their_rows(
     lake: Lake, spark: SparkSession, write: Any, follows: Any, step: str

@@ -24,11 +24,7 @@ LATEST = Table(
     ("table", "selected", "sentence"),
     [
         (ORDERS, [ORDERS], "no file to load has landed"),
-        (
-            LATEST,
-            [ORDERS, LATEST],
-            "not run: its input bronze/orders failed or does not exist yet",
-        ),
+        (LATEST, [ORDERS, LATEST], "not run: its input bronze/orders failed or does not exist yet"),
         (LATEST, [LATEST], "run 7 recorded nothing. Look at it on Dagster's page"),
     ],
 )

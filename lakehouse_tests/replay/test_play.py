@@ -82,14 +82,6 @@ def test_in_steps_or_at_once_the_same_lands(home: Path, hours: int) -> None:
     assert landed(in_steps) == landed(at_once)
 
 
-def test_an_hour_that_has_landed_never_lands_again(home: Path) -> None:
-    store = MemoryStore()
-    play(store, home, start=START, hours=24)
-    store.delete([file.name for file in store.list("landing")])
-    play(store, home, start=START, hours=1)
-    assert all("2013-01-02T00" in name for name in landed(store)) and landed(store)
-
-
 def test_a_file_that_is_there_already_is_left_as_it_is(home: Path) -> None:
     store = MemoryStore()
     store.put("landing/weather/2013-01-01T06-EWR.json", b"mine")
@@ -115,17 +107,6 @@ def test_the_year_ends_with_its_last_delivery(home: Path, world: PreparedYear) -
     again = play(store, home, start=start, hours=12)
     assert (again.files, again.events, again.finished) == (0, 0, True)
     assert again.sentence == "landed nothing: the year is over"
-
-
-def test_nothing_lands_where_until_is_past(home: Path) -> None:
-    store = MemoryStore()
-    played = play(store, home, start=START, hours=24)
-    assert (
-        played.sentence
-        == "landed 2013-01-01T00 to 2013-01-01T23: 122 files, 2,037 events; 0.3% of the replay"
-    )
-    played = play(store, home, start=START, until=datetime(2013, 1, 1, 12))
-    assert (played.files, played.sentence) == (0, "landed nothing: 2013-01-02T00 is next")
 
 
 @pytest.mark.parametrize(

@@ -42,26 +42,6 @@ def test_the_year_holds_every_delivery_and_every_observation_once(
     )
 
 
-def test_files_come_by_hour_then_name_and_names_sort_by_time(world: PreparedYear) -> None:
-    files = day(world, datetime(2013, 7, 1))
-    assert files == sorted(files, key=lambda file: (file.hour, file.name))
-    for folder in ("landing/flight_events/", "landing/weather/"):
-        names = [file.name for file in files if file.name.startswith(folder)]
-        assert names == sorted(names) and len(names) > 60
-        assert all(
-            name.startswith(f"{folder}2013-07-01T")
-            and name.endswith(("-EWR.json", "-JFK.json", "-LGA.json"))
-            for name in names
-        )
-
-
-def test_the_end_is_the_hour_after_the_last_file(world: PreparedYear) -> None:
-    assert world.end == datetime(2014, 1, 1, 11)
-    assert {file.hour for file in world.files(world.end - HOUR, world.end + 24 * HOUR)} == {
-        world.end - HOUR
-    }
-
-
 def test_an_event_tells_what_was_known_when_it_happened_and_no_more(world: PreparedYear) -> None:
     known = {"scheduled": set(), "cancelled": set(), "departed": {"departed_at", "dep_delay"}}
     seen = set()
@@ -77,22 +57,6 @@ def test_an_event_tells_what_was_known_when_it_happened_and_no_more(world: Prepa
             assert event["event_type"] == "arrived" or told == known[event["event_type"]]
             assert event["cancelled"] is (event["event_type"] == "cancelled")
     assert seen == {"scheduled", "cancelled", "departed", "arrived"}
-
-
-def test_the_local_hour_that_comes_twice_makes_two_files(world: PreparedYear) -> None:
-    weather = read_weather()
-    twice = weather[
-        (weather.month == "11")
-        & (weather.day == "3")
-        & (weather.hour == "1")
-        & (weather.origin == "EWR")
-    ]
-    names = {f"landing/weather/{at[:13]}-EWR.json" for at in twice.time_hour}
-    assert names == {
-        "landing/weather/2013-11-03T05-EWR.json",
-        "landing/weather/2013-11-03T06-EWR.json",
-    }
-    assert names <= {file.name for file in day(world, datetime(2013, 11, 3))}
 
 
 def test_the_bytes_of_a_start_and_seed_stay_what_they_are(world: PreparedYear) -> None:

@@ -96,11 +96,7 @@ CHAINS = {
             )
         ],
     ),
-    "a library's own error": (
-        [WAITED, "Java heap space"],
-        "",
-        ["Spark failed: Java heap space"],
-    ),
+    "a library's own error": ([WAITED, "Java heap space"], "", ["Spark failed: Java heap space"]),
     "nothing but a wait": ([WAITED], "", ["Spark failed: Exception thrown in awaitResult:"]),
 }
 

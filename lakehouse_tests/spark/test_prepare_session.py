@@ -1,5 +1,4 @@
 import os
-import stat
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,13 +16,11 @@ from lakehouse.spark import errors
 from lakehouse.spark import session as spark_session
 from lakehouse.spark.server import server
 from lakehouse.spark.server.conf import (
-    TOKEN_VARIABLE,
     cores_of,
     s3a_conf,
     scratch_folder,
     server_conf,
     session_conf,
-    write_conf,
 )
 from lakehouse.spark.server.log_store import JAR
 from lakehouse.spark.temporary_confs import session_confs
@@ -224,25 +221,6 @@ def test_s3a_goes_where_boto3_goes(
     assert conf["spark.hadoop.fs.s3a.endpoint.region"] == region
     assert conf["spark.hadoop.fs.s3a.connection.timeout"] == "60s"
     assert {"key", "secret"}.isdisjoint(conf.values())
-
-
-def test_what_spark_is_told_is_readable_by_its_owner_only(tmp_path: Path) -> None:
-    write_conf(tmp_path / "conf", {"spark.hadoop.fs.s3a.endpoint": "http://127.0.0.1:9"})
-    assert stat.S_IMODE((tmp_path / "conf" / "spark-defaults.conf").stat().st_mode) == 0o600
-
-
-def test_a_server_is_told_to_stay_on_loopback_and_gets_no_secret(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", TOKEN_VARIABLE):
-        monkeypatch.setenv(name, "hush")
-    conf = server_conf(own_settings(tmp_path, LAKEHOUSE_ROOT="s3://bucket"), ())
-    addresses = {
-        conf[f"spark.{name}"]
-        for name in ("connect.grpc.binding.address", "driver.host", "driver.bindAddress")
-    }
-    assert addresses == {"127.0.0.1"} and "hush" not in str(conf)
-    assert conf["spark.databricks.delta.write.txnVersion.autoReset.enabled"] == "true"
 
 
 def test_sizes_are_those_of_one_machine_or_a_clusters_own(tmp_path: Path) -> None:

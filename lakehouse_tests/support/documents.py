@@ -54,14 +54,7 @@ _QUARANTINE_SHOW = {
     "table": "",
     "reasons": [{"reason": "", "count": 0}],
     "entries": [
-        {
-            "source_file": "",
-            "line": 0,
-            "reason": "",
-            "raw": "",
-            "batch": 0,
-            "quarantined_ms": 0,
-        }
+        {"source_file": "", "line": 0, "reason": "", "raw": "", "batch": 0, "quarantined_ms": 0}
     ],
 }
 _INVENTORY_LOAD = {
@@ -197,11 +190,7 @@ def _vacuum(home: Path) -> dict[str, Any]:
 
 def _tiers() -> dict[str, Any]:
     files = TableFiles(
-        table="bronze/t",
-        version=0,
-        retention_ms=100 * DAY_MS,
-        live={},
-        removed={"a": 0},
+        table="bronze/t", version=0, retention_ms=100 * DAY_MS, live={}, removed={"a": 0}
     )
     facts = VacuumFacts(table_files=files, log=LogBuilder(key="bronze/t").create().facts())
     plan = plan_tiers(facts, {"b"}, now_ms=0)

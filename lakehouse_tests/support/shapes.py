@@ -101,10 +101,7 @@ DOCUMENTS = {
         "lakehouse history TABLE",
         "Newest first. `compaction` is null for other operations. Errors are shares of the actual value.",
     ),
-    "backtest": (
-        "lakehouse backtest TABLE",
-        "`name` is `given`, `in_force`, `none` or `really`.",
-    ),
+    "backtest": ("lakehouse backtest TABLE", "`name` is `given`, `in_force`, `none` or `really`."),
     "inventory_report": (
         "lakehouse inventory report [TABLE]",
         ("All parts of `tables` and `unclaimed` sum to the inventory's objects and bytes."),

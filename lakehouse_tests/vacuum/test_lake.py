@@ -11,7 +11,6 @@ import pytest
 
 from lakehouse.base.clock import now_ms
 from lakehouse.declare.table import Table
-from lakehouse.delta.log import commits
 from lakehouse.lake.lake import Lake
 from lakehouse.vacuum import lake_facts, run
 from lakehouse.vacuum.inventory.run import scan
@@ -106,17 +105,6 @@ def test_twice_as_many_tables_take_twice_as_many_requests_and_nothing_is_read_tw
         assert sum(name.startswith("bronze/") for name in store.reads) == 3 * count
         asked[count] = store.asked
     assert asked[8].total() <= 2 * asked[4].total(), asked
-
-
-def test_tables_that_do_not_fit_into_memory_are_read_once_more_in_their_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lake_facts, "_KEPT_FILES", 0)
-    monkeypatch.setattr(commits, "_KEPT_BYTES", 0)
-    lake, store, tables = lake_of(tmp_path, 4)
-    facts = LakeFacts(lake, tables)
-    assert [vacuum(facts, table) for table in tables] == [{"live"}] * 4
-    assert max(store.reads.values()) == 2
 
 
 def test_a_commit_between_two_vacuums_of_a_run_is_seen_and_no_other_log_is_read_again(

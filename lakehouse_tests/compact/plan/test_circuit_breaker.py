@@ -33,9 +33,7 @@ def tried(result: str, hours: float, **more: Any) -> UpkeepOperation:
 
 
 def breaker(
-    tries: Sequence[UpkeepOperation] = (),
-    now: float = 0,
-    rewrites: Rewrites | None = None,
+    tries: Sequence[UpkeepOperation] = (), now: float = 0, rewrites: Rewrites | None = None
 ) -> BreakerState | None:
     succeeded_ms = [each.ended_ms for each in tries if each.result == "succeeded"]
     return assess_breaker(

@@ -136,8 +136,5 @@ def test_a_compaction_has_its_plan_s_figures_and_others_have_none() -> None:
     entries = account_for(builder.facts().history).entries
     ours, others = (operation_of("bronze/t", each, DEFAULT_PRICES) for each in entries)
     assert (ours.reason, ours.seconds, ours.result) == ("MERGEABLE_FILES", 4.0, "succeeded")
-    assert ours.figures[2:4] == (
-        Figure("bytes_removed", 300, 300),
-        Figure("bytes_added", 290, 280),
-    )
+    assert ours.figures[2:4] == (Figure("bytes_removed", 300, 300), Figure("bytes_added", 290, 280))
     assert (others.reason, others.figures, others.usd) == ("", (), None)

@@ -221,11 +221,7 @@ def test_openings_cost_requests_where_the_table_lies_on_s3() -> None:
 
 
 def test_who_is_left_alone_is_told_so_and_takes_no_slot() -> None:
-    policies = {
-        "a": POLICY,
-        "b": replace(POLICY, strategy=AfterWrite()),
-        "c": POLICY,
-    }
+    policies = {"a": POLICY, "b": replace(POLICY, strategy=AfterWrite()), "c": POLICY}
     found = decide_fleet(
         [
             CompactionCandidate(
@@ -240,11 +236,7 @@ def test_who_is_left_alone_is_told_so_and_takes_no_slot() -> None:
         now_ms=NOW,
     )
     assert [(each.table, each.sentence, each.request) for each in found] == [
-        (
-            "a",
-            "its declaration says mode off, so nothing runs without --anyway",
-            False,
-        ),
+        ("a", "its declaration says mode off, so nothing runs without --anyway", False),
         ("b", "its strategy is AfterWrite, so the sensor requests no compaction", False),
         ("c", "5 mergeable files reach the threshold of 4", True),
     ]

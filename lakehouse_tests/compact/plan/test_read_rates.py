@@ -44,12 +44,7 @@ def test_runs_are_held_against_runs_of_their_own_kind() -> None:
         for place in range(10)
     ]
     whole_lake = [run("silver/orders", "gold/totals", at=NOW - 1, seconds=60.0)]
-    found = count_reads(
-        TABLES,
-        [*whole_lake, *reversed(slower)],
-        since_ms=NOW - DAY_MS,
-        now_ms=NOW,
-    )
+    found = count_reads(TABLES, [*whole_lake, *reversed(slower)], since_ms=NOW - DAY_MS, now_ms=NOW)
     assert found["bronze/orders"].slowdown == pytest.approx(0.5)
     assert found["silver/orders"].slowdown is None
     compacted = {"bronze/orders": NOW - 99}  # only eight runs since

@@ -35,13 +35,7 @@ ORDER = [
         "paused since 2026-11-20 11:00 UTC, until 2026-11-20 13:00 UTC: a backfill",
     ),
     (Compaction(**EVERYTHING), None, OPEN, Reason.RECOMMEND_ONLY, "lakehouse compact bronze/t"),
-    (
-        Compaction(),
-        None,
-        OPEN,
-        Reason.BREAKER_OPEN,
-        "3 compactions in a row failed",
-    ),
+    (Compaction(), None, OPEN, Reason.BREAKER_OPEN, "3 compactions in a row failed"),
 ]
 
 

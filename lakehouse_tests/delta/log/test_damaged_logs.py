@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakehouse.base.errors import Broken, Refused
-from lakehouse.base.paths import vector_file
 from lakehouse.delta.commits import Commit
 from lakehouse.delta.log import TableFacts
 from lakehouse.delta.log.read_log import read_file_history
@@ -277,12 +276,6 @@ def test_a_clustering_that_cannot_be_read_is_told(configuration: str) -> None:
         log.facts()
 
 
-def test_a_mapped_column_without_its_physical_name_is_told() -> None:
-    message = r"metaData at version 0 cannot be read \(ValueError: delta\.columnMapping\.physicalName is missing"
-    with pytest.raises(Broken, match=message):
-        LogBuilder().create(properties={"delta.columnMapping.mode": "name"}).facts()
-
-
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_a_domain_s_configuration_may_be_empty(checkpoint: bool) -> None:
     story = made().commit(
@@ -314,11 +307,6 @@ def test_a_deletion_vector_with_an_id_that_is_none_is_told(vector: str) -> None:
     log = LogBuilder().create().append([("a", 10)])
     with pytest.raises(Broken, match=r"00000000000000000002\.json, line 2 is not a Delta action"):
         log.commit("DELETE", add_of("a", deletionVector=vector_of(vector))).facts()
-
-
-def test_a_deletion_vector_whose_id_is_no_number_is_broken() -> None:
-    with pytest.raises(Broken, match="names no file"):
-        vector_file("u" + "#" * 20)
 
 
 def parquet_of(log: LogBuilder) -> tuple[str, list[dict[str, Any]]]:

@@ -26,9 +26,7 @@ from lakehouse_tests.memory_store import MemoryStore
 LANDED = Table(
     key="bronze/t",
     source=Landing(
-        prefix="landing/t/",
-        format="json",
-        schema="id BIGINT, city STRING, price INT, day DATE",
+        prefix="landing/t/", format="json", schema="id BIGINT, city STRING, price INT, day DATE"
     ),
     write=Append(partition_by=("day",)),
 )

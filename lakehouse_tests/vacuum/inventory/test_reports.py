@@ -100,18 +100,9 @@ def test_the_zone_of_the_machine_that_reads_a_report_changes_no_time(
 @pytest.mark.parametrize("file_format", ["CSV", "ORC", "Parquet"])
 def test_every_version_and_every_column_is_read(file_format: str) -> None:
     store = MemoryStore()
-    more = {
-        "storage_class": "INTELLIGENT_TIERING",
-        "archive_tier": "ARCHIVE",
-    }
+    more = {"storage_class": "INTELLIGENT_TIERING", "archive_tier": "ARCHIVE"}
     objects = [
-        StoredObject(
-            bucket="local",
-            key=key,
-            modified_ms=NOW - HOUR - 1,
-            **more,
-            **fields,
-        )
+        StoredObject(bucket="local", key=key, modified_ms=NOW - HOUR - 1, **more, **fields)
         for key, fields in VERSIONS
     ]
     write_report(

@@ -143,8 +143,7 @@ def plan(
         ),
         "removed twice": (
             replace(
-                FACTS,
-                table_files=replace(BOOKS, removed={**BOOKS.removed, "past": NOW - DAY}),
+                FACTS, table_files=replace(BOOKS, removed={**BOOKS.removed, "past": NOW - DAY})
             ),
             ["orphan"],
         ),

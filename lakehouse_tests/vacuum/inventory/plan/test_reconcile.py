@@ -331,10 +331,7 @@ def test_without_a_known_retention_nothing_is_past_it() -> None:
 def test_files_that_a_shallow_clone_reads_are_lent_and_missed_by_the_clone() -> None:
     reference = Reference(size_bytes=1, written_ms=NOW - DAY)
     clone = table_files(
-        "a/clone",
-        live={},
-        removed={},
-        elsewhere={"a/t/past": reference, "a/t/gone": reference},
+        "a/clone", live={}, removed={}, elsewhere={"a/t/past": reference, "a/t/gone": reference}
     )
     found = reconcile(
         KnownTables(files=[table_files(), clone]),
@@ -385,7 +382,7 @@ def test_the_files_of_an_archive_are_a_part_of_their_table_and_never_orphans() -
         (Part.NONCURRENT, None, 9),
     ]
     assert [(share.folder, share.size_bytes) for share in found.unclaimed] == [
-        ("archive/a/", 2 + 3),
+        ("archive/a/", 2 + 3)
     ]
 
 
