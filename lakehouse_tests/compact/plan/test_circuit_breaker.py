@@ -51,6 +51,8 @@ def not_closed(*arguments: Any, **more: Any) -> BreakerState:
 
 
 FAILED, AHEAD = ([tried("failed", hours + moved) for hours in (-2, -1, 0)] for moved in (0, 9_000))
+OF_A_PERSON = [tried(result, 0, by_person=True) for result in ("failed", "conflict") * 3]
+ONE_RUN = [*FAILED[:2], tried("conflict", 0, run="r"), tried("succeeded", 1, run="r")]
 # The tries, the hour at which it is looked at, the position, and the hour from which one try is let through.
 STORIES = {
     "nothing was tried": ([], 0, "closed", None),
@@ -59,65 +61,20 @@ STORIES = {
     "just before the time is over": (FAILED, 5.999, "open", 6),
     "the time is over": (FAILED, 6, "half open", 6),
     "lost races count, too": ([*FAILED[:2], tried("conflict", 0)], 0, "open", 6),
-    "those of a person do not": (
-        [tried(result, 0, by_person=True) for result in ("failed", "conflict") * 3],
-        0,
-        "closed",
-        None,
-    ),
-    "a person's failure changes nothing of those before it": (
-        [*FAILED, tried("failed", 0.1, by_person=True)],
-        6,
-        "half open",
-        6,
-    ),
-    "a person's success closes it": (
-        [*FAILED, tried("succeeded", 0.1, by_person=True)],
-        1,
-        "closed",
-        None,
-    ),
-    "a success between them": (
-        [FAILED[0], tried("succeeded", -1.5), *FAILED[1:]],
-        0,
-        "closed",
-        None,
-    ),
+    "those of a person do not": (OF_A_PERSON, 0, "closed", None),
+    "a person's failure changes nothing": ([*FAILED, OF_A_PERSON[0]], 6, "half open", 6),
+    "a person's success closes it": ([*FAILED, tried("succeeded", 0.1, by_person=True)], 1, "closed", None),
+    "a success between them": ([FAILED[0], tried("succeeded", -1.5), *FAILED[1:]], 0, "closed", None),
     "the half-open try succeeds": ([*FAILED, tried("succeeded", 6)], 6, "closed", None),
     "the half-open try fails": ([*FAILED, tried("failed", 6)], 6, "open", 6 + 12),
-    "and the next one fails, too": (
-        [*FAILED, tried("failed", 6), tried("failed", 18)],
-        18,
-        "open",
-        18 + 24,
-    ),
-    "it is never shut for ever": (
-        [tried("failed", hours) for hours in range(40)],
-        40,
-        "open",
-        39 + 16 * 6,
-    ),
-    "the order they are told in does not matter": ([*FAILED[::-1]], 0, "open", 6),
+    "and the next one fails, too": ([*FAILED, tried("failed", 6), tried("failed", 18)], 18, "open", 18 + 24),
+    "it is never shut for ever": ([tried("failed", hours) for hours in range(40)], 40, "open", 39 + 16 * 6),
+    "the order they are told in does not matter": (FAILED[::-1], 0, "open", 6),
     "failures of a clock that was ahead hold nothing": (AHEAD, 0, "closed", None),
-    "a success of a clock that was ahead hides no failure": (
-        [*FAILED, tried("succeeded", 9_000)],
-        0,
-        "open",
-        6,
-    ),
-    "one run's attempts are one try": (
-        [tried("failed", hours, run="r") for hours in (-2, -1, 0)],
-        0,
-        "closed",
-        None,
-    ),
-    "a run that succeeds at last": (
-        [*FAILED[:2], tried("conflict", 0, run="r"), tried("succeeded", 1, run="r")],
-        1,
-        "closed",
-        None,
-    ),
-}
+    "a success of a clock that was ahead hides no failure": ([*FAILED, tried("succeeded", 9_000)], 0, "open", 6),
+    "one run's attempts are one try": ([tried("failed", hours, run="r") for hours in (-2, -1, 0)], 0, "closed", None),
+    "a run that succeeds at last": (ONE_RUN, 1, "closed", None),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("tries", "now", "position", "retry"), STORIES.values(), ids=STORIES)

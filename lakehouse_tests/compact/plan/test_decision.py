@@ -15,156 +15,66 @@ from lakehouse_tests.support.example_snapshots import POLICY
 
 MANY = state("a", 90)
 MADE_ANEW = replace(MANY, committed_ms=5)
-# One table with a threshold of 4: its state, the runs, the reason, and the run key of a request.
+WRITING = flying("a", compaction=False)
+FAILED, REFUSED = tried("failed"), tried("refused")
+
+
+def failures(*hours: float) -> list[Try]:
+    """Failed tries that ended so many hours ago."""
+    return [tried("failed", hours=each) for each in hours]
+
+
+# One table with a threshold of 4: its state, the runs in flight, the tries, the reason, and the number of the try that is requested.
 STORIES = {
-    "at the threshold": (state("a", 4), (), (), Reason.DUE, "compaction/a/version=7/try=1"),
+    "at the threshold": (state("a", 4), (), (), Reason.DUE, 1),
     "below it": (state("a", 3), (), (), Reason.BELOW_THRESHOLD, None),
     "nothing known": (state("a", None, None), (), (), Reason.NO_FACTS, None),
     "a count without a version": (state("a", 90, None), (), (), Reason.NO_FACTS, None),
     "a version without a count": (state("a", None), (), (), Reason.NO_FACTS, None),
-    "a compaction of it is under way": (MANY, (flying("a"),), (), Reason.RUN_IN_FLIGHT, None),
-    "a write of it is under way": (
-        MANY,
-        (flying("a", compaction=False),),
-        (),
-        Reason.RUN_IN_FLIGHT,
-        None,
-    ),
-    "another table's run is under way": (
-        state("a", 4),
-        (flying("b"),),
-        (),
-        Reason.DUE,
-        "compaction/a/version=7/try=1",
-    ),
-    "this state was compacted": (MANY, (), (tried("succeeded"),), Reason.ASKED_BEFORE, None),
-    "this state was asked for": (MANY, (), (tried("in flight"),), Reason.ASKED_BEFORE, None),
-    "it failed once": (MANY, (), (tried("failed"),), Reason.DUE, "compaction/a/version=7/try=2"),
-    "it failed, then succeeded": (
-        MANY,
-        (),
-        (tried("failed"), tried("succeeded")),
-        Reason.ASKED_BEFORE,
-        None,
-    ),
-    "it failed as often as is allowed": (
-        MANY,
-        (),
-        (tried("failed"),) * 3,
-        Reason.TRIES_USED_UP,
-        None,
-    ),
-    "it was refused before it began": (
-        MANY,
-        (),
-        (tried("refused"),) * 9,
-        Reason.DUE,
-        "compaction/a/version=7/try=10",
-    ),
-    "it was refused, then succeeded": (
-        MANY,
-        (),
-        (tried("refused"), tried("succeeded")),
-        Reason.ASKED_BEFORE,
-        None,
-    ),
-    "it failed as often between refusals": (
-        MANY,
-        (),
-        (tried("failed"), tried("refused")) * 3,
-        Reason.TRIES_USED_UP,
-        None,
-    ),
-    "it failed as often just within the pause": (
-        MANY,
-        (),
-        (tried("failed", hours=5.99),) * 3,
-        Reason.TRIES_USED_UP,
-        None,
-    ),
-    "the pause is over": (
-        MANY,
-        (),
-        (tried("failed", hours=6),) * 3,
-        Reason.DUE,
-        "compaction/a/version=7/try=4",
-    ),
-    "the newest failure begins the pause": (
-        MANY,
-        (),
-        [tried("failed", hours=hours) for hours in (9, 9, 1)],
-        Reason.TRIES_USED_UP,
-        None,
-    ),
-    "the next pause is twice as long": (
-        MANY,
-        (),
-        (tried("failed", hours=11.9),) * 4,
-        Reason.TRIES_USED_UP,
-        None,
-    ),
-    "the next pause is over": (
-        MANY,
-        (),
-        (tried("failed", hours=12),) * 4,
-        Reason.DUE,
-        "compaction/a/version=7/try=5",
-    ),
-    "a success outlasts any pause": (
-        MANY,
-        (),
-        (tried("succeeded", hours=9_000),),
-        Reason.ASKED_BEFORE,
-        None,
-    ),
-    "this version of a table that was made anew since": (
-        MADE_ANEW,
-        (),
-        (
-            tried("succeeded", committed_ms=4),
-            *(tried("failed", committed_ms=4),) * 3,
-            tried("succeeded"),
-        ),
-        Reason.DUE,
-        "compaction/a/version=7/committed_ms=5/try=1",
-    ),
-    "this very state was compacted": (
-        MADE_ANEW,
-        (),
-        (tried("succeeded", committed_ms=5),),
-        Reason.ASKED_BEFORE,
-        None,
-    ),
-    "an older state failed": (
-        MANY,
-        (),
-        (tried("failed", version=6),) * 3,
-        Reason.DUE,
-        "compaction/a/version=7/try=1",
-    ),
-    "a succeeded older state": (
-        state("a", 4),
-        (),
-        (tried("succeeded", version=6),),
-        Reason.DUE,
-        "compaction/a/version=7/try=1",
-    ),
-}
+    "its compaction is under way": (MANY, (flying("a"),), (), Reason.RUN_IN_FLIGHT, None),
+    "its write is under way": (MANY, (WRITING,), (), Reason.RUN_IN_FLIGHT, None),
+    "another table's run is under way": (state("a", 4), (flying("b"),), (), Reason.DUE, 1),
+    "this state was compacted": (MANY, (), [tried("succeeded")], Reason.ASKED_BEFORE, None),
+    "this state was asked for": (MANY, (), [tried("in flight")], Reason.ASKED_BEFORE, None),
+    "it failed once": (MANY, (), [FAILED], Reason.DUE, 2),
+    "it failed, then succeeded": (MANY, (), [FAILED, tried("succeeded")], Reason.ASKED_BEFORE, None),
+    "it failed as often as is allowed": (MANY, (), [FAILED] * 3, Reason.TRIES_USED_UP, None),
+    "it was refused before it began": (MANY, (), [REFUSED] * 9, Reason.DUE, 10),
+    "it was refused, then succeeded": (MANY, (), [REFUSED, tried("succeeded")], Reason.ASKED_BEFORE, None),
+    "it failed as often between refusals": (MANY, (), [FAILED, REFUSED] * 3, Reason.TRIES_USED_UP, None),
+    "just within the pause": (MANY, (), failures(5.99, 5.99, 5.99), Reason.TRIES_USED_UP, None),
+    "the pause is over": (MANY, (), failures(6, 6, 6), Reason.DUE, 4),
+    "the newest failure begins the pause": (MANY, (), failures(9, 9, 1), Reason.TRIES_USED_UP, None),
+    "the next pause is twice as long": (MANY, (), failures(*[11.9] * 4), Reason.TRIES_USED_UP, None),
+    "the next pause is over": (MANY, (), failures(*[12] * 4), Reason.DUE, 5),
+    "a success outlasts any pause": (MANY, (), [tried("succeeded", hours=9_000)], Reason.ASKED_BEFORE, None),
+    "an older state failed": (MANY, (), [tried("failed", version=6)] * 3, Reason.DUE, 1),
+    "an older state succeeded": (state("a", 4), (), [tried("succeeded", version=6)], Reason.DUE, 1),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("table", "in_flight", "tries", "reason", "run_key"), STORIES.values(), ids=STORIES
+    ("table", "in_flight", "tries", "reason", "number"), STORIES.values(), ids=STORIES
 )
 def test_one_table(
     table: TableState,
     in_flight: tuple[RunInFlight, ...],
     tries: Sequence[Try],
     reason: Reason,
-    run_key: str | None,
+    number: int | None,
 ) -> None:
     (found,) = choose([table], RunState(in_flight=in_flight, tries=tuple(tries)))
-    assert (found.reason, found.run_key, found.request) == (reason, run_key, run_key is not None)
+    run_key = number and f"compaction/a/version=7/try={number}"
+    assert (found.reason, found.run_key, found.request) == (reason, run_key, number is not None)
     assert re.search(r"\d", found.sentence) or reason is Reason.RUN_IN_FLIGHT
+
+
+def test_tries_of_another_table_at_the_same_version_do_not_count() -> None:
+    earlier = (*[tried("failed", committed_ms=4)] * 3, tried("succeeded", committed_ms=4))
+    (found,) = choose([MADE_ANEW], RunState(tries=(*earlier, tried("succeeded"))))
+    assert found.run_key == "compaction/a/version=7/committed_ms=5/try=1"
+    (found,) = choose([MADE_ANEW], RunState(tries=(tried("succeeded", committed_ms=5),)))
+    assert found.reason is Reason.ASKED_BEFORE
 
 
 def test_no_state_is_asked_for_twice_however_often_the_sensor_ticks() -> None:
