@@ -67,30 +67,6 @@ def checkout_of_the_makefile(folder: Path) -> Path:
     return folder
 
 
-def test_nothing_is_built_beside_a_step_that_changes_what_it_is_built_with(tmp_path: Path) -> None:
-    # Two installers ran at once: one replaced setuptools while the other built PySpark with it.
-    steps = [
-        line
-        for line in subprocess.run(
-            ["make", "-n", "setup"],
-            cwd=checkout_of_the_makefile(tmp_path),
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.splitlines()
-        if "pip install" in line
-    ]
-    assert [re.findall(r"-r \S+|--editable \S+", step) for step in steps] == [
-        ["-r bootstrap.txt"],
-        ["-r requirements.txt"],
-        ["--editable ."],
-    ]
-    assert [step for step in steps if re.search(r"xargs|parallel|[&|]", step)] == []
-    assert all("--require-hashes" in step for step in steps[:2])
-    assert all("--no-build-isolation" in step for step in steps[1:])
-    assert set(re.findall(r"^[\w-]+(?===)", BOOTSTRAP, re.MULTILINE)) == {"setuptools", "uv"}
-
-
 def test_a_second_make_waits_for_the_first_and_finds_its_work_done(tmp_path: Path) -> None:
     folder = checkout_of_the_makefile(tmp_path)
     with (folder / "Makefile").open() as first:
@@ -107,26 +83,6 @@ def test_a_second_make_waits_for_the_first_and_finds_its_work_done(tmp_path: Pat
 def test_the_jars_are_of_the_release_of_delta_that_is_locked() -> None:
     jars = (ROOT / "lakehouse" / "spark" / "server" / "jars.sha256").read_text()
     assert f"-{pins()['delta-spark']}.jar" in jars
-
-
-def test_help_names_every_target() -> None:
-    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    shown = subprocess.run(
-        ["make", "-s"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
-    assert re.findall(r"make ([a-z]+)", shown) == targets
-    assert {
-        "setup",
-        "run",
-        "test",
-        "fast",
-        "check",
-        "jar",
-        "bench",
-        "study",
-        "clean",
-        "help",
-    } == set(targets)
 
 
 def test_clean_leaves_every_lake_and_says_so() -> None:

@@ -390,18 +390,6 @@ def later(found: VacuumPlan, facts: VacuumFacts, *, now_ms: int = NOW) -> list[C
     return guard.still_allowed(found.candidates)
 
 
-def test_what_a_newer_version_needs_again_is_not_doomed_any_more() -> None:
-    found = plan(ALL)
-    newer = replace(
-        FACTS,
-        table_files=replace(
-            BOOKS, live={**BOOKS.live, "past": Reference(size_bytes=3, written_ms=OLD)}
-        ),
-    )
-    assert [each.name for each in later(found, newer)] == ["orphan"]
-    assert later(found, FACTS) == list(found.candidates)
-
-
 def test_without_any_retention_what_is_doomed_stays_doomed() -> None:
     at_once = replace(FACTS, table_files=replace(BOOKS, retention_ms=0))
     found = plan(ALL, at_once, Vacuum(accepts_short_retention=SHORT_RETENTION_RISK))
@@ -623,6 +611,12 @@ def test_a_live_file_in_the_folder_of_another_table_is_not_missing_and_nothing_e
         (replace(FACTS, table_files=replace(BOOKS, retention_ms=8 * DAY)), ["orphan", "past"]),
         (replace(FACTS, table_files=replace(BOOKS, retention_ms=HOUR)), ["orphan", "past"]),
         (replace(FACTS, log=log_of(features=frozenset({"catalogManaged"}))), []),
+        (
+            replace(
+                FACTS, table_files=replace(BOOKS, live={**BOOKS.live, "past": BOOKS.live["live"]})
+            ),
+            ["orphan"],
+        ),
         (replace(FACTS, other_uses=OtherUses(borrowed=frozenset({"a/t/orphan"}))), ["past"]),
         (replace(FACTS, other_uses=OtherUses(unplaced=frozenset({"past"}))), ["orphan"]),
         (replace(FACTS, table_files=replace(BOOKS, unplaced=frozenset({"past"}))), ["orphan"]),
@@ -636,6 +630,7 @@ def test_a_live_file_in_the_folder_of_another_table_is_not_missing_and_nothing_e
         "still past",
         "shorter",
         "catalog",
+        "needed again",
         "lent",
         "perhaps lent",
         "perhaps its own",
