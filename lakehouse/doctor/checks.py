@@ -127,7 +127,7 @@ def check_machine(examination: Examination, settings: Settings) -> None:
     if settings.spark.startswith("sc://"):
         examination.note("java", "skipped", "Java is not needed: Spark's driver is on the server")
         return
-    examination.check("java", _java)
+    examination.check("java", lambda: f"Java for Spark's driver: {find_java()}")
     examination.check("jars", _jars)
 
 
@@ -162,10 +162,6 @@ def _home(home: Path) -> Verdict:
             f"chmod go-w {home}"
         )
     return f"{home} can be written"
-
-
-def _java() -> Verdict:
-    return f"Java for Spark's driver: {find_java()}"
 
 
 def _jars() -> Verdict:

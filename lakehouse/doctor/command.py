@@ -71,7 +71,7 @@ def _show_settings(settings: Settings, *, as_json: bool) -> None:
     documents = [
         {
             "name": name,
-            "value": _masked(values[name]),
+            "value": _PARAMETER.sub(r";\1=***", values[name]),
             "source": "environment" if os.environ.get(name) else "default",
             "default": default,
             "accepted": accepted,
@@ -83,11 +83,6 @@ def _show_settings(settings: Settings, *, as_json: bool) -> None:
         return
     heads = ("name", "value", "source", "accepted")
     print_grid(heads, [[each[head] for head in heads] for each in documents])
-
-
-def _masked(value: str) -> str:
-    """The value of a setting. The values of its parameters, such as tokens, become `***`."""
-    return _PARAMETER.sub(r";\1=***", value)
 
 
 def document_of(findings: Sequence[Finding]) -> dict[str, Any]:
