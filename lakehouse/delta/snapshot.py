@@ -110,10 +110,7 @@ class Snapshot:
     @property
     def row_count(self) -> int | None:
         """The number of rows that are not deleted; `None` if any file lacks statistics."""
-        total = row_total(self.files)
-        if total is None:
-            return None
-        return total - sum(file.deleted_row_count for file in files_with_vectors(self.files))
+        return live_rows(self.files)
 
     @property
     def tombstone_bytes(self) -> int:
@@ -204,6 +201,14 @@ def files_with_vectors(files: Sequence[DataFile]) -> Sequence[DataFile]:
     if not vectors:
         return Rows(columns, [])
     return Rows(columns, [place for place in places_of(files) if place in vectors])
+
+
+def live_rows(files: Sequence[DataFile]) -> int | None:
+    """The rows of all files that are not deleted; `None` if a file has no row count."""
+    total = row_total(files)
+    if total is None:
+        return None
+    return total - sum(file.deleted_row_count for file in files_with_vectors(files))
 
 
 def live_bytes(file: DataFile) -> float:

@@ -29,7 +29,7 @@ from lakehouse.declare.archive import Archive
 from lakehouse.declare.table import TRANSACTION_RETENTION, Table
 from lakehouse.delta.partition_values import TypedPartition, by_name, typed_partition
 from lakehouse.delta.protocol import unknown_features
-from lakehouse.delta.snapshot import Column, DataFile, PartitionValues, Snapshot
+from lakehouse.delta.snapshot import Column, DataFile, PartitionValues, Snapshot, live_rows
 from lakehouse.retain.plan.starts import partition_starts
 
 # One run moves at most this many files, or a single partition with more: one commit names them all.
@@ -119,13 +119,7 @@ def partition_text(values: Iterable[tuple[str, str | None]]) -> str:
 
 def rows_of(partitions: Iterable[Partition]) -> int | None:
     """The rows that are not deleted; `None` if the log lacks statistics."""
-    total = 0
-    for partition in partitions:
-        for file in partition.files:
-            if file.row_count is None:
-                return None
-            total += file.row_count - file.deleted_row_count
-    return total
+    return live_rows([file for partition in partitions for file in partition.files])
 
 
 def bytes_of(partitions: Iterable[Partition]) -> int:

@@ -23,7 +23,7 @@ from lakehouse.compact.plan.estimate import run_price
 from lakehouse.declare.archive import Ttl
 from lakehouse.declare.table import Table
 from lakehouse.delta.partition_values import typed_partition
-from lakehouse.delta.snapshot import Column, DataFile, Snapshot
+from lakehouse.delta.snapshot import Column, DataFile, Snapshot, live_rows
 
 TIME_TYPES = ("date", "timestamp", "timestamp_ntz")
 _CLOCK_AHEAD_MS = DAY_MS
@@ -125,9 +125,7 @@ def plan_ttl(
     if cutoff_ms is not None and column.type == "date":
         cutoff_ms -= cutoff_ms % DAY_MS  # the day of the cutoff is kept whole
     expired, straddling = _expired_files(snapshot, bounds, column, cutoff_ms)
-    counts = [_live_rows(file) for file in expired]
-    known_counts = [count for count in counts if count is not None]
-    is_exact = not straddling and len(known_counts) == len(counts)
+    row_count = None if straddling else live_rows(expired)
     straddling_bytes = sum(file.size_bytes for file in straddling)
     seconds = 0.0
     if expired or straddling:
@@ -141,7 +139,7 @@ def plan_ttl(
         expired_bytes=sum(file.size_bytes for file in expired),
         straddling_files=len(straddling),
         straddling_bytes=straddling_bytes,
-        row_count=sum(known_counts) if is_exact else None,
+        row_count=row_count,
         seconds=seconds,
         usd=run_price(table.prices, seconds=seconds),
     )
@@ -163,10 +161,6 @@ def _expired_files(
         elif not is_partition and _may_have(known, file, cutoff_ms):
             straddling.append(file)
     return expired, straddling
-
-
-def _live_rows(file: DataFile) -> int | None:
-    return None if file.row_count is None else file.row_count - file.deleted_row_count
 
 
 def _may_have(known: TimeBounds, file: DataFile, cutoff_ms: int) -> bool:
