@@ -185,8 +185,8 @@ ROWS = (
             "memory": "memory of the client",
         },
         shortfall="Spark reads CSV and JSON twice, because it counts their lines first. It checks each CSV field against the form of its type "
-        "before the cast. It parses a line of JSON twice unless it is flat and has only declared fields. A full load of DMS keeps the newest row of "
-        "each key, which the bare statement does not.",
+        "before the cast. It parses a line of JSON twice unless it is flat and has only declared fields. A full load of DMS reads the keys twice, "
+        "because it counts the different ones first.",
     ),
     Row(
         name="P17",

@@ -61,8 +61,9 @@ def key_range(keys: tuple[str, ...], counts: ChangeCounts) -> tuple[str, ...]:
 
 
 def described_rows(lines: "DataFrame") -> "DataFrame":
-    """The row that each upsert or deletion describes by itself."""
-    marked = lines.withColumns(
+    """The row that each upsert or deletion among the lines describes by itself."""
+    is_row = F.col(OPERATION).isin(ChangeKind.UPSERT.value, ChangeKind.DELETE.value)
+    marked = lines.where(F.col(REASON).isNull() & is_row).withColumns(
         {DELETED: F.col(OPERATION) == ChangeKind.DELETE.value, TRUNCATED: F.lit(False)}
     )
     return marked.drop(OPERATION, OLD_KEY, RAW, DIGEST, REASON, UNDECLARED)
@@ -77,19 +78,17 @@ def batch_changes(
     deletions, deletes every key of the batch. If it is in the batch, it also deletes every key of
     the table. Such deletions have the position of their cause, so newer changes are not affected.
     """
-    good = lines.where(f"{REASON} IS NULL")
-    is_row = F.col(OPERATION).isin(ChangeKind.UPSERT.value, ChangeKind.DELETE.value)
-    rows = described_rows(good.where(is_row))
+    rows = described_rows(lines)
     if counts.key_changes:
         old_key = {key: F.col(f"{OLD_KEY}.{quote(key)}") for key in load.keys}
-        moved = good.where(f"{OLD_KEY} IS NOT NULL")
+        moved = lines.where(f"{REASON} IS NULL AND {OLD_KEY} IS NOT NULL")
         rows = rows.unionByName(_deletions(moved, rows, old_key, truncated=False))
 
     key_columns = [*map(quote, load.keys)]
     keys_of_batch = rows.select(*key_columns).distinct()
     truncated: list[DataFrame] = []
     if counts.truncates:
-        own_truncations = truncations(good)
+        own_truncations = truncations(lines)
         truncated.append(keys_of_batch.crossJoin(own_truncations))
         if load.facts is not None:
             keys_of_table = load.table_rows().select(*key_columns)
@@ -103,11 +102,11 @@ def batch_changes(
     return reduce(lambda one, other: one.unionByName(other), [rows, *deletions])
 
 
-def truncations(good: "DataFrame") -> "DataFrame":
+def truncations(lines: "DataFrame") -> "DataFrame":
     """The origins (file and line), positions and times of the truncations among the lines."""
-    return good.where(F.col(OPERATION) == ChangeKind.TRUNCATE.value).select(
-        *ORIGIN, POSITION, CHANGED_AT
-    )
+    is_truncation = F.col(OPERATION) == ChangeKind.TRUNCATE.value
+    good = lines.where(F.col(REASON).isNull() & is_truncation)
+    return good.select(*ORIGIN, POSITION, CHANGED_AT)
 
 
 def _deletions(

@@ -24,7 +24,6 @@ the table (`deletes="soft"`) are never forgotten.
   (`cdc/test_read.py`).
 """
 
-import re
 from typing import TYPE_CHECKING
 
 from lakehouse.base.clock import now_ms
@@ -32,7 +31,7 @@ from lakehouse.base.errors import Broken
 from lakehouse.base.text import HOUR_MS
 from lakehouse.cdc.change_batch import ChangeBatch
 from lakehouse.cdc.columns import OPERATION, POSITION
-from lakehouse.cdc.read import FULL_LOAD
+from lakehouse.cdc.read import FULL_LOAD, is_full_load_file
 from lakehouse.declare.change_sources import ChangeKind, Dms
 from lakehouse.declare.write_modes import Merge
 from lakehouse.lake.lake import TableSession
@@ -159,7 +158,7 @@ def refuse_late(load: ChangeBatch, lines: "DataFrame") -> "DataFrame":
         return lines
     is_full_load = False
     if isinstance(changes, Dms):
-        is_full_load = any(re.search(FULL_LOAD, file.name) for file in batch.files)
+        is_full_load = any(is_full_load_file(file.name) for file in batch.files)
     # All forgotten deletions were loaded before `late_ms`. Files that landed later are not
     # affected.
     late_ms = now_ms() - changes.lateness_hours * HOUR_MS

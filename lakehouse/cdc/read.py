@@ -9,6 +9,7 @@ The letters of operations and the columns that DMS adds are in `declare/change_s
   goes to quarantine.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
@@ -160,23 +161,19 @@ class _Event:
         """Why a line is not a valid event, or null. `read._reason` checks the rest."""
         is_event = F.col(EVENT) != TOMBSTONE
         is_corrupt = F.col(PARSED).isNull() | self.field(CORRUPT).isNotNull()
-        reason = F.when(F.col(REASON).isNotNull(), F.col(REASON))
-        reason = reason.when(is_event & is_corrupt, UNFIT)
+        reason = F.when(is_event & is_corrupt, UNFIT)
         reason = why_other_years(reason, landing, self.value)
         reason = why_undeclared_unfit(reason, landing, added)
         _, has_position = self.position()
         has_only_time = ~has_position & self.source("ts_ms").isNotNull()
-        return reason.when(has_only_time & ~self.is_change(), _ONLY_TIMED)
+        return F.coalesce(REASON, reason.when(has_only_time & ~self.is_change(), _ONLY_TIMED))
 
 
 def debezium_lines(
-    lines: "DataFrame",
-    landing: Landing,
-    changes: Debezium,
-    keys: Sequence[str],
-    added: Sequence[str],
+    lines: "DataFrame", table: Table, changes: Debezium, added: Sequence[str]
 ) -> "DataFrame":
     """The lines with their code, position, time and old key."""
+    landing = table.landing
     fields = field_names(landing.schema)
     event_ddl = _event_ddl(landing.schema, changes)
     ddl = f"{event_ddl}, {quote(UNSENT_MEMBER)} ARRAY<STRING>, {CORRUPT} STRING"
@@ -184,7 +181,7 @@ def debezium_lines(
     parsed_event = parsed_json(F.when(F.col(REASON).isNull(), F.col(EVENT)), ddl)
     position, has_position = event.position()
     old_key = list["Column"]()
-    for key in keys:
+    for key in change_keys(table):
         old_value = F.lit(None) if changes.unwrapped else event.field(f"before.{quote(key)}")
         old_key.append(old_value.alias(key))
     parsed = with_undeclared(lines).withColumn(PARSED, evaluated_once(parsed_event))
@@ -230,20 +227,25 @@ def _event_ddl(schema: str, changes: Debezium) -> str:
 FULL_LOAD = r"(^|/)LOAD[0-9A-Fa-f]*\.[^/]*$"
 
 
+def is_full_load_file(name: str) -> bool:
+    """Whether DMS wrote a file with this name in a full load."""
+    return re.search(FULL_LOAD, name) is not None
+
+
 def dms_lines(
-    lines: "DataFrame",
-    landing: Landing,
-    changes: Dms,
-    keys: Sequence[str],
-    added: Sequence[str],
+    lines: "DataFrame", table: Table, changes: Dms, added: Sequence[str], names: Sequence[str]
 ) -> "DataFrame":
-    """The lines with their code, position, time and old key.
+    """The lines with their code, position, time and old key. `names` are those of their files.
 
     A full-load row has a position of nulls, which sorts before every other position.
     """
+    landing = table.landing
     # `read._reason` checks required fields, because a deletion may lack them.
     lines = parse_records(replace(landing, required=()), lines, added, ())
     is_full_load = F.col(ORIGIN[0]).rlike(FULL_LOAD)
+    kinds = {*map(is_full_load_file, names)}
+    if len(kinds) == 1:
+        is_full_load = F.lit(kinds.pop())
     parts = {name: F.col(quote(name)) for name in changes.position}
     if not parts:
         # DMS names a file after the time of its changes. The path comes after the name, because the
@@ -259,7 +261,7 @@ def dms_lines(
         is_ordered = is_ordered & _filled(F.col(quote(name))).isNotNull()
     fields = field_names(landing.schema)
     old_key = list["Column"]()
-    for key in keys:
+    for key in change_keys(table):
         before_image = f"{changes.before_prefix}{key}"
         old_value = F.col(quote(before_image)) if before_image in fields else F.lit(None)
         old_key.append(old_value.alias(key))
@@ -319,17 +321,22 @@ def change_keys(table: Table) -> tuple[str, ...]:
     return table.write.keys
 
 
-def read_changes(table: Table, lines: "DataFrame", added: Sequence[str]) -> "DataFrame":
-    """One row per line of `staged_lines`, with the columns of the table and of a change."""
+def read_changes(
+    table: Table, lines: "DataFrame", added: Sequence[str], names: Sequence[str]
+) -> "DataFrame":
+    """One row per line of `staged_lines`, with the columns of the table and of a change.
+
+    `names` are the names of the lines' files.
+    """
     landing = table.landing
     keys = change_keys(table)
     is_tombstone = F.lit(False)
     match landing.change_data:
         case Dms() as changes:
-            lines = dms_lines(lines, landing, changes, keys, added)
+            lines = dms_lines(lines, table, changes, added, names)
             lines = lines.withColumn(UNSENT, F.lit(None).cast("array<string>"))
         case Debezium() as changes:
-            lines = debezium_lines(lines, landing, changes, keys, added)
+            lines = debezium_lines(lines, table, changes, added)
             is_tombstone = F.coalesce(F.col(EVENT) == TOMBSTONE, F.lit(False))
         case _:
             assert_never(landing.change_data)
@@ -411,8 +418,7 @@ def _reason(table: Table, keys: Sequence[str]) -> "Column":
     known_codes = ", ".join(table.landing.change_data.operations)
     is_tombstone = F.coalesce(operation == _TOMBSTONE, F.lit(False))
     has_key = ~is_tombstone & (operation != ChangeKind.TRUNCATE.value)
-    reason = F.when(F.col(REASON).isNotNull(), F.col(REASON))
-    reason = reason.when(~is_tombstone & F.col(CODE).isNull(), "the operation is missing")
+    reason = F.when(~is_tombstone & F.col(CODE).isNull(), "the operation is missing")
     unknown = F.concat(F.lit("the operation "), F.col(CODE), F.lit(f" is not one of {known_codes}"))
     reason = reason.when(operation.isNull(), unknown)
     for key in keys:
@@ -426,4 +432,4 @@ def _reason(table: Table, keys: Sequence[str]) -> "Column":
         is_missing = F.col(quote(name)).isNull() & ~is_unsent
         is_upsert = operation == ChangeKind.UPSERT.value
         reason = reason.when(is_upsert & is_missing, f"required field {name} is missing")
-    return reason
+    return F.coalesce(REASON, reason)

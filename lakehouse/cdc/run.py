@@ -6,7 +6,12 @@
 3. Write the rows in one MERGE under the batch's number. The first batch creates the table with an
    append.
 
+If the first batch is a full load of large files in which no key occurs twice, its rows are appended
+as they are read, without these steps (`full_load_rows`).
+
 **Safety properties** (tests in `cdc/test_run.py`)
+- Rows are appended as they are read only if there are as many different keys as rows. The write
+  fails, and the batch is applied by the steps, if a line is not an upsert of a new row.
 - A change takes effect only if it is newer than the table's row, and an upsert only if it is also
   newer than the remembered deletion of its key. (Exception: a late change may correct a value that
   the row keeps from an older change, see `corrected_rows`.)
@@ -28,6 +33,8 @@ from lakehouse.cdc.columns import (
     CHANGED_AT,
     DELETED,
     IS_CORRECTED,
+    KEPT,
+    OLD_KEY,
     OPERATION,
     POSITION,
     TRUNCATED,
@@ -37,8 +44,8 @@ from lakehouse.cdc.columns import (
 )
 from lakehouse.cdc.deleted_keys import forget, remember, remembered_deletions
 from lakehouse.cdc.fill_unsent_values import corrected_rows
-from lakehouse.cdc.read import ChangeCounts
-from lakehouse.declare.change_sources import ChangeKind
+from lakehouse.cdc.read import ChangeCounts, is_full_load_file
+from lakehouse.declare.change_sources import ChangeKind, Dms
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Merge
 from lakehouse.delta.commits import ingest_app_id
@@ -61,14 +68,52 @@ _LAST_ROW = "_lakehouse_last_row"
 _MARKS_ONLY = "_lakehouse_marks_only"
 # The columns that a soft deletion changes in the table's row.
 _MARK = (DELETED, POSITION, CHANGED_AT, *ORIGIN)
+_WHOLE = ("byte", "short", "integer", "long")
 _MERGED = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
 
 
 def changed_rows(lines: "DataFrame", table: Table) -> "DataFrame":
     """The row that each change describes on its own, with the columns of the table."""
-    is_row = F.col(OPERATION).isin(ChangeKind.UPSERT.value, ChangeKind.DELETE.value)
-    rows = described_rows(lines.where(F.col(REASON).isNull() & is_row)).drop(TRUNCATED, UNSENT)
-    return rows if _keeps_deleted(table) else rows.where(f"NOT {DELETED}").drop(DELETED)
+    return _first_rows(described_rows(lines).drop(TRUNCATED, UNSENT), table)
+
+
+def _first_rows(changes: "DataFrame", table: Table) -> "DataFrame":
+    """The rows of a new table."""
+    return changes if _keeps_deleted(table) else changes.where(f"NOT {DELETED}").drop(DELETED)
+
+
+def full_load_rows(load: ChangeBatch, lines: "DataFrame") -> "DataFrame | None":
+    """The lines of a full load into a new table, if each of them has a key of its own.
+
+    All lines count as upserts, and a line that is none has a reason.
+    """
+    table = load.session.table
+    names = [file.name for file in load.batch.files]
+    is_full_load = isinstance(table.landing.changes, Dms) and all(map(is_full_load_file, names))
+    if load.facts is not None or not is_full_load:
+        return None
+    if _key_count(lines, load.keys) != load.batch.record_count:
+        return None
+    # Without a table, the deletions of an earlier table of this key do not count.
+    forget(load.session.lake.store, table.key)
+    is_upsert = (F.col(OPERATION) == ChangeKind.UPSERT.value) & F.col(OLD_KEY).isNull()
+    reason = F.coalesce(REASON, F.when(~is_upsert, "it changes or deletes another row"))
+    upserts = {REASON: reason, OPERATION: F.lit(ChangeKind.UPSERT.value)}
+    return lines.withColumns(upserts).drop(KEPT)
+
+
+def _key_count(lines: "DataFrame", keys: Sequence[str]) -> int:
+    """The number of different keys. It reads only their columns."""
+    groups = [F.col(quote(key)) for key in keys]
+    bit = F.lit(1)
+    if lines.schema[keys[-1]].dataType.typeName() in _WHOLE:
+        # Numbers that are close to each other share a group, which has a bit for each of them.
+        number = groups.pop().cast("bigint")
+        groups.append(F.shiftright(number, 6))
+        place = F.pmod(number, F.lit(64)).cast("int")
+        bit = F.call_function("shiftleft", F.lit(1).cast("bigint"), place)
+    bits = lines.groupBy(*groups).agg(F.bit_or(bit).alias("bits"))
+    return bits.select(F.sum(F.bit_count("bits"))).collect()[0][0]
 
 
 def apply_changes(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -> None:
@@ -88,7 +133,9 @@ def apply_changes(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -
     if load.facts is not None:
         changes = with_columns_of(load.session.spark, load.facts.snapshot, changes)
     corrected = corrected_rows(load, changes, within)
-    replaces_row = is_newer() if corrected is None else _is_newer_or_corrected()
+    replaces_row = is_newer()
+    if corrected is not None:
+        replaces_row = f"({replaces_row} OR source.{quote(IS_CORRECTED)})"
     if _keeps_deleted(table):
         if counts.truncates:
             # Only the truncations: the deletions of keys are rows of the table.
@@ -113,10 +160,6 @@ def apply_changes(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -
     _commit(load, rows.drop(TRUNCATED, UNSENT), partial(merge, newer=replaces_row))
 
 
-def _is_newer_or_corrected() -> str:
-    return f"({is_newer()} OR source.{quote(IS_CORRECTED)})"
-
-
 def _commit(load: ChangeBatch, rows: "DataFrame", merge: Callable[[str], str]) -> None:
     """Merges the rows under the batch's number, or creates the table from them."""
     session = load.session
@@ -124,9 +167,7 @@ def _commit(load: ChangeBatch, rows: "DataFrame", merge: Callable[[str], str]) -
     if load.facts is not None:
         delta_writes.run_merge(session.spark, rows, load.facts.snapshot, transaction, merge)
         return
-    first_rows = rows.drop(_MARKS_ONLY)
-    if not _keeps_deleted(session.table):
-        first_rows = rows.where(f"NOT {DELETED}").drop(DELETED)
+    first_rows = _first_rows(rows.drop(_MARKS_ONLY), session.table)
     commit_rows.write_rows(session.lake, session.table, first_rows, transaction)
 
 
@@ -218,6 +259,6 @@ def _remember(
     """
     columns = [*map(quote, load.keys), *ORIGIN, POSITION, CHANGED_AT, TRUNCATED]
     deleted = changes.where(f"{DELETED} AND NOT {TRUNCATED}").select(*columns)
-    marks = truncations(lines.where(f"{REASON} IS NULL")).withColumn(TRUNCATED, F.lit(True))
+    marks = truncations(lines).withColumn(TRUNCATED, F.lit(True))
     deletions = deleted.unionByName(marks, allowMissingColumns=True)
     remember(load.session, load.batch.number, deletions, remembered)

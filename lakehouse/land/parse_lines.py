@@ -187,7 +187,7 @@ def parse_records(
     has_undeclared = UNDECLARED in lines.columns
     parsed_lines = with_undeclared(lines) if has_undeclared else lines
     values = _values(landing, lines)
-    reason = F.when(F.col(REASON).isNotNull(), F.col(REASON))
+    reason = no_reason()
     if PARSED not in lines.columns:
         # A record that staging found bad is not parsed.
         text = F.when(F.col(REASON).isNull(), F.coalesce(EVENT, RAW))
@@ -199,8 +199,7 @@ def parse_records(
         reason = why_undeclared_unfit(reason, landing, added)
     for name in landing.required:
         reason = reason.when(values[name].isNull(), f"{_MISSING}{name} is missing")
-    # The conditions after it refer to it several times.
-    reason = evaluated_once(reason).alias(REASON)
+    reason = F.coalesce(REASON, reason).alias(REASON)
     undeclared = undeclared_columns(landing, added) if has_undeclared else no_undeclared(added)
     metadata = dict[str, dict[str, str]]()
     if "comment" in landing.schema.lower():
@@ -270,9 +269,8 @@ def table_rows(lines: "DataFrame") -> "DataFrame":
 def failing_at_bad_records(lines: "DataFrame") -> "DataFrame":
     """The parsed records; a statement fails if one has a reason, or fields without a column."""
     reason = F.coalesce(REASON, F.when(F.col(RESCUED).isNotNull(), "it has undeclared fields"))
-    message = F.concat(F.lit("bad record: "), reason)
-    failing = F.when(reason.isNotNull(), F.raise_error(message).cast("string"))
-    return lines.withColumn(REASON, failing)
+    error = F.raise_error(F.lit("a record is bad")).cast("string")
+    return lines.withColumn(REASON, F.when(reason.isNotNull(), error))
 
 
 def quarantined_lines(lines: "DataFrame") -> "DataFrame":
@@ -302,6 +300,11 @@ def depends_on_declaration(reason: "Column") -> "Column":
         | reason.startswith(UNKNOWN)
         | reason.startswith(TWO_NAMES)
     )
+
+
+def no_reason() -> "Column":
+    """A chain of `when` without a case."""
+    return F.when(F.lit(False), F.lit(""))
 
 
 def parsed_json(text: "Column", ddl: str) -> "Column":
@@ -368,8 +371,7 @@ def _with_derived(rows: "DataFrame", landing: Landing) -> "DataFrame":
     others = [name for name in rows.columns if name not in declared]
     derived = [F.expr(expression).alias(name) for name, expression in landing.derived.items()]
     rows = rows.select(*map(quote, declared), *derived, *map(quote, others))
-    reason = F.when(F.col(REASON).isNotNull(), F.col(REASON))
-    return rows.withColumn(REASON, why_derived_unfit(reason, landing))
+    return rows.withColumn(REASON, F.coalesce(REASON, why_derived_unfit(no_reason(), landing)))
 
 
 def with_undeclared(lines: "DataFrame") -> "DataFrame":

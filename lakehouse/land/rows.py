@@ -28,6 +28,7 @@ from lakehouse.land.loaded_batches import (
 )
 from lakehouse.land.parse_lines import (
     JSON_CONFS,
+    REASON,
     count_lines,
     failing_at_bad_records,
     no_lines,
@@ -36,13 +37,14 @@ from lakehouse.land.parse_lines import (
     table_rows,
     without_rescued,
 )
-from lakehouse.land.plan.batches import Batch, files_of_spark
+from lakehouse.land.plan.batches import Batch, LandedFile, files_of_spark
 from lakehouse.land.plan.undeclared import RESCUED
 from lakehouse.land.quarantine import quarantine
 from lakehouse.land.staging import part_names
+from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.delta_writes import Transaction
 from lakehouse.spark.errors import causes_of
-from lakehouse.spark.frames import with_members_of
+from lakehouse.spark.frames import evaluated_once, with_members_of
 from lakehouse.spark.temporary_confs import Size, confs_to_read, merged_into, session_confs
 from lakehouse.write import commit_rows
 
@@ -154,20 +156,30 @@ def uncounted_batch(
 ) -> ParsedBatch | None:
     """The records of a batch, read only once, by the write; `None` if they must be counted first.
 
-    Spark must read all files itself, and no row may have a value in the column `RESCUED`.
+    Spark must read all files itself, and no row may have a value in the column `RESCUED`. Change
+    data must be a full load (`cdc.run.full_load_rows`).
 
     Raises:
         Refused: as in `parse_batch`.
     """
     table = session.table
-    is_plain = table.landing.changes is None and not isinstance(table.write, Overwrite)
-    if batch.part_count or not files_of_spark(batch) or not is_plain or RESCUED in added:
+    is_overwrite = isinstance(table.write, Overwrite)
+    if batch.part_count or not files_of_spark(batch) or is_overwrite or RESCUED in added:
         return None
     assert batch.record_count is not None
     snapshot = None if facts is None else facts.snapshot
-    frame = without_rescued(
-        failing_at_bad_records(parsed_records(session, batch, added)), added, 0, snapshot
-    )
+    lines = parsed_records(session, batch, added)
+    if table.landing.changes is not None:
+        from lakehouse.cdc.change_batch import ChangeBatch
+        from lakehouse.cdc.run import full_load_rows
+
+        load = ChangeBatch(session=session, batch=batch, facts=facts)
+        with session_confs(session.spark, confs_to_load(table, batch, facts)):
+            rows = full_load_rows(load, lines)
+        if rows is None:
+            return None
+        lines = rows
+    frame = without_rescued(failing_at_bad_records(lines), added, 0, snapshot)
     commit_rows.check_columns(_table_rows(session, frame), table, snapshot)
     return ParsedBatch(frame=frame, added=added, row_count=batch.record_count, is_uncounted=True)
 
@@ -188,6 +200,8 @@ def parse_batch(
     snapshot = None if facts is None else facts.snapshot
     changes = None
     frame = parsed_records(session, batch, added)
+    # Several conditions refer to it.
+    frame = frame.withColumn(REASON, evaluated_once(F.col(REASON)))
     with session_confs(session.spark, confs_to_load(table, batch, facts)):
         if table.landing.changes is None:
             row_count, bad_count, rescued_count = count_lines(frame)
@@ -228,7 +242,7 @@ def parse_batch(
 def no_rows(session: TableSession, added: Sequence[str], facts: TableFacts) -> "DataFrame":
     """A frame without rows, with the columns that the next batch of the table will have."""
     lines = no_lines(session.spark)
-    frame = without_rescued(_parsed_lines(session, lines, added), added, 0, facts.snapshot)
+    frame = without_rescued(_parsed_lines(session, lines, added, ()), added, 0, facts.snapshot)
     return _table_rows(session, frame)
 
 
@@ -301,17 +315,19 @@ def parsed_records(session: TableSession, batch: Batch, added: Sequence[str]) ->
         from lakehouse.land.spark.files import spark_lines
 
         frames += spark_lines(session, batch)
-    parsed = [_parsed_lines(session, lines, added) for lines in frames]
+    parsed = [_parsed_lines(session, lines, added, batch.files) for lines in frames]
     return reduce(lambda union, more: union.unionByName(more), parsed)
 
 
-def _parsed_lines(session: TableSession, lines: "DataFrame", added: Sequence[str]) -> "DataFrame":
+def _parsed_lines(
+    session: TableSession, lines: "DataFrame", added: Sequence[str], files: Sequence[LandedFile]
+) -> "DataFrame":
     table = session.table
     if table.landing.changes is None:
         return parse_records(table.landing, lines, added, commit_rows.partition_columns(table))
     from lakehouse.cdc.read import read_changes
 
-    return read_changes(table, lines, added)
+    return read_changes(table, lines, added, [file.name for file in files])
 
 
 def _table_rows(session: TableSession, frame: "DataFrame") -> "DataFrame":

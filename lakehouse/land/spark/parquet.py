@@ -44,6 +44,7 @@ from lakehouse.land.parse_lines import (
     cast_text,
     csv_types,
     is_unfit,
+    no_reason,
     parsed_json,
 )
 from lakehouse.land.plan.batches import Batch, LandedFile, files_of_spark
@@ -52,7 +53,7 @@ from lakehouse.land.plan.records import NOT_UTF_8, UNFIT, Unreadable, present_na
 from lakehouse.land.spark.frozen_files import FrozenFiles, frozen_file, not_readable_now
 from lakehouse.land.staging import ROW_SCHEMA, part_names, staged_shape, value_columns
 from lakehouse.spark import functions as F  # noqa: N812
-from lakehouse.spark.frames import evaluated_once, literal_path
+from lakehouse.spark.frames import literal_path
 from lakehouse.spark.statements import quote
 from lakehouse.store import Store, StoredFile
 
@@ -291,7 +292,7 @@ def staged_rows(session: TableSession, batch: Batch) -> "list[DataFrame]":
         ]
         columns = dict(zip(shape.names, map(F.col, names), strict=True))
         rows = _Rows(staged, columns, origin, shape.is_gregorian)
-        frames.append(_judged(rows, landing, F.when(F.lit(False), F.lit(""))))
+        frames.append(_judged(rows, landing, no_reason()))
     return frames
 
 
@@ -335,7 +336,7 @@ def _judged(rows: _Rows, landing: Landing, reason: "Column") -> "DataFrame":
         *rows.origin,
         F.to_json(F.struct(*raw), {**_TEXT_OPTIONS, "ignoreNullFields": "false"}).alias(RAW),
         *undeclared,
-        evaluated_once(reason).alias(REASON),
+        reason.alias(REASON),
     )
 
 

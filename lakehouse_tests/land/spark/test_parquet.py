@@ -19,6 +19,7 @@ from lakehouse.land.ledger import PlannedBatches
 from lakehouse.land.plan import choose_files
 from lakehouse.materialize.run import write_table
 from lakehouse.spark import delta_writes
+from lakehouse.write.outcome import WriteOutcome
 from lakehouse_tests.kills import killed_at
 from lakehouse_tests.support.example_lake import rows_in, rows_of
 
@@ -264,6 +265,55 @@ def test_a_full_load_and_changes_of_dms_in_parquet_are_applied_in_their_order(
     assert rows_in(lake, f"quarantine/{table.key}", "line", "reason") == [
         (3, "the operation ? is not one of I, U, D")
     ]
+
+
+@pytest.mark.parametrize(
+    ("keys", "second"),
+    [
+        (("id",), []),
+        (("v", "id"), [{"id": 1, "v": "other"}]),
+        (("v",), []),
+        (("id",), [{"id": 1, "v": "again"}]),
+        (("id",), [{"Op": "D", "id": 1, "v": "gone"}]),
+        (("id",), [{"Op": "U", "id": 7, "v": "moved", "BI_id": 2}]),
+        (("id",), [{"id": None, "v": "no key"}]),
+    ],
+)
+@pytest.mark.usefixtures("all_by_spark")
+def test_a_large_full_load_of_dms_gives_the_same_table_as_a_small_one(
+    lake: Lake,
+    spark: "SparkSession",
+    monkeypatch: pytest.MonkeyPatch,
+    keys: tuple[str, ...],
+    second: list[dict[str, Any]],
+) -> None:
+    """Rows with keys of their own are appended. Other rows are compared first."""
+    first = [{"id": id_, "v": f"row {id_}"} for id_ in (-65, -64, -1, 0, 1, 2, 63, 64, 2**40)]
+    for name, rows in (("LOAD0000000A", first[:5]), ("LOAD0000000B", first[5:] + second)):
+        file = BytesIO()
+        pq.write_table(pa.Table.from_pylist(rows), file)
+        lake.store.put(f"landing/people/{name}.parquet", file.getvalue())
+    source = Landing(
+        prefix="landing/people/",
+        format="parquet",
+        schema="Op STRING, id BIGINT, v STRING, BI_id BIGINT",
+        changes=Dms(),
+    )
+    outcomes = list[WriteOutcome]()
+    contents = list[Any]()
+    for key, least_bytes in (("bronze/large", 1), ("bronze/small", 2**40)):
+        monkeypatch.setattr(choose_files, "SPARK_READS_FROM_BYTES", least_bytes)
+        table = Table(key=key, source=source, write=Merge(keys=keys))
+        outcomes.append(write_table(lake, spark, table))
+        loaded_rows = DeltaTable(lake.settings.table_uri(key)).to_pyarrow_table()
+        contents.append((loaded_rows.schema, sorted(loaded_rows.to_pylist(), key=repr)))
+    assert contents[0] == contents[1]
+    large, small = outcomes
+    assert (large.rows_written, large.rows_quarantined, large.rows_superseded) == (
+        small.rows_written,
+        small.rows_quarantined,
+        small.rows_superseded,
+    )
 
 
 def landed_rows(
