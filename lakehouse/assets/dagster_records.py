@@ -23,9 +23,9 @@ from lakehouse.compact.plan.health import ReaderRun
 from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.table import Table
 
-# At most this many runs are read: a day of a small lake, or some hours of a busy lake, enough to
+# At most this many runs are read: a day of a small lake, or an hour of a busy lake, enough to
 # estimate a rate. SQLite reads them in 0.035 s if it has 25,000 runs with eight tags each.
-_RUNS_LOOKED_AT = 500
+_RUNS_LOOKED_AT = 300
 # The newest observation of an adopted table is nearly always ours. If it is not, the newest 100 are
 # read.
 _OBSERVATIONS_LOOKED_AT = (1, 100)

@@ -7,7 +7,7 @@ output, events and check results. Ticks expire by `retention` in dagster.yaml.
 - The newest materialization and observation of each asset stay with their whole run, and so does
   the newest result of each check.
 - A run stays if it has not ended, or ended within the last hour.
-- The newest `KEPT_RUNS` runs stay, because the sensors read the newest 500 (`dagster_records.py`).
+- The newest `KEPT_RUNS` runs stay, because the sensors read the newest 300 (`dagster_records.py`).
   A run that failed stays for `LAKEHOUSE_RECORDS_DAYS`, because the sensors count failures.
 - Only Dagster's records are changed: no table and no landed file.
 """
@@ -34,8 +34,8 @@ from lakehouse.base.settings import Settings
 from lakehouse.base.text import DAY_MS, HOUR_MS
 
 RECORDS_KEY = dg.AssetKey(["maintenance", "records"])
-# At 300 KB a run, these take 180 MB. The sensors read at most the newest 500 runs.
-KEPT_RUNS = 600
+# At 400 KB a run, these take 160 MB. The sensors read at most the newest 300 runs.
+KEPT_RUNS = 400
 # Of each asset, the runs of so many newest observations stay: another program may have reported the
 # newest one, and the sensors then read ours (`dagster_records.py`).
 _OBSERVATIONS_KEPT = 20
@@ -44,7 +44,7 @@ _OBSERVATIONS_KEPT = 20
 _MOST_AT_ONCE = 2_000
 _PAGE = 500
 # An evaluation of automation conditions takes 37 KB, and Dagster itself keeps them for a month.
-_EVALUATIONS_KEPT = timedelta(hours=6)
+_EVALUATIONS_KEPT = timedelta(hours=1)
 
 
 def records_asset(settings: Settings) -> dg.AssetsDefinition:

@@ -32,6 +32,7 @@ from lakehouse.land.loaded_batches import (
     unfinished_batch,
 )
 from lakehouse.land.plan.batches import (
+    Batch,
     LandedFile,
     Ledger,
     describe_set_aside,
@@ -108,6 +109,8 @@ def _document(context: LakeContext, table: Table) -> dict[str, Any]:
         else:
             plan = repeat_batch(unfinished)
         next_load = plan.sentence
+        if plan.batch and plan.batch.files:
+            next_load += f"; {_readers(plan.batch, landing)}"
     except (Broken, Refused) as error:
         next_load = str(error)  # the error that will stop the next load
     waiting = files_that_wait(listing, ledger, landing) + _set_aside(listing, ledger, landing)
@@ -131,6 +134,14 @@ def _document(context: LakeContext, table: Table) -> dict[str, Any]:
         ),
         "sentence": f"{files_text} below {landing.prefix} in {batches_text}; {loaded}",
     }
+
+
+def _readers(batch: Batch, landing: Landing) -> str:
+    """Who reads the files of a batch."""
+    count = sum(file.by_spark or may_be_by_spark(file, landing) for file in batch.files)
+    if not count:
+        return "the process that loads reads them, and stages their records for Spark"
+    return f"Spark itself reads {count} of them, if their content allows it"
 
 
 def _last_batch(table: Table, facts: TableFacts | None) -> tuple[int | None, str]:
