@@ -38,7 +38,12 @@ from lakehouse.land.plan.batches import (
     describe_set_aside,
     quarantine_sentence,
 )
-from lakehouse.land.plan.choose_files import choose_batch, files_that_wait, repeat_batch
+from lakehouse.land.plan.choose_files import (
+    choose_batch,
+    files_that_wait,
+    may_be_by_spark,
+    repeat_batch,
+)
 from lakehouse.land.quarantine import QuarantineReview
 from lakehouse.land.schema_of_file import files_schema
 from lakehouse.land.waiting_files import expiring_sentence
