@@ -56,16 +56,8 @@ _HOMES = {
 __all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
-def _gone() -> dict[str, str]:
-    from lakehouse.base.gone import GONE
-
-    return GONE
-
-
 def __getattr__(name: str) -> object:
     """Loads a public name from its module."""
-    if name not in _HOMES and name in (gone := _gone()):
-        raise AttributeError(f"lakehouse.{name} is gone. {gone[name]}")
     if name not in _HOMES:
         raise AttributeError(
             f"module 'lakehouse' has no attribute {name!r}. Use one of {', '.join(sorted(_HOMES))}."

@@ -649,8 +649,6 @@ def test_the_public_door_has_these_names_and_loads_nothing_until_it_is_asked() -
         read table"""
     assert {*lakehouse.__all__} == {*names.split()}
     assert all(hasattr(lakehouse, name) for name in lakehouse.__all__)
-    with pytest.raises(AttributeError, match=r"lakehouse\.History is gone\. Use Append"):
-        _ = lakehouse.History
     script = "import sys, lakehouse; print([name for name in sys.modules if name.startswith('lakehouse.')])"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=HOUSE, capture_output=True, text=True, check=True

@@ -19,7 +19,6 @@ from lakehouse.assets.keys import NIGHTLY_CRON, automation_sensor, report_key, t
 from lakehouse.assets.metadata import Metadata, table_metadata
 from lakehouse.assets.resources import lake_of, lake_resources, spark_resource
 from lakehouse.base.errors import Refused
-from lakehouse.base.gone import GONE, refuses_gone
 from lakehouse.base.installation import has_capability, load_capability
 from lakehouse.base.settings import Settings, parse_settings
 from lakehouse.compact.asset import compaction_asset
@@ -50,7 +49,6 @@ _TABLES: dict[str, dict[str, Table]] = {}
 _MAINTAINED: dict[dg.AssetKey, tuple[Table, Lake]] = {}
 
 
-@refuses_gone
 def maintain(
     tables: Mapping[str, str] | Iterable[Any],
     *,
@@ -293,7 +291,6 @@ class MaintainedTables(dg.Component, dg.Model, dg.Resolvable):
     name: str = "maintenance"
     layer: str = "silver"
     orphans: str = "keep"
-    writers: str | None = None
     min_small_files: int = 0
     target_file_bytes: int = 0
     engine: str = "auto"
@@ -303,8 +300,6 @@ class MaintainedTables(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The definitions of the tables' upkeep."""
-        if self.writers is not None:
-            raise Refused(f"MaintainedTables: writers is gone. {GONE['MaintainedTables.writers']}")
         knobs = self.model_dump(include={"min_small_files", "target_file_bytes", "engine"})
         options = self.model_dump(include={"name", "layer", "orphans", "vacuum_cron"})
         return maintain(

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse.base.errors import Refused
-from lakehouse.base.gone import GONE
 from lakehouse.base.text import nearest_words
 
 # Source: Amazon S3 user guide, "General purpose bucket naming rules"
@@ -313,8 +312,6 @@ def _variable_text(value: object) -> str:
 def _refuse_unknown(environ: Mapping[str, str]) -> None:
     known = {name.removeprefix("LAKEHOUSE_"): name for name in ACCEPTED}
     for name in environ:
-        if name in GONE:
-            raise Refused(f"{name} is gone. {GONE[name]}")
         if name.startswith("LAKEHOUSE_") and name not in ACCEPTED:
             near = nearest_words(name.removeprefix("LAKEHOUSE_"), known, most=1)
             hint = f"Use one of {', '.join(ACCEPTED)}."

@@ -11,6 +11,7 @@ import sys
 import traceback
 from _thread import interrupt_main
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from threading import Timer
 from typing import Any, NoReturn
@@ -18,7 +19,6 @@ from typing import Any, NoReturn
 import click
 
 from lakehouse.base.errors import Broken, LakehouseError, Refused
-from lakehouse.base.gone import GONE
 from lakehouse.base.installation import has_capability
 from lakehouse.cli.output import tell, write_json
 
@@ -111,17 +111,9 @@ class Terminal(click.Group):
     ) -> NoReturn:
         """Runs one command line and exits the process."""
         words = list(sys.argv[1:] if args is None else args)
-        run = super().main
         options["standalone_mode"] = False
-        name = prog_name or "lakehouse"
-
-        def checked() -> int | None:
-            for gone, sentence in GONE.items():
-                if gone.split() == ["lakehouse", *words][: gone.count(" ") + 1]:
-                    raise Refused(f"{gone} is gone. {sentence}")
-            return run(words, name, **options)
-
-        sys.exit(exit_code_of(checked, as_json="--json" in words))
+        run = partial(super().main, words, prog_name or "lakehouse", **options)
+        sys.exit(exit_code_of(run, as_json="--json" in words))
 
 
 def exit_code_of(run: Callable[[], int | None], *, as_json: bool) -> int:

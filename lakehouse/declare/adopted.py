@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from lakehouse.base.errors import Refused
-from lakehouse.base.gone import refuses_gone
 from lakehouse.base.paths import name_below
 from lakehouse.base.settings import is_bucket
 from lakehouse.base.text import either
@@ -23,7 +22,6 @@ _LAYERS = ("bronze", "silver", "gold")
 Orphans = Literal["keep", "delete"]
 
 
-@refuses_gone
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted:
     """A table that other programs write and this lake maintains.

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any, cast
 
 from lakehouse.base.errors import Refused
-from lakehouse.base.gone import GONE
 from lakehouse.base.text import nearest_words
 from lakehouse.declare.adopted import Adopted, parse_address
 from lakehouse.declare.archive import Archive, Ttl
@@ -109,9 +108,6 @@ def _table(key: str, entry: Any, *, name: str) -> Table:
     if not isinstance(entry, dict):
         raise Refused(f"{name}: {key} is {entry!r}. Use an entry [{toml_text(key)}] with uri = …")
     words = cast("Mapping[str, Any]", entry)
-    for word in words:
-        if sentence := GONE.get(f"adopted.toml.{word}"):
-            raise Refused(f"{name}: {key} has {word!r}, which is gone. {sentence}")
     if unknown := [word for word in words if word not in _WORDS]:
         near = nearest_words(unknown[0], _WORDS, most=1)
         raise Refused(

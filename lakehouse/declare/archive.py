@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lakehouse.base.errors import Refused
-from lakehouse.base.gone import refuses_gone
 from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.knobs import check_knobs, knob, one_of, whole
 from lakehouse.declare.write_modes import Append, Overwrite, WriteMode
@@ -19,7 +18,6 @@ _PARTITION_TYPES = (*_TIME_TYPES, "string")
 _CLASSES = ("STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR")
 
 
-@refuses_gone
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archive:
     """A table's archive: partitions move to a Delta table in `archive/`, and are deleted later."""

@@ -15,7 +15,6 @@ from itertools import product
 from typing import Literal
 
 from lakehouse.base.errors import Refused
-from lakehouse.base.gone import refuses_gone
 from lakehouse.declare.knobs import (
     AMOUNT,
     SHARE_OR_OFF,
@@ -187,7 +186,6 @@ def check_layout(
     check_columns(f"{subject}: {type(layout).__name__}.columns", layout.columns, among=columns)
 
 
-@refuses_gone
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction:
     """A table's compaction knobs. The first six are common; the others are for special cases."""

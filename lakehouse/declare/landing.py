@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from lakehouse.base.errors import Refused
-from lakehouse.base.gone import refuses_gone
 from lakehouse.base.settings import holds_credentials
 from lakehouse.base.text import either
 from lakehouse.declare.change_sources import ChangeSource, Debezium, Dms
@@ -80,7 +79,6 @@ class Csv:
 _PLAIN_CSV = Csv()
 
 
-@refuses_gone
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landing:
     """Files that other programs write below `prefix`, a path relative to the lake's root.

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from lakehouse.base.errors import Refused
-from lakehouse.base.gone import GONE
 from lakehouse.declare.knobs import AMOUNT, TEXT, check_knobs, knob
 
 
@@ -137,8 +136,6 @@ def _entries(table: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def _check(entry: str, value: Any, *, where: str) -> None:
-    if gone := GONE.get(f"prices.toml.{entry.rpartition('.')[2]}"):
-        raise Refused(f"{where}.{entry} is gone. {gone}")
     if entry not in _SINGLE and not _STORED.fullmatch(entry):
         names = (*_SINGLE, "storage.CLASS.usd_per_gb_month")
         raise Refused(f"{where}.{entry} is unknown. Use {', '.join(names)}.")

@@ -8,7 +8,6 @@ from math import inf
 from typing import Any, Literal
 
 from lakehouse.base.errors import Refused
-from lakehouse.base.gone import refuses_gone
 from lakehouse.base.text import first_names
 from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.archive import Archive, Ttl, check_archive, check_ttl
@@ -33,7 +32,6 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 
 
-@refuses_gone
 @dataclass(frozen=True, kw_only=True)
 class Table:
     """One Delta table: where its rows come from, how they are written, and its upkeep.

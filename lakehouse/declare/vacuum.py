@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from lakehouse.base.errors import Refused
-from lakehouse.base.gone import refuses_gone
 from lakehouse.base.text import HOUR_MS
 from lakehouse.declare.knobs import (
     AMOUNT,
@@ -42,7 +41,6 @@ VacuumMode = Literal["LITE", "INVENTORY", "FULL"]
 VACUUM_MODES: tuple[VacuumMode, ...] = get_args(VacuumMode)
 
 
-@refuses_gone
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vacuum:
     """A table's vacuum knobs."""

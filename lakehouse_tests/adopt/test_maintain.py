@@ -256,15 +256,9 @@ def test_two_calls_may_not_have_one_table() -> None:
         maintain({"orders": "w/orders"}, name="again", layer="gold")
 
 
-def test_a_word_that_is_not_accepted_or_gone_is_refused_by_name() -> None:
+def test_a_word_that_is_not_accepted_is_refused_by_name() -> None:
     with pytest.raises(Refused, match=r"Adopted\.orphans is 'some'\. Use 'keep' or 'delete'"):
         maintain({"orders": "w/orders"}, orphans="some")  # type: ignore[arg-type]
-    message = r"maintain: writers is gone\. Omit it: commits are conditional"
-    with pytest.raises(Refused, match=message):
-        maintain({"orders": "w/orders"}, writers="none")  # type: ignore[call-arg]
-    component = MaintainedTables.resolve_from_yaml("tables: {orders: w/orders}\nwriters: none")
-    with pytest.raises(Refused, match=r"MaintainedTables: writers is gone\. Omit it"):
-        component.build_defs(dg.ComponentTree.for_test().load_context)
 
 
 @pytest.mark.parametrize(

@@ -249,9 +249,3 @@ def test_another_process_gets_the_same_settings_wherever_it_starts(root: str) ->
     )
     assert set(found.as_environ()) == set(ACCEPTED)
     assert parse_settings(found.as_environ(), base=Path("/elsewhere")) == found
-
-
-@pytest.mark.parametrize("name", ["LAKEHOUSE_ALERT_URL", "LAKEHOUSE_BUDGETS"])
-def test_a_setting_that_went_is_refused_with_what_replaced_it(name: str) -> None:
-    with pytest.raises(Refused, match=rf"{name} is gone\. Use "):
-        parse(**{name: "x"})

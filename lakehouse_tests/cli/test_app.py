@@ -165,14 +165,6 @@ def test_a_server_that_was_never_started_is_stopped_and_stopping_it_again_is_fin
     )  # nobody would use it
 
 
-def test_a_command_that_went_names_what_replaced_it(terminal: Terminal) -> None:
-    said = terminal.refused("inventory", "scan")
-    assert "lakehouse inventory scan is gone. Use lakehouse inventory load" in said
-    assert "Use lakehouse server." in terminal.refused("server", "status")
-    for arguments in (("evolve", "plan"), ("evolve", "apply", "bronze/orders")):
-        assert "is gone. Use lakehouse evolve TABLE" in terminal.refused(*arguments)
-
-
 def test_the_help_is_grouped_and_no_sentence_in_it_is_cut(terminal: Terminal) -> None:
     pages = [terminal.run(*words, "-h").stdout for words in ((), ("inventory",), ("quarantine",))]
     heads = [line for line in pages[0].splitlines() if line.endswith(":")]

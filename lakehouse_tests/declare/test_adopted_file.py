@@ -58,7 +58,7 @@ REFUSED = {
     '["silver/orders"]\nurl = "/data"': "Use uri",
     '["silver/orders"]\nuri = "data"': "Use an absolute folder",
     '["silver/orders"]\nuri = "gs://b/x"': "Use a folder, file:///folder",
-    '["silver/orders"]\nuri = "/data"\nwriters = "none"': "'writers', which is gone. Omit it: commits are conditional",
+    '["silver/orders"]\nuri = "/data"\nwriters = "none"': "has 'writers'. Use uri",
     '["silver/orders"]\nuri = "/data"\norphans = "all"': "Use 'keep' or 'delete'",
     '["silver/orders"]\nuri = "/data"\ncluster_by = "a"': "Use a list of columns",
     '["silver/orders"]\nuri = "/data"\narchive = 31': "archive is 31. Use a table of older_than_days",

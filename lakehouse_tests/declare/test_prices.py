@@ -53,7 +53,7 @@ def test_what_another_region_lacks_costs_as_in_the_packaged_one() -> None:
         ({"us-east-1": {"compute": {"usd_per_vcpu_hour": -1}}}, "is -1. Use a number, 0 or more"),
         (
             {"us-east-1": {"storage": {"STANDARD_IA": {"minimum_days": 1}}}},
-            "minimum_days is gone. Remove it",
+            "minimum_days is unknown. Use compute",
         ),
         ({"us-east-1": {"storage": {"NEW": 1}}}, "storage.NEW is unknown"),
     ],
