@@ -71,33 +71,12 @@ def mysql(
     }
 
 
-UNSENT = (
-    "field big was not sent (__debezium_unavailable_value), and no older value of its row is known"
-)
+UNAVAILABLE = "__debezium_unavailable_value"
 ONLY_TIMED = (
     "this row of a snapshot has no position, and its time may be later than the time of a newer"
     " change. Use Debezium(position=…) with fields of source that order changes, for example"
     " 'scn BIGINT' (Oracle) or 'commit_lsn STRING, change_lsn STRING' (SQL Server, Db2). For"
     " unwrapped rows, add.fields=op shows which rows are of a snapshot"
-)
-UNAVAILABLE = (
-    "__debezium_unavailable_value",
-    "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==",
-    "5f5f646562657a69756d5f756e617661696c61626c655f76616c7565",
-    list(b"__debezium_unavailable_value"),
-    [float(byte) for byte in b"__debezium_unavailable_value"],
-    # Java's UUID.nameUUIDFromBytes of the word.
-    ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"],
-)
-
-UNFIT = "a field does not fit the schema"
-MISREAD = (
-    ({"at": 1_700_000_000_000}, "field at is 1700000000000, and the line does not name its unit"),
-    ({"at": "T10:30"}, UNFIT),
-    ({"day": "20240115"}, UNFIT),
-    ({"small": 200}, UNFIT),
-    ({"price": "1,5"}, "field price is '1,5', which is not a number"),
-    ({"price": "1e400000000"}, "field price is '1e400000000', which is not a number"),
 )
 ENVELOPED: Sequence[tuple[object, str | None]] = [
     # Binlog files are compared by number: 999999 is before 1000000.
@@ -138,19 +117,14 @@ ENVELOPED: Sequence[tuple[object, str | None]] = [
         {"schema": {}, "payload": {"after": {"id": 4, "v": ""}, "source": {"ts_ms": 1}}, "op": "c"},
         "the operation is missing",
     ),
-    *[
-        (mysql("u", "mysql-bin.1", 1, after={"id": 4, "v": "a", "big": value}), UNSENT)
-        for value in UNAVAILABLE
-    ],
+    (
+        mysql("u", "mysql-bin.1", 1, after={"id": 4, "v": "a", "big": UNAVAILABLE}),
+        "field big was not sent (__debezium_unavailable_value), and no older value of its row",
+    ),
     # A time is no position of a row of a snapshot, and one beyond the calendar is none.
     ({"after": {"id": 5, "v": "read"}, "source": {"ts_ms": 9}, "op": "r"}, ONLY_TIMED),
     ({"after": {"id": 5, "v": "changed"}, "source": {"ts_ms": 10**18}, "op": "u"}, None),
     ("nulls", "not JSON"),
-    # Values that Spark would read as others.
-    *[
-        (mysql("u", "mysql-bin.1", 1, after={"id": 4, "v": "a", **value}), why)
-        for value, why in MISREAD
-    ],
     (
         {"payload": mysql("d", "mysql-bin.1", 1, before={"id": 4, "v": "a", "at": 10**12})},
         "field at is 1000000000000, and the line does not name its unit",
@@ -163,7 +137,7 @@ def test_enveloped_events_of_mysql_are_ordered_by_file_number_and_position_and_a
     lake: Lake, spark: "SparkSession"
 ) -> None:
     land(lake, "a.json", [line for line, _ in ENVELOPED], prefix=PREFIX)
-    schema = "id BIGINT, v STRING, at TIMESTAMP, day DATE, small TINYINT, price DECIMAL(9, 2)"
+    schema = "id BIGINT, v STRING, at TIMESTAMP"
     outcome = write_table(
         lake,
         spark,
@@ -188,8 +162,8 @@ def test_enveloped_events_of_mysql_are_ordered_by_file_number_and_position_and_a
         (raw, why[: len(wanted)])
         for (raw, why), (_, wanted) in zip(found, sorted(bad), strict=True)
     ] == sorted(bad)
-    # In: 34 lines. Three took effect; of seven, newer ones were known, or they deleted nothing.
-    assert (outcome.rows_written, outcome.rows_superseded, outcome.rows_quarantined) == (3, 7, 24)
+    # In: 23 lines. Three took effect; of seven, newer ones were known, or they deleted nothing.
+    assert (outcome.rows_written, outcome.rows_superseded, outcome.rows_quarantined) == (3, 7, 13)
 
 
 def test_unwrapped_rows_tell_their_operation_in_either_way_and_an_order_of_one_s_own(
@@ -400,7 +374,3 @@ def test_files_that_lack_a_column_that_the_source_dropped_or_has_not_added_yet_l
     [aside] = write_table(lake, spark, table).set_aside
     assert aside.why.startswith("its header is 'Op,id,v,fex,seq' and not Op,id,v,fax,seq. Land it")
     assert rows_in(lake, KEY, "id", "v", "fax") == [(1, "b", None), (2, "c", "558")]
-
-
-def _remembering(lake: Lake) -> set[str]:
-    return {file.name.split("/")[4] for file in lake.store.list("_lakehouse/deleted_keys")}

@@ -1,43 +1,18 @@
-"""Tables that change data is written to, against a dictionary."""
+"""A killed batch of change data; `lakehouse_tests/long/test_change_streams.py` draws streams."""
 
 from typing import TYPE_CHECKING
-
-import pytest
 
 from lakehouse import Debezium, Landing, Merge, Table
 from lakehouse.base.reasons import Reason
 from lakehouse.cdc import run as apply
 from lakehouse.lake.lake import Lake
-from lakehouse.land.plan import choose_files
 from lakehouse.materialize.run import write_table
-from lakehouse_tests.change_streams import debezium_event, differences, draw_stream
+from lakehouse_tests.change_streams import debezium_event
 from lakehouse_tests.kills import killed_at
 from lakehouse_tests.support.example_lake import land, rows_in, version_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-# Of two batches each, both with rows of a full load; the second has deletions, changed keys, truncations as far as the source has them, and
-# changes that are older than deletions in the first, or were told there; found by trying.
-# The first runs on S3's protocol. `lakehouse_tests/long` has all pairs of a source and a write mode; `test_read.py` reads unwrapped rows, and marks rows as deleted.
-CHOSEN = [(389, "dms", "merge"), (1885, "debezium", "merge")]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("seed", "source", "write"), CHOSEN[1:])
-def test_a_stream_cut_anywhere_in_any_order_and_told_twice_is_a_dictionary(
-    lake: Lake,
-    spark: "SparkSession",
-    seed: int,
-    source: str,
-    write: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    stream = draw_stream(seed, source, write)
-    monkeypatch.setattr(choose_files, "MAX_BATCH_FILES", stream.batch_files)
-    stream.land(lake)
-    outcome = write_table(lake, spark, stream.table)
-    assert (differences(stream, lake), outcome.rows_quarantined, outcome.set_aside) == ([], 0, ())
 
 
 def test_a_batch_that_dies_at_any_step_ends_the_same(lake: Lake, spark: "SparkSession") -> None:

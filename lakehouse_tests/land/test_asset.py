@@ -1,6 +1,6 @@
 """The landing sensor: what it sees, one run for all, and no file asked for while it is being loaded."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import dagster as dg
@@ -8,12 +8,10 @@ import pytest
 from dagster import DagsterEventType, SensorResult
 
 from lakehouse import Append, Landing, Overwrite, Table
-from lakehouse.assets.dagster_records import NewestFacts
 from lakehouse.assets.keys import table_key
 from lakehouse.base.text import DAY_MS
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.lake.lake import Lake
-from lakehouse.land import asset as landing
 from lakehouse.land.asset import landing_assets, landing_sensor
 from lakehouse.land.ledger import FOLD_EVERY, PlannedBatches, landed_files
 from lakehouse.land.plan.batches import Batch, LandedFile, SetAside
@@ -125,20 +123,6 @@ def test_one_run_is_asked_for_all_tables_with_new_files(
     land(dagster_lake, "shops/1.csv")
     [request] = tick().run_requests or []
     assert request.asset_selection == [table_key(orders), table_key(shops)]
-
-
-def test_dagster_is_asked_once_a_tick_for_the_events_of_all_tables(
-    tick: type_of_tick, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked, real = list[list[str]](), landing.newest_facts
-
-    def newest(instance: dg.DagsterInstance, tables: Sequence[Table]) -> Mapping[str, NewestFacts]:
-        asked.append([table.key for table in tables])
-        return real(instance, tables)
-
-    monkeypatch.setattr(landing, "newest_facts", newest)
-    tick()
-    assert asked == [["bronze/orders", "bronze/shops"]]
 
 
 def test_files_that_are_in_the_table_are_not_asked_for(

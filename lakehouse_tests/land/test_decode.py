@@ -198,15 +198,6 @@ def test_values_are_staged_with_types_that_spark_reads() -> None:
     ]
 
 
-DAMAGES: dict[str, Callable[[bytes], bytes]] = {
-    "cut": lambda data: data[: len(data) * 2 // 3],
-    "cut at the end": lambda data: data[:-3],
-    "overwritten": lambda data: data[:-2_000] + b"\0" * 2_000,
-    "empty": lambda data: b"",
-    "another": lambda data: b"no such thing",
-}
-
-
 def test_a_time_too_far_away_for_microseconds_makes_its_file_unreadable() -> None:
     times = pa.array([2**63 - 1, 0], pa.timestamp("ms", "UTC"))
     with pytest.raises(Unreadable, match=r"out of bounds|overflow"):
@@ -220,16 +211,6 @@ def test_a_column_name_that_stands_twice_makes_a_file_unreadable() -> None:
         match=r"1 column name occurs more than once, first 'id'\. Land the file with one name per column",
     ):
         values(parquet(twice), "parquet")
-
-
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-@pytest.mark.parametrize("format", ["parquet", "avro"])
-def test_a_damaged_file_gives_no_row_at_all(format: str, damage: Callable[[bytes], bytes]) -> None:
-    data = damage(parquet() if format == "parquet" else avro())
-    with pytest.raises(
-        Unreadable, match=f"the file cannot be read to its end as {format} .*. Land an undamaged"
-    ):
-        decoded_file(data, format, LIMIT)
 
 
 @pytest.mark.parametrize("format", ["parquet", "avro"])

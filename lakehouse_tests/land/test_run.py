@@ -10,14 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.errors.exceptions.connect import UnknownException
 
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.reasons import Reason
-from lakehouse.declare.table import Landing, Table
+from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Append, Overwrite
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.land import ledger as planned_batches
@@ -38,18 +37,6 @@ if TYPE_CHECKING:
 
 QUARANTINE = "quarantine/bronze/events"
 SOURCE = events.landing
-
-codes = Table(
-    key="bronze/codes",
-    source=Landing(
-        prefix="landing/codes/",
-        format="csv",
-        schema="code STRING, n INT, name STRING",
-        null_value="NA",
-        required=("code",),
-    ),
-    write=Overwrite(),
-)
 
 
 def declared(**changes: Any) -> Table:
@@ -182,21 +169,6 @@ def test_a_batch_killed_between_staging_and_manifest_is_read_anew_and_one_killed
     assert lake.store.list("_lakehouse/staged") == []
 
 
-def test_a_batch_of_foreign_files_only_is_noted_once_and_makes_no_table(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    land(lake, "notes.txt", ["hello"])
-    land(lake, "empty.json", [])
-    first = write_table(lake, spark, events)
-    second = write_table(lake, spark, events)
-    assert sorted(aside.name for aside in first.set_aside) == ["empty.json", "notes.txt"]
-    assert (second.reason, second.set_aside, version_of(lake, events.key)) == (
-        Reason.NOTHING_LANDED,
-        (),
-        None,
-    )
-
-
 @pytest.mark.long
 def test_a_batch_that_was_killed_has_the_records_that_were_read_whatever_becomes_of_its_files(
     lake: Lake, spark: "SparkSession"
@@ -232,82 +204,6 @@ def test_a_batch_that_was_killed_has_the_records_that_were_read_whatever_becomes
     assert rows_in(lake, QUARANTINE, "raw") == [("nope",), (None,)]
     assert [aside.name for aside in outcome.set_aside] == ["changes.json"]
     assert lake.store.list("_lakehouse/staged") == []
-
-
-def test_csv_is_read_below_its_header_and_a_file_with_another_header_or_an_open_quote_is_set_aside(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    """A field over several lines is one field."""
-    lines = [
-        'A,1,"one, ""uno"""',
-        "B,NA,NA",
-        "C,x,three",
-        "NA,4,four",
-        "D,5",
-        'E,6,"first',
-        'second"',
-        'F,7,"x',
-        'G,8,injected"',
-        "",
-    ]
-    land(lake, "a.csv", ["code,n,name", *lines], prefix="landing/codes/")
-    land(lake, "b.csv", ["code,name,n", "E,five,5", "F,six,6"], prefix="landing/codes/")
-    land(
-        lake,
-        "c.csv",
-        ["code,n,name", "H,6,six", 'I,7,"seven', "J,8,eight"],
-        prefix="landing/codes/",
-    )
-    outcome = write_table(lake, spark, replace(codes, write=Append()))
-    assert outcome.rows_quarantined == 3
-    assert {aside.name: aside.why.partition(",")[0] for aside in outcome.set_aside} == {
-        "b.csv": "its header is 'code",
-        "c.csv": "the end of the record that begins in line 3 is unknown: it has a quote that is not closed",
-    }
-    assert rows_in(lake, codes.key, "_source_line", "code", "n", "name") == [
-        (2, "A", 1, 'one, "uno"'),
-        (3, "B", None, None),
-        (7, "E", 6, "first\nsecond"),
-        (9, "F", 7, "x\nG,8,injected"),
-    ]
-    assert rows_in(lake, "quarantine/bronze/codes", "source_file", "line", "reason")[:4] == [
-        ("landing/codes/a.csv", 4, "a field does not fit the schema"),
-        ("landing/codes/a.csv", 5, "required field code is missing"),
-        ("landing/codes/a.csv", 6, "it has more or fewer fields than the 3 declared"),
-        (
-            "landing/codes/b.csv",
-            None,
-            "its header is 'code,name,n' and not code,n,name. Land it with the declared names, each once, or declare its own: `lakehouse schema` shows how",
-        ),
-    ]
-
-
-@pytest.mark.long
-def test_a_file_that_cannot_be_read_stands_alone_and_may_be_landed_again(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    whole = gzip.compress(json.dumps(event(2, 5, "new")).encode())
-    land(lake, "a.json", [event(1, 5, "new")])
-    lake.store.put("landing/events/b.json.gz", whole[:-4])
-    lake.store.put("landing/events/c.json.gz", gzip.compress(b"\n" * 11_000))
-    lake.store.put(
-        "landing/events/d.json.zst",
-        pa.compress(json.dumps(event(4, 5, "new")).encode(), "zstd", asbytes=True),
-    )
-    small = declared(max_file_bytes=2_500)
-    first = write_table(lake, spark, small)
-    assert rows_in(lake, events.key, "id") == [(1,), (4,)]
-    assert [(aside.name, aside.why[:35]) for aside in first.set_aside] == [
-        ("b.json.gz", "its gzip is damaged after 0 unpacke"),
-        ("c.json.gz", "it unpacks to more than 10000 bytes"),
-    ]
-    assert write_table(lake, spark, small).reason is Reason.NOTHING_LANDED
-    lake.store.put("landing/events/b.json.gz", whole)
-    lake.store.delete(["landing/events/c.json.gz"])
-    write_table(lake, spark, small)
-    assert rows_in(lake, events.key, "id", "_source_file")[1] == (2, "landing/events/b.json.gz")
-    found = rows_in(lake, QUARANTINE, "source_file", "line", "raw", "batch")
-    assert found == [(f"landing/events/{name}.json.gz", None, None, 1) for name in ("b", "c")]
 
 
 def test_a_file_that_was_loaded_is_never_loaded_again_whatever_becomes_of_it(
@@ -367,31 +263,6 @@ def test_a_file_that_grows_or_goes_while_it_is_read_is_settled_by_what_was_read(
         ("grows.json", "it was written again with content that was already read")
     ]
     assert write_table(lake, spark, events).reason is Reason.NOTHING_LANDED
-
-
-@pytest.mark.long
-def test_files_of_other_names_are_other_files_whatever_their_time_and_their_content(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    """Two devices write the same reading in the same second, and the first file is gone before the second one comes."""
-    landing = Path(lake.settings.root, "landing/events")
-    land(lake, "dev-0.json", [event(0, 5, "on")])
-    write_table(lake, spark, events)
-    (landing / "dev-0.json").unlink()
-    names = ["dev-1.json", "dev-2.json", "dev-3.json.gz"]
-    for name in names:
-        land(lake, name, [event(1, 5, "on")])
-        if name.endswith(".gz"):
-            (landing / name).write_bytes(gzip.compress((landing / name).read_bytes()))
-        os.utime(landing / name, (1_700_000_000, 1_700_000_000))
-        write_table(lake, spark, events)
-    (landing / names[-1]).rename(landing / "dev-4.json.gz")
-    write_table(lake, spark, events)
-    assert rows_in(lake, events.key, "id", "_source_file") == [
-        (0, "landing/events/dev-0.json"),
-        *((1, f"landing/events/{name}") for name in (*names, "dev-4.json.gz")),
-    ]
-    assert version_of(lake, QUARANTINE) is None
 
 
 @pytest.mark.long

@@ -8,17 +8,20 @@ from random import Random
 from typing import Any
 
 import boto3
+import dagster as dg
 import pytest
 
 from lakehouse import Append, Landing, Table
 from lakehouse.base.errors import Transient
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.land import waiting_files as sqs
+from lakehouse.land.asset import landing_sensor
 from lakehouse.land.ledger import PlannedBatches, landed_files
 from lakehouse.land.plan.batches import Batch, LandedFile
 from lakehouse.land.waiting_files import SWEEP_SECONDS, Discovery
 from lakehouse.store import S3Store, StoredFile, TimeBudget
 from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.support.dagster_events import materialized, skip_text, tick_of
 
 SCHEMA = "id STRING"
 
@@ -350,3 +353,22 @@ def test_a_lake_on_disk_lists_and_asks_no_queue(tmp_path: Path) -> None:
     assert [file.name for file in discovery.waiting_files(table, ledger, refresh=False, now=0)] == [
         "1.json"
     ]
+
+
+def test_a_tick_of_the_sensor_at_rest_lists_nothing_and_says_what_the_queue_gave(
+    world: World, instance: dg.DagsterInstance
+) -> None:
+    sensor = landing_sensor([world.table], world.lake)
+    tick_of(sensor, instance)
+    world.land("1.json")
+    [request] = tick_of(sensor, instance).run_requests or []
+    assert request.tags == {"lakehouse/batch.bronze.orders": "1"}
+    world.load("1.json")
+    materialized(instance, world.table, landed_batch=1)
+    at_rest = (
+        f"bronze/orders: nothing new has landed; 1 file known;\nqueue {world.queue}: 0 messages"
+    )
+    assert skip_text(tick_of(sensor, instance)) == at_rest
+    world.lake.store.requests.clear()
+    assert skip_text(tick_of(sensor, instance)) == at_rest
+    assert not world.lake.store.requests

@@ -4,11 +4,24 @@ import json
 
 from pyspark.sql import SparkSession
 
+from lakehouse import Landing, Overwrite, Table
 from lakehouse.base.reasons import Reason
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.run import write_table
-from lakehouse_tests.land.test_run import QUARANTINE, SOURCE, codes, declared
+from lakehouse_tests.land.test_run import QUARANTINE, SOURCE, declared
 from lakehouse_tests.support.example_lake import event, events, land, rows_in
+
+codes = Table(
+    key="bronze/codes",
+    source=Landing(
+        prefix="landing/codes/",
+        format="csv",
+        schema="code STRING, n INT, name STRING",
+        null_value="NA",
+        required=("code",),
+    ),
+    write=Overwrite(),
+)
 
 
 def test_a_table_made_anew_by_another_declaration_loses_no_line(

@@ -17,7 +17,6 @@ from lakehouse.materialize.run import write_table
 from lakehouse.retain.run.archive import run_archive
 from lakehouse.retain.run.read import archived_rows
 from lakehouse.spark.session import connect
-from lakehouse_tests.cdc.test_run import CHOSEN
 from lakehouse_tests.change_streams import differences, draw_stream, load_with_kills
 from lakehouse_tests.evolve.test_rebuild import rebuilt, staged_files
 from lakehouse_tests.land.spark import test_json as test_spark_json
@@ -147,7 +146,11 @@ def test_old_partitions_are_copied_by_s3_itself_into_a_storage_class(on_s3: Sett
     assert present == {*range(10, 21)}
 
 
-@pytest.mark.parametrize(("seed", "source", "write"), CHOSEN)
+# Of two batches each, both with rows of a full load; the second has deletions, changed keys, truncations as far as the source has them, and
+# changes that are older than deletions in the first, or were told there; found by trying.
+@pytest.mark.parametrize(
+    ("seed", "source", "write"), [(389, "dms", "merge"), (1885, "debezium", "merge")]
+)
 def test_a_stream_of_changes_with_kills_between_is_a_dictionary(
     on_s3: Settings, seed: int, source: str, write: str
 ) -> None:

@@ -152,21 +152,6 @@ def test_an_archive_is_planned_and_restored_without_a_jvm_until_it_is_done(
     assert nothing["sentence"].startswith("nothing to restore")
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["restore", "bronze/days", "--partition", "x"], "Use COLUMN=VALUE"),
-        (["archive", "bronze/forever"], "Use Table(archive=Archive(…))"),
-        (["archive", "bronze/days"], "lakehouse materialize bronze/days"),
-        (["ttl", "bronze/forever"], "Use Table(ttl=Ttl(column=…, days=…))"),
-    ],
-)
-def test_what_cannot_be_done_is_refused_before_anything_starts(
-    declared: Terminal, words: list[str], message: str
-) -> None:
-    assert message in declared.refused(*words)
-
-
 def test_a_ttl_is_planned_from_the_log(declared: Terminal) -> None:
     log = LogBuilder(DiskStore(declared.root), "bronze/sessions")
     log.create(columns={"at": "timestamp", "d": "string"})

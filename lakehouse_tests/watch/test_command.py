@@ -64,17 +64,6 @@ def test_a_compaction_of_somebody_else_has_no_prediction(
     assert "not by this program" in terminal.run("history", "gold/totals").stdout
 
 
-def test_a_person_reads_when_and_why(told: Terminal) -> None:
-    shown = told.run("history", "silver/orders", "--compactions").stdout.splitlines()
-    assert shown[3:] == [
-        "1 compaction; mean error of the newest 1: files 0.0%, bytes added unknown, seconds unknown",
-        "write amplification 0.93: 280 B rewritten for 300 B ingested",
-        "wasted in 30 days: 0 runs, 0.0 s, 0 B",
-    ]
-    assert "2023-11-14 22:16 UTC" in shown[2]
-    assert shown[2].endswith("why it ran; as predicted")
-
-
 def test_rows_that_moved_to_the_archive_say_why(terminal: Terminal, story: type_of_story) -> None:
     plan = {"reason": "PAST_THE_CUTOFF", "sentence": "1 partition moves to the archive"}
     written = json.dumps({"rows_moved": "archive", "plan": plan})

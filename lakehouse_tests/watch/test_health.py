@@ -51,46 +51,11 @@ def test_lines_in_quarantine_are_reported_by_landing(told: Terminal, story: type
     assert told.json("landing", "bronze/orders")["quarantine_rows"] == 3
 
 
-def test_verbose_shows_the_parts(told: Terminal) -> None:
-    shown = told.run("health", "bronze/orders", "-v").stdout
-    assert "small files" in shown and "at 4, this part of the score is half" in shown
-
-
 def test_tables_lists_what_is_declared_and_what_there_is_of_it(told: Terminal) -> None:
     orders, latest, totals = told.json("tables")
-    declared = {
-        "description": "Orders as they land.",
-        "landing": "landing/orders/",
-        "inputs": [],
-        "merge_keys": [],
-    }
-    found = {
-        "version": 2,
-        "file_count": 5,
-        "size_bytes": 4803,
-        "row_count": 480,
-        "committed_ms": 1_700_000_120_000,
-    }
-    assert orders == {
-        "table": "bronze/orders",
-        "declared": True,
-        "write": "append",
-        "partition_by": ["d"],
-        **declared,
-        **found,
-    }
-    assert (latest["landing"], latest["inputs"], latest["write"], latest["merge_keys"]) == (
-        None,
-        ["bronze/orders"],
-        "merge",
-        ["id"],
-    )
-    assert (totals["write"], totals["version"], totals["file_count"], totals["row_count"]) == (
-        "overwrite",
-        None,
-        0,
-        None,
-    )
+    assert (orders["table"], orders["file_count"], orders["row_count"]) == ("bronze/orders", 5, 480)
+    assert (latest["inputs"], latest["merge_keys"]) == (["bronze/orders"], ["id"])
+    assert (totals["write"], totals["version"]) == ("overwrite", None)
     shown = told.run("tables").stdout
     assert "append by d" in shown and "merge on id" in shown and "not written yet" in shown
 

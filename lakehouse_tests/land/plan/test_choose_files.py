@@ -246,22 +246,6 @@ def test_a_batch(story: Story) -> None:
 
 
 @pytest.mark.parametrize(
-    ("listing", "why"),
-    [
-        (
-            landed("b.csv"),
-            "its name ends in none of .json, .jsonl, .json.gz, .jsonl.gz, .json.zst, .jsonl.zst",
-        ),
-        (landed("a.json", size_bytes=11), "it had 10 bytes when it was loaded and has 11 now"),
-        (landed("b.json", size_bytes=1_001), "it has 1001 bytes, at most 1000 are read"),
-    ],
-)
-def test_a_file_is_set_aside_with_the_reason(listing: list[LandedFile], why: str) -> None:
-    found = Story(listing, seen={"a.json": 10}).plan().batch
-    assert found is not None and why in found.set_aside[0].why
-
-
-@pytest.mark.parametrize(
     ("loaded", "name", "format_", "is_read"),
     [
         (KnownFile(size_bytes=9, digest="d"), "a.json", "json", True),

@@ -9,7 +9,7 @@ import pytest
 
 from lakehouse.cdc.plan.event import UNSENT
 from lakehouse.declare.change_sources import Debezium, Dms
-from lakehouse.declare.landing import Csv, Landing
+from lakehouse.declare.landing import Landing
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Merge
 from lakehouse.land.plan.file_text import are_declared, read_records
@@ -194,8 +194,3 @@ def test_a_field_of_a_column_that_is_no_longer_declared_is_added_again_as_a_text
     new = NewColumns(landing=replace(JSON, new_columns="add"), known=(), table_types=types)
     new.see('{"note": "x", "fee": 1.5, "fax": "1", "more": true}')
     assert new.columns == ("note", "_rescued", "more")
-
-
-def test_a_file_without_a_header_has_its_fields_by_position() -> None:
-    landing = replace(CSV, csv=Csv(header=False))
-    assert [record.content for record in records("1,city\n", landing)] == [b"1,city"]

@@ -84,41 +84,6 @@ def test_a_line_over_the_limit_is_one_record_with_its_problem_and_those_after_it
             )
 
 
-@pytest.mark.parametrize(
-    ("line", "is_bad"),
-    [
-        (rb'{"a": "\ud83d\ude00"}', False),
-        (rb'{"a": "\\ud83d"}', False),
-        (rb'{"a": "\ud83d"}', True),
-        (rb'{"a": "\uDE00\ud83d"}', True),
-        (rb'{"\udfff": 1}', True),
-    ],
-)
-def test_half_a_character_is_a_problem_and_not_a_question_mark(line: bytes, is_bad: bool) -> None:
-    [record] = json_records(line)
-    assert record.problem == ("a \\u escape is one half of a character" if is_bad else None)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        b'{"a":1}x',
-        b'{"a":1}{"b":2}',
-        b"7",
-        b'{"a":NaN}',
-        b"{'a': 1}",
-        b'{"a":',
-        b'{"a":"\t"}',
-    ],
-)
-def test_what_is_no_strict_json_object_is_bad(line: bytes) -> None:
-    assert json_records(line) == [(1, line, "not JSON")]
-
-
-def test_a_line_that_is_not_utf_8_is_bad() -> None:
-    assert json_records(b'{"a":"\xff"}') == [(1, b'{"a":"\xff"}', "not UTF-8")]
-
-
 @pytest.mark.parametrize("schema", ["x STRING", "id BIGINT", "x STRUCT<a: INT>"])
 def test_what_is_nested_too_deep_stands_in_quarantine_and_stops_nobody(schema: str) -> None:
     lines = [
@@ -132,33 +97,6 @@ def test_what_is_nested_too_deep_stands_in_quarantine_and_stops_nobody(schema: s
     assert {record.problem for record in records[:5]} == {None}
     assert records[-1].problem == "a value is nested too deeply"
     assert {record.problem for record in records} == {None, "a value is nested too deeply"}
-
-
-def test_a_byte_order_mark_is_no_part_of_the_first_record() -> None:
-    assert json_records(b"\xef\xbb\xbf{}") == [(1, b"{}", None)]
-    assert csv_records(b"\xef\xbb\xbf" + HEADER + b"A,1,x") == [(2, b"A,1,x", None)]
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
-def test_another_encoding_is_named(encoding: str) -> None:
-    with pytest.raises(
-        Unreadable, match=f"byte order mark of {encoding.upper()}; land it as UTF-8"
-    ):
-        json_records("{}".encode(encoding))
-
-
-def test_a_field_in_quotes_is_never_split() -> None:
-    assert csv_records(HEADER + b'A,1,5" pipe\nB, "2",x\n') == [
-        (2, b'A,1,5" pipe', None),
-        (3, b'B, "2",x', None),
-    ]
-    assert csv_records(
-        HEADER + b'A,1,"first\nsecond"\nB,2,"x\nC,3,injected"\nD,4,"say ""hi""\n" \n'
-    ) == [
-        (2, b'A,1,"first\nsecond"', None),
-        (4, b'B,2,"x\nC,3,injected"', None),
-        (6, b'D,4,"say ""hi""\n" ', None),
-    ]
 
 
 STRAY = {
@@ -189,29 +127,6 @@ def test_so_does_one_with_a_record_over_the_limit(monkeypatch: pytest.MonkeyPatc
         for long in (b'"' + b"x" * 3_000 + b'"', b"x" * 3_000, b'"' + b"x" * 3_000):
             with pytest.raises(Unreadable, match=r"begins in line 3 .* or more than 2000 bytes"):
                 csv_records(HEADER + b"A,1,x\nB,2," + long + b"\nC,3,z\n")
-
-
-@pytest.mark.parametrize(
-    "header",
-    [b"code,n,comment", b'"code","n","comment"', b" code , n,\tcomment", b"\r\ncode,n,comment"],
-)
-def test_a_header_is_known_by_its_names(header: bytes) -> None:
-    assert len(csv_records(header + b"\r\nA,1,x\r\n")) == 1
-
-
-@pytest.mark.parametrize(
-    ("data", "why"),
-    [
-        (b"", "it has no header; land it again with the header code,n,comment"),
-        (b"\n\n", "it has no header"),
-        (b"code,comment,n\nA,x,1\n", "its header is 'code,comment,n' and not code,n,comment"),
-        (b'code,n,"comment\nA,1,x\n', "the record that begins in line 1 is unknown"),
-        (b"\xff\xfdcode,n,comment\n", r"its header is '\\xff\\xfdcode,n,comment'"),
-    ],
-)
-def test_a_csv_file_with_another_header_is_not_read(data: bytes, why: str) -> None:
-    with pytest.raises(Unreadable, match=why.replace("\\", "\\\\")):
-        csv_records(data)
 
 
 @pytest.mark.parametrize(
@@ -300,23 +215,6 @@ def test_gzip_of_several_members_and_padding_is_one_file() -> None:
         b'{"a": 1}',
         b'{"b": 2}',
     ]
-
-
-WHOLE = gzip.compress(b"".join(b'{"id": %d}\n' % number for number in range(2_000)), mtime=0)
-FLIPPED = WHOLE[:-6] + bytes([WHOLE[-6] ^ 1]) + WHOLE[-5:]
-DAMAGED = {
-    "empty": b"",
-    "cut": WHOLE[:-9],
-    "flipped": FLIPPED,
-    "behind": WHOLE + b"more",
-    "not gzip": b'{"id": 1}\n',
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGED)
-def test_a_damaged_gzip_gives_no_record_at_all(damage: str) -> None:
-    with pytest.raises(Unreadable, match="land it again"):
-        next(read_records(DAMAGED[damage], JSON, compression=GZIP, max_content_bytes=LIMIT))
 
 
 def test_what_unpacks_to_more_than_the_limit_is_not_unpacked_further() -> None:

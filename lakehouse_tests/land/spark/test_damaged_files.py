@@ -32,6 +32,11 @@ LEVELS = b"\x03\x00\x00\x00\xc8\x01\x01\x07"
 GIANT_RUN = b"\x81\x80\x80\x80\x01"
 
 
+@pytest.fixture(autouse=True)
+def all_by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose_files, "SPARK_READS_FROM_BYTES", 1)
+
+
 def parquet_file(first: int, *, is_fatal: bool = False) -> bytes:
     """Three row groups of a hundred rows; a page of the last one may take all memory."""
     ids = range(first, first + 300)
@@ -62,8 +67,7 @@ def problems_in(lake: Lake, source: Landing, error: Exception) -> dict[str, str]
     return damaged_files(lake, Batch(number=1, files=files, prefix=PREFIX), source, error)
 
 
-def test_a_page_that_takes_all_memory_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose_files, "SPARK_READS_FROM_BYTES", 1)
+def test_a_page_that_takes_all_memory_is_found(lake: Lake) -> None:
     land_parts(lake)
     ((name, problem),) = problems_in(lake, source_of("parquet"), GONE).items()
     assert name == "LOAD1.parquet"
@@ -71,10 +75,7 @@ def test_a_page_that_takes_all_memory_is_found(lake: Lake, monkeypatch: pytest.M
     assert problem.endswith("). Land an undamaged copy")
 
 
-def test_a_text_that_was_only_allocated_is_found(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(choose_files, "SPARK_READS_FROM_BYTES", 1)
+def test_a_text_that_was_only_allocated_is_found(lake: Lake) -> None:
     mib = 1024 * 1024
     lines = b'{"id": 1}\n' * mib + b'{"id": 2}'
     lake.store.put(f"{PREFIX}good.json", lines + b" " * 15 * mib + b"\r" + b" " * 15 * mib)
@@ -92,7 +93,6 @@ def failed_read(path: str) -> SparkException:
 def test_a_failed_read_of_a_file_without_damage_is_not_held_against_it(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choose_files, "SPARK_READS_FROM_BYTES", 1)
     land_parts(lake)
     source = source_of("parquet")
     folder = f"{lake.settings.spark_root}/{PREFIX}"
@@ -127,7 +127,6 @@ def test_the_end_of_a_server_or_an_executor_is_recognised(error: Exception, is_e
 def test_if_spark_ended_its_file_goes_to_quarantine_and_the_next_run_loads_the_others(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, is_planned: bool
 ) -> None:
-    monkeypatch.setattr(choose_files, "SPARK_READS_FROM_BYTES", 1)
     land_parts(lake)
     table = Table(key="bronze/parts", source=source_of("parquet"), write=Append())
     if not is_planned:  # change data is counted before its batch is planned

@@ -21,6 +21,7 @@ from lakehouse.materialize.run import write_table
 from lakehouse.spark import delta_writes
 from lakehouse.write.outcome import WriteOutcome
 from lakehouse_tests.kills import killed_at
+from lakehouse_tests.land.spark import test_text
 from lakehouse_tests.support.example_lake import rows_in, rows_of
 
 if TYPE_CHECKING:
@@ -83,10 +84,15 @@ def all_by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose_files, "SPARK_READS_FROM_BYTES", 1)
 
 
-def as_parquet(rows: list[dict[str, Any]], **options: Any) -> bytes:
+def file_of(rows: list[dict[str, Any]] | pa.Table, **options: Any) -> bytes:
+    table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(rows)
     file = BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows, LANDED), file, **options)
+    pq.write_table(table, file, **options)
     return file.getvalue()
+
+
+def as_parquet(rows: list[dict[str, Any]], **options: Any) -> bytes:
+    return file_of(pa.Table.from_pylist(rows, LANDED), **options)
 
 
 def declared(key: str, **words: Any) -> Table:
@@ -170,11 +176,9 @@ def test_damage_that_only_the_write_reads_sets_its_file_aside_and_the_batch_goes
     for number in range(3):
         first = number * 300
         rows = [{"id": id_, "score": id_ / 7} for id_ in range(first, first + 300)]
-        file = BytesIO()
-        pq.write_table(pa.Table.from_pylist(rows), file, row_group_size=100)
-        content = bytearray(file.getvalue())
+        content = bytearray(file_of(rows, row_group_size=100))
         if number == 1:  # no judgement reads the scores, whose type is that of the table
-            scores = pq.read_metadata(file).row_group(2).column(1)
+            scores = pq.read_metadata(BytesIO(content)).row_group(2).column(1)
             page = scores.dictionary_page_offset
             content[page : page + 10] = bytes(10)
         lake.store.put(f"landing/scores/{number}.parquet", bytes(content))
@@ -190,25 +194,31 @@ def test_damage_that_only_the_write_reads_sets_its_file_aside_and_the_batch_goes
     assert write_table(lake, spark, table).files_read == 0
 
 
+@pytest.mark.parametrize("format_name", ["parquet", pytest.param("csv", marks=pytest.mark.long)])
 @pytest.mark.usefixtures("all_by_spark")
 def test_a_killed_load_is_repeated_once_and_a_file_that_changed_meanwhile_stops_it(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: "SparkSession", format_name: str
 ) -> None:
-    table = declared("orders")
-    lake.store.put("landing/orders/a.parquet", as_parquet(ROWS))
+    table, whole, other = declared("orders"), as_parquet(ROWS), as_parquet(ROWS[::-1])
+    written, quarantined = 5, 5
+    if format_name == "csv":
+        table = test_text.declared("orders")
+        whole, other = map(test_text.content_of, (test_text.LINES, test_text.LINES[::-1]))
+        written, quarantined = 4, 10
+    file = f"landing/orders/a.{format_name}"
+    lake.store.put(file, whole)
     for when in ("before", "after"):
         with killed_at(PlannedBatches, "plan", when):
             write_table(lake, spark, table)
     with killed_at(delta_writes, "write_frame", "after"):  # of the quarantine
         write_table(lake, spark, table)
-    whole = lake.store.read("landing/orders/a.parquet")
-    lake.store.put("landing/orders/a.parquet", as_parquet(ROWS[::-1]))
-    with pytest.raises(Broken, match="it has changed since the batch was planned"):
+    lake.store.put(file, other)
+    with pytest.raises(Broken, match="has changed since"):
         write_table(lake, spark, table)
-    lake.store.put("landing/orders/a.parquet", whole)
-    assert write_table(lake, spark, table).rows_written == 5
-    assert len(rows_in(lake, f"quarantine/{table.key}", "line")) == 5
-    lake.store.put("landing/orders/a.parquet", whole)  # copied over with the same content
+    lake.store.put(file, whole)
+    assert write_table(lake, spark, table).rows_written == written
+    assert len(rows_in(lake, f"quarantine/{table.key}", "line")) == quarantined
+    lake.store.put(file, whole)  # copied over with the same content
     again = write_table(lake, spark, table)
     assert (again.rows_written, [aside.is_quarantined for aside in again.set_aside]) == (0, [False])
 
@@ -220,9 +230,8 @@ def test_a_file_above_the_limit_loads_if_spark_can_read_it_as_it_is(
 ) -> None:
     table = declared("orders", max_file_bytes=100, new_columns="add")
     lake.store.put("landing/orders/a.parquet", as_parquet(ROWS[:4]))
-    nested = BytesIO()
-    pq.write_table(pa.table({"id": [1], "town": [["x"]]}), nested)
-    lake.store.put("landing/orders/b.parquet", nested.getvalue())
+    nested = pa.table({"id": [1], "town": [["x"]]})
+    lake.store.put("landing/orders/b.parquet", file_of(nested))
     outcome = write_table(lake, spark, table)
     assert (outcome.files_read, outcome.rows_written) == (1, 4)
     assert [aside.name for aside in outcome.set_aside] == ["b.parquet"]
@@ -236,27 +245,31 @@ def test_a_file_above_the_limit_loads_if_spark_can_read_it_as_it_is(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("format_name", ["csv", "parquet"])
 @pytest.mark.usefixtures("all_by_spark")
-def test_a_full_load_and_changes_of_dms_in_parquet_are_applied_in_their_order(
-    lake: Lake, spark: "SparkSession"
+def test_a_full_load_and_changes_of_dms_are_applied_in_their_order(
+    lake: Lake, spark: "SparkSession", format_name: Any
 ) -> None:
+    """CSV has no header."""
     changes = [
         {"Op": "U", "id": 1, "v": "changed", "seq": 1},
         {"Op": "D", "id": 2, "v": None, "seq": 2},
         {"Op": "?", "id": 3, "v": "x", "seq": 3},
     ]
     files = {
-        "LOAD00000001": [{"id": id_, "v": "loaded"} for id_ in (1, 2, 3)],
+        "LOAD00000001": [{"id": id_, "v": "loaded", "seq": 0} for id_ in (1, 2, 3)],
         "20130102-000000001": changes,
     }
     for name, rows in files.items():
-        file = BytesIO()
-        pq.write_table(pa.Table.from_pylist(rows), file)
-        lake.store.put(f"landing/orders/{name}.parquet", file.getvalue())
+        lines = [",".join(str(value) for value in row.values()) for row in rows]
+        text = "\n".join(lines).replace("None", "NULL")
+        content = file_of(rows) if format_name == "parquet" else text.encode()
+        lake.store.put(f"landing/orders/{name}.{format_name}", content)
     source = Landing(
         prefix="landing/orders/",
-        format="parquet",
+        format=format_name,
         schema="Op STRING, id BIGINT, v STRING, seq INT",
+        null_value="NULL" if format_name == "csv" else None,
         changes=Dms(position=("seq",)),
     )
     table = Table(key="bronze/orders", source=source, write=Merge(keys=("id",)))
@@ -271,12 +284,12 @@ def test_a_full_load_and_changes_of_dms_in_parquet_are_applied_in_their_order(
     ("keys", "second"),
     [
         (("id",), []),
-        (("v", "id"), [{"id": 1, "v": "other"}]),
-        (("v",), []),
+        pytest.param(("v", "id"), [{"id": 1, "v": "other"}], marks=pytest.mark.long),
+        pytest.param(("v",), [], marks=pytest.mark.long),
         (("id",), [{"id": 1, "v": "again"}]),
-        (("id",), [{"Op": "D", "id": 1, "v": "gone"}]),
+        pytest.param(("id",), [{"Op": "D", "id": 1, "v": "gone"}], marks=pytest.mark.long),
         (("id",), [{"Op": "U", "id": 7, "v": "moved", "BI_id": 2}]),
-        (("id",), [{"id": None, "v": "no key"}]),
+        pytest.param(("id",), [{"id": None, "v": "no key"}], marks=pytest.mark.long),
     ],
 )
 @pytest.mark.usefixtures("all_by_spark")
@@ -290,9 +303,7 @@ def test_a_large_full_load_of_dms_gives_the_same_table_as_a_small_one(
     """Rows with keys of their own are appended. Other rows are compared first."""
     first = [{"id": id_, "v": f"row {id_}"} for id_ in (-65, -64, -1, 0, 1, 2, 63, 64, 2**40)]
     for name, rows in (("LOAD0000000A", first[:5]), ("LOAD0000000B", first[5:] + second)):
-        file = BytesIO()
-        pq.write_table(pa.Table.from_pylist(rows), file)
-        lake.store.put(f"landing/people/{name}.parquet", file.getvalue())
+        lake.store.put(f"landing/people/{name}.parquet", file_of(rows))
     source = Landing(
         prefix="landing/people/",
         format="parquet",
@@ -353,12 +364,10 @@ def test_a_value_of_another_type_is_read_as_its_text_in_csv_would_be(
     landed = pa.table({name: pa.array(values, kind) for name, (_, kind, values) in columns.items()})
     schema = ", ".join(f"`{name}` {type_}" for name, (type_, _, _) in columns.items())
     for name in ("price", "n", "day", "at", "not"):
-        file = BytesIO()
-        pq.write_table(landed.slice(2, 1).select([name]), file)
-        lake.store.put(f"landing/x/bad-{name}.parquet", file.getvalue())
-    file = BytesIO()
-    pq.write_table(landed.slice(0, 2), file)
-    rows, refused = landed_rows(lake, spark, {"a.parquet": file.getvalue()}, schema=schema)
+        bad = landed.slice(2, 1).select([name])
+        lake.store.put(f"landing/x/bad-{name}.parquet", file_of(bad))
+    files = {"a.parquet": file_of(landed.slice(0, 2))}
+    rows, refused = landed_rows(lake, spark, files, schema=schema)
     assert rows == [
         (
             Decimal("0.10"), *[None] * 8, None,
@@ -372,15 +381,9 @@ def test_a_value_of_another_type_is_read_as_its_text_in_csv_would_be(
 
 
 def test_undeclared_members_of_a_struct_can_be_refused(lake: Lake, spark: "SparkSession") -> None:
-    file = BytesIO()
-    pq.write_table(pa.table({"s": [{"a": 1, "b": None}, {"a": 1, "b": 2}]}), file)
-    rows, refused = landed_rows(
-        lake,
-        spark,
-        {"a.parquet": file.getvalue()},
-        schema="s STRUCT<a: BIGINT>",
-        new_columns="refuse",
-    )
+    files = {"a.parquet": file_of([{"s": {"a": 1, "b": None}}, {"s": {"a": 1, "b": 2}}])}
+    schema = "s STRUCT<a: BIGINT>"
+    rows, refused = landed_rows(lake, spark, files, schema=schema, new_columns="refuse")
     assert rows == [({"a": 1},)]
     assert refused == [("landing/x/a.parquet", 2, "the schema does not name s.b")]
 
@@ -399,9 +402,8 @@ def test_an_old_date_is_loaded_if_its_file_shows_that_it_uses_the_gregorian_cale
     version = "3.5.1" if is_gregorian else "2.4.8"
     metadata = {"org.apache.spark.version": version}
     for name in ("day", "at", "many"):
-        file = BytesIO()
-        pq.write_table(table.select(["id", name]).replace_schema_metadata(metadata), file)
-        files[f"{name}.parquet"] = file.getvalue()
+        columns = table.select(["id", name]).replace_schema_metadata(metadata)
+        files[f"{name}.parquet"] = file_of(columns)
     schema = "id BIGINT, day DATE, at TIMESTAMP, many ARRAY<DATE>"
     rows, refused = landed_rows(lake, spark, files, schema=schema)
     good = 3 if is_gregorian else 1

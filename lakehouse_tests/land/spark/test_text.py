@@ -5,16 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakehouse import Append, Csv, Dms, Landing, Merge, Table
-from lakehouse.base.errors import Broken
+from lakehouse import Append, Csv, Landing, Table
 from lakehouse.lake.lake import Lake
-from lakehouse.land.ledger import PlannedBatches
 from lakehouse.land.plan import choose_files
 from lakehouse.land.spark import text as spark_text
 from lakehouse.materialize.run import write_table
-from lakehouse.spark import delta_writes
-from lakehouse_tests.kills import killed_at
-from lakehouse_tests.support.example_lake import rows_in, rows_of
+from lakehouse_tests.support.example_lake import rows_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,55 +115,4 @@ def test_a_file_with_a_line_break_in_a_field_is_read_whole_if_it_is_small_enough
         (1, "Zo's; b", None),
         (4, "a\nb", None),
         (5, "x", "new"),
-    ]
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("all_by_spark")
-def test_a_killed_load_is_repeated_once_and_a_file_that_changed_meanwhile_stops_it(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    table = declared("orders")
-    lake.store.put("landing/orders/a.csv", content_of(LINES))
-    for when in ("before", "after"):
-        with killed_at(PlannedBatches, "plan", when):
-            write_table(lake, spark, table)
-    with killed_at(delta_writes, "write_frame", "after"):  # of the quarantine
-        write_table(lake, spark, table)
-    lake.store.put("landing/orders/a.csv", content_of(LINES[::-1]))
-    with pytest.raises(Broken, match="has changed since"):
-        write_table(lake, spark, table)
-    lake.store.put("landing/orders/a.csv", content_of(LINES))
-    assert write_table(lake, spark, table).rows_written == 4
-    assert len(rows_in(lake, f"quarantine/{table.key}", "line")) == 10
-    lake.store.put("landing/orders/a.csv", content_of(LINES))  # copied over with the same content
-    again = write_table(lake, spark, table)
-    assert (again.rows_written, [aside.is_quarantined for aside in again.set_aside]) == (0, [False])
-    lake.store.put("landing/orders/b.csv", content_of(["5;;;;;;;"] * 20))  # its write counts it
-    for when in ("before", "after"):
-        with killed_at(delta_writes, "write_frame", when):
-            write_table(lake, spark, table)
-    assert write_table(lake, spark, table).rows_written == 0
-    assert len(rows_in(lake, table.key, "id")) == 24
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("all_by_spark")
-def test_a_full_load_and_changes_of_dms_without_a_header_are_applied_in_their_order(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    lake.store.put("landing/orders/LOAD00000001.csv", b"1,loaded,0\n2,loaded,0\n3,loaded,0\n")
-    lake.store.put("landing/orders/20130102-000000001.csv", b"U,1,changed,1\nD,2,NULL,2\n?,3,x,3\n")
-    source = Landing(
-        prefix="landing/orders/",
-        format="csv",
-        schema="Op STRING, id BIGINT, v STRING, seq INT",
-        null_value="NULL",
-        changes=Dms(position=("seq",)),
-    )
-    table = Table(key="bronze/orders", source=source, write=Merge(keys=("id",)))
-    assert write_table(lake, spark, table).rows_quarantined == 1
-    assert rows_of(spark, lake, table.key, "id", "v") == [(1, "changed"), (3, "loaded")]
-    assert rows_in(lake, f"quarantine/{table.key}", "line", "reason") == [
-        (3, "the operation ? is not one of I, U, D")
     ]
