@@ -14,6 +14,7 @@ from lakehouse.adopt.run import (
     with_clustering,
     write_adopted,
 )
+from lakehouse.base.addresses import quoted_address
 from lakehouse.base.errors import LakehouseError, Refused
 from lakehouse.base.text import count_of, usd_text
 from lakehouse.cli.context import (
@@ -36,7 +37,6 @@ from lakehouse.cli.output import (
 )
 from lakehouse.compact.assess import health_of
 from lakehouse.compact.plan.health import Health
-from lakehouse.declare.adopted import quoted_address
 from lakehouse.declare.adopted_file import adopted_lines, adopted_table
 from lakehouse.declare.table import Table
 from lakehouse.delta.protocol import notable_features

@@ -18,12 +18,13 @@ from lakehouse.adopt.asset import assessed_table, observation_sensor
 from lakehouse.assets.keys import NIGHTLY_CRON, automation_sensor, report_key, table_key
 from lakehouse.assets.metadata import Metadata, table_metadata
 from lakehouse.assets.resources import lake_of, lake_resources, spark_resource
+from lakehouse.base.addresses import parse_address
 from lakehouse.base.errors import Refused
 from lakehouse.base.installation import has_capability, load_capability
 from lakehouse.base.settings import Settings, parse_settings
 from lakehouse.compact.asset import compaction_asset
 from lakehouse.compact.sensor import compaction_schedules, compaction_sensor
-from lakehouse.declare.adopted import Adopted, Orphans, key_of, parse_address
+from lakehouse.declare.adopted import Adopted, Orphans, key_of
 from lakehouse.declare.archive import Archive, Ttl
 from lakehouse.declare.compaction import Compaction
 from lakehouse.declare.knobs import declared_as

@@ -4,7 +4,6 @@
 an argument.
 """
 
-import posixpath
 import re
 from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
@@ -12,16 +11,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from lakehouse.base.addresses import holds_credentials, parse_address
 from lakehouse.base.errors import Refused
 from lakehouse.base.text import nearest_words
 
-# Source: Amazon S3 user guide, "General purpose bucket naming rules"
-_BUCKET = re.compile(r"(?=.{3,63}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
-_IP_ADDRESS = re.compile(r"[0-9]+(\.[0-9]+){3}")
-# Matches a user before an @, as in http://user:password@host, or a query with a =, which may be a
-# signature. An @ in the path matches, too. An @ after a semicolon does not match: it belongs to a
-# parameter of an sc:// address.
-_CREDENTIALS = re.compile(r"://[^;?]*@|://\S*\?\S*=")
 # The variables for the S3 server, in the order in which boto3 reads them.
 S3_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 # boto3 itself reads only the first of these variables, and the JVM only the second.
@@ -35,11 +28,6 @@ _ADDRESSES = {
     "LAKEHOUSE_SPARK": "Put a token into SPARK_CONNECT_AUTHENTICATE_TOKEN.",
     **dict.fromkeys((*S3_ENDPOINTS, "AWS_ENDPOINT_URL_SQS"), _S3_KEYS),
 }
-
-
-def holds_credentials(address: str) -> bool:
-    """Whether an address may contain a user, a password or a signed query."""
-    return _CREDENTIALS.search(address) is not None
 
 
 def refuse_credentials(environ: Mapping[str, str]) -> None:
@@ -62,43 +50,18 @@ def s3_region(environ: Mapping[str, str]) -> str | None:
     return next((environ[name] for name in _S3_REGIONS if environ.get(name)), None)
 
 
-def is_bucket(name: str) -> bool:
-    """Whether the name is valid for a bucket."""
-    return bool(_BUCKET.fullmatch(name)) and not _IP_ADDRESS.fullmatch(name)
-
-
-def nearest_root(rest: str) -> str:
-    """The root that a misspelled S3 address probably means, or an empty string.
-
-    `rest` is the address without its scheme. In an http address such as
-    `bucket.s3.eu-west-1.amazonaws.com`, the bucket's name comes before `.s3`.
-    """
-    host, _, path = rest.strip("/").partition("/")
-    bucket = re.sub(r"[^a-z0-9.-]+", "-", host.split(".s3")[0].lower()).strip("-.")
-    if not is_bucket(bucket):
-        return ""
-    folders = [folder for folder in path.split("/") if folder.strip(".")]
-    parts = [re.sub(r"[^A-Za-z0-9_.=-]+", "-", folder) for folder in folders]
-    return "/".join(["s3:/", bucket, *parts])
-
-
-# A prefix in a bucket: the "safe characters" of S3's user guide that need no escape in a URL, and
-# the = in the names of Hive partitions.
-_PREFIX = re.compile(r"[A-Za-z0-9_.=-]+(/[A-Za-z0-9_.=-]+)*")
-_SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>.*)", re.DOTALL)
-_UNSAFE_IN_FOLDER = re.compile(r"[*?\[\]{}\\\x00-\x1f]")
+# The prefix has the "safe characters" of S3's user guide that need no escape in a URL, and the = in
+# the names of Hive partitions.
+_S3_ROOT = re.compile(r"s3://[^/]+(/[A-Za-z0-9_.=-]+)*")
 _SPARK = re.compile(r"server|local\[([1-9][0-9]*|\*)\]|spark://[^\s/;]+:[0-9]+|sc://[^\s/;]\S*")
 # The parameters that LAKEHOUSE_SPARK must not contain.
 _NOT_IN_SPARK = re.compile(r"(token|session_id)\s*=", re.IGNORECASE)
 # The value of LAKEHOUSE_TABLES for a lake without a package of declarations.
 NO_TABLES = "none"
 
-# Converts a text to the setting's value. The second argument is the folder of relative paths.
+# Converts a text to the setting's value, or raises `ValueError`, if possible with the reason. The
+# second argument is the folder of relative paths.
 ReadSetting = Callable[[str, Path], Any]
-
-
-class _NotAccepted(Exception):
-    """A value is not valid. The message is a value to suggest instead, or empty."""
 
 
 def _setting(default: str, accepted: str, read: ReadSetting) -> Any:
@@ -112,7 +75,7 @@ def _matching(
         with suppress(ValueError):
             if re.fullmatch(pattern, value) and (within is None or convert(value) in within):
                 return convert(value)
-        raise _NotAccepted
+        raise ValueError
 
     return read
 
@@ -138,41 +101,25 @@ def _spark(value: str, _base: Path) -> str:
     return value
 
 
-def _folder(value: str, base: Path) -> str:
-    """The folder as a normalised absolute path, so that Spark, Python and the log use one name."""
-    if scheme := _SCHEME.fullmatch(value):
-        is_file = scheme["scheme"].lower() == "file"
-        raise _NotAccepted(f"/{scheme['rest'].lstrip('/')}" if is_file else "")
-    if value == "/":
-        raise _NotAccepted("/lake")
-    if value.startswith("~") or _UNSAFE_IN_FOLDER.search(value):
-        if "\\" in value:
-            raise _NotAccepted
-        near = f"$HOME{value[1:]}" if value.startswith("~") else value
-        raise _NotAccepted(_UNSAFE_IN_FOLDER.sub("-", near))
-    path = f"/{value.lstrip('/')}" if value.startswith("/") else f"{base}/{value}"
-    return posixpath.normpath(path)
+def _address(value: str, base: Path) -> str:
+    try:
+        return parse_address(value, base=str(base))
+    except Refused as error:
+        raise ValueError(str(error)) from error
 
 
 def _path(value: str, base: Path) -> Path:
-    return Path(_folder(value, base))
+    folder = _address(value, base)
+    if folder.startswith("s3:"):
+        raise ValueError
+    return Path(folder)
 
 
 def _root(value: str, base: Path) -> str:
-    scheme = _SCHEME.fullmatch(value)
-    if scheme is None or scheme["scheme"].lower() == "file":
-        return _folder(value, base)
-    if not value.startswith("s3://"):
-        name = scheme["scheme"].lower()
-        is_web_address = name in ("http", "https") and ".s3" in scheme["rest"]
-        means_s3 = name in ("s3", "s3a", "s3n") or is_web_address
-        raise _NotAccepted(nearest_root(scheme["rest"]) if means_s3 else "")
-    bucket, _, prefix = value.removeprefix("s3://").rstrip("/").partition("/")
-    has_dots = not {".", ".."}.isdisjoint(prefix.split("/"))
-    is_prefix = not prefix or bool(_PREFIX.fullmatch(prefix))
-    if not is_bucket(bucket) or not is_prefix or has_dots:
-        raise _NotAccepted(nearest_root(scheme["rest"]))
-    return value.rstrip("/")
+    root = _address(value, base)
+    if root.startswith("s3:") and not _S3_ROOT.fullmatch(root):
+        raise ValueError
+    return root
 
 
 _USD = _matching(r"[0-9]{1,6}(\.[0-9]{1,6})?", float)
@@ -278,8 +225,8 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
         value = environ.get(name) or default or metadata[setting]["default"]
         try:
             return metadata[setting]["read"](value, base)
-        except _NotAccepted as error:
-            raise _refused(name, value, near=str(error)) from None
+        except ValueError as error:
+            raise _refused(name, value, why=str(error)) from None
 
     defaults = {"root": f"{read('home')}/lake", "dagster_home": f"{read('home')}/dagster"}
     values = {setting: read(setting, defaults.get(setting, "")) for setting in metadata}
@@ -294,10 +241,11 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
     return settings
 
 
-def _refused(name: str, value: str, *, near: str = "") -> Refused:
+def _refused(name: str, value: str, *, why: str = "") -> Refused:
+    if why:
+        return Refused(f"{name}: {why}")
     default, accepted = ACCEPTED[name]
-    hint = f" Did you mean {near}?" if near else ""
-    return Refused(f"{name} is {value!r}. Use {accepted} (default {default or 'none'}).{hint}")
+    return Refused(f"{name} is {value!r}. Use {accepted} (default {default or 'none'}).")
 
 
 def _variable_text(value: object) -> str:

@@ -12,13 +12,14 @@ from urllib.parse import quote
 import click
 from click.shell_completion import CompletionItem
 
+from lakehouse.base.addresses import is_address, parse_address
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.base.installation import project_folder
 from lakehouse.base.settings import NO_TABLES, Settings, parse_settings
 from lakehouse.base.text import count_of, nearest_words
 from lakehouse.cli.output import tell
-from lakehouse.declare.adopted import Adopted, is_address, key_of, parse_address
+from lakehouse.declare.adopted import Adopted, key_of
 from lakehouse.declare.adopted_file import adopted_table
 from lakehouse.declare.maintained import with_project_defaults
 from lakehouse.declare.table import Table

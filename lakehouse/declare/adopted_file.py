@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
+from lakehouse.base.addresses import parse_address
 from lakehouse.base.errors import Refused
 from lakehouse.base.text import nearest_words
-from lakehouse.declare.adopted import Adopted, parse_address
+from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.archive import Archive, Ttl
 from lakehouse.declare.compaction import BinPacking, Compaction, LiquidClustering
 from lakehouse.declare.knobs import changed_fields, declared_as

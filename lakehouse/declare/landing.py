@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
+from lakehouse.base.addresses import holds_credentials
 from lakehouse.base.errors import Refused
-from lakehouse.base.settings import holds_credentials
 from lakehouse.base.text import either
 from lakehouse.declare.change_sources import ChangeSource, Debezium, Dms
 from lakehouse.declare.compaction import LAYERS, MIB

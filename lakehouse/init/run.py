@@ -21,10 +21,10 @@ from math import ceil
 from pathlib import Path
 
 from lakehouse.assets.home import TEMPLATE
+from lakehouse.base.addresses import parse_address
 from lakehouse.base.errors import Refused
 from lakehouse.base.paths import split_bucket
 from lakehouse.base.text import count_of
-from lakehouse.declare.adopted import parse_address
 from lakehouse.declare.landing import format_of
 from lakehouse.init.plan.project import package_name, project_texts, table_name
 from lakehouse.init.plan.suggestion import Suggestion, suggest

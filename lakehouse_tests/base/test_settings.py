@@ -53,6 +53,9 @@ ROOTS = {
     "/a b/ä": ("/a b/ä", "/a b/ä"),
     "s3://bucket": ("s3://bucket", "s3a://bucket"),
     "s3://bucket/": ("s3://bucket", "s3a://bucket"),
+    "s3a://bucket/p": ("s3://bucket/p", "s3a://bucket/p"),
+    "s3:bucket": ("s3://bucket", "s3a://bucket"),
+    "file:///x/y": ("/x/y", "/x/y"),
     "s3://my.bucket-1/a/b=1/c_d.e/": (
         "s3://my.bucket-1/a/b=1/c_d.e",
         "s3a://my.bucket-1/a/b=1/c_d.e",
@@ -69,51 +72,40 @@ def test_a_root_has_one_spelling_for_spark_and_one_for_everyone_else(
     found = parse(LAKEHOUSE_ROOT=value)
     assert (found.root, found.spark_root) == (root, spark_root)
     assert found.table_uri("bronze/t") == f"{spark_root}/bronze/t"
-    assert found.on_s3 is value.startswith("s3:")
+    assert found.on_s3 is root.startswith("s3:")
 
 
 def test_the_root_lies_in_the_home_unless_it_is_said() -> None:
     assert parse(LAKEHOUSE_HOME="other/").root == "/base/other/lake"
 
 
-# A root that is refused, and what the refusal takes to be meant.
 REFUSED_ROOTS = {
-    "s3a://bucket/p": "s3://bucket/p",
-    "s3n://bucket": "s3://bucket",
-    "S3://bucket/p": "s3://bucket/p",
-    "s3:/bucket/p": "s3://bucket/p",
-    "s3:bucket": "s3://bucket",
-    "s3://Bucket_/a b": "s3://bucket/a-b",
-    "s3://bucket/a//b": "s3://bucket/a/b",
-    "s3://bucket/../b": "s3://bucket/b",
-    "s3://bucket/a?b": "s3://bucket/a-b",
-    "https://My-Bucket.s3.eu-west-1.amazonaws.com/x/y": "s3://my-bucket/x/y",
-    "file:///x/y": "/x/y",
-    "~/x": "$HOME/x",
-    "a[b]*": "a-b--",
-    "/": "/lake",
-    "s3://": None,
-    "s3://ab": None,
-    "s3://a..b/x": None,
-    "s3://1.2.3.4/x": None,
-    "s3://" + "a" * 64: None,
-    "http://example.com/x": None,
-    "gs://bucket/x": None,
-    "C:\\lake": None,
+    "s3://Bucket_/x": "is not a folder of a bucket",
+    "s3://bucket/a//b": r"Did you mean s3://bucket/a/b\?",
+    "s3://bucket/../b": r"Did you mean s3://bucket/b\?",
+    "s3://bucket/a?b": r"holds '\?'",
+    "s3://bucket/a b": "Use a folder, or s3://bucket/prefix",
+    "s3://bucket/ä": "Use a folder, or s3://bucket/prefix",
+    "https://my-bucket.s3.eu-west-1.amazonaws.com/x/y": "begins with https:",
+    "gs://bucket/x": "begins with gs:",
+    "~/x": r"Use the full path, like \$HOME/x",
+    "a[b]*": r"holds '\['",
+    "/": "Use a folder below it",
+    "s3://": "is not a folder of a bucket",
+    "s3://ab": "is not a folder of a bucket",
+    "s3://a..b/x": "is not a folder of a bucket",
+    "s3://1.2.3.4/x": "is not a folder of a bucket",
+    "s3://" + "a" * 64: "is not a folder of a bucket",
+    "C:\\lake": "holds",
 }
 
 
-@pytest.mark.parametrize(("value", "near"), REFUSED_ROOTS.items())
-def test_a_root_that_cannot_be_meant_is_refused_with_the_nearest_that_can(
-    value: str, near: str | None
+@pytest.mark.parametrize(("value", "why"), REFUSED_ROOTS.items())
+def test_a_root_that_cannot_be_meant_is_refused_with_its_name_and_what_to_use(
+    value: str, why: str
 ) -> None:
-    message = r"^LAKEHOUSE_ROOT is .*\. Use a folder, or s3://bucket/prefix"
-    with pytest.raises(Refused, match=message) as refusal:
+    with pytest.raises(Refused, match=f"^LAKEHOUSE_ROOT(: | is ).*{why}"):
         parse(LAKEHOUSE_ROOT=value)
-    meant = re.search(r"Did you mean (.*)\?$", str(refusal.value))
-    assert (meant and meant[1]) == near
-    if near is not None:
-        parse(LAKEHOUSE_ROOT=near)
 
 
 ACCEPTED_VALUES = {
@@ -137,7 +129,7 @@ ACCEPTED_VALUES = {
     "LAKEHOUSE_REPLAY_SECONDS": ["5"],
 }
 REFUSED_VALUES = {
-    "LAKEHOUSE_HOME": ["s3://bucket/home", "~/home"],
+    "LAKEHOUSE_HOME": ["s3://bucket/home"],
     "LAKEHOUSE_SPARK": ["local", "local[0]", "Server", "spark://host", "sc://", "yarn"],
     "LAKEHOUSE_PORT": ["0", "65536", "-1", "3e3", "٣٠٠٠", "9" * 5_000],
     "LAKEHOUSE_SPARK_PORT": ["http"],

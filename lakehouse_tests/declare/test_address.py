@@ -2,8 +2,9 @@
 
 import pytest
 
+from lakehouse.base.addresses import is_address, parse_address, quoted_address
 from lakehouse.base.errors import Refused
-from lakehouse.declare.adopted import is_address, key_of, parse_address, quoted_address
+from lakehouse.declare.adopted import key_of
 
 SPELLED = {
     "/data/orders": "/data/orders",
@@ -22,7 +23,7 @@ SPELLED = {
 }
 REFUSED = {
     "": "is empty",
-    "/": "Use the folder of one table",
+    "/": "Use a folder below it",
     "~/orders": r"\$HOME/orders",
     "gs://bucket/orders": "begins with gs:, which is not supported. Use a folder, file:///folder or s3://",
     "abfss://files@account/orders": "begins with abfss:, which is not supported. Use a folder",
