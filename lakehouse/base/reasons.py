@@ -44,8 +44,8 @@ class Reason(Enum):
         "or has deleted rows to remove"
     )
     NOTHING_SHARES_A_BIN = (
-        "no two of its {candidates:small file} share a partition and fit into one file of "
-        "{target_bytes:size}"
+        "nothing to merge: {candidates:small file}, and a merge needs two in one partition that "
+        "fit into one file of {target_bytes:size}"
     )
     ALREADY_COMPACTED = (
         "compactions wrote all but {fresh} of its {candidates:small file}, and a merge needs two "
@@ -202,10 +202,6 @@ class Explanation:
         Raises:
             KeyError: a number is missing, which is a defect of this program.
         """
-        # "No two of its 1 small file" would be no sentence.
-        if self.reason is Reason.NOTHING_SHARES_A_BIN and self.numbers["candidates"] == 1:
-            size = "" if self.numbers["files"] == 1 else "small "
-            return f"one {size}file, nothing to merge{self.more}"
         return _FORMATTER.vformat(self.reason.value, (), self.numbers) + self.more
 
 

@@ -209,22 +209,6 @@ class Part(Enum):
 RECLAIMABLE = frozenset(
     {Part.TOMBSTONED_PAST, Part.ORPHANED_OLD, Part.VECTORS_DEAD, Part.CHANGE_DATA_PAST}
 )
-# Groups of parts, for summaries of the used space. Objects outside all tables are in no group.
-PART_GROUPS = {
-    "live": (Part.LIVE, Part.LENT, Part.VECTORS_LIVE),
-    "kept": (Part.TOMBSTONED_KEPT, Part.VECTORS_KEPT, Part.ORPHANED_YOUNG, Part.CHANGE_DATA),
-    "old": tuple(sorted(RECLAIMABLE, key=lambda part: part.name)),
-    "archive": (Part.ARCHIVED,),
-    "log": (Part.LOG,),
-    "other": (
-        Part.LANDED,
-        Part.HIDDEN,
-        Part.FOLDERS,
-        Part.NONCURRENT,
-        Part.DELETE_MARKERS,
-        Part.UNREAD,
-    ),
-}
 
 
 def is_folder_marker(key: str, size_bytes: int) -> bool:

@@ -137,17 +137,15 @@ class Landing:
         if self.format not in _SUFFIXES:
             raise Refused(f"Landing.format is {self.format!r}. Use {either(sorted(_SUFFIXES))}.")
         if not _PREFIX.fullmatch(self.prefix) or {".", ".."} & set(self.prefix.split("/")):
-            near = _valid_prefix_like(self.prefix)
             raise Refused(
                 f"Landing.prefix is {self.prefix!r}. Use a path below the lake's root that ends"
-                f" with '/', like {near}"
+                " with '/', like landing/orders/"
             )
         top = self.prefix.partition("/")[0]
         if top.lower() in _OWN_FOLDERS:
-            near = f"landing/{self.prefix.partition('/')[2]}"
             raise Refused(
                 f"Landing.prefix is {self.prefix!r}, but {top}/ holds the lake's own files. Use"
-                f" another folder, like {near}"
+                " another folder, like landing/"
             )
         if holds_credentials(str(self.queue)) or "@" in str(self.queue):
             raise Refused(
@@ -266,9 +264,3 @@ def retried_folder(table_key: str) -> str:
     Only this table loads them.
     """
     return f"_retry/{table_key}/"
-
-
-def _valid_prefix_like(prefix: str) -> str:
-    plain = re.sub(r"[^/A-Za-z0-9_.=-]+", "-", prefix)
-    parts = [part.lstrip("._=-") for part in plain.split("/")]
-    return "/".join([part for part in parts if part] or ["landing"]) + "/"

@@ -48,26 +48,14 @@ _STORED = re.compile(r"storage\.([^.]+)\.usd_per_gb_month")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceBook:
-    """The prices of one region, in USD. `usd_per_gb_month` is by the name of the storage class."""
+    """The prices of one region, in USD. `usd_per_gb_month` is by the name of the storage class.
 
-    region: str
-    as_of: str
-    usd_per_vcpu_hour: float
-    usd_per_1000_puts: float
-    usd_per_1000_gets: float
+    A table that declares no prices has `prices`.
+    """
+
+    prices: Prices
     usd_per_1000_deletes: float
     usd_per_gb_month: Mapping[str, float]
-
-    @property
-    def prices(self) -> Prices:
-        """The prices of a table that declares no prices."""
-        return Prices(
-            usd_per_vcpu_hour=self.usd_per_vcpu_hour,
-            usd_per_1000_puts=self.usd_per_1000_puts,
-            usd_per_1000_gets=self.usd_per_1000_gets,
-            region=self.region,
-            as_of=self.as_of,
-        )
 
     def stored_usd_per_day(self, size_bytes: int) -> float:
         """The price of storing this many bytes for a day, in the default class."""
@@ -116,11 +104,12 @@ def parse_price_book(
         if match := _STORED.fullmatch(entry):
             stored[match[1]] = float(value)
     single = {entry.partition(".")[2]: float(entries[entry]) for entry in _SINGLE}
+    usd_per_1000_deletes = single.pop("usd_per_1000_deletes")
+    as_of = str(own.get("as_of", packaged["as_of"]))
     return PriceBook(
-        region=region,
-        as_of=str(own.get("as_of", packaged["as_of"])),
+        prices=Prices(region=region, as_of=as_of, **single),
+        usd_per_1000_deletes=usd_per_1000_deletes,
         usd_per_gb_month=stored,
-        **cast("dict[str, Any]", single),
     )
 
 

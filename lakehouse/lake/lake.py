@@ -129,25 +129,20 @@ class Lake:
 
     def changed(self, key: str, known: LogFile) -> str:
         """How a log file has changed since it was listed; an empty string if unchanged."""
+        # Some S3 servers round times to whole seconds, but only in listings or in HEAD requests.
+        times_apart_ms = 1_000 if self.on_s3(key) else 0
         current = self.store.stat(known.name)
         if current is None:
             return "is gone"
         size_bytes = current.size_bytes
         difference_ms = abs(current.modified_ms - known.modified_ms)
-        if size_bytes != known.size_bytes or difference_ms > self.times_apart_ms(key):
+        if size_bytes != known.size_bytes or difference_ms > times_apart_ms:
             return f"has {size_bytes} bytes instead of {known.size_bytes}, or was written again"
         return ""
 
     def has_version(self, key: str, version: int) -> bool:
         """Whether the log has the commit of a version."""
         return self.store.stat(f"{key}/_delta_log/{version:020}.json") is not None
-
-    def times_apart_ms(self, key: str) -> int:
-        """How much an unchanged file's times may differ between a listing and a HEAD request.
-
-        One second on S3, because some servers round one of the two times to whole seconds.
-        """
-        return 1_000 if self.on_s3(key) else 0
 
 
 def open_lake(

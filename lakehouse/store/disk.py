@@ -91,33 +91,19 @@ class DiskStore(Store):
 
     def read(self, name: str) -> bytes:
         """See `Store.read`."""
-        with self.open(name) as file, translated(self.root / name, "read"):
+        with self._open(name) as file, translated(self.root / name, "read"):
             return file.read()
-
-    def open(self, name: str) -> IO[bytes]:
-        """See `Store.open`."""
-        path = self.root / checked_name(name)
-        self._check_inside(path)
-        with translated(path, "read"):
-            try:
-                return path.open("rb")
-            except (IsADirectoryError, NotADirectoryError) as error:
-                raise FileNotFoundError(
-                    errno.ENOENT, os.strerror(errno.ENOENT), str(path)
-                ) from error
 
     def read_part(self, name: str, start: int, count: int) -> bytes:
         """See `Store.read_part`."""
-        with self.open(name) as file, translated(self.root / name, "read"):
+        with self._open(name) as file, translated(self.root / name, "read"):
             size = os.fstat(file.fileno()).st_size
             file.seek(start if start >= 0 else max(0, size + start))
             return file.read(count)
 
     def checksum(self, stored: StoredFile) -> str:
         """See `Store.checksum`. The file is never in memory as a whole."""
-        path = self.root / checked_name(stored.name)
-        self._check_inside(path)
-        with translated(path, "read"), path.open("rb") as file:
+        with self._open(stored.name) as file, translated(self.root / stored.name, "read"):
             return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
     def put(self, name: str, data: bytes) -> None:
@@ -184,6 +170,17 @@ class DiskStore(Store):
             with ThreadPoolExecutor(max_workers=_UNLINKERS) as pool:
                 errors = [*pool.map(_unlink, paths)]
         return {name: error for name, error in zip(names, errors, strict=True) if error}
+
+    def _open(self, name: str) -> IO[bytes]:
+        path = self.root / checked_name(name)
+        self._check_inside(path)
+        with translated(path, "read"):
+            try:
+                return path.open("rb")
+            except (IsADirectoryError, NotADirectoryError) as error:
+                raise FileNotFoundError(
+                    errno.ENOENT, os.strerror(errno.ENOENT), str(path)
+                ) from error
 
     def _path(self, name: str) -> Path:
         path = self.root / checked_name(name)

@@ -4,9 +4,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
-from io import BytesIO
-from typing import IO, Protocol
+from typing import Protocol
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.stored_objects import StoredObject
@@ -80,26 +78,21 @@ class Store(Protocol):
         """The whole content of one file; raises FileNotFoundError if it does not exist."""
         ...
 
-    def open(self, name: str) -> IO[bytes]:
-        """The content of one file as a stream; raises as `read`.
-
-        On S3, the whole content is in memory.
-        """
-        return BytesIO(self.read(name))
-
+    @abstractmethod
     def read_part(self, name: str, start: int, count: int) -> bytes:
         """`count` bytes of one file from an existing byte on, or all bytes up to its end.
 
         With `start=-count`, the last bytes. Raises as `read`.
         """
-        return self.read(name)[start:][:count]
+        ...
 
+    @abstractmethod
     def checksum(self, stored: StoredFile) -> str:
         """A checksum of a file's content. The checksum's prefix names the method.
 
         On S3, the checksum is the ETag in `stored`.
         """
-        return f"sha256:{sha256(self.read(stored.name)).hexdigest()}"
+        ...
 
     def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
         """The contents of many files, in the order of `names`; raises as `read`.

@@ -14,7 +14,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.stored_objects import StoredObject
@@ -96,11 +96,6 @@ class MountedStore(Store):
         """See `Store.read`."""
         store, real_name = self.place_of(name)
         return store.read(real_name)
-
-    def open(self, name: str) -> IO[bytes]:
-        """See `Store.open`."""
-        store, real_name = self.place_of(name)
-        return store.open(real_name)
 
     def read_part(self, name: str, start: int, count: int) -> bytes:
         """See `Store.read_part`."""

@@ -26,14 +26,6 @@ def test_a_reason_that_nobody_gives_is_not_in_the_list(each: Reason) -> None:
 def test_numbers_are_told_as_a_person_reads_them() -> None:
     numbers = {"files_removed": 6, "bytes_removed": 32_996, "files_added": 1, "where": ""}
     assert Reason.MERGEABLE_FILES.explain(**numbers).sentence == "6 files (32 KiB) merge into 1"
-    assert (
-        Reason.NOTHING_SHARES_A_BIN.explain(candidates=1, files=1, target_bytes=4096).sentence
-        == "one file, nothing to merge"
-    )
-    assert (
-        Reason.NOTHING_SHARES_A_BIN.explain(candidates=1, files=2, target_bytes=4096).sentence
-        == "one small file, nothing to merge"
-    )
     assert Reason.PAUSED.explain(since=60_000, until="", why="").sentence.startswith(
         "paused since 1970-01-01 00:01 UTC"
     )

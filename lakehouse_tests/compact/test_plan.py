@@ -69,7 +69,7 @@ def test_a_table_that_cannot_be_planned_does_not_hide_the_others(told: Terminal)
     (told.root / "bronze/orders/_delta_log/00000000000000000001.json").unlink()
     result = told.run("plan", "--verbose")
     assert result.exit_code == 1
-    assert "silver/orders" in result.stdout and "one file, nothing to merge" in result.stdout
+    assert "silver/orders" in result.stdout and "nothing to merge: 1 small file" in result.stdout
     assert result.stderr.startswith("Broken: log of bronze/orders")
     reasons = {each["table"]: each["reason"] for each in told.json("plan", exit_code=1)}
     assert reasons["bronze/orders"] == "BROKEN" and reasons["gold/totals"] == "NO_TABLE"

@@ -189,18 +189,15 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: landing(format="xml"),
         "Landing.format is 'xml'. Use avro, csv, json or parquet",
     ),
-    "a prefix without its slash": (
-        lambda: landing(prefix="landing/orders"),
-        "like landing/orders/",
-    ),
-    "a prefix from the root": (lambda: landing(prefix="/landing/"), "like landing/"),
-    "a prefix that climbs": (lambda: landing(prefix="landing/../x/"), "like landing/x/"),
-    "a prefix of an address": (lambda: landing(prefix="s3://b/x/"), "like s3-/b/x/"),
+    "a prefix without its slash": (lambda: landing(prefix="landing/orders"), "ends with '/'"),
+    "a prefix from the root": (lambda: landing(prefix="/landing/"), "below the lake's root"),
+    "a prefix that climbs": (lambda: landing(prefix="landing/../x/"), "below the lake's root"),
+    "a prefix of an address": (lambda: landing(prefix="s3://b/x/"), "below the lake's root"),
     "a prefix with a pattern": (lambda: landing(prefix="landing/*/"), "Landing.prefix is"),
-    "the journal's prefix": (lambda: landing(prefix="_lakehouse/"), "like lakehouse/"),
+    "the journal's prefix": (lambda: landing(prefix="_lakehouse/"), "like landing/orders/"),
     "a prefix in a table's folder": (
         lambda: landing(prefix="bronze/orders/incoming/"),
-        "like landing/orders/incoming/",
+        "Use another folder, like landing/",
     ),
     "a prefix that is a layer": (
         lambda: landing(prefix="gold/"),
@@ -212,12 +209,9 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a prefix in the quarantine": (
         lambda: landing(prefix="quarantine/bronze/x/"),
-        "like landing/bronze/x/",
+        "quarantine/ holds",
     ),
-    "a prefix in the inventory": (
-        lambda: landing(prefix="inventory/local/"),
-        "like landing/local/",
-    ),
+    "a prefix in the inventory": (lambda: landing(prefix="inventory/local/"), "inventory/ holds"),
     "no prefix": (lambda: landing(prefix=""), "like landing/"),
     "a delimiter of two characters": (
         lambda: landing(format="csv", csv=Csv(delimiter="::")),

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
-from io import BytesIO
 from itertools import islice, pairwise
-from typing import IO, Any
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -76,7 +75,8 @@ def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
     """
     checkpoint = Checkpoint()
     for file in segment.checkpoint:
-        with store.open(file.name) as data, _reading(file.name, f"checkpoint {file.name}"):
+        data = store.read(file.name)
+        with _reading(file.name, f"checkpoint {file.name}"):
             _read_into(checkpoint, data, file.name)
     folder = f"{segment.table}/_delta_log/_sidecars"
     for sidecar, size_bytes in checkpoint.table_actions.sidecars:
@@ -96,7 +96,7 @@ def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
             sizes = f"has {len(data)} bytes, but the checkpoint records {size_bytes}"
             raise LogContradiction(f"{subject} {sizes}", suspect=name)
         with _reading(name, subject):
-            _read_into(checkpoint, BytesIO(data), path)
+            _read_into(checkpoint, data, path)
     return checkpoint
 
 
@@ -109,17 +109,17 @@ def _reading(name: str, subject: str) -> Iterator[None]:
         raise LogContradiction(f"{subject} cannot be read ({reason})", suspect=name) from error
 
 
-def _read_into(checkpoint: Checkpoint, data: IO[bytes], name: str) -> None:
+def _read_into(checkpoint: Checkpoint, data: bytes, name: str) -> None:
     """Adds the actions of one file to the checkpoint."""
     if name.endswith(".json"):
-        actions = parse_actions(data.read(), name)
+        actions = parse_actions(data, name)
         for add in actions.adds:
             checkpoint.adds.append(add)
         for remove in actions.removes:
             append_removed(checkpoint.removes, remove)
         checkpoint.table_actions.merge_newer(actions)
         return
-    with pq.ParquetFile(data) as file:
+    with pq.ParquetFile(pa.BufferReader(data)) as file:
         for kind in _TABLE_KINDS:
             for rows in batches(file, kind, ()):
                 for action in rows.to_pylist(maps_as_pydicts="lossy"):

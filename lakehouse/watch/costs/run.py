@@ -89,7 +89,9 @@ def write_chargeback(
             if charges != updated([], recorded[day]):
                 written += charges
         if written:
-            rows = [row_of(each, lake=lake.settings.root, region=book.region) for each in written]
+            rows = [
+                row_of(each, lake=lake.settings.root, region=book.prices.region) for each in written
+            ]
             _replace_days(lake, spark, rows)
     return written
 
