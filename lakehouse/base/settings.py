@@ -13,7 +13,7 @@ from typing import Any
 
 from lakehouse.base.addresses import holds_credentials, parse_address
 from lakehouse.base.errors import Refused
-from lakehouse.base.text import nearest_words
+from lakehouse.base.text import either, nearest_words
 
 # The variables for the S3 server, in the order in which boto3 reads them.
 S3_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
@@ -261,8 +261,8 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
     known = {name.removeprefix("LAKEHOUSE_"): name for name in ACCEPTED}
     for name in environ:
         if name.startswith("LAKEHOUSE_") and name not in ACCEPTED:
-            near = nearest_words(name.removeprefix("LAKEHOUSE_"), known, most=1)
+            near = nearest_words(name.removeprefix("LAKEHOUSE_"), known, most=2)
             hint = f"Use one of {', '.join(ACCEPTED)}."
             if near:
-                hint = f"Did you mean {known[near[0]]}?"
+                hint = f"Did you mean {either([known[each] for each in near])}?"
             raise Refused(f"{name} is not a setting. {hint}")

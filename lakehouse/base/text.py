@@ -6,7 +6,7 @@
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from difflib import SequenceMatcher
+from difflib import get_close_matches
 from math import floor, log10
 
 MINUTE_MS = 60_000
@@ -14,7 +14,7 @@ HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 
 
-# Words that are less similar than this (`SequenceMatcher.ratio`) are not suggested.
+# Words that are less similar than this (`difflib.SequenceMatcher.ratio`) are not suggested.
 _LEAST_SIMILARITY = 0.5
 _SPANS = (("years", 365 * 86_400), ("days", 86_400), ("h", 3_600), ("min", 60))
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -94,15 +94,5 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def nearest_words(word: str, known: Iterable[str], *, most: int = 3) -> list[str]:
-    """The known words that the misspelled `word` may mean, most similar first.
-
-    Words with the same letters in another order come before all others.
-    """
-    letters = sorted(word)
-    similarity = dict[str, float]()
-    for each in known:
-        similarity[each] = SequenceMatcher(None, word, each).ratio()
-        if sorted(each) == letters:
-            similarity[each] += 1
-    nearest = sorted(similarity, key=similarity.__getitem__, reverse=True)
-    return [each for each in nearest if similarity[each] >= _LEAST_SIMILARITY][:most]
+    """The known words that the misspelled `word` may mean, most similar first."""
+    return get_close_matches(word, [*known], n=most, cutoff=_LEAST_SIMILARITY)

@@ -18,6 +18,15 @@ _PARTITION_TYPES = (*_TIME_TYPES, "string")
 _CLASSES = ("STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR")
 
 
+def _clock() -> Any:
+    return knob(
+        "now",
+        one_of("now", "newest_row"),
+        "the time from which days are counted back. With `newest_row`, a table that gets no new"
+        " rows keeps its rows",
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archive:
     """A table's archive: partitions move to a Delta table in `archive/`, and are deleted later."""
@@ -32,12 +41,7 @@ class Archive:
         whole(0),
         "an archived partition is deleted this many days after its rows were last archived",
     )
-    clock: Literal["now", "newest_row"] = knob(
-        "now",
-        one_of("now", "newest_row"),
-        "the time from which days are counted back. With `newest_row`, a table that gets no new"
-        " rows keeps its rows",
-    )
+    clock: Literal["now", "newest_row"] = _clock()
     storage_class: str = knob(
         "STANDARD",
         one_of(*_CLASSES),
@@ -96,12 +100,7 @@ class Ttl:
 
     column: str
     days: int
-    clock: Literal["now", "newest_row"] = knob(
-        "now",
-        one_of("now", "newest_row"),
-        "the time from which days are counted back. With `newest_row`, a table that gets no new"
-        " rows keeps its rows",
-    )
+    clock: Literal["now", "newest_row"] = _clock()
 
     def __post_init__(self) -> None:
         check_knobs(self)

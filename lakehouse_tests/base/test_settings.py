@@ -220,8 +220,9 @@ def test_two_servers_cannot_share_a_port() -> None:
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("LAKEHOUSE_ROT", "Did you mean LAKEHOUSE_ROOT?"),
-        ("LAKEHOUSE_PROT", "Did you mean LAKEHOUSE_PORT?"),
+        ("LAKEHOUSE_ROT", "Did you mean LAKEHOUSE_ROOT or LAKEHOUSE_PORT?"),
+        ("LAKEHOUSE_PROT", "Did you mean LAKEHOUSE_ROOT or LAKEHOUSE_PORT?"),
+        ("LAKEHOUSE_TABELS", "Did you mean LAKEHOUSE_TABLES?"),
         ("LAKEHOUSE_X_Y_Z_Q", "Use one of LAKEHOUSE_ROOT,"),
     ],
 )

@@ -35,7 +35,7 @@ def test_line_breaks_stay_where_lines_are_meant() -> None:
 @pytest.mark.parametrize(
     ("word", "known", "near"),
     [
-        ("PROT", ["ROOT", "PORT"], ["PORT", "ROOT"]),
+        ("PROT", ["PORT", "ROOT"], ["ROOT", "PORT"]),
         ("di", ["id", "day"], ["id"]),
         ("flihgts", ["nights", "flights"], ["flights", "nights"]),
         ("small_files", ["hours", "min_small_files"], ["min_small_files"]),

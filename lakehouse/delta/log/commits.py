@@ -11,7 +11,6 @@ something ever happened, uses `newest_first` or `history_since`.
   Otherwise, if the table is recreated, a new file may have the same name, time and size.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
@@ -108,37 +107,25 @@ def history_since(store: Store, history: Commits, version: int) -> Commits:
 
 
 class _KeptCommits:
-    """A cache of commits by file, limited to about `_KEPT_BYTES` of memory.
-
-    The least recently used commit is evicted first. A commit that would take more than a quarter of
-    the memory is not cached.
-    """
+    """A cache of commits by file. It is emptied when it would take more than `_KEPT_BYTES`."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._commits = OrderedDict[StoredFile, ReadCommit]()
+        self._commits = dict[StoredFile, ReadCommit]()
         self._bytes = 0
 
     def get(self, file: StoredFile) -> ReadCommit | None:
-        with self._lock:
-            commit = self._commits.get(file)
-            if commit is not None:
-                self._commits.move_to_end(file)
-            return commit
+        return self._commits.get(file)
 
     def add(self, file: StoredFile, commit: ReadCommit) -> None:
+        # As measured, a parsed commit takes the size of its file plus 2 KiB.
+        kept_bytes = file.size_bytes + 2_048
         with self._lock:
-            if file in self._commits or _kept_bytes(file) > _KEPT_BYTES // 4:
-                return
-            self._bytes += _kept_bytes(file)
+            if self._bytes + kept_bytes > _KEPT_BYTES:
+                self._commits.clear()
+                self._bytes = 0
             self._commits[file] = commit
-            while self._bytes > _KEPT_BYTES:
-                self._bytes -= _kept_bytes(self._commits.popitem(last=False)[0])
-
-
-def _kept_bytes(file: StoredFile) -> int:
-    """The memory that a parsed commit takes: as measured, the size of its file plus 2 KiB."""
-    return file.size_bytes + 2_048
+            self._bytes += kept_bytes
 
 
 _caches = WeakKeyDictionary[Store, _KeptCommits]()

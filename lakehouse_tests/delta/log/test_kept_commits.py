@@ -111,25 +111,15 @@ def test_what_was_read_while_another_file_lay_there_is_not_kept() -> None:
     assert read(log, storage)[0] == ["a"]
 
 
-def test_what_was_asked_for_longest_ago_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kept_commits_are_forgotten_when_there_is_no_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     storage, logs = Storage(), dict[str, LogBuilder]()
     for name in "abc":
         logs[name] = LogBuilder(storage, f"bronze/{name}").create()
     storage.date_all(OLD_MS)
     each = 2_048 + max(file.size_bytes for file in MemoryStore.list(storage, ""))
-    monkeypatch.setattr(commits, "_KEPT_BYTES", 4 * each)
-    monkeypatch.setattr(commits, "_kept_bytes", lambda _: each)
-    for name in "abca":
+    monkeypatch.setattr(commits, "_KEPT_BYTES", 2 * each + 100)
+    for name in "abc":
         read(logs[name], storage)
-    more = [LogBuilder(storage, f"bronze/{name}").create() for name in "de"]
-    storage.date_all(OLD_MS)
-    for log in more:
-        read(log, storage)
-    assert {name: len(read(logs[name], storage)[1]) for name in "acb"} == {"a": 0, "c": 0, "b": 1}
-    monkeypatch.setattr(commits, "_KEPT_BYTES", 3 * each)
-    larger = LogBuilder(storage, "bronze/f").create()
-    storage.date_all(OLD_MS)
-    assert [len(read(larger, storage)[1]) for _ in range(2)] == [
-        1,
-        1,
-    ]  # one that takes more than a quarter is not kept
+    assert {name: len(read(logs[name], storage)[1]) for name in "cab"} == {"c": 0, "a": 1, "b": 1}
