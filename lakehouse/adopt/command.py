@@ -86,7 +86,7 @@ class _Finding:
                 "seconds": round(plan.estimate.seconds, 3),
                 "usd": round(plan.estimate.usd, 9),
             },
-            "lines": adopted_lines(self.table),
+            "lines": "" if self.is_declared else adopted_lines(self.table),
         }
 
 

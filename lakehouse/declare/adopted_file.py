@@ -16,7 +16,7 @@ from lakehouse.base.text import nearest_words
 from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.archive import Archive, Ttl
 from lakehouse.declare.compaction import BinPacking, Compaction, LiquidClustering
-from lakehouse.declare.knobs import changed_fields, declared_as
+from lakehouse.declare.knobs import declared_as
 from lakehouse.declare.table import Table
 
 # The options whose value is an inline table, and the class that it declares.
@@ -48,23 +48,15 @@ def parse_adopted(text: str, *, name: str) -> dict[str, Table]:
 
 
 def adopted_lines(table: Table) -> str:
-    """The entry of an adopted table, as lines of TOML.
+    """The entry of a table to adopt, as lines of TOML: `uri`, and `cluster_by` if it is clustered.
 
-    It always has `uri`, and other options only if they differ from their defaults.
+    People add the other options.
     """
     assert isinstance(table.write, Adopted)
     layout = table.compaction.data_layout
     lines = [f"[{toml_text(table.key)}]", f"uri = {toml_text(table.write.uri)}"]
-    if table.write.orphans != "keep":
-        lines.append(f"orphans = {toml_text(table.write.orphans)}")
     if isinstance(layout, LiquidClustering):
         lines.append(f"cluster_by = [{', '.join(map(toml_text, layout.columns))}]")
-    if table.compaction.engine != "auto":
-        lines.append(f"engine = {toml_text(table.compaction.engine)}")
-    for word in _RETENTION:
-        declared = getattr(table, word)
-        if declared is not None:
-            lines.append(f"{word} = {_inline_table(declared)}")
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -93,15 +85,6 @@ def toml_text(text: str) -> str:
     Source: TOML 1.0, "String": the escapes of JSON are valid, and DEL must be escaped, too.
     """
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _inline_table(declared: Archive | Ttl) -> str:
-    """The knobs that differ from their defaults, as an inline table of TOML."""
-    texts = [
-        f"{name} = {toml_text(value) if isinstance(value, str) else value}"
-        for name, value in changed_fields(declared).items()
-    ]
-    return f"{{{', '.join(texts)}}}"
 
 
 def _table(key: str, entry: Any, *, name: str) -> Table:

@@ -31,6 +31,13 @@ _PROJECT_DEFAULTS = {
     "LAKEHOUSE_REPLAY": "off",
     "LAKEHOUSE_TABLES": NO_TABLES,
 }
+# The policies in a record, by their fields of a table.
+_POLICIES: Mapping[str, Any] = {
+    "compaction": Compaction,
+    "vacuum": Vacuum,
+    "archive": Archive,
+    "ttl": Ttl,
+}
 # The classes of knob values, by the `kind` that a record gives them.
 _KINDS = {
     kind.__name__: kind for kind in (BySensor, Scheduled, BinPacking, LiquidClustering, ZOrder)
@@ -72,15 +79,13 @@ def maintained_document(tables: Sequence[Table], *, home: str) -> dict[str, Any]
     """
     entries = dict[str, Any]()
     for table in tables:
-        entry = {
-            "write": asdict(cast("Any", table.write)),
-            "compaction": _knobs(table.compaction),
-            "vacuum": _knobs(table.vacuum),
-        }
-        if table.archive:
-            entry["archive"] = _knobs(table.archive)
-        if table.ttl:
-            entry["ttl"] = _knobs(table.ttl)
+        entry = {"write": asdict(cast("Any", table.write))}
+        for name in _POLICIES:
+            policy = getattr(table, name)
+            if policy is not None:
+                entry[name] = {
+                    knob: _plain(value) for knob, value in changed_fields(policy).items()
+                }
         entries[table.key] = entry
     return {"home": home, "tables": entries}
 
@@ -96,13 +101,13 @@ def parse_maintained(document: Any, *, name: str) -> dict[str, Table]:
     key = "the record"
     try:
         for key, entry in document["tables"].items():
-            upkeep = Upkeep(
-                compaction=Compaction(**_values(entry["compaction"])),
-                vacuum=Vacuum(**_values(entry["vacuum"])),
-                archive=Archive(**_values(entry["archive"])) if "archive" in entry else None,
-                ttl=Ttl(**_values(entry["ttl"])) if "ttl" in entry else None,
-            )
-            tables[key] = maintained_table(key, Adopted(**_values(entry["write"])), upkeep)
+            policies = {
+                name: kind(**_values(entry[name]))
+                for name, kind in _POLICIES.items()
+                if name in entry
+            }
+            write = Adopted(**_values(entry["write"]))
+            tables[key] = maintained_table(key, write, Upkeep(**policies))
     except (Refused, KeyError, TypeError, AttributeError) as error:
         problem = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
         raise Refused(
@@ -122,11 +127,6 @@ def with_project_defaults(environ: Mapping[str, str]) -> dict[str, str]:
     for name, default in _PROJECT_DEFAULTS.items():
         variables[name] = environ.get(name) or default
     return variables
-
-
-def _knobs(declared: Compaction | Vacuum | Archive | Ttl) -> dict[str, Any]:
-    """The knobs that differ from their defaults, as JSON values."""
-    return {name: _plain(value) for name, value in changed_fields(declared).items()}
 
 
 def _plain(value: Any) -> Any:

@@ -38,9 +38,12 @@ def load_price_book(settings: Settings) -> PriceBook:
     Raises:
         Refused: the user's file cannot be read, or is invalid.
     """
-    return parse_price_book(
-        _packaged_prices(), _user_prices(settings.prices), name=str(settings.prices)
-    )
+    text = _text_of(settings.prices, "LAKEHOUSE_PRICES")
+    try:
+        own = None if text is None else tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise Refused(f"{settings.prices} is not TOML: {error}. Correct the file") from error
+    return parse_price_book(_packaged_prices(), own, name=str(settings.prices))
 
 
 def with_own_prices(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
@@ -62,15 +65,15 @@ def _packaged_prices() -> dict[str, Any]:
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
-def _user_prices(path: Path) -> dict[str, Any] | None:
+def _text_of(path: Path, setting: str) -> str | None:
+    """The text of the file that a setting names; `None` if there is no file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise Refused(
-            f"{path} cannot be read ({error}). Use TOML in UTF-8, or set LAKEHOUSE_PRICES to"
-            " another file."
+            f"{path}, which {setting} names, cannot be read ({error}). Use a file in UTF-8."
         ) from error
 
 
@@ -219,16 +222,8 @@ def checked(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
 
 def adopted_tables(settings: Settings) -> dict[str, Table]:
     """The tables in the file of adopted tables, by key; empty if there is no file."""
-    try:
-        text = settings.adopted.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise Refused(
-            f"{settings.adopted}, which LAKEHOUSE_ADOPTED names, cannot be read ({error}). Use a"
-            " file in UTF-8."
-        ) from error
-    return parse_adopted(text, name=str(settings.adopted))
+    text = _text_of(settings.adopted, "LAKEHOUSE_ADOPTED")
+    return {} if text is None else parse_adopted(text, name=str(settings.adopted))
 
 
 def other_adopted(known: Iterable[Table], settings: Settings) -> Iterable[Table]:

@@ -15,7 +15,7 @@ import os
 import shutil
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from operator import attrgetter
@@ -25,7 +25,6 @@ from uuid import uuid4
 
 from lakehouse.base.errors import Refused, Transient
 from lakehouse.base.stored_objects import UNFINISHED, StoredObject, is_folder_marker
-from lakehouse.base.text import count_of
 from lakehouse.store.interface import LOCAL, Store, StoredFile, checked_name, folder_prefix
 
 # Threads that delete files. More threads gain nothing: the kernel locks a folder for each deletion.
@@ -147,29 +146,19 @@ class DiskStore(Store):
             return _stored(name, status) if stat.S_ISREG(status.st_mode) else None
         return None
 
-    def delete(self, names: Iterable[str]) -> None:
-        """See `Store.delete`."""
-        errors = [*self._unlink([*names]).values()]
-        if errors:
-            files = count_of(len(errors), "file")
-            with translated(errors[0].filename, f"delete {files}, for example"):
-                raise errors[0]
-
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
         """See `Store.delete_each`."""
-        return {
-            name: error.strerror or type(error).__name__
-            for name, error in self._unlink(names).items()
-        }
-
-    def _unlink(self, names: Sequence[str]) -> dict[str, OSError]:
         paths = [self._path(name) for name in names]
         if len(paths) < 8 * _UNLINKERS:
             errors = [*map(_unlink, paths)]
         else:
             with ThreadPoolExecutor(max_workers=_UNLINKERS) as pool:
                 errors = [*pool.map(_unlink, paths)]
-        return {name: error for name, error in zip(names, errors, strict=True) if error}
+        return {
+            name: error.strerror or type(error).__name__
+            for name, error in zip(names, errors, strict=True)
+            if error
+        }
 
     def _open(self, name: str) -> IO[bytes]:
         path = self.root / checked_name(name)

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from lakehouse.base.errors import Refused
+from lakehouse.base.errors import Refused, Transient
 from lakehouse.base.stored_objects import StoredObject
+from lakehouse.base.text import count_of
 
 # The `bucket` of a store that is a folder of this machine.
 LOCAL = "local"
@@ -45,6 +46,8 @@ class Store(Protocol):
     bucket: str
     prefix: str
     requests: Counter[str]
+    # Reasons in the answer of `delete_each` after which the same deletion may succeed later.
+    passing: frozenset[str] = frozenset()
 
     @abstractmethod
     def keeps_versions(self) -> bool | None:
@@ -138,14 +141,27 @@ class Store(Protocol):
         del name
         return None
 
-    @abstractmethod
     def delete(self, names: Iterable[str]) -> None:
         """Deletes files. Missing files are ignored.
 
-        A file that cannot be deleted does not stop the deletion of the others. Its error is raised
+        A file that cannot be deleted does not stop the deletion of the others. The error is raised
         afterwards.
         """
-        ...
+        requested = [*names]
+        failed = self.delete_each(requested)
+        if not failed:
+            return
+        permanent = {name: why for name, why in failed.items() if why not in self.passing}
+        name, why = next(iter((permanent or failed).items()))
+        text = (
+            f"store: {len(failed)} of {count_of(len(requested), 'file')} could not be deleted, for "
+            f"example {self.prefix}{name} in {self.bucket} ({why})"
+        )
+        if not permanent:
+            raise Transient(f"{text}; try again")
+        raise Refused(
+            f"{text}. Grant the permission (on S3: s3:DeleteObject) on every file of the lake"
+        )
 
     @abstractmethod
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:

@@ -28,7 +28,6 @@ from lakehouse.base.stored_objects import MUST_BE_RESTORED, StoredObject, is_fol
 from lakehouse.store.interface import Store, StoredFile, checked_name, folder_prefix
 from lakehouse.store.s3_client import (
     PASSING,
-    PERMISSIONS,
     READERS,
     client_from_environ,
     copy_unchanged,
@@ -57,6 +56,8 @@ class S3Store(Store):
     With a `budget`, no request is sent after the time of a sensor's tick is used up, and
     `make_client` is called with the budget's `client_options`.
     """
+
+    passing = PASSING
 
     def __init__(
         self,
@@ -195,20 +196,6 @@ class S3Store(Store):
         with self._translated("copy", key):
             original = replace(source, name=store.prefix + source.name)
             copy_unchanged(self.client, self.bucket, original, key, of=store.bucket)
-
-    def delete(self, names: Iterable[str]) -> None:
-        """See `Store.delete`."""
-        requested = [*names]
-        failed = self.delete_each(requested)
-        if not failed:
-            return
-        permanent = {name: code for name, code in failed.items() if code not in PASSING}
-        name, code = next(iter((permanent or failed).items()))
-        example = f"for example s3://{self.bucket}/{self.prefix}{name} ({code})"
-        text = f"store: {len(failed)} of {len(requested)} keys could not be deleted, {example}"
-        if not permanent:
-            raise Transient(f"{text}; try again")
-        raise Refused(f"{text}. Grant {PERMISSIONS['delete']} on every key of the lake")
 
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
         """See `Store.delete_each`."""

@@ -312,7 +312,7 @@ def test_what_a_disk_could_not_delete_is_named_and_the_rest_is_gone(tmp_path: Pa
     for name in ("folder/x", "a"):
         store.put(name, b"")
     assert store.delete_each(["folder", "a"]).keys() == {"folder"}
-    with pytest.raises(Refused, match="cannot delete 1 file, for example "):
+    with pytest.raises(Refused, match="1 of 1 file could not be deleted, for example folder "):
         store.delete(["folder"])
     assert names(store) == ["folder/x"]
 
@@ -544,7 +544,7 @@ def test_keys_that_s3_fails_to_delete_are_asked_again_and_the_rest_is_named(buck
     answering(client, "DeleteObjects", (200, failed.format("AccessDenied").encode()))
     with pytest.raises(
         Refused,
-        match=rf"1 of 2 keys could not be deleted, for example s3://{bucket}/a \(AccessDenied\)\. "
+        match=rf"1 of 2 files could not be deleted, for example a in {bucket} \(AccessDenied\)\. "
         ".*s3:DeleteObject",
     ):
         store.delete(["a", "b"])

