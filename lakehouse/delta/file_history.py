@@ -2,23 +2,19 @@
 
 from dataclasses import dataclass
 
+from lakehouse.delta.commits import Commit
 from lakehouse.delta.snapshot import DataFile, Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileCommit:
-    """One commit. `shape` is the snapshot after the commit, without files.
+class FileCommit(Commit):
+    """A commit with its files. `shape` is the snapshot after the commit, without files.
 
-    A path in both `added` and `removed_paths` is one file that changed, for example because it got
+    A path of both `added` and `removed_paths` is one file that changed, for example because it got
     a deletion vector.
     """
 
-    version: int
-    committed_ms: int
-    operation: str
-    changed_data: bool
     added: tuple[DataFile, ...] = ()
-    removed_paths: tuple[str, ...] = ()
     shape: Snapshot
 
     @property

@@ -18,9 +18,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from operator import attrgetter
 from pathlib import Path
-from typing import IO
 from uuid import uuid4
 
 from lakehouse.base.errors import Refused, Transient
@@ -160,7 +160,7 @@ class DiskStore(Store):
             if error
         }
 
-    def _open(self, name: str) -> IO[bytes]:
+    def _open(self, name: str) -> BufferedReader:
         path = self.root / checked_name(name)
         self._check_inside(path)
         with translated(path, "read"):

@@ -22,7 +22,7 @@ import gc
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -365,12 +365,8 @@ def _file_commits(
             shape = shape_of(table_actions, table=table, uri=uri, version=commit.version)
         compacted |= compacted_paths([read_commit])
         yield FileCommit(
-            version=commit.version,
-            committed_ms=commit.committed_ms,
-            operation=commit.operation,
-            changed_data=commit.changed_data,
+            **{each.name: getattr(commit, each.name) for each in fields(commit)},
             added=_added_files(actions, shape, compacted),
-            removed_paths=commit.removed_paths,
             shape=replace(shape.snapshot, version=commit.version, committed_ms=commit.committed_ms),
         )
 
