@@ -6,8 +6,7 @@ below the folder `base`, in `.lakehouse/`, or at the addresses in the LAKEHOUSE_
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -90,7 +89,7 @@ def maintain(
         archive=archive,
         ttl=ttl,
     )
-    adopted = [_adopted_table(each, orphans=orphans, base=str(folder)) for each in written]
+    adopted = [_adopted_table(*each, orphans=orphans, base=str(folder)) for each in written]
     maintained = _maintained_by_key(adopted, upkeep, layer=layer)
     lake_tables = _TABLES.setdefault(settings.root, {})
     lake_tables.update(checked({**lake_tables, **maintained}, settings))
@@ -165,28 +164,19 @@ def maintained_metadata(asset_key: dg.AssetKey | str) -> Metadata:
     return {} if assessed is None else table_metadata(table, assessed)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _WrittenTable:
-    """A table of the project, and the asset that writes the table.
+def _written_tables(
+    tables: Mapping[str, str] | Iterable[Any],
+) -> Iterator[tuple[dg.AssetKey, str, str]]:
+    """Asset, address and pool of the tables of a mapping, or of assets with an address as metadata.
 
-    `pool` is the pool of the asset, so that the asset and its upkeep run one at a time. It is empty
-    if the asset has none, or if only its key is known.
-    """
-
-    asset_key: dg.AssetKey
-    uri: str
-    pool: str = ""
-
-
-def _written_tables(tables: Mapping[str, str] | Iterable[Any]) -> Iterable[_WrittenTable]:
-    """The tables of a mapping, or of the assets that have an address in their metadata.
+    The pool is empty if the asset has none, or if only its key is known.
 
     Raises:
         Refused: an item is not an asset.
     """
     if isinstance(tables, Mapping):
         for key, uri in tables.items():
-            yield _WrittenTable(asset_key=dg.AssetKey.from_user_string(key), uri=uri)
+            yield dg.AssetKey.from_user_string(key), uri, ""
         return
     for asset in tables:
         specs = [asset]
@@ -203,27 +193,24 @@ def _written_tables(tables: Mapping[str, str] | Iterable[Any]) -> Iterable[_Writ
         for spec in specs:
             uri = _uri_in(spec.metadata)
             if uri is not None:
-                yield _WrittenTable(asset_key=spec.key, uri=uri, pool=pool)
+                yield spec.key, uri, pool
 
 
-def _adopted_table(table: _WrittenTable, *, orphans: Orphans, base: str) -> Adopted:
-    """The declaration of a table's address.
+def _adopted_table(
+    asset_key: dg.AssetKey, uri: str, pool: str, *, orphans: Orphans, base: str
+) -> Adopted:
+    """The declaration of a table's address, which may be relative to the folder `base`.
 
-    A relative address is resolved against the folder `base`.
+    The upkeep uses the pool of the asset, so that the asset and its upkeep run one at a time.
     """
     try:
-        address = parse_address(table.uri, base=base)
+        address = parse_address(uri, base=base)
     except Refused as refused:
         raise Refused(
-            f"maintain: asset {table.asset_key.to_user_string()}: {refused}. If its table is "
+            f"maintain: asset {asset_key.to_user_string()}: {refused}. If its table is "
             "stored elsewhere, leave this asset out of the call"
         ) from None
-    return Adopted(
-        uri=address,
-        orphans=orphans,
-        asset_key=tuple(table.asset_key.path),
-        pool=table.pool,
-    )
+    return Adopted(uri=address, orphans=orphans, asset_key=tuple(asset_key.path), pool=pool)
 
 
 def _maintained_by_key(

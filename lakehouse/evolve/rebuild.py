@@ -7,8 +7,8 @@
    ends here.
 3. Write the rows next to the table (`staged_rows`): either the rows of version V under the new
    columns, or the transform of all inputs at their newest versions.
-4. Check the staged rows: own rows against the sums of step 2, rows from inputs for repeated keys
-   and for an empty result.
+4. Check the staged rows: own rows against the sums of step 2. Rows from inputs may not be empty,
+   unless the inputs or the table are.
 5. Replace rows, columns and partitioning in one overwrite. The commit records V, whether the rows
    are the same and, for a rebuild from inputs, the consumed versions.
 6. After a rebuild from own rows, read the log again. If another writer committed rows after V, the
@@ -56,7 +56,6 @@ from lakehouse.evolve.plan.rebuild import (
 )
 from lakehouse.evolve.staged_rows import (
     RowSums,
-    check_computed_rows,
     check_own_rows,
     forget_staged,
     rebuilt_rows,
@@ -332,13 +331,24 @@ def _stage(rebuild: PlannedRebuild) -> "DataFrame":
 
 
 def _check_staged(rebuild: PlannedRebuild, staged: "DataFrame") -> int:
-    """Step 4: checks the staged rows. Returns their number."""
+    """Step 4: checks the staged rows. Returns their number.
+
+    Raises:
+        Broken: the rows of a rebuild from own rows have changed.
+        Refused: the transform returns no rows, although the inputs and the table have rows.
+    """
     if rebuild.sums is not None:
         check_own_rows(staged, rebuild.plan.columns, rebuild.facts.snapshot, rebuild.sums)
         return rebuild.sums.row_count
     first = rebuild.inputs[rebuild.session.table.inputs[0].key].snapshot
     may_be_empty = not first.file_count or not rebuild.facts.snapshot.file_count
-    return check_computed_rows(rebuild.session, staged, may_be_empty=may_be_empty)
+    row_count = staged.count()
+    if not row_count and not may_be_empty:
+        raise Refused(
+            f"rebuild of {rebuild.session.key}: its transform returns no rows, but its inputs have "
+            "rows. The table was not changed. Correct the transform"
+        )
+    return row_count
 
 
 def _replace_rows(rebuild: PlannedRebuild, staged: "DataFrame", mark: str) -> None:

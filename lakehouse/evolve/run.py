@@ -130,6 +130,17 @@ def apply_changes(
         sentences = [outcome.sentence]
     else:
         sentences = _change_safely(session, declared)
+    left = _remaining_changes(session)
+    if not sentences:
+        sentences.append(f"nothing to apply: {left.sentence}")
+        if left.of(Kind.CODE_CHANGED):
+            sentences.append(f"Use `lakehouse rebuild {key}` to compute its rows again")
+    return EvolutionOutcome(table=key, sentences=tuple(sentences), left=left, rebuild=outcome)
+
+
+def _remaining_changes(session: TableSession) -> EvolutionPlan:
+    """Step 3: the changes that remain. Raises `Broken` if one of them stops writes."""
+    key = session.key
     declared = _compare(session)
     assert declared is not None, f"{key} is gone"
     if declared.plan.blocking:
@@ -138,16 +149,7 @@ def apply_changes(
             f"declaration: {declared.plan.sentence}. Use `lakehouse history {key}` to look for "
             "commits of other programs"
         )
-    if not sentences:
-        sentences.append(f"nothing to apply: {declared.plan.sentence}")
-        if declared.plan.of(Kind.CODE_CHANGED):
-            sentences.append(f"Use `lakehouse rebuild {key}` to compute its rows again")
-    return EvolutionOutcome(
-        table=key,
-        sentences=tuple(sentences),
-        left=declared.plan,
-        rebuild=outcome,
-    )
+    return declared.plan
 
 
 def _compare(session: TableSession) -> DeclaredTable | None:

@@ -12,11 +12,10 @@ from uuid import uuid4
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.text import count_of
 from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Merge
 from lakehouse.delta.columns import converted
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.evolve.plan.rebuild import ColumnSource, is_cast
-from lakehouse.lake.lake import Lake, TableSession
+from lakehouse.lake.lake import Lake
 from lakehouse.spark import delta_writes
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.delta_writes import FrameWrite
@@ -144,32 +143,6 @@ def check_own_rows(
             f"{sums.checksum}) instead of {expected.row_count} (checksum {expected.checksum}). "
             "The table was not changed. Run the rebuild again"
         )
-
-
-def check_computed_rows(session: TableSession, staged: "DataFrame", *, may_be_empty: bool) -> int:
-    """The number of staged rows that were computed from inputs.
-
-    Raises:
-        Broken: two rows have the same keys.
-        Refused: there are no rows, and `may_be_empty` is not set.
-    """
-    table = session.table
-    row_count = staged.count()
-    if not row_count and not may_be_empty:
-        raise Refused(
-            f"rebuild of {table.key}: its transform returns no rows, but its inputs have rows. "
-            "The table was not changed. Correct the transform"
-        )
-    if isinstance(table.write, Merge):
-        keys = [quote(key) for key in table.write.keys]
-        distinct = staged.select(*keys).distinct().count()
-        if distinct != row_count:
-            raise Broken(
-                f"rebuild of {table.key}: {count_of(row_count, 'row')} with only {distinct} "
-                "different keys were written next to it. The table was not changed. Run the "
-                "rebuild again"
-            )
-    return row_count
 
 
 def forget_staged(lake: Lake, table_key: str) -> None:

@@ -81,12 +81,14 @@ def _materialize(
 ) -> Iterator[dg.MaterializeResult[Any]]:
     """Writes the table in a run of its asset, and compacts it if its strategy says so."""
     from lakehouse.evolve.compare import with_waiting_change
+    from lakehouse.evolve.run import apply_policy
     from lakehouse.materialize.run import write_table
     from lakehouse.query.catalog import name_tables
 
     with errors_for_dagster(context):
         session = open_session(context, spark)
-        evolution = _follow_declaration(lake, session, table, tables, context)
+        table_session = TableSession(lake=lake, spark=session, table=table)
+        evolution = "; ".join(apply_policy(table_session, tables, context.log.info))
         outcome = write_table(lake, session, table, tell=context.log.info)
         name_tables(lake, session, [table])
         outcome = with_waiting_change(lake, table, outcome)
@@ -97,7 +99,9 @@ def _materialize(
     if facts is not None:
         assessed = assess(lake, table, facts)
         hand_on(context.run.run_id, table, assessed)
-        metadata = {**table_metadata(table, assessed), **write_metadata(outcome), **evolution}
+        metadata = {**table_metadata(table, assessed), **write_metadata(outcome)}
+        if evolution:
+            metadata["lakehouse/evolution"] = evolution
         yield dg.MaterializeResult(
             metadata=metadata,
             data_version=dg.DataVersion(data_version(facts)),
@@ -107,23 +111,6 @@ def _materialize(
     if compaction_error is not None:
         with errors_for_dagster(context):
             raise compaction_error
-
-
-def _follow_declaration(
-    lake: Lake,
-    spark: Any,
-    table: Table,
-    tables: Sequence[Table],
-    context: dg.AssetExecutionContext,
-) -> dict[str, str]:
-    """Applies the changes that `evolution="automatic"` allows; returns them as metadata."""
-    if table.evolution != "automatic":
-        return {}
-    from lakehouse.evolve.run import apply_policy
-
-    session = TableSession(lake=lake, spark=spark, table=table)
-    applied = apply_policy(session, tables, context.log.info)
-    return {"lakehouse/evolution": "; ".join(applied)} if applied else {}
 
 
 def follows_rows() -> dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]:

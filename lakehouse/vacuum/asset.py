@@ -85,29 +85,46 @@ def vacuum_asset(
         check_specs=[dg.AssetCheckSpec(DELETED, asset=vacuum_key(table), description=_CHECKED)],
     )
     def vacuum(context: dg.AssetExecutionContext, config: VacuumConfig) -> Iterator[Event]:
-        from lakehouse.assets.resources import open_session
-        from lakehouse.vacuum.run import vacuum as run_vacuum
-
-        session = partial(open_session, context, getattr(context.resources, resource))
         with errors_for_dagster(context):
             facts = _facts_of_run(context, lake, load_lake)
-            reason = _vacuum_skip_reason(context, facts, table, anyway=config.anyway)
-            if reason:
-                context.log.info(reason)
-                records = vacuum_records(lake, table.key)
-                yield _deleted(table, records[-1].failed if records else {})
-                return
-            outcome = run_vacuum(
-                facts,
-                session,
-                table,
-                mode=config.mode or None,  # type: ignore[arg-type]  # unknown modes are refused
-                owner=f"run {context.run.run_id}",
-            )
-        context.log.info(f"{table.key}: {outcome.plan.sentence}")
-        yield from vacuum_events(table, outcome)
+            outcome = _vacuum_unless_skipped(context, config, facts, table, resource)
+        if outcome is None:
+            records = vacuum_records(lake, table.key)
+            yield _deleted(table, records[-1].failed if records else {})
+        else:
+            yield from vacuum_events(table, outcome)
 
     return cast("dg.AssetsDefinition", vacuum)
+
+
+def _vacuum_unless_skipped(
+    context: dg.AssetExecutionContext,
+    config: VacuumConfig,
+    facts: "LakeFacts",
+    table: Table,
+    resource: str,
+) -> "VacuumOutcome | None":
+    """Vacuums a table in a run of its asset; `None` if there is a reason to skip it."""
+    from lakehouse.assets.resources import open_session
+    from lakehouse.vacuum.run import vacuum as run_vacuum
+
+    reason = ""
+    if facts.log(table.key) is None:
+        reason = f"vacuum of {table.key}: skipped, because the table has not been written yet"
+    elif not config.anyway:
+        reason = skip_reason(context, facts.lake, table, "vacuum")
+    if reason:
+        context.log.info(reason)
+        return None
+    outcome = run_vacuum(
+        facts,
+        partial(open_session, context, getattr(context.resources, resource)),
+        table,
+        mode=config.mode or None,  # type: ignore[arg-type]  # unknown modes are refused
+        owner=f"run {context.run.run_id}",
+    )
+    context.log.info(f"{table.key}: {outcome.plan.sentence}")
+    return outcome
 
 
 def vacuum_events(table: Table, outcome: "VacuumOutcome") -> Iterator[Event]:
@@ -136,14 +153,6 @@ def _facts_of_run(
             del _FACTS[old_key]
         _FACTS[key] = LakeFacts(whole_lake, declared, wanted={table.key for table in selected})
     return _FACTS[key]
-
-
-def _vacuum_skip_reason(
-    context: dg.AssetExecutionContext, facts: "LakeFacts", table: Table, *, anyway: bool
-) -> str:
-    if facts.log(table.key) is None:
-        return f"vacuum of {table.key}: skipped, because the table has not been written yet"
-    return "" if anyway else skip_reason(context, facts.lake, table, "vacuum")
 
 
 def skip_reason(context: dg.AssetExecutionContext, lake: Lake, table: Table, command: str) -> str:

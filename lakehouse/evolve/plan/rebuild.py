@@ -29,27 +29,15 @@ from lakehouse.delta.columns import field_types, is_nested, parts, type_change
 from lakehouse.delta.snapshot import Column, Snapshot, TableFacts
 from lakehouse.evolve.plan.changes import NEW_KEY, Kind, compare
 
-# Spark's simple string for each type name in DDL; decimals are handled separately.
+# Type names in DDL that differ from Spark's simple strings; decimals are handled separately.
 # Source: Spark's SQL reference, "Data Types"
-_SIMPLE = {
-    "boolean": "boolean",
+_SYNONYMS = {
     "byte": "tinyint",
-    "tinyint": "tinyint",
     "short": "smallint",
-    "smallint": "smallint",
-    "int": "int",
     "integer": "int",
     "long": "bigint",
-    "bigint": "bigint",
-    "float": "float",
     "real": "float",
-    "double": "double",
-    "date": "date",
-    "timestamp": "timestamp",
     "timestamp_ltz": "timestamp",
-    "timestamp_ntz": "timestamp_ntz",
-    "string": "string",
-    "binary": "binary",
 }
 _TYPE = re.compile(r"(\w+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
 _DECIMALS = ("decimal", "dec", "numeric")
@@ -139,7 +127,7 @@ def simple_type(ddl: str) -> str:
     if word in _DECIMALS:
         return f"decimal({match[2] or 10},{match[3] or 0})"
     # Of the types that are known here, only decimals have parameters.
-    return "" if match[2] else _SIMPLE.get(word, "")
+    return "" if match[2] else _SYNONYMS.get(word, word)
 
 
 def _simple_nested(ddl: str) -> str:

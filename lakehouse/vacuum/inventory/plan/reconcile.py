@@ -480,9 +480,7 @@ def reconcile(tables: KnownTables, inventory: KnownObjects, *, now_ms: int) -> R
     }
     owners = Owners(table_keys)
     borrowed_in_storage = set[str]()
-    file_counts = Counter[_UsageKey]()
-    sizes_bytes = Counter[_UsageKey]()
-    small_counts = Counter[_UsageKey]()
+    totals = _Totals()
     for each in inventory.objects:
         name = each.key.removeprefix(tables.lake_prefix)
         owner = owners.table_of(name)
@@ -496,10 +494,10 @@ def reconcile(tables: KnownTables, inventory: KnownObjects, *, now_ms: int) -> R
         else:  # in no table, or in one whose log cannot be read
             part = Part.UNREAD if owner else None
             usage = (owner or _top_folder(name), part, each.storage_class)
-            small_counts[usage] += _is_small_data(each)
-        file_counts[usage] += 1
-        sizes_bytes[usage] += each.size_bytes
-    shares = _usage_shares(file_counts, sizes_bytes, small_counts)
+            totals.small_counts[usage] += _is_small_data(each)
+        totals.file_counts[usage] += 1
+        totals.sizes_bytes[usage] += each.size_bytes
+    shares = totals.shares()
     by_table = defaultdict[str, list[UsageShare]](list)
     for share in shares:
         if share.part is not None:
@@ -515,25 +513,31 @@ def reconcile(tables: KnownTables, inventory: KnownObjects, *, now_ms: int) -> R
     )
 
 
-def _usage_shares(
-    file_counts: Counter[_UsageKey], sizes_bytes: Counter[_UsageKey], small: Counter[_UsageKey]
-) -> list[UsageShare]:
-    """The shares in a fixed order: by folder, part and storage class."""
-    order = {part: index for index, part in enumerate([None, *Part])}
-    shares = [
-        UsageShare(
-            folder=usage[0],
-            part=usage[1],
-            storage_class=usage[2],
-            file_count=count,
-            size_bytes=sizes_bytes[usage],
-            small_count=small[usage],
+class _Totals:
+    """Counts the objects of each usage."""
+
+    def __init__(self) -> None:
+        self.file_counts = Counter[_UsageKey]()
+        self.sizes_bytes = Counter[_UsageKey]()
+        self.small_counts = Counter[_UsageKey]()
+
+    def shares(self) -> list[UsageShare]:
+        """The shares in a fixed order: by folder, part and storage class."""
+        order = {part: index for index, part in enumerate([None, *Part])}
+        shares = [
+            UsageShare(
+                folder=usage[0],
+                part=usage[1],
+                storage_class=usage[2],
+                file_count=count,
+                size_bytes=self.sizes_bytes[usage],
+                small_count=self.small_counts[usage],
+            )
+            for usage, count in self.file_counts.items()
+        ]
+        return sorted(
+            shares, key=lambda share: (share.folder, order[share.part], share.storage_class or "")
         )
-        for usage, count in file_counts.items()
-    ]
-    return sorted(
-        shares, key=lambda share: (share.folder, order[share.part], share.storage_class or "")
-    )
 
 
 def _unread(table: str, why: str, shares: Sequence[UsageShare]) -> TableShares:
