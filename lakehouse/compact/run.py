@@ -97,7 +97,6 @@ def compact(
             server does not answer.
         Broken: the rows after the compaction differ from the rows before it.
     """
-    operation = f"compaction of {table.key}"
     session: SparkSession | None = None
     known = lake.facts(table.key) if may_need_no_spark(table) else None
     if _needs_spark(lake, table, known):
@@ -111,19 +110,7 @@ def compact(
         known=known,
     )
     try:
-        with (
-            failure_recorded(attempt),
-            translated(table.key, operation="compaction"),
-            hold(lake, session, table.key, owner=owner or operation),
-        ):
-            verify_left(lake, session, table.key)
-            outcome = retry_conflicts(partial(_compact, attempt), tries=_TRIES)
-        # Unreadable operations must not fail a compaction that has succeeded.
-        with contextlib.suppress(LakehouseError):
-            if outcome.version_after is not None and outcome.facts is not None:
-                outcome = replace(outcome, account=account_of(lake, table, outcome.facts))
-        _record(attempt, outcome)
-        return outcome
+        return _compact_and_record(attempt, owner=owner or f"compaction of {table.key}")
     except UnreadableFileError as error:
         facts = lake.facts(table.key)
         if facts is None:
@@ -204,6 +191,25 @@ def _needs_spark(lake: Lake, table: Table, facts: TableFacts | None) -> bool:
     if facts is None:
         return False
     return choose_engine(table, with_unreadable_files(lake, facts.snapshot)).engine == "spark"
+
+
+def _compact_and_record(attempt: Attempt, *, owner: str) -> CompactionOutcome:
+    """Compacts the table under its lock, and adds the outcome to the lake's operations."""
+    lake = attempt.lake
+    table = attempt.table
+    with (
+        failure_recorded(attempt),
+        translated(table.key, operation="compaction"),
+        hold(lake, attempt.spark, table.key, owner=owner),
+    ):
+        verify_left(lake, attempt.spark, table.key)
+        outcome = retry_conflicts(partial(_compact, attempt), tries=_TRIES)
+    # Unreadable operations must not fail a compaction that has succeeded.
+    with contextlib.suppress(LakehouseError):
+        if outcome.version_after is not None and outcome.facts is not None:
+            outcome = replace(outcome, account=account_of(lake, table, outcome.facts))
+    _record(attempt, outcome)
+    return outcome
 
 
 def _compact(attempt: Attempt) -> CompactionOutcome:
@@ -422,16 +428,8 @@ def run_statement(
             confs |= {
                 temporary_confs.SMALLER_THAN: str(smaller_than_bytes),
                 temporary_confs.DELETED_ROWS: str(ratio),
+                **_confs_for_idle_cores(spark, planned, cores),
             }
-            open_bytes = temporary_confs.OPEN_BYTES * planned.files_removed
-            has_small_files = planned.bytes_removed < open_bytes
-            # Without these settings, one core reads each bin, and other cores are idle. Opening
-            # small files takes longer than the shuffle that several readers of a bin need.
-            if has_small_files and len(planned.bins) < (cores or task_slots(spark)):
-                confs |= {
-                    temporary_confs.READ_BIN_IN_PARALLEL: "true",
-                    temporary_confs.OPEN_COST: str(temporary_confs.OPEN_BYTES),
-                }
             statement = statements.optimize(snapshot.uri, predicate)
         case ZOrdering(columns=columns):
             statement = statements.optimize(snapshot.uri, predicate, zorder_by=columns)
@@ -443,3 +441,20 @@ def run_statement(
             assert_never(planned.statement)
     with temporary_confs.session_confs(spark, confs):
         spark.sql(statement)
+
+
+def _confs_for_idle_cores(
+    spark: "SparkSession", planned: CompactionPlan, cores: int | None
+) -> dict[str, str]:
+    """Settings with which several cores read each bin, if the plan has fewer bins than cores.
+
+    By default, one core reads each bin. Only for small files does opening them take longer than the
+    shuffle that several readers of a bin need.
+    """
+    has_small_files = planned.bytes_removed < temporary_confs.OPEN_BYTES * planned.files_removed
+    if not has_small_files or len(planned.bins) >= (cores or task_slots(spark)):
+        return {}
+    return {
+        temporary_confs.READ_BIN_IN_PARALLEL: "true",
+        temporary_confs.OPEN_COST: str(temporary_confs.OPEN_BYTES),
+    }

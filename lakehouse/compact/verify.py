@@ -417,17 +417,29 @@ def undo(
             f"{problem}. Nothing is restored, because another writer has committed after version "
             f"{faulty_version}. Compare versions {version} and {newest}"
         )
+    target = replace(before, version=version)
     failure: Exception | None = None
     try:
-        _send(lake, spark, replace(before, version=version), newest, mark)
+        _send(lake, spark, target, newest, mark)
     except Exception as error:  # the log shows whether the RESTORE has committed nevertheless
         failure = error
-    unknown = f"{problem}. RESTORE to version {version} was sent, but its result is unknown"
+    return f"{problem}. {_result_of_restore(lake, target, newest, mark, failure)}"
+
+
+def _result_of_restore(
+    lake: Lake, target: Snapshot, newest: int, mark: str, failure: Exception | None
+) -> str:
+    """What the log shows of the RESTORE to `target` that was sent at version `newest`.
+
+    `failure` is the error of the statement, if any.
+    """
+    version = target.version
+    unknown = f"RESTORE to version {version} was sent, but its result is unknown"
     check = f"If no version after {newest} is this RESTORE, use RESTORE to version {version}"
     try:
-        current = lake.facts(before.table)
+        current = lake.facts(target.table)
         assert current is not None
-        history = history_since(lake.store, current.history, before.version)
+        history = history_since(lake.store, current.history, version)
     except Exception as error:
         return f"{unknown} ({type(failure or error).__name__}). {check}"
     restores = history.marked(mark)
@@ -436,10 +448,10 @@ def undo(
             reason = "the log does not show it" if failure is None else type(failure).__name__
             return f"{unknown} ({reason}). {check}"
         return (
-            f"{problem}. Restoring version {version} failed ({type(failure).__name__}): "
-            f"use RESTORE to version {version} by hand"
+            f"Restoring version {version} failed ({type(failure).__name__}): use RESTORE to "
+            f"version {version} by hand"
         )
-    restored = f"{problem}. Version {version} is restored"
+    restored = f"Version {version} is restored"
     missing = history.missing_after(newest)
     if not missing:
         return restored
