@@ -17,13 +17,13 @@ Whole files:
 **Safety properties**
 - A batch's entries are one commit with a transaction id. A repeated batch adds only entries that
   are missing, under an id that contains the quarantine's version, so that of two processes which
-  repeat a batch at the same time only one adds them (`test_load.py`).
+  repeat a batch at the same time only one adds them (`land/test_run.py`).
 - If a repeated batch loads a record, the record's entry is removed
   (`long/test_renamed_columns.py`). If a batch gives up a file, the entries of the file's records
   are removed first (`test_unwritable_rows.py`). So no retry loads a record twice.
 - A batch that loads no rows is finished when a commit of the quarantine identifies exactly its
   files. The batch's number does not prove this: if the ledger was deleted, a new ledger gives the
-  numbers in the quarantine to other files (`test_unwritable_rows.py`, `test_load.py`).
+  numbers in the quarantine to other files (`test_unwritable_rows.py`, `land/test_run.py`).
 - A marked line belongs to one file for good. A retry that finds marks of a killed retry continues
   it with step 2. So no line is in two files, and a line leaves the quarantine after its file was
   written (`test_quarantine.py`).

@@ -19,17 +19,18 @@
 **Safety properties**
 - Landed files are never deleted or changed.
 - Repeating a step adds nothing: manifest, quarantine and rows each carry the batch's number
-  (`test_load.py`).
+  (`land/test_run.py`).
 - Every record that is read becomes a row or a quarantined record. Both are counted before anything
   is written, and rows other than change data also after the commit (`test_bad_input.py`,
   `test_loaded_batches.py`).
 - A table is not loaded if its log does not show which batches were loaded
   (`test_loaded_batches.py`).
 - A batch that was written but is not in the table's log stops the load (`test_loaded_batches.py`,
-  `test_load.py`).
+  `land/test_run.py`).
 - If a run dies between any two steps, the next run repeats the batch, or the smaller one
   (`test_unwritable_rows.py`).
-- An `Overwrite` never replaces the table with zero rows (`test_choose_files.py`, `test_load.py`).
+- An `Overwrite` never replaces the table with zero rows (`test_choose_files.py`,
+  `land/test_run.py`).
 """
 
 from collections import Counter

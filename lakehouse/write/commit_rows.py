@@ -16,9 +16,9 @@ first columns of each file.
 
 **Safety properties**
 - Rows and their transaction id are one commit. Rows are not written again if the table has their
-  transaction id (`materialize/test_run.py`, `test_load.py`).
+  transaction id (`materialize/test_run.py`, `land/test_run.py`).
 - A table is created together with its first rows, properties and partitioning, or not at all
-  (`test_load.py`).
+  (`land/test_run.py`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,13 +1,26 @@
-"""A killed batch of change data; `lakehouse_tests/long/test_change_streams.py` draws streams."""
+"""Change data against a dictionary: killed batches, a lost memory, and three hundred random streams."""
 
+from itertools import product
+from random import Random
 from typing import TYPE_CHECKING
 
+import pytest
+
 from lakehouse import Debezium, Landing, Merge, Table
+from lakehouse.base.errors import Broken
 from lakehouse.base.reasons import Reason
 from lakehouse.cdc import run as apply
 from lakehouse.lake.lake import Lake
+from lakehouse.land.plan import choose_files
 from lakehouse.materialize.run import write_table
-from lakehouse_tests.change_streams import debezium_event
+from lakehouse_tests.change_streams import (
+    SOURCES,
+    WRITES,
+    debezium_event,
+    differences,
+    draw_stream,
+    load_with_kills,
+)
 from lakehouse_tests.kills import killed_at
 from lakehouse_tests.support.example_lake import land, rows_in, version_of
 
@@ -40,3 +53,62 @@ def test_a_batch_that_dies_at_any_step_ends_the_same(lake: Lake, spark: "SparkSe
         (2, None, None),
         (3, "x", '{"_own":1}'),
     ]
+
+
+@pytest.mark.long
+def test_a_memory_of_deletions_that_is_lost_stops_the_load_and_one_that_never_was_does_not(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    source = Landing(
+        prefix="landing/people/", format="json", schema="id BIGINT", changes=Debezium()
+    )
+    people = Table(key="bronze/people", source=source, write=Merge(keys=("id",)))
+    land(
+        lake,
+        "1.json",
+        [debezium_event("c", 1, 1), debezium_event("c", 1, 2), debezium_event("d", 3, 1)],
+        prefix=source.prefix,
+    )
+    write_table(lake, spark, people)
+    # A table that is made anew has all deletions to come.
+    lake.store.delete(
+        [
+            file.name
+            for folder in (people.key, "_lakehouse/deleted_keys")
+            for file in lake.store.list(folder)
+        ]
+    )
+    write_table(lake, spark, people)
+    memory = {
+        file.name: lake.store.read(file.name) for file in lake.store.list("_lakehouse/deleted_keys")
+    }
+    lake.store.delete([*memory])
+    land(
+        lake, "2.json", [debezium_event("u", 2, 1), debezium_event("u", 2, 2)], prefix=source.prefix
+    )
+    for _ in range(2):
+        message = r"deleted are gone from _lakehouse/deleted_keys/bronze/people, .*that folder from a copy"
+        with pytest.raises(Broken, match=message):
+            write_table(lake, spark, people)
+    for name, data in memory.items():
+        lake.store.put(name, data)
+    write_table(lake, spark, people)
+    assert rows_in(lake, people.key, "id", "_position.lsn") == [(2, 2)]
+
+
+KINDS = tuple(product(SOURCES, WRITES))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", range(300))
+def test_a_random_stream_is_a_dictionary(
+    lake: Lake, spark: "SparkSession", number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = draw_stream(number, *KINDS[number % len(KINDS)])
+    monkeypatch.setattr(choose_files, "MAX_BATCH_FILES", stream.batch_files)
+    stream.land(lake)
+    if number % 2:
+        load_with_kills(lake, spark, stream, Random(number))  # nothing secret
+    else:
+        write_table(lake, spark, stream.table)
+    assert differences(stream, lake) == []

@@ -25,3 +25,12 @@ def test_every_record_of_the_corpus_and_of_drawn_files_is_a_row_or_in_quarantine
         monkeypatch.setattr(choose_files, "SPARK_READS_FROM_BYTES", 1)
         files = [file for file in files if file.table in (JSON, CSV)]
     assert differences(lake, spark, files) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(10))
+def test_every_record_of_a_thousand_drawn_files_is_a_row_or_in_quarantine(
+    lake: Lake, spark: "SparkSession", seed: int
+) -> None:
+    random = Random(seed)
+    assert differences(lake, spark, [draw(random, number) for number in range(1_000)]) == []

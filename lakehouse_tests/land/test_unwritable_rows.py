@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.errors.exceptions.connect import (
     AnalysisException,
     PythonException,
@@ -12,7 +13,7 @@ from pyspark.errors.exceptions.connect import (
     UnknownException,
 )
 
-from lakehouse import Append, Landing, Table
+from lakehouse import Append, Debezium, Landing, Merge, Overwrite, Table
 from lakehouse.base.errors import Broken
 from lakehouse.base.reasons import Reason
 from lakehouse.delta.commits import ingest_app_id
@@ -24,10 +25,11 @@ from lakehouse.land.plan.batches import Batch, LandedFile
 from lakehouse.land.quarantine import retry
 from lakehouse.land.run import LandingLoad
 from lakehouse.materialize.run import write_table
+from lakehouse_tests.change_streams import debezium_event
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.kills import killed_at
 from lakehouse_tests.log_builder import LogBuilder
-from lakehouse_tests.support.example_lake import land, rows_in
+from lakehouse_tests.support.example_lake import land, rows_in, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -170,3 +172,79 @@ def test_a_batch_that_is_in_the_table_loses_no_file_whatever_its_write_says(tmp_
     with pytest.raises(UnknownException, match="CHECK constraint"):
         LandingLoad(session, print)._make_smaller(batch, VIOLATED)
     assert batches.batch(1) == batch
+
+
+@pytest.mark.long
+def test_a_constraint_of_the_table_sets_each_file_aside_that_violates_it(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    put(lake, "1.json", part(1, 2))
+    write_table(lake, spark, PARTS)
+    DeltaTable(lake.settings.table_uri(PARTS.key)).alter.add_constraint({"small": "size < 9"})
+    for number, size in ((2, 9), (3, 10), (4, 3)):
+        put(lake, f"{number}.json", part(number, size))
+    outcome = write_table(lake, spark, PARTS)
+    assert outcome.rows_written == 1
+    assert [aside.name for aside in outcome.set_aside] == ["2.json", "3.json"]
+    violated = "CHECK constraint small (size < 9) violated by row with values: - size : 9"
+    assert violated in outcome.set_aside[0].why
+    DeltaTable(lake.settings.table_uri(PARTS.key)).alter.drop_constraint("small")
+    retry(TableSession(lake=lake, spark=spark, table=PARTS), [], dry_run=False)
+    assert write_table(lake, spark, PARTS).rows_written == 2
+    assert (rows_in(lake, PARTS.key, "id"), quarantined(lake)) == ([(1,), (2,), (3,), (4,)], [])
+
+
+@pytest.mark.long
+def test_a_text_that_is_too_long_for_a_partition_stops_no_table(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    by_name = replace(
+        PARTS,
+        source=replace(SOURCE, schema="id BIGINT, name STRING"),
+        write=Append(partition_by=("name",)),
+    )
+    put(lake, "1.json", {"id": 1, "name": "x" * 200})
+    put(lake, "2.json", {"id": 2, "name": "x" * 300})
+    [aside] = write_table(lake, spark, by_name).set_aside
+    assert (
+        aside.name,
+        "perhaps because its value is too long: Mkdirs failed to create file:/" in aside.why,
+    ) == ("2.json", True)
+    assert (rows_in(lake, PARTS.key, "id"), quarantined(lake)) == ([(1,)], [("2.json", None)])
+
+
+@pytest.mark.long
+def test_an_overwrite_keeps_its_rows_where_those_of_the_newest_file_cannot_be_written(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    whole = replace(PARTS, write=Overwrite(), source=replace(SOURCE, derived=HALVED))
+    put(lake, "1.json", part(1, 2))
+    put(lake, "2.json", part(2, 2), part(3, 3), "nope")
+    with killed_at(PlannedBatches, "replace", "after"):
+        write_table(lake, spark, whole)
+    outcome = write_table(lake, spark, whole)
+    assert rows_in(lake, PARTS.key, "id") == [(1,)]
+    assert [aside.name for aside in outcome.set_aside] == ["2.json"]
+    assert quarantined(lake) == [("2.json", None)]
+
+
+@pytest.mark.long
+def test_a_file_of_changes_stands_alone_and_nothing_that_it_deletes_is_remembered(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    source = Landing(prefix=SOURCE.prefix, format="json", schema="id BIGINT", changes=Debezium())
+    parts = replace(PARTS, source=source, write=Merge(keys=("id",)))
+    put(lake, "1.json", debezium_event("c", 1, 1), debezium_event("c", 1, 2))
+    write_table(lake, spark, parts)
+    table = f"delta.`{lake.settings.table_uri(PARTS.key)}`"
+    spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT known CHECK (id < 9)")
+    put(lake, "2.json", debezium_event("d", 3, 1), debezium_event("c", 3, 9))
+    put(lake, "3.json", debezium_event("u", 2, 1), debezium_event("c", 2, 3))
+    outcome = write_table(lake, spark, parts)
+    assert [aside.name for aside in outcome.set_aside] == ["2.json"]
+    assert lake.store.list("_lakehouse/deleted_keys") == []
+    assert rows_of(spark, lake, PARTS.key, "id", "_source_line") == [(1, 1), (2, 2), (3, 2)]
+    spark.sql(f"ALTER TABLE {table} DROP CONSTRAINT known")
+    retry(TableSession(lake=lake, spark=spark, table=parts), [], dry_run=False)
+    write_table(lake, spark, parts)
+    assert rows_of(spark, lake, PARTS.key, "id") == [(2,), (3,), (9,)]
