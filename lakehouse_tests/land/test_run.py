@@ -26,9 +26,10 @@ from lakehouse.land.ledger import PlannedBatches
 from lakehouse.land.loaded_batches import record_loaded
 from lakehouse.land.parse_lines import parse_records
 from lakehouse.land.plan import choose_files
+from lakehouse.land.quarantine import retry
 from lakehouse.materialize.run import write_table
 from lakehouse.spark import delta_writes
-from lakehouse.store import DiskStore
+from lakehouse.store import DiskStore, Mount, MountedStore, S3Store
 from lakehouse_tests.kills import killed_at
 from lakehouse_tests.support.example_lake import event, events, land, rows_in, version_of
 
@@ -559,3 +560,31 @@ def test_an_overwrite_holds_what_the_newest_file_does_that_has_a_row(
     land(lake, "6.csv", ["code,n,name", "E,5,five"], prefix="landing/codes/")
     write_table(lake, spark, codes)
     assert rows_in(lake, codes.key, "code") == [("E",)]
+
+
+@pytest.mark.long
+def test_an_archived_object_is_set_aside_with_what_to_do_and_loaded_after_a_retry(
+    lake: Lake, spark: "SparkSession", bucket: str
+) -> None:
+    """It does not hold up the others; a listing shows it as DEEP_ARCHIVE before and after the restore."""
+    s3 = S3Store(bucket, "in")
+    there = replace(lake, store=MountedStore(lake.store, {"landing/events": Mount(store=s3)}))
+    for name, storage_class in (("a.json", "DEEP_ARCHIVE"), ("b.json", "STANDARD")):
+        line = json.dumps(event(ord(name[0]), 5, "new")).encode()
+        s3.client.put_object(Bucket=bucket, Key=f"in/{name}", Body=line, StorageClass=storage_class)
+    outcome = write_table(there, spark, events)
+    [aside] = outcome.set_aside
+    assert (aside.name, aside.is_quarantined) == ("a.json", True)
+    assert aside.why.startswith("it is archived in storage class DEEP_ARCHIVE")
+    assert "aws s3api restore-object" in aside.why
+    assert rows_in(lake, events.key, "id") == [(98,)]
+    s3.requests.clear()
+    assert write_table(there, spark, events).reason is Reason.NOTHING_LANDED
+    assert s3.requests == {"ListObjectsV2": 1}
+    s3.client.restore_object(Bucket=bucket, Key="in/a.json", RestoreRequest={"Days": 1})
+    assert write_table(there, spark, events).reason is Reason.NOTHING_LANDED
+    session = TableSession(lake=there, spark=spark, table=events)
+    assert retry(session, [], dry_run=False).files == 1
+    assert write_table(there, spark, events).rows_written == 1
+    assert rows_in(lake, events.key, "id") == [(97,), (98,)]
+    assert rows_in(lake, QUARANTINE, "source_file") == []

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,15 +13,20 @@ import pytest
 
 from lakehouse import Append, Landing, Table
 from lakehouse.base.errors import Transient
+from lakehouse.base.settings import Settings
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.land import waiting_files as sqs
 from lakehouse.land.asset import landing_sensor
 from lakehouse.land.ledger import PlannedBatches, landed_files
 from lakehouse.land.plan.batches import Batch, LandedFile
 from lakehouse.land.waiting_files import SWEEP_SECONDS, Discovery
+from lakehouse.materialize.run import write_table
+from lakehouse.spark.session import connect
 from lakehouse.store import S3Store, StoredFile, TimeBudget
 from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.s3_servers import lake_on_s3
 from lakehouse_tests.support.dagster_events import materialized, skip_text, tick_of
+from lakehouse_tests.support.example_lake import rows_of
 
 SCHEMA = "id STRING"
 
@@ -372,3 +377,33 @@ def test_a_tick_of_the_sensor_at_rest_lists_nothing_and_says_what_the_queue_gave
     world.lake.store.requests.clear()
     assert skip_text(tick_of(sensor, instance)) == at_rest
     assert not world.lake.store.requests
+
+
+@pytest.fixture(scope="module", params=["moto", "ministack"])
+def settings_on_s3(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Settings]:
+    """Settings of a lake in a bucket of a server that runs as a process of its own."""
+    with lake_on_s3(request.param, tmp_path_factory.mktemp(request.param)) as settings:
+        yield settings
+
+
+@pytest.mark.long
+def test_every_row_is_there_once_whatever_becomes_of_messages_and_processes(
+    settings_on_s3: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqs, "_WAIT_SECONDS", 0)
+    world, spark, random = World(open_lake(settings_on_s3)), connect(settings_on_s3), Random(5)
+    landed = list[str]()
+    for step in range(16):
+        for each in range(random.randrange(4)):
+            landed.append(f"d={step}/{random.randrange(1_000):03} +%ü-{each}.json")
+            world.land(landed[-1], body=json.dumps({"id": landed[-1]}).encode())
+        world.suffer(random, landed)
+        if world.tick(anew=True) and random.random() < 0.7:
+            write_table(world.lake, spark, world.table)
+            facts = world.lake.facts(world.table.key)
+            world.arrived = 0 if facts is None else max(facts.snapshot.transactions.values())
+    world.tick(seconds=SWEEP_SECONDS, anew=True)
+    write_table(world.lake, spark, world.table)
+    assert rows_of(spark, world.lake, world.table.key, "id") == [(name,) for name in sorted(landed)]

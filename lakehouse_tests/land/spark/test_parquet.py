@@ -6,7 +6,6 @@ from decimal import Decimal
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -412,26 +411,3 @@ def test_an_old_date_is_loaded_if_its_file_shows_that_it_uses_the_gregorian_cale
     if is_gregorian:
         found = {row[1] for row in rows if row[1]}
         assert found == {date(1, 1, 1), date(1582, 10, 14), date(2024, 1, 15)}
-
-
-def test_small_files_of_avro_have_the_same_rules(lake: Lake, spark: "SparkSession") -> None:
-    fields = [
-        {"name": "id", "type": "long"},
-        {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}]},
-        {"name": "in", "type": ["null", {"type": "map", "values": "double"}]},
-        {"name": "other", "type": ["null", {"type": "array", "items": "int"}]},
-    ]
-    file = BytesIO()
-    rows = [
-        {"id": 1, "day": 19_737, "in": {"k": 0.5}, "other": [1]},
-        {"id": 2, "day": -141_428},
-        {"id": 3},
-    ]
-    fastavro.writer(file, {"type": "record", "name": "row", "fields": fields}, rows)
-    schema = "id BIGINT, day DATE, `in` MAP<STRING, DOUBLE>"
-    found, refused = landed_rows(lake, spark, {"a.avro": file.getvalue()}, schema=schema)
-    assert found == [
-        (1, date(2024, 1, 15), [("k", 0.5)], '{"other":[1]}'),
-        (3, None, None, None),
-    ]
-    assert [(line, "does not show" in reason) for _, line, reason in refused] == [(2, True)]
