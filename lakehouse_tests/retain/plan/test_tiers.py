@@ -69,6 +69,8 @@ def test_a_removed_file_with_a_long_wait_is_planned(story: LogBuilder) -> None:
             {"other_uses": OtherUses(unplaced=frozenset({"old"}))},
         ),
         "of a reader that comes later": ((), {"needed_since_ms": START_MS}),
+        # Its reader may be reading it now, and no vacuum deletes it when the retention has passed.
+        "read by a kept version": ((), {"kept_for_versions": frozenset({"a", "b", "old"})}),
     }.values(),
 )
 def test_every_other_file_stays(
@@ -77,21 +79,14 @@ def test_every_other_file_stays(
     assert planned(story, *tagged, **more).tag == ()
 
 
-def test_a_table_with_a_week_s_retention_has_nothing_to_tag(story: LogBuilder) -> None:
+def test_a_small_file_and_the_files_of_a_table_with_a_week_s_retention_stay(
+    story: LogBuilder,
+) -> None:
+    story.append([("small", 127 * KIB)]).delete(["small"])
+    assert planned(story).tag == ("old",)
     story.set_properties(delta__deletedFileRetentionDuration="interval 7 days")
     plan = planned(story)
     assert (plan.reason, plan.tag) == (Reason.NOTHING_TO_TIER, ())
-
-
-def test_a_small_file_stays(story: LogBuilder) -> None:
-    story.append([("small", 127 * KIB)]).delete(["small"])
-    assert planned(story).tag == ("old",)
-
-
-def test_a_file_that_a_kept_version_reads_stays(story: LogBuilder) -> None:
-    """Its reader may be reading it now, and no vacuum deletes it when the retention has passed."""
-    kept = frozenset({"a", "b", "old"})
-    assert planned(story, kept_for_versions=kept).tag == ()
 
 
 def test_an_unknown_retention_is_refused(story: LogBuilder) -> None:
