@@ -29,8 +29,6 @@ _RUNS_LOOKED_AT = 300
 # The newest observation of an adopted table is nearly always ours. If it is not, the newest 100 are
 # read.
 _OBSERVATIONS_LOOKED_AT = (1, 100)
-# Source: dagster 1.13, dagster/_core/definitions/assets/job/asset_job.py
-_EVERYTHING_JOB = "__ASSET_JOB"
 _READ_NOTHING = "read_nothing"
 # A cache: the assets of each execution plan, by the plan's id.
 _plans: dict[str, AbstractSet[dg.AssetKey]] = {}
@@ -103,7 +101,7 @@ def runs_in_flight(
     by_key = {**by_compaction, **{table_key(table): table for table in tables}}
     runs = list[tuple[dg.DagsterRun, dg.AssetKey]]()
     for run in instance.get_runs(RunsFilter(statuses=NOT_FINISHED_STATUSES)):
-        keys = by_key.keys() & _selected(instance, run, by_key.keys())
+        keys = by_key.keys() & _selected(instance, run)
         runs += [(run, key) for key in sorted(keys)]
     return tuple(
         RunInFlight(
@@ -115,38 +113,28 @@ def runs_in_flight(
     )
 
 
-def _selected(
-    instance: dg.DagsterInstance, run: dg.DagsterRun, all_keys: AbstractSet[dg.AssetKey]
-) -> AbstractSet[dg.AssetKey]:
-    """The assets that a run materializes. `all_keys` is the result for a run of all assets.
+def _selected(instance: dg.DagsterInstance, run: dg.DagsterRun) -> AbstractSet[dg.AssetKey]:
+    """The assets that a run materializes.
 
-    For a run without a selection, they come from its execution plan, or else from its planned
-    events. Runs of one job share a plan, and the plan's id identifies its content, so each plan is
-    read once.
+    For a run without a selection, they come from its execution plan. Runs of one job share a plan,
+    and the plan's id identifies its content, so each plan is read once.
     """
     plan_id = run.execution_plan_snapshot_id
     if run.asset_selection:
         return run.asset_selection
-    if plan_id in _plans:
-        return _plans[plan_id]
-    plan = None if plan_id is None else instance.get_execution_plan_snapshot(plan_id)
-    if plan_id is None or plan is None:
-        if run.job_name == _EVERYTHING_JOB:
-            return all_keys
-        planned = instance.all_logs(
-            run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED
-        )
-        keys = (entry.get_dagster_event().asset_key for entry in planned)
-        return {key for key in keys if key is not None}
-    if len(_plans) >= _RUNS_LOOKED_AT:
-        _plans.clear()
-    return _plans.setdefault(plan_id, plan.asset_selection)
+    if plan_id is None:
+        return frozenset()
+    if plan_id not in _plans:
+        if len(_plans) >= _RUNS_LOOKED_AT:
+            _plans.clear()
+        _plans[plan_id] = instance.get_execution_plan_snapshot(plan_id).asset_selection
+    return _plans[plan_id]
 
 
 def run_ids_in_flight(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str]:
     """The shortened ids of the queued and running runs that materialize one asset."""
     runs = instance.get_runs(RunsFilter(statuses=NOT_FINISHED_STATUSES))
-    return [run.run_id[:8] for run in runs if key in _selected(instance, run, {key})]
+    return [run.run_id[:8] for run in runs if key in _selected(instance, run)]
 
 
 def ended_runs(
@@ -194,7 +182,7 @@ def reader_runs(
         run = record.dagster_run
         if run.status is not DagsterRunStatus.SUCCESS or record.end_time is None:
             continue
-        selected = [keys[key] for key in _selected(instance, run, keys.keys()) if key in keys]
+        selected = [keys[key] for key in _selected(instance, run) if key in keys]
         # The tag's value is the run's id: Dagster copies tags to re-executed runs, and copied tags
         # do not count.
         updated = frozenset(

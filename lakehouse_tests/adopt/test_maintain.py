@@ -22,7 +22,6 @@ from lakehouse import (
     maintained_metadata,
 )
 from lakehouse.adopt.maintain import _TABLES
-from lakehouse.assets import dagster_records
 from lakehouse.assets.dagster_records import runs_in_flight
 from lakehouse.base.errors import Refused
 from lakehouse.base.settings import parse_settings
@@ -389,7 +388,7 @@ def test_dagster_finds_the_component_behind_the_entry_point() -> None:
 
 
 def test_a_job_of_the_project_is_waited_for_by_the_tables_that_it_writes_and_no_others(
-    tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
     @dg.op
     def unrelated() -> None: ...
@@ -408,7 +407,3 @@ def test_a_job_of_the_project_is_waited_for_by_the_tables_that_it_writes_and_no_
         instance.create_run_for_job(definitions.resolve_job_def(name))
     found = runs_in_flight(instance, tables)
     assert [(each.table, each.is_compaction) for each in found] == [("silver/orders", False)]
-    # The events of a run tell what it planned, where its plan cannot be read any more.
-    dagster_records._plans.clear()
-    monkeypatch.setattr(dg.DagsterInstance, "get_execution_plan_snapshot", lambda *_: None)
-    assert runs_in_flight(instance, tables) == found
