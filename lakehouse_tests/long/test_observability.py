@@ -17,11 +17,14 @@ import pytest
 import yaml
 
 from lakehouse.base.clock import now_ms
+from lakehouse.base.predicted_and_actual import Figure
+from lakehouse.base.text import DAY_MS, MINUTE_MS
 from lakehouse.store import DiskStore
+from lakehouse.vacuum.inventory.run import scan
 from lakehouse_tests.conftest import free_port, wait_until
 from lakehouse_tests.lake.test_vacuums import past_vacuum, record_vacuum
 from lakehouse_tests.log_builder import LogBuilder
-from lakehouse_tests.support.example_terminal import orders
+from lakehouse_tests.support.example_terminal import latest_orders, orders
 from lakehouse_tests.support.terminal import Terminal, write_example_tables
 from lakehouse_tests.watch.metrics.test_plan import FOLDER, rules
 
@@ -55,8 +58,13 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
     write_example_tables(terminal)
     store = DiskStore(terminal.root)
     LogBuilder(store, "quarantine/bronze/orders").create().append([("q", 10, 3)])
-    terminal.scan()
-    record_vacuum(terminal.lake, orders, past_vacuum(now_ms()))
+    days_ago_ms = now_ms() - 3 * DAY_MS
+    scan(terminal.lake, now_ms=days_ago_ms)
+    figures = (Figure("files", 3, 2),)
+    record_vacuum(terminal.lake, latest_orders, past_vacuum(days_ago_ms), figures=figures)
+    # Counters count what ends after the endpoint has started.
+    soon = past_vacuum(now_ms() + MINUTE_MS)
+    record_vacuum(terminal.lake, orders, soon, reason="VACUUM_DUE", usd=0.01)
     LogBuilder(store, "gold/totals").create()
     (terminal.root / "gold/totals/_delta_log" / f"{0:020}.json").write_text("{ damaged")
     terminal.json("pause", "bronze/orders")
