@@ -1,6 +1,6 @@
 """Measures the size of the house in concepts: what a newcomer has to read, load and remember.
 
-    python -m benchmarks.house [--json] [--list parameters|lines|files|small]
+    python -m benchmarks.house [--json] [--list parameters|files|small]
 
 Takes seconds and no Spark. The figures are not goals by themselves: see
 docs/internals/decisions/0023-given-up.md.
@@ -32,7 +32,7 @@ WAYS = {
     "landing load": "lakehouse.land.run",
     "vacuum": "lakehouse.vacuum.run",
 }
-LINE_LENGTH, FILE_LINES, PARAMETERS, SMALL_LINES = 100, 700, 5, 60
+FILE_LINES, PARAMETERS, SMALL_LINES = 700, 5, 60
 COUNTED_TOKENS = {tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -109,15 +109,6 @@ def loaded_modules(module: str) -> int:
     return int(subprocess.check_output([sys.executable, "-c", code], cwd=HOUSE, text=True))
 
 
-def long_lines() -> list[str]:
-    return [
-        f"{path.relative_to(HOUSE)}:{number}"
-        for path in source_files()
-        for number, line in enumerate(path.read_text().splitlines(), start=1)
-        if len(line) > LINE_LENGTH
-    ]
-
-
 def long_files() -> list[str]:
     return [
         f"{path.relative_to(HOUSE)}: {count}"
@@ -176,7 +167,6 @@ def measure() -> dict[str, tuple[int, int | None]]:
         figures[f"modules loaded by a {way}"] = (loaded_modules(module), 85)
     figures |= {
         "functions with more than 5 parameters": (len(wide_functions()), 10),
-        "lines over 100 characters": (len(long_lines()), 0),
         "files over 700 lines": (len(long_files()), 0),
         "lines of benchmarks": (_line_count("benchmarks"), 6_000),
         "reasons": (len(Reason), 50),
@@ -190,13 +180,12 @@ def measure() -> dict[str, tuple[int, int | None]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", action="store_true")
-    choices = ("parameters", "lines", "files", "small")
+    choices = ("parameters", "files", "small")
     parser.add_argument("--list", choices=choices, help="what makes up this figure")
     options = parser.parse_args()
     if options.list:
         lists = {
             "parameters": wide_functions,
-            "lines": long_lines,
             "files": long_files,
             "small": lambda: small_modules(import_graph()),
         }
