@@ -1,6 +1,7 @@
 """`lakehouse vacuum`: deletes files that are no longer needed, or only lists them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +75,7 @@ def vacuum_command(
             return run.vacuum(facts, session, table, mode=mode)  # type: ignore[arg-type]
 
     with driver_on_demand(lake.settings):
-        readings = [attempt(table, vacuum) for table in chosen]
+        readings = [_attempt(table, vacuum) for table in chosen]
     _report(lake, readings)
     documents = [_document(each) for each in readings]
     if as_json:
@@ -91,6 +92,18 @@ def vacuum_command(
             )
             exit_code = Broken.exit_code
     return exit_code
+
+
+def _attempt(
+    table: Table, vacuum: Callable[[Table], VacuumPlan | VacuumOutcome | None]
+) -> Found[VacuumPlan | VacuumOutcome]:
+    """The plan or outcome of a table, or its error: the other tables go on."""
+    try:
+        return attempt(table, vacuum)
+    except Exception as error:
+        tell(traceback.format_exc())
+        defect = Broken(f"a defect of this program: {type(error).__name__}: {error}")
+        return Found(table=table, error=defect)
 
 
 def _report(lake: Lake, readings: Sequence[Found[VacuumPlan | VacuumOutcome]]) -> None:

@@ -10,7 +10,7 @@ The logs are read after the inventory was made, as `reconcile` requires. Nothing
 4. One commit adds the data files, and removes those of the configuration's previous inventory.
 5. Files that the table's newest versions no longer have, and leftovers of killed runs, are deleted.
 
-**Safety properties** (tests in `test_load.py`)
+**Safety properties** (tests in `test_run.py`)
 - A listing or report that is not read to its end, a run that is killed, and a report that is
   refused, even at its last row, change nothing in the table.
 - The commit fails if another program has changed the table since it was read.
