@@ -107,7 +107,10 @@ def history_since(store: Store, history: Commits, version: int) -> Commits:
 
 
 class _KeptCommits:
-    """A cache of commits by file. It is emptied when it would take more than `_KEPT_BYTES`."""
+    """A cache of commits by file. It is emptied when it would take more than `_KEPT_BYTES`.
+
+    A commit that alone would take more is not cached.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -121,6 +124,8 @@ class _KeptCommits:
         # As measured, a parsed commit takes the size of its file plus 2 KiB.
         kept_bytes = file.size_bytes + 2_048
         with self._lock:
+            if file in self._commits or kept_bytes > _KEPT_BYTES:
+                return
             if self._bytes + kept_bytes > _KEPT_BYTES:
                 self._commits.clear()
                 self._bytes = 0

@@ -86,6 +86,7 @@ if TYPE_CHECKING:
 _RECORD = "archive"
 _TRIES = 3
 _REQUESTS_AT_ONCE = 16
+_FOOTER_BYTES = 64 * 1024
 # Files that no version needs any more stay for this long.
 _KEPT_MS = 7 * DAY_MS
 _OWN_FILE = re.compile(r"(?!_delta_log/).*")
@@ -427,21 +428,32 @@ def _copies(
 
 
 def _copy(store: Store, original: StoredFile, name: str, storage_class: str) -> None:
-    """Copies a file, and compares the copy: on a disk its content. S3 compares that itself."""
-    on_disk = store.bucket == LOCAL
-    # A lifecycle rule that selects the table's files by a tag must not apply to their copies.
-    source = original if on_disk else dataclasses.replace(original, storage_class=storage_class)
+    """Copies a file, and compares the copy."""
+    source = original
+    if store.bucket != LOCAL:
+        # A lifecycle rule that selects the table's files by a tag must not apply to their copies.
+        source = dataclasses.replace(original, storage_class=storage_class)
     store.copy(source, name)
     copied = store.stat(name)
-    if (
-        copied is None
-        or copied.size_bytes != original.size_bytes
-        or (on_disk and store.checksum(copied) != store.checksum(original))
-    ):
+    if copied is None or not _is_same(store, original, copied):
         raise Broken(
             f"archive: {name} differs from {original.name}, from which it was copied. The table is"
             " unchanged. Check the storage, then run the archive again"
         )
+
+
+def _is_same(store: Store, original: StoredFile, copied: StoredFile) -> bool:
+    """Whether size and content are equal; on S3 the ETag or, if it differs, the footers."""
+    if original.size_bytes != copied.size_bytes:
+        return False
+    if store.checksum(original) == store.checksum(copied):
+        return True
+    if store.bucket == LOCAL:
+        return False
+    # The copy of an object gets another ETag if it is encrypted or was uploaded in parts.
+    names = (original.name, copied.name)
+    ends = [store.read_part(each, -_FOOTER_BYTES, _FOOTER_BYTES) for each in names]
+    return ends[0] == ends[1]
 
 
 def are_unchanged(paths: Set[str], before: Snapshot, newest: Snapshot) -> bool:

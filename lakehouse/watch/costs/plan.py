@@ -19,6 +19,7 @@ from decimal import Context, Decimal
 from json import dumps
 from typing import Any
 
+from lakehouse.base.errors import Refused
 from lakehouse.declare.prices import DEFAULT_CLASS, PriceBook, Prices, requests_by_class
 from lakehouse.declare.table import Table
 from lakehouse.declare.upkeep_records import UpkeepOperation
@@ -30,6 +31,7 @@ _DIGITS = 12
 _EXACT = Context(prec=60)
 _GB = 1024**3
 
+_MOST_USD = 1_000  # of a unit price, so that `_PRICE` can hold it
 # The units of the quantities, by the first part of a SKU.
 _UNITS = {"storage": "GB-Months", "compute": "vCPU-Hours", "requests": "Requests"}
 GROUPS = ("table", "layer", "owner", "class", "day")
@@ -302,7 +304,10 @@ def day_of(ms: int) -> date:
 
 
 def _unit_price(usd: float, *, per: int = 1) -> Decimal:
-    return _rounded(Decimal(repr(usd)) / per)
+    price = _rounded(Decimal(repr(usd)) / per)
+    if price >= _MOST_USD:
+        raise Refused(f"a price is {price:f} USD a unit. Use a price below {_MOST_USD:,} USD")
+    return price
 
 
 def _rounded(value: Decimal) -> Decimal:

@@ -6,10 +6,12 @@ from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse import Append, Landing, Table
+from lakehouse import Append, Landing, Prices, Table
+from lakehouse.base.errors import Refused
 from lakehouse.base.stored_objects import Part
 from lakehouse.base.text import usd_text
 from lakehouse.declare.prices import parse_price_book
@@ -183,3 +185,14 @@ def test_amounts_have_three_digits_and_no_exponent() -> None:
         "0.0000123",
         "under 0.000001",
     ]
+
+
+def test_a_price_that_the_table_cannot_hold_is_refused() -> None:
+    table = Table(
+        key=ORDERS.key,
+        source=ORDERS.source,
+        write=Append(),
+        prices=Prices(usd_per_vcpu_hour=1e6),
+    )
+    with pytest.raises(Refused, match="below 1,000 USD"):
+        operation_charges([worked(vcpu_seconds=1.0)], {table.key: table}, BOOK)
