@@ -70,16 +70,7 @@ def parse_address(text: str, *, base: str) -> str:
             f" s3://bucket/folder.{near}"
         )
     if scheme == "file":
-        folder = f"/{rest.lstrip('/')}" if match else text
-        if folder.startswith("~"):
-            raise Refused(
-                f"the address is {text!r}, but ~ is not expanded. Use the full path, like"
-                f" $HOME{text[1:]}."
-            )
-        path = posixpath.normpath(folder if folder.startswith("/") else f"{base}/{folder}")
-        if not path.strip("/"):
-            raise Refused("the address is '/'. Use a folder below it, like /data/orders.")
-        return f"/{path.lstrip('/')}"
+        return _folder(f"/{rest.lstrip('/')}" if match else text, base=base)
     key_parts = key.split("/") if key else []
     if not is_bucket(bucket) or not {"", ".", ".."}.isdisjoint(key_parts):
         near = "/".join([part for part in rest.split("/") if part not in ("", ".", "..")])
@@ -88,6 +79,19 @@ def parse_address(text: str, *, base: str) -> str:
             f" s3://{near.lower()}?"
         )
     return f"s3://{bucket}/{key}".rstrip("/")
+
+
+def _folder(text: str, *, base: str) -> str:
+    """The absolute folder of a path."""
+    if text.startswith("~"):
+        raise Refused(
+            f"the address is {text!r}, but ~ is not expanded. Use the full path, like"
+            f" $HOME{text[1:]}."
+        )
+    path = posixpath.normpath(text if text.startswith("/") else f"{base}/{text}")
+    if not path.strip("/"):
+        raise Refused("the address is '/'. Use a folder below it, like /data/orders.")
+    return f"/{path.lstrip('/')}"
 
 
 def quoted_address(address: str) -> str:

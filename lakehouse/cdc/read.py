@@ -235,7 +235,7 @@ def is_full_load_file(name: str) -> bool:
 def dms_lines(
     lines: "DataFrame", table: Table, changes: Dms, added: Sequence[str], names: Sequence[str]
 ) -> "DataFrame":
-    """The lines with their code, position, time and old key. `names` are those of their files.
+    """The lines with their code, position, time and old key. `names`: the names of their files.
 
     A full-load row has a position of nulls, which sorts before every other position.
     """

@@ -56,7 +56,7 @@ from lakehouse.land.parse_lines import ORIGIN, REASON
 from lakehouse.spark import delta_writes, statements
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.delta_writes import Transaction
-from lakehouse.spark.frames import with_columns_of
+from lakehouse.spark.frames import WHOLE_TYPES, with_columns_of
 from lakehouse.spark.statements import MergeTarget, quote
 from lakehouse.write import commit_rows
 
@@ -68,7 +68,6 @@ _LAST_ROW = "_lakehouse_last_row"
 _MARKS_ONLY = "_lakehouse_marks_only"
 # The columns that a soft deletion changes in the table's row.
 _MARK = (DELETED, POSITION, CHANGED_AT, *ORIGIN)
-_WHOLE = ("byte", "short", "integer", "long")
 _MERGED = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
 
 
@@ -85,7 +84,7 @@ def _first_rows(changes: "DataFrame", table: Table) -> "DataFrame":
 def full_load_rows(load: ChangeBatch, lines: "DataFrame") -> "DataFrame | None":
     """The lines of a full load into a new table, if each of them has a key of its own.
 
-    All lines count as upserts, and a line that is none has a reason.
+    Each line is marked as an upsert. A line that is not an upsert gets a reason.
     """
     table = load.session.table
     names = [file.name for file in load.batch.files]
@@ -106,7 +105,7 @@ def _key_count(lines: "DataFrame", keys: Sequence[str]) -> int:
     """The number of different keys. It reads only their columns."""
     groups = [F.col(quote(key)) for key in keys]
     bit = F.lit(1)
-    if lines.schema[keys[-1]].dataType.typeName() in _WHOLE:
+    if lines.schema[keys[-1]].dataType.typeName() in WHOLE_TYPES:
         # Numbers that are close to each other share a group, which has a bit for each of them.
         number = groups.pop().cast("bigint")
         groups.append(F.shiftright(number, 6))

@@ -569,8 +569,8 @@ def equal_by_log(
         sides = [*removed, *added]
         paths = {file.path for side in sides for file in side.files}
         statistics = dict[tuple[int, str], str | None]()
-        each = each_statistics(store, snapshot.table, {side.version for side in sides})
-        for versions, path, text in each:
+        versions_needed = {side.version for side in sides}
+        for versions, path, text in each_statistics(store, snapshot.table, versions_needed):
             if path in paths:
                 statistics |= {(version, path): text for version in versions}
         removed_facts = _by_partition(snapshot, removed, statistics)

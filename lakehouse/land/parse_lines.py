@@ -231,7 +231,7 @@ def no_lines(spark: "SparkSession") -> "DataFrame":
 
 
 class JudgedLines(NamedTuple):
-    """Lines of a file that Spark reads itself (`land/spark/text.py`).
+    """Lines of text that Spark has taken apart.
 
     `columns` are selected from the `frame`. A line has a reason if one of the `problems`, each a
     condition with a reason, is true.
@@ -240,6 +240,12 @@ class JudgedLines(NamedTuple):
     frame: "DataFrame"
     problems: "Sequence[tuple[Column, Column]]"
     columns: "Sequence[Column]"
+
+    def reason(self, why: "Column") -> "Column":
+        """The column `REASON`: the chain of `when` in `why`, extended by the problems."""
+        for is_bad, problem in self.problems:
+            why = why.when(is_bad, problem)
+        return evaluated_once(why).alias(REASON)
 
 
 class LineCounts(NamedTuple):

@@ -206,17 +206,7 @@ def parse_batch(
         if table.landing.changes is None:
             row_count, bad_count, rescued_count = count_lines(frame)
         else:
-            from lakehouse.cdc.change_batch import ChangeBatch
-            from lakehouse.cdc.columns import KEPT
-            from lakehouse.cdc.fill_unsent_values import checked_changes
-
-            if table.renamed:
-                # `checked_changes` reads the table by the new names of its keys, so a rename that
-                # is not yet applied is refused here.
-                declared = _table_rows(session, frame).drop(RESCUED, KEPT)
-                commit_rows.check_columns(declared, table, snapshot)
-            load = ChangeBatch(session=session, batch=batch, facts=facts)
-            frame, changes = checked_changes(load, frame)
+            frame, changes = _counted_changes(session, batch, frame, facts)
             row_count = changes.rows
             bad_count = changes.bad
             rescued_count = changes.rescued
@@ -237,6 +227,23 @@ def parse_batch(
         rescued_count=rescued_count,
         changes=changes,
     )
+
+
+def _counted_changes(
+    session: TableSession, batch: Batch, frame: "DataFrame", facts: TableFacts | None
+) -> "tuple[DataFrame, ChangeCounts]":
+    """The parsed changes of a batch, checked against the table, and their counts."""
+    from lakehouse.cdc.change_batch import ChangeBatch
+    from lakehouse.cdc.columns import KEPT
+    from lakehouse.cdc.fill_unsent_values import checked_changes
+
+    table = session.table
+    if table.renamed:
+        # `checked_changes` reads the table by the new names of its keys, so a rename that is not
+        # yet applied is refused here.
+        declared = _table_rows(session, frame).drop(RESCUED, KEPT)
+        commit_rows.check_columns(declared, table, None if facts is None else facts.snapshot)
+    return checked_changes(ChangeBatch(session=session, batch=batch, facts=facts), frame)
 
 
 def no_rows(session: TableSession, added: Sequence[str], facts: TableFacts) -> "DataFrame":

@@ -70,6 +70,7 @@ from lakehouse.land.plan.undeclared import columns_in_force
 from lakehouse.land.quarantine import take_out_lines
 from lakehouse.land.rows import (
     ParsedBatch,
+    blamed_files,
     confs_to_load,
     parse_batch,
     uncounted_batch,
@@ -285,9 +286,6 @@ class LandingLoad:
             raise error
         has_manifest = self._batches.ledger().newest_number >= planned.number
         batch = self._batches.batch(planned.number) if has_manifest else planned
-        # Imported here, because most loads do not fail.
-        from lakehouse.land.rows import blamed_files
-
         problems = blamed_files(self._session, batch, error)
         smaller = replace(batch, files=batch.files[: len(batch.files) // 2])
         if problems:

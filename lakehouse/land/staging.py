@@ -11,6 +11,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -452,15 +453,15 @@ def read_contents(store: Store, batch: Batch) -> Iterator[list[Content]]:
         Refused: a permission is missing.
     """
     for group in _read_at_once(batch.files):
-        try:
-            data = [*store.read_many([f"{batch.prefix}{file.name}" for file in group])]
-        except (FileNotFoundError, Refused):
-            read_alone = partial(_read_alone, store, batch.prefix)
-        else:
-            yield [*map(Content, group, data)]
-            continue
-        with ThreadPoolExecutor(max_workers=_READ_ALONE_AT_ONCE) as readers:
-            yield [*readers.map(read_alone, group)]
+        yield _read_group(store, batch.prefix, group)
+
+
+def _read_group(store: Store, prefix: str, group: Sequence[LandedFile]) -> list[Content]:
+    with suppress(FileNotFoundError, Refused):
+        data = store.read_many([f"{prefix}{file.name}" for file in group])
+        return [*map(Content, group, data)]
+    with ThreadPoolExecutor(max_workers=_READ_ALONE_AT_ONCE) as readers:
+        return [*readers.map(partial(_read_alone, store, prefix), group)]
 
 
 def restore_first(store: Store, path: str, storage_class: str) -> str:

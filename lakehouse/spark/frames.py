@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
+# Spark's names of the types of whole numbers.
+WHOLE_TYPES = ("byte", "short", "integer", "long")
 # Spark reads a path with one of these characters as a pattern, unless a backslash escapes it.
 _GLOB = re.compile(r"[\[\]{}*?\\]")
 

@@ -33,10 +33,10 @@ from lakehouse.land.spark import json as spark_json
 from lakehouse.land.spark import parquet as spark_parquet
 from lakehouse.land.spark import text as spark_text
 from lakehouse.land.spark.frozen_files import planned_read
-from lakehouse.land.staging import part_names, staged_fields
+from lakehouse.land.staging import staged_fields
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.errors import ended_spark
-from lakehouse.spark.frames import evaluated_once, literal_path
+from lakehouse.spark.frames import literal_path
 from lakehouse.spark.temporary_confs import session_confs
 from lakehouse.store import Store
 
@@ -129,20 +129,13 @@ def staged_csv(session: TableSession, batch: Batch) -> "list[DataFrame]":
     lake = session.lake
     landing = session.table.landing
     parts = defaultdict[CsvFields, list[str]](list)
-    for name in part_names(session.key, batch):
-        footer = spark_parquet.read_footer(lake.store, name)
-        if footer is None:
-            raise Broken(f"load of {session.key}: {name} is damaged. Delete it, and load again")
-        fields = staged_fields(footer.metadata.metadata)
-        parts[fields].append(name)
+    for name, footer in spark_parquet.staged_footers(session, batch):
+        parts[staged_fields(footer.metadata.metadata)].append(name)
     frames = list["DataFrame"]()
     for fields, names in parts.items():
         lines = staged_lines(lake, session.spark, names).withColumnRenamed(RAW, "value")
         judged = spark_csv.judged_lines(lines, fields, landing)
-        reason = F.when(F.col(REASON).isNotNull(), F.col(REASON))
-        for is_bad, why in judged.problems:
-            reason = reason.when(is_bad, why)
-        reason = evaluated_once(reason).alias(REASON)
+        reason = judged.reason(F.when(F.col(REASON).isNotNull(), F.col(REASON)))
         frames.append(judged.frame.select(*ORIGIN, DIGEST, reason, *judged.columns))
     return frames
 

@@ -19,7 +19,7 @@
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import or_
@@ -53,7 +53,7 @@ from lakehouse.land.plan.records import NOT_UTF_8, UNFIT, Unreadable, present_na
 from lakehouse.land.spark.frozen_files import FrozenFiles, frozen_file, not_readable_now
 from lakehouse.land.staging import ROW_SCHEMA, part_names, staged_shape, value_columns
 from lakehouse.spark import functions as F  # noqa: N812
-from lakehouse.spark.frames import literal_path
+from lakehouse.spark.frames import WHOLE_TYPES, literal_path
 from lakehouse.spark.statements import quote
 from lakehouse.store import Store, StoredFile
 
@@ -68,10 +68,9 @@ _LARGEST_FOOTER_BYTES = 64 * 1024 * 1024
 _MAGIC = b"PAR1"
 # Arrow's types that a file stores in another form than Spark reads.
 _STORED_OTHERWISE = ("uint64", "halffloat", "date64[ms]", "null")
-_WHOLE = ("byte", "short", "integer", "long")
 # Spark's names of declared types to which a value is cast as it is, by the type in the file.
 _CAST_TO: Mapping[str, Sequence[str]] = {
-    **dict.fromkeys(_WHOLE, (*_WHOLE, "float", "double", "decimal")),
+    **dict.fromkeys(WHOLE_TYPES, (*WHOLE_TYPES, "float", "double", "decimal")),
     "float": ("double",),
     "decimal": ("decimal",),
     "date": ("timestamp", "timestamp_ntz"),
@@ -266,15 +265,25 @@ def _lines(
     return _judged(rows, landing, frozen.reason)
 
 
+def staged_footers(session: TableSession, batch: Batch) -> Iterator[tuple[str, Footer]]:
+    """The names and footers of a batch's staged parts.
+
+    Raises:
+        Broken: a part is damaged.
+    """
+    for name in part_names(session.key, batch):
+        footer = read_footer(session.lake.store, name)
+        if footer is None:
+            raise Broken(f"load of {session.key}: {name} is damaged. Delete it, and load again")
+        yield name, footer
+
+
 def staged_rows(session: TableSession, batch: Batch) -> "list[DataFrame]":
     """Frames like `parquet_lines`, of the staged rows of small files."""
     landing = session.table.landing
     root = session.lake.settings.spark_root
     paths = defaultdict[TableShape, list[str]](list)
-    for name in part_names(session.key, batch):
-        footer = read_footer(session.lake.store, name)
-        if footer is None:
-            raise Broken(f"load of {session.key}: {name} is damaged. Delete it, and load again")
+    for name, footer in staged_footers(session, batch):
         shape = staged_shape(footer.metadata.schema.to_arrow_schema())
         paths[shape].append(literal_path(f"{root}/{name}"))
     frames = list["DataFrame"]()

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from lakehouse.declare.landing import Landing
 from lakehouse.lake.lake import TableSession
-from lakehouse.land.parse_lines import DIGEST, JSON_CONFS, ORIGIN, REASON
+from lakehouse.land.parse_lines import DIGEST, JSON_CONFS, ORIGIN
 from lakehouse.land.plan.batches import Batch, LandedFile, files_of_spark
 from lakehouse.land.plan.choose_files import FileRead, read_by_this_process
 from lakehouse.land.plan.csv_records import CsvFields
@@ -40,7 +40,7 @@ from lakehouse.land.spark.frozen_files import (
     spark_path,
 )
 from lakehouse.spark import functions as F  # noqa: N812
-from lakehouse.spark.frames import evaluated_once, literal_path, struct_once
+from lakehouse.spark.frames import literal_path, struct_once
 from lakehouse.spark.temporary_confs import session_confs
 from lakehouse.store import Store, StoredFile
 
@@ -206,13 +206,11 @@ def _lines(
         ~F.coalesce(F.col(_ROW) < block["count"], F.lit(False)), other_block
     )
     reason = reason.when(~F.is_valid_utf8("value"), NOT_UTF_8)
-    for is_bad, why in judged.problems:
-        reason = reason.when(is_bad, why)
     return judged.frame.select(
         frozen.path.alias(ORIGIN[0]),
         (block["first"] + F.col(_ROW)).alias(ORIGIN[1]),
         F.col(f"{_FILE}.file_modification_time").alias(ORIGIN[2]),
         frozen.digest.alias(DIGEST),
-        evaluated_once(reason).alias(REASON),
+        judged.reason(reason),
         *judged.columns,
     )

@@ -5,6 +5,7 @@ values are still read.
 """
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -93,17 +94,24 @@ def read_gauges(
             gauges.add(metrics.DECISION, labels, 1)
     _add_quarantines(gauges, lake, existing)
     since_ms = read_ms - _DAYS * DAY_MS
-    operations = gauges.source("operations", lambda: read_operations(lake, since_ms=since_ms))
+    operations = gauges.source("operations", lambda: _operations(lake, since_ms))
     if operations is not None:
-        for table in existing.values():
-            of_table = [each for each in operations if each.table == table.key]
-            _add_operations(gauges, table, of_table, counters)
+        for key, table in existing.items():
+            _add_operations(gauges, table, operations.get(key, ()), counters)
     inventories = gauges.source("inventory", lambda: known_inventories(lake))
     if inventories:
         gauges.add(metrics.INVENTORY, (), inventories[0].created_ms / 1000)
     if dagster_home is not None:
         _add_records(gauges, dagster_home, declared)
     return list(gauges.families.values())
+
+
+def _operations(lake: Lake, since_ms: int) -> Mapping[str, Sequence[UpkeepOperation]]:
+    """The operations of each table, oldest first."""
+    by_table = defaultdict[str, list[UpkeepOperation]](list)
+    for operation in read_operations(lake, since_ms=since_ms):
+        by_table[operation.table].append(operation)
+    return by_table
 
 
 def _add_table(gauges: Gauges, labels: Sequence[str], reading: TableReading, read_ms: int) -> None:
