@@ -129,7 +129,7 @@ MUTANTS = [
     *_of("materialize.plan", "materialize/test_plan.py",
         ("plan_increment", gives("may_repeat_rows", "False")),
         ("plan_increment", gives("brought_back_by", "None"))),
-    *_of("land.loaded_batches", "land/test_loaded_batches.py",
+    *_of("land.ledger", "land/test_ledger.py",
         ("last_loaded", never_raises()), ("check_loaded", never_raises())),
     *_of("land.staging", "land/test_staging.py",
         ("_check_unchanged", never_raises())),

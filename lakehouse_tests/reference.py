@@ -22,7 +22,7 @@ from lakehouse.base.reasons import Reason
 from lakehouse.base.settings import ACCEPTED
 from lakehouse.cli.app import commands
 from lakehouse.cli.output import bytes_text
-from lakehouse_tests.cdc.plan.debezium_types import QUARANTINED, TYPES, SourceType
+from lakehouse_tests.cdc.debezium_types import QUARANTINED, TYPES, SourceType
 from lakehouse_tests.support.documents import example_documents
 from lakehouse_tests.support.shapes import shapes_page
 

@@ -29,9 +29,7 @@ from typing import TYPE_CHECKING
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken
 from lakehouse.base.text import HOUR_MS
-from lakehouse.cdc.change_batch import ChangeBatch
-from lakehouse.cdc.columns import OPERATION, POSITION
-from lakehouse.cdc.read import FULL_LOAD, is_full_load_file
+from lakehouse.cdc.read import FULL_LOAD, OPERATION, POSITION, ChangeBatch, is_full_load_file
 from lakehouse.declare.change_sources import ChangeKind, Dms
 from lakehouse.declare.write_modes import Merge
 from lakehouse.lake.lake import TableSession

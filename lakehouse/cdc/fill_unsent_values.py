@@ -17,10 +17,21 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from lakehouse.cdc.change_batch import ChangeBatch, batch_changes, key_range
-from lakehouse.cdc.columns import DELETED, IS_CORRECTED, KEPT, TRUNCATED, UNSENT, change_order
 from lakehouse.cdc.deleted_keys import refuse_late, remembered_deletions
-from lakehouse.cdc.read import ChangeCounts, change_keys, count_changes
+from lakehouse.cdc.read import (
+    DELETED,
+    IS_CORRECTED,
+    KEPT,
+    TRUNCATED,
+    UNSENT,
+    ChangeBatch,
+    ChangeCounts,
+    batch_changes,
+    change_keys,
+    change_order,
+    count_changes,
+    key_range,
+)
 from lakehouse.declare.table import Table
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.land.parse_lines import ORIGIN, REASON

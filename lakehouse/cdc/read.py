@@ -1,6 +1,12 @@
 """Parses staged records of AWS DMS or Debezium as changes, or gives a reason why one is none.
 
+1. Each record becomes a line with the columns of the table and of a change (`read_changes`).
+2. The lines of a batch become upserts and deletions of keys (`batch_changes`).
+
 The letters of operations and the columns that DMS adds are in `declare/change_sources.py`.
+
+Changes are ordered by position. Changes of equal positions are ordered by arrival: by file, and
+within a file by line. `run.py` keeps the newest change of each key.
 
 **Safety properties** (tests in `cdc/test_read.py`)
 - Every record is a change, is a tombstone that follows a deletion, or has a reason why it is
@@ -10,28 +16,19 @@ The letters of operations and the columns that DMS adds are in `declare/change_s
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING, assert_never
 
-from lakehouse.cdc.columns import (
-    CHANGED_AT,
-    CODE,
-    HAS_POSITION,
-    KEPT,
-    OLD_KEY,
-    OPERATION,
-    POSITION,
-    UNSENT,
-    change_order,
-)
-from lakehouse.cdc.plan.event import TOMBSTONE
-from lakehouse.cdc.plan.event import UNSENT as UNSENT_MEMBER
+from lakehouse.cdc.plan import TOMBSTONE, UNSENT
 from lakehouse.declare.change_sources import ChangeKind, Debezium, Dms
 from lakehouse.declare.landing import Landing
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Merge
 from lakehouse.delta.columns import field_names, field_types
+from lakehouse.delta.log import TableFacts
+from lakehouse.lake.lake import TableSession
 from lakehouse.land.parse_lines import (
     CORRUPT,
     DIGEST,
@@ -40,6 +37,7 @@ from lakehouse.land.parse_lines import (
     PARSED,
     RAW,
     REASON,
+    UNDECLARED,
     parse_records,
     parsed_json,
     undeclared_columns,
@@ -49,14 +47,73 @@ from lakehouse.land.parse_lines import (
     why_undeclared_unfit,
     with_undeclared,
 )
-from lakehouse.land.plan.records import UNFIT
-from lakehouse.land.plan.undeclared import RESCUED
+from lakehouse.land.plan.batches import Batch
+from lakehouse.land.plan.records import RESCUED, UNFIT
 from lakehouse.spark import functions as F  # noqa: N812
-from lakehouse.spark.frames import evaluated_once
+from lakehouse.spark.frames import evaluated_once, table_at
 from lakehouse.spark.statements import quote
+from lakehouse.write.commit_rows import between
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+
+# In the tables that change data is written to.
+POSITION = "_position"
+CHANGED_AT = "_changed_at"
+DELETED = "_deleted"
+# Names the columns whose values the row's change did not send, each with the order of the change
+# that sent the value.
+KEPT = "_kept"
+
+# Only in the parsed lines.
+OPERATION = "_lakehouse_operation"
+# The key before an update that changed it. Parts that are unknown are null.
+OLD_KEY = "_lakehouse_old_key"
+CODE = "_lakehouse_code"
+HAS_POSITION = "_lakehouse_has_position"
+
+# In the changes of a batch, and in remembered deletions: whether a deletion comes from a truncation
+# of the whole table.
+TRUNCATED = "_truncated"
+# In the changes of a batch: whether the row is the table's own row, with a kept value that a late,
+# older change of its key corrects. It replaces the table's row, although it is not newer.
+IS_CORRECTED = "_lakehouse_is_corrected"
+
+
+_FILE, _LINE, _LANDED_AT = ORIGIN
+_DIGITS = 40
+# A name that ends in two numbers: `topic+partition+offset` of Kafka Connect, or the date and time
+# of AWS DMS. The last part of a UUID may look the same.
+_NUMBERED = "^(?:.*[^0-9A-Za-z])?[0-9]+[-+_.][0-9]+(?:[.][A-Za-z][^/]*)?$"
+_UUID = "[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
+
+
+def change_order(row: str = "") -> str:
+    """The SQL of a struct that increases with each change. `row` is empty, or an alias and a dot.
+
+    Changes with the same position are ordered by their files, and then by line. Files with numbered
+    names are ordered by name, with numbers compared as numbers. Before them come all other files,
+    ordered by the time when they landed.
+    """
+    path, position, line, landed_at = (
+        f"{row}{quote(name)}" for name in (_FILE, POSITION, _LINE, _LANDED_AT)
+    )
+    name = f"substring_index({path}, '/', -1)"
+    # Leading zeros give all numbers in a name the same length, so that texts sort like numbers.
+    padded = f"regexp_replace({name}, '([0-9]+)', '{'0' * _DIGITS}$1')"
+    natural = f"regexp_replace({padded}, '[0-9]+?([0-9]{{{_DIGITS}}})(?![0-9])', '$1')"
+    is_numbered = f"{name} RLIKE '{_NUMBERED}' AND NOT {name} RLIKE '{_UUID}'"
+    return (
+        f"struct({position} AS position, IF({is_numbered}, {natural}, '') AS numbered_name, "
+        f"{landed_at} AS landed_at, {natural} AS name, {path} AS path, {line} AS line)"
+    )
+
+
+def is_newer() -> str:
+    """The SQL condition that a row of alias `source` is newer than a row of alias `target`."""
+    return f"{change_order('source.')} > {change_order('target.')}"
+
 
 _ONLY_TIMED = (
     "this row of a snapshot has no position, and its time may be later than the time of a newer"
@@ -176,7 +233,7 @@ def debezium_lines(
     landing = table.landing
     fields = field_names(landing.schema)
     event_ddl = _event_ddl(landing.schema, changes)
-    ddl = f"{event_ddl}, {quote(UNSENT_MEMBER)} ARRAY<STRING>, {CORRUPT} STRING"
+    ddl = f"{event_ddl}, {quote(UNSENT)} ARRAY<STRING>, {CORRUPT} STRING"
     event = _Event(changes=changes)
     parsed_event = parsed_json(F.when(F.col(REASON).isNull(), F.col(EVENT)), ddl)
     position, has_position = event.position()
@@ -198,7 +255,7 @@ def debezium_lines(
         has_position.alias(HAS_POSITION),
         F.timestamp_millis(event.committed_ms()).alias(CHANGED_AT),
         F.struct(*old_key).alias(OLD_KEY),
-        event.field(quote(UNSENT_MEMBER)).alias(UNSENT),
+        event.field(quote(UNSENT)).alias(UNSENT),
     )
     derived = {name: F.expr(text) for name, text in landing.derived.items()}
     return rows.withColumns(derived) if derived else rows
@@ -433,3 +490,111 @@ def _reason(table: Table, keys: Sequence[str]) -> "Column":
         is_upsert = operation == ChangeKind.UPSERT.value
         reason = reason.when(is_upsert & is_missing, f"required field {name} is missing")
     return F.coalesce(REASON, reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeBatch:
+    """A batch of change data. `facts` describe the table before the batch, if there is a table."""
+
+    session: TableSession
+    batch: Batch
+    facts: TableFacts | None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of the table."""
+        return change_keys(self.session.table)
+
+    def table_rows(self, within: tuple[str, ...] = ()) -> "DataFrame":
+        """The rows of the table before the batch that meet all conditions in `within`.
+
+        In the column `KEPT`, renamed columns have their new names.
+        """
+        assert self.facts is not None
+        rows = table_at(self.session.spark, self.facts.snapshot, within=within)
+        renamed = self.session.table.renamed
+        if not renamed or KEPT not in rows.columns:
+            return rows
+        new_names = F.create_map(*[F.lit(name) for pair in renamed.items() for name in pair])
+
+        def with_new_name(entry: "Column") -> "Column":
+            name = entry.getField("column")
+            return entry.withField("column", F.coalesce(F.try_element_at(new_names, name), name))
+
+        return rows.withColumn(KEPT, F.transform(KEPT, with_new_name))
+
+
+def key_range(keys: tuple[str, ...], counts: ChangeCounts) -> tuple[str, ...]:
+    """A condition on the first key that is true for every change of the batch; empty if unknown."""
+    if counts.first_key is None:
+        return ()
+    return (between(keys[0], *counts.first_key),)
+
+
+def described_rows(lines: "DataFrame") -> "DataFrame":
+    """The row that each upsert or deletion among the lines describes by itself."""
+    is_row = F.col(OPERATION).isin(ChangeKind.UPSERT.value, ChangeKind.DELETE.value)
+    marked = lines.where(F.col(REASON).isNull() & is_row).withColumns(
+        {DELETED: F.col(OPERATION) == ChangeKind.DELETE.value, TRUNCATED: F.lit(False)}
+    )
+    return marked.drop(OPERATION, OLD_KEY, RAW, DIGEST, REASON, UNDECLARED)
+
+
+def batch_changes(
+    load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts, remembered: "DataFrame | None"
+) -> "DataFrame":
+    """All upserts and deletions of the batch; a key may have several.
+
+    A change of a key also deletes the old key. A truncation, in the batch or among the `remembered`
+    deletions, deletes every key of the batch. If it is in the batch, it also deletes every key of
+    the table. Such deletions have the position of their cause, so newer changes are not affected.
+    """
+    rows = described_rows(lines)
+    if counts.key_changes:
+        old_key = {key: F.col(f"{OLD_KEY}.{quote(key)}") for key in load.keys}
+        moved = lines.where(f"{REASON} IS NULL AND {OLD_KEY} IS NOT NULL")
+        rows = rows.unionByName(_deletions(moved, rows, old_key, truncated=False))
+
+    key_columns = [*map(quote, load.keys)]
+    keys_of_batch = rows.select(*key_columns).distinct()
+    truncated: list[DataFrame] = []
+    if counts.truncates:
+        own_truncations = truncations(lines)
+        truncated.append(keys_of_batch.crossJoin(own_truncations))
+        if load.facts is not None:
+            keys_of_table = load.table_rows().select(*key_columns)
+            truncated.append(keys_of_table.crossJoin(own_truncations))
+    # DMS sends no truncations.
+    if remembered is not None and not isinstance(load.session.table.landing.changes, Dms):
+        older_truncations = remembered.where(TRUNCATED).select(*ORIGIN, POSITION, CHANGED_AT)
+        truncated.append(keys_of_batch.crossJoin(older_truncations))
+    same_key = {key: F.col(quote(key)) for key in load.keys}
+    deletions = [_deletions(each, rows, same_key, truncated=True) for each in truncated]
+    return reduce(lambda one, other: one.unionByName(other), [rows, *deletions])
+
+
+def truncations(lines: "DataFrame") -> "DataFrame":
+    """The origins (file and line), positions and times of the truncations among the lines."""
+    is_truncation = F.col(OPERATION) == ChangeKind.TRUNCATE.value
+    good = lines.where(F.col(REASON).isNull() & is_truncation)
+    return good.select(*ORIGIN, POSITION, CHANGED_AT)
+
+
+def _deletions(
+    origins: "DataFrame", rows: "DataFrame", keys: Mapping[str, "Column"], *, truncated: bool
+) -> "DataFrame":
+    """One deletion of `keys` per row of `origins`, with its origin, position and time.
+
+    The result has the columns of `rows`; all other values are null.
+    """
+    values = {
+        **keys,
+        **{name: F.col(name) for name in (*ORIGIN, POSITION, CHANGED_AT)},
+        DELETED: F.lit(True),
+        TRUNCATED: F.lit(truncated),
+    }
+    columns = list["Column"]()
+    for field in rows.schema.fields:
+        value = values.get(field.name, F.lit(None))
+        columns.append(value.cast(field.dataType).alias(field.name))
+    return origins.select(*columns)

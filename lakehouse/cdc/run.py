@@ -22,14 +22,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lakehouse.cdc.change_batch import (
-    ChangeBatch,
-    batch_changes,
-    described_rows,
-    key_range,
-    truncations,
-)
-from lakehouse.cdc.columns import (
+from lakehouse.cdc.deleted_keys import forget, remember, remembered_deletions
+from lakehouse.cdc.fill_unsent_values import corrected_rows
+from lakehouse.cdc.read import (
     CHANGED_AT,
     DELETED,
     IS_CORRECTED,
@@ -39,19 +34,23 @@ from lakehouse.cdc.columns import (
     POSITION,
     TRUNCATED,
     UNSENT,
+    ChangeBatch,
+    ChangeCounts,
+    batch_changes,
     change_order,
+    described_rows,
+    is_full_load_file,
     is_newer,
+    key_range,
+    truncations,
 )
-from lakehouse.cdc.deleted_keys import forget, remember, remembered_deletions
-from lakehouse.cdc.fill_unsent_values import corrected_rows
-from lakehouse.cdc.read import ChangeCounts, is_full_load_file
 from lakehouse.declare.change_sources import ChangeKind, Dms
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Merge
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.log import TableFacts
 from lakehouse.lake.lake import Lake
-from lakehouse.land.loaded_batches import batch_commits
+from lakehouse.land.ledger import batch_commits
 from lakehouse.land.parse_lines import ORIGIN, REASON
 from lakehouse.spark import delta_writes, statements
 from lakehouse.spark import functions as F  # noqa: N812

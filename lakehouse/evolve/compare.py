@@ -16,8 +16,7 @@ from lakehouse.evolve.plan.changes import EvolutionPlan, WrittenRows, compare
 from lakehouse.evolve.plan.rebuild import columns_without_spark, declared_sources
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.land.ledger import PlannedBatches
-from lakehouse.land.plan.records import with_renamed_fields
-from lakehouse.land.plan.undeclared import columns_in_force
+from lakehouse.land.plan.records import columns_in_force, with_renamed_fields
 from lakehouse.materialize import plan as derived_increments
 from lakehouse.materialize.transform_code import transform_code
 from lakehouse.write.outcome import WriteOutcome

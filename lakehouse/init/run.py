@@ -28,10 +28,10 @@ from lakehouse.base.text import count_of
 from lakehouse.declare.landing import format_of
 from lakehouse.init.plan.project import package_name, project_texts, table_name
 from lakehouse.init.plan.suggestion import Suggestion, suggest
+from lakehouse.land.decode import files_schema
 from lakehouse.land.plan.choose_files import may_be_loaded
 from lakehouse.land.plan.file_text import detect_format
 from lakehouse.land.plan.records import MIB
-from lakehouse.land.schema_of_file import files_schema
 from lakehouse.store import DiskStore, Store, StoredFile, store_at
 from lakehouse.store.disk import translated
 

@@ -21,8 +21,7 @@ from lakehouse.base.errors import LakehouseError
 from lakehouse.base.reasons import Reason
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
-from lakehouse.land.ledger import PlannedBatches
-from lakehouse.land.loaded_batches import last_loaded, unfinished_batch
+from lakehouse.land.ledger import PlannedBatches, last_loaded, unfinished_batch
 from lakehouse.land.plan.batches import Batch, Ledger
 from lakehouse.land.plan.choose_files import BatchPlan, choose_batch, repeat_batch
 from lakehouse.land.waiting_files import Discovery

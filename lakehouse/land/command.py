@@ -24,8 +24,10 @@ from lakehouse.init.plan.source_text import python_source
 from lakehouse.init.plan.suggestion import suggest
 from lakehouse.lake.lake import TableSession
 from lakehouse.land import quarantine
-from lakehouse.land.ledger import PlannedBatches, landed_files
-from lakehouse.land.loaded_batches import (
+from lakehouse.land.decode import files_schema
+from lakehouse.land.ledger import (
+    PlannedBatches,
+    landed_files,
     last_loaded,
     quarantined_count,
     record_loaded,
@@ -45,7 +47,6 @@ from lakehouse.land.plan.choose_files import (
     repeat_batch,
 )
 from lakehouse.land.quarantine import QuarantineReview
-from lakehouse.land.schema_of_file import files_schema
 from lakehouse.land.waiting_files import expiring_sentence
 from lakehouse.spark.session import connect
 

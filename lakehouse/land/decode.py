@@ -1,4 +1,7 @@
-"""Decodes landed Parquet and Avro files to Arrow columns with types that Spark reads.
+"""Decodes landed files: Parquet and Avro to Arrow columns with types that Spark reads.
+
+It also finds the compression of text files, and suggests the declaration of any landed files, by
+their own types or by their values (`files_schema`).
 
 No Python code runs per row of a Parquet file. Columns of types that Arrow cannot convert (`UUID`, a
 map whose keys are not texts or whole numbers) become texts, which Python writes.
@@ -17,9 +20,11 @@ file may show which calendar it uses.
 """
 
 import base64
+import codecs
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from io import BytesIO
 from typing import Any, NamedTuple, cast
@@ -28,10 +33,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakehouse.base.text import count_of
-from lakehouse.land.plan.file_text import detect_format
-from lakehouse.land.plan.records import Unreadable, too_large
-from lakehouse.land.plan.schema_of_values import quoted
+from lakehouse.base.errors import Refused
+from lakehouse.base.text import count_of, first_names
+from lakehouse.land.plan.file_text import GZIP, Compression, detect_format, text_chunks
+from lakehouse.land.plan.records import MIB, Unreadable, too_large
+from lakehouse.land.plan.schema_of_values import (
+    FileSchema,
+    csv_schema,
+    json_objects,
+    json_schema,
+    quoted,
+    schema_of_types,
+)
 
 # The number of rows in a decoded batch. It is small, because a value that the file's dictionary
 # stores once takes memory in each decoded row.
@@ -415,3 +428,102 @@ def _avro_type(kind: Any) -> pa.DataType | None:
                 is_valid = 0 <= named.get("scale", 0) <= precision <= _MOST_DIGITS
                 return pa.decimal128(precision, named.get("scale", 0)) if is_valid else None
             return _AVRO_TYPES.get(f"{physical}-{logical}") or _avro_type(physical)
+
+
+# zstd is unpacked in pieces of this size.
+_CHUNK_BYTES = 4 * MIB
+
+
+def _unzstd(data: bytes) -> Iterator[bytes]:
+    """Decompresses zstd bytes of one or more frames."""
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
+            while chunk := stream.read(_CHUNK_BYTES):
+                yield chunk
+    except pa.ArrowException as error:
+        raise OSError(str(error)) from error
+
+
+ZSTD = Compression("zstd", _unzstd)
+_BY_CONTENT = {"gzip": GZIP, "zstd": ZSTD}
+_BY_ENDING = {"gz": GZIP, "zst": ZSTD}
+
+
+def compression_of(name: str, data: bytes) -> Compression | None:
+    """The compression of a file, by its content or else by its name."""
+    by_content = _BY_CONTENT.get(detect_format(data) or "")
+    return by_content or _BY_ENDING.get(name.rpartition(".")[2].lower())
+
+
+# The values of this much text decide.
+_READ_CHARACTERS = 32 * MIB
+_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+
+
+def files_schema(files: Mapping[str, bytes]) -> FileSchema:
+    """The schema of the files of one table, by their names. If they differ, the last one decides.
+
+    Raises:
+        Refused: a file is damaged, has no record, or none of its fields can be a column.
+    """
+    names = first_names([*files])
+    try:
+        found = _files_schema(files)
+    except Unreadable as error:
+        raise Refused(f"schema {names}: {error}") from error
+    except Exception as error:  # the readers raise arbitrary exceptions for damaged bytes
+        raise Refused(
+            f"schema {names}: it cannot be read ({type(error).__name__}: {error}). Use an undamaged"
+            " JSON, CSV, Parquet or Avro file"
+        ) from error
+    if not found.types:
+        left_out = first_names([repr(each[:80]) for each in found.left_out])
+        raise Refused(
+            f"schema {names}: no field of it can be a column{f': {left_out}' if left_out else ''}. "
+            "Use another file, or other names"
+        )
+    return found
+
+
+def _files_schema(files: Mapping[str, bytes]) -> FileSchema:
+    *_, last = files.values()
+    content = detect_format(last)
+    if content not in ("Parquet", "Avro"):
+        return _text_schema(files)
+    format = content.lower()
+    types = dict[str, str]()
+    for data in files.values():
+        types |= file_types(data, format)
+    return schema_of_types(format, types)
+
+
+def _text_schema(files: Mapping[str, bytes]) -> FileSchema:
+    """The schema of JSON or CSV files."""
+    decoded = [_decoded(name, data) for name, data in files.items()]
+    texts = [text for text, _ in decoded]
+    encoding = next((encoding for _, encoding in decoded if encoding != "utf-8"), "utf-8")
+    *others, last = texts
+    if last.lstrip()[:1] in ("{", "["):
+        schema = json_schema([row for text in texts for row in json_objects(text)])
+        return replace(schema, encoding=encoding)
+    header, _, _ = last.partition("\n")
+    text = "\n".join([last, *(text.removeprefix(header) for text in others)])
+    if len(text) > _READ_CHARACTERS:
+        text = text[: text.rindex("\n", 0, _READ_CHARACTERS) + 1]
+    return replace(csv_schema(text), encoding=encoding)
+
+
+def _decoded(name: str, data: bytes) -> tuple[str, str]:
+    """The text, and its encoding: by the byte order mark, else UTF-8, else Windows' Latin-1."""
+    content = b"".join(text_chunks(data, compression_of(name, data)))
+    if binary := detect_format(content):
+        raise Unreadable(
+            f"{name} is a {binary} file. Use JSON, CSV, Parquet or Avro; save an Excel sheet as CSV"
+        )
+    for mark, encoding in _MARKS.items():
+        if content.startswith(mark):
+            return content.decode(encoding).removeprefix("\ufeff"), encoding
+    try:
+        return content.decode(), "utf-8"
+    except UnicodeDecodeError:
+        return content.decode("cp1252", "replace"), "cp1252"

@@ -19,8 +19,7 @@ from lakehouse.declare.landing import Landing
 from lakehouse.delta.columns import field_names, field_types, type_word
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake
-from lakehouse.land.plan.records import FORMS, GROUPED, TWO_NAMES, UNFIT
-from lakehouse.land.plan.undeclared import RESCUED
+from lakehouse.land.plan.records import FORMS, GROUPED, RESCUED, TWO_NAMES, UNFIT
 from lakehouse.land.staging import STAGED_SCHEMA
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.frames import evaluated_once, literal_path

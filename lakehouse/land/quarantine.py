@@ -47,8 +47,8 @@ from lakehouse.delta.log import TableFacts
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.lake.lease import hold
-from lakehouse.land.ledger import PlannedBatches
-from lakehouse.land.loaded_batches import (
+from lakehouse.land.ledger import (
+    PlannedBatches,
     files_transaction,
     last_loaded,
     quarantine_app_id,

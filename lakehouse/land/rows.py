@@ -22,7 +22,7 @@ from lakehouse.declare.write_modes import Overwrite
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.log import TableFacts
 from lakehouse.lake.lake import TableSession
-from lakehouse.land.loaded_batches import (
+from lakehouse.land.ledger import (
     check_loaded,
     quarantine_has_files,
 )
@@ -38,7 +38,7 @@ from lakehouse.land.parse_lines import (
     without_rescued,
 )
 from lakehouse.land.plan.batches import Batch, LandedFile, files_of_spark
-from lakehouse.land.plan.undeclared import RESCUED
+from lakehouse.land.plan.records import RESCUED
 from lakehouse.land.quarantine import quarantine
 from lakehouse.land.staging import part_names
 from lakehouse.spark import functions as F  # noqa: N812
@@ -170,7 +170,7 @@ def uncounted_batch(
     snapshot = None if facts is None else facts.snapshot
     lines = parsed_records(session, batch, added)
     if table.landing.changes is not None:
-        from lakehouse.cdc.change_batch import ChangeBatch
+        from lakehouse.cdc.read import ChangeBatch
         from lakehouse.cdc.run import full_load_rows
 
         load = ChangeBatch(session=session, batch=batch, facts=facts)
@@ -233,9 +233,8 @@ def _counted_changes(
     session: TableSession, batch: Batch, frame: "DataFrame", facts: TableFacts | None
 ) -> "tuple[DataFrame, ChangeCounts]":
     """The parsed changes of a batch, checked against the table, and their counts."""
-    from lakehouse.cdc.change_batch import ChangeBatch
-    from lakehouse.cdc.columns import KEPT
     from lakehouse.cdc.fill_unsent_values import checked_changes
+    from lakehouse.cdc.read import KEPT, ChangeBatch
 
     table = session.table
     if table.renamed:
@@ -281,7 +280,7 @@ def write_batch(
         frame = with_members_of(frame, types)
         rows = _table_rows(session, frame)
     if parsed.changes is not None:
-        from lakehouse.cdc.change_batch import ChangeBatch
+        from lakehouse.cdc.read import ChangeBatch
         from lakehouse.cdc.run import apply_changes
 
         load = ChangeBatch(session=session, batch=batch, facts=facts)

@@ -22,10 +22,10 @@
   (`land/test_run.py`).
 - Every record that is read becomes a row or a quarantined record. Both are counted before anything
   is written, and rows other than change data also after the commit (`test_bad_input.py`,
-  `test_loaded_batches.py`).
+  `test_ledger.py`).
 - A table is not loaded if its log does not show which batches were loaded
-  (`test_loaded_batches.py`).
-- A batch that was written but is not in the table's log stops the load (`test_loaded_batches.py`,
+  (`test_ledger.py`).
+- A batch that was written but is not in the table's log stops the load (`test_ledger.py`,
   `land/test_run.py`).
 - If a run dies between any two steps, the next run repeats the batch, or the smaller one
   (`test_unwritable_rows.py`).
@@ -46,8 +46,13 @@ from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Overwrite
 from lakehouse.delta.log import TableFacts
 from lakehouse.lake.lake import TableSession
-from lakehouse.land.ledger import PlannedBatches, landed_files
-from lakehouse.land.loaded_batches import last_in_log, last_loaded, unfinished_batch
+from lakehouse.land.ledger import (
+    PlannedBatches,
+    landed_files,
+    last_in_log,
+    last_loaded,
+    unfinished_batch,
+)
 from lakehouse.land.plan.batches import (
     Batch,
     KnownFiles,
@@ -65,8 +70,7 @@ from lakehouse.land.plan.choose_files import (
     repeat_batch,
     settle_batch,
 )
-from lakehouse.land.plan.records import with_renamed_fields
-from lakehouse.land.plan.undeclared import columns_in_force
+from lakehouse.land.plan.records import columns_in_force, with_renamed_fields
 from lakehouse.land.quarantine import take_out_lines
 from lakehouse.land.rows import (
     ParsedBatch,

@@ -27,26 +27,23 @@ from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.text import count_of
 from lakehouse.declare.landing import Landing
 from lakehouse.delta.columns import field_names, field_types
-from lakehouse.land.decode import DecodedFile, TableShape, decoded_file
+from lakehouse.land.decode import DecodedFile, TableShape, compression_of, decoded_file
 from lakehouse.land.plan.batches import Batch, KnownFiles, LandedFile
 from lakehouse.land.plan.choose_files import FileRead
 from lakehouse.land.plan.file_text import (
-    GZIP,
-    Compression,
     content_digest,
-    detect_format,
     read_records,
 )
 from lakehouse.land.plan.records import (
     MIB,
     NOT_UTF_8,
     CsvFields,
+    NewColumns,
     Record,
     Unreadable,
     earlier_names,
     present_names,
 )
-from lakehouse.land.plan.undeclared import NewColumns
 from lakehouse.store import Store
 
 # The staged columns of a text record, as Spark reads them.
@@ -415,22 +412,6 @@ _READ_AT_ONCE_FILES = 256
 _READ_ALONE_AT_ONCE = 16
 # A file may unpack to this multiple of the size limit of landed files.
 UNPACKED_TIMES = 4
-_CHUNK_BYTES = 4 * MIB
-
-
-def _unzstd(data: bytes) -> Iterator[bytes]:
-    """Decompresses zstd bytes of one or more frames."""
-    try:
-        with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
-            while chunk := stream.read(_CHUNK_BYTES):
-                yield chunk
-    except pa.ArrowException as error:
-        raise OSError(str(error)) from error
-
-
-ZSTD = Compression("zstd", _unzstd)
-_BY_CONTENT = {"gzip": GZIP, "zstd": ZSTD}
-_BY_ENDING = {"gz": GZIP, "zst": ZSTD}
 
 
 class Content(NamedTuple):
@@ -482,12 +463,6 @@ def landed_records(name: str, data: bytes, landing: Landing) -> Iterator[Record]
         compression=compression_of(name, data),
         max_content_bytes=UNPACKED_TIMES * landing.max_file_bytes,
     )
-
-
-def compression_of(name: str, data: bytes) -> Compression | None:
-    """The compression of a file, by its content or else by its name."""
-    by_content = _BY_CONTENT.get(detect_format(data) or "")
-    return by_content or _BY_ENDING.get(name.rpartition(".")[2].lower())
 
 
 def _read_at_once(files: Sequence[LandedFile]) -> Iterator[list[LandedFile]]:

@@ -239,7 +239,7 @@ def _breaker(table: Table, lake: Lake, assessed: Assessment) -> CheckResult:
 
 
 def _quarantine(table: Table, lake: Lake) -> CheckResult:
-    from lakehouse.land.loaded_batches import quarantine_key, quarantined_count
+    from lakehouse.land.ledger import quarantine_key, quarantined_count
 
     key = quarantine_key(table.key)
     try:

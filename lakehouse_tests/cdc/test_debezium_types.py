@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from lakehouse import Debezium, Landing, Merge, Table
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.run import write_table
-from lakehouse_tests.cdc.plan.debezium_types import QUARANTINED, TYPES, event
+from lakehouse_tests.cdc.debezium_types import QUARANTINED, TYPES, event
 from lakehouse_tests.support.example_lake import land, rows_in
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakehouse import Debezium, Dms, Landing, Merge, Table
-from lakehouse.cdc.columns import CHANGED_AT, OPERATION, POSITION, change_order
+from lakehouse.cdc.read import CHANGED_AT, OPERATION, POSITION, change_order
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.land.ledger import landed_files
 from lakehouse.land.parse_lines import ORIGIN, REASON
 from lakehouse.land.plan.batches import Batch
-from lakehouse.land.plan.undeclared import RESCUED
+from lakehouse.land.plan.records import RESCUED
 from lakehouse.land.rows import parsed_records
 from lakehouse.land.staging import stage
 from lakehouse.materialize.run import write_table

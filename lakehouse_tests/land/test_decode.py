@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakehouse.land.decode import decoded_file, file_types, is_gregorian
+from lakehouse.land.decode import ZSTD, decoded_file, file_types, is_gregorian
 from lakehouse.land.plan.file_text import read_records
 from lakehouse.land.plan.records import Unreadable
-from lakehouse.land.staging import ZSTD
 from lakehouse_tests.land.plan.test_file_text import JSON
 
 LIMIT = 10_000_000

@@ -15,8 +15,8 @@ import pytest
 from lakehouse import Append, Csv, Landing, Table
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.run import write_table
-from lakehouse_tests.land.plan.test_json_values import BAD as BAD_JSON
-from lakehouse_tests.land.plan.test_json_values import SCHEMA as JSON_SCHEMA
+from lakehouse_tests.land.plan.test_json_records import BAD as BAD_JSON
+from lakehouse_tests.land.plan.test_json_records import SCHEMA as JSON_SCHEMA
 from lakehouse_tests.support.example_lake import rows_in, rows_of
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pytest
 from lakehouse import Append, Csv, Landing, Table
 from lakehouse.init.plan.suggestion import suggest
 from lakehouse.lake.lake import Lake
-from lakehouse.land.schema_of_file import files_schema
+from lakehouse.land.decode import files_schema
 from lakehouse.materialize.run import write_table
 from lakehouse_tests.support.example_lake import rows_in
 

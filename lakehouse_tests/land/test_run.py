@@ -22,8 +22,7 @@ from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.land import ledger as planned_batches
 from lakehouse.land import rows as batch_rows
 from lakehouse.land import staging as staged_parts
-from lakehouse.land.ledger import PlannedBatches
-from lakehouse.land.loaded_batches import record_loaded
+from lakehouse.land.ledger import PlannedBatches, record_loaded
 from lakehouse.land.parse_lines import parse_records
 from lakehouse.land.plan import choose_files
 from lakehouse.land.quarantine import retry

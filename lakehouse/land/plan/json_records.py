@@ -48,9 +48,10 @@ from lakehouse.land.plan.records import (
     Record,
     Unreadable,
     earlier_names,
+    others_in_object,
     with_present_names,
+    with_texts,
 )
-from lakehouse.land.plan.undeclared import others_in_object, with_texts
 
 _WHOLE = r"-?(?:0|[1-9][0-9]{0,17})"
 _FRACTION = rf"{_WHOLE}(?:\.[0-9]{{1,25}})?"
@@ -345,7 +346,7 @@ def _event_record(
 ) -> Record:
     """The record with its Debezium event, whose fields are decoded."""
     # Only change data needs this import.
-    from lakehouse.cdc.plan.event import canonical_event
+    from lakehouse.cdc.plan import canonical_event
 
     assert isinstance(landing.changes, Debezium)
     text = record.content.decode()

@@ -10,8 +10,7 @@ from functools import partial
 from typing import Any, Literal, cast
 
 from lakehouse.base.text import first_names
-from lakehouse.land.plan.records import MAX_RECORD_BYTES, Unreadable
-from lakehouse.land.plan.undeclared import NO_NAME
+from lakehouse.land.plan.records import MAX_RECORD_BYTES, NO_NAME, Unreadable
 
 _WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})")
 _FRACTION = re.compile(r"[-+]?(?:0|[1-9][0-9]*)?\.[0-9]+(?:[eE][-+]?[0-9]+)?")

@@ -26,8 +26,14 @@ from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.land.parse_lines import DIGEST, ORIGIN, RAW, REASON, staged_lines
 from lakehouse.land.plan.batches import Batch, KnownFiles, LandedFile, files_of_spark
 from lakehouse.land.plan.choose_files import FileRead, may_be_by_spark, read_by_this_process
-from lakehouse.land.plan.records import MAX_RECORD_BYTES, MIB, CsvFields
-from lakehouse.land.plan.undeclared import MOST_COLUMNS, RESCUED, NewColumns
+from lakehouse.land.plan.records import (
+    MAX_RECORD_BYTES,
+    MIB,
+    MOST_COLUMNS,
+    RESCUED,
+    CsvFields,
+    NewColumns,
+)
 from lakehouse.land.spark import csv as spark_csv
 from lakehouse.land.spark import json as spark_json
 from lakehouse.land.spark import parquet as spark_parquet

@@ -23,7 +23,7 @@ from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.operations import read_operations
 from lakehouse.lake.read_each_table import for_each_table
-from lakehouse.land.loaded_batches import quarantine_key, quarantined_count
+from lakehouse.land.ledger import quarantine_key, quarantined_count
 from lakehouse.vacuum.inventory.table import known_inventories
 from lakehouse.watch.metrics import plan as metrics
 from lakehouse.watch.metrics.plan import Metric, labels_of

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from lakehouse import Debezium
-from lakehouse.cdc.plan.event import UNSENT, Event, canonical_event
-from lakehouse_tests.cdc.plan.debezium_types import (
+from lakehouse.cdc.plan import UNSENT, Event, canonical_event
+from lakehouse_tests.cdc.debezium_types import (
     DECIMAL,
     MILLIS,
     QUARANTINED,

@@ -1,1 +1,0 @@
-"""Decodes the events of Debezium."""
