@@ -24,7 +24,6 @@ from lakehouse.assets.keys import table_key
 from lakehouse.assets.metadata import state_metadata
 from lakehouse.base.clock import now_ms
 from lakehouse.base.settings import parse_settings
-from lakehouse.compact.plan.circuit_breaker import Rewrites
 from lakehouse.compact.plan.decision import (
     Bounds,
     CompactionCandidate,
@@ -33,12 +32,12 @@ from lakehouse.compact.plan.decision import (
     decide_fleet,
     describe,
 )
+from lakehouse.compact.plan.history import Rewrites
 from lakehouse.compact.sensor import TICK_SECONDS_ON_S3, compaction_sensor
-from lakehouse.declare.compaction import policy_for
+from lakehouse.declare.policies import policy_for
 from lakehouse.declare.upkeep_records import Pause
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.operations import record_operation
-from lakehouse.lake.records import pause_table
+from lakehouse.lake.state_tables import pause_table, record_operation
 from lakehouse.store import DiskStore
 from lakehouse_tests.counting_store import CountingStore
 from lakehouse_tests.support.dagster_events import begun, ended

@@ -18,10 +18,8 @@ from dataclasses import fields
 from pathlib import Path
 
 from lakehouse.base.reasons import Reason
-from lakehouse.declare.archive import Archive, Ttl
-from lakehouse.declare.compaction import Compaction
 from lakehouse.declare.landing import Landing
-from lakehouse.declare.vacuum import Vacuum
+from lakehouse.declare.policies import Archive, Compaction, Ttl, Vacuum
 from lakehouse.declare.write_modes import Merge
 
 HOUSE = Path(__file__).resolve().parent.parent

@@ -24,8 +24,12 @@ from lakehouse.compact.assess import health_of
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.read_each_table import for_each_table
 from lakehouse.store import LOCAL, DiskStore
-from lakehouse.vacuum.inventory.run import covered_files, reconcile_inventory, scan
-from lakehouse.vacuum.inventory.table import newest_inventory
+from lakehouse.vacuum.inventory.run import (
+    covered_files,
+    newest_inventory,
+    reconcile_inventory,
+    scan,
+)
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.table_facts import plan
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 
 from benchmarks.random_features import PARTITIONS, PROPERTIES
-from lakehouse.declare.compaction import Compaction
+from lakehouse.declare.policies import Compaction
 
 _DELTA = "spark.databricks.delta."
 _KIB = 1024

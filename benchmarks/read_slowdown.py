@@ -17,7 +17,7 @@ from benchmarks.figures import Figure, alone, timed
 from benchmarks.own_lake import landed_table, own_lake
 from lakehouse import Table
 from lakehouse.compact.run import compact, plan
-from lakehouse.declare.compaction import policy_for
+from lakehouse.declare.policies import policy_for
 from lakehouse.lake.lake import Lake
 
 _KEPT, _LEFT = landed_table("bronze/kept"), landed_table("bronze/left")

@@ -19,7 +19,7 @@ from uuid import uuid4
 import dagster as dg
 
 from benchmarks.figures import Figure, alone
-from lakehouse.assets.retention import delete_rest, delete_runs, old_runs
+from lakehouse.assets.dagster_records import delete_rest, delete_runs, old_runs
 from lakehouse.base.text import DAY_MS, MINUTE_MS
 from lakehouse_tests.journeys.world import World
 

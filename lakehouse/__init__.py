@@ -11,42 +11,44 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lakehouse.adopt.maintain import MaintainedTables, maintain, maintained_metadata
-    from lakehouse.declare.adopted import Adopted
-    from lakehouse.declare.archive import Archive, Ttl
-    from lakehouse.declare.change_sources import Debezium, Dms
-    from lakehouse.declare.compaction import (
+    from lakehouse.declare.landing import Csv, Debezium, Dms, Landing
+    from lakehouse.declare.policies import (
+        SHORT_RETENTION_RISK,
         AfterWrite,
+        Archive,
         BinPacking,
         BySensor,
         Compaction,
         LiquidClustering,
         Scheduled,
+        Ttl,
+        Vacuum,
         ZOrder,
     )
-    from lakehouse.declare.landing import Csv, Landing
     from lakehouse.declare.prices import Prices
     from lakehouse.declare.table import Table, table
-    from lakehouse.declare.vacuum import SHORT_RETENTION_RISK, Vacuum
-    from lakehouse.declare.write_modes import Append, Merge, Overwrite
+    from lakehouse.declare.write_modes import Adopted, Append, Merge, Overwrite
     from lakehouse.retain.run.read import read
 
 # The module of each public name, below `lakehouse`.
 _HOMES = {
-    **dict.fromkeys(("Debezium", "Dms"), "declare.change_sources"),
-    **dict.fromkeys(("Append", "Merge", "Overwrite"), "declare.write_modes"),
+    **dict.fromkeys(("Csv", "Debezium", "Dms", "Landing"), "declare.landing"),
+    **dict.fromkeys(("Adopted", "Append", "Merge", "Overwrite"), "declare.write_modes"),
     **dict.fromkeys(("Table", "table"), "declare.table"),
     **dict.fromkeys(
-        ("BinPacking", "Compaction", "LiquidClustering", "ZOrder"),
-        "declare.compaction",
+        (
+            *(
+                "AfterWrite",
+                "BinPacking",
+                "BySensor",
+                "Compaction",
+                "LiquidClustering",
+                "Scheduled",
+            ),
+            *("Archive", "SHORT_RETENTION_RISK", "Ttl", "Vacuum", "ZOrder"),
+        ),
+        "declare.policies",
     ),
-    **dict.fromkeys(
-        ("AfterWrite", "BySensor", "Scheduled"),
-        "declare.compaction",
-    ),
-    **dict.fromkeys(("SHORT_RETENTION_RISK", "Vacuum"), "declare.vacuum"),
-    "Adopted": "declare.adopted",
-    **dict.fromkeys(("Archive", "Ttl"), "declare.archive"),
-    **dict.fromkeys(("Csv", "Landing"), "declare.landing"),
     "Prices": "declare.prices",
     # For programs that read tables. Using this name loads PySpark.
     "read": "retain.run.read",

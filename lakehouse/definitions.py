@@ -17,15 +17,15 @@ from typing import Any
 import dagster as dg
 
 from lakehouse.adopt.asset import observation_sensor, observed_asset
+from lakehouse.assets.dagster_records import records_asset, records_schedule
 from lakehouse.assets.keys import automation_sensor
 from lakehouse.assets.resources import lake_of, lake_resources, tables_of
-from lakehouse.assets.retention import records_asset, records_schedule
 from lakehouse.base.installation import has_capability, load_capability, project_settings
 from lakehouse.base.settings import Settings
 from lakehouse.compact.asset import compaction_asset
 from lakehouse.compact.sensor import compaction_schedules, compaction_sensor, maintenance_plan
-from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.table import Table
+from lakehouse.declare.write_modes import Adopted
 from lakehouse.land.asset import landing_assets, landing_sensor
 from lakehouse.materialize.asset import table_asset
 from lakehouse.vacuum.asset import vacuum_asset

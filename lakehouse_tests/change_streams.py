@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from lakehouse import Debezium, Dms, Landing, Merge, Table
 from lakehouse.cdc import deleted_keys
 from lakehouse.cdc import run as apply
-from lakehouse.declare.change_sources import ChangeKind
+from lakehouse.declare.landing import ChangeKind
 from lakehouse.lake.lake import Lake
 from lakehouse.land.plan import choose_files
 from lakehouse.materialize.run import write_table

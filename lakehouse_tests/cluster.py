@@ -20,7 +20,7 @@ from lakehouse.base.installation import ROOT
 from lakehouse.base.processes import port_answers
 from lakehouse.spark.server import jars
 from lakehouse.spark.server.conf import TOKEN_VARIABLE, s3a_conf
-from lakehouse.spark.server.java import find_java
+from lakehouse.spark.server.jars import find_java
 from lakehouse.spark.server.log_store import JAR
 from lakehouse_tests.conftest import free_port, wait_until
 

@@ -138,7 +138,7 @@ def shared_settings(
     home = tmp_path_factory.mktemp("shared")
     with shared_server(for_all_workers) as its, pytest.MonkeyPatch.context() as patch:
         # The lakes of all tests would fight for the names of their tables (`query/test_catalog.py`).
-        patch.setattr("lakehouse.query.catalog.name_tables", lambda *_: None)
+        patch.setattr("lakehouse.query.run.name_tables", lambda *_: None)
         (home / "server").symlink_to(folder(its))
         yield replace(its, home=home, root=str(home / "lake"))
         if address := {(its.spark, its.spark_port)} & _sessions.keys():
@@ -269,7 +269,7 @@ def new_client() -> Iterator[type_of_client]:
 def prepared_home(for_all_workers: Path) -> Path:
     """A home that holds the replay's year, prepared once for all workers, beside what a killed preparation left."""
     from lakehouse.replay.files import data_version
-    from lakehouse.replay.prepared_year import prepare
+    from lakehouse.replay.year import prepare
 
     with hold_lock(for_all_workers / "year.lock"):
         if not (home := for_all_workers / "year").exists():

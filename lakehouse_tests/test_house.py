@@ -541,7 +541,7 @@ def test_a_breach_is_caught(rule: type_of_rule, files: list[str], tmp_path: Path
             "import boto3\nfrom botocore.config import Config\ndef f():\n    from lakehouse.cdc import read",
         ),
         ("replay/x.py", "import pandas\nfrom lakehouse.cli import output"),
-        ("vacuum/plan/x.py", "from lakehouse.compact.plan.estimate import f"),
+        ("vacuum/plan/x.py", "from lakehouse.compact.plan.compaction import f"),
         (
             "tables/silver.py",
             "from lakehouse import Table\nfrom lakehouse.tables import bronze\nfrom pyspark.sql.functions import col",

@@ -19,7 +19,7 @@ from lakehouse.compact.plan.decision import (
     state_of,
 )
 from lakehouse.compact.run import compact
-from lakehouse.declare.compaction import policy_for
+from lakehouse.declare.policies import policy_for
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.protocol import AUTO_COMPACT, OPTIMIZE_WRITE
 from lakehouse.delta.snapshot import Snapshot
@@ -33,8 +33,7 @@ from lakehouse.spark.temporary_confs import (
     merged_into,
     session_confs,
 )
-from lakehouse.write.commit_rows import with_key_range
-from lakehouse.write.table_properties import apply_properties
+from lakehouse.write.commit_rows import apply_properties, with_key_range
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

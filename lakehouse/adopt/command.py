@@ -7,15 +7,15 @@ from typing import Any
 
 import click
 
-from lakehouse.adopt.run import (
+from lakehouse.adopt.maintain import (
     choose_key,
     refuse_adoption,
     refuse_unknown_features,
     with_clustering,
     write_adopted,
 )
-from lakehouse.base.addresses import quoted_address
 from lakehouse.base.errors import LakehouseError, Refused
+from lakehouse.base.paths import quoted_address
 from lakehouse.base.text import count_of, usd_text
 from lakehouse.cli.context import (
     LakeContext,

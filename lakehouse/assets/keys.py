@@ -10,9 +10,9 @@ from typing import Any
 
 import dagster as dg
 
-from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.landing import Landing
 from lakehouse.declare.table import Table
+from lakehouse.declare.write_modes import Adopted
 from lakehouse.lake.lake import Lake
 
 

@@ -15,14 +15,13 @@ import dagster as dg
 
 from lakehouse.assets.dagster_records import COMMITTED, NewestFacts
 from lakehouse.assets.keys import compaction_key, table_key, vacuum_key
-from lakehouse.base.predicted_and_actual import FIGURE_HEADS, Figure
+from lakehouse.base.operation import FIGURE_HEADS, Figure
 from lakehouse.base.reasons import CheckResult
 from lakehouse.base.text import printable
 from lakehouse.compact.assess import Assessment, assess
-from lakehouse.compact.plan.circuit_breaker import Rewrites
 from lakehouse.compact.plan.decision import TableState
-from lakehouse.compact.plan.history import CompactionOutcome
-from lakehouse.declare.compaction import policy_for
+from lakehouse.compact.plan.history import CompactionOutcome, Rewrites
+from lakehouse.declare.policies import policy_for
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ingest_app_id, keeps_rows, moves_rows
 from lakehouse.delta.snapshot import Snapshot, TableFacts

@@ -18,7 +18,7 @@ from lakehouse.cli.output import (
     time_text,
     write_json,
 )
-from lakehouse.declare.compaction import AfterWrite, Scheduled, policy_for
+from lakehouse.declare.policies import AfterWrite, Scheduled, policy_for
 from lakehouse.delta.file_history import FileHistory
 from lakehouse.delta.log.read_log import read_file_history
 from lakehouse.lake.lake import Lake

@@ -26,7 +26,7 @@ from lakehouse.compact.plan.decision import (
     state_of,
 )
 from lakehouse.compact.plan.estimate import DEFAULT_RATES
-from lakehouse.declare.compaction import AfterWrite, Compaction, Scheduled, cron_times
+from lakehouse.declare.policies import AfterWrite, Compaction, Scheduled, cron_times
 from lakehouse.delta.commits import Commit, Commits
 from lakehouse.delta.file_history import FileCommit, FileHistory
 from lakehouse.delta.snapshot import DataFile

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from lakehouse.base.addresses import holds_credentials, parse_address
 from lakehouse.base.errors import Refused
+from lakehouse.base.paths import holds_credentials, parse_address
 from lakehouse.base.text import either, nearest_words
 
 # The variables for the S3 server, in the order in which boto3 reads them.

@@ -30,7 +30,7 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken
 from lakehouse.base.text import HOUR_MS
 from lakehouse.cdc.read import FULL_LOAD, OPERATION, POSITION, ChangeBatch, is_full_load_file
-from lakehouse.declare.change_sources import ChangeKind, Dms
+from lakehouse.declare.landing import ChangeKind, Dms
 from lakehouse.declare.write_modes import Merge
 from lakehouse.lake.lake import TableSession
 from lakehouse.land.parse_lines import ORIGIN, REASON

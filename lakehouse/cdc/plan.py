@@ -3,7 +3,7 @@
 Kafka Connect's `schema` and `payload` are unpacked first. The schema in a line names the type of
 each field. Without a schema, a value is decoded only if the declared type makes it unambiguous: a
 date is a number of days in every mode of Debezium, but a timestamp may count milli-, micro- or
-nanoseconds. `declare/change_sources.py` says what each operation of an event means, and
+nanoseconds. `declare/landing.py` says what each operation of an event means, and
 `cdc/run.py` applies it.
 
 **Safety properties** (tests in `cdc/test_plan.py`)
@@ -34,7 +34,7 @@ from math import isinf
 from typing import Any, NamedTuple, cast
 from uuid import UUID
 
-from lakehouse.declare.change_sources import Debezium
+from lakehouse.declare.landing import Debezium
 from lakehouse.land.plan.records import members_of, object_of, with_present_names
 
 

@@ -3,7 +3,7 @@
 1. Each record becomes a line with the columns of the table and of a change (`read_changes`).
 2. The lines of a batch become upserts and deletions of keys (`batch_changes`).
 
-The letters of operations and the columns that DMS adds are in `declare/change_sources.py`.
+The letters of operations and the columns that DMS adds are in `declare/landing.py`.
 
 Changes are ordered by position. Changes of equal positions are ordered by arrival: by file, and
 within a file by line. `run.py` keeps the newest change of each key.
@@ -22,8 +22,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, assert_never
 
 from lakehouse.cdc.plan import TOMBSTONE, UNSENT
-from lakehouse.declare.change_sources import ChangeKind, Debezium, Dms
-from lakehouse.declare.landing import Landing
+from lakehouse.declare.landing import ChangeKind, Debezium, Dms, Landing
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Merge
 from lakehouse.delta.columns import field_names, field_types

@@ -44,7 +44,7 @@ from lakehouse.cdc.read import (
     key_range,
     truncations,
 )
-from lakehouse.declare.change_sources import ChangeKind, Dms
+from lakehouse.declare.landing import ChangeKind, Dms
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Merge
 from lakehouse.delta.commits import ingest_app_id

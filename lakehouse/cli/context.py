@@ -12,17 +12,17 @@ from urllib.parse import quote
 import click
 from click.shell_completion import CompletionItem
 
-from lakehouse.base.addresses import is_address, parse_address
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.base.installation import project_folder
+from lakehouse.base.paths import is_address, parse_address
 from lakehouse.base.settings import NO_TABLES, Settings, parse_settings
 from lakehouse.base.text import count_of, nearest_words
 from lakehouse.cli.output import tell
-from lakehouse.declare.adopted import Adopted, key_of
 from lakehouse.declare.adopted_file import adopted_table
 from lakehouse.declare.maintained import with_project_defaults
 from lakehouse.declare.table import Table
+from lakehouse.declare.write_modes import Adopted, key_of
 from lakehouse.lake.declared_tables import (
     MAINTAINED,
     address_of,

@@ -19,7 +19,7 @@ from rich.status import Status
 from rich.table import Table as Grid
 from rich.text import Text
 
-from lakehouse.base.predicted_and_actual import FIGURE_HEADS, figures_in
+from lakehouse.base.operation import FIGURE_HEADS, figures_in
 from lakehouse.base.text import printable, size_text, utc_text
 
 # The width of tables that are printed to a pipe: so large that grep finds most sentences on one

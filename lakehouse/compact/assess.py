@@ -29,19 +29,7 @@ from lakehouse.base.installation import is_installed
 from lakehouse.base.operation import Operation
 from lakehouse.base.reasons import Explanation, Reason
 from lakehouse.base.text import DAY_MS
-from lakehouse.compact.plan.circuit_breaker import (
-    NO_REWRITES,
-    BreakerState,
-    Rewrites,
-    assess_breaker,
-    find_rewrites,
-    last_success_ms,
-)
-from lakehouse.compact.plan.compaction import (
-    CompactionPlan,
-    plan_once_cold,
-    plan_table,
-)
+from lakehouse.compact.plan.compaction import CompactionPlan, plan_once_cold, plan_table
 from lakehouse.compact.plan.decision import (
     Bounds,
     CompactionCandidate,
@@ -55,20 +43,28 @@ from lakehouse.compact.plan.decision import (
 )
 from lakehouse.compact.plan.estimate import RUNS_COUNTED
 from lakehouse.compact.plan.health import Health, ReaderRun, Readers, assess_health, count_reads
-from lakehouse.compact.plan.history import Account, account_for
-from lakehouse.declare.compaction import policy_for
+from lakehouse.compact.plan.history import (
+    NO_REWRITES,
+    Account,
+    BreakerState,
+    Rewrites,
+    account_for,
+    assess_breaker,
+    find_rewrites,
+    last_success_ms,
+)
+from lakehouse.declare.policies import policy_for
 from lakehouse.declare.table import Table
 from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.delta.commits import Commits, moves_rows
 from lakehouse.delta.snapshot import Snapshot, TableFacts, file_paths
 from lakehouse.lake.find_tables import facts_of
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.operations import read_operations
 from lakehouse.lake.read_each_table import Found, for_each_table
-from lakehouse.lake.records import pause_of, put_records, read_records
+from lakehouse.lake.state_tables import pause_of, put_records, read_operations, read_records
 
 if TYPE_CHECKING:
-    from lakehouse.vacuum.inventory.plan.reconcile import Reconciliation
+    from lakehouse.vacuum.inventory.plan import Reconciliation
 
 _COLD = "cold_files"
 _UNREADABLE = "unreadable_files"

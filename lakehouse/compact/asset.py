@@ -19,9 +19,9 @@ from lakehouse.base.errors import LakehouseError, Refused, Transient
 from lakehouse.compact.assess import assess, hold_now, refuse_held
 from lakehouse.compact.plan.history import CompactionOutcome
 from lakehouse.compact.sensor import REFUSED
-from lakehouse.declare.adopted import Adopted
-from lakehouse.declare.compaction import AfterWrite
+from lakehouse.declare.policies import AfterWrite
 from lakehouse.declare.table import Table
+from lakehouse.declare.write_modes import Adopted
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.lake.find_tables import is_written
 from lakehouse.lake.lake import Lake

@@ -22,7 +22,7 @@ from lakehouse.cli.output import (
     working,
     write_json,
 )
-from lakehouse.cli.spark_server import driver_on_demand
+from lakehouse.cli.server_command import driver_on_demand
 from lakehouse.compact import run
 from lakehouse.compact.assess import refuse_held
 from lakehouse.compact.plan.compaction import CompactionPlan
@@ -31,7 +31,7 @@ from lakehouse.declare.table import Table
 from lakehouse.declare.upkeep_records import Pause
 from lakehouse.lake.find_tables import is_written
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.records import pause_of, pause_table, resume_table
+from lakehouse.lake.state_tables import pause_of, pause_table, resume_table
 from lakehouse.spark.session import connect
 from lakehouse.watch.documents import address_field
 

@@ -40,10 +40,7 @@ from lakehouse.compact.assess import (
     with_unreadable_files,
 )
 from lakehouse.compact.plan.bins import Clustering, Packing, Purge, ZOrdering
-from lakehouse.compact.plan.compaction import (
-    CompactionPlan,
-    partitions_removed_from,
-)
+from lakehouse.compact.plan.compaction import CompactionPlan, partitions_removed_from
 from lakehouse.compact.plan.estimate import run_price, speed_factors
 from lakehouse.compact.plan.history import CompactionOutcome, operation_of
 from lakehouse.compact.plan.target_size import choose_engine, may_need_no_spark
@@ -56,7 +53,7 @@ from lakehouse.delta.partition_values import TypedPartition, by_name, typed_part
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.lease import hold
-from lakehouse.lake.operations import record_if_possible
+from lakehouse.lake.state_tables import record_if_possible
 from lakehouse.spark import statements, temporary_confs
 from lakehouse.spark.delta_writes import retry_conflicts
 from lakehouse.spark.errors import first_line, is_conflict, is_lost, translated

@@ -48,12 +48,12 @@ from lakehouse.compact.plan.decision import (
     run_key,
 )
 from lakehouse.compact.plan.health import count_reads
-from lakehouse.declare.compaction import Scheduled, policy_for
+from lakehouse.declare.policies import Scheduled, policy_for
 from lakehouse.declare.table import Table
 from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.lake.commits import storage_fault
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.records import pauses
+from lakehouse.lake.state_tables import pauses
 from lakehouse.store import TimeBudget
 
 COST_TAG = "lakehouse/estimate_usd"

@@ -10,14 +10,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from lakehouse.base.addresses import parse_address
 from lakehouse.base.errors import Refused
+from lakehouse.base.paths import parse_address
 from lakehouse.base.text import nearest_words
-from lakehouse.declare.adopted import Adopted
-from lakehouse.declare.archive import Archive, Ttl
-from lakehouse.declare.compaction import BinPacking, Compaction, LiquidClustering
 from lakehouse.declare.knobs import declared_as
+from lakehouse.declare.policies import Archive, BinPacking, Compaction, LiquidClustering, Ttl
 from lakehouse.declare.table import Table
+from lakehouse.declare.write_modes import Adopted
 
 # The options whose value is an inline table, and the class that it declares.
 _RETENTION: Mapping[str, type[Archive | Ttl]] = {"archive": Archive, "ttl": Ttl}

@@ -10,19 +10,20 @@ from typing import Any, cast
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.settings import NO_TABLES
-from lakehouse.declare.adopted import Adopted
-from lakehouse.declare.archive import Archive, Ttl
-from lakehouse.declare.compaction import (
+from lakehouse.declare.knobs import changed_fields
+from lakehouse.declare.policies import (
+    Archive,
     BinPacking,
     BySensor,
     Compaction,
     LiquidClustering,
     Scheduled,
+    Ttl,
+    Vacuum,
     ZOrder,
 )
-from lakehouse.declare.knobs import changed_fields
 from lakehouse.declare.table import Table
-from lakehouse.declare.vacuum import Vacuum
+from lakehouse.declare.write_modes import Adopted
 
 # The default settings of a project that calls `maintain`. Each run opens its own Spark driver, so
 # that only `dagster dev` has to be started. The demo is off, and no package declares tables.

@@ -9,21 +9,22 @@ from typing import Any, Literal
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.text import first_names
-from lakehouse.declare.adopted import Adopted
-from lakehouse.declare.archive import Archive, Ttl, check_archive, check_ttl
-from lakehouse.declare.change_sources import ChangeSource
-from lakehouse.declare.compaction import (
+from lakehouse.declare.landing import ChangeSource, Landing
+from lakehouse.declare.policies import (
     CLUSTERING_MARK,
     LAYERS,
+    Archive,
     BySensor,
     Compaction,
     Scheduled,
+    Ttl,
+    Vacuum,
+    check_archive,
     check_layout,
+    check_ttl,
 )
-from lakehouse.declare.landing import Landing
 from lakehouse.declare.prices import DEFAULT_PRICES, Prices
-from lakehouse.declare.vacuum import Vacuum
-from lakehouse.declare.write_modes import Append, Merge, Overwrite, WriteMode
+from lakehouse.declare.write_modes import Adopted, Append, Merge, Overwrite, WriteMode
 from lakehouse.delta.columns import check_columns, check_renamed, field_names, field_types
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from lakehouse.base.predicted_and_actual import Figure
+from lakehouse.base.operation import Figure
 from lakehouse.base.reasons import Explanation, Reason
 from lakehouse.base.text import utc_text
-from lakehouse.declare.vacuum import VacuumMode
+from lakehouse.declare.policies import VacuumMode
 
 # A vacuum's record names at most this many failed and this many kept files, so that it stays small
 # even if all deletions fail. Later vacuums read the record.

@@ -1,11 +1,91 @@
-"""Write modes: how the rows of a table are written."""
+"""Write modes: how the rows of a table are written, by this lake or by other programs."""
 
+import re
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from lakehouse.base.errors import Refused
-from lakehouse.declare.adopted import Adopted
+from lakehouse.base.paths import name_below, parse_address
+from lakehouse.base.text import either
 from lakehouse.declare.knobs import check_knobs, knob, one_of
 from lakehouse.delta.columns import check_columns
+
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9_]+")
+_LAYERS = ("bronze", "silver", "gold")
+Orphans = Literal["keep", "delete"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopted:
+    """A table that other programs write and this lake maintains.
+
+    - `uri`: an absolute folder, or `s3://bucket/folder`.
+    - `orphans`: with `keep`, a vacuum keeps files that the log never named, because they may belong
+      to other programs.
+    - `asset_key` and `pool`: the key and the pool of the asset that writes the table, if that asset
+      belongs to the same Dagster project.
+    """
+
+    uri: str
+    orphans: Orphans = "keep"
+    asset_key: tuple[str, ...] = ()
+    pool: str = ""
+
+    def __post_init__(self) -> None:
+        if self.orphans not in get_args(Orphans):
+            words = either([repr(word) for word in get_args(Orphans)])
+            raise Refused(f"Adopted.orphans is {self.orphans!r}. Use {words}.")
+        address = parse_address(self.uri, base="/")
+        if address != self.uri:
+            is_absolute = self.uri.startswith("/") or ":" in self.uri
+            expected = repr(address) if is_absolute else "an absolute folder, or s3://bucket/folder"
+            raise Refused(f"Adopted.uri is {self.uri!r}. Use {expected}.")
+
+    @property
+    def on_s3(self) -> bool:
+        """Whether the table is on S3."""
+        return self.uri.startswith("s3://")
+
+
+def key_of(address: str, taken: Collection[str]) -> str:
+    """A key `layer/name` that is derived from the address and not yet `taken`.
+
+    The layer is the innermost folder above the table whose name is a layer, or silver if there is
+    none. The name is the table's folder. If that key is taken, up to two parent folders are
+    prefixed. If all these keys are taken, a number is appended to the first one.
+    """
+    parts = [part for part in address.removeprefix("s3://").split("/") if part]
+    layer = next((part for part in reversed(parts[:-1]) if part in _LAYERS), "silver")
+    names = [_name(part) for part in reversed(parts)]
+    for count in range(1, min(len(names), 3) + 1):
+        joined = "_".join(reversed(names[:count]))
+        key = f"{layer}/{_name(joined[-98:])}"
+        if key not in taken:
+            return key
+    first = f"{layer}/{names[0][:90]}" if names else f"{layer}/table"
+    number = 2
+    while f"{first}_{number}" in taken:
+        number += 1
+    return f"{first}_{number}"
+
+
+def is_inside(address: str, other: str) -> bool:
+    """Whether the address is below the other one."""
+    return name_below(address, other) is not None
+
+
+def folders_above(address: str) -> Iterator[str]:
+    """The parent folders of an address, innermost first; the bucket is included, `/` is not."""
+    parent = address.rpartition("/")[0]
+    while parent not in ("", "s3:/"):
+        yield parent
+        parent = parent.rpartition("/")[0]
+
+
+def _name(part: str) -> str:
+    name = _NOT_IN_NAMES.sub("_", part.lower()).strip("_") or "table"
+    return name if name[0].isalpha() else f"t_{name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,8 +35,7 @@ from lakehouse.doctor.plan import (
 )
 from lakehouse.lake.lake import Lake
 from lakehouse.spark.errors import causes_of, first_line, innermost_cause, translated
-from lakehouse.spark.server.jars import FOLDER, pinned, wrong_jars
-from lakehouse.spark.server.java import find_java
+from lakehouse.spark.server.jars import FOLDER, find_java, pinned, wrong_jars
 from lakehouse.spark.server.log_store import is_conditional, log_store_setting
 from lakehouse.spark.session import connect
 from lakehouse.spark.statements import optimize, path_table

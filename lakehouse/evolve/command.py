@@ -14,11 +14,10 @@ from lakehouse.cli.context import (
 )
 from lakehouse.cli.dagster_events import report_change
 from lakehouse.cli.output import json_option, print_grid, show, tell, write_json
-from lakehouse.cli.spark_server import driver_for_command
-from lakehouse.declare.adopted import Adopted
+from lakehouse.cli.server_command import driver_for_command
 from lakehouse.declare.table import Table
-from lakehouse.evolve.plan.proposal import Proposal
-from lakehouse.evolve.plan.rebuild import RebuildOutcome, RebuildPlan, RebuildSource
+from lakehouse.declare.write_modes import Adopted
+from lakehouse.evolve.plan.rebuild import Proposal, RebuildOutcome, RebuildPlan, RebuildSource
 from lakehouse.evolve.rebuild import declared_request, plan_rebuild, run_rebuild
 from lakehouse.evolve.run import apply_changes, propose
 from lakehouse.lake.lake import TableSession

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Reason
-from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Overwrite
+from lakehouse.declare.write_modes import Adopted, Overwrite
 from lakehouse.delta.log import TableFacts, newest_first
 from lakehouse.delta.recorded_code import code_changed_since, recorded_code
 from lakehouse.delta.snapshot import Column
@@ -18,7 +17,7 @@ from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.land.ledger import PlannedBatches
 from lakehouse.land.plan.records import columns_in_force, with_renamed_fields
 from lakehouse.materialize import plan as derived_increments
-from lakehouse.materialize.transform_code import transform_code
+from lakehouse.materialize.run import transform_code
 from lakehouse.write.outcome import WriteOutcome
 
 if TYPE_CHECKING:

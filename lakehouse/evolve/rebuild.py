@@ -76,7 +76,7 @@ from lakehouse.materialize.derive import (
     with_archive,
 )
 from lakehouse.materialize.plan import KEYS, ReadAll
-from lakehouse.materialize.transform_code import transform_code
+from lakehouse.materialize.run import transform_code
 from lakehouse.spark import delta_writes, statements
 from lakehouse.spark.delta_writes import FrameWrite, Transaction
 from lakehouse.spark.errors import translated
@@ -92,8 +92,12 @@ from lakehouse.spark.temporary_confs import (
     session_confs,
     whole_table,
 )
-from lakehouse.write.commit_rows import columns_of, needed_features, newest_per_key
-from lakehouse.write.table_properties import apply_properties
+from lakehouse.write.commit_rows import (
+    apply_properties,
+    columns_of,
+    needed_features,
+    newest_per_key,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -22,8 +22,12 @@ from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Overwrite
 from lakehouse.evolve.compare import DeclaredTable, compare_with_spark, refuse_adopted
 from lakehouse.evolve.plan.changes import EvolutionPlan, Kind, Way
-from lakehouse.evolve.plan.proposal import EvolutionOutcome, Proposal
-from lakehouse.evolve.plan.rebuild import RebuildRequest, declared_sources
+from lakehouse.evolve.plan.rebuild import (
+    EvolutionOutcome,
+    Proposal,
+    RebuildRequest,
+    declared_sources,
+)
 from lakehouse.evolve.rebuild import plan_rebuild, run_rebuild
 from lakehouse.lake.lake import TableSession
 from lakehouse.lake.lease import hold

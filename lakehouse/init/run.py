@@ -21,13 +21,11 @@ from math import ceil
 from pathlib import Path
 
 from lakehouse.assets.home import TEMPLATE
-from lakehouse.base.addresses import parse_address
 from lakehouse.base.errors import Refused
-from lakehouse.base.paths import split_bucket
+from lakehouse.base.paths import parse_address, split_bucket
 from lakehouse.base.text import count_of
 from lakehouse.declare.landing import format_of
-from lakehouse.init.plan.project import package_name, project_texts, table_name
-from lakehouse.init.plan.suggestion import Suggestion, suggest
+from lakehouse.init.plan import Suggestion, package_name, project_texts, suggest, table_name
 from lakehouse.land.decode import files_schema
 from lakehouse.land.plan.choose_files import may_be_loaded
 from lakehouse.land.plan.file_text import detect_format

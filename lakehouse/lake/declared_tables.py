@@ -23,11 +23,11 @@ from lakehouse.base.errors import Refused
 from lakehouse.base.installation import is_installed
 from lakehouse.base.settings import NO_TABLES, Settings
 from lakehouse.base.text import DAY_MS
-from lakehouse.declare.adopted import Adopted, folders_above, is_inside
 from lakehouse.declare.adopted_file import parse_adopted
 from lakehouse.declare.maintained import maintained_document, parse_maintained
 from lakehouse.declare.prices import DEFAULT_PRICES, PriceBook, parse_price_book
 from lakehouse.declare.table import Table
+from lakehouse.declare.write_modes import Adopted, folders_above, is_inside
 from lakehouse.lake.lake import Lake
 from lakehouse.store import Store, StoredFile, real_address
 

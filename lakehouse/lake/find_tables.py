@@ -8,9 +8,9 @@ from itertools import islice
 
 from lakehouse.base.errors import LakehouseError, Refused
 from lakehouse.base.text import first_names, nearest_words
-from lakehouse.declare.adopted import Adopted, folders_above
-from lakehouse.declare.compaction import LAYERS
+from lakehouse.declare.policies import LAYERS
 from lakehouse.declare.table import Table, undeclared_among
+from lakehouse.declare.write_modes import Adopted, folders_above
 from lakehouse.delta.log import TableFacts
 from lakehouse.lake.lake import Lake
 from lakehouse.store import Store, store_at

@@ -8,8 +8,8 @@ Below `_lakehouse/`, the lake keeps small objects of its own, as JSON:
 - Records of `maintain` calls: `_lakehouse/maintained/` (`lake/declared_tables.py`).
 - The newest report page: `_lakehouse/reports/report.html` (`report/run.py`).
 
-What has ended, and what the lake notes about tables, are tables: `_lakehouse/operations`
-(`lake/operations.py`) and `_lakehouse/records` (`lake/records.py`).
+What has ended, and what the lake notes about tables, are Delta tables: `_lakehouse/operations` and
+`_lakehouse/records` (`lake/state_tables.py`).
 """
 
 import os
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.paths import bare_uri, split_bucket
 from lakehouse.base.settings import Settings
-from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.table import Table
+from lakehouse.declare.write_modes import Adopted
 from lakehouse.delta.log import TableFacts, read_facts
 from lakehouse.delta.snapshot import LogFile
 from lakehouse.store import (

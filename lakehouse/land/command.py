@@ -13,15 +13,13 @@ from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.text import count_of
 from lakehouse.cli.context import LakeContext, complete_table, open_declared, open_landed
 from lakehouse.cli.output import count_text, json_option, print_grid, show, time_text, write_json
-from lakehouse.cli.spark_server import driver_for_command
+from lakehouse.cli.server_command import driver_for_command
 from lakehouse.declare.knobs import changed_fields
 from lakehouse.declare.landing import Landing
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.log import TableFacts
-from lakehouse.init.plan.project import table_name
-from lakehouse.init.plan.source_text import python_source
-from lakehouse.init.plan.suggestion import suggest
+from lakehouse.init.plan import python_source, suggest, table_name
 from lakehouse.lake.lake import TableSession
 from lakehouse.land import quarantine
 from lakehouse.land.decode import files_schema

@@ -23,7 +23,7 @@ from lakehouse.compact.asset import compact_after_write
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.land.plan.batches import SetAside
-from lakehouse.materialize.transform_code import transform_code
+from lakehouse.materialize.run import transform_code
 from lakehouse.watch.check import hand_on
 from lakehouse.write.outcome import WriteOutcome
 
@@ -83,7 +83,7 @@ def _materialize(
     from lakehouse.evolve.compare import with_waiting_change
     from lakehouse.evolve.run import apply_policy
     from lakehouse.materialize.run import write_table
-    from lakehouse.query.catalog import name_tables
+    from lakehouse.query.run import name_tables
 
     with errors_for_dagster(context):
         session = open_session(context, spark)

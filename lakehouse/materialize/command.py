@@ -22,11 +22,10 @@ from lakehouse.cli.output import (
     time_text,
     write_json,
 )
-from lakehouse.cli.spark_server import driver_for_command
-from lakehouse.declare.adopted import Adopted
+from lakehouse.cli.server_command import driver_for_command
 from lakehouse.declare.adopted_file import adopted_table
 from lakehouse.declare.table import Table, undeclared_sentence
-from lakehouse.declare.write_modes import Append, Merge, Overwrite, WriteMode
+from lakehouse.declare.write_modes import Adopted, Append, Merge, Overwrite, WriteMode
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.find_tables import undeclared_tables
 from lakehouse.lake.read_each_table import Found, for_each_table

@@ -30,9 +30,8 @@ from urllib.parse import unquote
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.reasons import Explanation, Reason
 from lakehouse.base.text import count_of
-from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Append, Merge, Overwrite
+from lakehouse.declare.write_modes import Adopted, Append, Merge, Overwrite
 from lakehouse.delta.commits import ARCHIVE_APP_ID, CONSUME, INPUTS, Commit, Commits
 from lakehouse.delta.log import TableFacts, history_since, newest_first
 from lakehouse.delta.recorded_code import (
@@ -56,7 +55,7 @@ from lakehouse.materialize.plan import (
     Reader,
     changes_lost,
 )
-from lakehouse.materialize.transform_code import transform_code
+from lakehouse.materialize.run import transform_code
 from lakehouse.spark.delta_writes import Transaction
 from lakehouse.spark.errors import causes_of
 from lakehouse.spark.frames import table_at, with_members_of

@@ -13,9 +13,9 @@ from lakehouse.base.errors import Refused
 from lakehouse.base.text import printable
 from lakehouse.cli.context import LakeContext, open_declared
 from lakehouse.cli.output import console, json_option, print_grid, tell, write_csv, write_json
-from lakehouse.cli.spark_server import driver_on_demand
+from lakehouse.cli.server_command import driver_on_demand
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.operations import OPERATIONS
+from lakehouse.lake.state_tables import OPERATIONS
 from lakehouse.query.plan import plan_query
 from lakehouse.query.run import (
     UnreadableError,

@@ -42,8 +42,7 @@ def report_asset(
         "state of all tables, which compactions ran and why, and what the tables cost.",
     )
     def report(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
-        from lakehouse.report.page import render_page
-        from lakehouse.report.run import read_report
+        from lakehouse.report.run import read_report, render_page
 
         with errors_for_dagster(context):
             lake, tables = load_lake()

@@ -42,7 +42,7 @@ def report_command(out: Path, as_json: bool) -> None:
     if as_json:
         write_json(report)
         return
-    from lakehouse.report.page import render_page
+    from lakehouse.report.run import render_page
 
     try:
         out.write_text(render_page(report), encoding="utf-8")

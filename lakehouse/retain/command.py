@@ -26,7 +26,7 @@ from lakehouse.cli.output import (
     working,
     write_json,
 )
-from lakehouse.cli.spark_server import driver_for_command, driver_on_demand
+from lakehouse.cli.server_command import driver_for_command, driver_on_demand
 from lakehouse.compact.assess import refuse_held
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake, TableSession

@@ -28,7 +28,7 @@ from lakehouse.spark.server.conf import (
     scratch_folder,
     session_conf,
 )
-from lakehouse.spark.server.java import find_java
+from lakehouse.spark.server.jars import find_java
 from lakehouse.spark.server.server import check_serves
 from lakehouse.spark.temporary_confs import change_confs, discarded
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.base.paths import split_bucket
-from lakehouse.store.disk import DiskStore
+from lakehouse.store.disk import DiskStore, Mount, MountedStore, real_address
 from lakehouse.store.interface import LOCAL, Store, StoredFile
-from lakehouse.store.mounts import Mount, MountedStore, real_address
 from lakehouse.store.time_budget import FairOrder, TimeBudget
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lakehouse.base.stored_objects import LifecycleRule, parse_rules
+from lakehouse.store.disk import MountedStore
 from lakehouse.store.interface import Store
-from lakehouse.store.mounts import MountedStore
 from lakehouse.store.s3 import S3Store
 from lakehouse.store.s3_client import READERS, answer_of, translated_s3
 

@@ -28,7 +28,7 @@ from lakehouse.base.text import count_of
 from lakehouse.compact.assess import refuse_held
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.operations import vacuum_records
+from lakehouse.lake.state_tables import vacuum_records
 
 if TYPE_CHECKING:
     from lakehouse.vacuum.lake_facts import LakeFacts

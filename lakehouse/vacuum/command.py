@@ -21,10 +21,10 @@ from lakehouse.cli.output import (
     working,
     write_json,
 )
-from lakehouse.cli.spark_server import driver_on_demand
+from lakehouse.cli.server_command import driver_on_demand
 from lakehouse.compact.assess import refuse_held
+from lakehouse.declare.policies import VACUUM_MODES
 from lakehouse.declare.table import Table
-from lakehouse.declare.vacuum import VACUUM_MODES
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.read_each_table import Found, attempt
 from lakehouse.spark.session import connect

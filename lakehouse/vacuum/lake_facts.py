@@ -48,24 +48,19 @@ from lakehouse.base.text import first_names
 from lakehouse.declare.table import Table
 from lakehouse.delta.log.actions import parse_actions
 from lakehouse.delta.log.checkpoint import Checkpoint, read_checkpoint
-from lakehouse.delta.log.log_segment import (
-    LogChanged,
-    LogContradiction,
-    find_segment,
-    log_folder,
-)
+from lakehouse.delta.log.log_segment import LogChanged, LogContradiction, find_segment, log_folder
 from lakehouse.delta.snapshot import LogFile, TableFacts
 from lakehouse.lake.lake import Lake, PathResolver, landing_prefixes
-from lakehouse.lake.records import put_records, read_records
+from lakehouse.lake.state_tables import put_records, read_records
 from lakehouse.store import Store, StoredFile
-from lakehouse.vacuum.inventory.plan.reconcile import (
+from lakehouse.vacuum.inventory.plan import (
     OtherUses,
     Owners,
     TableFiles,
     fold_table_files,
     table_roots,
 )
-from lakehouse.vacuum.inventory.table import InventoryRows, inventories_of, inventory_table
+from lakehouse.vacuum.inventory.run import InventoryRows, inventories_of, inventory_table
 from lakehouse.vacuum.plan.candidates import ASKED_AT_ONCE
 
 

@@ -13,19 +13,18 @@ from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.stored_objects import SETTLED_MS, KnownObjects, StoredObject
 from lakehouse.base.text import utc_text
 from lakehouse.compact.verify import expected
-from lakehouse.declare.adopted import Adopted
+from lakehouse.declare.policies import VacuumMode
 from lakehouse.declare.table import Table
 from lakehouse.declare.upkeep_records import VacuumRecord
-from lakehouse.declare.vacuum import VacuumMode
-from lakehouse.declare.write_modes import Overwrite
+from lakehouse.declare.write_modes import Adopted, Overwrite
 from lakehouse.delta.commits import Commits, is_news
 from lakehouse.delta.log import history_since, newest_first
 from lakehouse.delta.protocol import retention_ms_of
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake, PathResolver
-from lakehouse.lake.operations import vacuum_records
+from lakehouse.lake.state_tables import vacuum_records
 from lakehouse.materialize.plan import consumed_of
-from lakehouse.vacuum.inventory.plan.reconcile import fold_table_files
+from lakehouse.vacuum.inventory.plan import fold_table_files
 from lakehouse.vacuum.lake_facts import KnownLog, LakeFacts, has_newer_version
 from lakehouse.vacuum.plan.candidates import VacuumFacts, objects_by_log
 from lakehouse.vacuum.plan.vacuum import VacuumPlan, choose_mode, plan_vacuum

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from lakehouse.base.predicted_and_actual import figures_as_json
+from lakehouse.base.operation import figures_as_json
 from lakehouse.compact.plan.health import Health
 from lakehouse.compact.plan.history import Account, Entry
-from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.table import Table
+from lakehouse.declare.write_modes import Adopted
 from lakehouse.delta.commits import Commit
 from lakehouse.lake.read_each_table import Found
 

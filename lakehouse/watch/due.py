@@ -14,16 +14,16 @@ from lakehouse.base.errors import LakehouseError
 from lakehouse.base.installation import has_capability, load_capability
 from lakehouse.base.operation import Operation, ranked
 from lakehouse.compact.assess import FleetReading, read_fleet
-from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.prices import PriceBook
 from lakehouse.declare.table import Table
 from lakehouse.declare.upkeep_records import Pause
+from lakehouse.declare.write_modes import Adopted
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.evolve.compare import compare_without_spark
 from lakehouse.lake.declared_tables import load_price_book
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.operations import vacuum_records
 from lakehouse.lake.read_each_table import Found
+from lakehouse.lake.state_tables import vacuum_records
 from lakehouse.vacuum.plan.vacuum import operation_by_log
 
 # What a pause stops. The decision about a compaction knows of the pause.
@@ -80,7 +80,7 @@ def _plans(lake: Lake, table: Table, facts: TableFacts, book: PriceBook) -> Iter
     if not isinstance(table.write, Adopted):
         yield compare_without_spark(lake, table, facts).operation(facts.snapshot.size_bytes)
     if (table.archive or table.ttl) and has_capability("retain"):
-        yield load_capability("retain.run.due").operation(lake, table, facts, book)
+        yield load_capability("retain.run.ttl").operation(lake, table, facts, book)
 
 
 def _with_pause(operation: Operation, pause: Pause | None) -> Operation:

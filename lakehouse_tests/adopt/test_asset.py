@@ -14,9 +14,9 @@ from lakehouse.assets.dagster_records import newest_facts
 from lakehouse.assets.keys import compaction_key, table_key, vacuum_key
 from lakehouse.base.errors import Transient
 from lakehouse.compact.sensor import compaction_sensor
-from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.adopted_file import adopted_lines, adopted_table
 from lakehouse.declare.table import Table
+from lakehouse.declare.write_modes import Adopted
 from lakehouse.definitions import define
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.lake.lake import Lake, open_lake

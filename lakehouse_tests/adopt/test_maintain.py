@@ -25,11 +25,11 @@ from lakehouse.adopt.maintain import _TABLES
 from lakehouse.assets.dagster_records import runs_in_flight
 from lakehouse.base.errors import Refused
 from lakehouse.base.settings import parse_settings
-from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.adopted_file import adopted_lines, adopted_table
 from lakehouse.declare.table import Table
+from lakehouse.declare.write_modes import Adopted
 from lakehouse.lake.lake import Lake, open_lake
-from lakehouse.lake.operations import vacuum_records
+from lakehouse.lake.state_tables import vacuum_records
 from lakehouse.store import DiskStore
 from lakehouse_tests.log_builder import START_MS, LogBuilder
 from lakehouse_tests.support.dagster_events import sensor_tick

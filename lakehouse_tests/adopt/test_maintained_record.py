@@ -15,7 +15,7 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.settings import parse_settings
 from lakehouse.cli.app import commands
 from lakehouse.lake.lake import open_lake
-from lakehouse.lake.records import pauses
+from lakehouse.lake.state_tables import pauses
 from lakehouse.store import DiskStore
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.dagster_events import sensor_tick

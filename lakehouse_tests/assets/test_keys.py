@@ -4,9 +4,9 @@ import inspect
 from pathlib import Path
 
 from lakehouse.adopt.maintain import MaintainedTables, maintain
+from lakehouse.assets.dagster_records import records_schedule
 from lakehouse.assets.keys import NIGHTLY_CRON, RECORDS_CRON, REPORT_CRON
-from lakehouse.assets.retention import records_schedule
-from lakehouse.declare.compaction import read_cron
+from lakehouse.declare.policies import read_cron
 from lakehouse.vacuum.inventory.asset import daily_and_once_soon
 from lakehouse_tests.support.example_assets import TABLES
 

@@ -21,7 +21,7 @@ from lakehouse.compact.assess import assess
 from lakehouse.compact.sensor import compaction_sensor
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake, open_lake
-from lakehouse.lake.operations import record_operation
+from lakehouse.lake.state_tables import record_operation
 from lakehouse.spark.session import connect
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.table_facts import plan

@@ -19,7 +19,7 @@ from lakehouse.assets.metadata import (
 from lakehouse.compact.assess import assess, health_of
 from lakehouse.compact.plan.decision import TableState, state_of
 from lakehouse.compact.plan.history import CompactionOutcome, Comparison, account_for
-from lakehouse.declare.compaction import Compaction, policy_for
+from lakehouse.declare.policies import Compaction, policy_for
 from lakehouse.delta.log import TableFacts
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.example_assets import example_lake, orders

@@ -12,9 +12,7 @@ import dagster as dg
 import pytest
 
 from lakehouse.assets import dagster_records
-from lakehouse.assets import retention as dagster_retention
-from lakehouse.assets.home import dagster_home
-from lakehouse.assets.retention import (
+from lakehouse.assets.dagster_records import (
     KEPT_RUNS,
     RECORDS_KEY,
     delete_rest,
@@ -22,6 +20,7 @@ from lakehouse.assets.retention import (
     old_runs,
     records_schedule,
 )
+from lakehouse.assets.home import dagster_home
 from lakehouse.base.text import DAY_MS, HOUR_MS
 from lakehouse_tests.support.example_assets import example_settings
 
@@ -122,7 +121,7 @@ def test_the_newest_runs_stay_for_the_sensors_and_failed_ones_for_days(
 ) -> None:
     runs = [run.run_id for run in reversed(instance.get_runs())]
     instance.report_run_failed(instance.get_run_by_id(runs[2]))
-    monkeypatch.setattr(dagster_retention, "KEPT_RUNS", 2)
+    monkeypatch.setattr(dagster_records, "KEPT_RUNS", 2)
     assert old_runs(instance, days=7, now_ms=now_ms() + 2 * HOUR_MS) == [runs[3]]
     assert old_runs(instance, days=7, now_ms=now_ms()) == []
     assert KEPT_RUNS > dagster_records._RUNS_LOOKED_AT

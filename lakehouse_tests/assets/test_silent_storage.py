@@ -10,8 +10,8 @@ import pytest
 from lakehouse import Append, Landing, Table
 from lakehouse.adopt.asset import observation_sensor
 from lakehouse.assets.keys import table_key
-from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.adopted_file import adopted_lines
+from lakehouse.declare.write_modes import Adopted
 from lakehouse.definitions import define
 from lakehouse.lake.lake import open_lake
 from lakehouse.land.asset import landing_sensor

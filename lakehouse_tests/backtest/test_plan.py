@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lakehouse.backtest.plan import Replay, bytes_ingested, real_replay, replay
-from lakehouse.declare.compaction import AfterWrite, Compaction, Scheduled
+from lakehouse.declare.policies import AfterWrite, Compaction, Scheduled
 from lakehouse.delta.file_history import FileHistory
 from lakehouse.delta.log.read_log import read_file_history
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from lakehouse.assets.home import dagster_home
 from lakehouse.base.settings import Settings
 from lakehouse.declare.table import Table
-from lakehouse.query import catalog
+from lakehouse.query import run as query_run
 from lakehouse_tests.support.shapes import documented, shape
 from lakehouse_tests.support.terminal import Terminal
 
@@ -73,7 +73,7 @@ def test_landing_to_gold_and_compaction_as_planned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given_names = list[Table]()
-    monkeypatch.setattr(catalog, "name_tables", lambda _, __, tables: given_names.extend(tables))
+    monkeypatch.setattr(query_run, "name_tables", lambda _, __, tables: given_names.extend(tables))
     land(
         settings,
         "1.json",

@@ -13,7 +13,7 @@ from lakehouse.assets.resources import spark_resource
 from lakehouse.compact import assess
 from lakehouse.compact.asset import table_events
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.operations import record_operation
+from lakehouse.lake.state_tables import record_operation
 from lakehouse.materialize.asset import table_asset
 from lakehouse.watch.check import health_check
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder

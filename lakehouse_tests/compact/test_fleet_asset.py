@@ -27,8 +27,7 @@ from lakehouse.compact.sensor import (
 )
 from lakehouse.declare.upkeep_records import Pause
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.operations import record_operation
-from lakehouse.lake.records import pause_table
+from lakehouse.lake.state_tables import pause_table, record_operation
 from lakehouse_tests.counting_store import CountingStore
 from lakehouse_tests.support.dagster_events import (
     begun,

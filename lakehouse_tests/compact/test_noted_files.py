@@ -15,13 +15,13 @@ from lakehouse.base.reasons import Reason
 from lakehouse.compact import assess
 from lakehouse.compact.assess import failed_tries, note_cold_files, read_fleet
 from lakehouse.compact.run import compact, plan
-from lakehouse.declare.compaction import Compaction
+from lakehouse.declare.policies import Compaction
 from lakehouse.declare.table import Landing, Table
 from lakehouse.declare.write_modes import Append
 from lakehouse.lake.lake import Lake, open_lake
-from lakehouse.lake.records import read_records
+from lakehouse.lake.state_tables import read_records
 from lakehouse.store import S3Store
-from lakehouse.vacuum.inventory.plan.reconcile import Reconciliation
+from lakehouse.vacuum.inventory.plan import Reconciliation
 from lakehouse.vacuum.inventory.run import scan
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.deltalake_tables import KEY, actions_of, adopted, lake_with, no_spark

@@ -17,7 +17,7 @@ from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.reasons import Reason
 from lakehouse.compact.plan.history import CompactionOutcome
 from lakehouse.compact.run import compact, plan
-from lakehouse.declare.compaction import Compaction
+from lakehouse.declare.policies import Compaction
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
 from lakehouse.spark.temporary_confs import session_confs

@@ -14,7 +14,7 @@ from lakehouse.base.processes import identify
 from lakehouse.compact.asset import compaction_asset
 from lakehouse.compact.sensor import SensorCursor, compaction_sensor, read_cursor
 from lakehouse.declare.upkeep_records import Pause
-from lakehouse.lake.records import pause_table
+from lakehouse.lake.state_tables import pause_table
 from lakehouse_tests.support.dagster_events import (
     begun,
     ended,

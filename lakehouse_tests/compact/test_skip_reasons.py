@@ -10,10 +10,10 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.compact.assess import failed_tries, hold_now, refuse_held
 from lakehouse.compact.run import Attempt, failure_recorded
-from lakehouse.declare.compaction import Compaction
+from lakehouse.declare.policies import Compaction
 from lakehouse.declare.upkeep_records import Pause
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.records import pause_table
+from lakehouse.lake.state_tables import pause_table
 from lakehouse.spark.errors import translated
 from lakehouse_tests.memory_store import MemoryStore
 from lakehouse_tests.support.example_lake import events

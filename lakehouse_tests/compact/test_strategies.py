@@ -18,7 +18,7 @@ from lakehouse.base.errors import Broken, LakehouseError, Transient
 from lakehouse.compact import run
 from lakehouse.compact.asset import compaction_asset
 from lakehouse.compact.sensor import compaction_schedules
-from lakehouse.declare.compaction import Strategy
+from lakehouse.declare.policies import Strategy
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.asset import table_asset
 from lakehouse_tests.log_builder import LogBuilder

@@ -16,7 +16,7 @@ from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.compact.plan.history import Comparison
 from lakehouse.compact.run import compact
 from lakehouse.compact.verify import expected
-from lakehouse.declare.compaction import Compaction
+from lakehouse.declare.policies import Compaction
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Append
 from lakehouse.delta.commits import Commit

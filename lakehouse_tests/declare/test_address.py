@@ -2,9 +2,9 @@
 
 import pytest
 
-from lakehouse.base.addresses import is_address, parse_address, quoted_address
 from lakehouse.base.errors import Refused
-from lakehouse.declare.adopted import key_of
+from lakehouse.base.paths import is_address, parse_address, quoted_address
+from lakehouse.declare.write_modes import key_of
 
 SPELLED = {
     "/data/orders": "/data/orders",

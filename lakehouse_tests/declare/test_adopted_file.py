@@ -5,13 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.base.errors import Refused
-from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.adopted_file import adopted_lines, adopted_table, parse_adopted, toml_text
-from lakehouse.declare.archive import Archive, Ttl
-from lakehouse.declare.compaction import AfterWrite, Compaction, LiquidClustering
+from lakehouse.declare.policies import (
+    AfterWrite,
+    Archive,
+    Compaction,
+    LiquidClustering,
+    Ttl,
+    Vacuum,
+)
 from lakehouse.declare.table import Table
-from lakehouse.declare.vacuum import Vacuum
-from lakehouse.declare.write_modes import Append
+from lakehouse.declare.write_modes import Adopted, Append
 
 
 def test_a_table_is_adopted_by_two_lines_and_read_back() -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from lakehouse.base.errors import Refused
-from lakehouse.declare.compaction import Scheduled, cron_times
+from lakehouse.declare.policies import Scheduled, cron_times
 
 
 def ms(text: str) -> int:

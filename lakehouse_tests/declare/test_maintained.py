@@ -6,16 +6,14 @@ from typing import Any
 import pytest
 
 from lakehouse.base.errors import Refused
-from lakehouse.declare.adopted import Adopted
-from lakehouse.declare.archive import Archive
-from lakehouse.declare.compaction import Compaction, Scheduled, ZOrder
 from lakehouse.declare.maintained import (
     Upkeep,
     maintained_document,
     maintained_table,
     parse_maintained,
 )
-from lakehouse.declare.vacuum import Vacuum
+from lakehouse.declare.policies import Archive, Compaction, Scheduled, Vacuum, ZOrder
+from lakehouse.declare.write_modes import Adopted
 
 PLAIN = maintained_table("silver/plain", Adopted(uri="/w/plain", asset_key=("plain",)), Upkeep())
 FULL = maintained_table(

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from lakehouse.base.errors import Refused
-from lakehouse.declare.archive import Archive, Ttl
-from lakehouse.declare.change_sources import Debezium, Dms
-from lakehouse.declare.compaction import Compaction, LiquidClustering, ZOrder
-from lakehouse.declare.landing import Csv
+from lakehouse.declare.landing import Csv, Debezium, Dms
+from lakehouse.declare.policies import Archive, Compaction, LiquidClustering, Ttl, ZOrder
 from lakehouse.declare.table import Landing, Table, table
 from lakehouse.declare.write_modes import Append, Merge, Overwrite
 from lakehouse.lake.declared_tables import module_tables

@@ -2,7 +2,7 @@
 
 from lakehouse.declare.upkeep_records import Pause
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.records import pause_of, pause_table, pauses, resume_table
+from lakehouse.lake.state_tables import pause_of, pause_table, pauses, resume_table
 
 KEY = "bronze/events"
 

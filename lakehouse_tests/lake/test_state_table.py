@@ -8,13 +8,12 @@ import pytest
 from deltalake import DeltaTable
 
 from lakehouse.base.errors import Broken, LakehouseError
-from lakehouse.base.predicted_and_actual import Figure
+from lakehouse.base.operation import Figure
 from lakehouse.base.text import DAY_MS
 from lakehouse.declare.upkeep_records import UpkeepOperation
-from lakehouse.lake import commits, state_table
+from lakehouse.lake import commits, state_tables
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.operations import read_operations, record_operation
-from lakehouse.lake.records import put_records, read_records
+from lakehouse.lake.state_tables import put_records, read_operations, read_records, record_operation
 from lakehouse.store import DiskStore, Store
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.counting_store import CountingStore
@@ -87,7 +86,7 @@ def test_what_has_not_changed_is_not_read_again(tmp_path: Path) -> None:
 def test_writers_and_merges_at_once_lose_and_double_nothing(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_table, "_MERGED_COUNT", 5)
+    monkeypatch.setattr(state_tables, "_MERGED_COUNT", 5)
 
     def write(first: int) -> None:
         for number in range(first, first + 12):
@@ -108,7 +107,7 @@ def test_writers_and_merges_at_once_lose_and_double_nothing(
 @pytest.fixture
 def lake_of_four(on_disk: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """A lake with four operations, whose files were merged once."""
-    monkeypatch.setattr(state_table, "_MERGED_COUNT", 3)
+    monkeypatch.setattr(state_tables, "_MERGED_COUNT", 3)
     for number in range(4):
         record_operation(on_disk, vacuum(number))
     return on_disk
@@ -121,8 +120,8 @@ def test_a_merge_deletes_what_an_earlier_one_replaced_a_day_later(
     folder = Path(lake.table_uri(KEY))
     before = {path.name for path in folder.glob("*.parquet")}
     assert len(before) == 5  # nothing is deleted yet
-    clock = state_table.now_ms() + 2 * DAY_MS
-    for module in (state_table, commits):
+    clock = state_tables.now_ms() + 2 * DAY_MS
+    for module in (state_tables, commits):
         monkeypatch.setattr(module, "now_ms", lambda: clock)
     for number in range(4, 8):
         record_operation(lake, vacuum(number))
@@ -135,8 +134,8 @@ def test_a_merge_deletes_what_an_earlier_one_replaced_a_day_later(
 def test_a_file_that_a_restore_has_brought_back_is_not_deleted(lake_of_four: Lake) -> None:
     lake = lake_of_four
     DeltaTable(lake.table_uri(KEY)).restore(2)
-    horizon_ms = state_table.now_ms() + DAY_MS
-    commits.delete_dead_files(lake, KEY, horizon_ms, state_table._OWN_FILE)
+    horizon_ms = state_tables.now_ms() + DAY_MS
+    commits.delete_dead_files(lake, KEY, horizon_ms, state_tables._OWN_FILE)
     assert [each.ended_ms for each in read_operations(lake)] == [0, 1]
 
 
@@ -155,8 +154,8 @@ def test_of_each_record_the_newest_counts_also_after_a_merge(
     memory: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files of any size are merged, so that none keeps a value that was replaced or deleted."""
-    monkeypatch.setattr(state_table, "_MERGED_COUNT", 4)
-    monkeypatch.setattr(state_table, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(state_tables, "_MERGED_COUNT", 4)
+    monkeypatch.setattr(state_tables, "_SMALL_BYTES", 0)
     for number in range(10):
         put_records(memory, "note", {("bronze/a", ""): {"n": number}, ("bronze/b", "x"): number})
     put_records(memory, "note", {("bronze/b", "x"): None})
@@ -165,7 +164,7 @@ def test_of_each_record_the_newest_counts_also_after_a_merge(
     [found] = read_records(memory, "note")
     assert (found.table, found.key, found.value) == ("bronze/a", "", {"n": 9})
     assert read_records(memory, "note", "bronze/b") == []
-    monkeypatch.setattr(state_table, "_MERGED_COUNT", 1)
+    monkeypatch.setattr(state_tables, "_MERGED_COUNT", 1)
     put_records(memory, "other", {("bronze/a", ""): None})
     facts = memory.facts("_lakehouse/records")
     assert facts is not None and facts.snapshot.row_count == 1

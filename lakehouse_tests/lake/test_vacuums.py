@@ -10,7 +10,7 @@ from lakehouse.compact.assess import failed_tries
 from lakehouse.declare.table import Table
 from lakehouse.declare.upkeep_records import UpkeepOperation, VacuumRecord
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.operations import record_operation, vacuum_records
+from lakehouse.lake.state_tables import record_operation, vacuum_records
 from lakehouse_tests.support.example_histories import failed
 from lakehouse_tests.support.example_lake import events
 

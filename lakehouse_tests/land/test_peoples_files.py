@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehouse import Append, Csv, Landing, Table
-from lakehouse.init.plan.suggestion import suggest
+from lakehouse.init.plan import suggest
 from lakehouse.lake.lake import Lake
 from lakehouse.land.decode import files_schema
 from lakehouse.materialize.run import write_table

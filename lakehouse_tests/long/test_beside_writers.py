@@ -13,7 +13,7 @@ from lakehouse.compact import run
 from lakehouse.compact.assess import failed_tries
 from lakehouse.compact.plan.history import CompactionOutcome, Comparison
 from lakehouse.compact.run import compact
-from lakehouse.declare.compaction import Compaction
+from lakehouse.declare.policies import Compaction
 from lakehouse.delta.commits import Commit
 from lakehouse.delta.log import TableFacts
 from lakehouse.delta.snapshot import Snapshot

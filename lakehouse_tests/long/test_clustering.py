@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse import Overwrite, Table
 from lakehouse.base.errors import Refused
-from lakehouse.declare.compaction import CLUSTERING_MARK, BinPacking, Compaction, LiquidClustering
+from lakehouse.declare.policies import CLUSTERING_MARK, BinPacking, Compaction, LiquidClustering
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.run import write_table
 from lakehouse_tests.support.example_lake import add_events, copies, event, facts_of, version_of

@@ -15,7 +15,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
 from lakehouse.spark.server import jars, log_store
-from lakehouse.spark.server.java import find_java
+from lakehouse.spark.server.jars import find_java
 from lakehouse.spark.server.log_store import build
 from lakehouse_tests.silent_server import COMMIT_FAULTS, Fault, faulty_server
 

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from lakehouse.base.clock import now_ms
-from lakehouse.base.predicted_and_actual import Figure
+from lakehouse.base.operation import Figure
 from lakehouse.base.text import DAY_MS, MINUTE_MS
 from lakehouse.store import DiskStore
 from lakehouse.vacuum.inventory.run import scan

@@ -11,7 +11,7 @@ from lakehouse.base.reasons import Reason
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.compact.plan.history import CompactionOutcome
 from lakehouse.compact.run import compact, plan
-from lakehouse.declare.compaction import Compaction, LiquidClustering, ZOrder, policy_for
+from lakehouse.declare.policies import Compaction, LiquidClustering, ZOrder, policy_for
 from lakehouse.declare.table import Landing, Table
 from lakehouse.declare.write_modes import Append
 from lakehouse.delta.snapshot import Snapshot

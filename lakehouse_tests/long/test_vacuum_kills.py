@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.base.clock import now_ms
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.operations import vacuum_records
+from lakehouse.lake.state_tables import vacuum_records
 from lakehouse.vacuum.inventory.run import scan
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.run import vacuum

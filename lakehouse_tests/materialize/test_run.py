@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Reason
 from lakehouse.compact.run import compact
-from lakehouse.declare.compaction import Compaction
+from lakehouse.declare.policies import Compaction
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize import derive as derived_inputs

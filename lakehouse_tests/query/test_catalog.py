@@ -10,17 +10,17 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from lakehouse.base.settings import Settings
-from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.table import Table
+from lakehouse.declare.write_modes import Adopted
 from lakehouse.lake.lake import Lake, open_lake
-from lakehouse.query import catalog
+from lakehouse.query import run
 from lakehouse_tests.query.test_command import PAGE, rows
 from lakehouse_tests.support.clients import new_session
 from lakehouse_tests.support.terminal import Terminal
 
 pytestmark = pytest.mark.spark
 
-NAME_TABLES = catalog.name_tables  # taken before the tests' server replaces it
+NAME_TABLES = run.name_tables  # taken before the tests' server replaces it
 
 
 def stored(folder: Path) -> dict[str, bytes]:
@@ -30,7 +30,7 @@ def stored(folder: Path) -> dict[str, bytes]:
 @pytest.fixture
 def naming(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Names are noted for this test alone: other tests have the same server."""
-    monkeypatch.setattr(catalog, "scratch_folder", lambda _: tmp_path)
+    monkeypatch.setattr(run, "scratch_folder", lambda _: tmp_path)
 
 
 @pytest.mark.usefixtures("naming")
@@ -67,7 +67,7 @@ def test_a_folder_without_a_table_stays_empty(
 ) -> None:
     """Also if its table went between the look and the statement."""
     table = Table(key="gold/catalog_gone", write=Adopted(uri=str(tmp_path / "gone")))
-    monkeypatch.setattr(catalog, "is_table", lambda *_: True)
+    monkeypatch.setattr(run, "is_table", lambda *_: True)
     NAME_TABLES(open_lake(settings, tables=[table]), spark, [table])
     assert not (tmp_path / "gone").exists()
 

@@ -163,7 +163,7 @@ def test_the_snippets_of_the_page_run(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Those for Spark run in `test_catalog.py`."""
+    """Those for Spark run in `test_run.py`."""
     daily = pa.table({"airline": ["A", "B"], "flight_count": [100, 200]})
     write_deltalake(tmp_path / ".lakehouse/lake/gold/carrier_daily", daily)
     monkeypatch.chdir(tmp_path)

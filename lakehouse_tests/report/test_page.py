@@ -4,7 +4,7 @@ import re
 from html.parser import HTMLParser
 from typing import Any
 
-from lakehouse.report.page import render_page
+from lakehouse.report.run import render_page
 
 NOW_MS = 1_800_000_000_000
 HOUR_MS = 3_600_000

@@ -7,7 +7,7 @@ import pytest
 
 from lakehouse import Append, Landing, Table
 from lakehouse.base.clock import now_ms
-from lakehouse.lake.operations import record_operation
+from lakehouse.lake.state_tables import record_operation
 from lakehouse.report.run import read_report
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore

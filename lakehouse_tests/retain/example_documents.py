@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from lakehouse.base.predicted_and_actual import Figure
-from lakehouse.declare.adopted import Adopted
-from lakehouse.declare.archive import Archive, Ttl
+from lakehouse.base.operation import Figure
+from lakehouse.declare.policies import Archive, Ttl
 from lakehouse.declare.table import Table
+from lakehouse.declare.write_modes import Adopted
 from lakehouse.delta.snapshot import Column
 from lakehouse.retain.plan.archive import ArchiveFacts, plan_archive, plan_restore
 from lakehouse.retain.plan.ttl import TimeBounds, plan_ttl

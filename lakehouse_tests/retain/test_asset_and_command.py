@@ -13,7 +13,7 @@ from lakehouse.assets.resources import spark_resource
 from lakehouse.base.clock import now_ms
 from lakehouse.declare.upkeep_records import Pause
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.records import pause_table
+from lakehouse.lake.state_tables import pause_table
 from lakehouse.retain.asset import retention_asset
 from lakehouse.store import DiskStore
 from lakehouse_tests.log_builder import LogBuilder

@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakehouse import Append, Landing, Overwrite, Table, Ttl
 from lakehouse.base.errors import Refused
-from lakehouse.base.predicted_and_actual import Figure
+from lakehouse.base.operation import Figure
 from lakehouse.base.reasons import Reason
 from lakehouse.delta.snapshot import Column, DataFile
 from lakehouse.lake.lake import Lake

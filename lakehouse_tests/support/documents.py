@@ -12,15 +12,16 @@ from lakehouse.base.stored_objects import Part
 from lakehouse.base.text import DAY_MS
 from lakehouse.cli.dagster_runs import AssetRun
 from lakehouse.compact.plan.history import CompactionOutcome
-from lakehouse.declare.compaction import Compaction, policy_for
+from lakehouse.declare.policies import Compaction, policy_for
 from lakehouse.declare.table import Landing, Table
 from lakehouse.declare.write_modes import Append
 from lakehouse.delta.snapshot import Column
 from lakehouse.doctor.command import document_of
 from lakehouse.doctor.plan import Finding
 from lakehouse.evolve.plan.changes import compare
-from lakehouse.evolve.plan.proposal import EvolutionOutcome, Proposal
 from lakehouse.evolve.plan.rebuild import (
+    EvolutionOutcome,
+    Proposal,
     RebuildFacts,
     RebuildOutcome,
     RebuildRequest,
@@ -36,7 +37,7 @@ from lakehouse.replay.command import replay_document
 from lakehouse.replay.play import Played
 from lakehouse.retain.plan.tiers import plan_tiers, tier_rule
 from lakehouse.store import DiskStore
-from lakehouse.vacuum.inventory.plan.reconcile import TableFiles
+from lakehouse.vacuum.inventory.plan import TableFiles
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.plan.candidates import VacuumFacts
 from lakehouse.vacuum.plan.vacuum import VacuumOutcome

@@ -5,7 +5,7 @@ from typing import Any
 
 from lakehouse.compact.plan.compaction import CompactionPlan, plan_compaction
 from lakehouse.compact.plan.estimate import DEFAULT_RATES
-from lakehouse.declare.compaction import Compaction
+from lakehouse.declare.policies import Compaction
 from lakehouse.delta.commits import Commit, Commits
 from lakehouse.delta.snapshot import Column, DataFile, LogTail, PartitionValues, Snapshot, Tombstone
 

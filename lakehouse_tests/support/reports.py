@@ -18,10 +18,9 @@ from lakehouse.base.stored_objects import StoredObject
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
 from lakehouse.store import Store
-from lakehouse.vacuum.inventory.plan.reconcile import Reconciliation
-from lakehouse.vacuum.inventory.run import reconcile_inventory
+from lakehouse.vacuum.inventory.plan import Reconciliation
+from lakehouse.vacuum.inventory.run import newest_inventory, reconcile_inventory
 from lakehouse.vacuum.inventory.stored_reports import REPORTS
-from lakehouse.vacuum.inventory.table import newest_inventory
 
 # The columns that a report may have, in their order; those without a type are texts.
 _NAMES = """bucket key version_id is_latest is_delete_marker size last_modified_date e_tag storage_class

@@ -10,10 +10,10 @@ import pytest
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.declare.adopted_file import adopted_table
+from lakehouse.declare.policies import VacuumMode
 from lakehouse.declare.table import Table
-from lakehouse.declare.vacuum import VacuumMode
 from lakehouse.lake.lake import open_lake
-from lakehouse.lake.operations import vacuum_records
+from lakehouse.lake.state_tables import vacuum_records
 from lakehouse.store import DiskStore
 from lakehouse.vacuum.inventory.run import scan
 from lakehouse.vacuum.lake_facts import LakeFacts

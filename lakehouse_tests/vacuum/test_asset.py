@@ -12,13 +12,12 @@ from lakehouse.assets.keys import compaction_key, inventory_key, table_key, vacu
 from lakehouse.assets.resources import spark_resource
 from lakehouse.base.clock import now_ms
 from lakehouse.cli.app import commands
+from lakehouse.declare.policies import Vacuum
 from lakehouse.declare.table import Table
 from lakehouse.declare.upkeep_records import Pause
-from lakehouse.declare.vacuum import Vacuum
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.operations import vacuum_records
 from lakehouse.lake.read_each_table import Found
-from lakehouse.lake.records import pause_table
+from lakehouse.lake.state_tables import pause_table, vacuum_records
 from lakehouse.vacuum import command, run
 from lakehouse.vacuum.asset import DELETED, vacuum_asset
 from lakehouse.vacuum.run import VacuumProgress

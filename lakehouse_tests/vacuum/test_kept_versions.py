@@ -8,7 +8,7 @@ from lakehouse.base.errors import Refused
 from lakehouse.base.paths import vector_file
 from lakehouse.base.settings import parse_settings
 from lakehouse.lake.lake import Lake, open_lake
-from lakehouse.lake.operations import vacuum_records
+from lakehouse.lake.state_tables import vacuum_records
 from lakehouse_tests.log_builder import LogBuilder, vector_of
 from lakehouse_tests.support.faults import (
     KEY,

@@ -14,13 +14,12 @@ from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.settings import parse_settings
 from lakehouse.lake import lease
 from lakehouse.lake.lake import Lake, open_lake
-from lakehouse.lake.operations import vacuum_records
+from lakehouse.lake.state_tables import vacuum_records
 from lakehouse.materialize.plan import consume_app_id
 from lakehouse.store import DiskStore
-from lakehouse.vacuum import lake_facts, run, second_opinion
+from lakehouse.vacuum import lake_facts, run
 from lakehouse.vacuum.lake_facts import LakeFacts
-from lakehouse.vacuum.run import VacuumProgress
-from lakehouse.vacuum.second_opinion import confirmed_by_delta
+from lakehouse.vacuum.run import VacuumProgress, confirmed_by_delta
 from lakehouse.vacuum.table_facts import gather
 from lakehouse_tests.log_builder import START_MS, LogBuilder
 from lakehouse_tests.support.faults import (
@@ -412,18 +411,16 @@ def test_if_delta_keeps_everything_or_names_another_file_nothing_is_deleted(
     facts, found = known_of(lake), planned(lake).candidates
     assert {each.name for each in confirmed_by_delta(lake, nobody, facts, found)} == {*PAST}
     kept = {"d=1/orphan"}
-    monkeypatch.setattr(second_opinion, "kept_by_deltalake", lambda *_: kept)
+    monkeypatch.setattr(run, "kept_by_deltalake", lambda *_: kept)
     assert [each.name for each in confirmed_by_delta(lake, nobody, facts, found)] == ["d=1/gone"]
     kept.add("d=1/gone")
     with pytest.raises(Broken, match=r"Delta would keep the whole plan \(2 files, for example"):
         confirmed_by_delta(lake, nobody, facts, found)
     names = {f"file:/lake/{KEY}/{name}": name for name in PAST}
-    assert second_opinion.confirmed_names([f"file:/lake/{KEY}/d=1/gone"], names, table=KEY) == {
-        "d=1/gone"
-    }
+    assert run.confirmed_names([f"file:/lake/{KEY}/d=1/gone"], names, table=KEY) == {"d=1/gone"}
     message = rf"Delta would delete file:/lake/{KEY}/d=1/live, a file that the plan does not contain\. Nothing was deleted"
     with pytest.raises(Broken, match=message):
-        second_opinion.confirmed_names([*names, f"file:/lake/{KEY}/d=1/live"], names, table=KEY)
+        run.confirmed_names([*names, f"file:/lake/{KEY}/d=1/live"], names, table=KEY)
 
 
 def test_the_neighbours_are_asked_again_after_a_minute_of_deleting(

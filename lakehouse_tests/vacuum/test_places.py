@@ -10,7 +10,7 @@ from lakehouse.base.settings import parse_settings
 from lakehouse.declare.table import Landing, Table
 from lakehouse.declare.write_modes import Append
 from lakehouse.lake.lake import Lake, open_lake
-from lakehouse.vacuum.inventory.plan.reconcile import TableShares
+from lakehouse.vacuum.inventory.plan import TableShares
 from lakehouse.vacuum.inventory.run import scan
 from lakehouse_tests import log_builder
 from lakehouse_tests.log_builder import LogBuilder

@@ -9,11 +9,11 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken
 from lakehouse.base.reasons import Reason
 from lakehouse.base.stored_objects import StoredObject
-from lakehouse.declare.vacuum import VACUUM_MODES
+from lakehouse.declare.policies import VACUUM_MODES
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.operations import vacuum_records
-from lakehouse.vacuum import second_opinion
-from lakehouse.vacuum.inventory.plan.reconcile import ObjectClassifier
+from lakehouse.lake.state_tables import vacuum_records
+from lakehouse.vacuum import run
+from lakehouse.vacuum.inventory.plan import ObjectClassifier
 from lakehouse.vacuum.inventory.run import scan
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.plan.candidates import LoggedFiles
@@ -79,7 +79,7 @@ def test_a_file_that_delta_would_keep_stays(
     from lakehouse.vacuum.plan import vacuum as planning
 
     if reader == "Spark":
-        monkeypatch.setattr(second_opinion, "kept_by_deltalake", lambda *_: None)
+        monkeypatch.setattr(run, "kept_by_deltalake", lambda *_: None)
 
     add(lake, 0)
     table = table_of()

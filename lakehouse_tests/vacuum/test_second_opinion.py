@@ -15,11 +15,10 @@ from lakehouse.base.settings import parse_settings
 from lakehouse.base.stored_objects import Part
 from lakehouse.declare.adopted_file import adopted_table
 from lakehouse.lake.lake import Lake, open_lake
-from lakehouse.vacuum import second_opinion
+from lakehouse.vacuum import run
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.plan.candidates import Candidate, VacuumFacts
-from lakehouse.vacuum.run import rehearse, vacuum
-from lakehouse.vacuum.second_opinion import confirmed_by_delta, kept_by_deltalake
+from lakehouse.vacuum.run import confirmed_by_delta, kept_by_deltalake, rehearse, vacuum
 from lakehouse.vacuum.table_facts import gather
 from lakehouse_tests.log_builder import LogBuilder, add_of
 from lakehouse_tests.support.faults import HOUR, KEY, TABLE
@@ -222,7 +221,7 @@ def test_a_storage_that_does_not_answer_ends_the_vacuum_for_now(
     story_of(lake).append([("live", 1)])
     facts = facts_of(lake)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    monkeypatch.setattr(second_opinion, "open_with_deltalake", refused)
+    monkeypatch.setattr(run, "open_with_deltalake", refused)
     message = f"vacuum of {KEY}: deltalake cannot reach the table: .*Try again later"
     with pytest.raises(Transient, match=message):
         kept_by_deltalake(lake, facts, [])

@@ -15,11 +15,11 @@ from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import CheckResult
 from lakehouse.compact.assess import assess
 from lakehouse.compact.plan.compaction import plan_table
-from lakehouse.declare.adopted import Adopted
-from lakehouse.declare.compaction import BinPacking, Compaction, ZOrder
+from lakehouse.declare.policies import BinPacking, Compaction, ZOrder
 from lakehouse.declare.table import Table
+from lakehouse.declare.write_modes import Adopted
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.operations import record_operation
+from lakehouse.lake.state_tables import record_operation
 from lakehouse.watch.check import check_events, check_names, health_check, judge
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.example_assets import latest_orders, orders

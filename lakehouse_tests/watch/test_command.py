@@ -3,7 +3,7 @@
 import json
 
 from lakehouse.base.clock import now_ms
-from lakehouse.lake.operations import record_operation
+from lakehouse.lake.state_tables import record_operation
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS
 from lakehouse_tests.support.example_histories import failed
 from lakehouse_tests.support.example_terminal import latest_orders

@@ -8,7 +8,7 @@ import pytest
 from lakehouse import Append, Compaction, Landing, Table, Ttl, Vacuum
 from lakehouse.declare.upkeep_records import Pause
 from lakehouse.lake.lake import Lake, open_lake
-from lakehouse.lake.records import pause_table
+from lakehouse.lake.state_tables import pause_table
 from lakehouse.watch.due import DueReading, plan_operations
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder

@@ -8,8 +8,7 @@ import pytest
 from lakehouse import Debezium, Landing, Merge, Table
 from lakehouse.base.errors import Refused
 from lakehouse.lake.lake import Lake
-from lakehouse.write.commit_rows import declared_properties
-from lakehouse.write.table_properties import apply_properties
+from lakehouse.write.commit_rows import apply_properties, declared_properties
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore

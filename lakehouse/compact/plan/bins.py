@@ -15,7 +15,7 @@ from lakehouse.base.reasons import Reason
 from lakehouse.base.text import HOUR_MS
 from lakehouse.compact.plan.estimate import Rates
 from lakehouse.compact.plan.target_size import WriteHistory
-from lakehouse.declare.compaction import Compaction
+from lakehouse.declare.policies import Compaction
 from lakehouse.delta.partition_values import (
     TypedPartition,
     by_name,

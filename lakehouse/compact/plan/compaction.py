@@ -41,7 +41,7 @@ from lakehouse.compact.plan.target_size import (
     target_in_force,
     write_history_of,
 )
-from lakehouse.declare.compaction import (
+from lakehouse.declare.policies import (
     BinPacking,
     Compaction,
     LiquidClustering,

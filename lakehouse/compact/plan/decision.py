@@ -35,7 +35,10 @@ from typing import Any, Literal
 from lakehouse.base.operation import NetBenefit
 from lakehouse.base.reasons import Explained, Explanation, Reason
 from lakehouse.base.text import HOUR_MS, MINUTE_MS, first_names, usd_text, utc_text
-from lakehouse.compact.plan.circuit_breaker import (
+from lakehouse.compact.plan.compaction import CompactionPlan
+from lakehouse.compact.plan.estimate import usd_per_opening
+from lakehouse.compact.plan.health import Readers
+from lakehouse.compact.plan.history import (
     NO_REWRITES,
     TRIES_ALLOWED,
     BreakerState,
@@ -43,10 +46,7 @@ from lakehouse.compact.plan.circuit_breaker import (
     assess_breaker,
     pause_hours,
 )
-from lakehouse.compact.plan.compaction import CompactionPlan
-from lakehouse.compact.plan.estimate import usd_per_opening
-from lakehouse.compact.plan.health import Readers
-from lakehouse.declare.compaction import BySensor, Compaction
+from lakehouse.declare.policies import BySensor, Compaction
 from lakehouse.declare.prices import DEFAULT_PRICES, Prices
 from lakehouse.declare.upkeep_records import Pause, UpkeepOperation
 from lakehouse.delta.snapshot import DataFile, Snapshot, files_with_vectors, row_total

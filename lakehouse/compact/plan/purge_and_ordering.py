@@ -49,7 +49,7 @@ from lakehouse.compact.plan.bins import (
     partition_plans,
 )
 from lakehouse.compact.plan.target_size import comparable_names
-from lakehouse.declare.compaction import LiquidClustering, ZOrder
+from lakehouse.declare.policies import LiquidClustering, ZOrder
 from lakehouse.delta.snapshot import DataFile, Snapshot, files_with_vectors, row_total
 
 # Delta's defaults. Source: DeltaSQLConf, `optimize.clustering.mergeStrategy.minCubeSize.threshold`

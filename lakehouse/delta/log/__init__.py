@@ -14,7 +14,7 @@ alone, the table is refused, and the message names the feature.
   read again (`test_snapshots.py`).
 """
 
-from lakehouse.delta.log.commits import history_since, newest_first
+from lakehouse.delta.log.fold import history_since, newest_first
 from lakehouse.delta.log.read_log import TableFacts, garbage_uncollected, read_facts
 
 __all__ = [

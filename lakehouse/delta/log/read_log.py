@@ -34,7 +34,6 @@ from lakehouse.delta.file_columns import DataFile
 from lakehouse.delta.file_history import FileCommit, FileHistory
 from lakehouse.delta.log.actions import Actions, AddedColumns, AddedFile
 from lakehouse.delta.log.checkpoint import Checkpoint, read_checkpoint
-from lakehouse.delta.log.commits import read_commits
 from lakehouse.delta.log.fold import (
     ReadCommit,
     compacted_paths,
@@ -42,6 +41,7 @@ from lakehouse.delta.log.fold import (
     fold_layout,
     keys_among,
     last_actions,
+    read_commits,
 )
 from lakehouse.delta.log.log_segment import (
     LogChanged,

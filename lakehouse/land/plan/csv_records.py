@@ -17,8 +17,7 @@ from functools import cache
 from itertools import chain
 
 from lakehouse.base.text import count_of
-from lakehouse.declare.change_sources import Dms
-from lakehouse.declare.landing import Csv, Landing
+from lakehouse.declare.landing import Csv, Dms, Landing
 from lakehouse.delta.columns import field_names
 from lakehouse.land.plan import records
 from lakehouse.land.plan.records import (

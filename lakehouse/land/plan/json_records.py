@@ -32,8 +32,7 @@ from functools import cache
 from itertools import chain
 from typing import Any, cast
 
-from lakehouse.declare.change_sources import Debezium
-from lakehouse.declare.landing import Landing
+from lakehouse.declare.landing import Debezium, Landing
 from lakehouse.delta.columns import field_types, type_word
 from lakehouse.land.plan import records
 from lakehouse.land.plan.records import (

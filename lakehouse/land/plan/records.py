@@ -18,8 +18,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from typing import Any, NamedTuple, cast
 
-from lakehouse.declare.change_sources import Debezium, Dms
-from lakehouse.declare.landing import Landing
+from lakehouse.declare.landing import Debezium, Dms, Landing
 from lakehouse.declare.table import Table
 from lakehouse.delta.columns import field_names, struct_types, type_word
 

@@ -19,7 +19,7 @@ from lakehouse.base.paths import name_in_table
 from lakehouse.base.reasons import CheckResult, Explained, Reason
 from lakehouse.base.stored_objects import LifecycleRule, Part, StoredObject
 from lakehouse.base.text import DAY_MS, count_of, printable
-from lakehouse.vacuum.inventory.plan.reconcile import ObjectClassifier
+from lakehouse.vacuum.inventory.plan import ObjectClassifier
 from lakehouse.vacuum.plan.candidates import VacuumFacts
 
 # The tag of removed files that their table keeps for more than a month.

@@ -20,7 +20,7 @@ from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Explained, Explanation, Reason
 from lakehouse.base.text import DAY_MS, count_of, size_text
 from lakehouse.compact.plan.estimate import run_price
-from lakehouse.declare.archive import Ttl
+from lakehouse.declare.policies import Ttl
 from lakehouse.declare.table import Table
 from lakehouse.delta.partition_values import typed_partition
 from lakehouse.delta.snapshot import Column, DataFile, Snapshot, live_rows

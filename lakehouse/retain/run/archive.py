@@ -40,10 +40,10 @@ from uuid import uuid4
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused, Transient
+from lakehouse.base.operation import Figure
 from lakehouse.base.paths import name_in_table
-from lakehouse.base.predicted_and_actual import Figure
 from lakehouse.base.text import DAY_MS
-from lakehouse.declare.archive import Archive
+from lakehouse.declare.policies import Archive
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ARCHIVE_APP_ID, ROWS_MOVED, Commit, written_in
 from lakehouse.delta.log import history_since

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakehouse.base.clock import now_ms
-from lakehouse.base.predicted_and_actual import Figure, figures_as_json
+from lakehouse.base.operation import Figure, figures_as_json
 from lakehouse.base.reasons import Explained
 from lakehouse.compact.plan.estimate import run_price
 from lakehouse.declare.table import Table
 from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.operations import record_if_possible
+from lakehouse.lake.state_tables import record_if_possible
 from lakehouse.retain.plan.archive import ArchivePlan, RestorePlan
 from lakehouse.retain.plan.ttl import TtlPlan
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.installation import project_settings
-from lakehouse.base.predicted_and_actual import Figure
+from lakehouse.base.operation import Figure
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ARCHIVE_APP_ID, ROWS_MOVED
 from lakehouse.delta.log import history_since

@@ -28,7 +28,7 @@ from lakehouse.delta.protocol import unknown_features
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.lease import hold
-from lakehouse.lake.records import put_records, read_records
+from lakehouse.lake.state_tables import put_records, read_records
 from lakehouse.retain.plan.tiers import (
     TIER_TAG,
     LiveObjects,

@@ -14,9 +14,10 @@ from uuid import uuid4
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Refused
-from lakehouse.base.predicted_and_actual import Figure
+from lakehouse.base.operation import Figure, NetBenefit, Operation
 from lakehouse.compact.verify import verify_left
-from lakehouse.declare.archive import Ttl
+from lakehouse.declare.policies import Ttl
+from lakehouse.declare.prices import PriceBook
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ROWS_MOVED
 from lakehouse.delta.log import history_since
@@ -32,6 +33,7 @@ from lakehouse.retain.plan.ttl import (
     plan_ttl,
     time_column,
 )
+from lakehouse.retain.run import archive
 from lakehouse.retain.run.outcome import RetentionOutcome, record_moved_rows
 from lakehouse.spark import statements, temporary_confs
 from lakehouse.spark.delta_writes import retry_conflicts
@@ -157,3 +159,23 @@ def read_bounds(lake: Lake, snapshot: Snapshot, column: Column) -> dict[str, Tim
         for _, path, text in each_statistics(lake.store, snapshot.table, [snapshot.version])
         if path in live
     }
+
+
+def operation(lake: Lake, table: Table, facts: TableFacts, book: PriceBook) -> Operation:
+    """What the run would do now. Its benefit is the storage of the files that expire.
+
+    Raises as the plan of the run.
+    """
+    is_archive = table.archive is not None
+    due = archive.plan(lake, table, facts) if is_archive else plan(lake, table, facts)
+    assert due is not None
+    saved_usd_per_day = book.stored_usd_per_day(due.expired_bytes)
+    return Operation(
+        operation="archive" if is_archive else "ttl",
+        table=table.key,
+        reason=due.reason.name,
+        sentence=due.sentence,
+        is_due=not due.is_idle,
+        size_bytes=due.size_bytes,
+        net_benefit=NetBenefit(benefit_usd_per_day=saved_usd_per_day, cost_usd=due.usd),
+    )

@@ -47,7 +47,7 @@ from lakehouse.spark.server.conf import (
     write_conf,
     write_private,
 )
-from lakehouse.spark.server.java import find_java
+from lakehouse.spark.server.jars import find_java
 
 Condition = Literal["running", "starting", "died", "stopped"]
 

@@ -18,7 +18,7 @@ from lakehouse.base.stored_objects import MAX_AGE_HOURS
 from lakehouse.declare.table import Table, undeclared_among, undeclared_sentence
 from lakehouse.lake.lake import Lake
 from lakehouse.store import TimeBudget
-from lakehouse.vacuum.inventory.plan.checks import CHECKS, assess_missing, assess_readable
+from lakehouse.vacuum.inventory.plan import CHECKS, assess_missing, assess_readable
 from lakehouse.watch.check import check_fields
 
 if TYPE_CHECKING:
@@ -168,8 +168,8 @@ def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.Sens
 
 def _newest(lake: Lake) -> tuple[str | None, str]:
     """The newest complete report, or `None` if the inventory table has it; and a sentence."""
+    from lakehouse.vacuum.inventory.run import known_inventories
     from lakehouse.vacuum.inventory.stored_reports import complete_reports, stamps_of
-    from lakehouse.vacuum.inventory.table import known_inventories
 
     stamps = stamps_of(lake.store)
     if not stamps:

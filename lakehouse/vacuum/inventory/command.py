@@ -26,10 +26,14 @@ from lakehouse.cli.output import (
     working,
     write_json,
 )
-from lakehouse.vacuum.inventory.plan.checks import assess_missing
-from lakehouse.vacuum.inventory.plan.reconcile import Reconciliation
-from lakehouse.vacuum.inventory.run import InventoryOutcome, reconcile_inventory, update_inventory
-from lakehouse.vacuum.inventory.table import inventory_table, newest_inventory
+from lakehouse.vacuum.inventory.plan import Reconciliation, assess_missing
+from lakehouse.vacuum.inventory.run import (
+    InventoryOutcome,
+    inventory_table,
+    newest_inventory,
+    reconcile_inventory,
+    update_inventory,
+)
 
 if TYPE_CHECKING:
     from lakehouse.assets.events import Event, Reporter

@@ -6,7 +6,7 @@
   even if a checkpoint lacks the file.
 
 What an object is to its table (live, removed within or before the retention, an orphan) is decided
-in `vacuum/inventory/plan/reconcile.py`. Files that a kept version reads are kept here.
+in `vacuum/inventory/plan.py`. Files that a kept version reads are kept here.
 """
 
 import re
@@ -20,12 +20,12 @@ from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.paths import name_in_table
 from lakehouse.base.stored_objects import RECLAIMABLE, Inventory, Part, StoredObject, plausible_ms
 from lakehouse.base.text import DAY_MS, HOUR_MS
+from lakehouse.declare.policies import VacuumMode
 from lakehouse.declare.upkeep_records import VacuumRecord
-from lakehouse.declare.vacuum import VacuumMode
 from lakehouse.delta.commits import Commit, Commits
 from lakehouse.delta.protocol import unknown_features
 from lakehouse.delta.snapshot import TableFacts
-from lakehouse.vacuum.inventory.plan.reconcile import (
+from lakehouse.vacuum.inventory.plan import (
     ObjectClassifier,
     OtherUses,
     Owners,

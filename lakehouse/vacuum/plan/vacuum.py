@@ -1,7 +1,7 @@
 """Plans a vacuum: every file that it will delete, before anything is touched.
 
 **Safety properties** (tests in `vacuum/plan/test_vacuum.py`)
-- A file is planned only if the shared classifier (`vacuum/inventory/plan/reconcile.py`)
+- A file is planned only if the shared classifier (`vacuum/inventory/plan.py`)
   assigns it to a reclaimable part, and if it was last modified (in mode LITE: removed) before
   the horizon (now minus the retention, or earlier if a reader still needs removed files).
 - A file of unknown age is kept. Nothing is deleted if the retention is unknown, or if a listing
@@ -25,22 +25,21 @@ from math import ceil
 from typing import Any
 
 from lakehouse.base.errors import Broken, Refused
-from lakehouse.base.operation import NetBenefit, Operation
-from lakehouse.base.predicted_and_actual import Figure, figures_as_json
+from lakehouse.base.operation import Figure, NetBenefit, Operation, figures_as_json
 from lakehouse.base.reasons import Explained, Explanation, Reason
 from lakehouse.base.stored_objects import MAX_AGE_HOURS, PAGE_KEYS, KnownObjects, Part
 from lakehouse.base.text import HOUR_MS, count_of
 from lakehouse.compact.plan.estimate import run_price
-from lakehouse.declare.prices import PriceBook, Prices
-from lakehouse.declare.table import Table
-from lakehouse.declare.upkeep_records import VacuumRecord
-from lakehouse.declare.vacuum import (
+from lakehouse.declare.policies import (
     SAFE_RETENTION_HOURS,
     SHORT_RETENTION_RISK,
     VACUUM_MODES,
     Vacuum,
     VacuumMode,
 )
+from lakehouse.declare.prices import PriceBook, Prices
+from lakehouse.declare.table import Table
+from lakehouse.declare.upkeep_records import VacuumRecord
 from lakehouse.delta.protocol import RETENTION, retention_ms_of, unknown_features
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.vacuum.plan.candidates import (

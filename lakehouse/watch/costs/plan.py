@@ -23,7 +23,7 @@ from lakehouse.base.errors import Refused
 from lakehouse.declare.prices import DEFAULT_CLASS, PriceBook, Prices, requests_by_class
 from lakehouse.declare.table import Table
 from lakehouse.declare.upkeep_records import UpkeepOperation
-from lakehouse.vacuum.inventory.plan.reconcile import Reconciliation
+from lakehouse.vacuum.inventory.plan import Reconciliation
 
 OUTSIDE = "(outside all tables)"
 # Decimal places of quantities and unit prices. A cost has twice as many, so it is exact.

@@ -27,12 +27,11 @@ from lakehouse.lake.commits import refuse_deleted_rows
 from lakehouse.lake.declared_tables import load_price_book
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.lease import hold
-from lakehouse.lake.operations import read_operations
+from lakehouse.lake.state_tables import read_operations
 from lakehouse.spark.delta_writes import FrameWrite, write_frame
 from lakehouse.spark.errors import translated
 from lakehouse.spark.temporary_confs import PARTITIONS_OVERWRITTEN, session_confs
-from lakehouse.vacuum.inventory.run import reconcile_inventory
-from lakehouse.vacuum.inventory.table import known_inventories
+from lakehouse.vacuum.inventory.run import known_inventories, reconcile_inventory
 from lakehouse.watch.costs.plan import (
     COLUMNS,
     Charge,

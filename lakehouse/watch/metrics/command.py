@@ -12,7 +12,7 @@ from lakehouse.cli.context import LakeContext, complete_table, open_tables
 from lakehouse.cli.output import show
 
 if TYPE_CHECKING:
-    from lakehouse.watch.metrics.server import Counters, Families
+    from lakehouse.watch.metrics.run import Counters, Families
 
 # With --serve, metrics are read again if they are older than this. On S3, each reading costs a few
 # requests per table.
@@ -34,7 +34,7 @@ def metrics_command(tables: tuple[str, ...], serve: bool) -> None:
     serves the same metrics, and counters of the operations since it started. TABLE may also be the
     ADDRESS of a Delta table that is not declared.
     """
-    from lakehouse.watch.metrics.server import metrics_text
+    from lakehouse.watch.metrics.run import metrics_text
 
     context, chosen = open_tables(tables)
     selection = LakeContext(lake=context.lake, tables={table.key: table for table in chosen})
@@ -53,7 +53,7 @@ def _read(context: LakeContext, counters: "Counters | None" = None) -> "Families
 
 
 def _serve(context: LakeContext) -> None:
-    from lakehouse.watch.metrics.server import serve
+    from lakehouse.watch.metrics.run import serve
 
     settings = context.lake.settings
     port = settings.metrics_port

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.base.reasons import Reason
-from lakehouse.compact.plan.circuit_breaker import (
+from lakehouse.compact.plan.history import (
     BreakerState,
     Rewrites,
     assess_breaker,

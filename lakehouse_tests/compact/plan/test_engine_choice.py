@@ -7,8 +7,8 @@ import pytest
 from lakehouse.base.errors import Refused
 from lakehouse.compact.plan.target_size import choose_engine, missing_in_deltalake
 from lakehouse.declare.adopted_file import adopted_lines, adopted_table, parse_adopted
-from lakehouse.declare.compaction import Compaction, ZOrder
 from lakehouse.declare.landing import Landing
+from lakehouse.declare.policies import Compaction, ZOrder
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Append
 from lakehouse.delta.snapshot import Column, Snapshot

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lakehouse.base.predicted_and_actual import Figure
+from lakehouse.base.operation import Figure
 from lakehouse.compact.plan.history import account_for, operation_of
 from lakehouse.declare.prices import DEFAULT_PRICES
 from lakehouse.delta.commits import Commit

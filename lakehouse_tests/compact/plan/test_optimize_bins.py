@@ -12,7 +12,7 @@ from lakehouse.base.reasons import Reason
 from lakehouse.compact.plan.bins import TRIVIAL_BYTES_PER_CORE, Packing
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.compact.plan.target_size import LARGEST_TARGET, SMALLEST_TARGET, choose_target
-from lakehouse.declare.compaction import MIB, Compaction
+from lakehouse.declare.policies import MIB, Compaction
 from lakehouse.delta.commits import Commits
 from lakehouse.delta.snapshot import Column, DataFile, Snapshot
 from lakehouse_tests.support.example_snapshots import NO_PAST, POLICY, data_file, plan_of, snapshot

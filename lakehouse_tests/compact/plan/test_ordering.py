@@ -11,7 +11,7 @@ from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Reason
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.compact.plan.decision import find_trigger, is_due, state_of
-from lakehouse.declare.compaction import LiquidClustering, ZOrder
+from lakehouse.declare.policies import LiquidClustering, ZOrder
 from lakehouse.delta.commits import Commits
 from lakehouse.delta.snapshot import Column, DataFile, Snapshot
 from lakehouse_tests.compact.plan.test_optimize_bins import paths

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from lakehouse.compact.plan.compaction import CompactionPlan, plan_table
 from lakehouse.declare.adopted_file import adopted_table
-from lakehouse.declare.compaction import Compaction
+from lakehouse.declare.policies import Compaction
 from lakehouse.delta.commits import Commit, Commits
 from lakehouse.delta.snapshot import Column, DataFile
 from lakehouse_tests.support.example_snapshots import QUIET, data_file, snapshot

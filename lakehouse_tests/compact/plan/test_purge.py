@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lakehouse.base.reasons import Reason
 from lakehouse.compact.plan.purge_and_ordering import may_hold_other_columns
-from lakehouse.declare.compaction import Compaction
+from lakehouse.declare.policies import Compaction
 from lakehouse.delta.commits import Commits
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse_tests.compact.plan.test_optimize_bins import paths, planned, stories

@@ -20,7 +20,7 @@ from lakehouse.compact.plan.decision import (
     decide_fleet,
     describe,
 )
-from lakehouse.declare.compaction import AfterWrite, Compaction
+from lakehouse.declare.policies import AfterWrite, Compaction
 from lakehouse_tests.support.example_snapshots import POLICY
 
 NOW = 1_700_000_000_000

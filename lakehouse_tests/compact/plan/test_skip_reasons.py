@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from lakehouse.base.reasons import Reason
-from lakehouse.compact.plan.circuit_breaker import BreakerState, Rewrites, assess_breaker
 from lakehouse.compact.plan.decision import find_hold, persons_hold
-from lakehouse.declare.compaction import Compaction
+from lakehouse.compact.plan.history import BreakerState, Rewrites, assess_breaker
+from lakehouse.declare.policies import Compaction
 from lakehouse.declare.upkeep_records import Pause
 from lakehouse_tests.support.example_histories import failed
 

@@ -20,7 +20,7 @@ from lakehouse.compact.plan.decision import (
 )
 from lakehouse.compact.plan.estimate import usd_per_opening
 from lakehouse.compact.plan.health import slowdown_of
-from lakehouse.declare.compaction import Compaction, policy_for
+from lakehouse.declare.policies import Compaction, policy_for
 from lakehouse.declare.prices import DEFAULT_PRICES, Prices
 from lakehouse.declare.table import Landing, Table
 from lakehouse.declare.write_modes import Append

@@ -9,7 +9,7 @@ import pytest
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.reasons import Reason
 from lakehouse.compact import run
-from lakehouse.compact.plan.circuit_breaker import find_rewrites
+from lakehouse.compact.plan.history import find_rewrites
 from lakehouse.compact.plan.target_size import write_history_of
 from lakehouse.compact.verify import expect_verification
 from lakehouse.delta.commits import may_repeat_rows

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from lakehouse.base.clock import now_ms
-from lakehouse.delta.log import commits
+from lakehouse.delta.log import fold
 from lakehouse.store import StoredFile
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore
@@ -119,7 +119,7 @@ def test_the_kept_commits_are_forgotten_when_there_is_no_room(
         logs[name] = LogBuilder(storage, f"bronze/{name}").create()
     storage.date_all(OLD_MS)
     each = 2_048 + max(file.size_bytes for file in MemoryStore.list(storage, ""))
-    monkeypatch.setattr(commits, "_KEPT_BYTES", 2 * each + 100)
+    monkeypatch.setattr(fold, "_KEPT_BYTES", 2 * each + 100)
     for name in "abc":
         read(logs[name], storage)
     assert {name: len(read(logs[name], storage)[1]) for name in "cab"} == {"c": 0, "a": 1, "b": 1}

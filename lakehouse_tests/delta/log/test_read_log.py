@@ -9,7 +9,7 @@ import pytest
 
 from lakehouse.backtest.plan import replay
 from lakehouse.base.errors import Broken, Refused
-from lakehouse.declare.compaction import BinPacking, Compaction, LiquidClustering, policy_for
+from lakehouse.declare.policies import BinPacking, Compaction, LiquidClustering, policy_for
 from lakehouse.delta.file_history import FileHistory
 from lakehouse.delta.log.read_log import read_file_history
 from lakehouse_tests.log_builder import LogBuilder

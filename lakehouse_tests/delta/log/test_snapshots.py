@@ -18,7 +18,7 @@ from lakehouse.delta.log import read_facts
 from lakehouse.delta.log.missing_data_files import unreadable_files
 from lakehouse.delta.snapshot import Column, DataFile, LogTail, Tombstone
 from lakehouse.store import DiskStore, S3Store, StoredFile
-from lakehouse.vacuum.inventory.plan.reconcile import fold_table_files, is_data_file
+from lakehouse.vacuum.inventory.plan import fold_table_files, is_data_file
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder, add_of, vector_of
 from lakehouse_tests.memory_store import MemoryStore
 

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.declare.change_sources import Debezium, Dms
-from lakehouse.declare.landing import Csv, Landing
+from lakehouse.declare.landing import Csv, Debezium, Dms, Landing
 from lakehouse.land.plan import file_text, records
 from lakehouse.land.plan.file_text import GZIP, read_records
 from lakehouse.land.plan.records import CsvFields, Record, Unreadable

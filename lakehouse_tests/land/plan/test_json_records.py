@@ -6,8 +6,7 @@ from random import Random
 
 import pytest
 
-from lakehouse.declare.change_sources import Debezium
-from lakehouse.declare.landing import Landing
+from lakehouse.declare.landing import Debezium, Landing
 from lakehouse.delta.columns import field_types
 from lakehouse.land.plan.json_records import has_misread_value, json_record, plain_line_pattern
 

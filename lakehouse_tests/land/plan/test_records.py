@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.cdc.plan import UNSENT
-from lakehouse.declare.change_sources import Debezium, Dms
-from lakehouse.declare.landing import Landing
+from lakehouse.declare.landing import Debezium, Dms, Landing
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Merge
 from lakehouse.land.plan.file_text import are_declared, read_records

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from lakehouse.base.reasons import CheckResult
-from lakehouse.declare.adopted import Adopted
 from lakehouse.declare.table import Table
+from lakehouse.declare.write_modes import Adopted
 from lakehouse.lake.lake import open_lake
 from lakehouse.store import S3Store
 from lakehouse.store.s3_objects import s3_place

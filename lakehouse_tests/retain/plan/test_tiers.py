@@ -11,7 +11,7 @@ from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Reason
 from lakehouse.retain.plan import tiers as module
 from lakehouse.retain.plan.tiers import TierPlan, plan_tiers
-from lakehouse.vacuum.inventory.plan.reconcile import OtherUses, fold_table_files
+from lakehouse.vacuum.inventory.plan import OtherUses, fold_table_files
 from lakehouse.vacuum.plan.candidates import VacuumFacts
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder, add_of
 

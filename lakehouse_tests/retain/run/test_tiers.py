@@ -6,11 +6,11 @@ from random import Random
 import pytest
 
 from lakehouse.base.errors import Refused
-from lakehouse.declare.adopted import Adopted
+from lakehouse.declare.policies import Vacuum
 from lakehouse.declare.table import Table
-from lakehouse.declare.vacuum import Vacuum
+from lakehouse.declare.write_modes import Adopted
 from lakehouse.lake.lake import Lake, open_lake
-from lakehouse.lake.records import read_records
+from lakehouse.lake.state_tables import read_records
 from lakehouse.retain.plan.tiers import TierPlan
 from lakehouse.retain.run import tiers as module
 from lakehouse.retain.run.tiers import check_lifecycle, run

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from lakehouse.base.errors import Broken, Refused, Transient
-from lakehouse.spark.server import jars, java
+from lakehouse.spark.server import jars
 
 HERE = Path(jars.__file__).parent
 
@@ -106,11 +106,11 @@ def test_another_java_is_refused_by_what_was_found(
         f"#!/bin/sh\nprintf '    java.home = {tmp_path}\\n    java.specification.version = 11\\n' >&2\n"
     )
     old.chmod(0o755)
-    monkeypatch.setattr(java, "java_from_wheel", lambda: None)
+    monkeypatch.setattr(jars, "java_from_wheel", lambda: None)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(Refused, match="needs Java 17 or 21; found JAVA_HOME: Java 11"):
-        java.find_java.__wrapped__()
+        jars.find_java.__wrapped__()
 
 
 def test_a_machine_without_java_gets_one_that_takes_the_arguments_of_spark(
@@ -118,7 +118,7 @@ def test_a_machine_without_java_gets_one_that_takes_the_arguments_of_spark(
 ) -> None:
     for name in ("JAVA_HOME", "PATH"):
         monkeypatch.setenv(name, "")
-    home = java.find_java.__wrapped__()
+    home = jars.find_java.__wrapped__()
     said = subprocess.run(
         [home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"],
         capture_output=True,

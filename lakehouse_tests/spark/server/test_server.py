@@ -16,7 +16,7 @@ from lakehouse.base.processes import Process, identify
 from lakehouse.base.settings import Settings
 from lakehouse.spark import errors
 from lakehouse.spark import session as open_session
-from lakehouse.spark.server import java, server
+from lakehouse.spark.server import jars, server
 from lakehouse.spark.server.conf import TOKEN_VARIABLE
 from lakehouse_tests.conftest import free_port, own_settings, wait_until
 
@@ -24,7 +24,7 @@ from lakehouse_tests.conftest import free_port, own_settings, wait_until
 SUPERVISOR = """
 import os, time
 from pathlib import Path
-from lakehouse.cli.spark_server import driver_for_command
+from lakehouse.cli.server_command import driver_for_command
 from lakehouse.base.settings import parse_settings
 with driver_for_command(parse_settings(os.environ, base=Path.cwd())):
     print("up", flush=True)
@@ -37,7 +37,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """A server started as on a machine without Java, in a home with a space."""
     settings = own_settings(tmp_path_factory.mktemp("started") / "home with a space")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server, "find_java", java.java_from_wheel)
+        patch.setattr(server, "find_java", jars.java_from_wheel)
         server.start(settings)
     yield settings
     server.stop(settings)

@@ -17,14 +17,15 @@ from lakehouse.lake import commits
 from lakehouse.lake.lake import Lake
 from lakehouse.store import DiskStore, Store
 from lakehouse.vacuum.inventory import run as load
-from lakehouse.vacuum.inventory.run import scan, update_inventory
-from lakehouse.vacuum.inventory.table import (
+from lakehouse.vacuum.inventory.run import (
     InventoryRows,
     inventory_table,
     known_inventories,
     newest_inventory,
     read_keys,
     read_objects,
+    scan,
+    update_inventory,
 )
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore

@@ -10,15 +10,14 @@ from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.paths import vector_file
 from lakehouse.base.reasons import Reason
 from lakehouse.base.stored_objects import Inventory, KnownObjects, Part, StoredObject
-from lakehouse.declare.adopted import Adopted
+from lakehouse.declare.policies import SHORT_RETENTION_RISK, Vacuum
 from lakehouse.declare.prices import DEFAULT_PRICES
 from lakehouse.declare.table import Landing, Table
 from lakehouse.declare.upkeep_records import VacuumRecord
-from lakehouse.declare.vacuum import SHORT_RETENTION_RISK, Vacuum
-from lakehouse.declare.write_modes import Append
+from lakehouse.declare.write_modes import Adopted, Append
 from lakehouse.delta.commits import Commit, Commits
 from lakehouse.delta.snapshot import LogFile, LogTail, Snapshot, TableFacts
-from lakehouse.vacuum.inventory.plan.reconcile import OtherUses, Reference, TableFiles
+from lakehouse.vacuum.inventory.plan import OtherUses, Reference, TableFiles
 from lakehouse.vacuum.plan.candidates import (
     Candidate,
     DeletionGuard,

@@ -15,7 +15,7 @@ from lakehouse import Append, Landing
 from lakehouse.compact.plan.history import account_for, operation_of
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.operations import record_operation
+from lakehouse.lake.state_tables import record_operation
 from lakehouse.vacuum.inventory.run import scan
 from lakehouse.watch.costs.plan import Charge, row_of
 from lakehouse.watch.costs.run import _SCHEMA, CHARGEBACK, read_charges

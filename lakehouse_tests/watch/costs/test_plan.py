@@ -16,7 +16,7 @@ from lakehouse.base.stored_objects import Part
 from lakehouse.base.text import usd_text
 from lakehouse.declare.prices import parse_price_book
 from lakehouse.declare.upkeep_records import UpkeepOperation
-from lakehouse.vacuum.inventory.plan.reconcile import Reconciliation, TableShares, UsageShare
+from lakehouse.vacuum.inventory.plan import Reconciliation, TableShares, UsageShare
 from lakehouse.watch.costs.plan import (
     COLUMNS,
     Charge,

@@ -8,9 +8,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
 from lakehouse.base.clock import now_ms
-from lakehouse.base.predicted_and_actual import Figure
+from lakehouse.base.operation import Figure
 from lakehouse.store import DiskStore
-from lakehouse.watch.metrics.server import LakeCollector
+from lakehouse.watch.metrics.run import LakeCollector
 from lakehouse_tests.lake.test_vacuums import past_vacuum, record_vacuum
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.example_terminal import latest_orders

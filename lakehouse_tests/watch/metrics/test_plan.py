@@ -9,12 +9,11 @@ from typing import Any
 import yaml
 from prometheus_client import CollectorRegistry
 
-from lakehouse.base.predicted_and_actual import Figure
+from lakehouse.base.operation import Figure
 from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.watch.metrics import plan
 from lakehouse.watch.metrics.plan import Metric
-from lakehouse.watch.metrics.run import Gauges, _add_operations
-from lakehouse.watch.metrics.server import Counters
+from lakehouse.watch.metrics.run import Counters, Gauges, _add_operations
 from lakehouse_tests.support.example_assets import latest_orders
 from lakehouse_tests.test_docs import is_command
 

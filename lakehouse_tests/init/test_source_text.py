@@ -5,7 +5,7 @@ import sys
 
 import lakehouse
 from lakehouse import Append, Csv, Dms, Landing, Merge, Table
-from lakehouse.init.plan.source_text import python_source, python_text
+from lakehouse.init.plan import python_source, python_text
 
 HOSTILE = ('a"b', "it's", "\"'", "x\\", 'a"""\nimport os', "\u2028", "größe", "tab\t", "{0}", "")
 

@@ -7,9 +7,13 @@ import pytest
 
 from lakehouse.base.stored_objects import Inventory
 from lakehouse.delta.commits import Commit, Commits
-from lakehouse.vacuum.inventory.plan.checks import assess_missing, assess_readable
-from lakehouse.vacuum.inventory.plan.reconcile import Reconciliation, TableShares
-from lakehouse.vacuum.inventory.table import inventories_in, inventory_record
+from lakehouse.vacuum.inventory.plan import (
+    Reconciliation,
+    TableShares,
+    assess_missing,
+    assess_readable,
+)
+from lakehouse.vacuum.inventory.run import inventories_in, inventory_record
 
 NOW, HOUR, DAY = 1_795_000_000_000, 3_600_000, 86_400_000
 

@@ -1,6 +1,6 @@
 """Which fields of the files become columns of the table."""
 
-from lakehouse.declare.change_sources import Dms
+from lakehouse.declare.landing import Dms
 
 
 def test_operations_and_before_images_of_fields_that_are_there_may_have_any_names_and_are_no_columns() -> (

@@ -1,4 +1,4 @@
-"""The declaration of a table's compaction: when it runs, its knobs, and the layout of files.
+"""The declarations of a table's compaction, vacuum, archive and TTL.
 
 Delta's own auto compaction and optimized write are no strategies. They are table properties, which
 work next to any strategy: `Table(properties={"delta.autoOptimize.optimizeWrite": "true"})`.
@@ -8,23 +8,29 @@ that a person set by hand has no mark, and is kept.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
-from typing import Literal
+from typing import Any, Literal, get_args
 
 from lakehouse.base.errors import Refused
+from lakehouse.base.text import HOUR_MS
 from lakehouse.declare.knobs import (
     AMOUNT,
     SHARE_OR_OFF,
+    YES_OR_NO,
+    Accepts,
     check_knobs,
     instance_of,
     knob,
     one_of,
+    tuple_of,
     whole,
 )
+from lakehouse.declare.write_modes import Adopted, Append, Overwrite, WriteMode
 from lakehouse.delta.columns import check_columns
+from lakehouse.delta.protocol import RETENTION, span_ms_of
 from lakehouse.delta.snapshot import Snapshot
 
 # Minute, hour, day of the month, month, day of the week (0 and 7 are Sunday), as in Dagster.
@@ -344,3 +350,212 @@ def clustering_change(snapshot: Snapshot, data_layout: DataLayout) -> Clustering
     if current == desired.casefold() or is_set_by_hand:
         return ClusteringChange(columns=None, mark=mark)
     return ClusteringChange(columns=data_layout.columns, mark=desired)
+
+
+# Delta's default retention. Its documentation recommends at least this.
+# Source: delta-io/delta, DeltaLog.tombstoneRetentionMillis.
+SAFE_RETENTION_HOURS = 168
+# One minute is the shortest retention, because the property is set in whole minutes.
+_LEAST_HOURS = 1 / 60
+# A declaration with a retention under `SAFE_RETENTION_HOURS` must include this sentence.
+SHORT_RETENTION_RISK = "readers and writers that take longer than the retention lose their files"
+_EMPTY_OR_RISK = Accepts(
+    repr(SHORT_RETENTION_RISK), lambda value: value in ("", SHORT_RETENTION_RISK)
+)
+_VERSIONS = Accepts(
+    "a tuple of whole numbers, 0 or more",
+    lambda value: tuple_of(int).test(value) and all(whole(0).test(each) for each in value),
+)
+LOG_RETENTION = "delta.logRetentionDuration"
+# Source: Delta's default.
+DEFAULT_LOG_DAYS = 30
+DEFAULT_LOG_RETENTION = f"interval {DEFAULT_LOG_DAYS} days"
+# How a vacuum finds the files. The knob `mode` is something else.
+VacuumMode = Literal["LITE", "INVENTORY", "FULL"]
+VACUUM_MODES: tuple[VacuumMode, ...] = get_args(VacuumMode)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vacuum:
+    """A table's vacuum knobs."""
+
+    mode: Literal["automatic", "recommend", "off"] = knob(
+        "automatic",
+        one_of("automatic", "recommend", "off"),
+        '`"recommend"`: a vacuum runs only if a person starts it. `"off"`: nothing runs without'
+        " `--anyway`",
+    )
+    retention_hours: float = knob(
+        0,
+        AMOUNT,
+        "how many hours removed files are kept, at least a minute. Sets"
+        " `delta.deletedFileRetentionDuration`, and raises `delta.logRetentionDuration` if it is"
+        " shorter. 0: the table's own property",
+    )
+    accepts_short_retention: str = knob(
+        "",
+        _EMPTY_OR_RISK,
+        "permits a retention under a week. Must be exactly the sentence that the refusal of such a"
+        " retention shows",
+    )
+    after_compaction: bool = knob(
+        False, YES_OR_NO, "a vacuum also follows each compaction of the table"
+    )
+    keep_versions: tuple[int, ...] = knob(
+        (), _VERSIONS, "versions whose files a vacuum keeps, whatever their age"
+    )
+    tiers: bool = knob(
+        False,
+        YES_OR_NO,
+        "each night, removed files that stay for more than a month get a tag, by which a lifecycle"
+        " rule of the bucket moves them to cheaper classes ([tiers](tiers.md))",
+    )
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+        if 0 < self.retention_hours < _LEAST_HOURS:
+            raise Refused(
+                f"Vacuum.retention_hours is {self.retention_hours!r}, under a minute. Use 0, or at"
+                " least 1/60 (a minute)."
+            )
+        if 0 < self.retention_hours < SAFE_RETENTION_HOURS and not self.accepts_short_retention:
+            raise Refused(
+                f"Vacuum.retention_hours is {self.retention_hours:g}, under a week"
+                f" ({SAFE_RETENTION_HOURS}). To accept the risk, add"
+                f" accepts_short_retention={SHORT_RETENTION_RISK!r}."
+            )
+
+    def retention_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """The properties to set for the retention on a table that has these `properties` now.
+
+        They include the log's retention if that of the table is shorter, or cannot be parsed.
+        """
+        if not self.retention_hours:
+            return {}
+        span = f"interval {round(self.retention_hours * 60)} minutes"
+        log_ms = span_ms_of(properties.get(LOG_RETENTION, DEFAULT_LOG_RETENTION))
+        if log_ms is None or log_ms < self.retention_hours * HOUR_MS:
+            return {RETENTION: span, LOG_RETENTION: span}
+        return {RETENTION: span}
+
+
+_TIME_TYPES = ("date", "timestamp", "timestamp_ntz", "timestamp_ltz")
+# Column types that can give a partition its time. A string can hold an ISO date.
+_PARTITION_TYPES = (*_TIME_TYPES, "string")
+# Objects in these S3 storage classes can be read immediately. In the other Glacier classes, every
+# read of the archive would fail until its files are restored.
+_CLASSES = ("STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR")
+
+
+def _clock() -> Any:
+    return knob(
+        "now",
+        one_of("now", "newest_row"),
+        "the time from which days are counted back. With `newest_row`, a table that gets no new"
+        " rows keeps its rows",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archive:
+    """A table's archive: partitions move to a Delta table in `archive/`, and are deleted later."""
+
+    older_than_days: int = knob(
+        31,
+        whole(1),
+        "a partition moves to the archive, as a whole, this many days after the next one started",
+    )
+    keep_days: int = knob(
+        183,
+        whole(0),
+        "an archived partition is deleted this many days after its rows were last archived",
+    )
+    clock: Literal["now", "newest_row"] = _clock()
+    storage_class: str = knob(
+        "STANDARD",
+        one_of(*_CLASSES),
+        "the S3 storage class of the archived files. On a disk, it has no effect",
+    )
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+
+
+def check_archive(
+    what: str, archive: Any, write: WriteMode, types: Mapping[str, str | None] | None
+) -> None:
+    """Refuses an archive of a table without partitions that can have a time.
+
+    `types` maps the declared columns to their types. It is `None` for a table that is not loaded
+    from landed files. The partitions of an `Adopted` table are checked when a run is planned.
+    """
+    if not isinstance(archive, Archive):
+        raise Refused(f"{what} is {archive!r}. Use Archive(older_than_days=…, keep_days=…).")
+    if isinstance(write, Adopted):
+        return
+    partition_by = write.partition_by if isinstance(write, Append) else ()
+    if not partition_by:
+        raise Refused(
+            f"{what} is set, but only whole partitions are archived, and the table has no"
+            " partitions. Use Append(partition_by=…) with a date."
+        )
+    known_types = types or {}
+    if not any(_can_give_time(name, known_types.get(name)) for name in partition_by):
+        raise Refused(
+            f"{what} is set, but no column of partition_by {partition_by} can give a partition its"
+            " time. Use a DATE or TIMESTAMP column, a STRING column with values like 2026-01-31, or"
+            " columns named year, month, day, hour."
+        )
+
+
+def _can_give_time(name: str, type_: str | None) -> bool:
+    """Whether the column can give a partition its time; true if its type is unknown (`None`)."""
+    if type_ is None or name.lower() == "year":
+        return True
+    return _type_name(type_) in _PARTITION_TYPES
+
+
+def _type_name(type_: str) -> str:
+    """The type in lower case, without parameters and suffixes such as `NOT NULL`."""
+    return type_.split("(")[0].split(maxsplit=1)[0].lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ttl:
+    """Deletes rows whose `column` lies more than `days` days before `clock`.
+
+    `column` is a DATE or TIMESTAMP. Rows with null are kept.
+    """
+
+    column: str
+    days: int
+    clock: Literal["now", "newest_row"] = _clock()
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+        check_columns("Ttl.column", (self.column,))
+        if not whole(1).test(self.days):
+            raise Refused(f"Ttl.days is {self.days!r}. Use {whole(1).words}.")
+
+
+def check_ttl(
+    what: str, ttl: Any, write: WriteMode, types: Mapping[str, str | None] | None
+) -> None:
+    """Refuses a TTL of an Overwrite table, or of a column that is not a declared DATE or TIMESTAMP.
+
+    `types` maps the declared columns to their types. If `types` or the type of `ttl.column` is
+    `None` (unknown), the column is checked later, when a run is planned.
+    """
+    if not isinstance(ttl, Ttl):
+        raise Refused(f"{what} is {ttl!r}. Use Ttl(column=…, days=…).")
+    if isinstance(write, Overwrite):
+        raise Refused(
+            f"{what} is set, but each run of an Overwrite table writes all rows again. Use a filter"
+            " in its transform instead."
+        )
+    if types is None:
+        return
+    check_columns(what, (ttl.column,), among=[*types])
+    type_ = types[ttl.column]
+    if type_ is not None and _type_name(type_) not in _TIME_TYPES:
+        raise Refused(f"{what}: {ttl.column} is {type_}. Use a DATE or TIMESTAMP column.")

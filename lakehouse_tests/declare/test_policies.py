@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from lakehouse.base.errors import Refused
-from lakehouse.declare.compaction import (
+from lakehouse.declare.policies import (
     MIB,
     BinPacking,
     BySensor,

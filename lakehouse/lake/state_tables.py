@@ -1,4 +1,4 @@
-"""Delta tables of the lake's own, written and read without Spark: `StateTable`.
+"""The lake's own Delta tables, written and read without Spark: its operations and its notes.
 
 1. Rows are written as a file of their own. The commit that names the file creates its version only
    if that does not exist, so any number of processes may write.
@@ -9,6 +9,13 @@
 **Safety properties** (tests in `test_state_table.py`)
 - Appends and merges at the same time neither lose nor double a row.
 - If a file cannot be read, the whole state is unknown, and `Broken` is raised.
+
+`_lakehouse/records` is what the lake notes about its tables. Of each kind, table and key, the
+newest row counts. A row without a value deletes the note; both are gone after the next merge.
+
+`_lakehouse/operations` is the lake's history, with a row for each ended operation. Any Delta reader
+can query it. A process that is killed between a table's commit and its row leaves no row; the
+table's own log still has the commit.
 """
 
 import io
@@ -16,9 +23,9 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from threading import Lock
 from typing import Any, Generic, Protocol, TypeVar
@@ -31,7 +38,9 @@ import pyarrow.parquet as pq
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, LakehouseError, Transient
+from lakehouse.base.operation import Figure
 from lakehouse.base.text import DAY_MS
+from lakehouse.declare.upkeep_records import Pause, UpkeepOperation, VacuumRecord
 from lakehouse.delta.log import TableFacts
 from lakehouse.delta.snapshot import DataFile, Snapshot
 from lakehouse.lake.commits import (
@@ -324,3 +333,228 @@ def _delta_type(arrow: pa.DataType) -> str | dict[str, Any]:
             "valueContainsNull": True,
         }
     return _DELTA_TYPES[arrow]
+
+
+_NOTE_SCHEMA = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("table", pa.string()),
+        ("key", pa.string()),
+        ("at", TIME),
+        ("value", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """A note about a table (or the whole lake, if `table` is empty). Its `value` is JSON."""
+
+    kind: str
+    table: str
+    key: str = ""
+    at_ms: int
+    value: Any
+
+
+def read_records(lake: Lake, kind: str, table_key: str | None = None) -> list[Note]:
+    """The notes of a kind; only those of one table, if given. Raises as `StateTable.read`."""
+    return _current([each for each in _NOTES.read(lake, table_key) if each.kind == kind])
+
+
+def put_records(lake: Lake, kind: str, values: Mapping[tuple[str, str], Any]) -> None:
+    """Notes values by table and key; `None` deletes. Raises as `StateTable.append`."""
+    at_ms = now_ms()
+    rows = [
+        Note(kind=kind, table=table, key=key, at_ms=at_ms, value=value)
+        for (table, key), value in values.items()
+    ]
+    if rows:
+        _NOTES.append(lake, rows)
+
+
+_PAUSE = "pause"
+
+
+def pause_table(lake: Lake, pause: Pause) -> None:
+    """Records a pause, replacing an earlier one."""
+    content = asdict(pause)
+    del content["table"]
+    put_records(lake, _PAUSE, {(pause.table, ""): content})
+
+
+def resume_table(lake: Lake, table_key: str) -> None:
+    """Ends the pause of a table."""
+    put_records(lake, _PAUSE, {(table_key, ""): None})
+
+
+def pauses(lake: Lake, table_key: str | None = None) -> dict[str, Pause]:
+    """Every pause by its table, including expired pauses; only that of one table, if given.
+
+    Raises:
+        Broken: the lake's records cannot be read.
+    """
+    return {
+        each.table: Pause(table=each.table, **each.value)
+        for each in read_records(lake, _PAUSE, table_key)
+    }
+
+
+def pause_of(lake: Lake, table_key: str) -> Pause | None:
+    """The pause of one table, even if expired. Raises as `pauses`."""
+    return pauses(lake, table_key).get(table_key)
+
+
+def _current(rows: list[Note]) -> list[Note]:
+    newest = dict[tuple[str, str, str], Note]()
+    for each in sorted(rows, key=lambda row: row.at_ms):
+        newest[each.kind, each.table, each.key] = each
+    return [each for each in newest.values() if each.value is not None]
+
+
+def _note_as_row(record: Note) -> dict[str, Any]:
+    text = json.dumps(record.value, separators=(",", ":"))
+    return {
+        "kind": record.kind,
+        "table": record.table,
+        "key": record.key,
+        "at": record.at_ms,
+        "value": None if record.value is None else text,
+    }
+
+
+def _note_from_row(row: Mapping[str, Any]) -> Note:
+    return Note(
+        kind=row["kind"],
+        table=row["table"],
+        key=row["key"],
+        at_ms=row["at"],
+        value=None if row["value"] is None else json.loads(row["value"]),
+    )
+
+
+_NOTES = StateTable(
+    "_lakehouse/records",
+    _NOTE_SCHEMA,
+    to_row=_note_as_row,
+    from_row=_note_from_row,
+    current=_current,
+)
+
+
+OPERATIONS = "_lakehouse/operations"
+_FIGURES = pa.map_(pa.string(), pa.float64())
+_OPERATION_SCHEMA = pa.schema(
+    [
+        ("table", pa.string()),
+        ("kind", pa.string()),
+        ("operation_id", pa.string()),
+        ("started_at", TIME),
+        ("ended_at", TIME),
+        ("result", pa.string()),
+        ("reason", pa.string()),
+        ("why", pa.string()),
+        ("run", pa.string()),
+        ("by_person", pa.bool_()),
+        ("seconds", pa.float64()),
+        ("vcpu_seconds", pa.float64()),
+        ("usd", pa.float64()),
+        ("requests", pa.map_(pa.string(), pa.int64())),
+        ("predicted", _FIGURES),
+        ("actual", _FIGURES),
+        ("detail", pa.string()),
+    ]
+)
+# Should include the last vacuum that searched storage (mode INVENTORY or FULL), because its time
+# decides whether a new search is due. Otherwise, the next vacuum searches early, which is safe.
+_VACUUM_DAYS = 90
+
+
+def read_operations(
+    lake: Lake, table_key: str | None = None, *, kind: str = "", since_ms: int = 0
+) -> list[UpkeepOperation]:
+    """The operations that ended at `since_ms` or later, in the order of their end.
+
+    Only those of one table and of one kind, if given. Raises as `StateTable.read`.
+    """
+    found = [
+        each
+        for each in _OPERATIONS.read(lake, table_key, written_since_ms=since_ms)
+        if each.ended_ms >= since_ms and kind in ("", each.kind)
+    ]
+    return sorted(found, key=lambda each: each.ended_ms)
+
+
+def vacuum_records(lake: Lake, table_key: str) -> tuple[VacuumRecord, ...]:
+    """The vacuums of a table in the last `_VACUUM_DAYS`, oldest first.
+
+    Records of another version of this program are omitted. If no search for orphans is left, the
+    next vacuum searches again.
+
+    Raises:
+        Broken: the lake's operations cannot be read.
+    """
+    since_ms = now_ms() - _VACUUM_DAYS * DAY_MS
+    records = list[VacuumRecord]()
+    for each in read_operations(lake, table_key, kind="vacuum", since_ms=since_ms):
+        with suppress(TypeError):
+            records.append(VacuumRecord(**each.detail))
+    return tuple(records)
+
+
+def record_operation(lake: Lake, operation: UpkeepOperation) -> None:
+    """Adds an operation. Raises as `StateTable.append`."""
+    _OPERATIONS.append(lake, [operation])
+
+
+def record_if_possible(lake: Lake, operation: UpkeepOperation) -> None:
+    """Adds an operation whose outcome must not be hidden by an error of the history."""
+    try:
+        record_operation(lake, operation)
+    except LakehouseError as error:
+        _LOG.warning(
+            "the %s of %s is not in the lake's history: %s", operation.kind, operation.table, error
+        )
+
+
+def _operation_as_row(operation: UpkeepOperation) -> dict[str, Any]:
+    return {
+        "table": operation.table,
+        "kind": operation.kind,
+        "operation_id": operation.operation_id,
+        "started_at": operation.started_ms,
+        "ended_at": operation.ended_ms,
+        "result": operation.result,
+        "reason": operation.reason,
+        "why": operation.why,
+        "run": operation.run,
+        "by_person": operation.by_person,
+        "seconds": operation.seconds,
+        "vcpu_seconds": operation.vcpu_seconds,
+        "usd": operation.usd,
+        "requests": [*(operation.requests or {}).items()],
+        "predicted": [(each.name, each.predicted) for each in operation.figures],
+        "actual": [(each.name, each.actual) for each in operation.figures],
+        "detail": json.dumps(operation.detail, separators=(",", ":")),
+    }
+
+
+def _operation_from_row(row: Mapping[str, Any]) -> UpkeepOperation:
+    values = dict(row)
+    predicted, actual = dict(values.pop("predicted")), dict(values.pop("actual"))
+    return UpkeepOperation(
+        started_ms=values.pop("started_at"),
+        ended_ms=values.pop("ended_at"),
+        requests=dict(values.pop("requests")),
+        figures=tuple(Figure(name, predicted[name], actual[name]) for name in predicted),
+        detail=json.loads(values.pop("detail")),
+        **values,
+    )
+
+
+_OPERATIONS = StateTable(
+    OPERATIONS,
+    _OPERATION_SCHEMA,
+    to_row=_operation_as_row,
+    from_row=_operation_from_row,
+)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse.base.processes import hold_lock
-from lakehouse.cli.spark_server import wait_for_other_users
+from lakehouse.cli.server_command import wait_for_other_users
 
 USER = """
 import sys

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from lakehouse import Append, Debezium, Dms, Merge
-from lakehouse.init.plan.project import table_name
-from lakehouse.init.plan.suggestion import Suggestion, suggest
+from lakehouse.init.plan import Suggestion, suggest, table_name
 from lakehouse.land.plan.schema_of_values import csv_schema, json_schema, schema_of_types
 
 

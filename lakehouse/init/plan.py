@@ -1,15 +1,17 @@
-"""The declaration of a table that files suggest, with notes on what was guessed."""
+"""The texts of a project for one table of landed files, with notes on what was guessed."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass, replace
 from itertools import combinations, takewhile
+from keyword import iskeyword
 from pathlib import PurePosixPath
 from typing import Any, cast
 
-from lakehouse.base.text import first_names
-from lakehouse.declare.change_sources import ChangeSource, Debezium, Dms
-from lakehouse.declare.landing import Csv, Landing
+from lakehouse.base.text import first_names, printable
+from lakehouse.declare.knobs import changed_fields
+from lakehouse.declare.landing import ChangeSource, Csv, Debezium, Dms, Landing, format_of
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Append, Merge
 from lakehouse.land.plan.schema_of_values import FileSchema, json_schema, quoted, schema_of_types
@@ -174,3 +176,195 @@ def _dms(found: FileSchema, files: Sequence[str]) -> tuple[FileSchema, ChangeSou
 
 def _object(value: Any) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
+
+
+_WIDTH = 100
+# These are written with one argument per line, so that they are easy to edit.
+_SPREAD = (Table, Landing)
+
+
+def python_text(text: str) -> str:
+    """A text as a Python literal. Every name that reaches Python source passes here."""
+    literal = repr(text)
+    return f'"{literal[1:-1]}"' if literal[0] == "'" and '"' not in literal else literal
+
+
+def python_source(lead: str, value: Any, *, indent: int = 0, end: str = "") -> list[str]:
+    """The lines of `lead`, the Python source of a value, and `end`."""
+    margin = " " * indent
+    line = f"{margin}{lead}{_one_line(value)}{end}"
+    opening, parts, closing = _parts(value)
+    is_short = len(line) <= _WIDTH and not isinstance(value, _SPREAD)
+    if is_short or not parts:
+        return [line]
+    # Parts of a text are concatenated, without a comma between them.
+    part_end = "" if isinstance(value, str) else ","
+    lines = [f"{margin}{lead}{opening}"]
+    for part_lead, part in parts:
+        lines += python_source(part_lead, part, indent=indent + 4, end=part_end)
+    return [*lines, f"{margin}{closing}{end}"]
+
+
+def _one_line(value: Any) -> str:
+    if isinstance(value, str):
+        return python_text(value)
+    opening, parts, closing = _parts(value)
+    if not opening:
+        return repr(value)
+    comma = "," if isinstance(value, tuple) and len(parts) == 1 else ""
+    return f"{opening}{', '.join(lead + _one_line(part) for lead, part in parts)}{comma}{closing}"
+
+
+def _parts(value: Any) -> tuple[str, Sequence[tuple[str, Any]], str]:
+    """What opens a value, the leads and values of its parts, and what closes it."""
+    match value:
+        case str():
+            pieces = re.split(r"(?<=, )", value)
+            return "(", [("", piece) for piece in pieces if len(pieces) > 1], ")"
+        case tuple():
+            return "(", [("", part) for part in cast("tuple[Any, ...]", value)], ")"
+        case dict():
+            items = cast("dict[str, Any]", value).items()
+            return "{", [(f"{python_text(name)}: ", part) for name, part in items], "}"
+        case _ if is_dataclass(value):
+            parts = [(f"{name}=", part) for name, part in changed_fields(value).items()]
+            return f"{type(value).__name__}(", parts, ")"
+        case _:
+            return "", [], ""
+
+
+_DECLARING = ("Append", "Csv", "Debezium", "Dms", "Landing", "Merge", "Table")
+_ENV = """\
+# Settings. In this folder, lakehouse and dagster dev read them, and they go before variables of
+# the environment. All settings: lakehouse doctor --settings
+LAKEHOUSE_HOME=.lakehouse
+LAKEHOUSE_ROOT={root}
+LAKEHOUSE_TABLES={package}
+LAKEHOUSE_REPLAY=off
+"""
+_GITIGNORE = """\
+.lakehouse/
+.tmp_dagster_home_*/
+__pycache__/
+"""
+_PYPROJECT = """\
+[project]
+name = "{package}"
+version = "0.1.0"
+requires-python = ">=3.11"
+dependencies = ["lakehouse[s3,spark]"]
+
+[build-system]
+requires = ["setuptools>=77"]
+build-backend = "setuptools.build_meta"
+
+[tool.setuptools]
+packages = ["{package}"]
+
+# Read by dagster dev and dg. LAKEHOUSE_TABLES in .env names the package with the tables.
+[tool.dg]
+directory_type = "project"
+
+[tool.dg.project]
+root_module = "{package}"
+code_location_name = "{package}"
+code_location_target_module = "lakehouse.definitions"
+"""
+_BRONZE = '''\
+"""Bronze: rows as they landed."""
+
+from lakehouse import {names}
+
+{comment}
+{table}
+'''
+_SILVER = '''\
+"""Silver: the rows that people use."""
+
+from lakehouse import Overwrite, table
+from pyspark.sql import DataFrame
+
+from {package} import bronze
+
+
+# Change the function: the next run computes all rows again. For a large table, use Append(), or
+# Merge(keys=…, order_by=…) for one row per key. They read only new rows, and do not see which rows
+# of change data were deleted.
+@table(
+    key="silver/{name}",
+    inputs=[bronze.{name}],
+    write=Overwrite(),
+    evolution="automatic",
+)
+def {name}({name}: DataFrame) -> DataFrame:
+    """The columns of bronze/{name} that people use."""
+    return {name}.selectExpr(
+{columns}
+    )
+'''
+
+
+def project_texts(
+    suggestion: Suggestion, *, package: str, root: str, origin: str
+) -> dict[str, str]:
+    """The files of a project by their paths.
+
+    `package` is the Python package that declares the tables, `root` the root of their lake, as in
+    LAKEHOUSE_ROOT, and `origin` names the files that the suggestion is from.
+    """
+    table = suggestion.table
+    source = "\n".join(python_source(f"{table.name} = ", table))
+    sentences = (f"Guessed by lakehouse init from {origin}. Check it.", *suggestion.notes)
+    columns = [f"        {python_text(quoted(name))}," for name in table.landing.column_names]
+    return {
+        ".env": _ENV.format(package=package, root=root),
+        ".gitignore": _GITIGNORE,
+        "pyproject.toml": _PYPROJECT.format(package=package),
+        f"{package}/__init__.py": f'"""The tables of {package}."""\n',
+        f"{package}/bronze.py": _BRONZE.format(
+            names=", ".join(name for name in _DECLARING if f"{name}(" in source),
+            comment="\n".join(line for each in sentences for line in _comment(each)),
+            table=source,
+        ),
+        f"{package}/silver.py": _SILVER.format(
+            package=package, name=table.name, columns="\n".join(columns)
+        ),
+    }
+
+
+def package_name(folder: str, is_taken: Callable[[str], bool]) -> str:
+    """The Python package of a project in this folder. No other module has its name."""
+    name = _plain(folder) or "tables"
+    return f"{name}_tables" if iskeyword(name) or is_taken(name) else name
+
+
+def table_name(places: Iterable[str]) -> str:
+    """A name for a table, after the first file or folder whose name has a word.
+
+    Numbers at the end, as of dates and parts, do not count: `Orders-2026-01.csv.gz` gives `orders`.
+    The name of a Kafka topic of Debezium ends with the table: `shop.public.orders`.
+    """
+    for place in places:
+        stem = place.strip(".").partition(".")[0]
+        if place.count(".") > 1 and not format_of(place):
+            stem = place.rpartition(".")[2]
+        name = re.sub(r"(_[0-9]+)+$", "", _plain(stem))
+        if name and not DMS_FILE.fullmatch(stem) and not iskeyword(name):
+            return name
+    return "rows"
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_").lstrip("0123456789_")[:90]
+
+
+def _comment(text: str) -> list[str]:
+    """The lines of a comment. Line breaks in `text` are escaped."""
+    return textwrap.wrap(
+        printable(text),
+        _WIDTH,
+        initial_indent="# ",
+        subsequent_indent="# ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -13,7 +13,7 @@ from lakehouse.base.paths import name_below, vector_file
 from lakehouse.base.stored_objects import KnownObjects, Part, StoredObject, plausible_ms
 from lakehouse.delta.protocol import retention_ms_of
 from lakehouse.delta.snapshot import DataFile, LogTail, Snapshot, Tombstone
-from lakehouse.vacuum.inventory.plan.reconcile import (
+from lakehouse.vacuum.inventory.plan import (
     KnownTables,
     Owners,
     Reconciliation,

@@ -1,1 +1,0 @@
-"""Compares an inventory of storage with the tables' logs."""
