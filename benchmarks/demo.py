@@ -37,7 +37,7 @@ def main(compactions: int = 4) -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         home, began, waited = Path(folder) / "home", time.monotonic(), dict[str, float]()
         with World(home, LAKEHOUSE_SPARK_MEMORY=_MEMORY) as world, _memory_of(world) as looks:
-            waited["the page"] = time.monotonic() - began
+            waited["the page"] = world.answered - began
             wait_for("a gold table is there and its checks are green", lambda: is_gold_green(world))
             waited["the first gold table with green checks"] = time.monotonic() - began
             if compactions:
@@ -49,8 +49,8 @@ def main(compactions: int = 4) -> list[Figure]:
                 )
             steps, busy = steps_of(world.page, home), _busy_times(world)
         began = time.monotonic()
-        with World(home, LAKEHOUSE_SPARK_MEMORY=_MEMORY):
-            again = time.monotonic() - began
+        with World(home, LAKEHOUSE_SPARK_MEMORY=_MEMORY) as world:
+            again = world.answered - began
     peak = max(size for _, size in looks)
     resting = [size for at, size in looks if not any(start <= at <= end for start, end in busy)]
     medians = [

@@ -1,10 +1,8 @@
 """Opens settings, lake and tables for commands, and collects results and errors per table."""
 
 import os
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,17 +12,15 @@ from click.shell_completion import CompletionItem
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
-from lakehouse.base.installation import project_folder
 from lakehouse.base.paths import is_address, parse_address
-from lakehouse.base.settings import NO_TABLES, Settings, parse_settings
+from lakehouse.base.settings import NO_TABLES, Settings
 from lakehouse.base.text import count_of, nearest_words
 from lakehouse.cli.output import tell
+from lakehouse.cli.settings import settings_in_force
 from lakehouse.declare.adopted_file import adopted_table
-from lakehouse.declare.maintained import with_project_defaults
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Adopted, key_of
 from lakehouse.lake.declared_tables import (
-    MAINTAINED,
     address_of,
     declared_tables,
     maintained_tables,
@@ -33,9 +29,6 @@ from lakehouse.lake.declared_tables import (
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.lake.read_each_table import Found
 from lakehouse.store import real_address
-
-# Where a Dagster project that calls `maintain` records its tables by default.
-_RECORDS = f".lakehouse/lake/{MAINTAINED}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,33 +97,6 @@ def not_written(table: Table, *, operation: str) -> Refused:
     if isinstance(table.write, Adopted):
         sentence = f"is not at {table.write.uri}. If it has moved, declare its new address"
     return Refused(f"{operation}: the table is declared but {sentence}")
-
-
-def settings_in_force() -> Settings:
-    """The settings in the environment. Relative folders are resolved against the project's folder.
-
-    The project's folder is the nearest folder, from the working folder upwards, in which `maintain`
-    has recorded tables, or else `project_folder`. If `maintain` has recorded tables in a lake on
-    disk, `with_project_defaults` gives the defaults.
-    """
-    here = Path.cwd()
-    project = project_folder()
-    base = next((each for each in (here, *here.parents) if (each / _RECORDS).is_dir()), project)
-    settings = parse_settings(os.environ, base=base)
-    if not settings.on_s3 and Path(settings.root, MAINTAINED).is_dir():
-        settings = parse_settings(with_project_defaults(os.environ), base=base)
-    for folder in (here, project):
-        _find_package(settings.tables.partition(".")[0], folder)
-    return settings
-
-
-def _find_package(package: str, folder: Path) -> None:
-    """Lets this and child processes import `package` from `folder`, if it is only there."""
-    is_here = (folder / package).is_dir() or (folder / f"{package}.py").is_file()
-    if is_here and find_spec(package) is None:
-        sys.path.append(str(folder))
-        paths = filter(None, (os.environ.get("PYTHONPATH"), str(folder)))
-        os.environ["PYTHONPATH"] = os.pathsep.join(paths)
 
 
 def open_declared() -> LakeContext:

@@ -17,8 +17,9 @@ import click
 from lakehouse.base.errors import LakehouseError, Refused
 from lakehouse.base.processes import hold_lock, take_lock
 from lakehouse.base.settings import Settings
-from lakehouse.cli.context import open_declared, settings_in_force
+from lakehouse.cli.context import open_declared
 from lakehouse.cli.output import attributes, json_option, show, tell, write_json
+from lakehouse.cli.settings import settings_in_force
 from lakehouse.spark.server import server
 from lakehouse.spark.server.server import ServerState, folder, status, supervised
 from lakehouse.spark.session import prepare, started_by

@@ -31,10 +31,8 @@ from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.installation import ROOT, require
 from lakehouse.base.processes import bound_log, hold_lock, port_is_free
 from lakehouse.base.settings import Settings
-from lakehouse.cli.context import settings_in_force
 from lakehouse.cli.output import show_lines, tell
-from lakehouse.lake.commits import refuse_unsafe_storage
-from lakehouse.lake.lake import open_lake
+from lakehouse.cli.settings import settings_in_force
 from lakehouse.spark.server import server
 
 _PAGE_SECONDS = 180  # how long Dagster's page may take to answer
@@ -82,10 +80,6 @@ def run_all(settings: Settings, say: Callable[[str], None]) -> int:
                     try:
                         _wait_until_up(settings, dagster, home / "dagster.log", say, check_stop)
                         with _metrics(settings, home, say):
-                            say(
-                                f"page at http://127.0.0.1:{settings.port}  "
-                                "(Ctrl-C stops everything)"
-                            )
                             _watch(dagster, spark, home / "dagster.log", say, check_stop)
                     finally:
                         say("stopping ...")
@@ -139,8 +133,7 @@ def _dagster(settings: Settings, home: Path) -> Iterator[BoundProcess]:
     log = home / "dagster.log"
     with contextlib.suppress(FileNotFoundError):
         log.replace(home / "dagster.log.1")
-    arguments = ("dagster", "dev", "-h", "127.0.0.1", "-p", str(settings.port))
-    with _process(settings, arguments, log) as dagster:
+    with _process(settings, ("lakehouse.cli.services", str(settings.port)), log) as dagster:
         yield dagster
 
 
@@ -170,7 +163,6 @@ def _metrics(settings: Settings, home: Path, say: Callable[[str], None]) -> Iter
 def _process(settings: Settings, arguments: Sequence[str], log: Path) -> Iterator[BoundProcess]:
     """Runs a module of Python during the block; its output replaces the log."""
     command = [sys.executable, "-m", *arguments]
-    # pyproject.toml in ROOT names the module that Dagster loads.
     environment = {**os.environ, **settings.as_environ(), "DAGSTER_HOME": str(log.parent)}
     log.unlink(missing_ok=True)
     with log.open("ab") as output:
@@ -189,11 +181,6 @@ def _wait_until_up(
     check_stop: Callable[[], None],
 ) -> None:
     since = time.monotonic()
-    check_stop()
-    if settings.spark == "server":
-        server.wait_until_running(settings)
-        seconds = time.monotonic() - since
-        say(f"Spark Connect server up at localhost:{settings.spark_port} after {seconds:.1f} s")
     deadline = since + _PAGE_SECONDS
     while not _answers(settings.port):
         check_stop()
@@ -205,6 +192,12 @@ def _wait_until_up(
                 f"the end of {log}:\n{_tail(log)}"
             )
         time.sleep(0.2)  # polls another process
+    say(f"page at http://127.0.0.1:{settings.port}  (Ctrl-C stops everything)")
+    if settings.spark == "server":
+        server.wait_until_running(settings)
+        seconds = time.monotonic() - since
+        say(f"Spark Connect server up at localhost:{settings.spark_port} after {seconds:.1f} s")
+    check_stop()
 
 
 def _answers(port: int) -> bool:
@@ -260,6 +253,12 @@ def check_storage(settings: Settings) -> None:
 
     If storage does not answer, the error is only printed: each run checks again.
     """
+    if not settings.on_s3:
+        return
+    # `lakehouse up` runs for days, and these modules take 0.2 s and 40 MB.
+    from lakehouse.lake.commits import refuse_unsafe_storage
+    from lakehouse.lake.lake import open_lake
+
     try:
         refuse_unsafe_storage(open_lake(settings), asked="lakehouse up")
     except Transient as error:

@@ -25,6 +25,8 @@ from lakehouse.declare.policies import (
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Adopted
 
+# The folder of the records, below the lake's root.
+MAINTAINED = "_lakehouse/maintained"
 # The default settings of a project that calls `maintain`. Each run opens its own Spark driver, so
 # that only `dagster dev` has to be started. The demo is off, and no package declares tables.
 _PROJECT_DEFAULTS = {

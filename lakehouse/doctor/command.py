@@ -11,9 +11,9 @@ import click
 from lakehouse.base.errors import LakehouseError, Refused
 from lakehouse.base.settings import ACCEPTED, Settings
 from lakehouse.base.text import count_of
-from lakehouse.cli.context import settings_in_force
 from lakehouse.cli.output import attributes, json_option, print_grid, show, write_json
 from lakehouse.cli.server_command import driver_for_command
+from lakehouse.cli.settings import settings_in_force
 from lakehouse.doctor.checks import Examination, check_machine, check_spark, check_storage, scratch
 from lakehouse.doctor.plan import Finding, Verdict
 from lakehouse.lake.declared_tables import declared_tables

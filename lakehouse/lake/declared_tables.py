@@ -24,7 +24,7 @@ from lakehouse.base.installation import is_installed
 from lakehouse.base.settings import NO_TABLES, Settings
 from lakehouse.base.text import DAY_MS
 from lakehouse.declare.adopted_file import parse_adopted
-from lakehouse.declare.maintained import maintained_document, parse_maintained
+from lakehouse.declare.maintained import MAINTAINED, maintained_document, parse_maintained
 from lakehouse.declare.prices import DEFAULT_PRICES, PriceBook, parse_price_book
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Adopted, folders_above, is_inside
@@ -77,7 +77,6 @@ def _text_of(path: Path, setting: str) -> str | None:
         ) from error
 
 
-MAINTAINED = "_lakehouse/maintained"
 _CONFIRMED_EVERY_MS = DAY_MS
 _IN_FORCE_MS = 30 * DAY_MS
 

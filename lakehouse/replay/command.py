@@ -6,8 +6,8 @@ from typing import Any
 import click
 
 from lakehouse.base.errors import Refused
-from lakehouse.cli.context import settings_in_force
 from lakehouse.cli.output import attributes, json_option, show, write_json
+from lakehouse.cli.settings import settings_in_force
 from lakehouse.lake.lake import open_lake
 from lakehouse.replay.play import FIRST, Played, play
 

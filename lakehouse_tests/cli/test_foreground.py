@@ -37,6 +37,23 @@ except KeyboardInterrupt:
     print("interrupted", file=sys.stderr, flush=True)
 """
 
+# Stands for a process of Dagster: says its name and pid, makes the socket of a code server, and waits.
+PART = """
+import os, sys, time
+print(sys.argv[1], os.getpid(), file=sys.stderr, flush=True)
+for socket in sys.argv[2:]:
+    open(socket, "w").close()
+time.sleep(600)
+"""
+SERVICES = """
+from lakehouse.cli import services
+services._RESTART_SECONDS = 0.1
+services._commands = lambda port, folder, socket: {
+    "web server": ("part", "web"), "code server": ("part", "code", str(socket)), "daemon": ("part", "daemon")
+}
+raise SystemExit(services.main("0"))
+"""
+
 
 @contextlib.contextmanager
 def guard_of(program: str) -> "Iterator[subprocess.Popen[str]]":
@@ -193,10 +210,24 @@ def test_a_closed_pipe_interrupts_the_command_and_ends_what_it_left_behind() -> 
         assert guard.wait() == 0
 
 
-def test_a_command_that_ends_by_itself_is_told_by_its_exit_code() -> None:
-    with guard_of("import sys; sys.exit(7)") as guard:
-        assert guard.wait() == 7 and guard.stderr is not None
-        assert guard.stderr.read() == "guard: the command ended by itself with exit code 7\n"
+def test_a_dead_code_server_is_started_again_and_without_the_page_everything_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "part.py").write_text(PART)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    with guard_of(SERVICES) as guard:
+        assert guard.stderr is not None
+        pids = dict(guard.stderr.readline().split() for _ in range(3))
+        os.kill(int(pids["code"]), signal.SIGKILL)
+        said = guard.stderr.readline()
+        assert said == "the code server ended by itself and is started again\n"
+        assert guard.stderr.readline().startswith("code ")
+        os.kill(int(pids["web"]), signal.SIGKILL)
+        assert guard.wait() == 1
+        *_, reason, code = guard.stderr.read().splitlines()
+        assert reason == "the web server ended by itself with exit code -9"
+        assert code == "guard: the command ended by itself with exit code 1"
+        assert not group_members(guard.pid)
 
 
 def test_a_killed_guard_takes_its_command_with_it() -> None:

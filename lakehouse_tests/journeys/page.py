@@ -21,6 +21,13 @@ class Page:
         assert "errors" not in answer, answer["errors"]
         return answer["data"]
 
+    def answers(self) -> bool:
+        """Whether the page answers, with or without its code."""
+        try:
+            return requests.get(f"{self.url}/server_info", timeout=30).ok
+        except requests.RequestException:
+            return False
+
     def is_up(self) -> bool:
         """Whether the page answers and every code location has loaded."""
         try:

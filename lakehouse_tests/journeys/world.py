@@ -1,5 +1,6 @@
 """A whole lakehouse as a person starts it, in processes of its own."""
 
+import math
 import os
 import signal
 import subprocess
@@ -43,6 +44,7 @@ class World:
         self._terminal = Terminal(home, **own)
         self.page = Page(f"http://127.0.0.1:{self.port}")
         self.process: subprocess.Popen[bytes] | None = None
+        self.answered = math.inf  # when the page answered first, on the monotonic clock
 
     def ask(self, *arguments: str) -> Any:
         """What `lakehouse … --json` says, in this process; it must end well."""
@@ -92,7 +94,14 @@ class World:
             )
         try:
             wait_until(
-                "the page answers and its code is loaded",
+                "the page answers",
+                lambda: self._alive() and self.page.answers(),
+                seconds=300,
+                every=0.1,
+            )
+            self.answered = time.monotonic()
+            wait_until(
+                "its code is loaded",
                 lambda: self._alive() and self.page.is_up(),
                 seconds=300,
                 every=0.5,
