@@ -114,6 +114,7 @@ PRINTERS = {
     "print": (
         "cli/output.py",
         "base/bound_process.py",
+        "cli/services.py",
         "assets/dagster_dev.py",
         "spark/server/jars.py",
         "assets/runs.py",
