@@ -40,6 +40,9 @@ from lakehouse.land.parse_lines import (
 from lakehouse.land.plan.batches import Batch, LandedFile, files_of_spark
 from lakehouse.land.plan.records import RESCUED
 from lakehouse.land.quarantine import quarantine
+from lakehouse.land.spark.files import check_frozen, damaged_files, spark_lines, staged_csv
+from lakehouse.land.spark.parquet import staged_rows
+from lakehouse.land.spark.text import text_confs
 from lakehouse.land.staging import part_names
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.delta_writes import Transaction
@@ -83,9 +86,6 @@ def blamed_files(session: TableSession, batch: Batch, error: Exception) -> dict[
         return {}
     if problem is not None and batch.files:
         return {batch.files[0].name: f"its rows cannot be written: {problem}"}
-    # Imported here, because most batches have only small files.
-    from lakehouse.land.spark.files import damaged_files
-
     damaged = damaged_files(session.lake, batch, session.table.landing, error)
     if not damaged:
         raise error
@@ -121,9 +121,6 @@ def confs_to_load(table: Table, batch: Batch, facts: TableFacts | None) -> Mappi
     """Settings to parse and write a staged batch, or to merge its changes into the table."""
     confs = dict(JSON_CONFS)
     if files_of_spark(batch):
-        # Imported here, because most batches have only small files.
-        from lakehouse.land.spark.text import text_confs
-
         confs |= _HUGE_METHODS
         confs |= text_confs() if table.landing.format != "parquet" else {}
     # No rows for the files, because their records are counted in `records`.
@@ -295,10 +292,7 @@ def write_batch(
     after = lake.facts(table.key)
     row_count = None if parsed.changes else parsed.row_count
     check_loaded(lake, table.key, batch.number, row_count, before=facts, after=after)
-    if files_of_spark(batch):
-        from lakehouse.land.spark.files import check_frozen
-
-        check_frozen(session, batch)
+    check_frozen(session, batch)
     return after
 
 
@@ -306,21 +300,13 @@ def parsed_records(session: TableSession, batch: Batch, added: Sequence[str]) ->
     """The parsed records of a staged batch, and of the files in it that Spark reads itself."""
     frames = list["DataFrame"]()
     if batch.part_count and session.table.landing.format in ("parquet", "avro"):
-        from lakehouse.land.spark.parquet import staged_rows
-
         frames += staged_rows(session, batch)
     elif batch.part_count and session.table.landing.records_are_csv:
-        from lakehouse.land.spark.files import staged_csv
-
         frames += staged_csv(session, batch)
     elif batch.part_count:
         names = part_names(session.key, batch)
         frames.append(staged_lines(session.lake, session.spark, names))
-    if files_of_spark(batch):
-        # Imported here, because most batches have only small files.
-        from lakehouse.land.spark.files import spark_lines
-
-        frames += spark_lines(session, batch)
+    frames += spark_lines(session, batch)
     parsed = [_parsed_lines(session, lines, added, batch.files) for lines in frames]
     return reduce(lambda union, more: union.unionByName(more), parsed)
 

@@ -55,10 +55,8 @@ from lakehouse.land.ledger import (
 )
 from lakehouse.land.plan.batches import (
     Batch,
-    KnownFiles,
     LandedFile,
     Ledger,
-    files_of_spark,
     known_files,
     quarantine_sentence,
     without_files,
@@ -66,7 +64,6 @@ from lakehouse.land.plan.batches import (
 from lakehouse.land.plan.choose_files import (
     BatchPlan,
     choose_batch,
-    may_be_by_spark,
     repeat_batch,
     settle_batch,
 )
@@ -80,7 +77,8 @@ from lakehouse.land.rows import (
     uncounted_batch,
     write_batch,
 )
-from lakehouse.land.staging import Reads, clear_staged, stage, staged_again
+from lakehouse.land.spark.files import reads_of_spark, with_new_columns
+from lakehouse.land.staging import clear_staged, stage, staged_again
 from lakehouse.spark.errors import ended_spark
 from lakehouse.spark.temporary_confs import ANSI, session_confs
 from lakehouse.write import commit_rows
@@ -246,7 +244,7 @@ class LandingLoad:
         table = session.table
         is_overwrite = isinstance(table.write, Overwrite)
         known = known_files(planned, ledger, _columns_of(table, facts), reads_whole=is_overwrite)
-        by_spark = _reads_of_spark(session, planned, known)
+        by_spark = reads_of_spark(session, planned, known)
         lake = session.lake
         batch, reads = stage(lake.store, session.key, planned, table.landing, known, by_spark)
         added = columns_in_force([*ledger.columns, *batch.columns], table.landing)
@@ -265,7 +263,7 @@ class LandingLoad:
         self, session: TableSession, planned: Batch, ledger: Ledger, facts: TableFacts | None
     ) -> tuple[Batch, ParsedBatch]:
         """Parses a batch that has a manifest. Its manifest gets the columns that are found now."""
-        by_spark = _reads_of_spark(session, planned, None)
+        by_spark = reads_of_spark(session, planned, None)
         landing = session.table.landing
         batch = staged_again(session.lake.store, session.key, planned, landing, by_spark)
         batch, parsed = _parse(session, batch, ledger, facts)
@@ -323,16 +321,6 @@ class LandingLoad:
             forget_batch(session.lake.store, session.key, batch.number)
 
 
-def _reads_of_spark(session: TableSession, batch: Batch, known: KnownFiles | None) -> Reads:
-    landing = session.table.landing
-    if not any(file.by_spark or may_be_by_spark(file, landing) for file in batch.files):
-        return {}
-    # Imported here, because most batches have only small files.
-    from lakehouse.land.spark.files import reads_of_spark
-
-    return reads_of_spark(session, batch, known)
-
-
 def _columns_of(table: Table, facts: TableFacts | None) -> dict[str, str]:
     """The columns that a batch must fit, with their types. An `Overwrite` replaces all columns."""
     if facts is None or isinstance(table.write, Overwrite):
@@ -343,10 +331,7 @@ def _columns_of(table: Table, facts: TableFacts | None) -> dict[str, str]:
 def _parse(
     session: TableSession, batch: Batch, ledger: Ledger, facts: TableFacts | None
 ) -> tuple[Batch, ParsedBatch]:
-    if files_of_spark(batch):
-        from lakehouse.land.spark.files import with_new_columns
-
-        types = _columns_of(session.table, facts)
-        batch = with_new_columns(session, batch, ledger.columns, types)
+    types = _columns_of(session.table, facts)
+    batch = with_new_columns(session, batch, ledger.columns, types)
     added = columns_in_force([*ledger.columns, *batch.columns], session.table.landing)
     return batch, parse_batch(session, batch, added, facts)

@@ -16,7 +16,7 @@ from lakehouse.land.parse_lines import (
     csv_value,
     is_unfit,
 )
-from lakehouse.land.plan.csv_records import CsvFields, csv_fields, line_pattern, records_with_header
+from lakehouse.land.plan.file_text import CsvFields, csv_fields, line_pattern, records_with_header
 from lakehouse.land.plan.records import FIELD_COUNT, UNFIT, Unreadable
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.frames import evaluated_once, struct_once

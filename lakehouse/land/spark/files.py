@@ -160,6 +160,8 @@ def with_new_columns(
     if landing.format != "json" or landing.new_columns == "refuse" or not files_of_spark(batch):
         return batch
     columns = NewColumns(landing=landing, known=(*known, *batch.columns), table_types=table_types)
+    if landing.new_columns == "rescue" and RESCUED in columns.known:
+        return batch  # no name needs a column
     with session_confs(session.spark, spark_text.text_confs()):
         for lines in spark_lines(session, batch):
             names = spark_json.names_of_others(lines, _MOST_FIELDS)

@@ -26,8 +26,12 @@ from lakehouse.lake.lake import TableSession
 from lakehouse.land.parse_lines import DIGEST, JSON_CONFS, ORIGIN
 from lakehouse.land.plan.batches import Batch, LandedFile, files_of_spark
 from lakehouse.land.plan.choose_files import FileRead, read_by_this_process
-from lakehouse.land.plan.csv_records import CsvFields
-from lakehouse.land.plan.file_text import BYTE_ORDER_MARK, begins_with_other_mark, detect_format
+from lakehouse.land.plan.file_text import (
+    BYTE_ORDER_MARK,
+    CsvFields,
+    begins_with_other_mark,
+    detect_format,
+)
 from lakehouse.land.plan.records import MAX_RECORD_BYTES, MIB, NOT_UTF_8, Unreadable
 from lakehouse.land.spark import csv as spark_csv
 from lakehouse.land.spark import json as spark_json
