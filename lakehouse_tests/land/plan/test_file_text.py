@@ -1,10 +1,14 @@
-"""A file's content becomes records: whole, numbered, and none is lost."""
+"""A file's content becomes records: whole, numbered, and none is lost; a binary file is refused with its format."""
 
+import bz2
 import csv
 import gzip
 import io
-from collections.abc import Sequence
+import lzma
+import zipfile
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from io import BytesIO
 from typing import Any, NamedTuple
 
 import pytest
@@ -13,7 +17,13 @@ from hypothesis import strategies as st
 
 from lakehouse.declare.landing import Csv, Debezium, Dms, Landing
 from lakehouse.land.plan import file_text, records
-from lakehouse.land.plan.file_text import GZIP, read_records
+from lakehouse.land.plan.file_text import (
+    GZIP,
+    detect_format,
+    read_records,
+    retried_path,
+    retried_text,
+)
 from lakehouse.land.plan.records import CsvFields, Record, Unreadable
 
 COLUMNS = ("code", "n", "comment")
@@ -439,3 +449,101 @@ def test_a_file_of_dms_without_a_before_image_is_unreadable_since_a_changed_key_
 def test_a_file_of_dms_with_other_columns_is_unreadable(data: bytes, why: str) -> None:
     with pytest.raises(Unreadable, match=why):
         dms_records(data)
+
+
+LINES = b'{"id": 1}\n' * 1_000
+
+
+def zipped(data: bytes) -> bytes:
+    file = BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a.json", data)
+    return file.getvalue()
+
+
+BINARY: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+    "zip": zipped,
+    "zstd": lambda data: b"\x28\xb5\x2f\xfd" + data,
+    "lz4": lambda data: b"\x04\x22\x4d\x18" + data,
+    "framed Snappy": lambda data: b"\xff\x06\x00\x00sNaPpY" + data,
+    "7z": lambda data: b"7z\xbc\xaf\x27\x1c" + data,
+    "Parquet": lambda data: b"PAR1\x15\x04" + data + b"PAR1",
+    "Avro": lambda data: b"Obj\x01\x04\x14avro.codec" + data,
+    "ORC": lambda data: b"ORC\n\x06\x12\x04\x08\x05" + data,
+}
+
+
+@pytest.mark.parametrize("landing", [JSON, CSV], ids=["json", "csv"])
+@pytest.mark.parametrize("name", BINARY)
+def test_a_binary_file_gives_no_line_and_is_called_by_its_format(
+    name: str, landing: Landing
+) -> None:
+    data = BINARY[name](LINES)
+    format = landing.format.upper()
+    for content, compression, found in (
+        (data, None, "its content"),
+        (gzip.compress(data), GZIP, "the content of its gzip"),
+    ):
+        with pytest.raises(Unreadable, match=f"{found} is {name} and not {format}; land it again"):
+            [*read_records(content, landing, compression=compression, max_content_bytes=10**6)]
+
+
+@pytest.mark.parametrize("name", ["bzip2", "zip"])
+def test_an_empty_archive_is_known_as_well(name: str) -> None:
+    assert (
+        detect_format(bz2.compress(b"") if name == "bzip2" else b"PK\x05\x06" + bytes(18)) == name
+    )
+
+
+@given(name=st.sampled_from(["BZh9", "PK", "PAR1", "Obj", "ORC", "ORC_ID", "7z"]), rest=st.text())
+@pytest.mark.parametrize("delimiter", [",", "\t", "\x01"])
+def test_a_csv_header_may_begin_with_the_letters_of_a_signature(
+    name: str, rest: str, delimiter: str
+) -> None:
+    printable = "".join(sign for sign in rest if sign.isprintable())
+    assert detect_format(f"{name}{delimiter}{printable}\n".encode()) is None
+
+
+@given(
+    st.dictionaries(st.text(), st.integers()).map(str) | st.text(st.characters(categories=["L"]))
+)
+def test_text_is_no_binary_format(text: str) -> None:
+    for encoding in ("utf-8", "utf-8-sig", "utf-16"):
+        assert detect_format(text.encode(encoding)) is None
+
+
+CODES = Landing(
+    prefix="landing/codes/", format="csv", schema="code STRING, name STRING", csv=Csv(delimiter=";")
+)
+ONE = replace(CODES, schema="code STRING")
+
+
+def text_of(landing: Landing, *lines: tuple[str, str | None]) -> str:
+    return retried_text(lines, landing)
+
+
+def test_lines_are_written_as_they_were_with_their_undeclared_fields() -> None:
+    assert text_of(CODES, ('A;"B ""x""\n"', None), ("B;", None)) == (
+        '"code";"name"\nA;"B ""x""\n"\nB;\n'
+    )
+    others = [("A;b", '{"m;o": "say \\"x\\"", "n": "1"}'), ("B;c", '{"p": " "}'), ("C;d", None)]
+    assert text_of(CODES, *others) == (
+        '"code";"name";"m;o";"n";"p"\nA;b;"say ""x""";"1";\nB;c;;;" "\nC;d;;;\n'
+    )
+    assert text_of(replace(CODES, csv=Csv(header=False)), ("A,b", None)) == "A,b\n"
+
+
+def test_a_record_of_one_blank_field_is_no_blank_line() -> None:
+    assert text_of(ONE, ("", None), ("  ", None)) == '"code"\n""\n"  "\n'
+    assert text_of(replace(ONE, null_value="NA"), ("", None)) == '"code"\nNA\n'
+
+
+def test_the_same_lines_give_the_same_path() -> None:
+    ids = [("a", 1, "x"), ("b", 1, "y")]
+    paths = {retried_path("bronze/codes", CODES, each) for each in (ids, ids[::-1], ids[:1])}
+    assert len(paths) == 2
+    assert all(path.startswith("landing/codes/_retry/bronze/codes/") for path in paths)
+    assert all(CODES.takes(path) for path in paths)
