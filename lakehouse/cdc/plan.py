@@ -25,7 +25,7 @@ import hashlib
 import json
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
@@ -34,8 +34,15 @@ from math import isinf
 from typing import Any, NamedTuple, cast
 from uuid import UUID
 
-from lakehouse.declare.landing import Debezium
-from lakehouse.land.plan.records import members_of, object_of, with_present_names
+from lakehouse.declare.landing import Debezium, Landing
+from lakehouse.land.plan.records import (
+    earlier_names,
+    is_of_the_event,
+    members_of,
+    object_of,
+    others_in_object,
+    with_present_names,
+)
 
 
 class Undecodable(Exception):
@@ -287,7 +294,7 @@ def _shape_of(declared: str) -> _Shape:
 def decoded(value: Any, field: Field, spelled: Callable[[], str] | None = None) -> Any:
     """The value as JSON that Spark reads as the declared type; the same object if unchanged.
 
-    `spelled` returns the text of a number in the line, so that a decimal keeps all its digits.
+    `spelled` returns the text of the value in the line, so that a number keeps all its digits.
 
     Raises:
         Undecodable: the value is ambiguous, or does not fit the declared type.
@@ -297,7 +304,10 @@ def decoded(value: Any, field: Field, spelled: Callable[[], str] | None = None) 
     shape = _shape_of(field.declared)
     match shape.kind:
         case "STRING" | "VARCHAR" | "CHAR":
-            return _as_text(value, field)
+            # Spark would round the numbers in other values than a text.
+            is_other = shape.kind == "STRING" and isinstance(value, float | dict | list)
+            text = _as_text(value, field)
+            return spelled() if is_other and text is value and spelled is not None else text
         case "DECIMAL" | "DEC" | "NUMERIC":
             text = spelled() if spelled is not None and isinstance(value, float) else None
             number = decimal_of(value, field, shape.scale, text)
@@ -489,51 +499,47 @@ _TEXTS = (_PLACEHOLDER, b64encode(_BYTES).decode(), _BYTES.hex(), str(_UUID))
 # The start of a JSON array of numbers that holds the placeholder's bytes: `_`, `_`, `d`.
 _ARRAY_START = re.compile(r"\[\s*95(?:\.0+)?,\s*95(?:\.0+)?,\s*100\b")
 _NOT_SENT = f"was not sent ({_PLACEHOLDER})"
-_NO_NAMES: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """An event as JSON text and as a value, and its problem, if there is one.
+    """An event as JSON text, and its problem, if there is one. The text of a tombstone is `null`.
 
-    The text of a tombstone is `null`.
+    `rows` are the rows before and after the change, or the unwrapped row. `undeclared` has the
+    undeclared fields of the row after the change as a JSON object.
     """
 
     text: str
-    value: Mapping[str, Any]
+    rows: Sequence[Mapping[str, Any]] = ()
+    undeclared: str | None = None
     problem: str | None = None
 
 
 def canonical_event(
-    line: object,
-    text: str,
-    changes: Debezium,
-    fields: Mapping[str, str],
-    names: Mapping[str, str] = _NO_NAMES,
+    line: object, text: str, landing: Landing, fields: Mapping[str, str]
 ) -> Event | None:
     """The event in a line, with its declared fields decoded to their types.
 
-    `None` if the line is neither an object nor null.
-
-    `line` is the parsed `text`. `fields` maps the declared fields to their types, and `names` maps
-    earlier names of fields to present names. A null line is a tombstone.
+    `None` if the line is neither an object nor null. A null line is a tombstone.
+    `line` is the parsed `text`. `fields` maps the declared fields to their types.
     """
     if line is None:
-        return Event(text=TOMBSTONE, value={})
+        return Event(text=TOMBSTONE)
     if not isinstance(line, dict):
         return None
     event = cast("dict[str, Any]", line)
+    assert isinstance(landing.changes, Debezium)
     # In an unwrapped row, `payload` may be a column. Then the line is taken as the row itself.
-    has_payload_column = changes.unwrapped and "payload" in fields
+    has_payload_column = landing.changes.unwrapped and "payload" in fields
     if _is_tombstone(event, has_payload_column=has_payload_column):
-        return Event(text=TOMBSTONE, value={})
+        return Event(text=TOMBSTONE)
     schema: Mapping[str, Any] | None = None
     if isinstance(event.get("payload"), dict) and not has_payload_column:
         if isinstance(event.get("schema"), dict):
             schema = cast("dict[str, Any]", event["schema"])
         event = event["payload"]
         text = members_of(text)["payload"]
-    return _Decoding(changes, fields, names, event, text).decoded_event(schema)
+    return _Decoding(landing, landing.changes, fields, event, text).decoded_event(schema)
 
 
 def _is_tombstone(line: Mapping[str, Any], *, has_payload_column: bool) -> bool:
@@ -554,29 +560,32 @@ class _Decoding:
 
     def __init__(
         self,
+        landing: Landing,
         changes: Debezium,
         fields: Mapping[str, str],
-        names: Mapping[str, str],
         event: dict[str, Any],
         text: str,
     ) -> None:
+        self._landing = landing
         self._changes = changes
         self._fields = fields
-        self._names = names
         self._event = event
         self._text = text
         self._operation = event.get("__op" if changes.unwrapped else "op")
         is_marked = str(event.get("__deleted")).lower() == "true"
         self._is_deletion = self._operation == "d" or (changes.unwrapped and is_marked)
         self._problem: str | None = None
+        self._undeclared: str | None = None
+        self._rows: list[Mapping[str, Any]] = []
         self._unsent: list[str] = []
 
     def decoded_event(self, schema: Mapping[str, Any] | None) -> Event:
         """The event, with the first problem of its fields. `schema` is the schema in the line."""
         if self._changes.unwrapped:
-            event, self._text = self._decoded_row(self._event, self._text, fields_of(schema))
+            self._text = self._decoded_row(self._event, self._text, fields_of(schema))
+            self._find_undeclared(self._text)
         else:
-            event = self._decoded_sides(fields_of(schema))
+            self._decode_sides(fields_of(schema))
         if self._unsent:
             if self._operation != "u":
                 self._refuse(
@@ -590,25 +599,27 @@ class _Decoding:
             self._refuse(
                 f"a value inside a field {_NOT_SENT}: use REPLICA IDENTITY FULL at the source"
             )
-        return Event(text=self._text, value=event, problem=self._problem)
+        return Event(
+            text=self._text, rows=self._rows, undeclared=self._undeclared, problem=self._problem
+        )
 
-    def _decoded_sides(self, schema: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        event = dict(self._event)
+    def _decode_sides(self, schema: Mapping[str, Mapping[str, Any]]) -> None:
         members = members_of(self._text)
         texts: dict[str, str] = {}
         for side in ("before", "after"):
-            row = event.get(side)
+            row = self._event.get(side)
             if isinstance(row, dict):
-                event[side], texts[side] = self._decoded_row(
+                texts[side] = self._decoded_row(
                     cast("dict[str, Any]", row),
                     members[side],
                     fields_of(schema.get(side)),
                     is_state=side == "after",
                 )
+        if "after" in texts:
+            self._find_undeclared(texts["after"])
         # `_decoded_row` returns the same text object if nothing changes.
         if any(text is not members[side] for side, text in texts.items()):
             self._text = object_of({**members, **texts}.items())
-        return event
 
     def _decoded_row(
         self,
@@ -617,13 +628,14 @@ class _Decoding:
         schema: Mapping[str, Mapping[str, Any]],
         *,
         is_state: bool = True,
-    ) -> tuple[dict[str, Any], str]:
-        """The decoded row, as a value and as text.
+    ) -> str:
+        """The text of the decoded row, whose value is added to `_rows`.
 
         `is_state` is true for the row after the change. Unsent values are recorded for this row
         only, and not for a deletion.
         """
-        row, text, earlier, problem = with_present_names(row, text, self._names)
+        names = earlier_names(self._landing)
+        row, text, earlier, problem = with_present_names(row, text, names)
         if problem is not None:
             self._refuse(problem)
         replaced: dict[str, Any] = {}
@@ -652,11 +664,18 @@ class _Decoding:
                     continue
                 if new_value is not value:
                     replaced[name] = new_value
-        if not replaced:
-            return row, text
-        texts = {name: json.dumps(value, ensure_ascii=False) for name, value in replaced.items()}
-        new_members = {**members(), **texts}
-        return {**row, **replaced}, object_of(new_members.items())
+        if replaced:
+            row = {**row, **replaced}
+            encoded = {name: json.dumps(replaced[name], ensure_ascii=False) for name in replaced}
+            text = object_of({**members(), **encoded}.items())
+        self._rows.append(row)
+        return text
+
+    def _find_undeclared(self, text: str) -> None:
+        """Finds the undeclared fields of the last decoded row, which has this `text`."""
+        row = self._rows[-1]
+        own = {name: row[name] for name in row if not is_of_the_event(name, self._landing)}
+        self._undeclared = others_in_object(own, text, self._fields)
 
     def _refuse(self, problem: str) -> None:
         """Records a problem, unless the event already has one."""

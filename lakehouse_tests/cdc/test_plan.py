@@ -1,12 +1,13 @@
 """The values of Debezium's events are decoded exactly, or the field is named that cannot be known."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lakehouse import Debezium
+from lakehouse import Debezium, Landing
 from lakehouse.cdc.plan import UNSENT, Event, canonical_event
 from lakehouse_tests.cdc.debezium_types import (
     DECIMAL,
@@ -20,12 +21,14 @@ from lakehouse_tests.cdc.debezium_types import (
 )
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
+LANDING = Landing(prefix="landing/x/", format="json", schema="id BIGINT", changes=Debezium())
 PLACEHOLDER = "__debezium_unavailable_value"
 
 
 def read(line: str, declared: str, changes: Debezium | None = None, name: str = "c") -> Event:
     fields = {"id": "BIGINT", name: declared}
-    found = canonical_event(json.loads(line), line, changes or Debezium(), fields)
+    landing = replace(LANDING, changes=changes or Debezium())
+    found = canonical_event(json.loads(line), line, landing, fields)
     assert found is not None
     return found
 
@@ -39,8 +42,8 @@ def value_of(
     if found.problem is not None:
         assert found.problem.startswith("field c ")
         return QUARANTINED
-    assert json.loads(found.text)["after"] == found.value["after"]
-    return found.value["after"]["c"]
+    assert json.loads(found.text)["after"] == found.rows[-1]
+    return found.rows[-1]["c"]
 
 
 # Base64 that people really had: some are also texts of decimals.
@@ -170,7 +173,7 @@ def test_a_value_that_was_not_sent_is_null_and_its_field_named(
     def found(op: str, **more: Any) -> Event:
         side = "before" if op == "d" else "after"
         line = json.dumps({"op": op, side: {"id": 1, "c": sent, **more}})
-        event = canonical_event(json.loads(line), line, Debezium(), fields)
+        event = canonical_event(json.loads(line), line, LANDING, fields)
         assert event is not None
         return event
 
@@ -180,7 +183,7 @@ def test_a_value_that_was_not_sent_is_null_and_its_field_named(
     # An insert has every value, unless the key was changed: then its row is another one.
     assert "field c was not sent" in (found("c").problem or "")
     deletion = found("d")
-    assert (deletion.value["before"]["c"], deletion.problem) == (None, None)
+    assert (deletion.rows[0]["c"], deletion.problem) == (None, None)
     assert "a value inside a field was not sent" in (found("u", d={"x": sent}).problem or "")
 
 

@@ -29,8 +29,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from lakehouse.base.text import count_of
-from lakehouse.declare.change_sources import Dms
-from lakehouse.declare.landing import Csv, Landing, retried_folder
+from lakehouse.declare.landing import Csv, Dms, Landing, retried_folder
 from lakehouse.delta.columns import field_names
 from lakehouse.land.plan import records
 from lakehouse.land.plan.json_records import json_records

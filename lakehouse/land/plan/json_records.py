@@ -122,16 +122,17 @@ _OTHER_ZONE_TEXT = (
 _DECIMAL_WORDS = re.compile(r"\b(?:dec|decimal|numeric)\b", re.IGNORECASE)
 
 
-def has_misread_value(document: Mapping[str, Any], text: str, landing: Landing) -> bool:
-    """Whether Spark would load a value of an object as a different value, or parse it for hours.
+def has_misread_value(rows: Sequence[Mapping[str, Any]], text: str, schema: str) -> bool:
+    """Whether Spark would load a value of a row as a different value, or parse it for hours.
 
-    `document` is the decoded `text`. For Debezium it is an event, whose rows are checked.
+    `rows` are the row of a line, or the rows of an event of Debezium, and `text` is the JSON text
+    that has them.
     """
-    may_be_huge = has_decimals(landing.schema) and re.search(HUGE_NUMBER, text)
+    may_be_huge = has_decimals(schema) and re.search(HUGE_NUMBER, text)
     if may_be_huge and re.search(HUGE_NUMBER, _STRINGS.sub('""', text)):
         return True
-    checks = _checks(landing.schema)
-    for row in _rows_of(document, landing):
+    checks = _checks(schema)
+    for row in rows:
         for name, is_exact in checks.items():
             value = row.get(name)
             if value is not None and not is_exact(value):
@@ -143,15 +144,6 @@ def has_misread_value(document: Mapping[str, Any], text: str, landing: Landing) 
 def has_decimals(type_: str) -> bool:
     """Whether a type, or a schema, contains a DECIMAL."""
     return _DECIMAL_WORDS.search(type_) is not None
-
-
-def _rows_of(document: Mapping[str, Any], landing: Landing) -> Sequence[Mapping[str, Any]]:
-    """The rows of an event, before and after the change; any other object is the row itself."""
-    changes = landing.changes
-    if not isinstance(changes, Debezium) or changes.unwrapped:
-        return (document,)
-    images = (document.get("before"), document.get("after"))
-    return [cast("Mapping[str, Any]", row) for row in images if isinstance(row, dict)]
 
 
 def misread_pattern(type_: str) -> str:
@@ -331,10 +323,10 @@ def _parsed(number: int, line: bytes, landing: Landing, fields: Mapping[str, str
     # parses a copy with the present names (`event`). Otherwise, Spark parses `content`.
     sent = cast("dict[str, Any]", value)
     row, present_text, _, problem = with_present_names(sent, text, earlier_names(landing))
-    if problem is None and has_misread_value(row, present_text, landing):
+    if problem is None and has_misread_value([row], present_text, landing.schema):
         problem = UNFIT
-    others = others_in_object(row, present_text, landing, fields)
-    staged = with_texts(row, present_text, landing, fields)
+    others = others_in_object(row, present_text, fields)
+    staged = with_texts(row, present_text, fields)
     if row is not sent:
         return Record(number, line, problem, others, event=staged)
     return Record(number, line if staged is text else staged.encode(), problem, others)
@@ -347,14 +339,10 @@ def _event_record(
     # Only change data needs this import.
     from lakehouse.cdc.plan import canonical_event
 
-    assert isinstance(landing.changes, Debezium)
-    text = record.content.decode()
-    event = canonical_event(value, text, landing.changes, fields, earlier_names(landing))
+    event = canonical_event(value, record.content.decode(), landing, fields)
     if event is None:
         return record._replace(problem=NOT_JSON)
     problem = event.problem
-    if problem is None and has_misread_value(event.value, event.text, landing):
+    if problem is None and has_misread_value(event.rows, event.text, landing.schema):
         problem = UNFIT
-    others = others_in_object(event.value, event.text, landing, fields)
-    text = with_texts(event.value, event.text, landing, fields)
-    return record._replace(problem=problem, undeclared=others, event=text)
+    return record._replace(problem=problem, undeclared=event.undeclared, event=event.text)

@@ -6,16 +6,15 @@ it does in a declared column.
 
 **Safety properties** (tests in `test_records.py`)
 - Every non-null field of a record is either declared, or kept in the object with its value, except
-  fields that count as added to the row by Debezium itself (`_is_of_the_event`).
+  fields that count as added to the row by Debezium itself (`is_of_the_event`).
 - No batch changes the name of an added column. All of them are STRING, so each value fits.
 """
 
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import reduce
 from typing import Any, NamedTuple, cast
 
 from lakehouse.declare.landing import Debezium, Dms, Landing
@@ -251,6 +250,8 @@ MOST_COLUMNS = 1_000
 _LONGEST_NAME = 255
 # Source: delta-io/delta v4.4.0, SchemaUtils.checkFieldNames, for tables without column mapping.
 NO_NAME = re.compile(r"[ ,;{}()\n\t=\x00-\x1f]")
+
+
 # Fields that `add.fields` adds to an unwrapped row, each after two underscores.
 # Source: Debezium's reference, "New Record State Extraction", and `source` of its connectors
 _EVENT_FIELDS = (
@@ -263,22 +264,12 @@ _EVENT_FIELDS = (
 _EVENT_FIELD_NAMES = frozenset(_EVENT_FIELDS.split())
 
 
-def others_in_object(
-    document: Mapping[str, Any], text: str, landing: Landing, fields: Mapping[str, str]
-) -> str | None:
-    """The undeclared fields of a JSON object, or of an event's row, with values as in its `text`.
+def others_in_object(row: Mapping[str, Any], text: str, fields: Mapping[str, str]) -> str | None:
+    """The undeclared fields of a row, with values as in its `text`; `None` if there are none.
 
-    `None` if there are none. An undeclared member of a declared STRUCT is listed by its path, such
-    as `address.city`.
+    An undeclared member of a declared STRUCT is listed by its path, such as `address.city`.
     """
-    path = _paths_to_rows(document, landing, fields)[-1]  # the row after the change, if any
-    members = reduce(_object_in, path, document)
-    row = {name: members[name] for name in members if not _is_of_the_event(name, landing)}
-    if not _has_others(row, fields):
-        return None
-    for name in path:
-        text = members_of(text)[name]
-    return _joined(_others(row, text, fields))
+    return object_of(_others(row, text, fields)) if _has_others(row, fields) else None
 
 
 def _has_others(row: Mapping[str, Any], fields: Mapping[str, str]) -> bool:
@@ -307,47 +298,21 @@ def _others(
             yield from _others(inner, texts[name], types, f"{path}{name}.")
 
 
-def with_texts(
-    document: Mapping[str, Any], text: str, landing: Landing, types: Mapping[str, str]
-) -> str:
-    """The text of an object or event, with some values of declared STRING columns as JSON strings.
+def with_texts(row: Mapping[str, Any], text: str, types: Mapping[str, str]) -> str:
+    """The text of a row, with some values of declared STRING columns as JSON strings.
 
     These are fractions, objects and arrays. Spark would otherwise round the numbers in them.
     """
-    for path in _paths_to_rows(document, landing, types):
-        names = set[str]()
-        for name, value in reduce(_object_in, path, document).items():
-            is_text = type_word(types.get(name, "")) == "STRING"
-            if is_text and isinstance(value, float | dict | list):
-                names.add(name)
-        if names:
-            text = _with_texts_below(text, path, names)
-    return text
-
-
-def _with_texts_below(text: str, path: Sequence[str], names: Set[str]) -> str:
-    """The text of an object, with the named members of the object at `path` as JSON strings."""
+    names = set[str]()
+    for name, value in row.items():
+        if type_word(types.get(name, "")) == "STRING" and isinstance(value, float | dict | list):
+            names.add(name)
+    if not names:
+        return text
     members = members_of(text)
-    if path:
-        first, *rest = path
-        members[first] = _with_texts_below(members[first], rest, names)
-    else:
-        for name in members.keys() & names:
-            members[name] = json.dumps(members[name], ensure_ascii=False)
-    return _joined(members.items()) or text
-
-
-def _paths_to_rows(
-    document: Mapping[str, Any], landing: Landing, fields: Mapping[str, str]
-) -> list[list[str]]:
-    """The path to each row of a line: `before` and `after` of an event, or the line itself."""
-    changes = landing.changes
-    if not isinstance(changes, Debezium):
-        return [[]]
-    is_column = changes.unwrapped and "payload" in fields
-    is_wrapped = isinstance(document.get("payload"), dict) and not is_column
-    envelope = ["payload"] if is_wrapped else []
-    return [envelope] if changes.unwrapped else [[*envelope, "before"], [*envelope, "after"]]
+    for name in names:
+        members[name] = json.dumps(members[name], ensure_ascii=False)
+    return object_of(members.items())
 
 
 def columns_in_force(names: Iterable[str], landing: Landing) -> tuple[str, ...]:
@@ -439,7 +404,7 @@ def _object_in(row: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _is_of_the_event(name: str, landing: Landing) -> bool:
+def is_of_the_event(name: str, landing: Landing) -> bool:
     """Whether this field of an unwrapped Debezium row comes from the event, not from the row."""
     changes = landing.changes
     if not name.startswith("__") or not isinstance(changes, Debezium) or not changes.unwrapped:
@@ -451,8 +416,3 @@ def _is_of_the_event(name: str, landing: Landing) -> bool:
     )
     # A field that a connector adds and that is not listed here must not refuse every line.
     return is_listed or landing.new_columns == "refuse"
-
-
-def _joined(members: Iterable[tuple[str, str]]) -> str | None:
-    parts = [*members]
-    return object_of(parts) if parts else None

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -61,8 +62,8 @@ BAD = {
 }
 
 
-def is_misread(text: str, landing: Landing = LANDING) -> bool:
-    return has_misread_value(json.loads(text), text, landing)
+def is_misread(text: str) -> bool:
+    return has_misread_value([json.loads(text)], text, SCHEMA)
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -77,15 +78,22 @@ def test_a_value_that_would_be_loaded_as_another_one_is_found(name: str) -> None
         assert is_misread(f'{{"{name}": {value}}}'), value
 
 
-def test_both_rows_of_an_event_are_checked() -> None:
-    landing = Landing(prefix="landing/x/", format="json", schema=SCHEMA, changes=Debezium())
-    assert is_misread('{"op":"d","before":{"price":"1,5"},"after":null}', landing)
-    assert is_misread('{"op":"u","before":{"price":1e-5000},"after":{"price":1}}', landing)
-    assert not is_misread('{"op":"u","before":null,"after":{"price":1},"price":"1,5"}', landing)
-    unwrapped = Landing(
-        prefix="landing/x/", format="json", schema=SCHEMA, changes=Debezium(unwrapped=True)
-    )
-    assert is_misread('{"price":"1,5","__op":"u"}', unwrapped)
+@pytest.mark.parametrize(
+    ("line", "unwrapped", "is_bad"),
+    [
+        ('{"op":"d","before":{"price":"1,5"},"after":null}', False, True),
+        ('{"op":"d","before":{"day":"20240115"},"after":null}', False, True),
+        ('{"op":"u","before":{"price":1e-5000},"after":{"price":1}}', False, True),
+        ('{"op":"u","before":{"share":9e39},"after":{"price":1}}', False, True),
+        ('{"op":"u","before":null,"after":{"price":1},"price":"1,5"}', False, False),
+        ('{"price":"1,5","__op":"u"}', True, True),
+        ('{"day":"20240115","__op":"u"}', True, True),
+    ],
+)
+def test_both_rows_of_an_event_are_checked(line: str, unwrapped: bool, is_bad: bool) -> None:
+    landing = replace(LANDING, changes=Debezium(unwrapped=unwrapped))
+    record = json_record(1, line.encode(), landing, dict(field_types(SCHEMA)))
+    assert (record.problem is not None) == is_bad
 
 
 PLAIN_SCHEMA = (
