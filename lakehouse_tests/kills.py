@@ -32,7 +32,7 @@ def killed_at(owner: Any, name: str, when: str) -> Iterator[None]:
             yield
 
 
-_WRITES = ("put", "put_if_absent", "copy", "delete", "delete_each")
+WRITES = ("put", "put_if_absent", "copy", "delete", "delete_each")
 
 
 class DyingStore:
@@ -44,7 +44,7 @@ class DyingStore:
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(self._store, name)
-        if name not in _WRITES:
+        if name not in WRITES:
             return real
 
         def write(*arguments: Any, **options: Any) -> Any:

@@ -25,6 +25,7 @@ from lakehouse.cli.output import bytes_text
 from lakehouse_tests.cdc.debezium_types import QUARANTINED, TYPES, SourceType
 from lakehouse_tests.support.documents import example_documents
 from lakehouse_tests.support.shapes import shapes_page
+from lakehouse_tests.support.terminal import subcommands
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 _NOTICE = (
@@ -73,13 +74,6 @@ def _commands() -> Iterator[str]:
                 .replace("; ", "`, `")
                 + "`"
             )
-
-
-def subcommands(group: click.Group) -> dict[str, click.Command]:
-    """The commands of a group by name, in their order."""
-    context = click.Context(group)
-    named = {name: group.get_command(context, name) for name in group.list_commands(context)}
-    return {name: command for name, command in named.items() if command is not None}
 
 
 def _leaves(group: click.Group, words: str) -> Iterator[tuple[str, click.Command]]:

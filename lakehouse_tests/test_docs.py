@@ -4,17 +4,14 @@ import ast
 import importlib
 import json
 import re
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
 
 from lakehouse.base.reasons import Reason
-from lakehouse.cli.app import commands
 from lakehouse.lake.declared_tables import module_tables
-from lakehouse_tests.reference import subcommands
+from lakehouse_tests.support.terminal import is_command
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = [DOCS.parent / "README.md", DOCS.parent / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
@@ -57,21 +54,6 @@ def commands_in(text: str) -> Iterator[str]:
         call = re.match(r"(?: {4}|\$ )?(?:[A-Z_]+=\S+ )*(lakehouse [a-z][^#|`]*)", line)
         if call and not call[1].endswith(("  ", ",")):
             yield call[1]
-
-
-def is_command(line: str) -> bool:
-    command: click.Command = commands
-    for word in shlex.split(line)[1:]:
-        if isinstance(command, click.Group):
-            named = subcommands(command)
-            if word not in named:
-                return False
-            command = named[word]
-        elif word.startswith("--") and word not in {
-            option for parameter in command.params for option in parameter.opts
-        }:
-            return False
-    return True
 
 
 def test_every_decision_is_listed() -> None:

@@ -279,11 +279,10 @@ def _name(table_key: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A commit after which the rows are wrong. `operation` made it, and `why` is the error."""
+    """A commit of a compaction after which the rows are wrong, and `why`."""
 
     commit: Commit
     why: str
-    operation: str = "compaction"
 
 
 def verify(
@@ -409,7 +408,7 @@ def undo(
     faulty_version = fault.commit.version
     version = faulty_version - 1
     promise = f"version {faulty_version} must have the rows of version {version}"
-    problem = f"{fault.operation} of {before.table}: {promise}, but {fault.why}"
+    problem = f"compaction of {before.table}: {promise}, but {fault.why}"
     current = lake.facts(before.table)
     newest = faulty_version if current is None else current.snapshot.version
     if not {*range(faulty_version, newest + 1)} <= {commit.version for commit in commits}:

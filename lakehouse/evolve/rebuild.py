@@ -1,25 +1,23 @@
 """Rebuilds a table: writes all its rows again, and replaces them in one commit.
 
-1. Take the table's lock. If a killed rebuild replaced rows of another writer unread, undo it.
-   Delete its staged rows.
+1. Take the table's lock. Delete the staged rows of a killed rebuild.
 2. Read the log at its newest version V. For a rebuild from own rows, read the rows once to count
    the values that a cast would change, and to sum a hash of every row. Make the plan. A dry run
    ends here.
-3. Write the rows next to the table (`staged_rows`): either the rows of version V under the new
-   columns, or the transform of all inputs at their newest versions.
+3. Copy the log of V next to the table (`staged_rows`). Replace rows, columns and partitioning of
+   this copy in one overwrite: either with the rows of V under the new columns, or with the
+   transform of all inputs at their newest versions. The commit records V, whether the rows are the
+   same and, for a rebuild from inputs, the consumed versions.
 4. Check the staged rows: own rows against the sums of step 2. Rows from inputs may not be empty,
    unless the inputs or the table are.
-5. Replace rows, columns and partitioning in one overwrite. The commit records V, whether the rows
-   are the same and, for a rebuild from inputs, the consumed versions.
-6. After a rebuild from own rows, read the log again. If another writer committed rows after V, the
-   overwrite replaced them unread. In this case, restore the version before the overwrite.
-7. Apply properties and clustering again, and delete the staged rows.
+5. Copy the staged files into the table, and create the staged versions in its log: V + 1 and, if
+   commits without rows come first, the ones after it. Each is created only if it does not exist.
+6. Apply properties and clustering again, and delete the staged rows.
 
 **Safety properties** (tests in `test_rebuild.py`)
 - Readers see the old or the new rows, also after a run was killed. The next run starts again.
-- A rebuild from own rows loses no row of another writer. If step 6 cannot restore, because rows
-  were committed after the overwrite, the next write stops and names the versions that have the
-  missing rows. A rebuild from inputs keeps only the rows of the inputs.
+- A rebuild loses no row of another writer, and brings no archived row back: it commits only after
+  the version that it read. If another writer committed first, it ends without a change.
 - A rebuild from own rows changes values only by casts that are exact for every row: the staged
   rows, cast back to the earlier types, must equal the rows of version V.
 - Nothing is loaded or consumed twice: an overwrite keeps all transaction ids, and the commit with
@@ -29,19 +27,19 @@
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from lakehouse.base.errors import Broken, Refused, Transient
+from lakehouse.base.errors import Refused, Transient
 from lakehouse.base.reasons import Reason
-from lakehouse.compact.verify import Fault, undo
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Append, Merge, Overwrite
-from lakehouse.delta.commits import REBUILD, Commit, is_news
+from lakehouse.delta.commits import REBUILD, is_news
 from lakehouse.delta.log import TableFacts, history_since, newest_first
 from lakehouse.delta.recorded_code import code_record
+from lakehouse.delta.snapshot import Snapshot
 from lakehouse.evolve.compare import compare_with_spark
 from lakehouse.evolve.plan.rebuild import (
     DownstreamReader,
@@ -57,11 +55,13 @@ from lakehouse.evolve.plan.rebuild import (
 from lakehouse.evolve.staged_rows import (
     RowSums,
     check_own_rows,
+    commit_staged,
     forget_staged,
     rebuilt_rows,
-    stage_rows,
+    stage_log,
     sums_of_own_rows,
 )
+from lakehouse.lake.deltalake_tables import with_due_checkpoint
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.lake.lease import hold
 from lakehouse.materialize import plan as derived_increments
@@ -261,8 +261,8 @@ def run_rebuild(
 
     Raises:
         Refused: there is no table, or the rebuild could not be exact.
-        Transient: another process holds the table's lock, or another writer committed rows.
-        Broken: the staged rows are wrong, or rows of another writer were lost.
+        Transient: another process holds the table's lock, or another writer committed first.
+        Broken: the staged rows are wrong.
     """
     lake = session.lake
     spark = session.spark
@@ -274,20 +274,22 @@ def run_rebuild(
         translated(),
         session_confs(spark, _CONFS),
     ):
-        undo_killed(session, tell)
         forget_staged(lake, key)
         tell(f"{key}: reading the rows")
         rebuild = plan_now(session, request, tables)
         _refuse_other_columns(request, facts_of_request, rebuild.facts)
         tell(f"{key}: {rebuild.plan.sentence}")
         mark = uuid4().hex
+        snapshot = rebuild.facts.snapshot
         with session_confs(spark, rebuild.confs):
-            staged = _stage(rebuild)
+            staged = stage_log(lake, snapshot)
+            uri = lake.settings.table_uri(staged)
+            _replace_rows(rebuild, uri, mark)
             tell(f"{key}: comparing the rows that were written next to the table")
-            row_count = _check_staged(rebuild, staged)
-            tell(f"{key}: replacing the table's rows")
-            _replace_rows(rebuild, staged, mark)
-        after = without_lost_rows(session, rebuild.plan.version, mark)
+            row_count = _check_staged(rebuild, spark.read.format("delta").load(uri))
+        tell(f"{key}: replacing the table's rows")
+        commit_staged(lake, snapshot, staged)
+        after = _facts_since(lake, snapshot)
         [commit] = after.history.marked(mark)
         facts = apply_properties(lake, spark, session.table, after)
         forget_staged(lake, key)
@@ -317,21 +319,27 @@ def _refuse_other_columns(
         )
 
 
-def _stage(rebuild: PlannedRebuild) -> "DataFrame":
-    """Step 3: writes the rows next to the table. Returns a frame that reads these staged rows."""
+def _facts_since(lake: Lake, snapshot: Snapshot) -> TableFacts:
+    """The table's facts now, with every commit after `snapshot`, and with a due checkpoint."""
+    facts = lake.facts(snapshot.table)
+    assert facts is not None
+    facts = with_due_checkpoint(lake, facts)
+    return replace(facts, history=history_since(lake.store, facts.history, snapshot.version))
+
+
+def _rows(rebuild: PlannedRebuild) -> "DataFrame":
+    """The rows that replace the table's rows."""
     session = rebuild.session
     table = rebuild.session.table
     snapshot = rebuild.facts.snapshot
     if rebuild.request.source == "rows":
         frame = table_at(session.spark, snapshot)
-        rows = rebuilt_rows(frame, rebuild.plan.columns, snapshot)
-    else:
-        rows = transformed(session, rebuild.inputs, rebuild.first)
-        check_has_columns(table, rows)
-        if isinstance(table.write, Merge):
-            rows = newest_per_key(rows, table.write)
-    uri = stage_rows(session.lake, rows, table, snapshot)
-    return session.spark.read.format("delta").load(uri)
+        return rebuilt_rows(frame, rebuild.plan.columns, snapshot)
+    rows = transformed(session, rebuild.inputs, rebuild.first)
+    check_has_columns(table, rows)
+    if isinstance(table.write, Merge):
+        return newest_per_key(rows, table.write)
+    return rows
 
 
 def _check_staged(rebuild: PlannedRebuild, staged: "DataFrame") -> int:
@@ -355,14 +363,15 @@ def _check_staged(rebuild: PlannedRebuild, staged: "DataFrame") -> int:
     return row_count
 
 
-def _replace_rows(rebuild: PlannedRebuild, staged: "DataFrame", mark: str) -> None:
-    """Step 5: replaces the table's rows, columns and partitioning in one commit.
+def _replace_rows(rebuild: PlannedRebuild, uri: str, mark: str) -> None:
+    """Step 3: replaces rows, columns and partitioning of the staged table at `uri` in one commit.
 
     Commits without rows come first, if the table needs other features or must lose its clustering.
     """
     session = rebuild.session
     plan = rebuild.plan
     snapshot = rebuild.facts.snapshot
+    rows = _rows(rebuild)
     transaction, record_of_inputs = _record(rebuild)
     record = {
         "from": snapshot.version,
@@ -378,23 +387,23 @@ def _replace_rows(rebuild: PlannedRebuild, staged: "DataFrame", mark: str) -> No
         partition_by=plan.partition_by,
         user_metadata=json.dumps({REBUILD: record, **record_of_inputs}, separators=(",", ":")),
     )
-    types = staged.schema.simpleString()
+    types = rows.schema.simpleString()
     type_features = {
         f"delta.feature.{feature}": "supported"
         for type_, feature in _FEATURES.items()
         if type_ in types and feature not in snapshot.features
     }
     if type_features:
-        session.spark.sql(statements.set_properties(snapshot.uri, type_features))
+        session.spark.sql(statements.set_properties(uri, type_features))
     # Delta does not allow a table to be both clustered and partitioned.
     if snapshot.clustering_columns and plan.partition_by:
-        session.spark.sql(statements.cluster_by(snapshot.uri, ()))
-    column_features = needed_features(columns_of(staged), snapshot)
+        session.spark.sql(statements.cluster_by(uri, ()))
+    column_features = needed_features(columns_of(rows), snapshot)
     if column_features:
-        session.spark.sql(statements.set_properties(snapshot.uri, column_features))
+        session.spark.sql(statements.set_properties(uri, column_features))
     # A shuffle before the write gives few large files, also for many partitions.
     with session_confs(session.spark, {SHUFFLED_BEFORE_WRITE: "true"}):
-        delta_writes.write_frame(staged, snapshot.uri, write)
+        delta_writes.write_frame(rows, uri, write)
 
 
 def _record(rebuild: PlannedRebuild) -> tuple[Transaction | None, dict[str, Any]]:
@@ -420,89 +429,3 @@ def _record(rebuild: PlannedRebuild) -> tuple[Transaction | None, dict[str, Any]
         return None, record
     app_id = derived_increments.consume_app_id(first.snapshot)
     return Transaction(app_id=app_id, version=version), record
-
-
-def without_lost_rows(session: TableSession, version: int, mark: str) -> TableFacts:
-    """The facts after a rebuild that read the rows of `version`; their history begins after it.
-
-    `mark` is the text in the commit's metadata by which the rebuild's commit is found.
-
-    Raises:
-        Transient: the rebuild replaced unread rows of another writer, and was undone.
-        Broken: the rebuild could not be undone, or the log has no commit of it.
-    """
-    lake = session.lake
-    key = session.key
-    after = lake.facts(key)
-    assert after is not None
-    after = replace(after, history=history_since(lake.store, after.history, version))
-    if not after.history.marked(mark):
-        raise Broken(
-            f"rebuild of {key}: its rows were written, but no commit after version {version} is "
-            f"from this rebuild. Look at the newest commits in {key}/_delta_log"
-        )
-    if derived_increments.lost_by_rebuild(after.history):
-        sentence = _undo_rebuild(session, after)
-        raise Transient(f"{sentence}; another writer committed during the rebuild. Try again")
-    return after
-
-
-def undo_killed(session: TableSession, tell: Callable[[str], None]) -> None:
-    """Undoes an earlier rebuild that replaced unread rows and was killed before its last check.
-
-    It cannot be undone if rows were committed after it. In this case, nothing changes, and `tell`
-    names the versions that have the missing rows.
-    """
-    key = session.key
-    facts = session.lake.facts(key)
-    if facts is None:
-        return
-    lost_versions = derived_increments.lost_by_rebuild(facts.history)
-    if not lost_versions:
-        return
-    *versions, rebuilt = lost_versions  # the last version is the rebuild's own
-    newer = [each for each in facts.history.commits if each.version > rebuilt and is_news(each)]
-    if newer:
-        tell(
-            f"{key}: version {rebuilt}, a rebuild, replaced the rows of "
-            f"{_versions_text(versions)} without reading them. It cannot be undone, since rows "
-            f"were committed after it. Add the missing rows from version {rebuilt - 1}"
-        )
-    else:
-        tell(_undo_rebuild(session, facts))
-
-
-def _undo_rebuild(session: TableSession, facts: TableFacts) -> str:
-    """Restores the version before the newest rebuild, which replaced unread rows.
-
-    Compactions after the rebuild are undone, too. Returns a sentence about the restored version.
-
-    Raises:
-        Broken: the version could not be restored, or another writer committed meanwhile.
-    """
-    lake = session.lake
-    key = session.key
-    *versions, rebuilt = derived_increments.lost_by_rebuild(facts.history)
-    commits = list[Commit]()
-    for each in facts.history.commits:
-        is_later_compaction = each.version > rebuilt and not is_news(each)
-        if each.version == rebuilt or is_later_compaction:
-            commits.append(each)
-    before = lake.facts(key, version=rebuilt - 1)
-    assert before is not None
-    reason = f"it lacks the rows of {_versions_text(versions)}"
-    fault = Fault(commit=commits[0], why=reason, operation="rebuild")
-    sentence = undo(lake, session.spark, before.snapshot, commits, fault)
-    after = lake.facts(key)
-    is_undone = after is not None and rebuilt in after.history.undone()
-    # Another writer may have committed between the check and the RESTORE.
-    if after is None or not is_undone or after.history.missing_after(facts.snapshot.version):
-        raise Broken(
-            f"{sentence}. Either restore version {rebuilt - 1} by hand, or add the missing rows"
-        )
-    return sentence
-
-
-def _versions_text(versions: Sequence[int]) -> str:
-    noun = "version" if len(versions) == 1 else "versions"
-    return f"{noun} {', '.join(map(str, versions))}"

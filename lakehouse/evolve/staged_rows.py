@@ -1,24 +1,27 @@
 """The rows of a rebuild, written next to the table and compared before they replace its rows.
 
-The staged rows are a Delta table in `_lakehouse/rebuilds/<layer>/<name>/<id>/`. Each rebuild uses a
-new folder. The next rebuild deletes the staged rows of a killed rebuild.
+The staged table is a copy of the table's log at one version, without data files, in
+`_lakehouse/rebuilds/<layer>/<name>/<id>/`. Spark overwrites it, so that its next versions are those
+that the table gets. Each rebuild uses a new folder. The next rebuild deletes the folder of a killed
+rebuild.
 """
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 from uuid import uuid4
 
-from lakehouse.base.errors import Broken, Refused
+from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.text import count_of
-from lakehouse.declare.table import Table
 from lakehouse.delta.columns import converted
+from lakehouse.delta.log import history_since
+from lakehouse.delta.log.log_segment import find_segment, log_folder
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.evolve.plan.rebuild import ColumnSource, is_cast
 from lakehouse.lake.lake import Lake
-from lakehouse.spark import delta_writes
 from lakehouse.spark import functions as F  # noqa: N812
-from lakehouse.spark.delta_writes import FrameWrite
 from lakehouse.spark.errors import first_line
 from lakehouse.spark.frames import content_hash
 from lakehouse.spark.statements import quote
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _FOLDER = "_lakehouse/rebuilds"
-_COLUMN_MAPPING = "delta.columnMapping.mode"
+_REQUESTS_AT_ONCE = 16
 _COUNT = "row_count"
 _HIGH = "high"
 _LOW = "low"
@@ -106,14 +109,51 @@ def rebuilt_rows(
     return rows.withColumns(filled) if filled else rows
 
 
-def stage_rows(lake: Lake, rows: "DataFrame", table: Table, snapshot: Snapshot) -> str:
-    """Writes rows next to the table. Returns the address of the staged rows."""
-    uri = lake.settings.table_uri(f"{_folder(table.key)}/{uuid4().hex}")
-    mapping = snapshot.properties.get(_COLUMN_MAPPING, "none")
-    # Column names with spaces need column mapping.
-    properties = {} if mapping == "none" else {_COLUMN_MAPPING: mapping}
-    delta_writes.write_frame(rows, uri, FrameWrite(mode="error", properties=properties))
-    return uri
+def stage_log(lake: Lake, snapshot: Snapshot) -> str:
+    """Copies the log of a version, and returns the staged table's folder."""
+    log = log_folder(snapshot.table)
+    listing = lake.store.list(log.rstrip("/"))
+    # Spark also needs the commit of a checkpoint that is the newest file.
+    version = snapshot.version
+    segment = find_segment(listing, snapshot.table, version=version, newest_commits=1)
+    assert segment is not None  # the snapshot was read from it
+    sidecars = [file for file in listing if file.name.startswith(f"{log}_sidecars/")]
+    folder = f"{_folder(snapshot.table)}/{uuid4().hex}"
+    for file in (*sidecars, *segment.checkpoint, *segment.commits):
+        lake.store.copy(file, log_folder(folder) + file.name.removeprefix(log))
+    return folder
+
+
+def commit_staged(lake: Lake, snapshot: Snapshot, folder: str) -> None:
+    """Copies the staged files into the table, and creates the staged versions in its log.
+
+    Raises:
+        Transient: another writer created one of these versions first.
+    """
+    key = snapshot.table
+    store = lake.store
+    staged = lake.facts(folder)
+    assert staged is not None
+    commits = history_since(store, staged.history, snapshot.version).commits
+    files = {file.name: file for file in store.list(folder)}
+    names = [unquote(path) for commit in commits for path in commit.added_paths]
+
+    def copy(name: str) -> None:
+        store.copy(files[f"{folder}/{name}"], f"{key}/{name}")
+
+    with ThreadPoolExecutor(max_workers=_REQUESTS_AT_ONCE) as pool:
+        list(pool.map(copy, names))
+    for commit in commits:
+        name = f"{commit.version:020}.json"
+        content = store.read(log_folder(folder) + name)
+        is_created = store.put_if_absent(log_folder(key) + name, content)
+        # After a lost answer of the storage, the repeated request finds the created version.
+        if not is_created and store.read(log_folder(key) + name) != content:
+            store.delete([f"{key}/{each}" for each in names])
+            raise Transient(
+                f"rebuild of {key}: another writer created version {commit.version} first. The"
+                " table's rows were not replaced. Use the same command again"
+            )
 
 
 def check_own_rows(

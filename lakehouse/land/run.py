@@ -39,7 +39,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from lakehouse.base.clock import now_ms
-from lakehouse.base.errors import Refused, Transient
+from lakehouse.base.errors import LakehouseError, Refused, Transient
 from lakehouse.base.reasons import Explanation, Reason
 from lakehouse.base.text import count_of, names_in_parentheses
 from lakehouse.declare.table import Table
@@ -79,7 +79,7 @@ from lakehouse.land.rows import (
 )
 from lakehouse.land.spark.files import reads_of_spark, with_new_columns
 from lakehouse.land.staging import clear_staged, stage, staged_again
-from lakehouse.spark.errors import ended_spark
+from lakehouse.spark.errors import ended_spark, first_line, is_conflict
 from lakehouse.spark.temporary_confs import ANSI, session_confs
 from lakehouse.write import commit_rows
 from lakehouse.write.outcome import WriteOutcome
@@ -144,7 +144,7 @@ class LandingLoad:
                 ledger = batches.ledger()
         last_batch = last_in_log(table.key, facts)
         if self._loaded:
-            clear_staged(lake.store, table.key)
+            clear_staged(lake.store, table.key, last_batch)
             if landing.changes is not None:
                 from lakehouse.cdc.deleted_keys import forget_replaced
 
@@ -280,12 +280,18 @@ class LandingLoad:
         The batch is then repeated, or the next run repeats it if Spark ended.
 
         Raises:
+            Transient: another process has loaded the batch, and deleted its staged records.
             Exception: `error` itself, if no file is to blame, or if the table has the batch.
         """
         lake = self._session.lake
         table = self._session.table
         if last_in_log(table.key, lake.facts(table.key)) >= planned.number:
-            raise error
+            if isinstance(error, LakehouseError) or is_conflict(error):
+                raise error
+            raise Transient(
+                f"ingest of {table.key}: batch {planned.number} is in the table, but a statement of"
+                f" this load failed ({first_line(error)}). Use the same command again"
+            ) from error
         has_manifest = self._batches.ledger().newest_number >= planned.number
         batch = self._batches.batch(planned.number) if has_manifest else planned
         problems = blamed_files(self._session, batch, error)

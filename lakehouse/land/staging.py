@@ -75,12 +75,18 @@ def part_names(table_key: str, batch: Batch) -> list[str]:
     return [f"{folder}/{part:05}.parquet" for part in range(batch.part_count or 0)]
 
 
-def clear_staged(store: Store, table_key: str) -> None:
-    """Deletes all staged parts of a table.
+def clear_staged(store: Store, table_key: str, last_loaded: int) -> None:
+    """Deletes the staged parts of the batches that the table has, up to number `last_loaded`.
 
-    The caller holds the table's lock, and has made sure that no batch is unfinished.
+    Another process may be staging the next batch now.
     """
-    store.delete([file.name for file in store.list(f"{_FOLDER}/{table_key}")])
+    folder = f"{_FOLDER}/{table_key}/"
+    loaded = list[str]()
+    for file in store.list(folder.rstrip("/")):
+        number = file.name.removeprefix(folder).partition("/")[0].partition("-")[0]
+        if int(number) <= last_loaded:
+            loaded.append(file.name)
+    store.delete(loaded)
 
 
 def batch_folder(table_key: str, number: int, shape: str) -> str:

@@ -32,7 +32,6 @@ from lakehouse.delta.commits import (
     is_news,
     keeps_rows,
     may_repeat_rows,
-    moves_rows,
     rebuilt_from,
     written_in,
 )
@@ -231,29 +230,6 @@ def has_followed(read: Snapshot, commits: Iterable[Commit]) -> bool:
         if commit.version > 0 and any(is_consume_of(each, read) for each in commit.applications):
             return True
     return False
-
-
-def lost_by_rebuild(history: Commits) -> tuple[int, ...]:
-    """The versions whose rows the newest rebuild replaced without reading them.
-
-    Another writer committed them while the rebuild ran, or an archive took rows, which the rebuild
-    brought back. The last number is the rebuild's own version. Empty if no rows were lost or
-    brought back, or if the rebuild was undone. A rebuild from inputs loses no rows.
-    """
-    for commit in reversed(history.commits):
-        started_from = rebuilt_from(commit)
-        if started_from is None:
-            continue
-        unread = tuple(
-            each.version
-            for each in history.commits
-            if started_from < each.version < commit.version
-            and (moves_rows(each) or (is_news(each) and keeps_rows(commit)))
-        )
-        if not unread or commit.version in history.undone():
-            return ()
-        return (*unread, commit.version)
-    return ()
 
 
 def merge_keys(table: Table) -> list[str] | None:

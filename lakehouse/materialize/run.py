@@ -19,14 +19,12 @@ from hashlib import blake2b
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
-from lakehouse.base.errors import Broken, Refused
+from lakehouse.base.errors import Refused
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Adopted
-from lakehouse.delta.log import TableFacts
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.lake.lease import hold
 from lakehouse.land.run import LandingLoad
-from lakehouse.materialize.plan import lost_by_rebuild
 from lakehouse.spark.delta_writes import retry_conflicts
 from lakehouse.spark.errors import translated
 from lakehouse.spark.temporary_confs import (
@@ -57,7 +55,7 @@ def write_table(
         Transient: another process holds the table's lock, the server is gone, or each attempt
             conflicted with another writer's commit.
         Broken: rows to read are gone or changed, and reading the input again would duplicate rows;
-            it is unknown which batches the table has; or a rebuild lost rows of another writer.
+            or it is unknown which batches the table has.
     """
     if isinstance(table.write, Adopted):
         raise Refused(
@@ -70,8 +68,6 @@ def write_table(
 
     def attempt() -> WriteOutcome:
         facts = lake.facts(table.key)
-        if facts is not None:
-            refuse_lost_rows(facts)
         confs = {
             OLD_VERSIONS_REFUSED: "false",
             HASH_MAPS: "true",
@@ -90,20 +86,6 @@ def write_table(
     with hold(lake, spark, table.key, owner=f"write of {table.key}"), translated():
         outcome = retry_conflicts(attempt)
     return replace(outcome, seconds=time.monotonic() - started)
-
-
-def refuse_lost_rows(facts: TableFacts) -> None:
-    """Raises `Broken` if a killed rebuild replaced rows of another writer that it had not read."""
-    lost_versions = lost_by_rebuild(facts.history)
-    if not lost_versions:
-        return
-    *versions, rebuild_version = lost_versions  # the last one is the rebuild's own
-    key = facts.snapshot.table
-    raise Broken(
-        f"write of {key}: version {rebuild_version} is a rebuild that was killed. It lacks rows "
-        f"that another writer committed meanwhile (versions: {', '.join(map(str, versions))}). Use "
-        f"`lakehouse rebuild {key}`, which restores the version before the rebuild"
-    )
 
 
 # Changes with the way in which hashes are made. Hashes of different kinds are not compared.

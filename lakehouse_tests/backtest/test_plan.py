@@ -5,23 +5,24 @@ from dataclasses import replace
 import pytest
 
 from lakehouse.backtest.plan import Replay, bytes_ingested, real_replay, replay
-from lakehouse.declare.policies import AfterWrite, Compaction, Scheduled
-from lakehouse.delta.file_history import FileHistory
-from lakehouse.delta.log.read_log import read_file_history
+from lakehouse.base.errors import Refused
+from lakehouse.declare.policies import (
+    AfterWrite,
+    BinPacking,
+    Compaction,
+    LiquidClustering,
+    Scheduled,
+    policy_for,
+)
+from lakehouse_tests.delta.log.test_read_log import clustered, told
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder
 from lakehouse_tests.support.example_snapshots import POLICY
 
 AFTER_WRITE = replace(POLICY, strategy=AfterWrite())
 
 
-def story_of(log: LogBuilder) -> FileHistory:
-    story = read_file_history(log.store, log.key, uri=f"/lake/{log.key}")
-    assert story is not None
-    return story
-
-
 def replayed(log: LogBuilder, policy: Compaction = POLICY) -> Replay:
-    return replay(story_of(log), policy)
+    return replay(told(log), policy)
 
 
 def appended(count: int, *, size: int = 1_000) -> LogBuilder:
@@ -38,7 +39,7 @@ def test_the_sensors_threshold_decides_and_the_rest_stays() -> None:
     assert (run.version, run.files_removed, run.files_added) == (4, 4, 1)
     assert (run.bytes_rewritten, run.at_ms) == (4_006, START_MS + 4 * MINUTE_MS)
     assert found.bytes_rewritten == 4_006 and found.mean_file_count == 9 / 5
-    assert bytes_ingested(story_of(appended(5))) == 5_010
+    assert bytes_ingested(told(appended(5))) == 5_010
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_a_cooldown_that_ends_between_two_commits_is_followed_by_a_compaction() 
 def test_the_real_replay_counts_its_own_compactions_and_the_replay_leaves_them_out() -> None:
     log = appended(4).optimize([f"f{each}" for each in range(4)], into=("c", 4_000))
     log.append([("f4", 1_000)])
-    really = real_replay(story_of(log))
+    really = real_replay(told(log))
     assert really.file_counts == (1, 2, 3, 1, 2) and really.bytes_rewritten == 4_006
     assert replayed(log, replace(POLICY, mode="off")).file_counts == (1, 2, 3, 4, 5)
     log.delete(["c"])
@@ -82,3 +83,20 @@ def test_a_merged_file_loses_the_bytes_of_a_file_that_a_writer_removes() -> None
     assert replayed(log).file_counts == (1, 2, 3, 1, 1, 1, 1)
     log.delete(["f3"])
     assert replayed(log).file_counts[-1] == 0
+
+
+def test_a_clustered_table_is_replayed_as_plan_plans_it() -> None:
+    log = LogBuilder().create(features=["clustering", "domainMetadata"])
+    log.commit("CLUSTER BY", clustered("id"))
+    for number in range(6):
+        log.append([(f"f{number}", 100)])
+    policy = policy_for(
+        "bronze",
+        Compaction(
+            min_small_files=3, cooldown_minutes=0, data_layout=LiquidClustering(columns=("id",))
+        ),
+    )
+    assert replay(told(log), policy).compactions[0].files_removed == 3
+    message = r"which BinPacking cannot plan.*data_layout=LiquidClustering"
+    with pytest.raises(Refused, match=message):
+        replay(told(log), replace(policy, data_layout=BinPacking()))

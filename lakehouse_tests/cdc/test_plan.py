@@ -19,6 +19,7 @@ from lakehouse_tests.cdc.debezium_types import (
     plain,
     semantic,
 )
+from lakehouse_tests.land.plan.test_records import CLASH, JSON, RENAMED, records
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 LANDING = Landing(prefix="landing/x/", format="json", schema="id BIGINT", changes=Debezium())
@@ -226,3 +227,43 @@ def test_without_schema_only_a_value_with_several_meanings_is_quarantined() -> N
     for each in TYPES:
         found = value_of(each.sent, each.declared)
         assert (found is QUARANTINED) is (each.without is QUARANTINED)
+
+
+SCHEMA = {
+    "type": "struct",
+    "fields": [
+        {"field": "id", "type": "int64"},
+        {"field": "since", "type": "int32", "name": "io.debezium.time.Date"},
+        {"field": "city", "type": "string"},
+    ],
+}
+
+
+@pytest.mark.parametrize("unwrapped", [False, True])
+def test_both_rows_of_an_event_have_present_names_and_are_decoded_by_their_schema(
+    unwrapped: bool,
+) -> None:
+    landing = replace(
+        JSON,
+        schema="no BIGINT, opened DATE, town STRING",
+        changes=Debezium(unwrapped=unwrapped),
+        new_columns="refuse",
+    )
+    renamed = {**RENAMED, "id": "no", "since": "opened"}
+
+    def sent(row: dict[str, Any]) -> str:
+        if unwrapped:
+            return json.dumps({"schema": SCHEMA, "payload": {**row, "__op": "u"}})
+        sides = [{**SCHEMA, "field": side} for side in ("before", "after")]
+        payload = {"before": {"id": 7}, "after": row, "op": "u", "source": {"lsn": 1}}
+        return json.dumps({"schema": {"fields": sides}, "payload": payload})
+
+    [record] = records(sent({"id": 1, "since": 15_000, "city": PLACEHOLDER}), landing, renamed)
+    assert (record.problem, record.undeclared) == (None, None)
+    parsed = json.loads(record.event or "")
+    row = parsed if unwrapped else parsed["after"]
+    assert (row["no"], row["opened"], row["town"]) == (1, "2011-01-26", None)
+    assert parsed[UNSENT] == ["town"]
+    assert unwrapped or parsed["before"] == {"no": 7}
+    [record] = records(sent({"id": 1, "city": "a", "town": "b"}), landing, renamed)
+    assert (record.problem, record.undeclared) == (CLASH, None)

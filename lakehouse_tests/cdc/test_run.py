@@ -1,6 +1,7 @@
 """Change data against a dictionary: killed batches, a lost memory, and three hundred random streams."""
 
 from itertools import product
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,9 @@ from lakehouse import Debezium, Landing, Merge, Table
 from lakehouse.base.errors import Broken
 from lakehouse.base.reasons import Reason
 from lakehouse.cdc import run as apply
+from lakehouse.cdc.read import ChangeCounts
+from lakehouse.cdc.run import superseded_count
+from lakehouse.delta.commits import ingest_app_id
 from lakehouse.lake.lake import Lake
 from lakehouse.land.plan import choose_files
 from lakehouse.materialize.run import write_table
@@ -21,7 +25,10 @@ from lakehouse_tests.change_streams import (
     draw_stream,
     load_with_kills,
 )
+from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.kills import killed_at
+from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.memory_store import MemoryStore
 from lakehouse_tests.support.example_lake import land, rows_in, version_of
 
 if TYPE_CHECKING:
@@ -112,3 +119,20 @@ def test_a_random_stream_is_a_dictionary(
     else:
         write_table(lake, spark, stream.table)
     assert differences(stream, lake) == []
+
+
+def test_changes_without_effect_are_counted(tmp_path: Path) -> None:
+    lake = Lake(settings=own_settings(tmp_path), store=MemoryStore())
+    log = LogBuilder(lake.store, "bronze/people").create()
+    before = lake.facts("bronze/people")
+    log.append(
+        [("x", 2, 1)],
+        transaction=(ingest_app_id("bronze/people"), 2),
+        metrics={"numOutputRows": "2"},
+    )
+    after = lake.facts("bronze/people")
+    assert after is not None
+    counts = ChangeCounts(
+        rows=5, bad=0, rescued=0, deletes=0, truncates=0, key_changes=0, unsent=0, kept=0
+    )
+    assert superseded_count(lake, "bronze/people", counts, before=before, after=after) == 3

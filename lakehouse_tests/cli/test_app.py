@@ -10,8 +10,7 @@ import pytest
 
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.cli.app import commands, exit_code_of, interrupt_again
-from lakehouse_tests.reference import subcommands
-from lakehouse_tests.support.terminal import Terminal
+from lakehouse_tests.support.terminal import Terminal, subcommands
 
 EVERY = sorted(subcommands(commands))
 

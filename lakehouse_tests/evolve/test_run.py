@@ -49,7 +49,7 @@ def test_a_killed_change_goes_on_and_a_declared_column_is_never_dropped(
             applied(name)
         with pytest.raises(Refused, match=f"--drop {name}: {why}"):
             propose(session, (table,), drop=(name,))
-    with killed_at(rebuild, "_replace_rows", "before"):
+    with killed_at(rebuild, "commit_staged", "before"):
         applied("n")
     names = [column.name for column in facts_of(lake, table.key).snapshot.columns]
     assert names[:3] == ["id", "city", "n"]

@@ -7,8 +7,6 @@ import pytest
 
 from lakehouse import Debezium, Landing, Merge, Table
 from lakehouse.base.errors import Broken, Refused, Transient
-from lakehouse.cdc.read import ChangeCounts
-from lakehouse.cdc.run import superseded_count
 from lakehouse.declare.table import TRANSACTION_RETENTION
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.lake.lake import Lake
@@ -280,7 +278,3 @@ def test_a_commit_is_held_against_its_batch_however_many_others_made_since(
         Broken, match="batch 3 was written, but the last batch in the table's log is 2"
     ):
         check_loaded(lake, ORDERS, 3, 2, before=before, after=after)
-    counts = ChangeCounts(
-        rows=5, bad=0, rescued=0, deletes=0, truncates=0, key_changes=0, unsent=0, kept=0
-    )
-    assert superseded_count(lake, ORDERS, counts, before=before, after=after) == 3

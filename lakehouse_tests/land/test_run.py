@@ -6,6 +6,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,18 +15,20 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.errors.exceptions.connect import UnknownException
 
-from lakehouse.base.errors import Broken, Refused
+from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.reasons import Reason
 from lakehouse.declare.table import Landing, Table
 from lakehouse.declare.write_modes import Append, Overwrite
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.land import ledger as planned_batches
 from lakehouse.land import rows as batch_rows
+from lakehouse.land import run as load_run
 from lakehouse.land import staging as staged_parts
 from lakehouse.land.ledger import PlannedBatches, record_loaded
 from lakehouse.land.parse_lines import parse_records
 from lakehouse.land.plan import choose_files
 from lakehouse.land.quarantine import retry
+from lakehouse.materialize import run as materialize_run
 from lakehouse.materialize.run import write_table
 from lakehouse.spark import delta_writes
 from lakehouse.store import DiskStore, Mount, MountedStore, S3Store
@@ -559,6 +562,33 @@ def test_an_overwrite_holds_what_the_newest_file_does_that_has_a_row(
     land(lake, "6.csv", ["code,n,name", "E,5,five"], prefix="landing/codes/")
     write_table(lake, spark, codes)
     assert rows_in(lake, codes.key, "code") == [("E",)]
+
+
+def test_a_load_whose_batch_another_home_loads_meanwhile_has_a_reason_and_its_next_batch_stays(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two homes without any lock in common: one deletes what it loaded, and nothing of the next batch."""
+    land(lake, "1.json", [event(1, 5, "new")])
+    with killed_at(delta_writes, "write_frame", "before"):
+        write_table(lake, spark, events)
+    monkeypatch.setattr(materialize_run, "hold", lambda *_, **__: nullcontext())
+    real = load_run.staged_again
+
+    def then_another_home(*arguments: Any) -> Any:
+        batch = real(*arguments)
+        monkeypatch.setattr(load_run, "staged_again", real)
+        lake.store.put("_lakehouse/staged/bronze/events/2-x/00000.parquet", b"")
+        write_table(lake, spark, events)
+        return batch
+
+    monkeypatch.setattr(load_run, "staged_again", then_another_home)
+    with pytest.raises(Transient, match="batch 1 is in the table, but a statement of this load"):
+        write_table(lake, spark, events)
+    [staged] = lake.store.list("_lakehouse/staged/bronze/events")
+    assert "/2-x/" in staged.name
+    lake.store.delete([staged.name])
+    assert write_table(lake, spark, events).reason is Reason.NOTHING_LANDED
+    assert rows_in(lake, events.key, "id") == [(1,)]
 
 
 @pytest.mark.long

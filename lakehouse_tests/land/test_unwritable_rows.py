@@ -25,7 +25,6 @@ from lakehouse.land.plan.batches import Batch, LandedFile
 from lakehouse.land.quarantine import retry
 from lakehouse.land.run import LandingLoad
 from lakehouse.materialize.run import write_table
-from lakehouse_tests.change_streams import debezium_event
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.kills import killed_at
 from lakehouse_tests.log_builder import LogBuilder
@@ -232,6 +231,8 @@ def test_an_overwrite_keeps_its_rows_where_those_of_the_newest_file_cannot_be_wr
 def test_a_file_of_changes_stands_alone_and_nothing_that_it_deletes_is_remembered(
     lake: Lake, spark: "SparkSession"
 ) -> None:
+    from lakehouse_tests.change_streams import debezium_event
+
     source = Landing(prefix=SOURCE.prefix, format="json", schema="id BIGINT", changes=Debezium())
     parts = replace(PARTS, source=source, write=Merge(keys=("id",)))
     put(lake, "1.json", debezium_event("c", 1, 1), debezium_event("c", 1, 2))

@@ -34,14 +34,13 @@ from lakehouse_tests.support.example_lake import (
 
 PLAIN = replace(events, write=Append())
 STEPS = [
-    ("undo_killed", "after"),
     ("plan_now", "after"),
-    ("stage_rows", "before"),
-    ("stage_rows", "after"),
-    ("_check_staged", "after"),
-    ("_replace_rows", "before"),
+    ("stage_log", "before"),
+    ("stage_log", "after"),
     ("_replace_rows", "after"),
-    ("without_lost_rows", "after"),
+    ("_check_staged", "after"),
+    ("commit_staged", "before"),
+    ("commit_staged", "after"),
     ("apply_properties", "after"),
 ]
 
@@ -54,7 +53,7 @@ def test_a_rebuild_that_is_killed_leaves_the_old_table_or_the_new_one(
     add_events(lake, event(1, 5, "a"), event(1, 6, "b"), event(2, 5, "b", day=2))
     write_table(lake, spark, states)
     write_table(lake, spark, copies)
-    is_new = STEPS.index((step, when)) > STEPS.index(("_replace_rows", "before"))
+    is_new = STEPS.index((step, when)) > STEPS.index(("commit_staged", "before"))
     with killed_at(rebuild, step, when):
         rebuilt(lake, spark, PLAIN, "rows")
     assert facts_of(lake, events.key).snapshot.partition_columns == (() if is_new else ("day",))
@@ -180,7 +179,7 @@ def test_a_compaction_and_a_vacuum_next_to_a_killed_rebuild_take_nothing_that_is
     add_events(lake, event(3, 6, "c"), event(4, 6, "d", day=2))
     rows = rows_in(lake, events.key, "id", "state")
     small = Compaction(min_small_files=2)
-    with killed_at(rebuild, "_replace_rows", "before"):
+    with killed_at(rebuild, "commit_staged", "before"):
         rebuilt(lake, spark, PLAIN, "rows")
     assert compact(lake, spark, replace(events, compaction=small)).files_removed == 4
     for table in (events, PLAIN):

@@ -8,7 +8,7 @@ import pytest
 from lakehouse import Append, Landing, Merge, Table
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Reason
-from lakehouse.delta.commits import Commit, Commits, may_repeat_rows
+from lakehouse.delta.commits import Commits, may_repeat_rows
 from lakehouse.materialize.plan import (
     FIRST_READ,
     Increment,
@@ -19,7 +19,6 @@ from lakehouse.materialize.plan import (
     changes_lost,
     check_written_alike,
     has_followed,
-    lost_by_rebuild,
     plan_increment,
 )
 from lakehouse_tests.log_builder import LogBuilder
@@ -257,29 +256,6 @@ def test_a_commit_that_only_looks_like_a_rebuild_is_news(metadata: str) -> None:
     commits[3] = replace(commits[3], user_metadata=metadata)
     found = plan_increment(2, 4, replace(past, commits=tuple(commits)), Reader())
     assert isinstance(found, ReadChanges) and found.ranges == ((3, 4),)
-
-
-def test_rows_that_a_rebuild_replaced_unread_are_noticed_until_it_is_undone() -> None:
-    past = _rebuilt("same", started_from=0)
-    assert lost_by_rebuild(past) == (1, 2, 3)
-    assert lost_by_rebuild(_rebuilt("same", started_from=2)) == ()
-    assert lost_by_rebuild(_rebuilt("new", started_from=0)) == ()
-    assert lost_by_rebuild(history(True, True)) == ()
-    moved = replace(past.commits[1], user_metadata='{"rows_moved":"archive"}')
-    rows_brought_back = _rebuilt("new", started_from=0)
-    rows_brought_back = replace(
-        rows_brought_back,
-        commits=(rows_brought_back.commits[0], moved, *rows_brought_back.commits[2:]),
-    )
-    assert lost_by_rebuild(rows_brought_back)[0] == 1
-    undoing = Commit(
-        version=5,
-        committed_ms=9,
-        operation="RESTORE",
-        changed_data=True,
-        user_metadata='{"restored":2}',
-    )
-    assert lost_by_rebuild(replace(past, commits=(*past.commits, undoing))) == ()
 
 
 @pytest.mark.parametrize("what", ["archive", "restore", "ttl"])

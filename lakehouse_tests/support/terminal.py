@@ -2,10 +2,12 @@
 
 import json
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -133,3 +135,26 @@ PREDICTION: dict[str, Any] = {
         "bytes_removed": 300,
     },
 }
+
+
+def subcommands(group: click.Group) -> dict[str, click.Command]:
+    """The commands of a group by name, in their order."""
+    context = click.Context(group)
+    named = {name: group.get_command(context, name) for name in group.list_commands(context)}
+    return {name: command for name, command in named.items() if command is not None}
+
+
+def is_command(line: str) -> bool:
+    """Whether a command line names a command and options that exist."""
+    command: click.Command = commands
+    for word in shlex.split(line)[1:]:
+        if isinstance(command, click.Group):
+            named = subcommands(command)
+            if word not in named:
+                return False
+            command = named[word]
+        elif word.startswith("--") and word not in {
+            option for parameter in command.params for option in parameter.opts
+        }:
+            return False
+    return True

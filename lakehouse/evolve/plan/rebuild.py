@@ -185,9 +185,6 @@ def change_texts(columns: Sequence[ColumnSource], snapshot: Snapshot) -> list[st
     return changes
 
 
-# The number of passes over all rows. Each pass reads, writes and compares them: the rows are
-# written next to the table, and then into it.
-_PASSES = 2
 # Comparing every row takes this share of a rewrite's time. Source: docs/internals/decisions/0008,
 # measured on 200 files of 20,000 rows.
 _COMPARISON_SHARE = 0.3
@@ -530,12 +527,12 @@ def _estimate(facts: RebuildFacts, work: MergeWork, table: Table) -> Estimate:
     snapshot = facts.table.snapshot
     rates = fit_rates(facts.table.history, snapshot, prices=table.prices)
     once = estimate(rates, work, on_s3=snapshot.on_s3)
-    seconds = _STATEMENTS_SECONDS + _PASSES * (1 + _COMPARISON_SHARE) * once.seconds
+    seconds = _STATEMENTS_SECONDS + (1 + _COMPARISON_SHARE) * once.seconds
     usd = run_price(
         table.prices,
         seconds=seconds,
-        get_requests=_PASSES * once.get_requests,
-        put_requests=_PASSES * once.put_requests,
+        get_requests=once.get_requests,
+        put_requests=2 * once.put_requests,  # each file is written, then copied into the table
     )
     return replace(once, seconds=seconds, usd=usd)
 

@@ -2,20 +2,14 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from lakehouse.backtest.plan import replay
-from lakehouse.base.errors import Broken, Refused
-from lakehouse.declare.policies import BinPacking, Compaction, LiquidClustering, policy_for
+from lakehouse.base.errors import Broken
 from lakehouse.delta.file_history import FileHistory
 from lakehouse.delta.log.read_log import read_file_history
 from lakehouse_tests.log_builder import LogBuilder
-
-if TYPE_CHECKING:
-    pass
 
 type_of_checkpoint = Callable[[LogBuilder], LogBuilder]
 
@@ -53,10 +47,8 @@ def test_a_story_tells_by_what_the_table_was_clustered_at_each_version_also_afte
     None
 ):
     log = LogBuilder().create(features=["clustering", "domainMetadata"]).append([("a", 10)])
-    log.commit("CLUSTER BY", _clustered("id")).append([("b", 10)]).set_properties(
-        x="y"
-    ).checkpoint()
-    log.append([("c", 10)]).commit("CLUSTER BY", _clustered()).append([("d", 10)])
+    log.commit("CLUSTER BY", clustered("id")).append([("b", 10)]).set_properties(x="y").checkpoint()
+    log.append([("c", 10)]).commit("CLUSTER BY", clustered()).append([("d", 10)])
     by = [commit.shape.clustering_columns for commit in told(log).commits]
     assert by == [(), (), ("id",), ("id",), ("id",), ("id",), (), ()]
     assert [commit.shape.clustering_columns for commit in told(log.forget_before(5)).commits] == by[
@@ -64,24 +56,7 @@ def test_a_story_tells_by_what_the_table_was_clustered_at_each_version_also_afte
     ]
 
 
-def test_a_clustered_table_is_replayed_as_plan_plans_it() -> None:
-    log = LogBuilder().create(features=["clustering", "domainMetadata"])
-    log.commit("CLUSTER BY", _clustered("id"))
-    for number in range(6):
-        log.append([(f"f{number}", 100)])
-    policy = policy_for(
-        "bronze",
-        Compaction(
-            min_small_files=3, cooldown_minutes=0, data_layout=LiquidClustering(columns=("id",))
-        ),
-    )
-    assert replay(told(log), policy).compactions[0].files_removed == 3
-    message = r"which BinPacking cannot plan.*data_layout=LiquidClustering"
-    with pytest.raises(Refused, match=message):
-        replay(told(log), replace(policy, data_layout=BinPacking()))
-
-
-def _clustered(*columns: str) -> dict[str, Any]:
+def clustered(*columns: str) -> dict[str, Any]:
     configuration = json.dumps({"clusteringColumns": [[column] for column in columns]})
     return {
         "domainMetadata": {

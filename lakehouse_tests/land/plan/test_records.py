@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.cdc.plan import UNSENT
 from lakehouse.declare.landing import Debezium, Dms, Landing
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Merge
@@ -295,47 +294,6 @@ def test_a_file_of_dms_may_have_earlier_names_and_their_before_images() -> None:
     as_json = replace(landing, format="json", null_value=None)
     [record] = records('{"Op": "U", "id": 2, "BI_id": 1, "city": "a"}', as_json, renamed)
     assert json.loads(record.event or "") == {"Op": "U", "no": 2, "BI_no": 1, "town": "a"}
-
-
-SCHEMA = {
-    "type": "struct",
-    "fields": [
-        {"field": "id", "type": "int64"},
-        {"field": "since", "type": "int32", "name": "io.debezium.time.Date"},
-        {"field": "city", "type": "string"},
-    ],
-}
-
-
-@pytest.mark.parametrize("unwrapped", [False, True])
-def test_both_rows_of_an_event_have_present_names_and_are_decoded_by_their_schema(
-    unwrapped: bool,
-) -> None:
-    landing = replace(
-        TOWNS,
-        schema="no BIGINT, opened DATE, town STRING",
-        changes=Debezium(unwrapped=unwrapped),
-        new_columns="refuse",
-    )
-    renamed = {**RENAMED, "id": "no", "since": "opened"}
-    placeholder = "__debezium_unavailable_value"
-
-    def event(row: dict[str, Any]) -> str:
-        if unwrapped:
-            return json.dumps({"schema": SCHEMA, "payload": {**row, "__op": "u"}})
-        sides = [{**SCHEMA, "field": side} for side in ("before", "after")]
-        payload = {"before": {"id": 7}, "after": row, "op": "u", "source": {"lsn": 1}}
-        return json.dumps({"schema": {"fields": sides}, "payload": payload})
-
-    [record] = records(event({"id": 1, "since": 15_000, "city": placeholder}), landing, renamed)
-    assert (record.problem, record.undeclared) == (None, None)
-    parsed = json.loads(record.event or "")
-    row = parsed if unwrapped else parsed["after"]
-    assert (row["no"], row["opened"], row["town"]) == (1, "2011-01-26", None)
-    assert parsed[UNSENT] == ["town"]
-    assert unwrapped or parsed["before"] == {"no": 7}
-    [record] = records(event({"id": 1, "city": "a", "town": "b"}), landing, renamed)
-    assert (record.problem, record.undeclared) == (CLASH, None)
 
 
 def test_a_quarantined_record_is_of_the_declared_fields_under_their_earlier_names_too() -> None:

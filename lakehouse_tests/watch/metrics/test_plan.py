@@ -15,7 +15,7 @@ from lakehouse.watch.metrics import plan
 from lakehouse.watch.metrics.plan import Metric
 from lakehouse.watch.metrics.run import Counters, Gauges, _add_operations
 from lakehouse_tests.support.example_assets import latest_orders
-from lakehouse_tests.test_docs import is_command
+from lakehouse_tests.support.terminal import is_command
 
 FOLDER = Path(__file__).resolve().parents[3] / "deploy" / "observability"
 METRICS = [each for each in vars(plan).values() if isinstance(each, Metric)]
