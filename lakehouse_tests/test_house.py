@@ -603,28 +603,29 @@ print([name for name in sys.modules if name.split(".")[:2][-1] in sys.argv[1:]])
 """
 
 
-def without(folders: Sequence[str], copy: Path) -> list[str]:
-    """The lines that `WITHOUT` prints in a copy of the house that lacks these folders.
+def copied_without(folders: Sequence[str], copy: Path) -> dict[str, str]:
+    """Copies the house without these folders and their tests; returns the environment of Python there.
 
     Without `site` (-S), an editable installation cannot lend the copy what it lacks.
     """
     top = {HOUSE / "lakehouse", HOUSE / "lakehouse_tests"}
 
     def left_out(folder: str, _: list[str]) -> set[str]:
-        return {"__pycache__", *(folders if Path(folder) in top else ())}
+        return {*HIDDEN, *(folders if Path(folder) in top else ())}
 
-    for folder in top:
-        shutil.copytree(folder, copy / folder.name, ignore=left_out)
-    (copy / "pyproject.toml").write_text((HOUSE / "pyproject.toml").read_text())
+    shutil.copytree(HOUSE, copy, ignore=left_out)
     mine = {name: value for name, value in os.environ.items() if not name.startswith("LAKEHOUSE_")}
+    path = os.pathsep.join([str(copy), sysconfig.get_path("purelib")])
+    return {**mine, "PYTHONPATH": path, "LAKEHOUSE_HOME": str(copy / "home")}
+
+
+def without(folders: Sequence[str], copy: Path) -> list[str]:
+    """The lines that `WITHOUT` prints in a copy of the house that lacks these folders."""
+    environ = copied_without(folders, copy)
     done = subprocess.run(
         [sys.executable, "-S", "-c", WITHOUT, *folders],
         cwd=copy,
-        env={
-            **mine,
-            "PYTHONPATH": os.pathsep.join([str(copy), sysconfig.get_path("purelib")]),
-            "LAKEHOUSE_HOME": str(copy / "home"),
-        },
+        env=environ,
         capture_output=True,
         text=True,
         check=False,
@@ -634,7 +635,7 @@ def without(folders: Sequence[str], copy: Path) -> list[str]:
 
 
 def test_what_can_be_deleted_is_deletable(tmp_path: Path) -> None:
-    figures, loaded = without(DELETABLE, tmp_path)
+    figures, loaded = without(DELETABLE, tmp_path / "house")
     asset_count, help_code, plan_code, names = figures.split(" ", 3)
     assert (help_code, plan_code, loaded) == ("0", "0", "[]") and int(asset_count) > 10
     assert not {"report", "backtest", "archive", "restore", "ttl", "tiers", "replay"} & set(
