@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,9 +18,8 @@ from lakehouse_tests.cdc.debezium_types import (
     plain,
     semantic,
 )
-from lakehouse_tests.land.plan.test_records import CLASH, JSON, RENAMED, records
+from lakehouse_tests.land.plan.test_records import CLASH, RENAMED, TOWNS, records
 
-DOCS = Path(__file__).resolve().parents[3] / "docs"
 LANDING = Landing(prefix="landing/x/", format="json", schema="id BIGINT", changes=Debezium())
 PLACEHOLDER = "__debezium_unavailable_value"
 
@@ -244,7 +242,7 @@ def test_both_rows_of_an_event_have_present_names_and_are_decoded_by_their_schem
     unwrapped: bool,
 ) -> None:
     landing = replace(
-        JSON,
+        TOWNS,
         schema="no BIGINT, opened DATE, town STRING",
         changes=Debezium(unwrapped=unwrapped),
         new_columns="refuse",
