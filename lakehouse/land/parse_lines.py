@@ -4,7 +4,8 @@ Spark's CSV reader and casts misread some texts: a time of day becomes a time of
 become a year, `1,5` becomes 15, and `1.5` becomes the integer 1. Therefore, a text is cast only if
 it has the form of the declared type. Blanks around it do not count, except in a STRING.
 
-Staging has already checked the syntax of each record and recorded its problem, if any. Here Spark
+The fields of CSV records, staged or in large files, are found and judged here (`judged_csv`). For
+JSON, staging has already checked the syntax of each record and recorded its problem, if any. Spark
 parses the text of the other records into typed columns, once. Fields that the schema does not name
 become columns of their own, are collected in one column, or make their record bad
 (`Landing.new_columns`). Staging puts all these fields of a record into one JSON object, which is
@@ -15,19 +16,29 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from lakehouse.declare.landing import Landing
+from lakehouse.declare.landing import Csv, Landing
 from lakehouse.delta.columns import field_names, field_types, type_word
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake
-from lakehouse.land.plan.records import FORMS, GROUPED, RESCUED, TWO_NAMES, UNFIT
+from lakehouse.land.plan.file_text import CsvFields, csv_fields, line_pattern, records_with_header
+from lakehouse.land.plan.records import (
+    FIELD_COUNT,
+    FORMS,
+    GROUPED,
+    RESCUED,
+    TWO_NAMES,
+    UNFIT,
+    Unreadable,
+)
 from lakehouse.land.staging import STAGED_SCHEMA
 from lakehouse.spark import functions as F  # noqa: N812
-from lakehouse.spark.frames import evaluated_once, literal_path
+from lakehouse.spark.frames import evaluated_once, literal_path, struct_once
 from lakehouse.spark.statements import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructField
+
 
 UNDECLARED = "_lakehouse_undeclared"
 UNKNOWN = "the schema does not name "
@@ -50,7 +61,7 @@ _NOTHING = "\x01nothing\x01"
 _SWAPPED = (",.", ".,")
 
 
-def csv_texts(record: "Column", landing: Landing, names: "list[str]", corrupt: str) -> "Column":
+def _csv_texts(record: "Column", landing: Landing, names: "list[str]", corrupt: str) -> "Column":
     """A record's fields as a struct of texts. A wrong number of fields sets the field `corrupt`."""
     ddl = ", ".join(f"{quote(name)} STRING" for name in (*names, corrupt))
     options = {
@@ -74,7 +85,7 @@ def csv_types(lines: "DataFrame", landing: Landing) -> "list[StructField]":
     return row_type.fields  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def castable_text(text: "Column", field: "StructField", landing: Landing) -> "Column":
+def _castable_text(text: "Column", field: "StructField", landing: Landing) -> "Column":
     """The text of a CSV field that is cast to the field's type; null for a null."""
     kind = field.dataType.typeName()
     if kind == "string":
@@ -92,10 +103,10 @@ def _with_point(text: "Column", kind: str, landing: Landing) -> "Column":
     return F.translate(text, *_SWAPPED) if is_swapped else text
 
 
-def csv_value(text: "Column", field: "StructField", landing: Landing) -> "Column":
+def _csv_value(text: "Column", field: "StructField", landing: Landing) -> "Column":
     """The value of the text of a CSV field; null if it does not have the form of the type."""
     kind = field.dataType.typeName()
-    castable = castable_text(text, field, landing)
+    castable = _castable_text(text, field, landing)
     form = FORMS.get(kind)
     if form is None:
         return cast_text(castable, field)
@@ -461,3 +472,98 @@ def _rest(added: Sequence[str]) -> "Column":
     """The names of fields that have no column; null if a record has no undeclared fields."""
     names = F.array(*map(F.lit, added)).cast("array<string>")
     return F.array_except(F.json_object_keys(UNDECLARED), names)
+
+
+_TEXTS = "_lakehouse_texts"
+
+
+def is_whole_record(csv: Csv) -> "Column":
+    """Whether a line is a whole record: no quoted field goes on in the next line."""
+    has_quote = F.contains("value", F.lit(csv.quote))
+    return ~has_quote | F.rlike("value", F.lit(line_pattern(csv)))
+
+
+def fields_of_start(text: bytes, landing: Landing, *, has_mark: bool) -> CsvFields | None:
+    """The fields of a file that begins with `text`; `None` if Spark cannot read the file.
+
+    `has_mark`: a byte order mark stands before the text.
+
+    Raises:
+        Unreadable: the header is not accepted.
+    """
+    try:
+        first = next(records_with_header(iter([text]), landing), None)
+    except Unreadable:
+        return None  # the record does not end in these bytes
+    if first is None or first.line != 1 or b"\n" in first.content or b"\r" in first.content:
+        return None
+    fields = csv_fields(first, landing)
+    is_clear = len({name.lower() for name in fields.names}) == len(fields.names)
+    return fields if is_clear and (fields.has_header or not has_mark) else None
+
+
+def judged_csv(lines: "DataFrame", fields: CsvFields, landing: Landing) -> JudgedLines:
+    """Casts the fields of each line (`value`), and finds its problems."""
+    # The corrupt record is the last field.
+    texts = _csv_texts(F.col("value"), landing, [*fields.names], CORRUPT)
+    lines = lines.withColumn(_TEXTS, evaluated_once(texts))
+    lines, unfit = _with_csv_values(lines, fields, landing)
+    is_corrupt = F.col(_TEXTS).isNull() | _text(CORRUPT).isNotNull()
+    is_reduced = fields.has_header and fields.names != field_names(landing.schema)
+    source = "in its header" if is_reduced else "declared"
+    problems = [(is_corrupt, F.lit(f"{FIELD_COUNT}{len(fields.names)} {source}"))]
+    problems += [(is_unfit_value, F.lit(UNFIT)) for is_unfit_value in unfit]
+    raw = _raw(fields, landing, is_corrupt).alias(RAW)
+    columns = [F.col(PARSED), raw, *_undeclared(fields, landing)]
+    return JudgedLines(lines, problems, columns)
+
+
+def _with_csv_values(
+    landed: "DataFrame", fields: CsvFields, landing: Landing
+) -> "tuple[DataFrame, list[Column]]":
+    """Adds the values of the declared fields as `PARSED`; returns also whether each is unfit."""
+    values = list["Column"]()
+    unfit = list["Column"]()
+    for field in csv_types(landed, landing):
+        value = F.lit(None).cast(field.dataType.simpleString())
+        if field.name in fields.names:
+            value = _csv_value(_text(field.name), field, landing)
+            text = _castable_text(_text(field.name), field, landing)
+            unfit.append(is_unfit(text, F.col(f"{PARSED}.{quote(field.name)}"), field))
+        values.append(value.alias(field.name, metadata=field.metadata or None))
+    return landed.withColumn(PARSED, struct_once(values)), unfit
+
+
+def _undeclared(fields: CsvFields, landing: Landing) -> "list[Column]":
+    """The column of undeclared fields, if there are any."""
+    texts = list["Column"]()
+    for name in fields.names:
+        if name not in field_names(landing.schema):
+            text = F.coalesce(_text(name), F.lit("")) if landing.keeps_empty_texts else _text(name)
+            texts.append(F.nullif(text, F.lit(landing.null_value or "")).alias(name))
+    others = F.nullif(F.to_json(F.struct(*texts)), F.lit("{}"))
+    return [others.alias(UNDECLARED)] if texts else []
+
+
+def _text(name: str) -> "Column":
+    return F.col(f"{_TEXTS}.{quote(name)}")
+
+
+def _raw(fields: CsvFields, landing: Landing, is_corrupt: "Column") -> "Column":
+    """The line, reduced to the declared fields in their order."""
+    line = F.make_valid_utf8("value")
+    declared = field_names(landing.schema)
+    if fields.names == declared:
+        return line
+    options = {
+        "sep": landing.csv.delimiter,
+        "quote": landing.csv.quote,
+        "escape": landing.csv.quote,
+        "nullValue": "",
+        "emptyValue": landing.csv.quote * 2,
+        "ignoreLeadingWhiteSpace": "false",
+        "ignoreTrailingWhiteSpace": "false",
+    }
+    null = F.lit(None).cast("string")
+    kept = [(_text(each) if each in fields.names else null).alias(each) for each in declared]
+    return F.when(is_corrupt, line).otherwise(F.to_csv(F.struct(*kept), options))

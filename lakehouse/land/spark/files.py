@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.declare.landing import Landing
 from lakehouse.lake.lake import Lake, TableSession
-from lakehouse.land.parse_lines import DIGEST, ORIGIN, RAW, REASON, staged_lines
+from lakehouse.land.parse_lines import DIGEST, ORIGIN, RAW, REASON, judged_csv, staged_lines
 from lakehouse.land.plan.batches import Batch, KnownFiles, LandedFile, files_of_spark
 from lakehouse.land.plan.choose_files import FileRead, may_be_by_spark, read_by_this_process
 from lakehouse.land.plan.records import (
@@ -34,7 +34,6 @@ from lakehouse.land.plan.records import (
     CsvFields,
     NewColumns,
 )
-from lakehouse.land.spark import csv as spark_csv
 from lakehouse.land.spark import json as spark_json
 from lakehouse.land.spark import parquet as spark_parquet
 from lakehouse.land.spark import text as spark_text
@@ -140,7 +139,7 @@ def staged_csv(session: TableSession, batch: Batch) -> "list[DataFrame]":
     frames = list["DataFrame"]()
     for fields, names in parts.items():
         lines = staged_lines(lake, session.spark, names).withColumnRenamed(RAW, "value")
-        judged = spark_csv.judged_lines(lines, fields, landing)
+        judged = judged_csv(lines, fields, landing)
         reason = judged.reason(F.when(F.col(REASON).isNotNull(), F.col(REASON)))
         frames.append(judged.frame.select(*ORIGIN, DIGEST, reason, *judged.columns))
     return frames

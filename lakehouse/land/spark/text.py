@@ -5,7 +5,7 @@
    quoted field has a line break or a quote is not closed, the file is staged like a small one, or
    it is set aside if it is too large for that.
 3. Executors read the blocks as lines. Expressions give the values of each line, and the reason why
-   it cannot be loaded (`land/spark/csv.py`, `land/spark/json.py`).
+   it cannot be loaded (`land/parse_lines.py`, `land/spark/json.py`).
 4. `parse_lines` and the steps after it treat these rows like staged records.
 
 **Safety properties** (tests in `test_text.py`)
@@ -23,7 +23,14 @@ from typing import TYPE_CHECKING
 
 from lakehouse.declare.landing import Landing
 from lakehouse.lake.lake import TableSession
-from lakehouse.land.parse_lines import DIGEST, JSON_CONFS, ORIGIN
+from lakehouse.land.parse_lines import (
+    DIGEST,
+    JSON_CONFS,
+    ORIGIN,
+    fields_of_start,
+    is_whole_record,
+    judged_csv,
+)
 from lakehouse.land.plan.batches import Batch, LandedFile, files_of_spark
 from lakehouse.land.plan.choose_files import FileRead, read_by_this_process
 from lakehouse.land.plan.file_text import (
@@ -33,7 +40,6 @@ from lakehouse.land.plan.file_text import (
     detect_format,
 )
 from lakehouse.land.plan.records import MAX_RECORD_BYTES, MIB, NOT_UTF_8, Unreadable
-from lakehouse.land.spark import csv as spark_csv
 from lakehouse.land.spark import json as spark_json
 from lakehouse.land.spark.frozen_files import (
     KNOWN,
@@ -106,7 +112,7 @@ def counted(
     lines = session.spark.read.text([literal_path(f"{root}/{prefix}{file.name}") for file in files])
     is_whole = F.octet_length("value") <= MAX_RECORD_BYTES
     if landing.records_are_csv:
-        is_whole &= spark_csv.is_whole_record(landing.csv)
+        is_whole &= is_whole_record(landing.csv)
     counts = lines.groupBy("_metadata.file_path", "_metadata.file_block_start").agg(
         F.count("*"), F.count_if(_is_record(landing)), F.count_if(~is_whole)
     )
@@ -155,7 +161,7 @@ def _fields(start: bytes, landing: Landing) -> CsvFields | None:
         return None
     text = start.removeprefix(BYTE_ORDER_MARK)
     if landing.records_are_csv:
-        return spark_csv.fields_of_start(text, landing, has_mark=len(text) < len(start))
+        return fields_of_start(text, landing, has_mark=len(text) < len(start))
     is_array = text.lstrip().startswith(b"[")
     return None if is_array else CsvFields((), has_header=False)
 
@@ -198,7 +204,7 @@ def _lines(
     if fields.has_header:
         landed = landed.where((start > 0) | (F.col(_ROW) > 0))
     if landing.records_are_csv:
-        judged = spark_csv.judged_lines(landed, fields, landing)
+        judged = judged_csv(landed, fields, landing)
     else:
         is_marked = (start == 0) & (F.col(_ROW) == 0) & F.startswith("value", F.lit(_MARK))
         text = F.when(is_marked, F.substr("value", F.lit(2))).otherwise(F.col("value"))
