@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import lakehouse
+from lakehouse.base.reasons import Reason
 
 HOUSE = Path(__file__).resolve().parent.parent
 
@@ -563,6 +564,11 @@ def test_every_room_is_in_the_law_and_no_two_need_each_other() -> None:
         for room, allowed in ARROWS.items()
     }
     assert len([*TopologicalSorter(arrows).static_order()]) >= len(ARROWS)
+
+
+def test_a_reason_that_nobody_gives_is_not_in_the_list() -> None:
+    code = "".join(path.read_text() for path in (HOUSE / "lakehouse").rglob("*.py"))
+    assert {each.name for each in Reason} <= {*re.findall(r"\bReason\.(\w+)", code)}
 
 
 def test_plans_load_nothing_from_outside() -> None:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.declare.landing import Csv, Debezium, Dms, Landing
+from lakehouse.declare.landing import Csv, Dms, Landing
 from lakehouse.land.plan import file_text, records
 from lakehouse.land.plan.file_text import (
     GZIP,
@@ -343,30 +343,6 @@ def staged_as(line: str, landing: Landing) -> list[str]:
         record.content.decode()
         for record in read_records(line.encode(), landing, max_content_bytes=LIMIT)
     ]
-
-
-@pytest.mark.parametrize(
-    ("line", "staged"),
-    {
-        "before and after": (
-            '{"before":{"id":1,"name":1.10},"after":{"name":2.50}}',
-            '{"before": {"id": 1, "name": "1.10"}, "after": {"name": "2.50"}}',
-        ),
-        "with its schema": (
-            '{"schema":{},"payload":{"after":{"name":1e2}}}',
-            '{"after": {"name": "1e2"}}',
-        ),
-        "a tombstone": ("null", "null"),
-        "a deletion": (
-            '{"op":"d","before":{"id":1},"after":null}',
-            '{"op":"d","before":{"id":1},"after":null}',
-        ),
-    }.values(),
-)
-def test_so_does_one_of_the_rows_of_an_event(line: str, staged: str) -> None:
-    landing = replace(JSON, schema="id INT, name STRING", changes=Debezium())
-    [record] = read_records(line.encode(), landing, max_content_bytes=LIMIT)
-    assert (record.content.decode(), record.event) == (line, staged)
 
 
 def dms_records(data: bytes) -> list[tuple[bytes, str]]:

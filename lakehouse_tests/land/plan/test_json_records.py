@@ -2,12 +2,11 @@
 
 import json
 import re
-from dataclasses import replace
 from random import Random
 
 import pytest
 
-from lakehouse.declare.landing import Debezium, Landing
+from lakehouse.declare.landing import Landing
 from lakehouse.delta.columns import field_types
 from lakehouse.land.plan.json_records import has_misread_value, json_record, plain_line_pattern
 
@@ -76,24 +75,6 @@ def test_a_value_that_is_loaded_as_sent_or_refused_by_spark_is_not_refused_here(
 def test_a_value_that_would_be_loaded_as_another_one_is_found(name: str) -> None:
     for value in BAD[name]:
         assert is_misread(f'{{"{name}": {value}}}'), value
-
-
-@pytest.mark.parametrize(
-    ("line", "unwrapped", "is_bad"),
-    [
-        ('{"op":"d","before":{"price":"1,5"},"after":null}', False, True),
-        ('{"op":"d","before":{"day":"20240115"},"after":null}', False, True),
-        ('{"op":"u","before":{"price":1e-5000},"after":{"price":1}}', False, True),
-        ('{"op":"u","before":{"share":9e39},"after":{"price":1}}', False, True),
-        ('{"op":"u","before":null,"after":{"price":1},"price":"1,5"}', False, False),
-        ('{"price":"1,5","__op":"u"}', True, True),
-        ('{"day":"20240115","__op":"u"}', True, True),
-    ],
-)
-def test_both_rows_of_an_event_are_checked(line: str, unwrapped: bool, is_bad: bool) -> None:
-    landing = replace(LANDING, changes=Debezium(unwrapped=unwrapped))
-    record = json_record(1, line.encode(), landing, dict(field_types(SCHEMA)))
-    assert (record.problem is not None) == is_bad
 
 
 PLAIN_SCHEMA = (

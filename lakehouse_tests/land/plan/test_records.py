@@ -27,7 +27,6 @@ from lakehouse.land.plan.records import (
 
 LIMIT = 10_000_000
 JSON = Landing(prefix="landing/o/", format="json", schema="id BIGINT, name STRING")
-SHOP, PLAIN = (replace(JSON, changes=Debezium(unwrapped=unwrapped)) for unwrapped in (False, True))
 
 
 def beside(data: str, landing: Landing = JSON) -> list[str | None]:
@@ -120,40 +119,6 @@ def test_declared_and_undeclared_fields_are_all_fields(
         if name not in ("id", "name") and value is not None
     }
     assert [each and json.loads(each) for each in found] == [others or None]
-
-
-@pytest.mark.parametrize(
-    ("event", "landing", "found"),
-    {
-        "after": (
-            '{"op": "u", "before": {"id": 1, "x": 1}, "after": {"id": 1, "x": 2.0}, "source": {"lsn": 7}}',
-            SHOP,
-            '{"x": 2.0}',
-        ),
-        "with its schema": (
-            '{"schema": {}, "payload": {"op": "c", "after": {"id": 1, "x": 2}}}',
-            SHOP,
-            '{"x": 2}',
-        ),
-        "a deletion": ('{"op": "d", "before": {"id": 1, "x": 1}, "after": null}', SHOP, None),
-        "a tombstone": ("null", SHOP, None),
-        "unwrapped": ('{"id": 1, "x": 2, "__op": "u", "__source_lsn": 7}', PLAIN, '{"x": 2}'),
-        "unwrapped, with names like the event's": (
-            '{"id": 1, "__op": "u", "__wallTime": 7, "__v": 1}',
-            PLAIN,
-            '{"__v": 1}',
-        ),
-        "unwrapped, and refused": (
-            '{"id": 1, "__op": "u", "__shard_of_new": 7}',
-            replace(PLAIN, new_columns="refuse"),
-            None,
-        ),
-    }.values(),
-)
-def test_of_an_event_of_debezium_its_row_is_looked_at(
-    event: str, landing: Landing, found: str | None
-) -> None:
-    assert beside(event, landing) == [found]
 
 
 def added(*records: str, known: tuple[str, ...] = (), landing: Landing = JSON) -> tuple[str, ...]:
