@@ -34,12 +34,6 @@ def test_without_each_every_test_of_the_rest_is_found_and_those_of_plans_pass(
         check_tests(copy, environ, *chosen)
 
 
-def test_without_all_the_tests_of_the_rest_that_need_no_spark_pass(tmp_path: Path) -> None:
-    environ = copied_without(DELETABLE, tmp_path / "house")
-    chosen = ("-n", "2", "--dist", "loadfile", "-m", "not spark and not long")
-    check_tests(tmp_path / "house", environ, *chosen, *_OF_THE_WHOLE)
-
-
 def check_tests(copy: Path, environ: dict[str, str], *chosen: str) -> None:
     command = [sys.executable, "-S", "-m", "pytest", "-q", *chosen]
     done = subprocess.run(command, cwd=copy, env=environ, capture_output=True, text=True)
