@@ -15,6 +15,7 @@ parsed here.
 from collections.abc import Callable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import uuid4
 
 from lakehouse.declare.landing import Csv, Landing
 from lakehouse.delta.columns import field_names, field_types, type_word
@@ -61,12 +62,11 @@ _NOTHING = "\x01nothing\x01"
 _SWAPPED = (",.", ".,")
 
 
-def _csv_texts(record: "Column", landing: Landing, names: "list[str]", corrupt: str) -> "Column":
-    """A record's fields as a struct of texts. A wrong number of fields sets the field `corrupt`."""
-    ddl = ", ".join(f"{quote(name)} STRING" for name in (*names, corrupt))
+def _csv_texts(record: "Column", landing: Landing, names: Sequence[str]) -> "Column":
+    """The first fields of a record as a struct of texts with these names."""
+    ddl = ", ".join(f"{quote(name)} STRING" for name in names)
     options = {
         "mode": "PERMISSIVE",
-        "columnNameOfCorruptRecord": corrupt,
         "sep": landing.csv.delimiter,
         "quote": landing.csv.quote,
         # RFC 4180, section 2.7: a quote inside quotes is doubled.
@@ -475,12 +475,17 @@ def _rest(added: Sequence[str]) -> "Column":
 
 
 _TEXTS = "_lakehouse_texts"
+_END = "_lakehouse_end"
 
 
 def is_whole_record(csv: Csv) -> "Column":
-    """Whether a line is a whole record: no quoted field goes on in the next line."""
-    has_quote = F.contains("value", F.lit(csv.quote))
-    return ~has_quote | F.rlike("value", F.lit(line_pattern(csv)))
+    """Whether a line may be a whole record: no quoted field goes on in the next line.
+
+    An even number of quotes is enough, because the judgement finds a quote that is not closed.
+    """
+    without_quotes = F.replace("value", F.lit(csv.quote))
+    quote_count = F.octet_length("value") - F.octet_length(without_quotes)
+    return (quote_count % 2 == 0) | F.rlike("value", F.lit(line_pattern(csv)))
 
 
 def fields_of_start(text: bytes, landing: Landing, *, has_mark: bool) -> CsvFields | None:
@@ -504,17 +509,20 @@ def fields_of_start(text: bytes, landing: Landing, *, has_mark: bool) -> CsvFiel
 
 def judged_csv(lines: "DataFrame", fields: CsvFields, landing: Landing) -> JudgedLines:
     """Casts the fields of each line (`value`), and finds its problems."""
-    # The corrupt record is the last field.
-    texts = _csv_texts(F.col("value"), landing, [*fields.names], CORRUPT)
+    # If a field that is added to each line is not found in its place, the line has more or fewer
+    # fields than declared, or a quote in it is not closed. No delimiter is a letter or a digit.
+    end = uuid4().hex
+    record = F.concat("value", F.lit(f"{landing.csv.delimiter}{end}"))
+    texts = _csv_texts(record, landing, (*fields.names, _END))
     lines = lines.withColumn(_TEXTS, evaluated_once(texts))
     lines, unfit = _with_csv_values(lines, fields, landing)
-    is_corrupt = F.col(_TEXTS).isNull() | _text(CORRUPT).isNotNull()
+    is_corrupt = F.coalesce(_text(_END) != end, F.lit(True))
     is_reduced = fields.has_header and fields.names != field_names(landing.schema)
     source = "in its header" if is_reduced else "declared"
     problems = [(is_corrupt, F.lit(f"{FIELD_COUNT}{len(fields.names)} {source}"))]
     problems += [(is_unfit_value, F.lit(UNFIT)) for is_unfit_value in unfit]
     raw = _raw(fields, landing, is_corrupt).alias(RAW)
-    columns = [F.col(PARSED), raw, *_undeclared(fields, landing)]
+    columns = [F.col(PARSED), raw, *_undeclared(fields, landing, is_corrupt)]
     return JudgedLines(lines, problems, columns)
 
 
@@ -534,15 +542,15 @@ def _with_csv_values(
     return landed.withColumn(PARSED, struct_once(values)), unfit
 
 
-def _undeclared(fields: CsvFields, landing: Landing) -> "list[Column]":
-    """The column of undeclared fields, if there are any."""
+def _undeclared(fields: CsvFields, landing: Landing, is_corrupt: "Column") -> "list[Column]":
+    """The column of the undeclared fields of lines that are not corrupt, if there may be any."""
     texts = list["Column"]()
     for name in fields.names:
         if name not in field_names(landing.schema):
             text = F.coalesce(_text(name), F.lit("")) if landing.keeps_empty_texts else _text(name)
             texts.append(F.nullif(text, F.lit(landing.null_value or "")).alias(name))
     others = F.nullif(F.to_json(F.struct(*texts)), F.lit("{}"))
-    return [others.alias(UNDECLARED)] if texts else []
+    return [F.when(~is_corrupt, others).alias(UNDECLARED)] if texts else []
 
 
 def _text(name: str) -> "Column":
