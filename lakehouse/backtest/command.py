@@ -19,8 +19,8 @@ from lakehouse.cli.output import (
     write_json,
 )
 from lakehouse.declare.policies import AfterWrite, Scheduled, policy_for
-from lakehouse.delta.file_history import FileHistory
 from lakehouse.delta.log.read_log import read_file_history
+from lakehouse.delta.snapshot import FileHistory
 from lakehouse.lake.lake import Lake
 
 _MIB = 2**20

@@ -28,8 +28,7 @@ from lakehouse.compact.plan.decision import (
 from lakehouse.compact.plan.estimate import DEFAULT_RATES
 from lakehouse.declare.policies import AfterWrite, Compaction, Scheduled, cron_times
 from lakehouse.delta.commits import Commit, Commits
-from lakehouse.delta.file_history import FileCommit, FileHistory
-from lakehouse.delta.snapshot import DataFile
+from lakehouse.delta.snapshot import DataFile, FileCommit, FileHistory
 
 # A plan reads this many of the newest commits, as the planner of a real run does.
 _COMMITS_REMEMBERED = 500

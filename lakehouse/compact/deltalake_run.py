@@ -65,7 +65,7 @@ from lakehouse.lake.deltalake_tables import (
 )
 from lakehouse.lake.lake import Lake
 from lakehouse.store import DiskStore, S3Store, Store
-from lakehouse.store.s3_objects import download, upload
+from lakehouse.store.s3 import download, upload
 
 if TYPE_CHECKING:
     from deltalake import WriterProperties

@@ -7,7 +7,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, cast
 
-from lakehouse.delta.commits import Commits
+from lakehouse.delta.commits import Commit, Commits
 from lakehouse.delta.file_columns import (
     DataFile,
     PartitionValues,
@@ -139,6 +139,42 @@ class TableFacts:
     snapshot: Snapshot
     history: Commits
     newest: LogFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileCommit(Commit):
+    """A commit with its files. `shape` is the snapshot after the commit, without files.
+
+    A path of both `added` and `removed_paths` is one file that changed, for example because it got
+    a deletion vector.
+    """
+
+    added: tuple[DataFile, ...] = ()
+    shape: Snapshot
+
+    @property
+    def is_compaction(self) -> bool:
+        """Whether the commit replaced files but changed no row: OPTIMIZE, REORG or similar."""
+        return not self.changed_data and bool(self.removed_paths)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileHistory:
+    """The commits after the snapshot `start`, oldest first, without gaps.
+
+    `start` is `None` if the log still has its first commit. `commits` then begins with it.
+    """
+
+    table: str
+    start: Snapshot | None
+    commits: tuple[FileCommit, ...]
+
+    @property
+    def first_version(self) -> int:
+        """The version of `start`, or else of the first commit; 0 if there is neither."""
+        if self.start is not None:
+            return self.start.version
+        return self.commits[0].version if self.commits else 0
 
 
 def _column_of(files: Sequence[Any], name: str) -> Iterable[Any]:

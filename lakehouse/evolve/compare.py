@@ -9,7 +9,6 @@ from lakehouse.base.reasons import Reason
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Adopted, Overwrite
 from lakehouse.delta.log import TableFacts, newest_first
-from lakehouse.delta.recorded_code import code_changed_since, recorded_code
 from lakehouse.delta.snapshot import Column
 from lakehouse.evolve.plan.changes import EvolutionPlan, WrittenRows, compare
 from lakehouse.evolve.plan.rebuild import columns_without_spark, declared_sources
@@ -17,6 +16,7 @@ from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.land.ledger import PlannedBatches
 from lakehouse.land.plan.records import columns_in_force, with_renamed_fields
 from lakehouse.materialize import plan as derived_increments
+from lakehouse.materialize.plan import code_changed_since, recorded_code
 from lakehouse.materialize.run import transform_code
 from lakehouse.write.outcome import WriteOutcome
 

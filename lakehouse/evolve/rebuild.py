@@ -38,7 +38,6 @@ from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Append, Merge, Overwrite
 from lakehouse.delta.commits import REBUILD, is_news
 from lakehouse.delta.log import TableFacts, history_since, newest_first
-from lakehouse.delta.recorded_code import code_record
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.evolve.compare import compare_with_spark
 from lakehouse.evolve.plan.rebuild import (
@@ -75,7 +74,7 @@ from lakehouse.materialize.derive import (
     why_archived,
     with_archive,
 )
-from lakehouse.materialize.plan import KEYS, ReadAll
+from lakehouse.materialize.plan import KEYS, ReadAll, code_record
 from lakehouse.materialize.run import transform_code
 from lakehouse.spark import delta_writes, statements
 from lakehouse.spark.delta_writes import FrameWrite, Transaction
@@ -225,9 +224,6 @@ def _readers(
         yield DownstreamReader(table=reader, waits=waits)
 
 
-# Types with a table feature that Delta does not add to an existing table by itself. Source:
-# delta-io/delta v4.4.0, TableFeature.scala, TimestampNTZTableFeature and VariantTypeTableFeature
-_FEATURES = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}
 _CONFS = {
     HASH_MAPS: "true",
     OLD_VERSIONS_REFUSED: "false",
@@ -387,14 +383,6 @@ def _replace_rows(rebuild: PlannedRebuild, uri: str, mark: str) -> None:
         partition_by=plan.partition_by,
         user_metadata=json.dumps({REBUILD: record, **record_of_inputs}, separators=(",", ":")),
     )
-    types = rows.schema.simpleString()
-    type_features = {
-        f"delta.feature.{feature}": "supported"
-        for type_, feature in _FEATURES.items()
-        if type_ in types and feature not in snapshot.features
-    }
-    if type_features:
-        session.spark.sql(statements.set_properties(uri, type_features))
     # Delta does not allow a table to be both clustered and partitioned.
     if snapshot.clustering_columns and plan.partition_by:
         session.spark.sql(statements.cluster_by(uri, ()))

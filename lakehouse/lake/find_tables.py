@@ -2,15 +2,12 @@
 
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 
-from lakehouse.base.errors import LakehouseError, Refused
-from lakehouse.base.text import first_names, nearest_words
+from lakehouse.base.errors import Refused
 from lakehouse.declare.policies import LAYERS
 from lakehouse.declare.table import Table, undeclared_among
-from lakehouse.declare.write_modes import Adopted, folders_above
+from lakehouse.declare.write_modes import Adopted
 from lakehouse.delta.log import TableFacts
 from lakehouse.lake.lake import Lake
 from lakehouse.store import Store, store_at
@@ -18,10 +15,8 @@ from lakehouse.store import Store, store_at
 # One search looks into at most this many folders. A warehouse of a few thousand tables has about as
 # many other folders. A bucket with more folders must be searched part by part.
 MOST_FOLDERS = 10_000
-_NEAR_FOLDERS = 200
 _REQUESTS_AT_ONCE = 16
 _LOG = "_delta_log"
-_HINT = f"use the folder that contains the table's {_LOG}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,10 +116,11 @@ def facts_of(lake: Lake, table: Table) -> TableFacts | None:
 
 def no_table(address: str) -> Refused:
     """The error for an address without a Delta table."""
-    hint = _HINT
-    with suppress(LakehouseError):  # suggestions are optional
-        hint = _suggestion(address)
-    return Refused(f"there is no Delta table at {address}: it has no {_LOG} with a commit; {hint}")
+    return Refused(
+        f"there is no Delta table at {address}: it has no {_LOG} with a commit. Use the folder that"
+        f" contains the table's {_LOG}. To list the tables in a folder, use lakehouse adopt"
+        " --prefix FOLDER --dry-run"
+    )
 
 
 def _subfolders(store: Store, folder: str) -> Sequence[str] | None:
@@ -139,33 +135,3 @@ def _subfolders(store: Store, folder: str) -> Sequence[str] | None:
     if _LOG in names:
         return None
     return [f"{begin}{name}" for name in names]
-
-
-def _suggestion(address: str) -> str:
-    """What to use instead of an address without a table: a table below, above or next to it."""
-    below = find_tables(address, most_folders=_NEAR_FOLDERS)
-    tables = [each for each in below.addresses if each != address]
-    if len(tables) > 1:
-        count = f"{'at least ' if below.left_count else ''}{len(tables)} tables"
-        see = f"to see them: lakehouse adopt --prefix {address} --dry-run"
-        return f"{count} are below it ({first_names(tables)}); {see}"
-    if not tables:
-        tables = _first_table_above(address)
-    files = islice(store_at(address).walk(""), _NEAR_FOLDERS)
-    if not tables and any(each.key.endswith(".parquet") for each in files):
-        return "use CONVERT TO DELTA in Spark SQL to make a table of the Parquet files in it"
-    parent = address.rpartition("/")[0]
-    if not tables and parent not in ("", "s3:/"):
-        siblings = find_tables(parent, most_folders=_NEAR_FOLDERS).addresses
-        tables = [each for each in siblings if each != address]
-    by_name = {each.rpartition("/")[2]: each for each in tables}
-    similar_names = nearest_words(address.rpartition("/")[2], by_name)
-    suggestions = [by_name[name] for name in similar_names] or sorted(tables)[:3]
-    return f"did you mean {' or '.join(suggestions)}?" if suggestions else _HINT
-
-
-def _first_table_above(address: str) -> list[str]:
-    for folder in folders_above(address):
-        if _subfolders(store_at(folder), "") is None:
-            return [folder]
-    return []

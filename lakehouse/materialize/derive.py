@@ -34,12 +34,6 @@ from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Adopted, Append, Merge, Overwrite
 from lakehouse.delta.commits import ARCHIVE_APP_ID, CONSUME, INPUTS, Commit, Commits
 from lakehouse.delta.log import TableFacts, history_since, newest_first
-from lakehouse.delta.recorded_code import (
-    changed_code_sentence,
-    code_changed_since,
-    code_record,
-    recorded_code,
-)
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.evolve.plan.changes import NEW_KEY
 from lakehouse.lake.lake import Lake, TableSession
@@ -53,7 +47,11 @@ from lakehouse.materialize.plan import (
     ReadAll,
     ReadChanges,
     Reader,
+    changed_code_sentence,
     changes_lost,
+    code_changed_since,
+    code_record,
+    recorded_code,
 )
 from lakehouse.materialize.run import transform_code
 from lakehouse.spark.delta_writes import Transaction

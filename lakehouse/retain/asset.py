@@ -27,7 +27,7 @@ from lakehouse.lake.lake import Lake
 from lakehouse.vacuum.asset import skip_reason
 
 if TYPE_CHECKING:
-    from lakehouse.retain.run.outcome import RetentionOutcome
+    from lakehouse.retain.run.archive import RetentionOutcome
 
 
 LoadLake = Callable[[], tuple[Lake, Sequence[Table]]]

@@ -36,7 +36,7 @@ from lakehouse.retain.plan.ttl import TtlPlan
 from lakehouse.retain.run import archive as archive_run
 from lakehouse.retain.run import tiers as tiers_run
 from lakehouse.retain.run import ttl as ttl_run
-from lakehouse.retain.run.outcome import RetentionOutcome
+from lakehouse.retain.run.archive import RetentionOutcome
 from lakehouse.spark.session import connect
 from lakehouse.vacuum.lake_facts import LakeFacts
 

@@ -6,29 +6,38 @@
   write by another program.
 - If the server ignores the condition, `put_if_absent` is refused before it could overwrite.
 - `delete` and `delete_each` also read the errors of single keys in a successful response.
+- A missing permission raises `Refused`, which names the action to grant. A function never returns
+  an empty result instead (`test_s3_objects.py`).
 """
 
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
-from functools import cached_property, partial
-from itertools import accumulate
-from math import ceil
+from functools import cached_property
 from operator import attrgetter
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from lakehouse.base.clock import pause_about
 from lakehouse.base.errors import Refused, Transient
-from lakehouse.base.stored_objects import MUST_BE_RESTORED, StoredObject, is_folder_marker
+from lakehouse.base.stored_objects import (
+    MUST_BE_RESTORED,
+    LifecycleRule,
+    StoredObject,
+    is_folder_marker,
+    parse_rules,
+)
+from lakehouse.store.disk import MountedStore
 from lakehouse.store.interface import Store, StoredFile, checked_name, folder_prefix
 from lakehouse.store.s3_client import (
     PASSING,
     READERS,
+    answer_of,
     client_from_environ,
     copy_unchanged,
     put_conditionally,
@@ -36,12 +45,17 @@ from lakehouse.store.s3_client import (
 )
 from lakehouse.store.time_budget import TimeBudget
 
-# A long listing is cut into spans that this many threads list at the same time.
-THREADS = 16
-_PAGE_KEYS = 1_000
-
 ListedObject = Mapping[str, Any]
 
+# How an error message names an action, if not by its key in `PERMISSIONS`.
+_VERBS = {
+    "lifecycle": "read the lifecycle rules of",
+    "tags": "read the tags of",
+    "put tags": "write the tags of",
+}
+_PIECE_BYTES = 1024 * 1024
+# The size of the parts of an upload. S3 accepts at most 10,000 parts.
+_PART_BYTES = 64 * 1024 * 1024
 # Source: AWS, DeleteObjects: "The request can contain a list of up to 1,000 keys".
 _DELETE_BATCH = 1_000
 # The average pause before each attempt.
@@ -129,9 +143,8 @@ class S3Store(Store):
 
     def walk(self, prefix: str) -> Iterator[StoredObject]:
         """See `Store.walk`. Only current versions are listed."""
-        key = self.prefix + folder_prefix(prefix)
-        with self._translated("list", key):
-            for entry in walk_keys(self.client, self.bucket, key):
+        for page in self._pages(self.prefix + folder_prefix(prefix)):
+            for entry in page.get("Contents", ()):
                 yield StoredObject(
                     bucket=self.bucket,
                     key=entry["Key"],
@@ -291,119 +304,9 @@ class S3Store(Store):
     @contextmanager
     def _translated(self, action: str, key: str) -> Iterator[None]:
         """Turns botocore's errors into `Refused`, `Transient` or `FileNotFoundError`."""
-        with translated_s3(f"store: cannot {action} s3://{self.bucket}/{key}", action):
+        verb = _VERBS.get(action, action)
+        with translated_s3(f"store: cannot {verb} s3://{self.bucket}/{key}", action):
             yield
-
-
-class _Span(NamedTuple):
-    """The keys after `after`, up to and including `upto` (`None`: no bound).
-
-    A `flat` span is not cut, because no folder that begins in it was found.
-    """
-
-    after: str = ""
-    upto: str | None = None
-    flat: bool = False
-
-    def holds(self, key: str) -> bool:
-        """Whether the key is in the span."""
-        return key > self.after and (self.upto is None or key <= self.upto)
-
-
-def walk_keys(
-    client: Any, bucket: str, prefix: str, *, threads: int = THREADS, page_keys: int = _PAGE_KEYS
-) -> Iterator[ListedObject]:
-    """Yields every object below a prefix once, unsorted, as S3's listing describes it.
-
-    S3 lists keys in order, in pages of 1,000, and each request needs the last key of the previous
-    page. When a listing turns out to be long and a thread is idle, the range of the remaining keys
-    is cut into spans, at the names of folders, and the spans are listed at the same time. So a
-    large lake costs little more than one request per 1,000 keys, however many folders it has.
-    Source: AWS, ListObjectsV2: keys come in the order of their UTF-8 bytes, `StartAfter` is
-    exclusive, `Delimiter` groups by folder.
-
-    Memory holds at most one page per thread. Objects that are written or deleted during the listing
-    may or may not be included.
-
-    Raises:
-        Refused: the server does not list keys in order, so the listing might never end.
-    """
-    list_page = partial(_list_page, client, Bucket=bucket, MaxKeys=page_keys)
-    spans = deque([_Span()])
-    running = set[Future[tuple[Sequence[ListedObject], Sequence[_Span]]]]()
-    with ThreadPoolExecutor(max_workers=threads) as pool:
-        while spans or running:
-            while spans and len(running) < threads:
-                span = spans.popleft()
-                # The threads without a span, including the thread that lists this span.
-                idle_count = threads - len(running) - len(spans)
-                running.add(pool.submit(_list, list_page, prefix, span, pieces=idle_count))
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                entries, rest = future.result()
-                yield from entries
-                spans.extend(rest)
-
-
-def _list(
-    list_page: Any, prefix: str, span: _Span, *, pieces: int
-) -> tuple[Sequence[ListedObject], Sequence[_Span]]:
-    """Lists one page of a span; returns its objects, and the rest in at most `pieces` spans."""
-    answer = list_page(span.after, Prefix=prefix)
-    listed = answer.get("Contents", ())
-    entries = [entry for entry in listed if span.holds(entry["Key"])]
-    goes_beyond_span = len(entries) < len(listed)
-    if goes_beyond_span or not answer.get("IsTruncated"):
-        return entries, ()
-    remaining = span._replace(after=listed[-1]["Key"])
-    if pieces < 2 or span.flat:
-        return entries, (remaining,)
-    return entries, _cut(list_page, prefix, remaining, pieces)
-
-
-def _cut(list_page: Any, prefix: str, span: _Span, pieces: int) -> Sequence[_Span]:
-    """Cuts a span into at most `pieces` spans, at the names of folders.
-
-    The cuts are at the uppermost level at which a folder begins in the span. If no level has such a
-    folder, the result is the same span as a `flat` one.
-    """
-    # No cut is possible above the deepest folder that contains both bounds.
-    parents = accumulate(f"{name}/" for name in span.after.split("/")[:-1])
-    upto = span.upto or ""
-    level = max([prefix, *(parent for parent in parents if upto.startswith(parent))], key=len)
-    while True:
-        answer = list_page(span.after, Prefix=level, Delimiter="/")
-        folders = [entry["Prefix"] for entry in answer.get("CommonPrefixes", ())]
-        bounds = [folder for folder in folders if span.holds(folder) and folder != span.upto]
-        if bounds:
-            step = ceil(len(bounds) / (pieces - 1))
-            bounds = bounds[::step]
-            starts = [span.after, *bounds]
-            ends = [*bounds, span.upto]
-            return [_Span(after, end) for after, end in zip(starts, ends, strict=True)]
-        # Next, look inside the folder of this level that contains the key `after`.
-        deeper = span.after.find("/", len(level))
-        if deeper < 0:
-            return [span._replace(flat=True)]
-        level = span.after[: deeper + 1]
-
-
-def _list_page(client: Any, after: str, **request: Any) -> Mapping[str, Any]:
-    """One page of a listing after a key (`""`: from the beginning).
-
-    Raises:
-        Refused: the server does not list keys in order.
-    """
-    if after:
-        request["StartAfter"] = after
-    answer = client.list_objects_v2(**request)
-    keys = [entry["Key"] for entry in answer.get("Contents", ())]
-    if keys and (keys[0] <= after or keys[0] > keys[-1]):
-        raise Refused(
-            f"store: the S3 server lists {keys[0]!r} after {after or keys[-1]!r}, which is not in "
-            "order. Use a server that lists keys in order"
-        )
-    return answer
 
 
 def find_keys(client: Any, bucket: str, prefix: str, keys: Iterable[str]) -> list[ListedObject]:
@@ -432,3 +335,84 @@ def find_keys(client: Any, bucket: str, prefix: str, keys: Iterable[str]) -> lis
 def marks_a_folder(entry: ListedObject) -> bool:
     """Whether the object is a folder marker and not a file, for example because of a final `/`."""
     return entry["Key"].endswith("/") or is_folder_marker(entry["Key"], entry["Size"])
+
+
+def s3_place(store: Store, name: str) -> tuple[S3Store, str] | None:
+    """The real S3 store of a name, and the name in that store; `None` if the name is on a disk."""
+    if isinstance(store, MountedStore):
+        store, name = store.place_of(name)
+    return (store, name) if isinstance(store, S3Store) else None
+
+
+def download(store: S3Store, names: Sequence[str], paths: Sequence[Path]) -> None:
+    """Writes each object, with one request and in pieces, to the path at the same position."""
+
+    def fetch(name: str, path: Path) -> None:
+        with store._translated("read", store.prefix + name), path.open("wb") as file:
+            answer = store.client.get_object(Bucket=store.bucket, Key=store.prefix + name)
+            for piece in answer["Body"].iter_chunks(_PIECE_BYTES):
+                file.write(piece)
+
+    with ThreadPoolExecutor(max_workers=READERS) as pool:
+        for _ in pool.map(fetch, names, paths):
+            pass
+
+
+def upload(path: Path, store: S3Store, name: str) -> None:
+    """Writes a file to an object. A large file is written in parts, and never held in memory."""
+    from boto3.exceptions import S3UploadFailedError
+    from boto3.s3.transfer import TransferConfig
+
+    parts = TransferConfig(multipart_threshold=_PART_BYTES, multipart_chunksize=_PART_BYTES)
+    with store._translated("write", store.prefix + name):
+        try:
+            store.client.upload_file(str(path), store.bucket, store.prefix + name, Config=parts)
+        except S3UploadFailedError as error:
+            # boto3 raises it from botocore's error, which `_translated` understands.
+            raise error.__context__ or error from None
+
+
+def read_lifecycle(store: S3Store) -> tuple[LifecycleRule, ...]:
+    """The enabled lifecycle rules of the store's bucket.
+
+    Raises:
+        Refused: the permission is missing, or the server does not support lifecycle rules.
+    """
+    from botocore.exceptions import ClientError
+
+    with store._translated("lifecycle", ""):
+        try:
+            answer = store.client.get_bucket_lifecycle_configuration(Bucket=store.bucket)
+        except ClientError as error:
+            if answer_of(error).code != "NoSuchLifecycleConfiguration":
+                raise
+            answer = {}
+    return parse_rules(answer)
+
+
+def tags_of(store: S3Store, name: str) -> dict[str, str]:
+    """The tags of an object; raises FileNotFoundError if it does not exist."""
+    with store._translated("tags", store.prefix + name):
+        answer = store.client.get_object_tagging(Bucket=store.bucket, Key=store.prefix + name)
+    return {tag["Key"]: tag["Value"] for tag in answer["TagSet"]}
+
+
+def set_tag(store: S3Store, name: str, tag: str, value: str | None) -> bool:
+    """Sets one tag of an object, or removes it (`None`). The other tags stay.
+
+    Returns whether anything changed. Raises FileNotFoundError if the object does not exist.
+    """
+    tags = tags_of(store, name)
+    new_tags = {key: text for key, text in tags.items() if key != tag}
+    if value is not None:
+        new_tags[tag] = value
+    if new_tags == tags:
+        return False
+    target = {"Bucket": store.bucket, "Key": store.prefix + name}
+    tag_set = [{"Key": key, "Value": text} for key, text in new_tags.items()]
+    with store._translated("put tags", store.prefix + name):
+        if tag_set:
+            store.client.put_object_tagging(**target, Tagging={"TagSet": tag_set})
+        else:
+            store.client.delete_object_tagging(**target)
+    return True

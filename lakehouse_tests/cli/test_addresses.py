@@ -77,13 +77,13 @@ def test_two_tables_of_one_name_get_two_keys(terminal: Terminal, tmp_path: Path)
     ]
 
 
-def test_an_address_without_a_table_names_those_that_are_near(
+def test_an_address_without_a_table_is_refused_with_what_to_do(
     terminal: Terminal, warehouse: Path
 ) -> None:
     result = terminal.run("health", f"{warehouse}/event")
     assert result.exit_code == 2
     assert f"there is no Delta table at {warehouse}/event:" in result.stderr
-    assert f"did you mean {warehouse}/events?" in result.stderr
+    assert "lakehouse adopt --prefix FOLDER --dry-run" in result.stderr
     assert terminal.run("plan", f"{warehouse}/event").exit_code == 2
     assert (
         "Use a folder, file:///folder or s3://bucket/folder"
@@ -102,4 +102,4 @@ def test_a_table_in_a_bucket_is_looked_at_beside_a_lake_on_disk(
     assert (orders["uri"], orders["file_count"]) == (f"s3://{bucket}/warehouse/sales/orders", 2)
     assert orders["row_count"] == 3
     result = terminal.run("health", f"s3://{bucket}/warehouse/sales/order", **environ)
-    assert f"did you mean s3://{bucket}/warehouse/sales/orders?" in result.stderr
+    assert f"there is no Delta table at s3://{bucket}/warehouse/sales/order:" in result.stderr

@@ -3,9 +3,9 @@
 import pytest
 
 from lakehouse.base.errors import Refused
-from lakehouse.lake.find_tables import facts_of, find_tables, no_table
+from lakehouse.lake.find_tables import facts_of, find_tables
 from lakehouse.lake.lake import Lake, open_lake
-from lakehouse.store import DiskStore, Store
+from lakehouse.store import Store
 from lakehouse_tests.log_builder import LogBuilder
 
 
@@ -45,34 +45,6 @@ def test_the_search_ends_where_there_are_too_many_folders(store: Store) -> None:
     LogBuilder(store, "f0").create()
     found = find_tables("/w", store=store, most_folders=10)
     assert (found.left_count, found.addresses) == (29, ("/w/f0",))
-
-
-def test_a_refusal_names_the_tables_that_are_near(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("warehouse")
-    for key in ("sales/orders", "sales/customers"):
-        LogBuilder(DiskStore(folder), key).create()
-    assert str(no_table(f"{folder}/sales/order")).endswith(f"did you mean {folder}/sales/orders?")
-    assert str(no_table(f"{folder}/sales")).endswith(
-        f"2 tables are below it ({folder}/sales/customers, {folder}/sales/orders); to see them: "
-        f"lakehouse adopt --prefix {folder}/sales --dry-run"
-    )
-    assert str(no_table(f"{folder}/sales/orders/d=1/x")).endswith(
-        f"did you mean {folder}/sales/orders?"
-    )
-    (folder / "sales/empty/_delta_log").mkdir(parents=True)
-    assert str(no_table(f"{folder}/sales/empty")).endswith(
-        f"did you mean {folder}/sales/customers or {folder}/sales/orders?"
-    )
-
-
-def test_parquet_files_without_a_log_are_named(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("warehouse")
-    LogBuilder(DiskStore(folder), "sales/orders").create().append([("a.parquet", 1)]).store_data()
-    DiskStore(folder).put("plain/d=1/a.parquet", b"x")
-    assert str(no_table(f"{folder}/plain")).endswith(
-        "use CONVERT TO DELTA in Spark SQL to make a table of the Parquet files in it"
-    )
-    assert str(no_table(f"{folder}/sales")).endswith(f"did you mean {folder}/sales/orders?")
 
 
 def test_a_table_of_the_lake_may_not_be_there_yet_and_one_of_others_must(lake: Lake) -> None:

@@ -16,7 +16,7 @@ from lakehouse.base.errors import Broken
 from lakehouse.compact import deltalake_run
 from lakehouse.compact.run import compact
 from lakehouse.compact.verify import expected
-from lakehouse.store import s3_objects
+from lakehouse.store import s3
 from lakehouse_tests.compact.test_deltalake_run import append_and_compact_at_once
 from lakehouse_tests.deltalake_tables import (
     KEY,
@@ -90,7 +90,7 @@ def test_a_compaction_on_s3_that_lost_a_row_is_undone(
     with s3_server("moto", tmp_path) as environment:
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr(s3_objects, "_PART_BYTES", 5 * 1024 * 1024)
+        monkeypatch.setattr(s3, "_PART_BYTES", 5 * 1024 * 1024)
         options = {**environment, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
         uri = f"s3://{BUCKET}/warehouse/orders"
         for place in range(4):

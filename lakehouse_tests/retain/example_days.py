@@ -9,8 +9,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakehouse import Append, Archive, Landing, Table
 from lakehouse.lake.lake import Lake
-from lakehouse.retain.run.archive import archive_key, run_archive
-from lakehouse.retain.run.outcome import RetentionOutcome
+from lakehouse.retain.run.archive import RetentionOutcome, archive_key, run_archive
 
 KEY = "bronze/days"
 # `newest_row`: nothing depends on the day on which a test runs.

@@ -9,7 +9,7 @@ from lakehouse.declare.write_modes import Adopted
 from lakehouse.delta.snapshot import Column
 from lakehouse.retain.plan.archive import ArchiveFacts, plan_archive, plan_restore
 from lakehouse.retain.plan.ttl import TimeBounds, plan_ttl
-from lakehouse.retain.run.outcome import RetentionOutcome
+from lakehouse.retain.run.archive import RetentionOutcome
 from lakehouse_tests.retain import example_days
 from lakehouse_tests.support.example_snapshots import data_file, snapshot
 

@@ -7,7 +7,7 @@ import pytest
 
 from lakehouse.base.errors import Refused
 from lakehouse.store import DiskStore, Mount, MountedStore, S3Store
-from lakehouse.store.s3_objects import read_lifecycle, s3_place, set_tag, tags_of
+from lakehouse.store.s3 import read_lifecycle, s3_place, set_tag, tags_of
 from lakehouse_tests.store.test_store import answering, error_xml
 
 FOREIGN = {

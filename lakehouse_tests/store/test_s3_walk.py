@@ -1,8 +1,6 @@
-"""A bucket listed by several threads: every key once, whatever its folders, in few requests, and never for ever."""
+"""A bucket is listed page by page: every key once, and named keys in few requests."""
 
-import random
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import boto3
@@ -10,8 +8,7 @@ import pytest
 from moto.core import DEFAULT_ACCOUNT_ID as ACCOUNT
 from moto.s3.models import s3_backends
 
-from lakehouse.base.errors import Refused
-from lakehouse.store.s3 import find_keys, walk_keys
+from lakehouse.store.s3 import S3Store, find_keys
 
 SHAPES = {
     "nothing": [],
@@ -32,10 +29,6 @@ SHAPES = {
 }
 
 
-def keys(walk: Iterator[Any]) -> list[str]:
-    return sorted(entry["Key"] for entry in walk)
-
-
 def stored(bucket: str, names: list[str]) -> tuple[Any, Counter[str]]:
     """A client of a bucket with these keys, and the requests that it will have sent by what they ask for."""
     for name in names:
@@ -49,52 +42,16 @@ def stored(bucket: str, names: list[str]) -> tuple[Any, Counter[str]]:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_key_is_listed_once(bucket: str, shape: str) -> None:
-    client, _ = stored(bucket, [*SHAPES[shape], "other/x"])
-    assert keys(walk_keys(client, bucket, "", page_keys=3)) == sorted([*SHAPES[shape], "other/x"])
-    assert keys(walk_keys(client, bucket, "t/", page_keys=3)) == sorted(
+def test_every_key_is_listed_once(bucket: str, shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "3")
+    client, requests = stored(bucket, [*SHAPES[shape], "other/x"])
+    store = S3Store(bucket, "", lambda **_: client)
+    keys = [each.key for each in store.walk("")]
+    assert sorted(keys) == sorted([*SHAPES[shape], "other/x"])
+    assert requests == {"keys": len(keys) // 3 + (len(keys) % 3 > 0)}
+    assert sorted(each.key for each in store.walk("t")) == sorted(
         key for key in SHAPES[shape] if key.startswith("t/")
     )
-
-
-@pytest.mark.long
-def test_any_tree_is_listed_once(bucket: str) -> None:
-    chance = random.Random(7)
-    names = sorted(
-        {
-            "/".join(chance.choices("abcd", k=chance.randint(1, 5))) + f"/{chance.randint(0, 99)}"
-            for _ in range(300)
-        }
-    )
-    client, _ = stored(bucket, names)
-    for threads in (1, 2, 5, 16):
-        assert keys(walk_keys(client, bucket, "", threads=threads, page_keys=10)) == names
-
-
-@pytest.mark.long
-def test_many_folders_of_few_files_cost_no_request_each(bucket: str) -> None:
-    client, requests = stored(
-        bucket,
-        [f"bronze/t/day={number % 200:03}/{number:04}" for number in range(2_000)] + ["landing/x"],
-    )
-    assert len(keys(walk_keys(client, bucket, "", page_keys=100))) == 2_001
-    assert requests["keys"] <= 20 + 3 * 16 and requests["folders"] <= 2 * 16
-
-
-def test_a_small_lake_costs_one_request(bucket: str) -> None:
-    client, requests = stored(bucket, [f"bronze/t/day={number}/x" for number in range(100)])
-    assert len(keys(walk_keys(client, bucket, ""))) == 100
-    assert requests == {"keys": 1}
-
-
-@pytest.mark.parametrize("answer", [["b", "c"], ["d", "a"]])
-def test_a_server_that_lists_in_no_order_is_refused(answer: list[str]) -> None:
-    class Odd:
-        def list_objects_v2(self, **_: Any) -> Any:
-            return {"Contents": [{"Key": key} for key in answer], "IsTruncated": True}
-
-    with pytest.raises(Refused, match="lists keys in order"):
-        keys(walk_keys(Odd(), "b", ""))
 
 
 @pytest.mark.parametrize("shape", [*SHAPES])

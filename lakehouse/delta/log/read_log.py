@@ -31,7 +31,6 @@ from lakehouse.base.paths import bare_uri, name_in_table
 from lakehouse.base.text import count_of
 from lakehouse.delta.commits import Commits
 from lakehouse.delta.file_columns import DataFile
-from lakehouse.delta.file_history import FileCommit, FileHistory
 from lakehouse.delta.log.actions import Actions, AddedColumns, AddedFile
 from lakehouse.delta.log.checkpoint import Checkpoint, read_checkpoint
 from lakehouse.delta.log.fold import (
@@ -51,7 +50,7 @@ from lakehouse.delta.log.log_segment import (
     log_folder,
 )
 from lakehouse.delta.log.metadata import CLUSTERING_DOMAIN, Shape, shape_of
-from lakehouse.delta.snapshot import LogFile, TableFacts
+from lakehouse.delta.snapshot import FileCommit, FileHistory, LogFile, TableFacts
 from lakehouse.store import Store, StoredFile
 
 _TRIES = 5

@@ -40,11 +40,14 @@ from uuid import uuid4
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused, Transient
-from lakehouse.base.operation import Figure
+from lakehouse.base.operation import Figure, figures_as_json
 from lakehouse.base.paths import name_in_table
+from lakehouse.base.reasons import Explained
 from lakehouse.base.text import DAY_MS
+from lakehouse.compact.plan.estimate import run_price
 from lakehouse.declare.policies import Archive
 from lakehouse.declare.table import Table
+from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.delta.commits import ARCHIVE_APP_ID, ROWS_MOVED, Commit, written_in
 from lakehouse.delta.log import history_since
 from lakehouse.delta.partition_values import TypedPartition, by_name, typed_partition
@@ -63,10 +66,12 @@ from lakehouse.lake.commits import (
 from lakehouse.lake.deltalake_tables import with_due_checkpoint
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.lease import check_clock, hold
+from lakehouse.lake.state_tables import record_if_possible
 from lakehouse.retain.plan.archive import (
     ArchiveFacts,
     ArchivePlan,
     Partition,
+    RestorePlan,
     archive_metadata,
     archive_protocol,
     files_of,
@@ -74,7 +79,7 @@ from lakehouse.retain.plan.archive import (
     plan_archive,
     rows_of,
 )
-from lakehouse.retain.run.outcome import RetentionOutcome, record_moved_rows
+from lakehouse.retain.plan.ttl import TtlPlan
 from lakehouse.spark import statements
 from lakehouse.spark.errors import translated
 from lakehouse.store import LOCAL, Store, StoredFile
@@ -90,6 +95,44 @@ _FOOTER_BYTES = 64 * 1024
 # Files that no version needs any more stay for this long.
 _KEPT_MS = 7 * DAY_MS
 _OWN_FILE = re.compile(r"(?!_delta_log/).*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionOutcome:
+    """A run's plan and its figures. `version_after` is `None` if the table did not change."""
+
+    plan: ArchivePlan | RestorePlan | TtlPlan
+    version_after: int | None = None
+    figures: tuple[Figure, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan's JSON document, with the outcome."""
+        return {
+            **self.plan.as_json(),
+            "version_after": self.version_after,
+            "figures": figures_as_json(self.figures),
+        }
+
+
+def record_moved_rows(lake: Lake, table: Table, kind: str, outcome: RetentionOutcome) -> None:
+    """Adds an operation of this kind, unless it committed nothing. Its figures have the seconds."""
+    if outcome.version_after is None:
+        return
+    seconds = next(each.actual for each in outcome.figures if each.name == "seconds") or 0.0
+    ended_ms = now_ms()
+    operation = UpkeepOperation(
+        table=table.key,
+        kind=kind,
+        operation_id=f"version-{outcome.version_after}",
+        started_ms=ended_ms - int(seconds * 1000),
+        ended_ms=ended_ms,
+        reason=outcome.plan.reason.name if isinstance(outcome.plan, Explained) else "",
+        seconds=seconds,
+        vcpu_seconds=seconds * table.prices.vcpus,
+        usd=run_price(table.prices, seconds=seconds),
+        figures=outcome.figures,
+    )
+    record_if_possible(lake, operation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,11 +38,12 @@ from lakehouse.retain.plan.archive import (
 )
 from lakehouse.retain.run.archive import (
     ArchiveState,
+    RetentionOutcome,
     commit_restore,
     read_state,
+    record_moved_rows,
     settled_state,
 )
-from lakehouse.retain.run.outcome import RetentionOutcome, record_moved_rows
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark import statements
 from lakehouse.spark.delta_writes import FrameWrite, Transaction, write_frame

@@ -37,7 +37,7 @@ from lakehouse.retain.plan.tiers import (
     is_needed,
     plan_tiers,
 )
-from lakehouse.store.s3_objects import read_lifecycle, s3_place, set_tag
+from lakehouse.store.s3 import read_lifecycle, s3_place, set_tag
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.plan.candidates import ASKED_AT_ONCE
 from lakehouse.vacuum.table_facts import gather

@@ -34,7 +34,7 @@ from lakehouse.retain.plan.ttl import (
     time_column,
 )
 from lakehouse.retain.run import archive
-from lakehouse.retain.run.outcome import RetentionOutcome, record_moved_rows
+from lakehouse.retain.run.archive import RetentionOutcome, record_moved_rows
 from lakehouse.spark import statements, temporary_confs
 from lakehouse.spark.delta_writes import retry_conflicts
 from lakehouse.spark.errors import translated

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from lakehouse.base.errors import Broken
-from lakehouse.delta.file_history import FileHistory
 from lakehouse.delta.log.read_log import read_file_history
+from lakehouse.delta.snapshot import FileHistory
 from lakehouse_tests.log_builder import LogBuilder
 
 type_of_checkpoint = Callable[[LogBuilder], LogBuilder]

@@ -7,7 +7,7 @@ from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Adopted
 from lakehouse.lake.lake import open_lake
 from lakehouse.store import S3Store
-from lakehouse.store.s3_objects import s3_place
+from lakehouse.store.s3 import s3_place
 from lakehouse.watch.check import check_names, judge
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder

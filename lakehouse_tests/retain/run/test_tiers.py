@@ -15,7 +15,7 @@ from lakehouse.retain.plan.tiers import TierPlan
 from lakehouse.retain.run import tiers as module
 from lakehouse.retain.run.tiers import check_lifecycle, run
 from lakehouse.store import S3Store
-from lakehouse.store.s3_objects import tags_of
+from lakehouse.store.s3 import tags_of
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder, add_of

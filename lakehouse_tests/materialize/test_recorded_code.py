@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from lakehouse.delta.commits import CONSUME, INPUTS, Commit
-from lakehouse.delta.recorded_code import (
+from lakehouse.materialize.plan import (
     RecordedCode,
     changed_code_sentence,
     code_changed_since,
