@@ -42,9 +42,8 @@ from lakehouse.declare.table import Table
 from lakehouse.delta.protocol import notable_features
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.lake.declared_tables import address_of
-from lakehouse.lake.find_tables import MOST_FOLDERS, find_tables, no_table
+from lakehouse.lake.find_tables import MOST_FOLDERS, Found, find_tables, for_each_table, no_table
 from lakehouse.lake.lake import open_lake
-from lakehouse.lake.read_each_table import Found, for_each_table
 from lakehouse.store import real_address
 from lakehouse.watch.documents import address_field
 

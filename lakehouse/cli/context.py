@@ -26,8 +26,8 @@ from lakehouse.lake.declared_tables import (
     maintained_tables,
     with_maintained,
 )
+from lakehouse.lake.find_tables import Found
 from lakehouse.lake.lake import Lake, open_lake
-from lakehouse.lake.read_each_table import Found
 from lakehouse.store import real_address
 
 

@@ -58,9 +58,8 @@ from lakehouse.declare.table import Table
 from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.delta.commits import Commits, moves_rows
 from lakehouse.delta.snapshot import Snapshot, TableFacts, file_paths
-from lakehouse.lake.find_tables import facts_of
+from lakehouse.lake.find_tables import Found, facts_of, for_each_table
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.read_each_table import Found, for_each_table
 from lakehouse.lake.state_tables import pause_of, put_records, read_operations, read_records
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from lakehouse.declare.write_modes import Adopted
 from lakehouse.evolve.plan.rebuild import Proposal, RebuildOutcome, RebuildPlan, RebuildSource
 from lakehouse.evolve.rebuild import declared_request, plan_rebuild, run_rebuild
 from lakehouse.evolve.run import apply_changes, propose
+from lakehouse.lake.find_tables import attempt
 from lakehouse.lake.lake import TableSession
-from lakehouse.lake.read_each_table import attempt
 from lakehouse.spark.session import connect
 
 

@@ -1,14 +1,19 @@
-"""Finds the Delta tables below an address, with few listings and without writing anything."""
+"""Finds the Delta tables below an address, and calls an operation for several tables.
 
-from collections.abc import Collection, Sequence
+A search takes few listings and writes nothing. A failure for one table does not stop the others.
+"""
+
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
 
-from lakehouse.base.errors import Refused
+from lakehouse.base.errors import LakehouseError, Refused
 from lakehouse.declare.policies import LAYERS
 from lakehouse.declare.table import Table, undeclared_among
 from lakehouse.declare.write_modes import Adopted
-from lakehouse.delta.log import TableFacts
+from lakehouse.delta.log import TableFacts, garbage_uncollected
 from lakehouse.lake.lake import Lake
 from lakehouse.store import Store, store_at
 
@@ -16,6 +21,7 @@ from lakehouse.store import Store, store_at
 # many other folders. A bucket with more folders must be searched part by part.
 MOST_FOLDERS = 10_000
 _REQUESTS_AT_ONCE = 16
+_TABLES_AT_ONCE = 8
 _LOG = "_delta_log"
 
 
@@ -135,3 +141,47 @@ def _subfolders(store: Store, folder: str) -> Sequence[str] | None:
     if _LOG in names:
         return None
     return [f"{begin}{name}" for name in names]
+
+
+FoundValue = TypeVar("FoundValue")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found(Generic[FoundValue]):
+    """The result or the error for one table.
+
+    Both are `None` if the operation returned `None`, usually because the table does not exist yet.
+    """
+
+    table: Table
+    value: FoundValue | None = None
+    error: LakehouseError | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why there is no value, as one word for JSON documents."""
+        return type(self.error).__name__.upper() if self.error else "NO_TABLE"
+
+    @property
+    def sentence(self) -> str:
+        """Why there is no value, as a sentence."""
+        return str(self.error) if self.error else "the table is declared, but does not exist yet"
+
+
+def attempt(table: Table, operation: Callable[[Table], FoundValue | None]) -> Found[FoundValue]:
+    """The result of an operation for one table, or its error, so that other tables can follow."""
+    try:
+        return Found(table=table, value=operation(table))
+    except LakehouseError as error:
+        return Found(table=table, error=error)
+
+
+def for_each_table(
+    tables: Sequence[Table], operation: Callable[[Table], FoundValue | None]
+) -> list[Found[FoundValue]]:
+    """Calls `operation` for each table, for several at once.
+
+    Returns the results, or the errors of this program (`LakehouseError`), in the order of `tables`.
+    """
+    with garbage_uncollected(), ThreadPoolExecutor(max_workers=_TABLES_AT_ONCE) as readers:
+        return list(readers.map(partial(attempt, operation=operation), tables))

@@ -412,25 +412,16 @@ def _current(rows: list[Note]) -> list[Note]:
     return [each for each in newest.values() if each.value is not None]
 
 
-def _note_as_row(record: Note) -> dict[str, Any]:
-    text = json.dumps(record.value, separators=(",", ":"))
-    return {
-        "kind": record.kind,
-        "table": record.table,
-        "key": record.key,
-        "at": record.at_ms,
-        "value": None if record.value is None else text,
-    }
+def _note_as_row(note: Note) -> dict[str, Any]:
+    row = asdict(note)
+    text = json.dumps(note.value, separators=(",", ":"))
+    return row | {"at": row.pop("at_ms"), "value": None if note.value is None else text}
 
 
 def _note_from_row(row: Mapping[str, Any]) -> Note:
-    return Note(
-        kind=row["kind"],
-        table=row["table"],
-        key=row["key"],
-        at_ms=row["at"],
-        value=None if row["value"] is None else json.loads(row["value"]),
-    )
+    values = dict(row)
+    text = values.pop("value")
+    return Note(at_ms=values.pop("at"), value=None if text is None else json.loads(text), **values)
 
 
 _NOTES = StateTable(
@@ -518,21 +509,11 @@ def record_if_possible(lake: Lake, operation: UpkeepOperation) -> None:
 
 
 def _operation_as_row(operation: UpkeepOperation) -> dict[str, Any]:
-    return {
-        "table": operation.table,
-        "kind": operation.kind,
-        "operation_id": operation.operation_id,
+    same = {name: getattr(operation, name, None) for name in _OPERATION_SCHEMA.names}
+    return same | {
         "started_at": operation.started_ms,
         "ended_at": operation.ended_ms,
-        "result": operation.result,
-        "reason": operation.reason,
-        "why": operation.why,
-        "run": operation.run,
-        "by_person": operation.by_person,
-        "seconds": operation.seconds,
-        "vcpu_seconds": operation.vcpu_seconds,
-        "usd": operation.usd,
-        "requests": [*(operation.requests or {}).items()],
+        "requests": [*operation.requests.items()],
         "predicted": [(each.name, each.predicted) for each in operation.figures],
         "actual": [(each.name, each.actual) for each in operation.figures],
         "detail": json.dumps(operation.detail, separators=(",", ":")),

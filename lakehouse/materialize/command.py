@@ -27,8 +27,7 @@ from lakehouse.declare.adopted_file import adopted_table
 from lakehouse.declare.table import Table, undeclared_sentence
 from lakehouse.declare.write_modes import Adopted, Append, Merge, Overwrite, WriteMode
 from lakehouse.delta.snapshot import Snapshot
-from lakehouse.lake.find_tables import undeclared_tables
-from lakehouse.lake.read_each_table import Found, for_each_table
+from lakehouse.lake.find_tables import Found, for_each_table, undeclared_tables
 from lakehouse.land.ledger import PlannedBatches
 from lakehouse.land.plan.batches import describe_set_aside
 

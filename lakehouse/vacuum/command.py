@@ -25,8 +25,8 @@ from lakehouse.cli.server_command import driver_on_demand
 from lakehouse.compact.assess import refuse_held
 from lakehouse.declare.policies import VACUUM_MODES
 from lakehouse.declare.table import Table
+from lakehouse.lake.find_tables import Found, attempt
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.read_each_table import Found, attempt
 from lakehouse.spark.session import connect
 from lakehouse.vacuum import run
 from lakehouse.vacuum.lake_facts import LakeFacts

@@ -38,8 +38,7 @@ from lakehouse.delta.commits import (
     rebuilt_from,
     written_in,
 )
-from lakehouse.lake.find_tables import facts_of
-from lakehouse.lake.read_each_table import Found, for_each_table
+from lakehouse.lake.find_tables import Found, facts_of, for_each_table
 from lakehouse.watch.documents import health_document, history_document
 from lakehouse.watch.due import plan_operations
 

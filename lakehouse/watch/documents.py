@@ -9,7 +9,7 @@ from lakehouse.compact.plan.history import Account, Entry
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Adopted
 from lakehouse.delta.commits import Commit
-from lakehouse.lake.read_each_table import Found
+from lakehouse.lake.find_tables import Found
 
 
 def health_document(reading: Found[Health]) -> dict[str, Any]:

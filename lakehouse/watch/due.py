@@ -21,8 +21,8 @@ from lakehouse.declare.write_modes import Adopted
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.evolve.compare import compare_without_spark
 from lakehouse.lake.declared_tables import load_price_book
+from lakehouse.lake.find_tables import Found
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.read_each_table import Found
 from lakehouse.lake.state_tables import vacuum_records
 from lakehouse.vacuum.plan.vacuum import operation_by_log
 

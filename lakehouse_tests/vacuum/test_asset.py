@@ -15,8 +15,8 @@ from lakehouse.cli.app import commands
 from lakehouse.declare.policies import Vacuum
 from lakehouse.declare.table import Table
 from lakehouse.declare.upkeep_records import Pause
+from lakehouse.lake.find_tables import Found
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.read_each_table import Found
 from lakehouse.lake.state_tables import pause_table, vacuum_records
 from lakehouse.vacuum import command, run
 from lakehouse.vacuum.asset import DELETED, vacuum_asset

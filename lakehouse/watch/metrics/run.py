@@ -40,8 +40,8 @@ from lakehouse.compact.assess import TableReading, read_fleet
 from lakehouse.declare.policies import LAYERS
 from lakehouse.declare.table import Table
 from lakehouse.declare.upkeep_records import UpkeepOperation
+from lakehouse.lake.find_tables import for_each_table
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.read_each_table import for_each_table
 from lakehouse.lake.state_tables import read_operations
 from lakehouse.land.ledger import quarantine_key, quarantined_count
 from lakehouse.vacuum.inventory.run import known_inventories
