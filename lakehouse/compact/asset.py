@@ -14,11 +14,10 @@ import dagster as dg
 from lakehouse.assets.events import Event, Reporter, reporter_of
 from lakehouse.assets.keys import compaction_key, table_key, upkeep_options
 from lakehouse.assets.metadata import compaction_metadata, table_metadata
-from lakehouse.assets.runs import asked_by_person, errors_for_dagster, machine_tag, process_tag
+from lakehouse.assets.runs import asked_by_person, errors_for_dagster, process_tag
 from lakehouse.base.errors import LakehouseError, Refused, Transient
 from lakehouse.compact.assess import assess, hold_now, refuse_held
 from lakehouse.compact.plan.history import CompactionOutcome
-from lakehouse.compact.sensor import REFUSED
 from lakehouse.declare.policies import AfterWrite
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Adopted
@@ -59,7 +58,8 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
         context.instance.add_run_tags(context.run.run_id, process_tag(context.run.run_id))
         spark = getattr(context.resources, resource)
         with errors_for_dagster(context):
-            _refuse_before_start(context, lake, table, anyway=config.anyway)
+            if not config.anyway:
+                refuse_held(lake, table)
             # An adopted table that is not there is a failure.
             if not isinstance(table.write, Adopted) and not is_written(lake, table.key):
                 context.log.info(
@@ -167,22 +167,3 @@ def table_events(
             f"{table.key} was changed, but its new state could not be reported: "
             f"{type(error).__name__}: {error}"
         )
-
-
-def _refuse_before_start(
-    context: dg.AssetExecutionContext, lake: Lake, table: Table, *, anyway: bool
-) -> None:
-    """Refuses a run before it begins, so that it does not count as an attempt.
-
-    Raises:
-        Refused: the table may not be compacted now, for example because it is paused, and `anyway`
-            is not set.
-    """
-    try:
-        if not anyway:
-            refuse_held(lake, table)
-    except Refused:
-        context.instance.add_run_tags(
-            context.run.run_id, {machine_tag(REFUSED): context.run.run_id}
-        )
-        raise

@@ -13,14 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any
 
 import dagster as dg
 from dagster import RunRecord
 
 from lakehouse.assets.dagster_records import (
     ended_runs,
-    is_canceled,
     last_compactions_ms,
     newest_facts,
     reader_runs,
@@ -29,7 +28,6 @@ from lakehouse.assets.dagster_records import (
 )
 from lakehouse.assets.keys import compaction_key
 from lakehouse.assets.metadata import Metadata, markdown_table, markdown_value, sensed_state
-from lakehouse.assets.runs import read_tag, repeated_by_person
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError, Transient
 from lakehouse.base.operation import PRICE_HEADS, price_cells
@@ -57,9 +55,6 @@ from lakehouse.lake.state_tables import pauses
 from lakehouse.store import TimeBudget
 
 COST_TAG = "lakehouse/estimate_usd"
-# The tag of a run that was refused before it began. Its value is the run's id, because Dagster
-# copies tags to re-executed runs.
-REFUSED = "refused"
 _RUN_KEY = "dagster/run_key"
 _TABLE = "lakehouse/table"
 _VERSION = "lakehouse/version"
@@ -233,7 +228,7 @@ def _tries(instance: dg.DagsterInstance, states: Sequence[TableState]) -> tuple[
     """The ended runs that were requested for exactly these states.
 
     Tables with nothing to gain are skipped. If a person re-executed a run of the sensor, the new
-    run has the same tags, and counts only if it succeeded.
+    run has the same tags, and counts, too.
     """
     present = {
         _state_in(run_key(state, 1)): state
@@ -248,35 +243,25 @@ def _tries(instance: dg.DagsterInstance, states: Sequence[TableState]) -> tuple[
     }
     tries: list[Try] = []
     for record in ended_runs(instance, tags_of_states):
-        tags = record.dagster_run.tags
-        state = present.get(_state_in(tags.get(_RUN_KEY, "")))
-        if state and (record.dagster_run.is_success or not repeated_by_person(tags)):
-            tries.append(_try_of(state, record, is_canceled=is_canceled(instance, record)))
+        run = record.dagster_run
+        state = present.get(_state_in(run.tags.get(_RUN_KEY, "")))
+        if state:
+            ended_seconds = record.end_time or record.update_timestamp.timestamp()
+            tries.append(
+                Try(
+                    table=state.table,
+                    version=state.version or 0,
+                    committed_ms=state.committed_ms,
+                    has_succeeded=run.is_success,
+                    ended_ms=int(ended_seconds * 1000),
+                )
+            )
     return tuple(tries)
 
 
 def _state_in(key: str) -> str:
     """The part of a run key that names a table's state, without the number of the try."""
     return key.rpartition("/")[0]
-
-
-def _try_of(state: TableState, record: RunRecord, *, is_canceled: bool) -> Try:
-    run = record.dagster_run
-    ended_ms = int((record.end_time or record.update_timestamp.timestamp()) * 1000)
-    result: Literal["succeeded", "failed", "refused", "canceled"] = "failed"
-    if run.is_success:
-        result = "succeeded"
-    elif read_tag(run.tags, REFUSED) == run.run_id:
-        result = "refused"
-    elif is_canceled:
-        result = "canceled"
-    return Try(
-        table=state.table,
-        version=state.version or 0,
-        committed_ms=state.committed_ms,
-        result=result,
-        ended_ms=ended_ms,
-    )
 
 
 # Seconds between two ticks.
