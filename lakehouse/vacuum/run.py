@@ -61,8 +61,8 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from lakehouse.base.clock import now_ms, pause_about
-from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
+from lakehouse.base.clock import now_ms
+from lakehouse.base.errors import Broken, LakehouseError, Refused
 from lakehouse.base.paths import is_absolute, name_in_table
 from lakehouse.base.text import HOUR_MS, count_of
 from lakehouse.compact.plan.estimate import run_price
@@ -271,10 +271,7 @@ def _inventory(paths: Sequence[str], candidates: Sequence[Candidate]) -> "pa.Tab
 
 
 class Recheck:
-    """Checks a plan's files once more. Adds each file to keep to `spared`, with a reason.
-
-    `gone` are the names of files that were not in storage any more.
-    """
+    """Checks a plan's files once more. Adds each file to keep to `spared`, with a reason."""
 
     def __init__(self, lake_facts: LakeFacts, planned: VacuumPlan, spared: dict[str, str]) -> None:
         self._lake_facts = lake_facts
@@ -282,7 +279,6 @@ class Recheck:
         self._spared = spared
         self._facts = planned.facts
         self._guard: DeletionGuard | None = None
-        self.gone = set[str]()
 
     def still_deletable(self, batch: Sequence[Candidate]) -> list[Candidate]:
         """The files of the batch that may be deleted now. Adds the files to keep to `spared`.
@@ -318,13 +314,14 @@ class Recheck:
         if self._facts.on_s3:
             to_check = [each for each in candidates if not written_once(each.name)]
         names = [f"{self._planned.table}/{each.name}" for each in to_check]
+        gone = set[str]()
         rewritten = set[str]()
         for each, file in zip(to_check, at_once(store.stat, names), strict=True):
             if file is None:
-                self.gone.add(each.name)
+                gone.add(each.name)
             elif self._is_another(each, file):
                 rewritten.add(each.name)
-        remaining = [each for each in candidates if each.name not in self.gone]
+        remaining = [each for each in candidates if each.name not in gone]
         return self._without(remaining, rewritten, "it was written again after it was listed")
 
     def _in_new_tables(self, candidates: Sequence[Candidate]) -> set[str]:
@@ -408,7 +405,6 @@ class Recheck:
 
 # The last check is repeated after this many seconds of deleting.
 _CHECK_AGAIN_SECONDS = 60.0
-_PAUSES_SECONDS = (0.5, 2.0, 8.0)
 
 
 class VacuumProgress:
@@ -425,12 +421,6 @@ class VacuumProgress:
         self.deleted_bytes = 0
         self.spared = dict[str, str]()
         self.failed = dict[str, str]()
-
-    def count(self, deleted: Iterable[Candidate]) -> None:
-        """Counts deleted files."""
-        for each in deleted:
-            self.deleted_files += 1
-            self.deleted_bytes += each.size_bytes
 
     def record(self, planned: VacuumPlan, *, has_ended_well: bool) -> VacuumOutcome:
         """Adds the vacuum to the lake's operations, and returns the outcome.
@@ -478,17 +468,19 @@ class VacuumProgress:
             table_id=log.snapshot.table_id,
             committed_ms=log.history.committed_ms_of(planned.version),
         )
-        self._add_operation(outcome, record)
+        self._add_operation(outcome, record, has_ended_well=has_ended_well)
         return outcome
 
-    def _add_operation(self, outcome: VacuumOutcome, record: VacuumRecord) -> None:
+    def _add_operation(
+        self, outcome: VacuumOutcome, record: VacuumRecord, *, has_ended_well: bool
+    ) -> None:
         operation = UpkeepOperation(
             table=self._table.key,
             kind="vacuum",
             operation_id=uuid4().hex,
             started_ms=record.started_ms,
             ended_ms=record.ended_ms,
-            result="failed" if outcome.failed else "succeeded",
+            result="succeeded" if has_ended_well and not outcome.failed else "failed",
             reason=outcome.plan.reason.name,
             run=self._run_id,
             seconds=outcome.seconds,
@@ -607,40 +599,29 @@ def _carry_out(
 ) -> None:
     """Deletes the planned files that Delta and the last checks confirm.
 
-    After a transient failure, the last check is repeated, because minutes may pass until a request
-    to storage times out. If the failure lost the response of a deletion, the files of its batch
-    that are gone count as deleted.
+    A transient failure of the storage ends the vacuum. The next one deletes the remaining files.
     """
     lake = lake_facts.lake
     remaining = _confirmed(lake, open_spark, planned, progress.spared)
     recheck = Recheck(lake_facts, planned, progress.spared)
-    batch: Sequence[Candidate] = ()
-    failures = 0
     while remaining:
-        try:
-            remaining = recheck.still_deletable(remaining)
-            progress.count(each for each in batch if each.name in recheck.gone)
-            checked_seconds = time.monotonic()
-            while remaining:
-                batch = remaining[:DELETE_KEYS]
-                _delete(lake, planned.table, batch, progress)
-                remaining = remaining[len(batch) :]
-                batch = ()
-                failures = 0
-                if time.monotonic() - checked_seconds >= _CHECK_AGAIN_SECONDS:
-                    break
-        except Transient as error:
-            failures += 1
-            if failures > len(_PAUSES_SECONDS):
-                progress.failed |= {each.name: str(error) for each in remaining}
-                raise
-            pause_about(_PAUSES_SECONDS[failures - 1])  # the storage may be throttling
+        remaining = recheck.still_deletable(remaining)
+        checked_seconds = time.monotonic()
+        while remaining:
+            batch = remaining[:DELETE_KEYS]
+            _delete(lake, planned.table, batch, progress)
+            remaining = remaining[len(batch) :]
+            if time.monotonic() - checked_seconds >= _CHECK_AGAIN_SECONDS:
+                break
 
 
 def _delete(lake: Lake, table: str, batch: Sequence[Candidate], progress: VacuumProgress) -> None:
     failed = lake.store.delete_each([f"{table}/{each.name}" for each in batch])
     progress.failed |= {name.removeprefix(f"{table}/"): why for name, why in failed.items()}
-    progress.count(each for each in batch if each.name not in progress.failed)
+    for each in batch:
+        if each.name not in progress.failed:
+            progress.deleted_files += 1
+            progress.deleted_bytes += each.size_bytes
 
 
 def _retention_to_set(facts: VacuumFacts, table: Table) -> dict[str, str]:

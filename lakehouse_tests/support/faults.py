@@ -131,7 +131,6 @@ def carried_out(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "confirmed_by_delta", confirmed)
-        patch.setattr(run, "_PAUSES_SECONDS", (0.0, 0.0))
         try:
             run._carry_out(facts, None, replace(found, facts=known), work)  # type: ignore[arg-type]  # nobody is asked
         except LakehouseError as error:
