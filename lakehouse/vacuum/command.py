@@ -31,6 +31,7 @@ from lakehouse.spark.session import connect
 from lakehouse.vacuum import run
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.plan.vacuum import VacuumOutcome, VacuumPlan
+from lakehouse.vacuum.table_facts import plan
 
 if TYPE_CHECKING:
     from lakehouse.assets.events import Event, Reporter
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 @click.command("vacuum", epilog="Example: lakehouse vacuum bronze/weather --dry-run")
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
 @click.option(
-    "--dry-run", is_flag=True, help="List every file that would be deleted, and delete none."
+    "--dry-run", is_flag=True, help="List every file that may be deleted, and delete none."
 )
 @click.option(
     "--mode",
@@ -51,12 +52,12 @@ if TYPE_CHECKING:
 def vacuum_command(
     tables: tuple[str, ...], dry_run: bool, mode: str | None, anyway: bool, as_json: bool
 ) -> int:
-    """Delete files that are no longer needed. With --dry-run, only list them.
+    """Delete files that are no longer needed. With --dry-run, only list them, without Spark.
 
     These are files of each TABLE (default: all) that no version within the table's retention needs.
     They are selected from the table's log, and in some modes from an inventory or a listing of the
-    storage. Delta (Spark or deltalake) selects files on its own, and a file is deleted only if it
-    is in both selections.
+    storage. Right before the deletion, Delta (Spark or deltalake) selects files on its own, and a
+    file is deleted only if it is in both selections.
     """
     context = open_declared()
     lake = context.lake
@@ -67,7 +68,7 @@ def vacuum_command(
     def vacuum(table: Table) -> VacuumPlan | VacuumOutcome | None:
         with working(f"vacuum of {table.key}"):
             if dry_run:
-                return run.rehearse(facts, session, table, mode=mode)  # type: ignore[arg-type]
+                return plan(facts, table, mode=mode)  # type: ignore[arg-type]
             if facts.log(table.key) is None:
                 return None
             if not anyway:
@@ -147,8 +148,6 @@ def _print(documents: Sequence[Mapping[str, Any]], *, dry_run: bool) -> None:
         if each.get("files") and not dry_run:
             show(f"{each['table']}:")
             print_figures(each)
-        for note in each.get("notes", ()):
-            show(f"{each['table']}: {note}")
         for name, why in [*each.get("spared", {}).items(), *each.get("failed", {}).items()]:
             show(f"{each['table']}/{name} is kept: {why}")
         for path in each.get("paths", ()) if dry_run else ():

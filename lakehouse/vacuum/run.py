@@ -86,7 +86,7 @@ from lakehouse.vacuum.plan.candidates import (
     folders_to_ask,
     written_once,
 )
-from lakehouse.vacuum.plan.vacuum import DELETE_KEYS, VacuumOutcome, VacuumPlan, plan_rest
+from lakehouse.vacuum.plan.vacuum import DELETE_KEYS, VacuumOutcome, VacuumPlan
 from lakehouse.vacuum.table_facts import own_folders, plan
 
 if TYPE_CHECKING:
@@ -541,32 +541,6 @@ def vacuum(
     return progress.record(planned, has_ended_well=True)
 
 
-def rehearse(
-    lake_facts: LakeFacts,
-    open_spark: "Callable[[], SparkSession]",
-    table: Table,
-    *,
-    mode: VacuumMode | None = None,
-) -> VacuumPlan | None:
-    """The plan, reduced to the files that Delta and the last check confirm. Changes nothing.
-
-    Returns `None` if there is no table. If the vacuum would first set another retention, Delta
-    cannot confirm the files yet: the whole plan is returned, with a note. Raises as `vacuum`.
-    """
-    planned = plan(lake_facts, table, mode=mode)
-    if planned is None or not planned.candidates:
-        return planned
-    if retention := _retention_to_set(planned.facts, table):
-        values = ", ".join(f"{name} to {value}" for name, value in retention.items())
-        note = f"the vacuum would first set {values}, so Delta cannot confirm the files yet"
-        return replace(planned, notes=(*planned.notes, note))
-    with translated():
-        spared = dict[str, str]()
-        confirmed = _confirmed(lake_facts.lake, open_spark, planned, spared)
-        confirmed = Recheck(lake_facts, planned, spared).still_deletable(confirmed)
-        return plan_rest(planned, table, confirmed, spared)
-
-
 def _planned(lake_facts: LakeFacts, table: Table, mode: VacuumMode | None) -> VacuumPlan:
     planned = plan(lake_facts, table, mode=mode)
     if planned is None:
@@ -575,20 +549,6 @@ def _planned(lake_facts: LakeFacts, table: Table, mode: VacuumMode | None) -> Va
             "first"
         )
     return planned
-
-
-def _confirmed(
-    lake: Lake,
-    open_spark: "Callable[[], SparkSession]",
-    planned: VacuumPlan,
-    spared: dict[str, str],
-) -> list[Candidate]:
-    """The planned files that Delta would also delete. The others are added to `spared`."""
-    confirmed = confirmed_by_delta(lake, open_spark, planned.facts, planned.candidates)
-    confirmed_names = {each.name for each in confirmed}
-    kept_names = {each.name for each in planned.candidates} - confirmed_names
-    spared |= dict.fromkeys(kept_names, "Delta would not delete it")
-    return confirmed
 
 
 def _carry_out(
@@ -602,7 +562,9 @@ def _carry_out(
     A transient failure of the storage ends the vacuum. The next one deletes the remaining files.
     """
     lake = lake_facts.lake
-    remaining = _confirmed(lake, open_spark, planned, progress.spared)
+    remaining = confirmed_by_delta(lake, open_spark, planned.facts, planned.candidates)
+    kept_names = {each.name for each in planned.candidates} - {each.name for each in remaining}
+    progress.spared |= dict.fromkeys(kept_names, "Delta would not delete it")
     recheck = Recheck(lake_facts, planned, progress.spared)
     while remaining:
         remaining = recheck.still_deletable(remaining)

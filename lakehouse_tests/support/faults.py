@@ -70,7 +70,7 @@ def report(
         rows or [{**listed[0], "key": "elsewhere/x"}],
         **{"file_format": "CSV", "created_ms": now_ms(), **options},
     )
-    update_inventory(lake, [], now_ms=now_ms(), configuration=options.get("configuration", "daily"))
+    update_inventory(lake, [], now_ms=now_ms())
 
 
 def planned(

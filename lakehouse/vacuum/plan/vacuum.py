@@ -19,7 +19,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from math import ceil
 from typing import Any
@@ -236,7 +236,6 @@ class VacuumPlan(Explained):
     - `horizon_ms`: files removed before this time are past the retention.
     - `requests`, `seconds`, `usd`: predictions for this mode. `choice` has the predictions for all
       modes, made before storage was read.
-    - `notes`: sentences to read before confirming.
     - `remembered`: kept files that later vacuums must consider again, although no listing finds
       them. They are kept because another table or a kept version needs them.
     """
@@ -248,7 +247,6 @@ class VacuumPlan(Explained):
     requests: Mapping[str, int]
     seconds: float
     usd: float
-    notes: tuple[str, ...] = ()
     remembered: frozenset[str] = frozenset()
 
     @property
@@ -294,7 +292,6 @@ class VacuumPlan(Explained):
             "requests": dict(self.requests),
             "seconds": round(self.seconds, 3),
             "usd": round(self.usd, 9),
-            "notes": list(self.notes),
             "modes": [asdict(quote) for quote in self.choice.quotes],
             "paths": [each.name for each in self.candidates],
         }
@@ -320,22 +317,25 @@ def plan_vacuum(
     if mode == "INVENTORY" and facts.inventory:
         selection.refuse_local_times(facts.inventory.name)
     candidates = selection.candidates()
-    explanation = _explanation(facts, candidates, mode, guard.horizon_ms)
+    more = ""
+    if facts.needed_since_ms is not None and facts.needed_because:
+        more = f"; {facts.needed_because}"
     if selection.kept:
         count = count_of(len(selection.kept), "file")
-        more = f"{explanation.more}; {count} past the retention will stay for kept versions"
-        explanation = replace(explanation, more=more)
-    notes = tuple[str, ...]()
+        more += f"; {count} past the retention will stay for kept versions"
     if mode == "LITE" and any(not each.size_bytes for each in candidates):
-        notes = ("more bytes may be deleted than shown: the log lacks the sizes of some files",)
+        more += "; more bytes may be deleted than shown: the log lacks the sizes of some files"
     kept_for_versions = frozenset(selection.kept) if mode == "LITE" else frozenset[str]()
     return VacuumPlan(
         facts=facts,
         choice=choice,
-        explanation=explanation,
+        explanation=Explanation(
+            Reason.VACUUM_DUE if candidates else Reason.NOTHING_PAST,
+            _numbers(facts, candidates, mode, guard.horizon_ms),
+            more,
+        ),
         horizon_ms=guard.horizon_ms,
         candidates=candidates,
-        notes=notes,
         remembered=kept_for_versions | selection.borrowed,
         **cost_of(facts, candidates, choice, table.prices),
     )
@@ -374,29 +374,6 @@ def operation_by_log(
         is_due=file_count > 0,
         size_bytes=size_bytes,
         net_benefit=last and NetBenefit(benefit_usd_per_day=saved_usd_per_day, cost_usd=last.usd),
-    )
-
-
-def plan_rest(
-    planned: VacuumPlan, table: Table, candidates: Sequence[Candidate], spared: Mapping[str, str]
-) -> VacuumPlan:
-    """The plan, reduced to `candidates`, with a note for each reason in `spared`."""
-    reasons = dict.fromkeys(spared.values())
-    notes = list(planned.notes)
-    for why in reasons:
-        names = [name for name, reason in spared.items() if reason == why]
-        count = count_of(len(names), "file")
-        notes.append(f"{count} of the plan will stay, for example {min(names)}: {why}")
-    facts = planned.facts
-    explanation = Reason.ALL_STAY.explain(files=len(planned.candidates))
-    if candidates:
-        explanation = _explanation(facts, candidates, planned.mode, planned.horizon_ms)
-    return replace(
-        planned,
-        candidates=tuple(candidates),
-        explanation=explanation,
-        notes=tuple(notes),
-        **cost_of(facts, candidates, planned.choice, table.prices),
     )
 
 
@@ -449,11 +426,11 @@ def _refuse_gaps(facts: VacuumFacts, unseen: Set[str], mode: VacuumMode, settled
     )
 
 
-def _explanation(
+def _numbers(
     facts: VacuumFacts, candidates: Sequence[Candidate], mode: VacuumMode, horizon_ms: int
-) -> Explanation:
+) -> dict[str, object]:
     times_ms = facts.table_files.removed.values()
-    numbers = {
+    return {
         "files": len(candidates),
         "bytes": sum(each.size_bytes for each in candidates),
         "orphans": sum(each.part is Part.ORPHANED_OLD for each in candidates),
@@ -461,10 +438,6 @@ def _explanation(
         "waiting": sum(ms is None or ms >= horizon_ms for ms in times_ms),
         "mode": mode,
     }
-    more = ""
-    if facts.needed_since_ms is not None and facts.needed_because:
-        more = f"; {facts.needed_because}"
-    return Explanation(Reason.VACUUM_DUE if candidates else Reason.NOTHING_PAST, numbers, more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
