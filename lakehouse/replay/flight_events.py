@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import numpy
 import pandas
 import pyarrow
+from pandas.util import hash_array
 
 from lakehouse.replay.files import read_flights
 
@@ -124,7 +125,7 @@ def draw(names: pandas.Series, purpose: str) -> "NDArray[numpy.int64]":
 
     The numbers of different purposes (at most 16 ASCII characters) are independent.
     """
-    hashes = pandas.util.hash_array(names.to_numpy(object), hash_key=f"{purpose:<16}")
+    hashes = hash_array(names.to_numpy(object), hash_key=f"{purpose:<16}")
     return (hashes >> numpy.uint64(2)).astype(numpy.int64)
 
 
