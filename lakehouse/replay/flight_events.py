@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import numpy
 import pandas
 import pyarrow
-from pandas.util import hash_array
+from pandas.util import hash_pandas_object
 
 from lakehouse.replay.files import read_flights
 
@@ -115,7 +115,7 @@ def deliver(events: pandas.DataFrame) -> pandas.DataFrame:
     first = events.assign(delivered=_later(events.event_time.dt.floor("h"), late_hours))
     second = first[is_twice]
     second = second.assign(
-        delivered=_later(second.delivered, draw(ids[is_twice], "hours to second") % 7)
+        delivered=_later(second.delivered, draw(ids[is_twice], "hours to the second copy") % 7)
     )
     return pandas.concat([first, second], ignore_index=True)
 
@@ -123,9 +123,9 @@ def deliver(events: pandas.DataFrame) -> pandas.DataFrame:
 def draw(names: pandas.Series, purpose: str) -> "NDArray[numpy.int64]":
     """A pseudorandom number from 0 to 2^62 - 1 for each name.
 
-    The numbers of different purposes (at most 16 ASCII characters) are independent.
+    The numbers of different purposes are independent.
     """
-    hashes = hash_array(names.to_numpy(object), hash_key=f"{purpose:<16}")
+    hashes = hash_pandas_object(names + purpose, index=False).to_numpy(numpy.uint64)
     return (hashes >> numpy.uint64(2)).astype(numpy.int64)
 
 

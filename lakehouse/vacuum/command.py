@@ -83,16 +83,7 @@ def vacuum_command(
         write_json(documents)
     else:
         _print(documents, dry_run=dry_run)
-    exit_code = print_errors(readings)
-    for each in documents:
-        if failed := each.get("failed"):  # the files that could not be deleted
-            name, why = next(iter(failed.items()))
-            tell(
-                f"{Broken.__name__}: vacuum of {each['table']}: files that could not be "
-                f"deleted: {count_text(len(failed))}, for example {name}: {why}"
-            )
-            exit_code = Broken.exit_code
-    return exit_code
+    return print_errors(readings)
 
 
 def _attempt(
@@ -111,11 +102,11 @@ def _report(lake: Lake, readings: Sequence[Found[VacuumPlan | VacuumOutcome]]) -
     """Reports to Dagster what the assets of the tables would have reported."""
 
     def events(_: "Reporter") -> "Iterable[Event]":
-        from lakehouse.vacuum.asset import vacuum_events
+        from lakehouse.vacuum.asset import vacuum_event
 
         for each in readings:
             if isinstance(each.value, VacuumOutcome):
-                yield from vacuum_events(each.table, each.value)
+                yield vacuum_event(each.table, each.value)
 
     if any(isinstance(each.value, VacuumOutcome) for each in readings):
         report_to_dagster(lake.settings, "the vacuum is done", events)
@@ -148,7 +139,7 @@ def _print(documents: Sequence[Mapping[str, Any]], *, dry_run: bool) -> None:
         if each.get("files") and not dry_run:
             show(f"{each['table']}:")
             print_figures(each)
-        for name, why in [*each.get("spared", {}).items(), *each.get("failed", {}).items()]:
+        for name, why in each.get("spared", {}).items():
             show(f"{each['table']}/{name} is kept: {why}")
         for path in each.get("paths", ()) if dry_run else ():
             show(f"{each['table']}/{path}")

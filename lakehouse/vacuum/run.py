@@ -453,7 +453,6 @@ class VacuumProgress:
                 put_requests=counts["put"],
             ),
             spared=self.spared,
-            failed=self.failed,
         )
         record = VacuumRecord(
             started_ms=self._began_ms,
@@ -480,7 +479,7 @@ class VacuumProgress:
             operation_id=uuid4().hex,
             started_ms=record.started_ms,
             ended_ms=record.ended_ms,
-            result="succeeded" if has_ended_well and not outcome.failed else "failed",
+            result="failed" if self.failed or not has_ended_well else "succeeded",
             reason=outcome.plan.reason.name,
             run=self._run_id,
             seconds=outcome.seconds,
@@ -510,7 +509,8 @@ def vacuum(
         Refused: there is no table, or it may not be vacuumed now, or not in this mode.
         Transient: another process holds the table, or the server or the storage does not answer.
             The lake's operations say how many files were deleted before the error.
-        Broken: Delta's answer contradicts the plan, or live files are missing.
+        Broken: Delta's answer contradicts the plan, live files are missing, or some files could not
+            be deleted.
     """
     lake = lake_facts.lake
     check_clock(lake, table.key)
@@ -538,7 +538,14 @@ def vacuum(
                     with contextlib.suppress(LakehouseError):
                         progress.record(planned, has_ended_well=False)
                     raise
-    return progress.record(planned, has_ended_well=True)
+    outcome = progress.record(planned, has_ended_well=True)
+    if progress.failed:
+        name, why = next(iter(progress.failed.items()))
+        raise Broken(
+            f"vacuum of {table.key}: {count_of(len(progress.failed), 'file')} could not be "
+            f"deleted, for example {name}: {why}. The next vacuum tries again"
+        )
+    return outcome
 
 
 def _planned(lake_facts: LakeFacts, table: Table, mode: VacuumMode | None) -> VacuumPlan:

@@ -456,12 +456,9 @@ def _last_of_each_run(failures: Iterable[UpkeepOperation]) -> list[UpkeepOperati
 def _by_folder(commit: Commit) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
     """The paths that a commit added and removed, by folder."""
     folders: dict[str, tuple[list[str], list[str]]] = {}
-    for path in commit.added_paths:
-        added, _ = folders.setdefault(path.rpartition("/")[0], ([], []))
-        added.append(path)
-    for path in commit.removed_paths:
-        _, removed = folders.setdefault(path.rpartition("/")[0], ([], []))
-        removed.append(path)
+    for side, paths in enumerate((commit.added_paths, commit.removed_paths)):
+        for path in paths:
+            folders.setdefault(path.rpartition("/")[0], ([], []))[side].append(path)
     yield from folders.values()
 
 

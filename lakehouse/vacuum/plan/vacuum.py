@@ -88,10 +88,6 @@ class ModeChoice:
     mode: VacuumMode
     quotes: tuple[Quote, ...]
 
-    def quote_of(self, mode: VacuumMode) -> Quote:
-        """The quote of one mode."""
-        return next(quote for quote in self.quotes if quote.mode == mode)
-
 
 def choose_mode(
     facts: VacuumFacts, *, prices: Prices, now_ms: int, requested: VacuumMode | None = None
@@ -155,19 +151,15 @@ def _quote(
 def _why_invalid(mode: VacuumMode, facts: VacuumFacts, now_ms: int) -> str:
     """Why this mode cannot be used; empty if it can."""
     if mode == "LITE":
-        return _why_not_lite(facts)
+        if log_covers(facts) or facts.log_only:
+            return ""
+        return "the log no longer names all files that were removed since the last complete vacuum"
     if facts.log_only:
         return (
             "other programs write the table, so storage is not searched for files that its log "
             'never named, unless orphans = "delete"'
         )
     return _why_not_inventory(facts, now_ms) if mode == "INVENTORY" else ""
-
-
-def _why_not_lite(facts: VacuumFacts) -> str:
-    if not log_covers(facts) and not facts.log_only:
-        return "the log no longer names all files that were removed since the last complete vacuum"
-    return ""
 
 
 def _why_sweep(facts: VacuumFacts, now_ms: int) -> str:
@@ -203,7 +195,7 @@ def cost_of(
     facts: VacuumFacts, candidates: Sequence[Candidate], choice: ModeChoice, prices: Prices
 ) -> dict[str, Any]:
     """The predicted requests, seconds and cost of deleting these candidates."""
-    quote = choice.quote_of(choice.mode)
+    [quote] = (each for each in choice.quotes if each.mode == choice.mode)
     lists = quote.list_requests
     heads = 0
     deletes = 0
@@ -444,7 +436,7 @@ def _numbers(
 class VacuumOutcome:
     """A vacuum's plan, and what the vacuum did.
 
-    `spared` and `failed` contain the planned files that were not deleted, each with the reason.
+    `spared` contains the planned files that were kept, each with the reason.
     """
 
     plan: VacuumPlan
@@ -454,7 +446,6 @@ class VacuumOutcome:
     seconds: float
     usd: float
     spared: Mapping[str, str] = field(default_factory=dict[str, str])
-    failed: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def figures(self) -> tuple[Figure, ...]:
@@ -474,5 +465,4 @@ class VacuumOutcome:
             **self.plan.as_json(),
             "figures": figures_as_json(self.figures),
             "spared": dict(self.spared),
-            "failed": dict(self.failed),
         }
