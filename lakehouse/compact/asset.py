@@ -12,13 +12,18 @@ from typing import TYPE_CHECKING, cast
 import dagster as dg
 
 from lakehouse.assets.events import Event, Reporter, reporter_of
-from lakehouse.assets.keys import compaction_key, table_key, upkeep_options
+from lakehouse.assets.keys import by_clock, compaction_key, table_key, upkeep_options
 from lakehouse.assets.metadata import compaction_metadata, table_metadata
-from lakehouse.assets.runs import asked_by_person, errors_for_dagster, process_tag
+from lakehouse.assets.runs import (
+    AUTOMATION_TAG,
+    asked_by_person,
+    errors_for_dagster,
+    process_tag,
+)
 from lakehouse.base.errors import LakehouseError, Refused, Transient
 from lakehouse.compact.assess import assess, hold_now, refuse_held
 from lakehouse.compact.plan.history import CompactionOutcome
-from lakehouse.declare.policies import AfterWrite
+from lakehouse.declare.policies import AfterWrite, Scheduled, policy_for
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Adopted
 from lakehouse.delta.snapshot import TableFacts
@@ -41,13 +46,15 @@ class CompactionConfig(dg.Config):
 
 
 def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.AssetsDefinition:
-    """The asset that compacts a table.
+    """The asset that compacts a table. With the strategy `Scheduled`, it runs by the clock (UTC).
 
     `resource` is the key of the Dagster resource that opens its Spark session.
     """
+    strategy = policy_for(table.layer, table.compaction).strategy
 
     @dg.asset(
         **upkeep_options("compaction", table, resource=resource),
+        automation_condition=by_clock(strategy.cron) if isinstance(strategy, Scheduled) else None,
         description=f"Merges the small files of {table.key}. Changes no row, so downstream tables"
         " are not updated.",
     )
@@ -58,7 +65,13 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
         context.instance.add_run_tags(context.run.run_id, process_tag(context.run.run_id))
         spark = getattr(context.resources, resource)
         with errors_for_dagster(context):
-            if not config.anyway:
+            if AUTOMATION_TAG in context.run.tags:
+                facts = lake.facts(table.key)
+                hold = hold_now(lake, table, facts and facts.history)
+                if hold is not None:
+                    context.log.info(f"{table.key}: {hold.sentence}")
+                    return
+            elif not config.anyway:
                 refuse_held(lake, table)
             # An adopted table that is not there is a failure.
             if not isinstance(table.write, Adopted) and not is_written(lake, table.key):

@@ -22,7 +22,7 @@ from lakehouse.assets.keys import (
     vacuum_key,
 )
 from lakehouse.assets.metadata import operation_metadata
-from lakehouse.assets.runs import errors_for_dagster
+from lakehouse.assets.runs import AUTOMATION_TAG, errors_for_dagster
 from lakehouse.base.errors import Refused
 from lakehouse.compact.assess import refuse_held
 from lakehouse.declare.table import Table
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from lakehouse.vacuum.lake_facts import LakeFacts
     from lakehouse.vacuum.plan.vacuum import VacuumOutcome
 
-# Dagster's tag of the runs that an automation condition requested. Source: dagster 1.13,
-# dagster/_core/storage/tags.py
-_AUTOMATION_TAG = "dagster/from_automation_condition"
 # The facts that the vacuums of a run share, by run id and root of the lake.
 _FACTS: dict[tuple[str, str], "LakeFacts"] = {}
 
@@ -157,7 +154,7 @@ def skip_reason(context: dg.AssetExecutionContext, lake: Lake, table: Table, com
     try:
         refuse_held(lake, table, command)
     except Refused as refused:
-        if _AUTOMATION_TAG in context.run.tags:
+        if AUTOMATION_TAG in context.run.tags:
             return str(refused)
         raise
     return ""
