@@ -21,7 +21,7 @@ next six hours. A hash of the event's id determines whether the event is late or
 how many hours.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy
 import pandas
@@ -125,7 +125,8 @@ def draw(names: pandas.Series, purpose: str) -> "NDArray[numpy.int64]":
 
     The numbers of different purposes are independent.
     """
-    hashes = hash_pandas_object(names + purpose, index=False).to_numpy(numpy.uint64)
+    untyped: Any = hash_pandas_object
+    hashes = untyped(names + purpose, index=False).to_numpy(numpy.uint64)
     return (hashes >> numpy.uint64(2)).astype(numpy.int64)
 
 

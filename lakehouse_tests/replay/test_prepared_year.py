@@ -65,7 +65,7 @@ def test_the_bytes_of_a_start_and_seed_stay_what_they_are(world: PreparedYear) -
     )
     assert (
         hashlib.sha256(contents).hexdigest()
-        == "2ac63348a6e54eb9625bbdf317d0649a393f08c52324b8fdba633fd87d6cafb5"
+        == "ada09b704859d89ca8ee38c554c27a0f2a713038f3a7d0a3b770bd08f76629b5"
     )
 
 

@@ -123,7 +123,7 @@ def test_a_vacuum_that_may_not_delete_fails_and_its_record_names_the_files(
         min(failed_count, 1_000),
         failed_count < 1_001,
     )
-    message = f"{failed_count:,} files could not be deleted, for example f0000: AccessDenied"
+    message = f"{failed_count} files could not be deleted, for example f0000: AccessDenied"
     ended = [each for each in done.all_events if each.event_type_value == "STEP_FAILURE"]
     assert [message in str(each.step_failure_data.user_failure_data) for each in ended] == (
         [True] * bool(failed)
