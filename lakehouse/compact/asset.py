@@ -65,20 +65,8 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
         context.instance.add_run_tags(context.run.run_id, process_tag(context.run.run_id))
         spark = getattr(context.resources, resource)
         with errors_for_dagster(context):
-            if AUTOMATION_TAG in context.run.tags:
-                facts = lake.facts(table.key)
-                hold = hold_now(lake, table, facts and facts.history)
-                if hold is not None:
-                    context.log.info(f"{table.key}: {hold.sentence}")
-                    return
-            elif not config.anyway:
-                refuse_held(lake, table)
-            # An adopted table that is not there is a failure.
-            if not isinstance(table.write, Adopted) and not is_written(lake, table.key):
-                context.log.info(
-                    f"compaction of {table.key}: skipped, because the table has not been written "
-                    "yet"
-                )
+            if reason := _skip_reason(context, lake, table, anyway=config.anyway):
+                context.log.info(reason)
                 return
             try:
                 outcome = compact(
@@ -103,6 +91,27 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
         yield from compaction_events(reporter_of(context), table, lake, outcome)
 
     return cast("dg.AssetsDefinition", compaction)
+
+
+def _skip_reason(
+    context: dg.AssetExecutionContext, lake: Lake, table: Table, *, anyway: bool
+) -> str:
+    """Why a run must end at once, or an empty string.
+
+    Raises:
+        Refused: the table may not be compacted now, but a person or the sensor requested the run.
+    """
+    if AUTOMATION_TAG in context.run.tags:
+        facts = lake.facts(table.key)
+        hold = hold_now(lake, table, facts and facts.history)
+        if hold is not None:
+            return f"{table.key}: {hold.sentence}"
+    elif not anyway:
+        refuse_held(lake, table)
+    # An adopted table that is not there is a failure.
+    if isinstance(table.write, Adopted) or is_written(lake, table.key):
+        return ""
+    return f"compaction of {table.key}: skipped, because the table has not been written yet"
 
 
 def compaction_events(
