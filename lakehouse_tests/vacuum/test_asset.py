@@ -12,7 +12,6 @@ from lakehouse.base.clock import now_ms
 from lakehouse.declare.policies import Vacuum
 from lakehouse.declare.table import Table
 from lakehouse.declare.upkeep_records import Pause
-from lakehouse.lake.find_tables import Found
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import pause_table, vacuum_records
 from lakehouse.vacuum import run
