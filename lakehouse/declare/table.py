@@ -297,15 +297,10 @@ def undeclared_sentence(keys: Sequence[str]) -> str:
     """A sentence that names the undeclared tables and what to do. Empty if there are no tables."""
     if not keys:
         return ""
-    if len(keys) == 1:
-        return (
-            f"{first_names(keys)} is in the lake but not declared, so nothing maintains it. "
-            "Declare it again, or set location= on the table that replaces it"
-        )
+    names = first_names(keys, most=_NAMED)
     return (
-        f"{len(keys)} tables are in the lake but not declared, so nothing maintains them: "
-        f"{first_names(keys, most=_NAMED)}. Declare them again, or set location= on the tables "
-        "that replace them"
+        f"undeclared tables in the lake, which nothing maintains: {names}. Declare them again, "
+        "or set location= on the tables that replace them"
     )
 
 

@@ -1,9 +1,9 @@
 """The tables of a lake: from the tables package, the file of adopted tables, and `maintain`.
 
 `maintain` adds upkeep to tables that another Dagster project writes. Each call has one record. The
-call's observation sensor writes the record when the call's tables or knobs have changed, and
-confirms it once a day by writing it again. A record that was not confirmed for 30 days is no longer
-in force, and the next sensor that writes any record deletes it.
+call's observation sensor writes the record when its code is loaded, and then once a day. A record
+that was not written for 30 days is no longer in force, and the next sensor that writes any record
+deletes it.
 """
 
 import importlib
@@ -91,29 +91,19 @@ class MaintainedRecord:
         # Projects that share a lake may use the same name.
         self._name = f"{MAINTAINED}/{name}-{sha256(home.encode()).hexdigest()[:8]}.json"
         self._content = json.dumps(document, indent=1).encode()
-        self._confirmed_ms: int | None = None
+        self._written_ms: int | None = None
 
     def confirm(self, now_ms: int) -> None:
-        """Writes the record if the stored one differs or is a day old.
+        """Writes the record, unless this process did so in the last day.
 
-        After a write, all records that are no longer in force are deleted. Only the first call
-        reads the stored record.
+        After a write, all records that are no longer in force are deleted.
         """
-        if self._confirmed_ms is None:
-            self._confirmed_ms = self._stored_ms()
-        if 0 <= now_ms - self._confirmed_ms < _CONFIRMED_EVERY_MS:
+        if self._written_ms is not None and 0 <= now_ms - self._written_ms < _CONFIRMED_EVERY_MS:
             return
         self._store.put(self._name, self._content)
-        self._confirmed_ms = now_ms
+        self._written_ms = now_ms
         records = self._store.list(MAINTAINED)
         self._store.delete([each.name for each in records if not _is_in_force(each, now_ms)])
-
-    def _stored_ms(self) -> int:
-        """The time at which this record was stored; 0 if it is missing or differs."""
-        stored = self._store.stat(self._name)
-        if stored is None or self._store.read(self._name) != self._content:
-            return 0
-        return stored.modified_ms
 
 
 def maintained_tables(store: Store, *, now_ms: int) -> dict[str, Table]:

@@ -14,6 +14,9 @@ from lakehouse import Compaction, maintain
 from lakehouse.base.clock import now_ms
 from lakehouse.base.settings import parse_settings
 from lakehouse.cli.app import commands
+from lakehouse.declare.maintained import MAINTAINED, Upkeep, maintained_table
+from lakehouse.declare.write_modes import Adopted
+from lakehouse.lake.declared_tables import MaintainedRecord
 from lakehouse.lake.lake import open_lake
 from lakehouse.lake.state_tables import pauses
 from lakehouse.store import DiskStore
@@ -102,20 +105,20 @@ def test_what_maintain_has_is_not_adopted() -> None:
     assert (found["table"], found["adopted"]) == ("silver/sales_orders", True)
 
 
-def test_the_record_is_written_only_if_it_changed_or_is_a_day_old(project: Path) -> None:
-    cursor = tick()
-    record = record_of(project)
-    os.utime(record, (old := now_ms() // 1000 - 3_600, old))
-    tick(cursor)
-    assert record.stat().st_mtime == old
-    tick(cursor, compaction=Compaction(min_small_files=8))
-    assert record.stat().st_mtime > old
-    assert json.loads(record.read_text())["tables"]["silver/sales_orders"]["compaction"] == {
-        "min_small_files": 8
-    }
-    os.utime(record, (old := old - DAY_SECONDS, old))
-    tick(cursor, compaction=Compaction(min_small_files=8))
-    assert record.stat().st_mtime > old
+def test_the_record_is_written_when_code_is_loaded_and_then_once_a_day(project: Path) -> None:
+    [table] = [maintained_table("silver/t", Adopted(uri="/w/t", asset_key=("t",)), Upkeep())]
+    lake = open_lake(parse_settings({}, base=project))
+    record = MaintainedRecord(lake, [table], name="maintenance_observation")
+    written = list[bool]()
+    for hours in (0, 1, 23, 25, 24):  # at last, the clock was set back
+        for file in lake.store.list(MAINTAINED):
+            lake.store.delete([file.name])
+        record.confirm(now_ms() + hours * 3_600_000)
+        written.append(bool(lake.store.list(MAINTAINED)))
+    assert written == [True, False, False, True, True]
+    tick(compaction=Compaction(min_small_files=8))
+    tables = json.loads(record_of(project).read_text())["tables"]
+    assert tables["silver/sales_orders"]["compaction"] == {"min_small_files": 8}
 
 
 def test_a_record_that_no_sensor_confirms_ends_after_30_days(project: Path) -> None:

