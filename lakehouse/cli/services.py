@@ -3,7 +3,8 @@
 `dagster dev` does the same, but its web server starts only after the code server has loaded the
 definitions. Source: dagster 1.13, dagster/_cli/dev.py and dagster/_grpc/server_watcher.py.
 
-1. The web server and the code server start at the same time. The web server looks for the code
+1. In a new home, Dagster's SQLite files are made first: no two processes can make them at once.
+   Then the web server and the code server start at the same time. The web server looks for the code
    server each second.
 2. The daemon starts when the code server answers. Without a code server, it would not retry
    interrupted runs, and could not launch queued runs.
@@ -36,6 +37,11 @@ gc.set_threshold(50_000, 20, 20)
 del sys.argv[0]
 runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 """
+_MAKE_RECORDS = """
+from dagster import DagsterInstance
+with DagsterInstance.get() as instance:
+    instance.run_storage, instance.event_log_storage, instance.schedule_storage
+"""
 # A process that drops an interrupt while it imports its modules gets it again.
 _INTERRUPT_SECONDS = 3.0
 
@@ -65,6 +71,10 @@ def _run(
     commands: Mapping[str, Sequence[str]], socket: Path, running: dict[str, subprocess.Popen[bytes]]
 ) -> str:
     """Starts the processes and adds them to `running`. Returns the first one that has ended."""
+    # The file that is made last.
+    if not Path(os.environ["DAGSTER_HOME"], "schedules", "schedules.db").is_file():
+        command = [sys.executable, "-c", _MAKE_RECORDS]
+        subprocess.run(command, check=True, preexec_fn=die_with_parent)
     running["web server"] = _start(commands["web server"])
     running["code server"] = _start(commands["code server"])
     while True:
