@@ -27,7 +27,7 @@ from lakehouse.base.paths import parse_address
 from lakehouse.base.processes import hold_lock
 from lakehouse.base.settings import Settings, parse_settings
 from lakehouse.compact.asset import compaction_asset
-from lakehouse.compact.sensor import compaction_sensor
+from lakehouse.compact.sensor import compaction_schedules, compaction_sensor
 from lakehouse.declare.adopted_file import adopted_lines, parse_adopted
 from lakehouse.declare.knobs import declared_as
 from lakehouse.declare.maintained import Upkeep, maintained_table, with_project_defaults
@@ -149,6 +149,7 @@ def _definitions(
             compaction_sensor(tables, lake, name=f"{name}_compaction", report=report_key(name)),
             automation_sensor(assets, name=f"{name}_vacuum"),
         ],
+        schedules=compaction_schedules(tables, lake),
     )
 
 

@@ -150,9 +150,6 @@ _FIRST_DELAY_SECONDS = 5
 # The tag of a run that is not retried. Commands set it, because their exit code shows the caller
 # that a retry may help.
 ONCE_TAG = machine_tag("once")
-# Dagster's tag of the runs that an automation condition requested. Source: dagster 1.13,
-# dagster/_core/storage/tags.py
-AUTOMATION_TAG = "dagster/from_automation_condition"
 
 
 @contextmanager

@@ -171,6 +171,7 @@ class Reason(Enum):
         "no file removed before {horizon:time} is in storage ({waiting:removed file} within the "
         "retention, mode {mode})"
     )
+    ALL_STAY = "the last check before the deletion kept all {files:file} of the plan"
 
     # Reasons of a plan for storage classes.
     TIER_DUE = (

@@ -12,18 +12,14 @@ from typing import TYPE_CHECKING, cast
 import dagster as dg
 
 from lakehouse.assets.events import Event, Reporter, reporter_of
-from lakehouse.assets.keys import by_clock, compaction_key, table_key, upkeep_options
+from lakehouse.assets.keys import compaction_key, table_key, upkeep_options
 from lakehouse.assets.metadata import compaction_metadata, table_metadata
-from lakehouse.assets.runs import (
-    AUTOMATION_TAG,
-    asked_by_person,
-    errors_for_dagster,
-    process_tag,
-)
+from lakehouse.assets.runs import asked_by_person, errors_for_dagster, machine_tag, process_tag
 from lakehouse.base.errors import LakehouseError, Refused, Transient
 from lakehouse.compact.assess import assess, hold_now, refuse_held
 from lakehouse.compact.plan.history import CompactionOutcome
-from lakehouse.declare.policies import AfterWrite, Scheduled, policy_for
+from lakehouse.compact.sensor import REFUSED
+from lakehouse.declare.policies import AfterWrite
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Adopted
 from lakehouse.delta.snapshot import TableFacts
@@ -46,15 +42,13 @@ class CompactionConfig(dg.Config):
 
 
 def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.AssetsDefinition:
-    """The asset that compacts a table. With the strategy `Scheduled`, it runs by the clock (UTC).
+    """The asset that compacts a table.
 
     `resource` is the key of the Dagster resource that opens its Spark session.
     """
-    strategy = policy_for(table.layer, table.compaction).strategy
 
     @dg.asset(
         **upkeep_options("compaction", table, resource=resource),
-        automation_condition=by_clock(strategy.cron) if isinstance(strategy, Scheduled) else None,
         description=f"Merges the small files of {table.key}. Changes no row, so downstream tables"
         " are not updated.",
     )
@@ -65,8 +59,13 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
         context.instance.add_run_tags(context.run.run_id, process_tag(context.run.run_id))
         spark = getattr(context.resources, resource)
         with errors_for_dagster(context):
-            if reason := _skip_reason(context, lake, table, anyway=config.anyway):
-                context.log.info(reason)
+            _refuse_before_start(context, lake, table, anyway=config.anyway)
+            # An adopted table that is not there is a failure.
+            if not isinstance(table.write, Adopted) and not is_written(lake, table.key):
+                context.log.info(
+                    f"compaction of {table.key}: skipped, because the table has not been written "
+                    "yet"
+                )
                 return
             try:
                 outcome = compact(
@@ -91,27 +90,6 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
         yield from compaction_events(reporter_of(context), table, lake, outcome)
 
     return cast("dg.AssetsDefinition", compaction)
-
-
-def _skip_reason(
-    context: dg.AssetExecutionContext, lake: Lake, table: Table, *, anyway: bool
-) -> str:
-    """Why a run must end at once, or an empty string.
-
-    Raises:
-        Refused: the table may not be compacted now, but a person or the sensor requested the run.
-    """
-    if AUTOMATION_TAG in context.run.tags:
-        facts = lake.facts(table.key)
-        hold = hold_now(lake, table, facts and facts.history)
-        if hold is not None:
-            return f"{table.key}: {hold.sentence}"
-    elif not anyway:
-        refuse_held(lake, table)
-    # An adopted table that is not there is a failure.
-    if isinstance(table.write, Adopted) or is_written(lake, table.key):
-        return ""
-    return f"compaction of {table.key}: skipped, because the table has not been written yet"
 
 
 def compaction_events(
@@ -189,3 +167,22 @@ def table_events(
             f"{table.key} was changed, but its new state could not be reported: "
             f"{type(error).__name__}: {error}"
         )
+
+
+def _refuse_before_start(
+    context: dg.AssetExecutionContext, lake: Lake, table: Table, *, anyway: bool
+) -> None:
+    """Refuses a run before it begins, so that it does not count as an attempt.
+
+    Raises:
+        Refused: the table may not be compacted now, for example because it is paused, and `anyway`
+            is not set.
+    """
+    try:
+        if not anyway:
+            refuse_held(lake, table)
+    except Refused:
+        context.instance.add_run_tags(
+            context.run.run_id, {machine_tag(REFUSED): context.run.run_id}
+        )
+        raise

@@ -290,9 +290,7 @@ def _commit(
     def check(newest: Snapshot) -> None:
         if _unchangeable(newest) != _unchangeable(snapshot):
             raise CommitFailedError("another writer changed the table's metadata or protocol")
-        # A file that got a deletion vector after the plan does not count as live.
-        live = (file.path for file in newest.files if file.deletion_vector is None)
-        removed_paths = planned_paths.difference(live)
+        removed_paths = planned_paths - _live_paths(newest.files)
         if removed_paths:
             raise CommitFailedError(
                 f"another writer removed {len(removed_paths)} of the planned files"
@@ -300,6 +298,11 @@ def _commit(
 
     if commit_after_newest(lake, snapshot, location, actions, check) is None:
         raise CommitFailedError(f"other writers committed first {VERSIONS_TRIED} times in a row")
+
+
+def _live_paths(files: Sequence[DataFile]) -> set[str]:
+    """The paths of the live files, except those that got a deletion vector after the plan."""
+    return {file.path for file in files if file.deletion_vector is None}
 
 
 def _unchangeable(snapshot: Snapshot) -> tuple[object, ...]:

@@ -146,6 +146,11 @@ class Attempt:
             return self.known
         return self.lake.facts(self.table.key)
 
+    def begin(self, planned: CompactionPlan) -> None:
+        """Notes that the plan's statement starts now."""
+        self.started = time.monotonic()
+        self.planned = planned
+
     def record(
         self, result: Literal["failed", "conflict"], why: str, *, wasted_share: float = 1.0
     ) -> UpkeepOperation:
@@ -250,8 +255,7 @@ def _optimize(attempt: Attempt, snapshot: Snapshot, planned: CompactionPlan, mar
     """
     lake = attempt.lake
     expect_verification(lake, attempt.table.key, mark, version=snapshot.version)
-    attempt.started = time.monotonic()
-    attempt.planned = planned
+    attempt.begin(planned)
     try:
         _run(attempt, snapshot, planned, _metadata(planned, mark))
         return time.monotonic() - attempt.started

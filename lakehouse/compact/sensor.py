@@ -1,4 +1,4 @@
-"""The sensor that requests compactions.
+"""The sensor that requests compactions, and the schedules of tables compacted by the clock.
 
 The facts are in Dagster's records and the lake's. `compact/plan/decision.py` decides whether a
 table is to be compacted, which tables go first, and how many at once.
@@ -13,13 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 
 import dagster as dg
 from dagster import RunRecord
 
 from lakehouse.assets.dagster_records import (
     ended_runs,
+    is_canceled,
     last_compactions_ms,
     newest_facts,
     reader_runs,
@@ -28,11 +29,12 @@ from lakehouse.assets.dagster_records import (
 )
 from lakehouse.assets.keys import compaction_key
 from lakehouse.assets.metadata import Metadata, markdown_table, markdown_value, sensed_state
+from lakehouse.assets.runs import read_tag, repeated_by_person
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError, Transient
 from lakehouse.base.operation import PRICE_HEADS, price_cells
-from lakehouse.base.reasons import Explanation
-from lakehouse.compact.assess import failed_tries, without_spark
+from lakehouse.base.reasons import Explanation, Reason
+from lakehouse.compact.assess import failed_tries, hold_now, without_spark
 from lakehouse.compact.plan.decision import (
     CYCLE_MS,
     Bounds,
@@ -46,7 +48,7 @@ from lakehouse.compact.plan.decision import (
     run_key,
 )
 from lakehouse.compact.plan.health import count_reads
-from lakehouse.declare.policies import policy_for
+from lakehouse.declare.policies import Scheduled, policy_for
 from lakehouse.declare.table import Table
 from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.lake.commits import storage_fault
@@ -55,6 +57,9 @@ from lakehouse.lake.state_tables import pauses
 from lakehouse.store import TimeBudget
 
 COST_TAG = "lakehouse/estimate_usd"
+# The tag of a run that was refused before it began. Its value is the run's id, because Dagster
+# copies tags to re-executed runs.
+REFUSED = "refused"
 _RUN_KEY = "dagster/run_key"
 _TABLE = "lakehouse/table"
 _VERSION = "lakehouse/version"
@@ -228,7 +233,7 @@ def _tries(instance: dg.DagsterInstance, states: Sequence[TableState]) -> tuple[
     """The ended runs that were requested for exactly these states.
 
     Tables with nothing to gain are skipped. If a person re-executed a run of the sensor, the new
-    run has the same tags, and counts, too.
+    run has the same tags, and counts only if it succeeded.
     """
     present = {
         _state_in(run_key(state, 1)): state
@@ -243,25 +248,35 @@ def _tries(instance: dg.DagsterInstance, states: Sequence[TableState]) -> tuple[
     }
     tries: list[Try] = []
     for record in ended_runs(instance, tags_of_states):
-        run = record.dagster_run
-        state = present.get(_state_in(run.tags.get(_RUN_KEY, "")))
-        if state:
-            ended_seconds = record.end_time or record.update_timestamp.timestamp()
-            tries.append(
-                Try(
-                    table=state.table,
-                    version=state.version or 0,
-                    committed_ms=state.committed_ms,
-                    has_succeeded=run.is_success,
-                    ended_ms=int(ended_seconds * 1000),
-                )
-            )
+        tags = record.dagster_run.tags
+        state = present.get(_state_in(tags.get(_RUN_KEY, "")))
+        if state and (record.dagster_run.is_success or not repeated_by_person(tags)):
+            tries.append(_try_of(state, record, is_canceled=is_canceled(instance, record)))
     return tuple(tries)
 
 
 def _state_in(key: str) -> str:
     """The part of a run key that names a table's state, without the number of the try."""
     return key.rpartition("/")[0]
+
+
+def _try_of(state: TableState, record: RunRecord, *, is_canceled: bool) -> Try:
+    run = record.dagster_run
+    ended_ms = int((record.end_time or record.update_timestamp.timestamp()) * 1000)
+    result: Literal["succeeded", "failed", "refused", "canceled"] = "failed"
+    if run.is_success:
+        result = "succeeded"
+    elif read_tag(run.tags, REFUSED) == run.run_id:
+        result = "refused"
+    elif is_canceled:
+        result = "canceled"
+    return Try(
+        table=state.table,
+        version=state.version or 0,
+        committed_ms=state.committed_ms,
+        result=result,
+        ended_ms=ended_ms,
+    )
 
 
 # Seconds between two ticks.
@@ -333,6 +348,19 @@ def _compactions_job(sensor: str, tables: Sequence[Table]) -> Any:
     )
 
 
+def compaction_schedules(tables: Sequence[Table], lake: Lake) -> list[dg.ScheduleDefinition]:
+    """The schedules of tables that are compacted by the clock.
+
+    A tick reads the table's log, its pause and its failures.
+    """
+    schedules = list[dg.ScheduleDefinition]()
+    for table in tables:
+        strategy = policy_for(table.layer, table.compaction).strategy
+        if isinstance(strategy, Scheduled):
+            schedules.append(_schedule(table, strategy, lake))
+    return schedules
+
+
 def _next_cursor(
     decisions: Sequence[Decision], cursor: SensorCursor, *, now_ms: int
 ) -> tuple[SensorCursor, bool]:
@@ -401,3 +429,35 @@ def _request(decision: Decision) -> dg.RunRequest:
     return dg.RunRequest(
         run_key=decision.run_key, asset_selection=[_asset_key(state.table)], tags=tags
     )
+
+
+def _schedule(table: Table, strategy: Scheduled, lake: Lake) -> dg.ScheduleDefinition:
+    budget = TimeBudget()
+    bounded = lake.within(budget)
+
+    @dg.schedule(
+        name=f"compaction_of_table_{table.key.replace('/', '_')}",
+        cron_schedule=strategy.cron,
+        execution_timezone="UTC",
+        target=dg.AssetSelection.assets(compaction_key(table)),
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description=f"Compacts {table.key} at the times in its declaration (UTC).",
+    )
+    def tick(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        budget.begin()
+        facts = None
+        with suppress(LakehouseError):  # if the log cannot be read, the run reports why
+            facts = bounded.facts(table.key)
+        history = None if facts is None else facts.history
+        hold = hold_now(bounded, table, history)
+        if hold is not None:
+            return dg.SkipReason(f"{table.key}: {hold.sentence}")
+        runs = [run.name for run in runs_in_flight(context.instance, [table]) if run.is_compaction]
+        if runs:
+            in_flight = Reason.RUN_IN_FLIGHT.explain(runs="; ".join(runs))
+            return dg.SkipReason(f"{table.key}: {in_flight.sentence}")
+        # Repeats the target, because a run without a selection counts as a run of every table.
+        run_key = f"{table.key} {context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
+        return dg.RunRequest(run_key=run_key, asset_selection=[compaction_key(table)])
+
+    return tick

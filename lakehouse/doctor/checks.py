@@ -40,7 +40,7 @@ from lakehouse.spark.server.log_store import is_conditional, log_store_setting
 from lakehouse.spark.session import connect
 from lakehouse.spark.statements import optimize, path_table
 from lakehouse.spark.temporary_confs import session_confs
-from lakehouse.store import S3Store
+from lakehouse.store import DiskStore, S3Store
 from lakehouse.store.s3_client import PERMISSIONS, completes_conditionally, translated_s3
 
 if TYPE_CHECKING:
@@ -185,13 +185,20 @@ WRITTEN = b"written by lakehouse doctor\n"
 
 @contextmanager
 def scratch(lake: Lake) -> Iterator[str]:
-    """Yields the name of a new folder in the lake, and deletes the folder afterwards."""
+    """Yields the name of a new folder in the lake, and deletes the folder afterwards.
+
+    On a disk, empty folders above it that did not exist before are removed, too.
+    """
+    root = Path(lake.settings.root)
+    existing = nearest_folder(root / _FOLDER) if isinstance(lake.store, DiskStore) else None
     folder = f"{_FOLDER}/{uuid4().hex}"
     try:
         yield folder
     finally:
         with suppress(LakehouseError):  # the check `delete` reports this; the next run tries again
             _delete_all(lake, folder)
+        if existing is not None:
+            _remove_created(root / _FOLDER, existing)
 
 
 def check_storage(examination: Examination, lake: Lake, folder: str) -> None:
@@ -304,6 +311,15 @@ def _delete_all(lake: Lake, folder: str) -> None:
         batch = [{"Key": key} for key in keys[start : start + _DELETE_BATCH]]
         with translated_s3(f"storage: cannot delete {prefix}", "delete"):
             store.client.delete_objects(Bucket=store.bucket, Delete={"Objects": batch})
+
+
+def _remove_created(folder: Path, existing: Path) -> None:
+    """Removes empty folders from `folder` up to, but not including, `existing`."""
+    for each in (folder, *folder.parents):
+        if each == existing:
+            return
+        with suppress(OSError):
+            each.rmdir()
 
 
 _VERSIONS = {

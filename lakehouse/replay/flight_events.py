@@ -22,11 +22,11 @@ how many hours.
 """
 
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import numpy
 import pandas
 import pyarrow
-from pandas.util import hash_pandas_object
 
 from lakehouse.replay.files import read_flights
 
@@ -41,6 +41,12 @@ _COPIED = ("carrier", "flight", "tailnum", "origin", "dest", "distance")
 _DELAYS = ("dep_delay", "arr_delay", "air_time")
 _LATE_PER_MILLE = 20
 _TWICE_PER_MILLE = 5
+SEED = 2013
+_WIDTH = 40  # the most bytes of a name in `draw`
+# The constants of splitmix64 (S. Vigna, public domain).
+_INCREMENT = numpy.uint64(0x9E3779B97F4A7C15)
+_FIRST_FACTOR = numpy.uint64(0xBF58476D1CE4E5B9)
+_SECOND_FACTOR = numpy.uint64(0x94D049BB133111EB)
 
 
 def flights_of_the_year() -> pandas.DataFrame:
@@ -64,7 +70,7 @@ def flights_of_the_year() -> pandas.DataFrame:
     )
     scheduled_hour = pandas.to_datetime(raw.time_hour, format="%Y-%m-%dT%H:%M:%SZ").dt.as_unit("s")
     scheduled = scheduled_hour + _minutes(raw.minute)
-    notice_minutes = pandas.Series(180 + draw(flight_id, "announced") % 361)
+    notice_minutes = pandas.Series(180 + draw(_as_bytes(flight_id), "announced") % 361)
     departed = scheduled + _minutes(raw.dep_delay)
     return pandas.DataFrame(
         {
@@ -108,7 +114,7 @@ def deliver(events: pandas.DataFrame) -> pandas.DataFrame:
 
     An event that is delivered twice has two rows.
     """
-    ids = events.event_id
+    ids = _as_bytes(events.event_id)
     is_late = draw(ids, "late") % 1000 < _LATE_PER_MILLE
     is_twice = draw(ids, "twice") % 1000 < _TWICE_PER_MILLE
     late_hours = is_late * (1 + draw(ids, "hours late") % 6)
@@ -120,18 +126,27 @@ def deliver(events: pandas.DataFrame) -> pandas.DataFrame:
     return pandas.concat([first, second], ignore_index=True)
 
 
-def draw(names: pandas.Series, purpose: str) -> "NDArray[numpy.int64]":
-    """A pseudorandom number from 0 to 2^62 - 1 for each name.
+def draw(names: "NDArray[Any]", purpose: str) -> "NDArray[numpy.int64]":
+    """A pseudorandom number from 0 to 2^62 - 1 for each name (at most 40 ASCII bytes).
 
     The numbers of different purposes are independent.
     """
-    untyped: Any = hash_pandas_object
-    hashes = untyped(names + purpose, index=False).to_numpy(numpy.uint64)
-    return (hashes >> numpy.uint64(2)).astype(numpy.int64)
+    padded = numpy.ascontiguousarray(names, dtype=f"S{_WIDTH}")
+    if names.dtype.itemsize > _WIDTH:
+        raise ValueError(f"names have up to {names.dtype.itemsize} bytes. Use at most {_WIDTH}.")
+    state = numpy.full(len(names), crc32(f"{SEED} {purpose}".encode()), dtype=numpy.uint64)
+    for word in padded.view("<u8").reshape(len(names), _WIDTH // 8).T:
+        state = _mixed(state ^ word)
+    return (state >> numpy.uint64(2)).astype(numpy.int64)
 
 
 def _later(times: pandas.Series, hours: "NDArray[numpy.int64]") -> pandas.Series:
     return times + hours.astype("timedelta64[h]")
+
+
+def _as_bytes(names: pandas.Series) -> "NDArray[numpy.bytes_]":
+    """ASCII names as bytes of fixed length, for `draw`."""
+    return names.to_numpy().astype("S")
 
 
 def _minutes_to_arrival(raw: pandas.DataFrame) -> pandas.Series:
@@ -159,3 +174,11 @@ def _minutes(count: pandas.Series) -> "NDArray[numpy.timedelta64]":
 
 def _digits(number: pandas.Series, width: int) -> pandas.Series:
     return number.astype(_TEXT).str.pad(width, fillchar="0")
+
+
+def _mixed(state: "NDArray[numpy.uint64]") -> "NDArray[numpy.uint64]":
+    """The next output of splitmix64."""
+    state = state + _INCREMENT
+    state = (state ^ (state >> numpy.uint64(30))) * _FIRST_FACTOR
+    state = (state ^ (state >> numpy.uint64(27))) * _SECOND_FACTOR
+    return state ^ (state >> numpy.uint64(31))

@@ -111,7 +111,7 @@ if __name__ == "__main__":
 
 
 HOUR = timedelta(hours=1)
-_EDITION = 2
+_EDITION = 1
 
 
 @dataclass(frozen=True, kw_only=True)

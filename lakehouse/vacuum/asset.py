@@ -7,7 +7,7 @@ on the compaction. A dependency on the table would make Dagster show "Unsynced" 
 (`assets/keys.py`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -22,16 +22,23 @@ from lakehouse.assets.keys import (
     vacuum_key,
 )
 from lakehouse.assets.metadata import operation_metadata
-from lakehouse.assets.runs import AUTOMATION_TAG, errors_for_dagster
+from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.base.errors import Refused
+from lakehouse.base.text import count_of
 from lakehouse.compact.assess import refuse_held
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
+from lakehouse.lake.state_tables import vacuum_records
 
 if TYPE_CHECKING:
     from lakehouse.vacuum.lake_facts import LakeFacts
     from lakehouse.vacuum.plan.vacuum import VacuumOutcome
 
+DELETED = "deleted"
+_CHECKED = "No deletion of the last vacuum failed."
+# Dagster's tag of the runs that an automation condition requested. Source: dagster 1.13,
+# dagster/_core/storage/tags.py
+_AUTOMATION_TAG = "dagster/from_automation_condition"
 # The facts that the vacuums of a run share, by run id and root of the lake.
 _FACTS: dict[tuple[str, str], "LakeFacts"] = {}
 
@@ -75,13 +82,17 @@ def vacuum_asset(
         automation_condition=_when(triggers, cron) if table.vacuum.mode == "automatic" else None,
         description=f"Deletes the files that no version of {table.key} within its retention needs. "
         "Does not change any rows.",
+        check_specs=[dg.AssetCheckSpec(DELETED, asset=vacuum_key(table), description=_CHECKED)],
     )
     def vacuum(context: dg.AssetExecutionContext, config: VacuumConfig) -> Iterator[Event]:
         with errors_for_dagster(context):
             facts = _facts_of_run(context, lake, load_lake)
             outcome = _vacuum_unless_skipped(context, config, facts, table, resource)
-        if outcome is not None:
-            yield vacuum_event(table, outcome)
+        if outcome is None:
+            records = vacuum_records(lake, table.key)
+            yield _deleted(table, records[-1].failed if records else {})
+        else:
+            yield from vacuum_events(table, outcome)
 
     return cast("dg.AssetsDefinition", vacuum)
 
@@ -116,10 +127,11 @@ def _vacuum_unless_skipped(
     return outcome
 
 
-def vacuum_event(table: Table, outcome: "VacuumOutcome") -> Event:
-    """What a vacuum reports: its figures."""
+def vacuum_events(table: Table, outcome: "VacuumOutcome") -> Iterator[Event]:
+    """What a vacuum reports: its figures, and whether every deletion succeeded."""
     metadata = operation_metadata("vacuum", outcome)
-    return dg.MaterializeResult(asset_key=vacuum_key(table), metadata=metadata)
+    yield dg.MaterializeResult(asset_key=vacuum_key(table), metadata=metadata)
+    yield _deleted(table, outcome.failed)
 
 
 def _facts_of_run(
@@ -154,7 +166,7 @@ def skip_reason(context: dg.AssetExecutionContext, lake: Lake, table: Table, com
     try:
         refuse_held(lake, table, command)
     except Refused as refused:
-        if AUTOMATION_TAG in context.run.tags:
+        if _AUTOMATION_TAG in context.run.tags:
             return str(refused)
         raise
     return ""
@@ -173,3 +185,20 @@ def _when(triggers: Sequence[dg.AssetKey], cron: str) -> dg.AutomationCondition[
     if not cron:
         return follows
     return by_clock(cron) | follows if triggers else by_clock(cron)
+
+
+def _deleted(table: Table, errors: Mapping[str, str]) -> dg.AssetCheckResult:
+    """The result of the check: it passes if no deletion of the last vacuum failed."""
+    description = "no deletion failed"
+    if errors:
+        name, error = next(iter(errors.items()))
+        description = (
+            f"{count_of(len(errors), 'file')} could not be deleted, for example {name}: {error}"
+        )
+    return dg.AssetCheckResult(
+        asset_key=vacuum_key(table),
+        check_name=DELETED,
+        passed=not errors,
+        description=description,
+        metadata={"failed": len(errors)},
+    )

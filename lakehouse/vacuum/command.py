@@ -31,7 +31,6 @@ from lakehouse.spark.session import connect
 from lakehouse.vacuum import run
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.plan.vacuum import VacuumOutcome, VacuumPlan
-from lakehouse.vacuum.table_facts import plan
 
 if TYPE_CHECKING:
     from lakehouse.assets.events import Event, Reporter
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 @click.command("vacuum", epilog="Example: lakehouse vacuum bronze/weather --dry-run")
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
 @click.option(
-    "--dry-run", is_flag=True, help="List every file that may be deleted, and delete none."
+    "--dry-run", is_flag=True, help="List every file that would be deleted, and delete none."
 )
 @click.option(
     "--mode",
@@ -52,12 +51,12 @@ if TYPE_CHECKING:
 def vacuum_command(
     tables: tuple[str, ...], dry_run: bool, mode: str | None, anyway: bool, as_json: bool
 ) -> int:
-    """Delete files that are no longer needed. With --dry-run, only list them, without Spark.
+    """Delete files that are no longer needed. With --dry-run, only list them.
 
     These are files of each TABLE (default: all) that no version within the table's retention needs.
     They are selected from the table's log, and in some modes from an inventory or a listing of the
-    storage. Right before the deletion, Delta (Spark or deltalake) selects files on its own, and a
-    file is deleted only if it is in both selections.
+    storage. Delta (Spark or deltalake) selects files on its own, and a file is deleted only if it
+    is in both selections.
     """
     context = open_declared()
     lake = context.lake
@@ -68,7 +67,7 @@ def vacuum_command(
     def vacuum(table: Table) -> VacuumPlan | VacuumOutcome | None:
         with working(f"vacuum of {table.key}"):
             if dry_run:
-                return plan(facts, table, mode=mode)  # type: ignore[arg-type]
+                return run.rehearse(facts, session, table, mode=mode)  # type: ignore[arg-type]
             if facts.log(table.key) is None:
                 return None
             if not anyway:
@@ -83,7 +82,16 @@ def vacuum_command(
         write_json(documents)
     else:
         _print(documents, dry_run=dry_run)
-    return print_errors(readings)
+    exit_code = print_errors(readings)
+    for each in documents:
+        if failed := each.get("failed"):  # the files that could not be deleted
+            name, why = next(iter(failed.items()))
+            tell(
+                f"{Broken.__name__}: vacuum of {each['table']}: files that could not be "
+                f"deleted: {count_text(len(failed))}, for example {name}: {why}"
+            )
+            exit_code = Broken.exit_code
+    return exit_code
 
 
 def _attempt(
@@ -102,11 +110,11 @@ def _report(lake: Lake, readings: Sequence[Found[VacuumPlan | VacuumOutcome]]) -
     """Reports to Dagster what the assets of the tables would have reported."""
 
     def events(_: "Reporter") -> "Iterable[Event]":
-        from lakehouse.vacuum.asset import vacuum_event
+        from lakehouse.vacuum.asset import vacuum_events
 
         for each in readings:
             if isinstance(each.value, VacuumOutcome):
-                yield vacuum_event(each.table, each.value)
+                yield from vacuum_events(each.table, each.value)
 
     if any(isinstance(each.value, VacuumOutcome) for each in readings):
         report_to_dagster(lake.settings, "the vacuum is done", events)
@@ -139,7 +147,9 @@ def _print(documents: Sequence[Mapping[str, Any]], *, dry_run: bool) -> None:
         if each.get("files") and not dry_run:
             show(f"{each['table']}:")
             print_figures(each)
-        for name, why in each.get("spared", {}).items():
+        for note in each.get("notes", ()):
+            show(f"{each['table']}: {note}")
+        for name, why in [*each.get("spared", {}).items(), *each.get("failed", {}).items()]:
             show(f"{each['table']}/{name} is kept: {why}")
         for path in each.get("paths", ()) if dry_run else ():
             show(f"{each['table']}/{path}")

@@ -61,8 +61,8 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from lakehouse.base.clock import now_ms
-from lakehouse.base.errors import Broken, LakehouseError, Refused
+from lakehouse.base.clock import now_ms, pause_about
+from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.base.paths import is_absolute, name_in_table
 from lakehouse.base.text import HOUR_MS, count_of
 from lakehouse.compact.plan.estimate import run_price
@@ -86,7 +86,7 @@ from lakehouse.vacuum.plan.candidates import (
     folders_to_ask,
     written_once,
 )
-from lakehouse.vacuum.plan.vacuum import DELETE_KEYS, VacuumOutcome, VacuumPlan
+from lakehouse.vacuum.plan.vacuum import DELETE_KEYS, VacuumOutcome, VacuumPlan, plan_rest
 from lakehouse.vacuum.table_facts import own_folders, plan
 
 if TYPE_CHECKING:
@@ -271,7 +271,10 @@ def _inventory(paths: Sequence[str], candidates: Sequence[Candidate]) -> "pa.Tab
 
 
 class Recheck:
-    """Checks a plan's files once more. Adds each file to keep to `spared`, with a reason."""
+    """Checks a plan's files once more. Adds each file to keep to `spared`, with a reason.
+
+    `gone` are the names of files that were not in storage any more.
+    """
 
     def __init__(self, lake_facts: LakeFacts, planned: VacuumPlan, spared: dict[str, str]) -> None:
         self._lake_facts = lake_facts
@@ -279,6 +282,7 @@ class Recheck:
         self._spared = spared
         self._facts = planned.facts
         self._guard: DeletionGuard | None = None
+        self.gone = set[str]()
 
     def still_deletable(self, batch: Sequence[Candidate]) -> list[Candidate]:
         """The files of the batch that may be deleted now. Adds the files to keep to `spared`.
@@ -314,14 +318,13 @@ class Recheck:
         if self._facts.on_s3:
             to_check = [each for each in candidates if not written_once(each.name)]
         names = [f"{self._planned.table}/{each.name}" for each in to_check]
-        gone = set[str]()
         rewritten = set[str]()
         for each, file in zip(to_check, at_once(store.stat, names), strict=True):
             if file is None:
-                gone.add(each.name)
+                self.gone.add(each.name)
             elif self._is_another(each, file):
                 rewritten.add(each.name)
-        remaining = [each for each in candidates if each.name not in gone]
+        remaining = [each for each in candidates if each.name not in self.gone]
         return self._without(remaining, rewritten, "it was written again after it was listed")
 
     def _in_new_tables(self, candidates: Sequence[Candidate]) -> set[str]:
@@ -405,6 +408,7 @@ class Recheck:
 
 # The last check is repeated after this many seconds of deleting.
 _CHECK_AGAIN_SECONDS = 60.0
+_PAUSES_SECONDS = (0.5, 2.0, 8.0)
 
 
 class VacuumProgress:
@@ -421,6 +425,12 @@ class VacuumProgress:
         self.deleted_bytes = 0
         self.spared = dict[str, str]()
         self.failed = dict[str, str]()
+
+    def count(self, deleted: Iterable[Candidate]) -> None:
+        """Counts deleted files."""
+        for each in deleted:
+            self.deleted_files += 1
+            self.deleted_bytes += each.size_bytes
 
     def record(self, planned: VacuumPlan, *, has_ended_well: bool) -> VacuumOutcome:
         """Adds the vacuum to the lake's operations, and returns the outcome.
@@ -453,6 +463,7 @@ class VacuumProgress:
                 put_requests=counts["put"],
             ),
             spared=self.spared,
+            failed=self.failed,
         )
         record = VacuumRecord(
             started_ms=self._began_ms,
@@ -467,19 +478,17 @@ class VacuumProgress:
             table_id=log.snapshot.table_id,
             committed_ms=log.history.committed_ms_of(planned.version),
         )
-        self._add_operation(outcome, record, has_ended_well=has_ended_well)
+        self._add_operation(outcome, record)
         return outcome
 
-    def _add_operation(
-        self, outcome: VacuumOutcome, record: VacuumRecord, *, has_ended_well: bool
-    ) -> None:
+    def _add_operation(self, outcome: VacuumOutcome, record: VacuumRecord) -> None:
         operation = UpkeepOperation(
             table=self._table.key,
             kind="vacuum",
             operation_id=uuid4().hex,
             started_ms=record.started_ms,
             ended_ms=record.ended_ms,
-            result="failed" if self.failed or not has_ended_well else "succeeded",
+            result="failed" if outcome.failed else "succeeded",
             reason=outcome.plan.reason.name,
             run=self._run_id,
             seconds=outcome.seconds,
@@ -509,8 +518,7 @@ def vacuum(
         Refused: there is no table, or it may not be vacuumed now, or not in this mode.
         Transient: another process holds the table, or the server or the storage does not answer.
             The lake's operations say how many files were deleted before the error.
-        Broken: Delta's answer contradicts the plan, live files are missing, or some files could not
-            be deleted.
+        Broken: Delta's answer contradicts the plan, or live files are missing.
     """
     lake = lake_facts.lake
     check_clock(lake, table.key)
@@ -538,14 +546,33 @@ def vacuum(
                     with contextlib.suppress(LakehouseError):
                         progress.record(planned, has_ended_well=False)
                     raise
-    outcome = progress.record(planned, has_ended_well=True)
-    if progress.failed:
-        name, why = next(iter(progress.failed.items()))
-        raise Broken(
-            f"vacuum of {table.key}: {count_of(len(progress.failed), 'file')} could not be "
-            f"deleted, for example {name}: {why}. The next vacuum tries again"
-        )
-    return outcome
+    return progress.record(planned, has_ended_well=True)
+
+
+def rehearse(
+    lake_facts: LakeFacts,
+    open_spark: "Callable[[], SparkSession]",
+    table: Table,
+    *,
+    mode: VacuumMode | None = None,
+) -> VacuumPlan | None:
+    """The plan, reduced to the files that Delta and the last check confirm. Changes nothing.
+
+    Returns `None` if there is no table. If the vacuum would first set another retention, Delta
+    cannot confirm the files yet: the whole plan is returned, with a note. Raises as `vacuum`.
+    """
+    planned = plan(lake_facts, table, mode=mode)
+    if planned is None or not planned.candidates:
+        return planned
+    if retention := _retention_to_set(planned.facts, table):
+        values = ", ".join(f"{name} to {value}" for name, value in retention.items())
+        note = f"the vacuum would first set {values}, so Delta cannot confirm the files yet"
+        return replace(planned, notes=(*planned.notes, note))
+    with translated():
+        spared = dict[str, str]()
+        confirmed = _confirmed(lake_facts.lake, open_spark, planned, spared)
+        confirmed = Recheck(lake_facts, planned, spared).still_deletable(confirmed)
+        return plan_rest(planned, table, confirmed, spared)
 
 
 def _planned(lake_facts: LakeFacts, table: Table, mode: VacuumMode | None) -> VacuumPlan:
@@ -558,6 +585,20 @@ def _planned(lake_facts: LakeFacts, table: Table, mode: VacuumMode | None) -> Va
     return planned
 
 
+def _confirmed(
+    lake: Lake,
+    open_spark: "Callable[[], SparkSession]",
+    planned: VacuumPlan,
+    spared: dict[str, str],
+) -> list[Candidate]:
+    """The planned files that Delta would also delete. The others are added to `spared`."""
+    confirmed = confirmed_by_delta(lake, open_spark, planned.facts, planned.candidates)
+    confirmed_names = {each.name for each in confirmed}
+    kept_names = {each.name for each in planned.candidates} - confirmed_names
+    spared |= dict.fromkeys(kept_names, "Delta would not delete it")
+    return confirmed
+
+
 def _carry_out(
     lake_facts: LakeFacts,
     open_spark: "Callable[[], SparkSession]",
@@ -566,31 +607,40 @@ def _carry_out(
 ) -> None:
     """Deletes the planned files that Delta and the last checks confirm.
 
-    A transient failure of the storage ends the vacuum. The next one deletes the remaining files.
+    After a transient failure, the last check is repeated, because minutes may pass until a request
+    to storage times out. If the failure lost the response of a deletion, the files of its batch
+    that are gone count as deleted.
     """
     lake = lake_facts.lake
-    remaining = confirmed_by_delta(lake, open_spark, planned.facts, planned.candidates)
-    kept_names = {each.name for each in planned.candidates} - {each.name for each in remaining}
-    progress.spared |= dict.fromkeys(kept_names, "Delta would not delete it")
+    remaining = _confirmed(lake, open_spark, planned, progress.spared)
     recheck = Recheck(lake_facts, planned, progress.spared)
+    batch: Sequence[Candidate] = ()
+    failures = 0
     while remaining:
-        remaining = recheck.still_deletable(remaining)
-        checked_seconds = time.monotonic()
-        while remaining:
-            batch = remaining[:DELETE_KEYS]
-            _delete(lake, planned.table, batch, progress)
-            remaining = remaining[len(batch) :]
-            if time.monotonic() - checked_seconds >= _CHECK_AGAIN_SECONDS:
-                break
+        try:
+            remaining = recheck.still_deletable(remaining)
+            progress.count(each for each in batch if each.name in recheck.gone)
+            checked_seconds = time.monotonic()
+            while remaining:
+                batch = remaining[:DELETE_KEYS]
+                _delete(lake, planned.table, batch, progress)
+                remaining = remaining[len(batch) :]
+                batch = ()
+                failures = 0
+                if time.monotonic() - checked_seconds >= _CHECK_AGAIN_SECONDS:
+                    break
+        except Transient as error:
+            failures += 1
+            if failures > len(_PAUSES_SECONDS):
+                progress.failed |= {each.name: str(error) for each in remaining}
+                raise
+            pause_about(_PAUSES_SECONDS[failures - 1])  # the storage may be throttling
 
 
 def _delete(lake: Lake, table: str, batch: Sequence[Candidate], progress: VacuumProgress) -> None:
     failed = lake.store.delete_each([f"{table}/{each.name}" for each in batch])
     progress.failed |= {name.removeprefix(f"{table}/"): why for name, why in failed.items()}
-    for each in batch:
-        if each.name not in progress.failed:
-            progress.deleted_files += 1
-            progress.deleted_bytes += each.size_bytes
+    progress.count(each for each in batch if each.name not in progress.failed)
 
 
 def _retention_to_set(facts: VacuumFacts, table: Table) -> dict[str, str]:

@@ -188,8 +188,8 @@ def history_command(
     """Show the commits of TABLE, newest first, and the cost account of its compactions.
 
     Shows the newest 500 commits at most: when and why each compaction ran, and its predicted and
-    actual figures. The account at the end does not depend on the options: bytes rewritten per byte
-    ingested, and wasted work. Does not start a JVM.
+    actual figures. The account at the end does not depend on the options: the mean error of the
+    newest predictions, bytes rewritten per byte ingested, and wasted work. Does not start a JVM.
     """
     context, declared_table = open_table(table)
     table = declared_table.key

@@ -80,16 +80,15 @@ def test_a_declaration_gives_asset_checks_compaction_and_its_place_in_the_sensor
         "report/daily",
         *COSTS,
     }
-    assert checks == {f"bronze/events:{name}" for name in (*CHECKS, "quarantine")} | INVENTORY
+    assert (
+        checks
+        == {f"bronze/events:{name}" for name in (*CHECKS, "quarantine")}
+        | {"vacuum/bronze/events:deleted"}
+        | INVENTORY
+    )
     assert sensors == {
         "landing_sensor": {"bronze/events"},
-        "automation_sensor": {
-            "vacuum/bronze/events",
-            "inventory/local",
-            "maintenance/records",
-            "report/daily",
-            *COSTS,
-        },
+        "automation_sensor": {"vacuum/bronze/events", "inventory/local", "report/daily", *COSTS},
         "compaction_sensor": {"compaction/bronze/events"},
         "inventory_sensor": {"inventory/local"},
     }

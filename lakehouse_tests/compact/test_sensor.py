@@ -104,16 +104,67 @@ def test_one_state_is_never_asked_for_twice(instance: dg.DagsterInstance) -> Non
     assert asked(instance) == ["compaction/bronze/orders"]
 
 
+def keys_until_it_waits(
+    instance: dg.DagsterInstance, *hows: DagsterEventType | tuple[DagsterEventType, int]
+) -> list[str | None]:
+    """The run keys of the requests that follow each other while each run ends in its way, after so many seconds."""
+    keys: list[str | None] = []
+    for each in hows:
+        how, seconds = each if isinstance(each, tuple) else (each, 0)
+        requests = tick(instance).run_requests
+        if not requests:
+            break
+        keys.append(requests[0].run_key)
+        run = requested(instance, requests[0])
+        ended(instance, run, DagsterEventType.RUN_START, seconds_ago=seconds)
+        ended(instance, run, how)
+    return keys
+
+
+FAILS, IS_CANCELED = DagsterEventType.RUN_FAILURE, DagsterEventType.RUN_CANCELED
+
+
 def test_a_failed_try_is_asked_again_under_a_key_of_its_own_three_times_at_most(
     instance: dg.DagsterInstance,
 ) -> None:
     materialized(instance, orders, version=7, mergeable_file_count=4)
-    keys: list[str | None] = []
-    while requests := tick(instance).run_requests:
-        keys.append(requests[0].run_key)
-        how = DagsterEventType.RUN_CANCELED if len(keys) == 2 else DagsterEventType.RUN_FAILURE
-        ended(instance, requested(instance, requests[0]), how)
+    keys = keys_until_it_waits(instance, *[FAILS] * 5)
     assert keys == [f"compaction/bronze/orders/version=7/try={number}" for number in (1, 2, 3)]
+
+
+def test_a_run_that_a_person_canceled_is_no_failure_and_is_asked_again_under_a_new_key(
+    instance: dg.DagsterInstance,
+) -> None:
+    materialized(instance, orders, version=7, mergeable_file_count=4)
+    keys = keys_until_it_waits(instance, FAILS, *[IS_CANCELED] * 4, FAILS, FAILS, FAILS)
+    assert keys == [f"compaction/bronze/orders/version=7/try={number}" for number in range(1, 8)]
+    assert "failed 3 times" in skip_text(tick(instance))
+
+
+def test_a_run_that_dagster_stops_at_its_time_limit_has_failed_though_it_says_canceled() -> None:
+    limit = {"run_monitoring": {"enabled": True, "max_runtime_seconds": 7200}}
+    with dg.DagsterInstance.ephemeral(settings=limit) as instance:
+        materialized(instance, orders, version=7, mergeable_file_count=4)
+        keys = keys_until_it_waits(instance, *[(IS_CANCELED, 7200)] * 5)
+    assert len(keys) == 3
+
+
+@pytest.mark.parametrize("how", [FAILS, IS_CANCELED])
+def test_a_run_that_a_person_executed_again_is_no_failure_unless_dagster_itself_repeated_it(
+    instance: dg.DagsterInstance, how: DagsterEventType
+) -> None:
+    materialized(instance, orders, version=7, mergeable_file_count=4)
+    [request] = tick(instance).run_requests or []
+    first = ended(instance, requested(instance, request), FAILS)
+    copied = {**first.tags, "dagster/parent_run_id": first.run_id}
+    for _ in range(3):
+        ended(instance, begun(instance, compaction_key(orders), tags=copied), how)
+    [request] = tick(instance).run_requests or []
+    assert request.run_key == "compaction/bronze/orders/version=7/try=2"
+    for _ in range(2):
+        retried = {**copied, "dagster/retry_number": "1"}
+        ended(instance, begun(instance, compaction_key(orders), tags=retried), FAILS)
+    assert "failed 3 times" in skip_text(tick(instance))
 
 
 def test_a_run_that_a_person_executed_again_with_success_has_compacted_that_version(
@@ -121,7 +172,7 @@ def test_a_run_that_a_person_executed_again_with_success_has_compacted_that_vers
 ) -> None:
     materialized(instance, orders, version=7, mergeable_file_count=4)
     [request] = tick(instance).run_requests or []
-    first = ended(instance, requested(instance, request), DagsterEventType.RUN_FAILURE)
+    first = ended(instance, requested(instance, request), FAILS)
     again = begun(
         instance, compaction_key(orders), tags={**first.tags, "dagster/parent_run_id": first.run_id}
     )
@@ -129,20 +180,45 @@ def test_a_run_that_a_person_executed_again_with_success_has_compacted_that_vers
     assert "was already requested" in skip_text(tick(instance))
 
 
-def test_a_paused_table_is_refused_before_a_session_is_opened(
+def test_runs_that_were_refused_since_the_table_was_paused_never_use_up_the_tries(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
+    materialized(instance, orders, version=7, mergeable_file_count=4)
     lake = example_lake(tmp_path)
     pause_table(lake, Pause(table=orders.key, since_ms=0))
-    refused = dg.materialize(
-        [compaction_asset(orders, lake)],
-        instance=instance,
-        resources={"spark": spark_resource(lake.settings)},
-        raise_on_error=False,
-    )
-    assert not refused.success
-    run = instance.get_run_by_id(refused.run_id)
-    assert run is not None and recorded_process(run) == identify(os.getpid())
+    keys: list[str | None] = []
+    for _ in range(8):
+        [request] = tick(instance).run_requests or []
+        keys.append(request.run_key)
+        refused = dg.materialize(
+            [compaction_asset(orders, lake)],
+            instance=instance,
+            resources={"spark": spark_resource(lake.settings)},
+            tags={
+                **request.tags,
+                "dagster/sensor_name": "compaction_sensor",
+                "dagster/run_key": request.run_key or "",
+            },
+            raise_on_error=False,
+        )
+        assert not refused.success
+    assert keys == [f"compaction/bronze/orders/version=7/try={number}" for number in range(1, 9)]
+    copied = refused.dagster_run.tags
+    begun_run = instance.get_run_by_id(refused.run_id)
+    assert recorded_process(begun_run) == identify(
+        os.getpid()
+    )  # before it asks for a session, which takes a while
+    while requests := tick(instance).run_requests:
+        keys.append(requests[0].run_key)
+        again = begun(
+            instance,
+            compaction_key(orders),
+            tags={**copied, "dagster/run_key": requests[0].run_key or ""},
+        )
+        ended(instance, again, DagsterEventType.RUN_FAILURE)
+    assert keys[8:] == [
+        f"compaction/bronze/orders/version=7/try={number}" for number in (9, 10, 11)
+    ]
 
 
 @pytest.mark.parametrize("key", [table_key(orders), compaction_key(orders)])

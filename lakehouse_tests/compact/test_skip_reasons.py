@@ -71,7 +71,7 @@ def test_a_server_that_was_lost_after_the_statement_began_is_a_failure(
     planned = plan([40, 50, 60, 70])
     attempt = attempt_of(memory)
     if is_begun:
-        attempt.planned = planned
+        attempt.begin(planned)
     with pytest.raises(Transient), failure_recorded(attempt), translated():
         raise Py4JNetworkError("answered nothing")
     found = failed_tries(memory, events.key)
@@ -81,7 +81,7 @@ def test_a_server_that_was_lost_after_the_statement_began_is_a_failure(
 
 def test_what_was_undone_has_cost_what_was_planned(memory: Lake) -> None:
     attempt = attempt_of(memory)
-    attempt.planned = plan([40, 50, 60, 70])
+    attempt.begin(plan([40, 50, 60, 70]))
     with pytest.raises(Broken), failure_recorded(attempt):
         raise Broken("rows differ")
     [ended] = failed_tries(memory, events.key)

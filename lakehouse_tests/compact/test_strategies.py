@@ -1,30 +1,66 @@
 """Who compacts under each strategy: the clock asks, the writer's own run does, nobody does."""
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pytest
 
 from lakehouse import AfterWrite, BySensor, Compaction, Scheduled, Table
 from lakehouse.assets.dagster_records import newest_facts
-from lakehouse.assets.keys import by_clock, compaction_key, table_key
+from lakehouse.assets.keys import compaction_key, pool_of, table_key
 from lakehouse.assets.resources import spark_resource
 from lakehouse.assets.runs import asked_by_person
 from lakehouse.base.errors import Broken, LakehouseError, Transient
 from lakehouse.compact import run
 from lakehouse.compact.asset import compaction_asset
+from lakehouse.compact.sensor import compaction_schedules
 from lakehouse.declare.policies import Strategy
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.asset import table_asset
 from lakehouse_tests.log_builder import LogBuilder
-from lakehouse_tests.support.example_assets import latest_orders, orders
+from lakehouse_tests.support.dagster_events import begun
+from lakehouse_tests.support.example_assets import TABLES, example_lake, latest_orders, orders
+
+if TYPE_CHECKING:
+    pass
 
 NIGHTLY = Scheduled(cron="0 3 * * *")
+THREE = datetime(2026, 11, 21, 3, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def on_disk() -> Iterator[dg.DagsterInstance]:
+    """Records that a schedule's tick can open again; to make them takes seconds."""
+    with dg.instance_for_test() as instance:
+        yield instance
+
+
+@pytest.fixture
+def kept(on_disk: dg.DagsterInstance) -> dg.DagsterInstance:
+    """Records of an instance that nothing happened on yet, made once for all tests."""
+    on_disk.wipe()
+    return on_disk
 
 
 def under(strategy: Strategy, **more: Any) -> Table:
     return replace(orders, compaction=Compaction(strategy=strategy, min_small_files=2, **more))
+
+
+def tick(
+    schedule: dg.ScheduleDefinition, instance: dg.DagsterInstance, lake: Lake, table: Table
+) -> Any:
+    resources = {"spark": spark_resource(lake.settings)}
+    repository = dg.Definitions(
+        assets=assets_of(lake, table), schedules=[schedule], resources=resources
+    ).get_repository_def()
+    context = dg.build_schedule_context(
+        instance=instance, scheduled_execution_time=THREE, repository_def=repository
+    )
+    return schedule.evaluate_tick(context)
 
 
 def assets_of(lake: Lake, table: Table) -> list[Any]:
@@ -45,22 +81,45 @@ def run_of(
     )
 
 
-def test_only_a_scheduled_table_is_compacted_by_the_clock(dagster_lake: Lake) -> None:
-    scheduled = compaction_asset(under(NIGHTLY), dagster_lake)
-    assert scheduled.automation_conditions_by_key == {
-        compaction_key(orders): by_clock(NIGHTLY.cron)
-    }
-    assert not compaction_asset(latest_orders, dagster_lake).automation_conditions_by_key
+def test_only_a_scheduled_table_has_a_schedule_which_is_on_and_in_utc(dagster_lake: Lake) -> None:
+    [schedule] = compaction_schedules([under(NIGHTLY), latest_orders], dagster_lake)
+    assert schedule.name == f"compaction_of_{pool_of(orders)}"
+    assert (schedule.cron_schedule, schedule.execution_timezone) == ("0 3 * * *", "UTC")
+    assert schedule.default_status is dg.DefaultScheduleStatus.RUNNING
+    assert compaction_schedules(TABLES, dagster_lake) == []
 
 
-def test_a_run_by_the_clock_ends_at_once_where_hands_are_off(
-    dagster_lake: Lake, instance: dg.DagsterInstance
+def test_a_tick_asks_for_the_compaction_once_unless_one_is_under_way_or_hands_are_off(
+    tmp_path: Path, kept: dg.DagsterInstance
 ) -> None:
-    table = under(NIGHTLY, mode="recommend")
-    LogBuilder(dagster_lake.store, table.key).create()
-    tags = {"dagster/from_automation_condition": "true"}
-    done = run_of(dagster_lake, instance, table, compaction_key(table), tags=tags)
-    assert done.success and not done.get_asset_materialization_events()
+    table, lake = under(NIGHTLY), example_lake(tmp_path)
+    [schedule] = compaction_schedules([table], lake)
+    [request] = tick(schedule, kept, lake, table).run_requests
+    assert request.run_key == "bronze/orders 2026-11-21T03:00"
+    assert [key.to_user_string() for key in request.asset_selection] == ["compaction/bronze/orders"]
+    begun(kept, table_key(table))
+    assert tick(schedule, kept, lake, table).run_requests
+    run = begun(kept, compaction_key(table))
+    found = tick(schedule, kept, lake, table)
+    assert (
+        not found.run_requests
+        and found.skip_message
+        == f"bronze/orders: a run of this table is under way ({run.run_id[:8]})"
+    )
+    advised = under(NIGHTLY, mode="recommend")
+    found = tick(compaction_schedules([advised], lake)[0], kept, lake, advised)
+    assert not found.run_requests and "its declaration says mode recommend" in found.skip_message
+
+
+def test_a_tick_asks_where_the_log_cannot_be_read_so_that_a_run_tells_why(
+    tmp_path: Path, kept: dg.DagsterInstance
+) -> None:
+    table, lake = under(NIGHTLY), example_lake(tmp_path)
+    LogBuilder(lake.store, table.key).create()
+    lake.store.put(f"{table.key}/_delta_log/{1:020}.json", b"no JSON")
+    with pytest.raises(Broken):
+        lake.facts(table.key)
+    assert tick(compaction_schedules([table], lake)[0], kept, lake, table).run_requests
 
 
 @pytest.mark.parametrize(

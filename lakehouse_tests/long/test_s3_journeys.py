@@ -190,7 +190,7 @@ def test_a_vacuum_of_all_tables_says_of_each_why_nothing_goes_and_every_file_sta
     assert {each["files"] for each in told if "files" in each} == {0}
     assert Counter(each["reason"] for each in told) == {"NOTHING_PAST": len(TABLES), "NO_TABLE": 2}
     assert {*before} <= {*world.keys("")}
-    world.ask("inventory", "load", "--scan")
+    world.ask("inventory", "load", "--configuration", "lakehouse-scan")
     tables = world.ask("inventory", "report")["tables"]
     assert {each["table"]: each["missing"] for each in tables if each["missing"]} == {}
 

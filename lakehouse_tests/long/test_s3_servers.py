@@ -15,8 +15,7 @@ from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.spark.session import connect
 from lakehouse.vacuum.inventory.run import scan
 from lakehouse.vacuum.lake_facts import LakeFacts
-from lakehouse.vacuum.run import vacuum
-from lakehouse.vacuum.table_facts import plan
+from lakehouse.vacuum.run import rehearse, vacuum
 from lakehouse_tests.land.test_kills import type_of_client
 from lakehouse_tests.long.test_vacuum_kills import STEPS, check_killed_and_finished
 from lakehouse_tests.s3_servers import lake_on_s3
@@ -58,11 +57,12 @@ def test_what_the_dry_run_names_goes_from_the_bucket_and_nothing_else(
     uri, needed = made(spark, lake)
     before, files = rows(spark, uri), data_files(lake)
     scan(lake, now_ms=now_ms())
-    named = plan(LakeFacts(lake, [table]), table, mode=mode)
+    named = rehearse(LakeFacts(lake, [table]), lambda: spark, table, mode=mode)
     assert named is not None and {each.name for each in named.candidates} == files - needed
     assert data_files(lake) == files
     outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode=mode)
     assert (data_files(lake), outcome.deleted_files) == (needed, len(files - needed))
+    assert outcome.failed == {}
     assert rows(spark, uri) == before
     assert not vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL").plan.candidates
 

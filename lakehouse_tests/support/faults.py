@@ -70,7 +70,7 @@ def report(
         rows or [{**listed[0], "key": "elsewhere/x"}],
         **{"file_format": "CSV", "created_ms": now_ms(), **options},
     )
-    update_inventory(lake, [], now_ms=now_ms())
+    update_inventory(lake, [], now_ms=now_ms(), configuration=options.get("configuration", "daily"))
 
 
 def planned(
@@ -131,6 +131,7 @@ def carried_out(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "confirmed_by_delta", confirmed)
+        patch.setattr(run, "_PAUSES_SECONDS", (0.0, 0.0))
         try:
             run._carry_out(facts, None, replace(found, facts=known), work)  # type: ignore[arg-type]  # nobody is asked
         except LakehouseError as error:

@@ -271,7 +271,10 @@ class FileHistory:
         )
         assert not gone & needed, self.story()
         assert needed <= after, self.story()
-        assert outcome.deleted_files == outcome.plan.file_count - len(outcome.spared), self.story()
+        assert (outcome.failed, outcome.deleted_files) == (
+            {},
+            outcome.plan.file_count - len(outcome.spared),
+        ), self.story()
         if outcome.plan.mode == "FULL":
             assert not {
                 name

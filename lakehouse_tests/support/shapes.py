@@ -113,8 +113,8 @@ DOCUMENTS = {
     "vacuum": (
         "lakehouse vacuum [TABLE]...",
         (
-            "`modes` has the price of each mode, or `why_not`. `spared` files stayed. A dry run has "
-            "no `figures` and `spared`."
+            "`modes` has the price of each mode, or `why_not`. `spared` files stayed, `failed` ones "
+            "could not be deleted. A dry run has no `figures`, `spared` and `failed`."
         ),
     ),
     "tiers": (

@@ -1,24 +1,30 @@
 """When a vacuum runs by itself."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
 import pytest
+from click.testing import CliRunner
 
 from lakehouse.assets.keys import compaction_key, inventory_key, table_key, vacuum_key
 from lakehouse.assets.resources import spark_resource
 from lakehouse.base.clock import now_ms
+from lakehouse.cli.app import commands
 from lakehouse.declare.policies import Vacuum
 from lakehouse.declare.table import Table
 from lakehouse.declare.upkeep_records import Pause
+from lakehouse.lake.find_tables import Found
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import pause_table, vacuum_records
-from lakehouse.vacuum import run
-from lakehouse.vacuum.asset import vacuum_asset
+from lakehouse.vacuum import command, run
+from lakehouse.vacuum.asset import DELETED, vacuum_asset
 from lakehouse.vacuum.run import VacuumProgress
+from lakehouse_tests.lake.test_vacuums import record_vacuum
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.example_assets import orders
+from lakehouse_tests.vacuum.plan.test_vacuum import past
 
 Work = VacuumProgress  # patched below, and made by itself
 HELD = replace(orders, vacuum=Vacuum(after_compaction=True))
@@ -85,48 +91,66 @@ def test_it_follows_a_new_inventory_and_no_write(
 
 
 @pytest.mark.usefixtures("written")
+@pytest.mark.parametrize("failed", [{}, {"f": "AccessDenied", "g": "AccessDenied"}])
 @pytest.mark.parametrize("by_itself", [True, False])
-def test_a_paused_table_is_left_alone_and_fails_only_a_run_that_a_person_asked_for(
-    dagster_lake: Lake, instance: dg.DagsterInstance, by_itself: bool
+def test_a_paused_table_is_left_alone_keeps_what_its_last_vacuum_could_not_delete_and_fails_only_a_run_that_a_person_asked_for(
+    dagster_lake: Lake, instance: dg.DagsterInstance, failed: dict[str, str], by_itself: bool
 ) -> None:
+    record_vacuum(dagster_lake, orders, past(failed=failed))
     pause_table(dagster_lake, Pause(table=orders.key, since_ms=now_ms(), why="a backfill"))
     done = vacuumed(dagster_lake, instance, by_itself=by_itself)
-    assert (done.success, told_by(done), vacuum_records(dagster_lake, orders.key)) == (
-        by_itself,
-        [],
-        (),
+    checks = [
+        (check.check_name, check.passed, check.description)
+        for check in done.get_asset_check_evaluations()
+    ]
+    said = (
+        "2 files could not be deleted, for example f: AccessDenied"
+        if failed
+        else "no deletion failed"
     )
+    assert checks == ([(DELETED, not failed, said)] if by_itself else [])
+    assert done.success == by_itself and len(vacuum_records(dagster_lake, orders.key)) == 1
 
 
 @pytest.mark.usefixtures("written")
-@pytest.mark.parametrize("failed_count", [0, 2, 1_001])
-def test_a_vacuum_that_may_not_delete_fails_and_its_record_names_the_files(
-    dagster_lake: Lake,
-    instance: dg.DagsterInstance,
-    monkeypatch: pytest.MonkeyPatch,
-    failed_count: int,
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_vacuum_that_may_not_delete_fails_its_check_and_the_command(
+    dagster_lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, deleted: bool
 ) -> None:
-    """Keys are denied inside an answer that says 200: a thousand are named; with more, storage is looked through again."""
-    failed = {f"f{number:04}": "AccessDenied" for number in range(failed_count)}
+    """1,001 keys are denied inside an answer that says 200: a thousand are named, and storage is looked through again."""
+    failed = {} if deleted else {f"f{number:04}": "AccessDenied" for number in range(1_001)}
 
     class Denied(Work):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
-            self.failed = dict(failed)
+            self.failed, self.spared = dict(failed), dict(failed)
 
     monkeypatch.setattr(run, "VacuumProgress", Denied)
     done = vacuumed(dagster_lake, instance)
+    [check], [told] = done.get_asset_check_evaluations(), told_by(done)
+    document = told.metadata["lakehouse/vacuum"].value
     [noted] = vacuum_records(dagster_lake, orders.key)
-    assert (done.success, len(told_by(done))) == (not failed, int(not failed))
-    assert (len(noted.failed), noted.is_complete) == (
-        min(failed_count, 1_000),
-        failed_count < 1_001,
+    assert check.passed == noted.is_complete == deleted
+    assert (
+        len(noted.failed)
+        == len(document["failed"])
+        == len(document["spared"])
+        == min(len(failed), 1_000)
     )
-    message = f"{failed_count} files could not be deleted, for example f0000: AccessDenied"
-    ended = [each for each in done.all_events if each.event_type_value == "STEP_FAILURE"]
-    assert [message in str(each.step_failure_data.user_failure_data) for each in ended] == (
-        [True] * bool(failed)
+    monkeypatch.setattr(
+        command,
+        "open_declared",
+        lambda: SimpleNamespace(choose=lambda _: [orders], lake=dagster_lake, tables={}),
     )
+    outcome = SimpleNamespace(as_json=lambda: document)
+    monkeypatch.setattr(command, "attempt", lambda *_: Found(table=orders, value=outcome))
+    ended = CliRunner().invoke(
+        commands, ["vacuum", "--json"]
+    )  # click keeps what a command learns when it is called by itself
+    assert ended.exit_code == (0 if deleted else 1)
+    assert (
+        "files that could not be deleted: 1,000, for example f0000: AccessDenied" in ended.stderr
+    ) != deleted
 
 
 @pytest.mark.parametrize("mode", ["recommend", "off"])

@@ -10,14 +10,17 @@ from typing import Any
 import pytest
 
 from lakehouse.base.errors import Refused
+from lakehouse.base.reasons import Reason
 from lakehouse.base.settings import parse_settings
 from lakehouse.compact.verify import expect_verification, settled
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Append
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.materialize.plan import consume_app_id
+from lakehouse.vacuum import run
 from lakehouse.vacuum.inventory.run import scan
 from lakehouse.vacuum.lake_facts import LakeFacts
+from lakehouse.vacuum.plan.vacuum import VacuumPlan
 from lakehouse.vacuum.table_facts import gather
 from lakehouse_tests import log_builder
 from lakehouse_tests.log_builder import START_MS, LogBuilder
@@ -61,6 +64,11 @@ UNTRUSTED: dict[str, tuple[Any, Mapping[str, Any], str]] = {
         {"created_ms": NOW - 30 * HOUR},
         r"daily/.* is 3[01] h old \(limit 26 h\)\. Use .*FULL",
     ),
+    "ahead": (
+        dict,
+        {"created_ms": NOW + 3 * HOUR},
+        r"daily/.* time is 1\d\d min ahead of this machine's clock",
+    ),
     "cut short": (
         lambda row: row if "d=2" not in row["key"] else None,
         {},
@@ -85,6 +93,26 @@ UNTRUSTED: dict[str, tuple[Any, Mapping[str, Any], str]] = {
         _key(lambda key: key.replace("=", "%3D")),
         {},
         r"2 of the 2 files .* spells its keys differently",
+    ),
+    "none of this bucket": (
+        dict,
+        {"bucket": "another"},
+        r"there is no complete report of configuration 'daily'",
+    ),
+    "bucket": (
+        dict,
+        {"manifest": {"sourceBucket": "another"}},
+        r"the report lists bucket 'another'",
+    ),
+    "unfinished": (
+        dict,
+        {"complete": False},
+        r"there is no complete report of configuration 'daily'",
+    ),
+    "seconds": (
+        lambda row: {**row, "last_modified_date": LONG_AGO // 1_000},
+        {},
+        r"Times may be in seconds; use milliseconds",
     ),
 }
 
@@ -313,7 +341,7 @@ def test_markers_of_folders_are_never_deleted_and_make_no_table(lake: Lake, mode
     age(lake)
     report(lake)
     found = planned(lake, mode)
-    assert paths(found) == [*PAST[:1], "d=1/no_marker_$folder$", *PAST[1:]]
+    assert (paths(found), found.notes) == ([*PAST[:1], "d=1/no_marker_$folder$", *PAST[1:]], ())
     assert {file.name for file in lake.store.list("")}.isdisjoint(MARKERS)
     assert lake.facts("silver/empty") is None
     shown = {table.table: table for table in scan(lake, now_ms=NOW).reconciliation.tables}
@@ -338,6 +366,30 @@ def test_names_of_any_signs_go_and_their_likes_stay(lake: Lake, file_format: str
     found = planned(lake)
     assert paths(found) == sorted([*PAST, *(f"d={name}/x" for name in ODD)])
     assert carried_out(lake, found)[0] == set(paths(found))
+
+
+def test_a_dry_run_takes_the_last_look_too(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    report(lake)
+    lake.store.put(f"{KEY}/d=1/orphan", b"456")
+    assert paths(planned(lake)) == PAST
+    monkeypatch.setattr(
+        run, "confirmed_by_delta", lambda _spark, _uri, _table, candidates: [*candidates]
+    )
+
+    def rehearsed() -> VacuumPlan:
+        found = run.rehearse(LakeFacts(lake, [TABLE]), lambda: None, TABLE, mode="INVENTORY")  # type: ignore[arg-type]  # nobody is asked
+        assert found is not None
+        return found
+
+    found, why = rehearsed(), "it was written again after it was listed"
+    assert paths(found) == ["d=1/gone"]
+    assert found.sentence.startswith("no version has needed 1 file (30 B) since ")
+    assert "and 0 of them never belonged to any version" in found.sentence
+    assert found.notes == (f"1 file of the plan will stay, for example d=1/orphan: {why}",)
+    lake.store.put(f"{KEY}/d=1/gone", b"x" * 31)
+    found = rehearsed()
+    assert (found.reason, found.seconds, paths(found)) == (Reason.ALL_STAY, 0.0, [])
+    assert found.notes == (f"2 files of the plan will stay, for example d=1/gone: {why}",)
 
 
 def test_what_a_compaction_removed_stays_until_its_rows_were_compared(lake: Lake) -> None:

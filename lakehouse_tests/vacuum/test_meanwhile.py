@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +10,13 @@ import pytest
 
 from lakehouse import Append, Table
 from lakehouse.base.clock import now_ms
-from lakehouse.base.errors import Broken, Refused
+from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.settings import parse_settings
 from lakehouse.lake import lease
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.lake.state_tables import vacuum_records
 from lakehouse.materialize.plan import consume_app_id
+from lakehouse.store import DiskStore
 from lakehouse.vacuum import lake_facts, run
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.run import VacuumProgress, confirmed_by_delta
@@ -293,6 +294,25 @@ def test_a_reader_that_is_ahead_of_the_log_stops_it(lake: Lake, story: LogBuilde
     )
     with pytest.raises(Broken, match=message):
         gather(LakeFacts(lake, [TABLE, reader]), TABLE)
+
+
+def test_a_further_try_is_checked_anew(
+    lake: Lake, story: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one deleted a file, and its answer was lost; before the next one somebody brings the other file back."""
+    delete, tries = DiskStore.delete_each, list[list[str]]()
+
+    def lost(store: DiskStore, names: list[str]) -> Mapping[str, str]:
+        tries.append(names)
+        delete(store, [f"{KEY}/d=1/orphan"])
+        story.append([("d=1/gone", 30)])
+        raise Transient("S3 does not answer")
+
+    monkeypatch.setattr(DiskStore, "delete_each", lost)
+    gone, work = carried_out(lake, planned(lake, "FULL"))
+    assert (gone, [*work.spared], work.deleted_files) == ({"d=1/orphan"}, ["d=1/gone"], 1)
+    assert (work.deleted_bytes, work.failed) == (3, {})
+    assert tries == [[f"{KEY}/{name}" for name in PAST]]
 
 
 def test_a_log_of_which_only_a_checkpoint_is_left_is_vacuumed(

@@ -17,8 +17,7 @@ from lakehouse.vacuum.inventory.plan import ObjectClassifier
 from lakehouse.vacuum.inventory.run import scan
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.plan.candidates import LoggedFiles
-from lakehouse.vacuum.run import vacuum
-from lakehouse.vacuum.table_facts import plan
+from lakehouse.vacuum.run import rehearse, vacuum
 from lakehouse_tests.support.vacuums import AT_ONCE, data_files, rows, stored, table_of
 
 
@@ -49,7 +48,7 @@ def test_what_the_dry_run_names_goes_and_nothing_else(
     if mode == "INVENTORY":
         scan(lake, now_ms=now_ms())
     before, files = DeltaTable(uri).to_pyarrow_table().sort_by("id"), stored(lake)
-    named = plan(LakeFacts(lake, [table]), table, mode=mode)
+    named = rehearse(LakeFacts(lake, [table]), lambda: spark, table, mode=mode)
     assert stored(lake) == files and named is not None
     outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode=mode)
     gone = files - stored(lake)

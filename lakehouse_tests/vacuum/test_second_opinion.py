@@ -18,8 +18,8 @@ from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.vacuum import run
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.plan.candidates import Candidate, VacuumFacts
-from lakehouse.vacuum.run import confirmed_by_delta, kept_by_deltalake, vacuum
-from lakehouse.vacuum.table_facts import gather, plan
+from lakehouse.vacuum.run import confirmed_by_delta, kept_by_deltalake, rehearse, vacuum
+from lakehouse.vacuum.table_facts import gather
 from lakehouse_tests.log_builder import LogBuilder, add_of
 from lakehouse_tests.support.faults import HOUR, KEY, TABLE
 from lakehouse_tests.support.vacuums import data_files, table_of
@@ -203,11 +203,11 @@ def test_a_vacuum_of_what_deltalake_wrote_opens_no_session(
             configuration=properties,
         )
     before = data_files(lake)
-    named = plan(LakeFacts(lake, [table]), table, mode="LITE")
+    named = rehearse(LakeFacts(lake, [table]), nobody, table, mode="LITE")
     assert named is not None and named.file_count == 1
     outcome = vacuum(LakeFacts(lake, [table]), nobody, table, mode="LITE")
     assert before - data_files(lake) == {named.candidates[0].name}
-    assert (outcome.deleted_files, outcome.spared) == (1, {})
+    assert (outcome.deleted_files, outcome.spared, outcome.failed) == (1, {}, {})
     read = DeltaTable(f"{root}/{KEY}", storage_options=options)
     assert read.to_pyarrow_table().column("id").to_pylist() == [1]
 

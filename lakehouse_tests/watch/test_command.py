@@ -98,6 +98,7 @@ def test_seconds_and_money_stand_beside_their_prediction(
     figures = told["commits"][0]["compaction"]["figures"]
     assert figures["seconds"] == {"predicted": 3.0, "actual": 2.5, "error": 0.2}
     assert (figures["usd"]["predicted"], figures["usd"]["actual"]) == (0.0002, 0.000152778)
+    assert told["account"]["mean_errors"] == {"files": 0.0, "bytes": 0.25, "seconds": 0.2}
     assert (told["account"]["bytes_ingested"], told["account"]["write_amplification"]) == (300, 0.8)
     assert "as predicted; 2.5 s, 3.0 predicted" in terminal.run("history", "gold/totals").stdout
 

@@ -8,8 +8,9 @@ rows.
 
 Each state of a table (its version and commit time) is compacted once. An attempt that succeeded or
 is under way is never repeated. A failed attempt is repeated; after `TRIES_ALLOWED` failures, only
-once after each pause (`pause_hours`). Dagster never runs a run key twice, even if the run failed,
-so the key has the attempt's number.
+once after each pause (`pause_hours`). An attempt that was refused before it began, or that a person
+canceled, does not count: it is repeated as soon as the table may be compacted. Dagster never runs
+a run key twice, even if the run failed, so the key has the attempt's number.
 
 Then the tables get slots and budget. The due table with the most benefit for its cost goes first
 (`NetBenefit`). Among equal tables, the worst health score goes first. A table that has been due for
@@ -29,7 +30,7 @@ The sensor reads the facts from Dagster's events, the terminal from the Delta lo
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from lakehouse.base.operation import NetBenefit
 from lakehouse.base.reasons import Explained, Explanation, Reason
@@ -224,14 +225,14 @@ class RunInFlight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Try:
-    """A compaction that the sensor requested for one version of a table, and that has ended.
+    """A compaction that the sensor requested for one version of a table.
 
-    `committed_ms` is the commit time of the version.
+    A `refused` or `canceled` try does not count. `committed_ms` is the commit time of the version.
     """
 
     table: str
     version: int
-    has_succeeded: bool
+    result: Literal["succeeded", "failed", "refused", "canceled", "in flight"]
     committed_ms: int | None = None
     ended_ms: int = 0
 
@@ -343,14 +344,15 @@ def _nothing_to_do(
     if not is_due(finding):
         return finding
     numbers = {"version": state.version, "mergeable": state.mergeable_file_count}
-    if any(attempt.has_succeeded for attempt in tries):
+    if any(attempt.result in ("succeeded", "in flight") for attempt in tries):
         return Reason.ASKED_BEFORE.explain(**numbers)
-    if len(tries) < TRIES_ALLOWED:
+    failed = [attempt.ended_ms for attempt in tries if attempt.result == "failed"]
+    if len(failed) < TRIES_ALLOWED:
         return None
-    until_ms = max(attempt.ended_ms for attempt in tries) + pause_hours(len(tries)) * HOUR_MS
+    until_ms = max(failed) + pause_hours(len(failed)) * HOUR_MS
     if now_ms >= until_ms:
         return None
-    return Reason.TRIES_USED_UP.explain(tries=len(tries), until=until_ms, **numbers)
+    return Reason.TRIES_USED_UP.explain(tries=len(failed), until=until_ms, **numbers)
 
 
 def _cooling_down(

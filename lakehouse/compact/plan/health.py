@@ -223,7 +223,7 @@ def assess_health(snapshot: Snapshot, plan: CompactionPlan) -> Health:
     """The health of `snapshot`, with the plan that was made for it."""
     sizes = file_sizes(snapshot.files)
     candidate_bytes = plan.policy.candidate_bytes
-    log_commit_limit = _LATE_CHECKPOINTS * checkpoint_interval(snapshot.properties)
+    log_commit_limit = _log_commit_limit(snapshot)
     return Health(
         committed_ms=snapshot.committed_ms,
         file_count=snapshot.file_count,
@@ -315,3 +315,7 @@ def _start_of_tail(log: LogTail) -> str:
     if log.checkpoint_version is None:
         return "the table's beginning"
     return f"the checkpoint of version {log.checkpoint_version}"
+
+
+def _log_commit_limit(snapshot: Snapshot) -> int:
+    return _LATE_CHECKPOINTS * checkpoint_interval(snapshot.properties)

@@ -10,12 +10,13 @@ days). Two kinds of failures are counted separately:
 - A commit, usually of another program, rewrote the same bytes pointlessly (`find_rewrites`).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
+from statistics import fmean
 from typing import Any, Literal
 
-from lakehouse.base.operation import Figure, figures_as_json
+from lakehouse.base.operation import Figure, figures_as_json, share_off
 from lakehouse.base.reasons import Explained, Explanation, Reason
 from lakehouse.base.text import HOUR_MS, count_of, size_text
 from lakehouse.compact.plan.compaction import CompactionPlan
@@ -25,6 +26,17 @@ from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.delta.commits import Commit, Commits, LoggedCompaction, is_news, written_in
 from lakehouse.delta.snapshot import TableFacts
 
+# Mean errors cover this many of the newest runs, so that an old cold start no longer counts.
+_MEAN_OF = 10
+
+
+# Prediction errors as shares of the actual figures; `None` if not predicted or not measured.
+# - files: the files removed and added.
+# - bytes: the bytes added. The bytes removed are known in advance.
+# - seconds: the time up to the commit.
+PredictionErrors = Mapping[str, float | None]
+NO_ERRORS: PredictionErrors = dict.fromkeys(("files", "bytes", "seconds"))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
@@ -32,6 +44,21 @@ class Entry:
 
     compaction: LoggedCompaction
     usd: float | None
+
+    @property
+    def errors(self) -> PredictionErrors:
+        """The prediction errors."""
+        run = self.compaction
+        predicted = run.predicted
+        if predicted is None:
+            return NO_ERRORS
+        removed_error = abs(predicted.files_removed - run.files_removed)
+        added_error = abs(predicted.files_added - run.files_added)
+        return {
+            "files": share_off(removed_error + added_error, run.files_removed + run.files_added),
+            "bytes": Figure("bytes", predicted.bytes_added, run.bytes_added).error,
+            "seconds": Figure("seconds", predicted.seconds, run.seconds).error,
+        }
 
     @property
     def figures(self) -> tuple[Figure, ...]:
@@ -74,25 +101,39 @@ class Account:
         return self.bytes_rewritten / self.bytes_ingested if self.bytes_ingested else None
 
     @property
+    def mean_errors(self) -> PredictionErrors:
+        """The mean errors of the newest ten runs."""
+        return _means([each.errors for each in self.entries[-_MEAN_OF:]])
+
+    @property
     def sentences(self) -> tuple[str, ...]:
-        """The account as two sentences."""
+        """The account as two or three sentences."""
         ratio = "unknown" if self.write_amplification is None else f"{self.write_amplification:.2f}"
         amplification = (
-            f"{count_of(len(self.entries), 'compaction')}; write amplification {ratio}: "
-            f"{size_text(self.bytes_rewritten)} rewritten for {size_text(self.bytes_ingested)} "
-            "ingested"
+            f"write amplification {ratio}: {size_text(self.bytes_rewritten)} rewritten for "
+            f"{size_text(self.bytes_ingested)} ingested"
         )
         wasted = (
             f"wasted in 30 days: {count_of(self.wasted_runs, 'run')}, {self.wasted_seconds:.1f} s, "
             f"{size_text(self.wasted_bytes)}"
         )
-        return (amplification, wasted)
+        if not self.entries:
+            return (amplification, wasted)
+        means = self.mean_errors
+        run_count = min(len(self.entries), _MEAN_OF)
+        errors = (
+            f"{count_of(len(self.entries), 'compaction')}; mean error of the newest {run_count}: "
+            f"files {_share(means['files'])}, bytes added {_share(means['bytes'])}, "
+            f"seconds {_share(means['seconds'])}"
+        )
+        return (errors, amplification, wasted)
 
     def as_json(self) -> dict[str, Any]:
         """The documented shape, for `lakehouse history --json`."""
         amplification = self.write_amplification
         return {
             "compaction_count": len(self.entries),
+            "mean_errors": errors_as_json(self.mean_errors),
             "bytes_ingested": self.bytes_ingested,
             "bytes_rewritten": self.bytes_rewritten,
             "write_amplification": None if amplification is None else round(amplification, 4),
@@ -152,6 +193,11 @@ def operation_of(table_key: str, entry: Entry, prices: Prices) -> UpkeepOperatio
     )
 
 
+def errors_as_json(errors: PredictionErrors) -> dict[str, float | None]:
+    """The documented JSON shape of prediction errors."""
+    return {name: None if share is None else round(share, 4) for name, share in errors.items()}
+
+
 def _usd(run: LoggedCompaction, prices: Prices, *, on_s3: bool) -> float | None:
     if run.seconds is None:
         return None
@@ -160,6 +206,19 @@ def _usd(run: LoggedCompaction, prices: Prices, *, on_s3: bool) -> float | None:
     sizes = (run.files_removed, run.files_added, run.bytes_removed, run.bytes_added)
     gets, puts = requests(*sizes)
     return run_price(prices, seconds=run.seconds, get_requests=gets, put_requests=puts)
+
+
+def _means(errors: Sequence[PredictionErrors]) -> PredictionErrors:
+    means = dict[str, float | None]()
+    for name in NO_ERRORS:
+        shares = [each[name] for each in errors]
+        known = [share for share in shares if share is not None]
+        means[name] = fmean(known) if known else None
+    return means
+
+
+def _share(share: float | None) -> str:
+    return "unknown" if share is None else f"{share:.1%}"
 
 
 _COMPARED = {
@@ -216,7 +275,7 @@ class CompactionOutcome:
 
     @property
     def entry(self) -> Entry | None:
-        """The account's entry for this compaction: its duration and price."""
+        """The account's entry for this compaction: its duration, price and prediction errors."""
         for entry in self.account.entries if self.account else ():
             if entry.compaction.version == self.version_after:
                 return entry
@@ -279,11 +338,13 @@ class CompactionOutcome:
     def as_json(self) -> dict[str, Any]:
         """The JSON shape of the plan, plus the actual figures with the prefix `actual_`."""
         account = self.account
+        means = errors_as_json(account.mean_errors if account else NO_ERRORS)
         return {
             **self.plan.as_json(),
             "version_after": self.version_after,
             **{f"actual_{each.name}": each.actual for each in self.figures},
             "figures": figures_as_json(self.figures),
+            **{f"mean_error_{name}": share for name, share in means.items()},
             "write_amplification": account.as_json()["write_amplification"] if account else None,
             "optimize_seconds": round(self.seconds_optimize, 3),
             "verify_seconds": round(self.seconds_verify, 3),
@@ -456,9 +517,12 @@ def _last_of_each_run(failures: Iterable[UpkeepOperation]) -> list[UpkeepOperati
 def _by_folder(commit: Commit) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
     """The paths that a commit added and removed, by folder."""
     folders: dict[str, tuple[list[str], list[str]]] = {}
-    for side, paths in enumerate((commit.added_paths, commit.removed_paths)):
-        for path in paths:
-            folders.setdefault(path.rpartition("/")[0], ([], []))[side].append(path)
+    for path in commit.added_paths:
+        added, _ = folders.setdefault(path.rpartition("/")[0], ([], []))
+        added.append(path)
+    for path in commit.removed_paths:
+        _, removed = folders.setdefault(path.rpartition("/")[0], ([], []))
+        removed.append(path)
     yield from folders.values()
 
 

@@ -30,6 +30,15 @@ _SECONDS_ON_DISK = 10
 _SECONDS_ON_S3 = 300
 
 
+class InventoryConfig(dg.Config):
+    """Options of one run.
+
+    `configuration`: load only a report of this configuration; empty loads the newest of any.
+    """
+
+    configuration: str = ""
+
+
 def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
     """The inventory asset: adds an inventory to its table, and compares it with the tables' logs.
 
@@ -54,11 +63,12 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
             dg.AssetCheckSpec(name, asset=key, description=text) for name, text in CHECKS.items()
         ],
     )
-    def inventory(context: dg.AssetExecutionContext) -> Iterator[Event]:
+    def inventory(context: dg.AssetExecutionContext, config: InventoryConfig) -> Iterator[Event]:
         from lakehouse.vacuum.inventory.run import update_inventory
 
         with errors_for_dagster(context):
-            outcome = update_inventory(lake, tables, now_ms=now_ms())
+            configuration = config.configuration or None
+            outcome = update_inventory(lake, tables, now_ms=now_ms(), configuration=configuration)
         yield from inventory_events(reporter_of(context), lake, tables, outcome)
 
     return inventory

@@ -3,7 +3,7 @@
 A part is one use of a table's bytes (`Part`), for example live files.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,6 @@ from lakehouse.vacuum.inventory.run import (
     inventory_table,
     newest_inventory,
     reconcile_inventory,
-    scan,
     update_inventory,
 )
 
@@ -41,6 +40,11 @@ if TYPE_CHECKING:
 
 # At most this many missing and this many resized files of a table are printed.
 _NAMED = 20
+_configuration_option = click.option(
+    "--configuration",
+    metavar="ID",
+    help="Use only this inventory configuration (lakehouse-scan: the lake's own scans).",
+)
 
 
 @click.group("inventory", epilog="Example: lakehouse inventory load")
@@ -49,19 +53,18 @@ def inventory_command() -> None:
 
 
 @inventory_command.command("load", epilog="Example: lakehouse inventory load")
-@click.option(
-    "--scan", "scans", is_flag=True, help="List the storage, even if AWS delivers reports."
-)
+@_configuration_option
 @json_option
-def load_command(scans: bool, as_json: bool) -> int:
+def load_command(configuration: str | None, as_json: bool) -> int:
     """Load the newest report of AWS, or a list of the storage.
 
-    It is compared with the tables' logs. If AWS delivers no reports, or with --scan, the storage is
-    listed. A report that is already in the table is not loaded again. The exit code is 1 if a file
-    that a table's newest version reads is missing, or if the log of a table cannot be read.
+    It is compared with the tables' logs. If AWS delivers no reports, or with --configuration
+    lakehouse-scan, the storage is listed. A report that is already in the table is not loaded
+    again. The exit code is 1 if a file that a table's newest version reads is missing, or if the
+    log of a table cannot be read.
     """
     context = open_declared()
-    outcome = _load(context, scan if scans else update_inventory)
+    outcome = _load(context, configuration)
     key = inventory_table(context.lake.store.bucket)
     document = {
         "table": key,
@@ -83,12 +86,12 @@ def load_command(scans: bool, as_json: bool) -> int:
     return _exit_code(outcome.reconciliation)
 
 
-def _load(context: LakeContext, load: Callable[..., InventoryOutcome]) -> InventoryOutcome:
+def _load(context: LakeContext, configuration: str | None) -> InventoryOutcome:
     """Loads an inventory, and reports to Dagster what its asset would have reported."""
     lake = context.lake
     tables = tuple(context.tables.values())
     with working(f"inventory of {lake.store.bucket}"):
-        outcome = load(lake, tables, now_ms=now_ms())
+        outcome = update_inventory(lake, tables, now_ms=now_ms(), configuration=configuration)
 
     def events(reporter: "Reporter") -> "Iterable[Event]":
         from lakehouse.vacuum.inventory.asset import inventory_events
@@ -101,8 +104,9 @@ def _load(context: LakeContext, load: Callable[..., InventoryOutcome]) -> Invent
 
 @inventory_command.command("report", epilog="Example: lakehouse inventory report bronze/weather")
 @click.argument("table", required=False, shell_complete=complete_table)
+@_configuration_option
 @json_option
-def report_command(table: str | None, as_json: bool) -> int:
+def report_command(table: str | None, configuration: str | None, as_json: bool) -> int:
     """Show where the bytes are, by table and use.
 
     A use (part) is, for example, live files, removed files, or the log. Compares the newest
@@ -112,7 +116,7 @@ def report_command(table: str | None, as_json: bool) -> int:
     """
     context = open_declared()
     now = now_ms()
-    inventory = newest_inventory(context.lake)
+    inventory = newest_inventory(context.lake, configuration=configuration)
     tables_declared = context.tables.values()
     reconciliation = reconcile_inventory(context.lake, tables_declared, inventory, now_ms=now)
     tables = {each.table: each for each in reconciliation.tables}

@@ -224,9 +224,12 @@ def table_roots(names: Iterable[str]) -> set[str]:
 
     `names` are the names of objects, relative to the lake. Folder markers do not count as a log.
     """
-    in_logs = (name for name in names if _LOG_FOLDER in name and not name.endswith(FOLDER_SUFFIX))
-    roots = {name.partition(_LOG_FOLDER)[0] for name in in_logs}
-    return {root for root in roots if not f"{root}/".startswith("archive/")}
+    in_logs = (name for name in names if _LOG_FOLDER in name)
+    return {name.partition(_LOG_FOLDER)[0] for name in in_logs if _is_log(name)}
+
+
+def _is_log(name: str) -> bool:
+    return not name.startswith("archive/") and not name.endswith(FOLDER_SUFFIX)
 
 
 class Owners:

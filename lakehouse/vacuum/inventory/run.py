@@ -137,16 +137,19 @@ def inventories_of(facts: TableFacts) -> list[Inventory]:
     return sorted(complete, key=lambda each: (each.created_ms, each.name), reverse=True)
 
 
-def newest_inventory(lake: Lake) -> Inventory:
-    """The newest inventory.
+def newest_inventory(lake: Lake, *, configuration: str | None = None) -> Inventory:
+    """The newest inventory, of `configuration` if given.
 
     Raises:
         Refused: there is no inventory.
     """
     for each in known_inventories(lake):
-        return each
+        if configuration in (None, each.configuration):
+            return each
+    of_configuration = "" if configuration is None else f" of configuration {configuration!r}"
     raise Refused(
-        f"inventory of {lake.store.bucket}: there is none yet. Use lakehouse inventory load"
+        f"inventory of {lake.store.bucket}: there is none{of_configuration} yet. Use lakehouse "
+        "inventory load"
     )
 
 
@@ -311,21 +314,30 @@ class InventoryOutcome:
         return sum(len(table.missing) for table in self.reconciliation.tables)
 
 
-def update_inventory(lake: Lake, declared: Iterable[Table], *, now_ms: int) -> InventoryOutcome:
-    """Adds the newest report of AWS or, if there is none, a scan to the table.
+def update_inventory(
+    lake: Lake, declared: Iterable[Table], *, now_ms: int, configuration: str | None = None
+) -> InventoryOutcome:
+    """Adds the newest report of AWS (of `configuration`, if given), or a scan, to the table.
 
     On S3, also notes the tables' cold files (`compact.assess`).
 
     Raises:
-        Refused: the report cannot be trusted, or the storage does not honour conditional creates.
-            The table is unchanged.
+        Refused: the report cannot be trusted, there is none of `configuration`, or the storage does
+            not honour conditional creates. The table is unchanged.
         Transient: another program changed the table meanwhile.
     """
     began = time.monotonic()
     tables = list(declared)
-    report = newest_report(lake.store, now_ms=now_ms)
+    report = None
+    if configuration != SCAN:
+        report = newest_report(lake.store, now_ms=now_ms, configuration=configuration)
     if report is None:
-        return scan(lake, tables, now_ms=now_ms)
+        if configuration in (None, SCAN):
+            return scan(lake, tables, now_ms=now_ms)
+        raise Refused(
+            f"inventory of {lake.store.bucket}: there is no complete report of configuration "
+            f"{configuration!r} yet"
+        )
     for last in known_inventories(lake):
         is_loaded = last.configuration == report.configuration
         if is_loaded and last.created_ms >= report.created_ms:

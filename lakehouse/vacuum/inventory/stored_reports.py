@@ -32,7 +32,9 @@ from lakehouse.store import Store
 REPORTS = "_lakehouse/inventory"
 _FORMATS = ("CSV", "ORC", "Parquet")
 # What to do about a damaged report.
-WAIT_FOR_NEXT = "Wait for the next report, or use lakehouse inventory load --scan"
+WAIT_FOR_NEXT = (
+    "Wait for the next report, or use lakehouse inventory load --configuration lakehouse-scan"
+)
 NEEDED_COLUMNS = ("bucket", "key", "size", "last_modified_date")
 # A report is refused if its time is more than this ahead of our clock, because it would count as
 # fresh for too long. Clocks that are synchronized with a time server differ only by seconds.
@@ -187,21 +189,24 @@ def stamps_of(store: Store) -> list[tuple[str, str]]:
     return sorted(stamps, key=lambda each: (each[1], each[0]), reverse=True)
 
 
-def complete_reports(store: Store) -> Iterator[tuple[str, str, str]]:
+def complete_reports(
+    store: Store, *, configuration: str | None = None
+) -> Iterator[tuple[str, str, str]]:
     """Configuration, stamp and manifest checksum of the complete reports, newest first."""
     for name, stamp in stamps_of(store):
-        with suppress(FileNotFoundError):  # the report is incomplete
-            checksum = store.read(f"{REPORTS}/{store.bucket}/{name}/{stamp}/manifest.checksum")
-            yield name, stamp, checksum.decode("ascii", "replace")
+        if configuration in (None, name):
+            with suppress(FileNotFoundError):  # the report is incomplete
+                checksum = store.read(f"{REPORTS}/{store.bucket}/{name}/{stamp}/manifest.checksum")
+                yield name, stamp, checksum.decode("ascii", "replace")
 
 
-def newest_report(store: Store, *, now_ms: int) -> Report | None:
-    """The newest complete report of any configuration, or `None`.
+def newest_report(store: Store, *, now_ms: int, configuration: str | None = None) -> Report | None:
+    """The newest complete report of `configuration` (default: any configuration), or `None`.
 
     Raises:
         Refused: the report cannot be trusted.
     """
-    for name, stamp, checksum in complete_reports(store):
+    for name, stamp, checksum in complete_reports(store, configuration=configuration):
         folder = f"{REPORTS}/{store.bucket}/{name}"
         file = f"{folder}/{stamp}/manifest.json"
         problem = f"inventory report {file}: the manifest is missing, although its checksum exists"

@@ -49,6 +49,10 @@ _WRITTEN_ONCE = re.compile(
 )
 
 
+def _known_commits(history: Commits) -> Iterable[Commit]:
+    return reversed(history.commits)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumFacts:
     """The facts that are known before storage is listed.
@@ -78,7 +82,7 @@ class VacuumFacts:
     on_s3: bool = False
     tables: frozenset[str] = frozenset()
     lake_prefix: str = ""
-    all_commits: Callable[[Commits], Iterable[Commit]] = lambda history: reversed(history.commits)
+    all_commits: Callable[[Commits], Iterable[Commit]] = _known_commits
     adopted: bool = False
     log_only: bool = False
     kept_for_versions: frozenset[str] = frozenset()
@@ -361,13 +365,16 @@ class DeletionGuard:
 
     def still_allowed(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The planned files that may be deleted."""
-        allowed = list[Candidate]()
-        for each in candidates:
-            size_bytes, modified_ms = each.size_bytes, each.modified_ms
-            stored = StoredObject(bucket="", key="", size_bytes=size_bytes, modified_ms=modified_ms)
-            if self.allows(each.name, stored, self.part_of(each.name, stored)):
-                allowed.append(each)
-        return allowed
+        return [each for each in candidates if self._still_allows(each)]
+
+    def _still_allows(self, candidate: Candidate) -> bool:
+        stored = StoredObject(
+            bucket="",
+            key="",
+            size_bytes=candidate.size_bytes,
+            modified_ms=candidate.modified_ms,
+        )
+        return self.allows(candidate.name, stored, self.part_of(candidate.name, stored))
 
 
 class Selection:

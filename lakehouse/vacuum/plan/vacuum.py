@@ -19,7 +19,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from math import ceil
 from typing import Any
@@ -88,6 +88,10 @@ class ModeChoice:
     mode: VacuumMode
     quotes: tuple[Quote, ...]
 
+    def quote_of(self, mode: VacuumMode) -> Quote:
+        """The quote of one mode."""
+        return next(quote for quote in self.quotes if quote.mode == mode)
+
 
 def choose_mode(
     facts: VacuumFacts, *, prices: Prices, now_ms: int, requested: VacuumMode | None = None
@@ -151,15 +155,19 @@ def _quote(
 def _why_invalid(mode: VacuumMode, facts: VacuumFacts, now_ms: int) -> str:
     """Why this mode cannot be used; empty if it can."""
     if mode == "LITE":
-        if log_covers(facts) or facts.log_only:
-            return ""
-        return "the log no longer names all files that were removed since the last complete vacuum"
+        return _why_not_lite(facts)
     if facts.log_only:
         return (
             "other programs write the table, so storage is not searched for files that its log "
             'never named, unless orphans = "delete"'
         )
     return _why_not_inventory(facts, now_ms) if mode == "INVENTORY" else ""
+
+
+def _why_not_lite(facts: VacuumFacts) -> str:
+    if not log_covers(facts) and not facts.log_only:
+        return "the log no longer names all files that were removed since the last complete vacuum"
+    return ""
 
 
 def _why_sweep(facts: VacuumFacts, now_ms: int) -> str:
@@ -195,7 +203,7 @@ def cost_of(
     facts: VacuumFacts, candidates: Sequence[Candidate], choice: ModeChoice, prices: Prices
 ) -> dict[str, Any]:
     """The predicted requests, seconds and cost of deleting these candidates."""
-    [quote] = (each for each in choice.quotes if each.mode == choice.mode)
+    quote = choice.quote_of(choice.mode)
     lists = quote.list_requests
     heads = 0
     deletes = 0
@@ -228,6 +236,7 @@ class VacuumPlan(Explained):
     - `horizon_ms`: files removed before this time are past the retention.
     - `requests`, `seconds`, `usd`: predictions for this mode. `choice` has the predictions for all
       modes, made before storage was read.
+    - `notes`: sentences to read before confirming.
     - `remembered`: kept files that later vacuums must consider again, although no listing finds
       them. They are kept because another table or a kept version needs them.
     """
@@ -239,6 +248,7 @@ class VacuumPlan(Explained):
     requests: Mapping[str, int]
     seconds: float
     usd: float
+    notes: tuple[str, ...] = ()
     remembered: frozenset[str] = frozenset()
 
     @property
@@ -284,6 +294,7 @@ class VacuumPlan(Explained):
             "requests": dict(self.requests),
             "seconds": round(self.seconds, 3),
             "usd": round(self.usd, 9),
+            "notes": list(self.notes),
             "modes": [asdict(quote) for quote in self.choice.quotes],
             "paths": [each.name for each in self.candidates],
         }
@@ -309,25 +320,22 @@ def plan_vacuum(
     if mode == "INVENTORY" and facts.inventory:
         selection.refuse_local_times(facts.inventory.name)
     candidates = selection.candidates()
-    more = ""
-    if facts.needed_since_ms is not None and facts.needed_because:
-        more = f"; {facts.needed_because}"
+    explanation = _explanation(facts, candidates, mode, guard.horizon_ms)
     if selection.kept:
         count = count_of(len(selection.kept), "file")
-        more += f"; {count} past the retention will stay for kept versions"
+        more = f"{explanation.more}; {count} past the retention will stay for kept versions"
+        explanation = replace(explanation, more=more)
+    notes = tuple[str, ...]()
     if mode == "LITE" and any(not each.size_bytes for each in candidates):
-        more += "; more bytes may be deleted than shown: the log lacks the sizes of some files"
+        notes = ("more bytes may be deleted than shown: the log lacks the sizes of some files",)
     kept_for_versions = frozenset(selection.kept) if mode == "LITE" else frozenset[str]()
     return VacuumPlan(
         facts=facts,
         choice=choice,
-        explanation=Explanation(
-            Reason.VACUUM_DUE if candidates else Reason.NOTHING_PAST,
-            _numbers(facts, candidates, mode, guard.horizon_ms),
-            more,
-        ),
+        explanation=explanation,
         horizon_ms=guard.horizon_ms,
         candidates=candidates,
+        notes=notes,
         remembered=kept_for_versions | selection.borrowed,
         **cost_of(facts, candidates, choice, table.prices),
     )
@@ -366,6 +374,29 @@ def operation_by_log(
         is_due=file_count > 0,
         size_bytes=size_bytes,
         net_benefit=last and NetBenefit(benefit_usd_per_day=saved_usd_per_day, cost_usd=last.usd),
+    )
+
+
+def plan_rest(
+    planned: VacuumPlan, table: Table, candidates: Sequence[Candidate], spared: Mapping[str, str]
+) -> VacuumPlan:
+    """The plan, reduced to `candidates`, with a note for each reason in `spared`."""
+    reasons = dict.fromkeys(spared.values())
+    notes = list(planned.notes)
+    for why in reasons:
+        names = [name for name, reason in spared.items() if reason == why]
+        count = count_of(len(names), "file")
+        notes.append(f"{count} of the plan will stay, for example {min(names)}: {why}")
+    facts = planned.facts
+    explanation = Reason.ALL_STAY.explain(files=len(planned.candidates))
+    if candidates:
+        explanation = _explanation(facts, candidates, planned.mode, planned.horizon_ms)
+    return replace(
+        planned,
+        candidates=tuple(candidates),
+        explanation=explanation,
+        notes=tuple(notes),
+        **cost_of(facts, candidates, planned.choice, table.prices),
     )
 
 
@@ -418,11 +449,11 @@ def _refuse_gaps(facts: VacuumFacts, unseen: Set[str], mode: VacuumMode, settled
     )
 
 
-def _numbers(
+def _explanation(
     facts: VacuumFacts, candidates: Sequence[Candidate], mode: VacuumMode, horizon_ms: int
-) -> dict[str, object]:
+) -> Explanation:
     times_ms = facts.table_files.removed.values()
-    return {
+    numbers = {
         "files": len(candidates),
         "bytes": sum(each.size_bytes for each in candidates),
         "orphans": sum(each.part is Part.ORPHANED_OLD for each in candidates),
@@ -430,13 +461,17 @@ def _numbers(
         "waiting": sum(ms is None or ms >= horizon_ms for ms in times_ms),
         "mode": mode,
     }
+    more = ""
+    if facts.needed_since_ms is not None and facts.needed_because:
+        more = f"; {facts.needed_because}"
+    return Explanation(Reason.VACUUM_DUE if candidates else Reason.NOTHING_PAST, numbers, more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumOutcome:
     """A vacuum's plan, and what the vacuum did.
 
-    `spared` contains the planned files that were kept, each with the reason.
+    `spared` and `failed` contain the planned files that were not deleted, each with the reason.
     """
 
     plan: VacuumPlan
@@ -446,6 +481,7 @@ class VacuumOutcome:
     seconds: float
     usd: float
     spared: Mapping[str, str] = field(default_factory=dict[str, str])
+    failed: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def figures(self) -> tuple[Figure, ...]:
@@ -465,4 +501,5 @@ class VacuumOutcome:
             **self.plan.as_json(),
             "figures": figures_as_json(self.figures),
             "spared": dict(self.spared),
+            "failed": dict(self.failed),
         }

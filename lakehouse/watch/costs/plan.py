@@ -31,10 +31,49 @@ _DIGITS = 12
 _EXACT = Context(prec=60)
 _GB = 1024**3
 
-_MOST_USD = 1_000  # of a unit price, so that its column can hold it
+_MOST_USD = 1_000  # of a unit price, so that `_PRICE` can hold it
 # The units of the quantities, by the first part of a SKU.
 _UNITS = {"storage": "GB-Months", "compute": "vCPU-Hours", "requests": "Requests"}
 GROUPS = ("table", "layer", "owner", "class", "day")
+
+# In Spark, the product of a quantity and a price has the type of a cost, so it loses no digit.
+_QUANTITY = "DECIMAL(22, 12)"
+_PRICE = "DECIMAL(15, 12)"
+_COST = "DECIMAL(38, 24)"
+# Name -> type as Spark spells it.
+# - x_part: for storage, the use of the objects (a `Part` in lower case); else the operation's kind.
+# - x_bytes: the stored bytes; null for operations.
+COLUMNS: Mapping[str, str] = {
+    "BillingAccountId": "STRING",
+    "BillingCurrency": "STRING",
+    "BillingPeriodStart": "TIMESTAMP",
+    "BillingPeriodEnd": "TIMESTAMP",
+    "ChargePeriodStart": "TIMESTAMP",
+    "ChargePeriodEnd": "TIMESTAMP",
+    "ChargeCategory": "STRING",
+    "ServiceCategory": "STRING",
+    "RegionId": "STRING",
+    "SubAccountId": "STRING",
+    "ResourceId": "STRING",
+    "ResourceName": "STRING",
+    "SkuId": "STRING",
+    "Tags": "STRING",
+    "ConsumedQuantity": _QUANTITY,
+    "ConsumedUnit": "STRING",
+    "PricingQuantity": _QUANTITY,
+    "PricingUnit": "STRING",
+    "ListUnitPrice": _PRICE,
+    "ContractedUnitPrice": _PRICE,
+    "ListCost": _COST,
+    "ContractedCost": _COST,
+    "EffectiveCost": _COST,
+    "BilledCost": _COST,
+    "x_day": "DATE",
+    "x_table": "STRING",
+    "x_owner": "STRING",
+    "x_part": "STRING",
+    "x_bytes": "BIGINT",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +81,7 @@ class Charge:
     """A priced quantity of one day. `table` is empty for bytes that belong to no table.
 
     `sku` is the priced item, for example `storage/STANDARD`, `compute/vcpu-hour` or `requests/get`.
-    For `part` and `size_bytes`, see `watch.costs.run.SCHEMA`.
+    For `part` and `size_bytes`, see `COLUMNS`.
     """
 
     day: date

@@ -7,8 +7,9 @@ They are served over HTTP on loopback, or written as text. Counters begin at 0 w
 reads them; Prometheus handles such resets.
 
 **Safety properties**
-- Only scrapes start readings, and at most one reading runs at a time. If Prometheus gives up a
-  scrape during a long reading, the next scrape gets the values. A metric shows their age.
+- A scrape waits at most `_WAIT_SECONDS` for a reading. After that time, it gets the values of the
+  previous reading (none before the first one), and a metric shows their age.
+- Only scrapes start readings, and at most one reading runs at a time.
 """
 
 import logging
@@ -47,6 +48,8 @@ from lakehouse.vacuum.inventory.run import known_inventories
 from lakehouse.watch.metrics import plan as metrics
 from lakehouse.watch.metrics.plan import TABLE_LABELS, Metric, labels_of
 
+# Less than the 10 seconds after which Prometheus, by default, gives up a scrape.
+_WAIT_SECONDS = 8.0
 # The kinds of operation that every table may have. They are counted from 0 on, because Prometheus'
 # `increase` ignores the first value of a series.
 _KINDS = ("compaction", "vacuum")
@@ -113,31 +116,52 @@ class Counters:
 
 
 class LakeCollector(Collector):
-    """The gauges of a lake. A scrape reads them if the last reading ended `max_age_seconds` ago."""
+    """The gauges of a lake.
 
-    def __init__(self, read: Callable[[], Families], *, max_age_seconds: float = 0.0) -> None:
+    A scrape starts a new reading if the last one ended, or failed, over `max_age_seconds` ago.
+    """
+
+    def __init__(self, read: Callable[[], Families], *, max_age_seconds: float) -> None:
         self._read = read
         self._max_age_seconds = max_age_seconds
         self._gauges: Families = ()
         self._due = 0.0
         self._lock = threading.Lock()
+        self._reading: threading.Thread | None = None
 
     def collect(self) -> Families:
-        """The newest values. A scrape during another scrape's reading waits for it."""
+        """The newest values. If they are too old, starts a reading and waits a while for it."""
         with self._lock:
-            if time.monotonic() >= self._due:
-                try:
-                    self._gauges = self._read()
-                except Exception:  # scrapes keep getting the older values
-                    _LOG.exception("the metrics cannot be read")
-                self._due = time.monotonic() + self._max_age_seconds
-            return self._gauges
+            if self._reading is None and time.monotonic() >= self._due:
+                self._reading = threading.Thread(target=self._refresh, daemon=True)
+                self._reading.start()
+            reading = self._reading
+        if reading is not None:
+            reading.join(_WAIT_SECONDS)
+        return self._gauges
+
+    def _refresh(self) -> None:
+        try:
+            self._gauges = self._read()
+        except Exception:  # scrapes keep getting the older values
+            _LOG.exception("the metrics cannot be read")
+        with self._lock:
+            self._due = time.monotonic() + self._max_age_seconds
+            self._reading = None
+
+
+class _GaugesCollector(Collector):
+    def __init__(self, gauges: Families) -> None:
+        self._gauges = gauges
+
+    def collect(self) -> Families:
+        return self._gauges
 
 
 def metrics_text(gauges: Families) -> str:
     """The gauges in Prometheus' text format."""
     registry = CollectorRegistry()
-    registry.register(LakeCollector(lambda: gauges))
+    registry.register(_GaugesCollector(gauges))
     return generate_latest(registry).decode()
 
 

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lakehouse.base.reasons import Reason
 from lakehouse.compact.plan.decision import RunInFlight, RunState, TableState, Try
@@ -14,7 +16,7 @@ from lakehouse_tests.support.example_snapshots import POLICY
 MANY = state("a", 90)
 MADE_ANEW = replace(MANY, committed_ms=5)
 WRITING = flying("a", compaction=False)
-FAILED = tried("failed")
+FAILED, REFUSED = tried("failed"), tried("refused")
 
 
 def failures(*hours: float) -> list[Try]:
@@ -33,9 +35,13 @@ STORIES = {
     "its write is under way": (MANY, (WRITING,), (), Reason.RUN_IN_FLIGHT, None),
     "another table's run is under way": (state("a", 4), (flying("b"),), (), Reason.DUE, 1),
     "this state was compacted": (MANY, (), [tried("succeeded")], Reason.ASKED_BEFORE, None),
+    "this state was asked for": (MANY, (), [tried("in flight")], Reason.ASKED_BEFORE, None),
     "it failed once": (MANY, (), [FAILED], Reason.DUE, 2),
     "it failed, then succeeded": (MANY, (), [FAILED, tried("succeeded")], Reason.ASKED_BEFORE, None),
     "it failed as often as is allowed": (MANY, (), [FAILED] * 3, Reason.TRIES_USED_UP, None),
+    "it was refused before it began": (MANY, (), [REFUSED] * 9, Reason.DUE, 10),
+    "it was refused, then succeeded": (MANY, (), [REFUSED, tried("succeeded")], Reason.ASKED_BEFORE, None),
+    "it failed as often between refusals": (MANY, (), [FAILED, REFUSED] * 3, Reason.TRIES_USED_UP, None),
     "just within the pause": (MANY, (), failures(5.99, 5.99, 5.99), Reason.TRIES_USED_UP, None),
     "the pause is over": (MANY, (), failures(6, 6, 6), Reason.DUE, 4),
     "the newest failure begins the pause": (MANY, (), failures(9, 9, 1), Reason.TRIES_USED_UP, None),
@@ -80,6 +86,20 @@ def test_no_state_is_asked_for_twice_however_often_the_sensor_ticks() -> None:
             keys.append(found.run_key)
             tries.append(tried("failed"))
     assert keys == [f"compaction/a/version=7/try={number}" for number in (1, 2, 3)]
+
+
+@given(st.lists(st.sampled_from(["refused", "failed"]), max_size=40))
+def test_however_often_a_state_was_refused_it_is_asked_for_under_a_new_key_until_it_has_failed_three_times(
+    results: list[str],
+) -> None:
+    tries, keys = list[Try](), list[str]()
+    for result in [*results, "failed"]:
+        (found,) = choose([state("a", 90)], RunState(tries=tuple(tries)))
+        assert found.request == (sum(past.result == "failed" for past in tries) < 3)
+        if found.run_key:
+            keys.append(found.run_key)
+            tries.append(tried(result))
+    assert len(set(keys)) == len(keys)
 
 
 def test_a_table_that_was_just_compacted_cools_down_and_keeps_its_place() -> None:

@@ -14,7 +14,35 @@ from lakehouse_tests.support.example_histories import compaction, failed, past, 
 MB = 1_000_000
 
 
-def test_predicted_stands_beside_actual_and_what_nobody_predicted_or_measured_is_unknown() -> None:
+def test_predicted_beside_actual_with_the_error_of_each_and_the_mean_so_far() -> None:
+    commits = [
+        write(1, 2 * MB),
+        compaction(2, seconds=2.0, predicted_seconds=1.0, predicted_usd=0.1),
+    ]
+    commits += [
+        compaction(3, seconds=2.0, predicted_seconds=2.2),
+        compaction(4, seconds=1.0, predicted_seconds=1.0),
+    ]
+    account = account_for(past(commits))
+    assert [entry.errors["seconds"] for entry in account.entries] == pytest.approx([0.5, 0.1, 0.0])
+    assert account.mean_errors["seconds"] == pytest.approx(0.2)
+    assert (account.mean_errors["files"], account.mean_errors["bytes"]) == (0, pytest.approx(0.25))
+    first = account.entries[0].compaction
+    assert first.predicted is not None
+    assert (first.seconds, first.predicted.seconds, first.predicted.usd) == (2.0, 1.0, 0.1)
+    assert account.entries[0].usd == pytest.approx(0.11 / 900)
+
+
+def test_the_mean_forgets_all_but_the_newest_ten() -> None:
+    commits = [
+        compaction(version, seconds=1.0, predicted_seconds=100.0 if version == 1 else 1.1)
+        for version in range(1, 12)
+    ]
+    means = [account_for(past(commits[:count])).mean_errors["seconds"] for count in (10, 11)]
+    assert means == [pytest.approx((99 + 0.9) / 10), pytest.approx(0.1)]
+
+
+def test_what_nobody_predicted_or_measured_has_no_error() -> None:
     other = Commit(
         version=1,
         committed_ms=1,
@@ -23,13 +51,12 @@ def test_predicted_stands_beside_actual_and_what_nobody_predicted_or_measured_is
         removed_paths=("a",),
         added_paths=("b",),
     )
-    ours = compaction(2, seconds=2.0, predicted_seconds=1.0, predicted_usd=0.1)
-    entries = account_for(past([other, ours, compaction(3, seconds=None)])).entries
-    figures = [{each.name: each for each in entry.figures} for entry in entries]
-    assert [each["seconds"].error for each in figures] == [None, 0.5, None]
-    assert [each["files_removed"].error for each in figures] == [None, 0.0, 0.0]
-    assert (figures[1]["usd"].predicted, entries[1].usd) == (0.1, pytest.approx(0.11 / 900))
-    assert (entries[0].usd, entries[2].usd) == (None, None)
+    account = account_for(past([other, compaction(2, seconds=None)]))
+    found = [
+        (entry.errors["files"], entry.errors["seconds"], entry.usd) for entry in account.entries
+    ]
+    assert found == [(None, None, None), (0.0, None, None)]
+    assert account.mean_errors == {"files": 0.0, "bytes": None, "seconds": None}
 
 
 def test_a_run_of_several_commits_is_one_compaction() -> None:
@@ -87,7 +114,7 @@ def test_wasted_work_is_counted() -> None:
     )
     assert (account.wasted_runs, account.wasted_seconds, account.wasted_bytes) == (2, 3.5, 150)
     assert account.sentences == (
-        "0 compactions; write amplification 0.00: 0 B rewritten for 977 KiB ingested",
+        "write amplification 0.00: 0 B rewritten for 977 KiB ingested",
         "wasted in 30 days: 2 runs, 3.5 s, 150 B",
     )
 

@@ -53,12 +53,8 @@ def tried(
     """A try that ended so many hours ago."""
     ended_ms = NOW - int(hours * 3_600_000)
     return Try(
-        table="a",
-        version=version,
-        has_succeeded=result == "succeeded",
-        committed_ms=committed_ms,
-        ended_ms=ended_ms,
-    )
+        table="a", version=version, result=result, committed_ms=committed_ms, ended_ms=ended_ms
+    )  # type: ignore[arg-type]
 
 
 def test_most_mergeable_first_and_unknown_last() -> None:

@@ -109,6 +109,7 @@ def test_a_manifest_of_aws_is_read() -> None:
             {},
             "the report's time is 60 min ahead of this machine's clock (limit 5 min)",
         ),
+        (manifest(creationTimestamp=str(NOW + HOUR)), {}, "ahead of this machine's clock"),
         (manifest(creationTimestamp="2026-11-20"), {}, "cannot be parsed"),
     ],
 )

@@ -30,8 +30,8 @@ ODD = [
 ]
 
 
-def rows_of(store: Store, *, now_ms: int = NOW) -> list[StoredObject]:
-    report = newest_report(store, now_ms=now_ms)
+def rows_of(store: Store, *, now_ms: int = NOW, **more: Any) -> list[StoredObject]:
+    report = newest_report(store, now_ms=now_ms, **more)
     assert report is not None
     return sorted(read_report(store, report), key=lambda row: row.key)
 
@@ -132,6 +132,8 @@ def test_the_newest_complete_report_comes_first_and_an_unfinished_one_is_not_rea
         store, [one("unfinished")], created_ms=NOW - HOUR, file_format="Parquet", complete=False
     )
     assert [row.key for row in rows_of(store)] == ["new"]
+    assert [row.key for row in rows_of(store, configuration="weekly")] == ["old"]
+    assert newest_report(store, now_ms=NOW, configuration="hourly") is None
 
 
 def _cut(store: Store, name: str) -> None:

@@ -68,9 +68,9 @@ def is_content(each: StoredObject) -> bool:
     return not each.key.endswith("_lakehouse/taken")
 
 
-def held(lake: Lake) -> list[StoredObject]:
+def held(lake: Lake, **more: Any) -> list[StoredObject]:
     """The objects of the newest inventory, by our reader."""
-    inventory = newest_inventory(lake)
+    inventory = newest_inventory(lake, **more)
     objects = list(read_objects(lake, inventory))
     assert [each.key for each in objects] == list(read_keys(lake, inventory))
     return sorted(filter(is_content, objects), key=lambda each: each.key)
@@ -131,12 +131,15 @@ def test_reports_of_all_formats_are_in_the_table_to_the_row_beside_the_scan(lake
     assert again.newly_loaded == 0
     assert again.reconciliation.file_count == len(listing)
 
-    scanned = scan(lake, now_ms=NOW)
+    scanned = update_inventory(lake, [], now_ms=NOW, configuration=SCAN)
     assert {row["report"] for row in rows_in(lake)} == {
         outcome.inventory.name,
         scanned.inventory.name,
     }
     assert [each.configuration for each in known_inventories(lake)] == [SCAN, "daily"]
+    assert held(lake, configuration="daily") == listing
+    with pytest.raises(Refused, match="no complete report of configuration 'weekly'"):
+        update_inventory(lake, [], now_ms=NOW, configuration="weekly")
 
 
 def test_every_column_comes_through_and_a_refused_report_changes_nothing(lake: Lake) -> None:

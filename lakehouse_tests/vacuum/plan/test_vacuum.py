@@ -600,6 +600,7 @@ def test_a_live_file_in_the_folder_of_another_table_is_not_missing_and_nothing_e
         stored("inner/young", ms=NOW),
     ]
     assert [each.name for each in plan(objects, facts).candidates] == ["orphan", "past"]
+    assert plan(objects, facts).notes == ()
 
 
 @pytest.mark.parametrize(

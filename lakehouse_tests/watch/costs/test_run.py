@@ -11,6 +11,7 @@ import pytest
 from lakehouse.base.errors import Refused
 from lakehouse.base.text import DAY_MS, MINUTE_MS
 from lakehouse.lake.lake import Lake
+from lakehouse.watch.costs.plan import COLUMNS
 from lakehouse.watch.costs.run import CHARGEBACK, read_charges, write_chargeback
 from lakehouse_tests import money_oracle
 from lakehouse_tests.log_builder import START_MS, LogBuilder
@@ -98,3 +99,4 @@ def test_without_an_inventory_storage_is_unknown_and_a_table_of_other_columns_is
     LogBuilder(lake.store, CHARGEBACK).create()
     with pytest.raises(Refused, match="an earlier version wrote this table"):
         read_charges(lake, since=day_of(NOW))
+    assert "x_mode" not in COLUMNS
