@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
 from lakehouse.delta.commits import Commit, Commits
 from lakehouse.delta.file_columns import (
@@ -18,6 +18,8 @@ from lakehouse.delta.file_columns import (
 )
 
 FieldPath = tuple[str, ...]
+
+_SIZE, _SIZE_AND_PATH = attrgetter("size_bytes"), attrgetter("size_bytes", "path")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +216,10 @@ def by_partition(files: Sequence[DataFile]) -> Mapping[PartitionValues, Sequence
 
 def by_size(groups: Sequence[Sequence[DataFile]]) -> Sequence[DataFile]:
     """The files of all groups, ascending by size and then by path."""
-    return tuple(sorted(chain.from_iterable(groups), key=attrgetter("size_bytes", "path")))
+    files = [*chain.from_iterable(groups)]
+    # If all sizes differ, sorting by size alone is three times as fast.
+    is_unique = len(set(map(_SIZE, files))) == len(files)
+    return tuple(sorted(files, key=_SIZE if is_unique else _SIZE_AND_PATH))
 
 
 def row_total(files: Sequence[DataFile]) -> int | None:
@@ -228,7 +233,10 @@ def files_with_vectors(files: Sequence[DataFile]) -> Sequence[DataFile]:
     columns = columns_of(files)
     if columns is None:
         return [file for file in files if file.deletion_vector is not None]
-    return Rows(columns, [place for place in places_of(files) if place in columns.vectors])
+    vectors = columns.vectors
+    if not vectors:
+        return Rows(columns, [])
+    return Rows(columns, [place for place in places_of(files) if place in vectors])
 
 
 def live_rows(files: Sequence[DataFile]) -> int | None:
@@ -253,8 +261,12 @@ def last_removals(
 
     A name may occur several times. If one of its times is unknown, its result is `None`.
     """
+    times = [*times_ms]
+    time_by_name = dict(zip(names, times, strict=True))
+    if len(time_by_name) == len(names) and all(names):  # the usual case, fast for many names
+        return cast("dict[str, int | None]", time_by_name)
     last: dict[str, int | None] = {}
-    for name, ms in zip(names, times_ms, strict=True):
+    for name, ms in zip(names, times, strict=True):
         if not name:
             continue
         earlier_ms = last.get(name, 0)

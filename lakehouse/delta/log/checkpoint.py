@@ -274,8 +274,19 @@ def _partitions(column: pa.MapArray) -> tuple[Sequence[int], list[TextPairs]]:
     null = len(values) - 1  # Arrow's `fill_null` would import pandas
     codes = [null if code is None else code for code in value_codes.indices.to_pylist()]
     offsets = column.offsets.to_pylist()
+    if len(names) == 1 and offsets == list(range(len(codes) + 1)):  # one value in every row
+        return codes, [((names[0], value),) for value in values]
     entries = list(zip(name_codes.indices.to_pylist(), codes, strict=True))
     indices: dict[tuple[tuple[int, int], ...], int] = {}
-    maps = (tuple(entries[start:end]) for start, end in pairwise(offsets))
-    row_indices = [indices.setdefault(row, len(indices)) for row in maps]
+    row_indices = [indices.setdefault(row, len(indices)) for row in _rows_of(entries, offsets)]
     return row_indices, [tuple((names[n], values[v]) for n, v in row) for row in indices]
+
+
+def _rows_of(
+    entries: Sequence[tuple[int, int]], offsets: Sequence[int]
+) -> Iterable[tuple[tuple[int, int], ...]]:
+    """The entries of each map. Nearly always, all maps have the same number of entries."""
+    width = len(entries) // max(len(offsets) - 1, 1)
+    if width and offsets == list(range(0, len(entries) + 1, width)):
+        return zip(*[iter(entries)] * width, strict=True)
+    return (tuple(entries[start:end]) for start, end in pairwise(offsets))
