@@ -214,6 +214,9 @@ def test_a_dead_code_server_is_started_again_and_without_the_page_everything_end
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "part.py").write_text(PART)
+    (tmp_path / "schedules").mkdir()
+    (tmp_path / "schedules" / "schedules.db").touch()
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
     with guard_of(SERVICES) as guard:
         assert guard.stderr is not None
