@@ -40,7 +40,8 @@ except KeyboardInterrupt:
 # Stands for a process of Dagster: says its name and pid, makes the socket of a code server, and waits.
 PART = """
 import os, sys, time
-print(sys.argv[1], os.getpid(), file=sys.stderr, flush=True)
+# At once, because three processes write to one pipe.
+os.write(2, f"{sys.argv[1]} {os.getpid()}\\n".encode())
 for socket in sys.argv[2:]:
     open(socket, "w").close()
 time.sleep(600)
