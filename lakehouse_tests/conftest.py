@@ -269,7 +269,7 @@ def new_client() -> Iterator[type_of_client]:
 def prepared_home(for_all_workers: Path) -> Path:
     """A home that holds the replay's year, prepared once for all workers, beside what a killed preparation left."""
     from lakehouse.replay.files import data_version
-    from lakehouse.replay.year import prepare
+    from lakehouse.replay.prepared_year import prepare
 
     with hold_lock(for_all_workers / "year.lock"):
         if not (home := for_all_workers / "year").exists():

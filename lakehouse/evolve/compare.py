@@ -17,7 +17,7 @@ from lakehouse.land.ledger import PlannedBatches
 from lakehouse.land.plan.records import columns_in_force, with_renamed_fields
 from lakehouse.materialize import plan as derived_increments
 from lakehouse.materialize.plan import code_changed_since, recorded_code
-from lakehouse.materialize.run import transform_code
+from lakehouse.materialize.transform_code import transform_code
 from lakehouse.write.outcome import WriteOutcome
 
 if TYPE_CHECKING:

@@ -75,7 +75,7 @@ from lakehouse.materialize.derive import (
     with_archive,
 )
 from lakehouse.materialize.plan import KEYS, ReadAll, code_record
-from lakehouse.materialize.run import transform_code
+from lakehouse.materialize.transform_code import transform_code
 from lakehouse.spark import delta_writes, statements
 from lakehouse.spark.delta_writes import FrameWrite, Transaction
 from lakehouse.spark.errors import translated

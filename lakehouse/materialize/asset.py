@@ -23,7 +23,7 @@ from lakehouse.compact.asset import compact_after_write
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.land.plan.batches import SetAside
-from lakehouse.materialize.run import transform_code
+from lakehouse.materialize.transform_code import transform_code
 from lakehouse.watch.check import hand_on
 from lakehouse.write.outcome import WriteOutcome
 

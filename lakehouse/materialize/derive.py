@@ -53,7 +53,7 @@ from lakehouse.materialize.plan import (
     code_record,
     recorded_code,
 )
-from lakehouse.materialize.run import transform_code
+from lakehouse.materialize.transform_code import transform_code
 from lakehouse.spark.delta_writes import Transaction
 from lakehouse.spark.errors import causes_of
 from lakehouse.spark.frames import table_at, with_members_of

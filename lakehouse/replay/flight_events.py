@@ -19,16 +19,23 @@ An event is delivered in the file of its hour. One in fifty events is one to six
 two hundred is delivered twice: the second copy is in the same file, or in the file of one of the
 next six hours. A hash of the event's id determines whether the event is late or repeated, and by
 how many hours.
+
+Run as a program, this module writes the year's deliveries, and its weather observations, to a
+folder, sorted by the hour in which they land.
 """
 
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import numpy
 import pandas
 import pyarrow
+from pyarrow import parquet
 
-from lakehouse.replay.files import read_flights
+from lakehouse.replay.files import read_flights, read_weather
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -182,3 +189,80 @@ def _mixed(state: "NDArray[numpy.uint64]") -> "NDArray[numpy.uint64]":
     state = (state ^ (state >> numpy.uint64(30))) * _FIRST_FACTOR
     state = (state ^ (state >> numpy.uint64(27))) * _SECOND_FACTOR
     return state ^ (state >> numpy.uint64(31))
+
+
+_FLIGHT = (
+    "flight_id",
+    "flight_date",
+    "carrier",
+    "flight",
+    "tailnum",
+    "origin",
+    "dest",
+    "distance",
+    "scheduled_departure",
+)
+_KNOWN_FROM_DEPARTURE = ("departed_at", "dep_delay")
+_KNOWN_FROM_ARRIVAL = ("arrived_at", "arr_delay", "air_time")
+# Columns in local time, which are dropped, because local time repeats an hour when summer time
+# ends. The column `time_hour`, which stays, is in UTC.
+_STATION_CLOCK = ["year", "month", "day", "hour"]
+_SLICE_ROWS = 1 << 16
+# A day or two of events: few enough that an hour is read in milliseconds.
+_ROW_GROUP_ROWS = 1 << 12
+
+
+def write_year(folder: Path) -> None:
+    """Writes `weather.parquet`, and then the larger `events.parquet`, so that errors show early."""
+    _write(folder / "weather.parquet", [observations()])
+    _write(folder / "events.parquet", delivered_events())
+
+
+def delivered_events() -> Iterator[pandas.DataFrame]:
+    """All deliveries in landing order, in slices: the file's `hour`, and the event's columns."""
+    flights = flights_of_the_year()
+    deliveries = deliver(events_of(flights))
+    deliveries["origin"] = flights.origin.astype("category").take(deliveries.row).to_numpy()
+    deliveries = deliveries.sort_values(
+        ["delivered", "origin", "event_time", "row", "event_rank"], ignore_index=True
+    )
+    for first in range(0, len(deliveries), _SLICE_ROWS):
+        part = deliveries.iloc[first : first + _SLICE_ROWS].reset_index(drop=True)
+        yield _known_rows(flights, part)
+
+
+def observations() -> pandas.DataFrame:
+    """All observations with their `hour`, sorted by hour and station."""
+    weather = read_weather()
+    hour = pandas.to_datetime(weather.time_hour, format="%Y-%m-%dT%H:%M:%SZ").dt.as_unit("s")
+    rows = weather.drop(columns=_STATION_CLOCK)
+    rows.insert(0, "hour", hour)
+    return rows.sort_values(["hour", "origin"], ignore_index=True)
+
+
+def _known_rows(flights: pandas.DataFrame, deliveries: pandas.DataFrame) -> pandas.DataFrame:
+    """Each event with the state of its flight as known at the time of the event."""
+    flight_of_event = flights.take(deliveries.row).reset_index(drop=True)
+    has_arrived = deliveries.event_type == "arrived"
+    has_departed = has_arrived | (deliveries.event_type == "departed")
+    rows = deliveries[["event_id", "event_type", "event_rank", "event_time"]]
+    rows.insert(0, "hour", deliveries.delivered)
+    state = {
+        **{name: flight_of_event[name] for name in _FLIGHT},
+        **{name: flight_of_event[name].where(has_departed) for name in _KNOWN_FROM_DEPARTURE},
+        **{name: flight_of_event[name].where(has_arrived) for name in _KNOWN_FROM_ARRIVAL},
+    }
+    return rows.assign(**state, cancelled=deliveries.event_type == "cancelled")
+
+
+def _write(path: Path, slices: Iterable[pandas.DataFrame]) -> None:
+    tables = (pyarrow.Table.from_pandas(part, preserve_index=False) for part in slices)
+    first = next(tables)
+    with parquet.ParquetWriter(path, first.schema, compression="zstd") as writer:
+        writer.write_table(first, row_group_size=_ROW_GROUP_ROWS)
+        for table in tables:
+            writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
+
+
+if __name__ == "__main__":
+    write_year(Path(sys.argv[1]))

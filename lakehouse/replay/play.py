@@ -29,7 +29,7 @@ from pathlib import Path
 from lakehouse.base.errors import Broken, Transient
 from lakehouse.base.processes import hold_lock
 from lakehouse.replay.files import LandingFile, hour_text, reference_files
-from lakehouse.replay.year import HOUR, PreparedYear, prepare
+from lakehouse.replay.prepared_year import HOUR, PreparedYear, prepare
 from lakehouse.store import Store
 
 STATE = "_lakehouse/replay.json"

@@ -8,7 +8,8 @@ import pytest
 from lakehouse.base.reasons import Reason
 from lakehouse.delta.commits import written_in
 from lakehouse.lake.lake import Lake
-from lakehouse.materialize.run import transform_code, write_table
+from lakehouse.materialize.run import write_table
+from lakehouse.materialize.transform_code import transform_code
 from lakehouse_tests.support.example_lake import (
     add_events,
     copies,

@@ -18,7 +18,7 @@ from lakehouse.delta.commits import Commit, Commits
 from lakehouse.lake.lake import Lake
 from lakehouse.land.asset import landing_assets
 from lakehouse.materialize.asset import code_tags, table_asset
-from lakehouse.materialize.run import transform_code
+from lakehouse.materialize.transform_code import transform_code
 from lakehouse.write.outcome import WriteOutcome
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.dagster_events import (

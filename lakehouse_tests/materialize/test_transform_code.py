@@ -9,7 +9,7 @@ import pytest
 
 from lakehouse import Append, Table
 from lakehouse.base.errors import Refused
-from lakehouse.materialize.run import transform_code
+from lakehouse.materialize.transform_code import transform_code
 from lakehouse_tests.support.example_lake import events
 
 

@@ -6,7 +6,7 @@ import pandas
 import pytest
 
 from lakehouse.replay.flight_events import deliver, events_of, flights_of_the_year
-from lakehouse.replay.year import PreparedYear, prepare
+from lakehouse.replay.prepared_year import PreparedYear, prepare
 from lakehouse_tests.conftest import link_year
 
 

@@ -9,7 +9,7 @@ from lakehouse.base.errors import Broken, Transient
 from lakehouse.replay import play as play_module
 from lakehouse.replay.files import data_folder
 from lakehouse.replay.play import STATE, play
-from lakehouse.replay.year import PreparedYear
+from lakehouse.replay.prepared_year import PreparedYear
 from lakehouse.store import DiskStore
 from lakehouse_tests.memory_store import MemoryStore
 

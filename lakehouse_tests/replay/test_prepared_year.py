@@ -10,9 +10,9 @@ import pytest
 from pyarrow import parquet
 
 from lakehouse.base.errors import Broken
-from lakehouse.replay import year as world_module
+from lakehouse.replay import prepared_year as world_module
 from lakehouse.replay.files import LandingFile, read_weather
-from lakehouse.replay.year import PreparedYear, prepare
+from lakehouse.replay.prepared_year import PreparedYear, prepare
 
 HOUR = timedelta(hours=1)
 
