@@ -1,6 +1,4 @@
-"""`lakehouse server`: starts and stops the Spark Connect server.
-
-Provides a Spark driver for one command.
+"""`lakehouse server`: starts and stops the Spark Connect server, also for one command.
 
 Commands share a lock while they use the lake's Spark Connect server. If a command had to start the
 server, the command stops it again at its end, but waits up to `_OTHERS_SECONDS` for other commands
@@ -21,8 +19,8 @@ from lakehouse.cli.context import open_declared
 from lakehouse.cli.output import attributes, json_option, show, tell, write_json
 from lakehouse.cli.settings import settings_in_force
 from lakehouse.spark.server import server
-from lakehouse.spark.server.server import ServerState, folder, status, supervised
-from lakehouse.spark.session import prepare, started_by
+from lakehouse.spark.server.server import ServerState
+from lakehouse.spark.session import connect, prepare, started_by
 
 _MEANING = {
     "running": "it answers",
@@ -48,7 +46,6 @@ def server_command(action: str | None, as_json: bool) -> None:
     state = server.status(settings)
     if action == "start":
         from lakehouse.query.run import name_tables
-        from lakehouse.spark.session import connect
 
         if settings.spark != "server":
             raise Refused(
@@ -112,8 +109,8 @@ def driver_for_command(settings: Settings) -> Iterator[None]:
         prepare(settings)
         yield
         return
-    with hold_lock(folder(settings) / "users.lock", shared=True) as users:
-        if status(settings).condition != "stopped":
+    with hold_lock(server.folder(settings) / "users.lock", shared=True) as users:
+        if server.status(settings).condition != "stopped":
             # Uses the running server; raises an error if the server died or is still starting.
             prepare(settings)
             yield
@@ -122,7 +119,7 @@ def driver_for_command(settings: Settings) -> Iterator[None]:
             "starting a Spark Connect server for this command. Use lakehouse server start to keep "
             "one running"
         )
-        with supervised(settings, tell):
+        with server.supervised(settings, tell):
             try:
                 yield
             finally:

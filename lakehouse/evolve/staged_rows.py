@@ -146,9 +146,7 @@ def commit_staged(lake: Lake, snapshot: Snapshot, folder: str) -> None:
     for commit in commits:
         name = f"{commit.version:020}.json"
         content = store.read(log_folder(folder) + name)
-        is_created = store.put_if_absent(log_folder(key) + name, content)
-        # After a lost answer of the storage, the repeated request finds the created version.
-        if not is_created and store.read(log_folder(key) + name) != content:
+        if not store.put_if_absent(log_folder(key) + name, content):
             store.delete([f"{key}/{each}" for each in names])
             raise Transient(
                 f"rebuild of {key}: another writer created version {commit.version} first. The"
