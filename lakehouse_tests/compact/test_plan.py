@@ -75,18 +75,6 @@ def test_a_table_that_cannot_be_planned_does_not_hide_the_others(told: Terminal)
     assert reasons["bronze/orders"] == "BROKEN" and reasons["gold/totals"] == "NO_TABLE"
 
 
-def test_an_unknown_table_is_refused_with_the_nearest_names(told: Terminal) -> None:
-    result = told.refused("plan", "silver/order")
-    assert (
-        result
-        == "Refused: table 'silver/order' is not declared; did you mean silver/orders or bronze/orders?\n"
-    )
-    assert "did you mean" in told.refused("compact", "orders")
-    assert "does not exist yet. Write it first: lakehouse materialize gold/totals" in told.refused(
-        "compact", "gold/totals", "--dry-run"
-    )
-
-
 def test_the_fleet_is_ranked_by_what_a_compaction_gives_a_day_over_what_it_costs(
     terminal: Terminal, story: type_of_story, monkeypatch: pytest.MonkeyPatch
 ) -> None:

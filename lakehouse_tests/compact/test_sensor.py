@@ -124,14 +124,6 @@ def keys_until_it_waits(
 FAILS, IS_CANCELED = DagsterEventType.RUN_FAILURE, DagsterEventType.RUN_CANCELED
 
 
-def test_a_failed_try_is_asked_again_under_a_key_of_its_own_three_times_at_most(
-    instance: dg.DagsterInstance,
-) -> None:
-    materialized(instance, orders, version=7, mergeable_file_count=4)
-    keys = keys_until_it_waits(instance, *[FAILS] * 5)
-    assert keys == [f"compaction/bronze/orders/version=7/try={number}" for number in (1, 2, 3)]
-
-
 def test_a_run_that_a_person_canceled_is_no_failure_and_is_asked_again_under_a_new_key(
     instance: dg.DagsterInstance,
 ) -> None:

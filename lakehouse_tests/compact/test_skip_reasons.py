@@ -79,15 +79,6 @@ def test_a_server_that_was_lost_after_the_statement_began_is_a_failure(
     assert [each.wasted_bytes for each in found] == [planned.bytes_removed] * len(results)
 
 
-def test_what_was_undone_has_cost_what_was_planned(memory: Lake) -> None:
-    attempt = attempt_of(memory)
-    attempt.begin(plan([40, 50, 60, 70]))
-    with pytest.raises(Broken), failure_recorded(attempt):
-        raise Broken("rows differ")
-    [ended] = failed_tries(memory, events.key)
-    assert ended.wasted_bytes == 220
-
-
 def test_storage_that_does_not_answer_hides_no_failure(memory: Lake) -> None:
     class Away(MemoryStore):
         def put_if_absent(self, name: str, data: bytes) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -24,9 +24,6 @@ from lakehouse.materialize.asset import table_asset
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.dagster_events import begun
 from lakehouse_tests.support.example_assets import TABLES, example_lake, latest_orders, orders
-
-if TYPE_CHECKING:
-    pass
 
 NIGHTLY = Scheduled(cron="0 3 * * *")
 THREE = datetime(2026, 11, 21, 3, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Upkeep stands beside its table: no write makes it look out of date, and a compaction sets nothing off but its own vacuum."""
+"""Upkeep stands beside its table, and comes last in a run of everything."""
 
 from typing import Any
 
@@ -6,16 +6,12 @@ import dagster as dg
 import pytest
 
 from lakehouse import Vacuum, table
-from lakehouse.assets.keys import compaction_key, inventory_key, table_key, vacuum_key
+from lakehouse.assets.keys import compaction_key, table_key, vacuum_key
 from lakehouse.assets.resources import spark_resource
 from lakehouse.compact.asset import compaction_asset
 from lakehouse.declare.write_modes import Overwrite
 from lakehouse.lake.lake import Lake
-from lakehouse.land.asset import landing_assets
-from lakehouse.materialize.asset import table_asset
 from lakehouse.vacuum.asset import vacuum_asset
-from lakehouse.vacuum.inventory.asset import inventory_asset
-from lakehouse_tests.support.dagster_events import materialized, observed
 from lakehouse_tests.support.example_assets import orders
 
 
@@ -33,44 +29,6 @@ TABLES = (orders, counts)
 def upkeep_of(lake: Lake) -> list[dg.AssetsDefinition]:
     vacuums = [vacuum_asset(each, lake, lambda: (lake, TABLES)) for each in TABLES]
     return [*vacuums, *(compaction_asset(each, lake) for each in TABLES)]
-
-
-@pytest.fixture
-def definitions(dagster_lake: Lake) -> dg.Definitions:
-    assets = [
-        *landing_assets(TABLES, dagster_lake),
-        *(table_asset(each, dagster_lake) for each in TABLES),
-        *upkeep_of(dagster_lake),
-        inventory_asset(TABLES, dagster_lake),
-    ]
-    return dg.Definitions(assets=assets, resources={"spark": spark_resource(dagster_lake.settings)})
-
-
-def test_neither_a_write_nor_the_look_at_a_table_sets_off_a_vacuum_and_a_compaction_only_its_own(
-    definitions: dg.Definitions, instance: dg.DagsterInstance, dagster_lake: Lake
-) -> None:
-    upkeep = [compaction_key(each) for each in TABLES] + [vacuum_key(each) for each in TABLES]
-    for place, each in enumerate(TABLES):
-        materialized(instance, each, data_version=f"{place}")
-    for key in (inventory_key(dagster_lake), *upkeep):
-        instance.report_runless_asset_event(dg.AssetMaterialization(key))
-    seen = dg.evaluate_automation_conditions(definitions, instance)
-    seen = dg.evaluate_automation_conditions(definitions, instance, cursor=seen.cursor)
-
-    def asked() -> set[dg.AssetKey]:
-        nonlocal seen
-        seen = dg.evaluate_automation_conditions(definitions, instance, cursor=seen.cursor)
-        return {key for key in (*upkeep, *map(table_key, TABLES)) if seen.get_num_requested(key)}
-
-    for each in TABLES:
-        observed(instance, each, file_count=1)
-    assert asked() == set()
-    materialized(instance, counts, data_version="2")
-    assert asked() == set()
-    instance.report_runless_asset_event(dg.AssetMaterialization(compaction_key(orders)))
-    assert asked() == set()
-    instance.report_runless_asset_event(dg.AssetMaterialization(compaction_key(counts)))
-    assert asked() == {vacuum_key(counts)}
 
 
 @pytest.mark.usefixtures("no_java")

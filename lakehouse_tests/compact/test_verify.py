@@ -15,7 +15,6 @@ from lakehouse.compact import run, verify
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.compact.plan.history import Comparison
 from lakehouse.compact.run import compact
-from lakehouse.compact.verify import expected
 from lakehouse.declare.policies import Compaction
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Append
@@ -104,30 +103,6 @@ def test_an_undone_compaction_gives_an_append_downstream_no_row_twice(
     _append(uri, [(1000, 0), (1001, 0)])
     assert write_table(lake, spark, copies).rows_written == 2
     assert _rows(lake, copies.key) == _rows(lake) == [*ROWS, (1000, 0), (1001, 0)]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("is_faulty", [True, False])
-def test_a_commit_whose_run_ended_before_it_was_verified_is_verified_by_the_next(
-    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, is_faulty: bool
-) -> None:
-    _three_files(lake)
-    monkeypatch.setattr(
-        run, "run_statement", _rewriting(FAULTS["loses a row"] if is_faulty else ROWS)
-    )
-    monkeypatch.setattr(run, "verify", _interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        compact(lake, spark, events)
-    monkeypatch.undo()
-    assert version_of(lake, events.key) == 3 and expected(lake, events.key) is not None
-    if is_faulty:
-        message = r"version 3 must have the rows of version 2, but .*. Version 2 is restored"
-        with pytest.raises(Broken, match=message):
-            compact(lake, spark, events)
-    else:
-        assert compact(lake, spark, events).version_after is None
-    assert expected(lake, events.key) is None
-    assert _rows(lake) == ROWS
 
 
 @pytest.mark.long

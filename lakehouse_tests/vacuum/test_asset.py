@@ -23,6 +23,7 @@ from lakehouse.vacuum.asset import DELETED, vacuum_asset
 from lakehouse.vacuum.run import VacuumProgress
 from lakehouse_tests.lake.test_vacuums import record_vacuum
 from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.support.dagster_events import observed
 from lakehouse_tests.support.example_assets import orders
 from lakehouse_tests.vacuum.plan.test_vacuum import past
 
@@ -68,7 +69,7 @@ def reported(instance: dg.DagsterInstance, key: dg.AssetKey) -> None:
 
 
 @pytest.mark.parametrize(("table", "after_compaction"), [(orders, 0), (HELD, 1)])
-def test_it_follows_a_new_inventory_and_no_write(
+def test_it_follows_a_new_inventory_and_neither_a_write_nor_the_look_at_a_table(
     dagster_lake: Lake, instance: dg.DagsterInstance, table: Table, after_compaction: int
 ) -> None:
     defs = definitions(table, dagster_lake)
@@ -78,6 +79,10 @@ def test_it_follows_a_new_inventory_and_no_write(
     for key in (*triggers, vacuum_key(table)):
         reported(instance, key)
     seen = dg.evaluate_automation_conditions(defs, instance, cursor=seen.cursor)
+    for number in range(2):
+        observed(instance, table, file_count=number)
+        seen = dg.evaluate_automation_conditions(defs, instance, cursor=seen.cursor)
+        assert seen.total_requested == 0
     for key, asked in (
         (table_key(table), 0),
         (compaction_key(table), after_compaction),

@@ -206,7 +206,6 @@ LOOPS = {
         Log().append(9).optimize().optimize().optimize(operation="WRITE").delete_rows(),
         0,
     ),
-    "statistics, computed anew": (Log().append(9).optimize().optimize(), 1),
     "each partition for itself": (
         Log()
         .append(4, "d=1/")

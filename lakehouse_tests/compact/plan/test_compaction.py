@@ -1,28 +1,15 @@
-"""The plan is Delta's own selection and packing, and a compacted table is a fixed point."""
+"""The plan is Delta's own selection and packing."""
 
 import re
-from collections import defaultdict
 from collections.abc import Sequence
-from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Reason
 from lakehouse.compact.plan.compaction import CompactionPlan
-from lakehouse.delta.snapshot import Column, DataFile, Snapshot
-from lakehouse_tests.support.example_snapshots import (
-    NO_PAST,
-    POLICY,
-    TARGET,
-    data_file,
-    plan,
-    plan_of,
-    snapshot,
-)
-from lakehouse_tests.support.optimize_oracle import after, day_of, delta_bins
+from lakehouse.delta.snapshot import Column, DataFile
+from lakehouse_tests.support.example_snapshots import data_file, plan, plan_of, snapshot
 
 # Whole-table sizes of a bin, smallest first. The target is 8,000 bytes, files below 6,000 are candidates.
 PACKING = {
@@ -228,101 +215,3 @@ def test_a_plan_that_does_nothing_says_why_with_numbers(
     found = plan(files)
     assert (found.reason, found.bins, found.partitions) == (reason, (), None)
     assert re.search(r"\d|^one ", found.sentence)
-
-
-def test_the_sentence_and_the_json_hold_the_same_figures() -> None:
-    found = plan([1_000, 2_000])
-    assert found.sentence == "2 files (2.9 KiB) merge into 1"
-    assert found.as_json() == {
-        "table": "bronze/t",
-        "version": 7,
-        "reason": "MERGEABLE_FILES",
-        "sentence": found.sentence,
-        "engine": "spark",
-        "why_not_deltalake": "",
-        "statement": "packing",
-        "target_file_bytes": TARGET,
-        "files_removed": 2,
-        "files_added": 1,
-        "bytes_removed": 3_000,
-        "files_left": 0,
-        "verify": "rows",
-        "verify_sentence": "this process compares row counts and column statistics in the log",
-        "estimate": found.estimate.as_json(),
-        "bins": [["part-0", "part-1"]],
-    }
-
-
-@st.composite
-def tables(draw: st.DrawFn) -> Snapshot:
-    """Small partitioned tables in which every kind of file meets every other."""
-    count = draw(st.integers(0, 14))
-    files = [
-        data_file(
-            draw(
-                st.one_of(
-                    st.sampled_from([1_000, 2_600, 2_700, 4_000]), st.integers(1, TARGET + 2_000)
-                )
-            ),
-            f"f{place}",
-            partition=(("day", draw(st.sampled_from(["1", "01", "2", None]))),),
-            compacted=draw(st.booleans()),
-            deleted=draw(st.sampled_from([0, 0, 1, 50])),
-            rows=draw(st.sampled_from([100, 100, None])),
-        )
-        for place in range(count)
-    ]
-    return snapshot(files, columns=[Column(name="day", type="int")], partition_columns=["day"])
-
-
-@given(tables())
-def test_bins_never_mix_partitions_nor_share_files_nor_pass_the_target(table: Snapshot) -> None:
-    found = plan_of(table)
-    packed = [file.path for bin_ in found.bins for file in bin_.files]
-    assert len(packed) == len(set(packed))
-    for bin_ in found.bins:
-        assert len({day_of(file) for file in bin_.files}) == 1
-        assert len(bin_.files) >= 2
-        assert bin_.size_bytes <= TARGET
-
-
-@given(tables())
-def test_two_bins_of_one_partition_always_pass_the_target_together(table: Snapshot) -> None:
-    by_day = defaultdict(list)
-    for bin_ in plan_of(table).bins:
-        by_day[day_of(bin_.files[0])].append(bin_.size_bytes)
-    for found in by_day.values():
-        assert all(
-            one + other > TARGET for place, one in enumerate(found) for other in found[place + 1 :]
-        )
-
-
-@given(tables(), st.randoms(use_true_random=False))
-def test_the_plan_predicts_what_delta_does_whatever_its_order_among_equal_sizes(
-    table: Snapshot, random: Random
-) -> None:
-    done = plan_of(table)
-    # Where there is nothing to do, nothing is sent to Delta.
-    actual = delta_bins(table, done, ties=lambda _: random.randrange(100)) if done.bins else []
-    assert sorted([file.size_bytes for file in bin_] for bin_ in actual) == sorted(sizes(done))
-    assert sum(len(bin_) for bin_ in actual) == done.files_removed
-
-
-@given(tables(), st.data(), st.randoms(use_true_random=False))
-def test_planning_the_outcome_of_a_plan_yields_nothing_to_do(
-    table: Snapshot, data: st.DataObject, random: Random
-) -> None:
-    done = plan_of(table)
-    bins = delta_bins(table, done, ties=lambda _: random.randrange(100))
-    outputs = [
-        data.draw(st.sampled_from([1, size // 2 or 1, size]))
-        for size in (sum(file.size_bytes for file in bin_) for bin_ in bins)
-    ]
-    again = plan_of(after(table, NO_PAST, done, bins, outputs)[0], POLICY)
-    assert (again.bins, again.partitions) == ((), None)
-    assert again.reason in {
-        Reason.NOTHING_SMALL,
-        Reason.NOTHING_SHARES_A_BIN,
-        Reason.ALREADY_COMPACTED,
-    }
-    assert re.search(r"\d|^one ", again.sentence)

@@ -77,17 +77,6 @@ def test_tries_of_another_table_at_the_same_version_do_not_count() -> None:
     assert found.reason is Reason.ASKED_BEFORE
 
 
-def test_no_state_is_asked_for_twice_however_often_the_sensor_ticks() -> None:
-    tries: list[Try] = []
-    keys: list[str] = []
-    for _ in range(10):
-        (found,) = choose([state("a", 90)], RunState(tries=tuple(tries)))
-        if found.run_key:
-            keys.append(found.run_key)
-            tries.append(tried("failed"))
-    assert keys == [f"compaction/a/version=7/try={number}" for number in (1, 2, 3)]
-
-
 @given(st.lists(st.sampled_from(["refused", "failed"]), max_size=40))
 def test_however_often_a_state_was_refused_it_is_asked_for_under_a_new_key_until_it_has_failed_three_times(
     results: list[str],

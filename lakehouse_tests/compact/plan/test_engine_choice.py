@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lakehouse.base.errors import Refused
+from lakehouse.compact.plan.compaction import plan_table
 from lakehouse.compact.plan.target_size import choose_engine, missing_in_deltalake
 from lakehouse.declare.adopted_file import adopted_lines, adopted_table, parse_adopted
 from lakehouse.declare.landing import Landing
@@ -12,7 +13,7 @@ from lakehouse.declare.policies import Compaction, ZOrder
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Append
 from lakehouse.delta.snapshot import Column, Snapshot
-from lakehouse_tests.support.example_snapshots import data_file, snapshot
+from lakehouse_tests.support.example_snapshots import NO_PAST, QUIET, data_file, snapshot
 
 PLAIN = replace(
     snapshot([data_file(10)]),
@@ -88,6 +89,13 @@ def test_a_declared_engine_that_cannot_compact_the_table_is_refused() -> None:
     ordered = Compaction(engine="deltalake", data_layout=ZOrder(columns=("id",)))
     with pytest.raises(Refused, match="since its data_layout is ZOrder"):
         choose_engine(replace(ADOPTED, compaction=ordered), PLAIN)
+
+
+def test_deltalake_writes_no_file_for_a_bin_without_rows() -> None:
+    empty = replace(PLAIN, files=tuple(data_file(100, name, rows=0) for name in ("a", "b")))
+    table = replace(ADOPTED, compaction=Compaction(engine="deltalake", **QUIET))
+    found = plan_table(table, empty, NO_PAST, now_ms=0)
+    assert (found.files_removed, found.files_added) == (2, 0)
 
 
 def test_adopted_toml_names_the_engine() -> None:

@@ -18,7 +18,6 @@ from lakehouse.compact.plan.decision import (
     TableState,
     Try,
     decide_fleet,
-    describe,
 )
 from lakehouse.declare.policies import AfterWrite, Compaction
 from lakehouse_tests.support.example_snapshots import POLICY
@@ -114,16 +113,6 @@ def test_a_run_of_several_tables_takes_one_slot() -> None:
     assert decisions[0].request
 
 
-def test_the_text_has_one_line_per_table_with_numbers() -> None:
-    assert describe(
-        choose([state("a", 3), state("b", 5), state("c", 4)], slots=1)
-    ).splitlines() == [
-        "b: 5 mergeable files reach the threshold of 4;",
-        "c: 4 mergeable files reach the threshold of 4, but at most 1 compaction may run at once;",
-        "a: 3 mergeable files, 4 needed",
-    ]
-
-
 def worthy(
     table: str,
     *,
@@ -211,13 +200,6 @@ def test_a_table_dearer_than_the_budget_is_served_at_its_bound_and_overdraws_it_
     why = "5 mergeable files reach the threshold of 4"
     assert refused.sentence == f"{why}, but it costs 5 USD, and only 0 of the hourly 1 USD are left"
     assert (refused.reason, refused.due_since_ms) == (Reason.OVER_BUDGET, dear.due_since_ms)
-
-
-def test_openings_cost_requests_where_the_table_lies_on_s3() -> None:
-    near, far = choose([worthy("near"), worthy("far", on_s3=True)])[::-1]
-    assert (near.table, far.table) == ("near", "far")
-    worth, dear = near.state.net_benefit, far.state.net_benefit
-    assert worth and dear and worth.ratio < dear.ratio
 
 
 def test_who_is_left_alone_is_told_so_and_takes_no_slot() -> None:

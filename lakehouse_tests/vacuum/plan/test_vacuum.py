@@ -91,13 +91,15 @@ def log_of(history: Commits = HISTORY, **more: Any) -> TableFacts:
 FACTS = VacuumFacts(
     table_files=BOOKS, log=log_of(), on_s3=True, tables=frozenset({"a/t", "a/t/inner"})
 )
-MANY = replace(
-    FACTS,
-    table_files=replace(
-        BOOKS,
-        live={str(number): Reference(size_bytes=5, written_ms=OLD) for number in range(5_000)},
-    ),
-)
+
+
+def having(facts: VacuumFacts = FACTS, **files: Any) -> VacuumFacts:
+    """The facts with other files of the table."""
+    return replace(facts, table_files=replace(facts.table_files, **files))
+
+
+OF_A_CATALOG = replace(FACTS, log=log_of(features=frozenset({"catalogManaged"})))
+MANY = having(live={str(number): BOOKS.live["live"] for number in range(5_000)})
 INVENTORY = Inventory(
     name="daily/x", created_ms=NOW - 2 * HOUR, object_count=1, size_bytes=1, files=("x",)
 )
@@ -136,25 +138,14 @@ def plan(
     ("facts", "left"),
     {
         # A checkpoint dropped its tombstone while the retention was a shorter one.
-        "removed by a commit": (
-            replace(FACTS, table_files=replace(BOOKS, removed={"past": OLD})),
-            ["orphan", "past"],
-        ),
-        "removed twice": (
-            replace(
-                FACTS, table_files=replace(BOOKS, removed={**BOOKS.removed, "past": NOW - DAY})
-            ),
-            ["orphan"],
-        ),
+        "removed by a commit": (having(removed={"past": OLD}), ["orphan", "past"]),
+        "removed twice": (having(removed={**BOOKS.removed, "past": NOW - DAY}), ["orphan"]),
         "borrowed by another table": (
             replace(FACTS, other_uses=OtherUses(borrowed=frozenset({"a/t/past", "a/t/orphan"}))),
             [],
         ),
         # Its own log names a file whose place nobody can tell: whatever has that name is kept, also before other tables were asked.
-        "perhaps read by another way": (
-            replace(FACTS, table_files=replace(BOOKS, unplaced=frozenset({"orphan"}))),
-            ["past"],
-        ),
+        "perhaps read by another way": (having(unplaced=frozenset({"orphan"})), ["past"]),
     }.values(),
 )
 def test_what_a_version_within_the_retention_or_another_table_may_read_stays(
@@ -176,7 +167,7 @@ def test_a_file_without_a_tombstone_is_looked_for_in_commits_below_the_known_his
     busy = replace(FACTS, log=log_of(BUSY), all_commits=older)
     assert [each.name for each in plan(ALL[:3], busy).candidates] == ["past"]
     assert asked == []
-    forgotten = replace(busy, table_files=replace(BOOKS, removed={"past": OLD}))
+    forgotten = having(busy, removed={"past": OLD})
     found = plan(ALL, forgotten)
     assert ([each.name for each in found.candidates], len(asked)) == (["orphan", "past"], 2)
     kept = Candidate(name="kept", size_bytes=2, modified_ms=OLD, part=Part.ORPHANED_OLD)
@@ -231,13 +222,10 @@ def test_a_deletion_vector_of_a_removed_file_is_looked_for_there_too() -> None:
         yield removal
 
     assert name is not None
-    busy = replace(FACTS, log=log_of(BUSY), table_files=replace(BOOKS, removed={}))
-    assert [
-        each.name for each in plan([ALL[0], stored(name), stored("kept", 2)], busy).candidates
-    ] == [name, "kept"]
-    assert not plan(
-        [ALL[0], stored(name), stored("kept", 2)], replace(busy, all_commits=older)
-    ).candidates
+    busy = replace(having(removed={}), log=log_of(BUSY))
+    objects = [ALL[0], stored(name), stored("kept", 2)]
+    assert [each.name for each in plan(objects, busy).candidates] == [name, "kept"]
+    assert not plan(objects, replace(busy, all_commits=older)).candidates
 
 
 def test_where_the_log_alone_decides_it_is_read_back_to_the_last_complete_vacuum() -> None:
@@ -268,12 +256,8 @@ def test_where_the_log_alone_decides_it_is_read_back_to_the_last_complete_vacuum
 def test_a_partition_s_folder_is_listed_where_others_write_the_table_and_nothing_else_is_listed(
     adopted: bool, mode: Any, heads: int
 ) -> None:
-    books = replace(BOOKS, partition_columns=("d",), removed={"d=1/past": OLD})
-    found = plan(
-        [ALL[0], stored("d=1/past", 3)],
-        replace(FACTS, table_files=books, adopted=adopted),
-        mode=mode,
-    )
+    facts = replace(having(partition_columns=("d",), removed={"d=1/past": OLD}), adopted=adopted)
+    found = plan([ALL[0], stored("d=1/past", 3)], facts, mode=mode)
     assert [each.name for each in found.candidates] == ["d=1/past"]
     assert found.requests["HEAD"] == heads
 
@@ -340,45 +324,29 @@ def test_a_name_that_is_only_strange_goes(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "policy", "why"),
+    ("facts", "why"),
     [
-        (
-            replace(FACTS, table_files=replace(BOOKS, retention_ms=None)),
-            Vacuum(),
-            "cannot be understood",
-        ),
-        (
-            replace(FACTS, table_files=replace(BOOKS, retention_ms=DAY)),
-            Vacuum(),
-            "retention of 24 h is shorter than a week",
-        ),
-        (
-            replace(FACTS, log=log_of(features=frozenset({"catalogManaged"}))),
-            Vacuum(),
-            "catalogManaged is unknown, so this program cannot know",
-        ),
+        (having(retention_ms=None), "cannot be understood"),
+        (having(retention_ms=DAY), "retention of 24 h is shorter than a week"),
+        (OF_A_CATALOG, "catalogManaged is unknown, so this program cannot know"),
     ],
 )
-def test_a_table_that_may_not_be_vacuumed_is_refused(
-    facts: VacuumFacts, policy: Vacuum, why: str
-) -> None:
+def test_a_table_that_may_not_be_vacuumed_is_refused(facts: VacuumFacts, why: str) -> None:
     with pytest.raises(Refused, match=why):
-        plan(ALL, facts, policy)
+        plan(ALL, facts)
+
+
+SHORT = Vacuum(accepts_short_retention=SHORT_RETENTION_RISK)
 
 
 def test_a_short_retention_that_was_accepted_is_taken() -> None:
-    facts = replace(FACTS, table_files=replace(BOOKS, retention_ms=HOUR))
-    assert (
-        len(plan(ALL, facts, Vacuum(accepts_short_retention=SHORT_RETENTION_RISK)).candidates) == 3
-    )
+    assert len(plan(ALL, having(retention_ms=HOUR), SHORT).candidates) == 3
 
 
 def test_a_report_without_a_live_file_is_refused_and_storage_without_one_is_broken() -> None:
     facts = replace(FACTS, inventory=INVENTORY)
-    message = (
-        "inventory daily/x lacks 1 of the 1 files that the newest version reads, for example live"
-    )
-    with pytest.raises(Refused, match=message):
+    lacks = "daily/x lacks 1 of the 1 files that the newest version reads, for example live"
+    with pytest.raises(Refused, match=f"inventory {lacks}"):
         plan(ALL[1:], facts, mode="INVENTORY")
     with pytest.raises(Broken, match="storage lacks 1 of the 1 files"):
         plan(ALL[1:], facts)
@@ -390,103 +358,58 @@ def later(found: VacuumPlan, facts: VacuumFacts, *, now_ms: int = NOW) -> list[C
 
 
 def test_without_any_retention_what_is_doomed_stays_doomed() -> None:
-    at_once = replace(FACTS, table_files=replace(BOOKS, retention_ms=0))
-    found = plan(ALL, at_once, Vacuum(accepts_short_retention=SHORT_RETENTION_RISK))
+    at_once = having(retention_ms=0)
+    found = plan(ALL, at_once, SHORT)
     assert later(found, at_once) == list(found.candidates) != []
-    assert later(found, replace(FACTS, table_files=replace(BOOKS, retention_ms=None))) == []
+    assert later(found, having(retention_ms=None)) == []
 
 
 def test_the_log_alone_tells_what_was_removed_since_the_last_vacuum() -> None:
     assert {each.key for each in objects_by_log(FACTS, bucket="b")} == {"a/t/past", "a/t/kept"}
     # What failed is tried again, but for a name that somebody may have written again.
     once = "part-00000-0b4e1d6c-4d0c-4a3f-9a58-0123456789ab.c000.snappy.parquet"
-    later = replace(
-        FACTS,
-        records=(
-            past(
-                failed=dict.fromkeys(("past", once, "orphan"), "AccessDenied"),
-                horizon_ms=NOW - 2 * DAY,
-            ),
-        ),
-    )
+    failed = dict.fromkeys(("past", once, "orphan"), "AccessDenied")
+    later = replace(FACTS, records=(past(failed=failed, horizon_ms=NOW - 2 * DAY),))
     told = {each.key: each.modified_ms for each in objects_by_log(later, bucket="b")}
     assert told.keys() == {"a/t/kept", "a/t/past", f"a/t/{once}"}
     # By the time of its removal: a file that was written again before the last vacuum is newer than that.
     assert told["a/t/past"] == BOOKS.removed["past"] and BOOKS.removed["past"] < NOW - 2 * DAY
     unfinished = replace(FACTS, records=(past(), past(is_complete=False, horizon_ms=NOW)))
     assert {each.key for each in objects_by_log(unfinished, bucket="b")} == {"a/t/kept"}
-    assert [
-        each.name for each in plan(list(objects_by_log(FACTS, bucket="b")), mode="LITE").candidates
-    ] == ["past"]
+    of_log = list(objects_by_log(FACTS, bucket="b"))
+    assert [each.name for each in plan(of_log, mode="LITE").candidates] == ["past"]
 
 
-@pytest.mark.parametrize(
-    ("facts", "mode", "why_not"),
-    [
-        (
-            FACTS,
-            "FULL",
-            {
-                "LITE": "storage was never searched for orphans",
-                "INVENTORY": "there is no inventory",
-            },
-        ),
-        (
-            replace(FACTS, inventory=INVENTORY),
-            "FULL",
-            {"LITE": "storage was never searched for orphans"},
-        ),
-        (
-            replace(MANY, inventory=INVENTORY),
-            "INVENTORY",
-            {"LITE": "storage was never searched for orphans"},
-        ),
-        (replace(FACTS, inventory=INVENTORY, records=(past(ended_ms=NOW - 3 * HOUR),)), "LITE", {}),
-        (
-            replace(FACTS, inventory=INVENTORY, records=(past(ended_ms=NOW - HOUR),)),
-            "LITE",
-            {"INVENTORY": "older than the last vacuum"},
-        ),
-        (
-            replace(
-                FACTS, records=(past(ended_ms=NOW - 25 * HOUR), past("LITE", ended_ms=NOW - HOUR))
-            ),
-            "FULL",
-            {"LITE": "25 h ago"},
-        ),
-        (
-            replace(
-                FACTS,
-                records=(past(ended_ms=NOW - 25 * HOUR), past(ended_ms=NOW, is_complete=False)),
-            ),
-            "FULL",
-            {"LITE": "25 h ago"},
-        ),
-        (
-            replace(MANY, inventory=INVENTORY, records=(past(ended_ms=NOW - 25 * HOUR),)),
-            "INVENTORY",
-            {"LITE": "25 h ago"},
-        ),
-        (
-            replace(
-                FACTS,
-                inventory=replace(INVENTORY, created_ms=NOW - 31 * HOUR),
-                records=(past(ended_ms=NOW - 40 * HOUR),),
-            ),
-            "FULL",
-            {"INVENTORY": "is 31 h old (limit 26 h)", "LITE": "40 h ago"},
-        ),
-        (
-            replace(
-                FACTS,
-                log=log_of(replace(HISTORY, commits=HISTORY.commits[2:])),
-                records=(past(ended_ms=NOW - 3 * HOUR),),
-            ),
-            "FULL",
-            {"LITE": "the log no longer names"},
-        ),
-    ],
-)
+def known(
+    *records: VacuumRecord, facts: VacuumFacts = FACTS, inventory: Inventory | None = None
+) -> VacuumFacts:
+    return replace(facts, inventory=inventory, records=records)
+
+
+NEVER = {"LITE": "storage was never searched for orphans"}
+NEW, OLDER = past(ended_ms=NOW - HOUR), past(ended_ms=NOW - 25 * HOUR)
+LATE = replace(INVENTORY, created_ms=NOW - 31 * HOUR)
+SHORT_LOG = replace(FACTS, log=log_of(replace(HISTORY, commits=HISTORY.commits[2:])))
+# What is known, the mode, and why not another one.
+MODES: list[tuple[VacuumFacts, str, dict[str, str]]] = [
+    (FACTS, "FULL", {**NEVER, "INVENTORY": "there is no inventory"}),
+    (known(inventory=INVENTORY), "FULL", NEVER),
+    (known(facts=MANY, inventory=INVENTORY), "INVENTORY", NEVER),
+    (known(past(), inventory=INVENTORY), "LITE", {}),
+    (known(NEW, inventory=INVENTORY), "LITE", {"INVENTORY": "older than the last vacuum"}),
+    (known(OLDER, past("LITE", ended_ms=NOW - HOUR)), "FULL", {"LITE": "25 h ago"}),
+    (known(OLDER, past(ended_ms=NOW, is_complete=False)), "FULL", {"LITE": "25 h ago"}),
+    (known(OLDER, facts=MANY, inventory=INVENTORY), "INVENTORY", {"LITE": "25 h ago"}),
+    (
+        known(past(ended_ms=NOW - 40 * HOUR), inventory=LATE),
+        "FULL",
+        {"INVENTORY": "is 31 h old (limit 26 h)", "LITE": "40 h ago"},
+    ),
+    (known(past(), facts=SHORT_LOG), "FULL", {"LITE": "the log no longer names"}),
+]
+
+
+@pytest.mark.parametrize(("facts", "mode", "why_not"), MODES)
 def test_the_cheapest_valid_mode_is_taken(
     facts: VacuumFacts, mode: str, why_not: dict[str, str]
 ) -> None:
@@ -535,13 +458,10 @@ def test_the_retention_is_a_property_and_contradicts_no_other() -> None:
         "delta.logRetentionDuration": "interval 48000 minutes",
     }
     assert Vacuum(retention_hours=800).retention_properties({}) == longer
-    assert "delta.logRetentionDuration" not in Vacuum(retention_hours=200).retention_properties({})
-    assert "delta.logRetentionDuration" not in Vacuum(retention_hours=800).retention_properties(
-        {"delta.logRetentionDuration": "interval 365 days"}
-    )
-    assert "delta.logRetentionDuration" in Vacuum(retention_hours=200).retention_properties(
-        {"delta.logRetentionDuration": "interval 3 days"}
-    )
+    name = "delta.logRetentionDuration"
+    for hours, kept, is_set in ((800, "interval 365 days", False), (200, "interval 3 days", True)):
+        properties = Vacuum(retention_hours=hours).retention_properties({name: kept})
+        assert (name in properties) is is_set
     message = r"Vacuum\.retention_hours to 'interval 12000 minutes'\. Set it in one place"
     with pytest.raises(Refused, match=message):
         Table(
@@ -576,9 +496,8 @@ def test_landed_files_below_a_table_stay() -> None:
         stored("incoming/d/y.json", ms=NOW),
         stored("incomings/z"),
     ]
-    found = plan(
-        objects, replace(FACTS, other_uses=OtherUses(landed=("a/t/incoming/", "landing/t/")))
-    )
+    landed = OtherUses(landed=("a/t/incoming/", "landing/t/"))
+    found = plan(objects, replace(FACTS, other_uses=landed))
     assert [each.name for each in found.candidates] == ["incomings/z", "orphan", "past"]
     assert later(plan(objects), replace(FACTS, other_uses=OtherUses(landed=("a/t/",)))) == []
 
@@ -586,12 +505,8 @@ def test_landed_files_below_a_table_stay() -> None:
 def test_a_live_file_in_the_folder_of_another_table_is_not_missing_and_nothing_else_there_goes() -> (
     None
 ):
-    table_files = replace(
-        BOOKS,
-        live={**BOOKS.live, "inner/live": Reference(size_bytes=5, written_ms=OLD)},
-        removed={**BOOKS.removed, "inner/old": OLD},
-    )
-    facts = replace(FACTS, table_files=table_files)
+    live = {**BOOKS.live, "inner/live": BOOKS.live["live"]}
+    facts = having(live=live, removed={**BOOKS.removed, "inner/old": OLD})
     objects = [
         *ALL,
         stored("inner/live", 5),
@@ -603,39 +518,24 @@ def test_a_live_file_in_the_folder_of_another_table_is_not_missing_and_nothing_e
     assert plan(objects, facts).notes == ()
 
 
-@pytest.mark.parametrize(
-    ("facts", "left"),
-    [
-        (replace(FACTS, table_files=replace(BOOKS, retention_ms=40 * DAY)), []),
-        (replace(FACTS, table_files=replace(BOOKS, retention_ms=8 * DAY)), ["orphan", "past"]),
-        (replace(FACTS, table_files=replace(BOOKS, retention_ms=HOUR)), ["orphan", "past"]),
-        (replace(FACTS, log=log_of(features=frozenset({"catalogManaged"}))), []),
-        (
-            replace(
-                FACTS, table_files=replace(BOOKS, live={**BOOKS.live, "past": BOOKS.live["live"]})
-            ),
-            ["orphan"],
-        ),
-        (replace(FACTS, other_uses=OtherUses(borrowed=frozenset({"a/t/orphan"}))), ["past"]),
-        (replace(FACTS, other_uses=OtherUses(unplaced=frozenset({"past"}))), ["orphan"]),
-        (replace(FACTS, table_files=replace(BOOKS, unplaced=frozenset({"past"}))), ["orphan"]),
-        (
-            replace(FACTS, log=log_of(replace(HISTORY, commits=(commit(4, NOW - DAY, "orphan"),)))),
-            ["past"],
-        ),
-    ],
-    ids=[
-        "longer",
-        "still past",
-        "shorter",
-        "catalog",
-        "needed again",
-        "lent",
-        "perhaps lent",
-        "perhaps its own",
-        "removed within the retention",
-    ],
-)
+REMOVED_LATER = log_of(replace(HISTORY, commits=(commit(4, NOW - DAY, "orphan"),)))
+LATER = {
+    "longer": (having(retention_ms=40 * DAY), []),
+    "still past": (having(retention_ms=8 * DAY), ["orphan", "past"]),
+    "shorter": (having(retention_ms=HOUR), ["orphan", "past"]),
+    "catalog": (OF_A_CATALOG, []),
+    "needed again": (having(live={**BOOKS.live, "past": BOOKS.live["live"]}), ["orphan"]),
+    "lent": (replace(FACTS, other_uses=OtherUses(borrowed=frozenset({"a/t/orphan"}))), ["past"]),
+    "perhaps lent": (
+        replace(FACTS, other_uses=OtherUses(unplaced=frozenset({"past"}))),
+        ["orphan"],
+    ),
+    "perhaps its own": (having(unplaced=frozenset({"past"})), ["orphan"]),
+    "removed within the retention": (replace(FACTS, log=REMOVED_LATER), ["past"]),
+}
+
+
+@pytest.mark.parametrize(("facts", "left"), LATER.values(), ids=LATER)
 def test_what_later_facts_need_is_not_doomed_any_more(facts: VacuumFacts, left: list[str]) -> None:
     assert [each.name for each in later(plan(ALL), facts)] == left
 
@@ -656,7 +556,5 @@ def test_the_horizon_moves_back_with_the_clock_and_never_on() -> None:
 )
 def test_a_table_may_be_made_in_every_folder_above_a_file(name: str, folders: list[str]) -> None:
     assert folders_above(name) == folders
-    facts = replace(FACTS, table_files=replace(BOOKS, partition_columns=("d",)))
-    assert folders_to_ask(facts, "FULL", [name]) == {
-        folder: folder.endswith("d=1") for folder in folders
-    }
+    asked = folders_to_ask(having(partition_columns=("d",)), "FULL", [name])
+    assert asked == {folder: folder.endswith("d=1") for folder in folders}
