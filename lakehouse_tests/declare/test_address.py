@@ -74,19 +74,8 @@ def test_what_is_no_address_is_shown_as_one(text: str) -> None:
 
 
 def test_a_key_is_told_from_an_address() -> None:
-    assert [
-        word
-        for word in (
-            "silver/orders",
-            "orders",
-            "./orders",
-            "/orders",
-            "file:/a",
-            "s3:/b/a",
-            "dbfs:/a",
-        )
-        if not is_address(word)
-    ] == ["silver/orders", "orders"]
+    words = ["silver/orders", "orders", "./orders", "/orders", "file:/a", "s3:/b/a", "dbfs:/a"]
+    assert [word for word in words if not is_address(word)] == ["silver/orders", "orders"]
 
 
 KEYS = {

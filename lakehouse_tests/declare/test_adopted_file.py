@@ -15,7 +15,7 @@ from lakehouse.declare.policies import (
     Vacuum,
 )
 from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Adopted, Append
+from lakehouse.declare.write_modes import Adopted
 
 
 def test_a_table_is_adopted_by_two_lines_and_read_back() -> None:
@@ -111,8 +111,3 @@ def test_credentials_in_a_declaration_are_refused_and_not_repeated() -> None:
     with pytest.raises(Refused) as refused:
         Adopted(uri="s3://key:hush@bucket/t")
     assert "hush" not in str(refused.value)
-
-
-def test_a_table_that_nobody_makes_is_refused_still() -> None:
-    with pytest.raises(Refused, match="use either source="):
-        Table(key="silver/orders", write=Append())

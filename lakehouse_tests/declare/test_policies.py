@@ -12,7 +12,6 @@ from lakehouse.declare.policies import (
     BySensor,
     Compaction,
     LiquidClustering,
-    Scheduled,
     ZOrder,
     policy_for,
 )
@@ -67,7 +66,6 @@ def test_candidates_are_below_three_quarters_of_the_target(target: int, candidat
 @pytest.mark.parametrize(
     ("make", "named"),
     [
-        (lambda: Scheduled(cron="every day"), "Scheduled.cron is 'every day'"),
         (lambda: ZOrder(columns=()), r"ZOrder.columns is \(\)"),
         (lambda: LiquidClustering(columns="a"), "LiquidClustering.columns is 'a'"),  # type: ignore[arg-type]
     ],
