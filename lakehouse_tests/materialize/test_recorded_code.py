@@ -6,7 +6,6 @@ from typing import Any
 from lakehouse.delta.commits import CONSUME, INPUTS, Commit
 from lakehouse.materialize.plan import (
     RecordedCode,
-    changed_code_sentence,
     code_changed_since,
     code_record,
     recorded_code,
@@ -93,10 +92,3 @@ def test_a_rebuild_records_the_code_alone() -> None:
     assert code_record(A) == {"code": A}
     story = Story().merge(A).merge(B)
     assert story.commit(code_record(B)).since(B) is None
-
-
-def test_the_sentence_names_the_version_and_the_command() -> None:
-    assert changed_code_sentence("silver/orders", 7) == (
-        "its code has changed since version 7, and existing rows were made by the earlier code. "
-        "Use lakehouse rebuild silver/orders to compute them again"
-    )

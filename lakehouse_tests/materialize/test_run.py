@@ -12,8 +12,6 @@ from pyspark.sql import SparkSession
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Reason
-from lakehouse.compact.run import compact
-from lakehouse.declare.policies import Compaction
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize import derive as derived_inputs
@@ -95,27 +93,6 @@ def test_a_rerun_makes_no_commit_and_no_setting_of_a_run_stays_in_its_session(
     assert session_settings(spark) == before
 
 
-@pytest.mark.long
-def test_a_compaction_upstream_changes_nothing_downstream(lake: Lake, spark: SparkSession) -> None:
-    for number in range(2):
-        add_events(lake, event(number, 7, "left"))
-    _run(lake, spark, (states, copies))
-    assert (
-        compact(
-            lake, spark, replace(events, compaction=Compaction(min_small_files=2))
-        ).files_removed
-        == 2
-    )
-    before = _versions(lake, (states, copies))
-    _run(lake, spark, (states, copies))
-    assert _versions(lake, (states, copies)) == before
-    add_events(lake, event(3, 7, "left"))
-    assert [outcome.rows_written for outcome in _run(lake, spark, (states, copies)).values()] == [
-        1,
-        1,
-    ]
-
-
 @pytest.mark.parametrize(
     "moments", [("after",), pytest.param(("before", "after"), marks=pytest.mark.long)]
 )
@@ -182,32 +159,13 @@ def test_an_input_without_a_table_is_refused_with_what_to_do_first(
 
 # What Spark says of a file that is gone where a write fails over it, and of another failure.
 TRACE = "org.apache.spark.SparkException\n\tat A.b(A.scala:1)\nCaused by: org.apache.spark.SparkException: [{}] while reading file file:{}. It"
+GONE = "FAILED_READ_FILE.FILE_NOT_EXIST"
 CAUSES = {
-    "a change file": (
-        "FAILED_READ_FILE.FILE_NOT_EXIST",
-        "/lake/bronze/t/_change_data/cdc-1.parquet",
-        True,
-    ),
-    "a file that was compacted away": (
-        "FAILED_READ_FILE.FILE_NOT_EXIST",
-        "/lake/bronze/t/d=a%20c/old.parquet",
-        True,
-    ),
-    "a file that the input still has": (
-        "FAILED_READ_FILE.FILE_NOT_EXIST",
-        "/lake/bronze/t/d=a%20b/live.parquet",
-        False,
-    ),
-    "a file of another input": (
-        "FAILED_READ_FILE.FILE_NOT_EXIST",
-        "/lake/bronze/t2/old.parquet",
-        False,
-    ),
-    "storage that failed": (
-        "FAILED_READ_FILE.NO_HINT",
-        "/lake/bronze/t/_change_data/cdc-1.parquet",
-        False,
-    ),
+    "a change file": (GONE, "t/_change_data/cdc-1.parquet", True),
+    "a file that was compacted away": (GONE, "t/d=a%20c/old.parquet", True),
+    "a file that the input still has": (GONE, "t/d=a%20b/live.parquet", False),
+    "a file of another input": (GONE, "t2/old.parquet", False),
+    "storage that failed": ("FAILED_READ_FILE.NO_HINT", "t/_change_data/cdc-1.parquet", False),
 }
 
 
@@ -215,14 +173,12 @@ CAUSES = {
 def test_changes_are_gone_where_the_cause_says_so(
     condition: str, path: str, are_gone: bool
 ) -> None:
-    snapshot = (
-        LogBuilder().create(partition_by=["d"]).append([("d=a%20b/live.parquet", 1)]).snapshot()
-    )
-    trace = TRACE.format(condition, path)
+    log = LogBuilder().create(partition_by=["d"]).append([("d=a%20b/live.parquet", 1)])
+    trace = TRACE.format(condition, f"/lake/bronze/{path}")
     error = SparkException(
         "task failed", errorClass="TASK_WRITE_FAILED", messageParameters={}, server_stacktrace=trace
     )
-    assert derived_inputs.changes_are_gone(error, snapshot) is are_gone
+    assert derived_inputs.changes_are_gone(error, log.snapshot()) is are_gone
 
 
 @pytest.mark.long
