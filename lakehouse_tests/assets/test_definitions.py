@@ -3,13 +3,11 @@
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from textwrap import dedent
 
 import dagster as dg
 import pytest
-import yaml
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.installation import ROOT
@@ -151,15 +149,3 @@ def test_opening_the_door_starts_nothing_and_loads_nothing_heavy(
     )
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
     assert not (tmp_path / "home").exists()
-
-
-def test_both_files_that_name_the_code_location_agree() -> None:
-    of_project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["dagster"]
-    [of_workspace] = yaml.safe_load((ROOT / "workspace.yaml").read_text())["load_from"]
-    assert of_project == {"module_name": "lakehouse.definitions", "code_location_name": "lakehouse"}
-    assert of_workspace == {
-        "python_module": {
-            "module_name": of_project["module_name"],
-            "location_name": of_project["code_location_name"],
-        }
-    }

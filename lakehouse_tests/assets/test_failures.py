@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from lakehouse.assets.runs import MAX_RETRIES, ONCE_TAG, errors_for_dagster
+from lakehouse.assets.runs import MAX_RETRIES, errors_for_dagster
 from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
 
 
@@ -44,27 +44,3 @@ def test_what_another_try_would_not_help_fails_with_its_own_sentence(
     said = told(error, attempt=attempt)
     assert (type(said), said.description, said.allow_retries) == (dg.Failure, str(error), False)
     assert said.metadata["lakehouse/error"].value == type(error).__name__
-
-
-@pytest.mark.parametrize(
-    ("error", "tags"),
-    [
-        (Refused("no"), {}),
-        (Broken("no"), {}),
-        (ValueError("a bug"), {}),
-        (Transient("away"), {ONCE_TAG: "true"}),
-    ],
-)
-def test_a_run_that_is_not_worth_another_try_or_whose_starter_decides_about_it_has_one(
-    error: Exception, tags: dict[str, str]
-) -> None:
-    seen: list[int] = []
-
-    @dg.asset
-    def failing(context: dg.AssetExecutionContext) -> None:
-        seen.append(context.op_execution_context.retry_number)
-        with errors_for_dagster(context):
-            raise error
-
-    assert not dg.materialize([failing], raise_on_error=False, tags=tags).success
-    assert seen == [0]

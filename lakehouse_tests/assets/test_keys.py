@@ -4,8 +4,7 @@ import inspect
 from pathlib import Path
 
 from lakehouse.adopt.maintain import MaintainedTables, maintain
-from lakehouse.assets.dagster_records import records_schedule
-from lakehouse.assets.keys import NIGHTLY_CRON, RECORDS_CRON, REPORT_CRON
+from lakehouse.assets.keys import NIGHTLY_CRON, REPORT_CRON
 from lakehouse.declare.policies import read_cron
 from lakehouse.vacuum.inventory.asset import daily_and_once_soon
 from lakehouse_tests.support.example_assets import TABLES
@@ -17,10 +16,6 @@ def test_the_inventory_and_the_vacuums_of_maintain_run_at_the_nightly_hour() -> 
     default = inspect.signature(maintain).parameters["vacuum_cron"].default
     assert default == MaintainedTables.model_fields["vacuum_cron"].default == NIGHTLY_CRON
     assert NIGHTLY_CRON in str(daily_and_once_soon(TABLES))
-
-
-def test_the_retention_of_records_runs_at_its_times() -> None:
-    assert records_schedule().cron_schedule == RECORDS_CRON
 
 
 def test_the_pages_for_users_name_the_nightly_hour() -> None:

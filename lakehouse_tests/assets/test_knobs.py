@@ -1,11 +1,5 @@
-"""Knobs on a real table: with one value the sensor, the compaction or the vacuum holds back, with the next it does not.
+"""Knobs: with one value the sensor or the vacuum holds back, with the next it does not."""
 
-Spark makes the table once, and each case has a copy of it. A vacuum's knobs decide before Spark is asked, so their table is a log.
-"""
-
-import shutil
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +10,14 @@ from lakehouse import Append, Compaction, Landing, Table
 from lakehouse.assets.keys import compaction_key, table_key
 from lakehouse.assets.metadata import table_metadata
 from lakehouse.base.clock import now_ms
-from lakehouse.base.settings import Settings, parse_settings
+from lakehouse.base.settings import parse_settings
 from lakehouse.compact.assess import assess
 from lakehouse.compact.sensor import compaction_sensor
-from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.lake.state_tables import record_operation
-from lakehouse.spark.session import connect
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.table_facts import plan
+from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support import faults
 from lakehouse_tests.support.dagster_events import skip_text, tick_of
 from lakehouse_tests.support.example_histories import failed
@@ -47,32 +40,12 @@ def table_with(**knobs: Any) -> Table:
     )
 
 
-@pytest.fixture(scope="module")
-def made(shared_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lake of one table: a file that lost a tenth of its rows to a deletion vector, and two smaller ones."""
-    spark = connect(shared_settings)
-    lake = open_lake(replace(shared_settings, root=str(tmp_path_factory.mktemp("knobs") / "lake")))
-    uri = lake.settings.table_uri(KEY)
-    large = (
-        spark.range(0, 10_000, numPartitions=1)
-        .write.format("delta")
-        .option("delta.enableDeletionVectors", "true")
-    )
-    large.save(uri)
-    spark.sql(f"DELETE FROM delta.`{uri}` WHERE id % 10 = 0")
-    spark.range(10_000, 10_020, numPartitions=2).write.format("delta").mode("append").save(uri)
-    return Path(lake.settings.root)
-
-
 @pytest.fixture
-def lake(made: Path, settings: Settings) -> Lake:
-    """A copy of it."""
-    shutil.copytree(made, settings.root)
-    return open_lake(settings)
-
-
-def layout_of(lake: Lake) -> Snapshot:
-    return lake.facts(KEY).snapshot
+def lake(dagster_lake: Lake) -> Lake:
+    """A lake of one table of three small files, which are years old."""
+    small = [(f"f{number}", 100, 10) for number in range(FILES)]
+    LogBuilder(dagster_lake.store, KEY).create().append(small)
+    return dagster_lake
 
 
 def tick(lake: Lake, instance: dg.DagsterInstance, table: Table) -> dg.SensorResult:
@@ -92,30 +65,14 @@ def check_left_alone(lake: Lake, instance: dg.DagsterInstance, why: str, table: 
     assert not result.run_requests and why in skip_text(result)
 
 
-# The knob as it holds back, what the sensor then says, and the knob as it lets through.
-KNOBS = {
-    "max_small_file_age_hours": (
-        lambda: {"max_small_file_age_hours": 5.0},
-        "3 mergeable files, 1000 needed",
-        lambda: {"max_small_file_age_hours": 1e-6},
-    )
-}
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize(("held", "why", "let"), KNOBS.values(), ids=KNOBS)
 def test_the_sensor_leaves_a_table_alone_by_the_knob_and_asks_for_it_by_the_knob(
-    lake: Lake,
-    instance: dg.DagsterInstance,
-    held: Callable[[], dict[str, Any]],
-    why: str,
-    let: Callable[[], dict[str, Any]],
+    lake: Lake, instance: dg.DagsterInstance
 ) -> None:
-    check_left_alone(lake, instance, why, table_with(**held()))
-    check_asked_for(lake, instance, table_with(**let()))
+    held, let = (table_with(max_small_file_age_hours=hours) for hours in (1e6, 5.0))
+    check_left_alone(lake, instance, "3 mergeable files, 1000 needed", held)
+    check_asked_for(lake, instance, let)
 
 
-@pytest.mark.spark
 def test_the_breaker_holds_a_sick_table_for_its_hours_and_then_lets_a_try_through(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:

@@ -9,7 +9,6 @@ import dagster as dg
 import pytest
 
 from lakehouse.assets.dagster_records import NewestFacts
-from lakehouse.assets.keys import compaction_key, table_key, upkeep_options, vacuum_key
 from lakehouse.assets.metadata import (
     compaction_metadata,
     declared_metadata,
@@ -161,12 +160,3 @@ def test_no_metadata_holds_a_secret(facts: TableFacts, monkeypatch: pytest.Monke
     }
     text = repr({name: getattr(value, "value", value) for name, value in shown.items()})
     assert [name for name, value in secrets.items() if value in text or name in text] == []
-
-
-def test_a_table_and_its_upkeep_link_each_other() -> None:
-    linked = declared_metadata(orders, LAKE)
-    assert linked["lakehouse/compaction"].value == compaction_key(orders)
-    assert linked["lakehouse/vacuum"].value == vacuum_key(orders)
-    assert upkeep_options("vacuum", orders)["metadata"]["lakehouse/table"].value == table_key(
-        orders
-    )

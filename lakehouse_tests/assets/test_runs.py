@@ -2,8 +2,9 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import dagster as dg
@@ -56,10 +57,15 @@ def under_way(
     *,
     by: tuple[int, str] | None = None,
     status: DagsterRunStatus = DagsterRunStatus.STARTED,
+    tags_of: Callable[[str], dict[str, str]] = lambda _: {},
+    **more: Any,
 ) -> str:
     run_id = str(uuid4())
-    tags = {} if by is None else {machine_tag("process"): f"{run_id} {by[0]} {by[1]}"}
-    records.add_run(dg.DagsterRun(job_name="__ASSET_JOB", run_id=run_id, status=status, tags=tags))
+    tags = tags_of(run_id)
+    if by is not None:
+        tags[machine_tag("process")] = f"{run_id} {by[0]} {by[1]}"
+    run = dg.DagsterRun(job_name="__ASSET_JOB", run_id=run_id, status=status, tags=tags, **more)
+    records.add_run(run)
     return run_id
 
 
@@ -93,15 +99,7 @@ def test_a_run_whose_process_is_gone_fails_with_a_sentence_and_frees_its_pool(
 def test_a_run_of_a_living_process_is_let_alone(
     records: dg.DagsterInstance, dagster_is_down: bool
 ) -> None:
-    run_id = str(uuid4())
-    records.add_run(
-        dg.DagsterRun(
-            job_name="__ASSET_JOB",
-            run_id=run_id,
-            status=DagsterRunStatus.STARTED,
-            tags=process_tag(run_id),
-        )
-    )
+    run_id = under_way(records, tags_of=process_tag)
     assert close_dead_runs(records, dagster_is_down=dagster_is_down) == []
     assert status_of(records, run_id) is DagsterRunStatus.STARTED
 
@@ -119,15 +117,8 @@ def test_a_run_that_nobody_claimed_is_dead_only_where_dagster_is_down(
 
 def test_a_queued_run_waits_for_the_next_daemon(records: dg.DagsterInstance) -> None:
     place = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("lakehouse"), "__repository__")
-    origin, run_id = RemoteJobOrigin(place, "__ASSET_JOB"), str(uuid4())
-    records.add_run(
-        dg.DagsterRun(
-            job_name="__ASSET_JOB",
-            run_id=run_id,
-            status=DagsterRunStatus.QUEUED,
-            remote_job_origin=origin,
-        )
-    )
+    origin = RemoteJobOrigin(place, "__ASSET_JOB")
+    run_id = under_way(records, status=DagsterRunStatus.QUEUED, remote_job_origin=origin)
     assert close_dead_runs(records, dagster_is_down=True) == []
     assert status_of(records, run_id) is DagsterRunStatus.QUEUED
 
@@ -184,13 +175,8 @@ def test_a_lake_without_records_has_nothing_to_close(
 def test_runs_that_dagster_launched_are_closed_before_their_only_place_starts_again(
     records: dg.DagsterInstance,
 ) -> None:
-    launched, by_command = under_way(records), str(uuid4())
-    tags = {machine_tag("once"): "true"}
-    records.add_run(
-        dg.DagsterRun(
-            job_name="__ASSET_JOB", run_id=by_command, status=DagsterRunStatus.STARTED, tags=tags
-        )
-    )
+    launched = under_way(records)
+    by_command = under_way(records, tags_of=lambda _: {machine_tag("once"): "true"})
     assert close_launched_runs(records) == [launched]
     assert status_of(records, by_command) is DagsterRunStatus.STARTED
 
@@ -200,15 +186,7 @@ def test_of_records_that_machines_share_only_runs_of_this_machine_are_known_to_b
 ) -> None:
     with dg.DagsterInstance.ephemeral() as shared:
         elsewhere = under_way(shared, by=gone)
-        here = str(uuid4())
-        tags = {
-            machine_tag("process"): f"{here} {gone[0]} {gone[1]}",
-            machine_tag("process_space"): f"{here} {process_space()}",
-        }
-        shared.add_run(
-            dg.DagsterRun(
-                job_name="__ASSET_JOB", run_id=here, status=DagsterRunStatus.STARTED, tags=tags
-            )
-        )
+        space = machine_tag("process_space")
+        here = under_way(shared, by=gone, tags_of=lambda run: {space: f"{run} {process_space()}"})
         assert close_dead_runs(shared, dagster_is_down=True) == [here]
         assert status_of(shared, elsewhere) is DagsterRunStatus.STARTED

@@ -3,12 +3,10 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import dagster as dg
 import pytest
 
 from lakehouse import Append, Landing, Table
-from lakehouse.adopt.asset import observation_sensor
 from lakehouse.assets.keys import table_key
 from lakehouse.declare.adopted_file import adopted_lines
 from lakehouse.declare.write_modes import Adopted
@@ -16,7 +14,6 @@ from lakehouse.definitions import define
 from lakehouse.lake.lake import open_lake
 from lakehouse.land.asset import landing_sensor
 from lakehouse.store import S3Store, TimeBudget, time_budget
-from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.silent_server import half_silent_server, silent_server
 from lakehouse_tests.support.dagster_events import skip_text, tick_of
 from lakehouse_tests.support.example_assets import example_settings
@@ -89,33 +86,3 @@ def test_a_prefix_that_is_not_answered_holds_up_no_other_table(
             if len(requested) == 2:
                 break
     assert requested == {table_key(table) for table in tables[1:]}
-
-
-def test_a_bucket_that_is_not_answered_holds_up_the_observation_of_no_other_table(
-    tmp_path: Path,
-    instance: dg.DagsterInstance,
-    bucket: str,
-    aws: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    boto3.client("s3").create_bucket(Bucket="silent")
-    tables = list[Table]()
-    for name, place in (("a", "silent"), ("b", bucket)):
-        LogBuilder(S3Store(place, "w"), "t").create().append([("f", 10, 1)])
-        tables.append(Table(key=f"silver/{name}", write=Adopted(uri=f"s3://{place}/w/t")))
-    with half_silent_server(aws, lambda path: path.startswith("/silent")) as half_silent:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", half_silent)
-        lake = open_lake(example_settings(tmp_path), tables=tables)
-        budget = TimeBudget(read_seconds=1, late_seconds=1)
-        sensor = observation_sensor(tables, lake, budget=budget)
-        cursor: str | None = None
-        texts = list[str]()
-        for _ in range(6):
-            result = tick_of(sensor, instance, cursor=cursor)
-            cursor = result.cursor
-            texts.append(skip_text(result))
-            if "silver/b: version 1" in texts[-1]:
-                break
-    assert texts[0].startswith("silver/a: ")
-    assert "1 more left for the next tick" in texts[0]
-    assert "silver/b: version 1" in texts[-1]
