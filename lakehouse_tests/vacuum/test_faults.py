@@ -11,7 +11,6 @@ import pytest
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Reason
-from lakehouse.base.settings import parse_settings
 from lakehouse.compact.verify import expect_verification, settled
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Append
@@ -23,7 +22,8 @@ from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.plan.vacuum import VacuumPlan
 from lakehouse.vacuum.table_facts import gather
 from lakehouse_tests import log_builder
-from lakehouse_tests.log_builder import START_MS, LogBuilder
+from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.log_builder import START_MS, LogBuilder, add_of
 from lakehouse_tests.support.faults import (
     HOUR,
     KEY,
@@ -42,22 +42,32 @@ from lakehouse_tests.support.faults import (
 )
 from lakehouse_tests.support.vacuums import table_of
 
+type_of_change = Callable[[type_of_row], type_of_row | None]
 ODD = ["a b", "100%", "a%2Fb", "a+b", "ä€😀", "#?&=", "'\",", "new\nline"]
 
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """A lake with a table of one live file in each of two partitions, one file that was removed long ago, and one that no log has."""
-    lake = open_lake(parse_settings({"LAKEHOUSE_REPLAY": "off"}, base=tmp_path))
+    lake = open_lake(own_settings(tmp_path))
     story_of(lake)
     age(lake)
     return lake
 
 
-def _key(change: Callable[[str], str]) -> Callable[[type_of_row], type_of_row]:
+def _key(change: Callable[[str], str]) -> type_of_change:
     return lambda row: {**row, "key": change(row["key"])}
 
 
+def _only(is_shown: Callable[[str], bool]) -> type_of_change:
+    return lambda row: row if is_shown(row["key"]) else None
+
+
+BRONZE = _only(lambda key: key.startswith("bronze/"))
+LOCAL_TIME = {"last_modified_date": START_MS - 8 * HOUR}
+SECONDS = {"last_modified_date": LONG_AGO // 1_000}
+NO_REPORT = r"there is no complete report of configuration 'daily'"
+# The change of each row, options of the report, and why it is refused. More in inventory/test_reports.py.
 UNTRUSTED: dict[str, tuple[Any, Mapping[str, Any], str]] = {
     "old": (
         dict,
@@ -70,12 +80,12 @@ UNTRUSTED: dict[str, tuple[Any, Mapping[str, Any], str]] = {
         r"daily/.* time is 1\d\d min ahead of this machine's clock",
     ),
     "cut short": (
-        lambda row: row if "d=2" not in row["key"] else None,
+        _only(lambda key: "d=2" not in key),
         {},
         r"inventory .* lacks 1 of the 2 files .* for example d=2/live",
     ),
     "no row of the table": (
-        lambda row: row if not row["key"].startswith(KEY) else None,
+        _only(lambda key: not key.startswith(KEY)),
         {},
         r"shows no file of bronze/t: .*FULL",
     ),
@@ -85,7 +95,7 @@ UNTRUSTED: dict[str, tuple[Any, Mapping[str, Any], str]] = {
         r"shows no file of bronze/t: .* covers another prefix",
     ),
     "local time": (
-        lambda row: {**row, "last_modified_date": START_MS - 8 * HOUR},
+        lambda row: row | LOCAL_TIME,
         {},
         r"at least 8\.0 h older than in the log\. .* FULL",
     ),
@@ -94,35 +104,14 @@ UNTRUSTED: dict[str, tuple[Any, Mapping[str, Any], str]] = {
         {},
         r"2 of the 2 files .* spells its keys differently",
     ),
-    "none of this bucket": (
-        dict,
-        {"bucket": "another"},
-        r"there is no complete report of configuration 'daily'",
-    ),
-    "bucket": (
-        dict,
-        {"manifest": {"sourceBucket": "another"}},
-        r"the report lists bucket 'another'",
-    ),
-    "unfinished": (
-        dict,
-        {"complete": False},
-        r"there is no complete report of configuration 'daily'",
-    ),
-    "seconds": (
-        lambda row: {**row, "last_modified_date": LONG_AGO // 1_000},
-        {},
-        r"Times may be in seconds; use milliseconds",
-    ),
+    "none of this bucket": (dict, {"bucket": "another"}, NO_REPORT),
+    "seconds": (lambda row: row | SECONDS, {}, r"Times may be in seconds; use milliseconds"),
 }
 
 
 @pytest.mark.parametrize(("change", "options", "said"), UNTRUSTED.values(), ids=UNTRUSTED)
 def test_a_report_that_cannot_be_trusted_is_refused_and_a_listing_does_instead(
-    lake: Lake,
-    change: Callable[[type_of_row], type_of_row | None],
-    options: Mapping[str, Any],
-    said: str,
+    lake: Lake, change: type_of_change, options: Mapping[str, Any], said: str
 ) -> None:
     def used() -> None:
         report(lake, change, **options)
@@ -181,16 +170,10 @@ def test_the_newest_report_that_shows_the_table_is_taken_and_a_clone_that_only_a
     clone.append([(f"file://{lake.settings.root}/{KEY}/d=1/orphan", 3)])
     age(lake)
     report(lake, created_ms=NOW - 3 * HOUR, configuration="whole")
-    report(
-        lake, lambda row: row if row["key"].startswith("bronze/") else None, configuration="bronze"
-    )
+    report(lake, BRONZE, configuration="bronze")
     assert [inventory_of(planned(lake)), *paths(planned(lake))] == ["bronze", "d=1/gone"]
-    report(
-        lake,
-        lambda row: row if row["key"].startswith("scratch/") else None,
-        created_ms=NOW + 1,
-        configuration="scratch",
-    )
+    scratch = _only(lambda key: key.startswith("scratch/"))
+    report(lake, scratch, created_ms=NOW + 1, configuration="scratch")
     assert [inventory_of(planned(lake)), *paths(planned(lake))] == ["bronze", "d=1/gone"]
 
 
@@ -198,15 +181,9 @@ def test_a_clone_that_was_made_where_reports_have_stopped_is_found_by_a_listing(
     """The old report shows all that is declared there, but nobody declared the clone."""
     silver = LogBuilder(lake.store, "silver/s").create().append([("live", 1)]).store_data()
     age(lake)
-    report(
-        lake,
-        lambda row: row if row["key"].startswith("silver/") else None,
-        created_ms=NOW - 30 * 24 * HOUR,
-        configuration="silver",
-    )
-    report(
-        lake, lambda row: row if row["key"].startswith("bronze/") else None, configuration="bronze"
-    )
+    of_silver = _only(lambda key: key.startswith("silver/"))
+    report(lake, of_silver, created_ms=NOW - 30 * 24 * HOUR, configuration="silver")
+    report(lake, BRONZE, configuration="bronze")
     LogBuilder(lake.store, "silver/team/clone").create().append(
         [(f"file://{lake.settings.root}/{KEY}/d=1/orphan", 3)]
     )
@@ -228,7 +205,7 @@ def test_an_old_clone_that_no_report_shows_keeps_what_it_reads_though_its_first_
     if has_mark:
         lake.store.put("scratch/clone/_delta_log/_last_checkpoint", b'{"version":2}')
     age(lake)
-    report(lake, lambda row: row if row["key"].startswith("bronze/") else None)
+    report(lake, BRONZE)
     found = planned(lake, mode)
     assert f"d=1/{name}" not in paths(found)
     assert carried_out(lake, found)[0] == {*paths(found)}
@@ -271,12 +248,26 @@ def test_change_data_stays_with_its_commit_however_long_that_took(lake: Lake) ->
     for name in names:
         lake.store.put(f"bronze/u/{name}", b"1")
     age(lake)
-    story.commit(
-        "MERGE",
-        {"cdc": {"path": names[0], "partitionValues": {}, "size": 1, "dataChange": False}},
-        committed_ms=NOW - HOUR,
-    )
+    change = {"path": names[0], "partitionValues": {}, "size": 1, "dataChange": False}
+    story.commit("MERGE", {"cdc": change}, committed_ms=NOW - HOUR)
     assert paths(planned(lake, "FULL", table_of("bronze/u"))) == [names[1]]
+
+
+def is_held_for_reader(lake: Lake, story: LogBuilder, consumed: int, *commit: Any) -> bool:
+    """Whether a vacuum holds files for a reader of the changes up to `consumed`, after one more commit."""
+    reader = LogBuilder(lake.store, "silver/r").create()
+    reader.append([("x", 1)], transaction=(consume_app_id(story.snapshot()), consumed))
+    late_ms = story.snapshot().committed_ms
+    operation, said, *paths = commit
+    removes = ({"path": path, "deletionTimestamp": NOW, "dataChange": True} for path in paths)
+    story.commit(operation, *({"remove": each} for each in removes), user_metadata=said)
+    table = table_of("bronze/u")
+    of_changes = Table(key="silver/r", inputs=(table,), write=Append(), transform=lambda u: u)
+    known = gather(LakeFacts(lake, [table, of_changes, TABLE]), table)
+    assert known is not None
+    is_held = known.needed_because != ""
+    assert not is_held or (known.needed_since_ms or 0) <= late_ms
+    return is_held
 
 
 @pytest.mark.parametrize(("restored", "is_held"), [('{"restored":1}', False), (None, True)])
@@ -284,19 +275,8 @@ def test_the_undoing_of_a_compaction_holds_nothing_for_those_who_follow_the_chan
     lake: Lake, restored: str | None, is_held: bool
 ) -> None:
     story = LogBuilder(lake.store, "bronze/u").create().append([("a", 1), ("b", 1)])
-    LogBuilder(lake.store, "silver/r").create().append(
-        [("x", 1)], transaction=(consume_app_id(story.snapshot()), 1)
-    )
     story.optimize(["a", "b"], into=("c", 2))
-    story.commit(
-        "RESTORE",
-        {"remove": {"path": "c", "deletionTimestamp": NOW, "dataChange": True}},
-        user_metadata=restored,
-    )
-    table = table_of("bronze/u")
-    reader = Table(key="silver/r", inputs=(table,), write=Append(), transform=lambda u: u)
-    known = gather(LakeFacts(lake, [table, reader, TABLE]), table)
-    assert known is not None and (known.needed_because != "") == is_held
+    assert is_held_for_reader(lake, story, 1, "RESTORE", restored, "c") is is_held
 
 
 @pytest.mark.parametrize(("consumed", "is_held"), [(1, True), (2, False)])
@@ -305,20 +285,8 @@ def test_rows_that_moved_to_the_archive_unread_are_held_for_those_who_follow_the
 ) -> None:
     """Reading the changes of version 2 takes the files that version 3 removed. The move itself is no change."""
     story = LogBuilder(lake.store, "bronze/u").create().append([("a", 1)]).append([("late", 1)])
-    LogBuilder(lake.store, "silver/r").create().append(
-        [("x", 1)], transaction=(consume_app_id(story.snapshot()), consumed)
-    )
-    late_ms = story.snapshot().committed_ms
-    removes = [
-        {"remove": {"path": path, "deletionTimestamp": NOW, "dataChange": True}}
-        for path in ("a", "late")
-    ]
-    story.commit("DELETE", *removes, user_metadata='{"rows_moved":"archive"}')
-    table = table_of("bronze/u")
-    reader = Table(key="silver/r", inputs=(table,), write=Append(), transform=lambda u: u)
-    known = gather(LakeFacts(lake, [table, reader, TABLE]), table)
-    assert known is not None and (known.needed_because != "") == is_held
-    assert not is_held or (known.needed_since_ms or 0) <= late_ms
+    moved = "DELETE", '{"rows_moved":"archive"}', "a", "late"
+    assert is_held_for_reader(lake, story, consumed, *moved) is is_held
 
 
 MARKERS = (
@@ -414,18 +382,12 @@ def test_writers_beside_take_nothing_from_the_plan_and_a_restore_what_it_needs(l
     story = story_of(lake)
     age(lake)
     report(lake)
-    back: dict[str, Any] = {
-        "path": "d=1/gone",
-        "partitionValues": {"d": "1"},
-        "size": 30,
-        "modificationTime": LONG_AGO,
-        "dataChange": True,
-    }
+    back = add_of("d=1/gone", partitionValues={"d": "1"}, size=30, modificationTime=LONG_AGO)
 
     def beside() -> None:
-        story.append([("d=3/new", 1)]).optimize(
-            ["d=1/live", "d=2/live"], into=("d=3/compacted", 30)
-        ).commit("RESTORE", {"add": back})
+        story.append([("d=3/new", 1)])
+        story.optimize(["d=1/live", "d=2/live"], into=("d=3/compacted", 30))
+        story.commit("RESTORE", back)
 
     gone, work = carried_out(lake, planned(lake), meanwhile=beside)
     assert (gone, work.spared) == ({"d=1/orphan"}, {"d=1/gone": "version 5 needs it again"})

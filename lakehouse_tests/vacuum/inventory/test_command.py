@@ -37,20 +37,6 @@ def test_the_report_tells_where_the_bytes_lie(stored: Terminal) -> None:
     assert "0.0 h ago" in result.stdout
 
 
-def test_the_parts_sum_to_the_inventory(stored: Terminal) -> None:
-    scanned = stored.scan()
-    document = stored.json("inventory", "report")
-    shares = [part for table in document["tables"] for part in table["parts"]] + document[
-        "unclaimed"
-    ]
-    for name, total in (("file_count", "object_count"), ("size_bytes", "size_bytes")):
-        assert (
-            sum(share[name] for share in shares)
-            == document["inventory"][total]
-            == getattr(scanned, total)
-        )
-
-
 def test_one_table_is_shown_alone_and_an_unknown_one_is_refused(stored: Terminal) -> None:
     stored.scan()
     document = stored.json("inventory", "report", "bronze/orders")

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.paths import name_below, vector_file
-from lakehouse.base.stored_objects import KnownObjects, Part, StoredObject, plausible_ms
+from lakehouse.base.stored_objects import KnownObjects, Part, StoredObject
 from lakehouse.delta.protocol import retention_ms_of
 from lakehouse.delta.snapshot import DataFile, LogTail, Snapshot, Tombstone
 from lakehouse.vacuum.inventory.plan import (
@@ -57,21 +58,20 @@ def parse(document: dict[str, Any] | bytes, checksum: str | None = None, **more:
 def test_a_manifest_of_aws_is_read() -> None:
     found = parse(manifest())
     assert (found.bucket, found.configuration, found.created_ms) == ("lake", "daily", NOW - HOUR)
-    assert found.columns == (
-        *(
-            "bucket",
-            "key",
-            "version_id",
-            "is_latest",
-            "is_delete_marker",
-            "size",
-            "last_modified_date",
-            "e_tag",
-            "storage_class",
-        ),
-        "intelligent_tiering_access_tier",
-    )
+    names = "bucket key version_id is_latest is_delete_marker size last_modified_date e_tag"
+    assert found.columns == (*names.split(), "storage_class", "intelligent_tiering_access_tier")
     assert [(file.key, file.size_bytes) for file in found.files] == [(f"{FOLDER}/a.csv.gz", 10)]
+
+
+def listing(key: str = f"{FOLDER}/a", md5: str = "0" * 32) -> dict[str, Any]:
+    return manifest(files=[{"key": key, "size": 1, "MD5checksum": md5}])
+
+
+def created(ms: int | str) -> dict[str, Any]:
+    return manifest(creationTimestamp=str(ms))
+
+
+LATE = "the report's time is 60 min ahead of this machine's clock (limit 5 min)"
 
 
 @pytest.mark.parametrize(
@@ -82,35 +82,16 @@ def test_a_manifest_of_aws_is_read() -> None:
         (b"{", {}, "cannot be parsed"),
         (b"[]", {}, "cannot be parsed"),
         (manifest(sourceBucket="other"), {}, "the report lists bucket 'other'"),
-        (
-            manifest(
-                files=[{"key": "reports/lake/weekly/data/a", "size": 1, "MD5checksum": "0" * 32}]
-            ),
-            {},
-            "is not a plain path below",
-        ),
-        (
-            manifest(files=[{"key": f"{FOLDER}/../../x", "size": 1, "MD5checksum": "0" * 32}]),
-            {},
-            "is not a plain path below",
-        ),
-        (
-            manifest(files=[{"key": f"{FOLDER}/a", "size": 1, "MD5checksum": "x"}]),
-            {},
-            "is not an MD5 in lower case. Wait for the next report",
-        ),
+        (listing("reports/lake/weekly/data/a"), {}, "is not a plain path below"),
+        (listing(f"{FOLDER}/../../x"), {}, "is not a plain path below"),
+        (listing(md5="x"), {}, "is not an MD5 in lower case. Wait for the next report"),
         (manifest(files=[]), {}, "no data files"),
         (manifest(fileFormat="Avro"), {}, "'Avro'"),
-        (manifest(creationTimestamp=str(NOW // 1000)), {}, "not a plausible time in"),
-        (manifest(creationTimestamp=str(NOW * 1000)), {}, "not a plausible time in"),
-        (manifest(creationTimestamp=str(NOW + 2 * DAY)), {}, "not a plausible time in"),
-        (
-            manifest(creationTimestamp=str(NOW + HOUR)),
-            {},
-            "the report's time is 60 min ahead of this machine's clock (limit 5 min)",
-        ),
-        (manifest(creationTimestamp=str(NOW + HOUR)), {}, "ahead of this machine's clock"),
-        (manifest(creationTimestamp="2026-11-20"), {}, "cannot be parsed"),
+        (created(NOW // 1000), {}, "not a plausible time in"),
+        (created(NOW * 1000), {}, "not a plausible time in"),
+        (created(NOW + 2 * DAY), {}, "not a plausible time in"),
+        (created(NOW + HOUR), {}, LATE),
+        (created("2026-11-20"), {}, "cannot be parsed"),
     ],
 )
 def test_a_manifest_that_cannot_be_trusted_is_refused_by_name(
@@ -147,21 +128,6 @@ def test_every_folder_with_a_log_is_a_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ms", "plausible"),
-    [
-        (NOW, True),
-        (NOW // 1000, False),
-        (NOW * 1000, False),
-        (0, False),
-        (NOW + 2 * DAY, False),
-        (None, False),
-    ],
-)
-def test_seconds_and_microseconds_are_no_times(ms: int | None, plausible: bool) -> None:
-    assert (plausible_ms(ms, now_ms=NOW) is not None) == plausible
-
-
-@pytest.mark.parametrize(
     ("text", "ms"),
     [
         (None, WEEK),
@@ -177,9 +143,8 @@ def test_seconds_and_microseconds_are_no_times(ms: int | None, plausible: bool) 
     ],
 )
 def test_the_retention_is_the_table_s_property(text: str | None, ms: int | None) -> None:
-    assert (
-        retention_ms_of({} if text is None else {"delta.deletedFileRetentionDuration": text}) == ms
-    )
+    properties = {} if text is None else {"delta.deletedFileRetentionDuration": text}
+    assert retention_ms_of(properties) == ms
 
 
 LIVE_VECTOR, KEPT_VECTOR, DEAD_VECTOR = (
@@ -218,9 +183,14 @@ SHARED = "u00000000000000000002"  # a file with several vectors
 UNREFERENCED = "deletion_vector_61d16c75-6994-46b7-a15b-8b538852e50e.bin"
 
 
-def held(*objects: StoredObject, **more: Any) -> Reconciliation:
-    known = KnownTables(files=[table_files()], **more)
-    return reconcile(known, KnownObjects(objects=objects, settled_ms=NOW - HOUR), now_ms=NOW)
+def held(
+    *objects: StoredObject,
+    settled_ms: int = NOW - HOUR,
+    files: Iterable[TableFiles] = (table_files(),),
+    **more: Any,
+) -> Reconciliation:
+    known = KnownTables(files=[*files], **more)
+    return reconcile(known, KnownObjects(objects=objects, settled_ms=settled_ms), now_ms=NOW)
 
 
 @pytest.mark.parametrize(
@@ -284,14 +254,7 @@ def test_a_live_file_that_is_not_in_storage_is_missing() -> None:
 
 
 def test_a_live_file_younger_than_the_report_is_not_missing() -> None:
-    found = only(
-        reconcile(
-            KnownTables(files=[table_files()]),
-            KnownObjects(objects=[], settled_ms=NOW - DAY),
-            now_ms=NOW,
-        )
-    )
-    assert found.missing == ()
+    assert only(held(settled_ms=NOW - DAY)).missing == ()
 
 
 def test_a_live_file_of_another_size_is_told() -> None:
@@ -318,40 +281,24 @@ def test_a_live_file_in_an_archive_is_found_and_a_removed_one_is_not(
 
 
 def test_without_a_known_retention_nothing_is_past_it() -> None:
-    found = only(
-        reconcile(
-            KnownTables(files=[table_files(retention_ms=None)]),
-            KnownObjects(objects=[stored("a/t/past"), stored("a/t/x")]),
-            now_ms=NOW,
-        )
-    )
+    unknown = table_files(retention_ms=None)
+    found = only(held(stored("a/t/past"), stored("a/t/x"), files=[unknown]))
     assert [share.part for share in found.shares] == [Part.TOMBSTONED_KEPT, Part.ORPHANED_YOUNG]
 
 
 def test_files_that_a_shallow_clone_reads_are_lent_and_missed_by_the_clone() -> None:
     reference = Reference(size_bytes=1, written_ms=NOW - DAY)
-    clone = table_files(
-        "a/clone", live={}, removed={}, elsewhere={"a/t/past": reference, "a/t/gone": reference}
-    )
-    found = reconcile(
-        KnownTables(files=[table_files(), clone]),
-        KnownObjects(objects=[*ALL, stored("lake/a/t/past"), stored("a/t/past")], settled_ms=NOW),
-        now_ms=NOW,
-    )
-    cloned, lender = found.tables
+    borrowed = {"a/t/past": reference, "a/t/gone": reference}
+    clone = table_files("a/clone", live={}, removed={}, elsewhere=borrowed)
+    objects = (*ALL, stored("lake/a/t/past"), stored("a/t/past"))
+    cloned, lender = held(*objects, settled_ms=NOW, files=[table_files(), clone]).tables
     assert cloned.missing == ("a/t/gone",)
     assert [share.part for share in lender.shares] == [Part.LIVE, Part.LENT, Part.VECTORS_LIVE]
 
 
 def test_what_belongs_to_no_table_is_listed_by_its_folder() -> None:
-    objects = [
-        *ALL,
-        stored("landing/a", 7),
-        stored("landing/b/c", 8),
-        stored("readme", 1),
-        stored("a/tt/x", 2),
-    ]
-    found = held(*objects)
+    landed = stored("landing/a", 7), stored("landing/b/c", 8)
+    found = held(*ALL, *landed, stored("readme", 1), stored("a/tt/x", 2))
     assert [(share.folder, share.file_count, share.size_bytes) for share in found.unclaimed] == [
         ("a/tt/", 1, 2),
         ("landing/", 1, 7),
@@ -412,13 +359,8 @@ def test_small_files_are_seen_where_no_log_is_read() -> None:
 
 
 def test_storage_classes_are_kept_apart() -> None:
-    found = only(
-        held(
-            ALL[1],
-            stored("a/t/d=1/live", 5, storage_class="STANDARD"),
-            stored("a/t/x", 2, storage_class="GLACIER"),
-        )
-    )
+    live = stored("a/t/d=1/live", 5, storage_class="STANDARD")
+    found = only(held(ALL[1], live, stored("a/t/x", 2, storage_class="GLACIER")))
     assert [(share.part, share.storage_class) for share in found.shares] == [
         (Part.LIVE, "STANDARD"),
         (Part.ORPHANED_OLD, "GLACIER"),
@@ -475,17 +417,8 @@ def test_the_books_of_a_layout() -> None:
 
 NAMES = st.sampled_from(
     [
-        "d=1/live",
-        "kept",
-        "past",
-        "x",
-        "d=1/y",
-        "_delta_log/00000000000000000001.json",
-        "_change_data/c",
-        ".z",
-        "d=1/",
-        DEAD_VECTOR,
-        "n/x",
+        *("d=1/live", "kept", "past", "x", "d=1/y", "_delta_log/00000000000000000001.json"),
+        *("_change_data/c", ".z", "d=1/", DEAD_VECTOR, "n/x"),
     ]
 )
 
@@ -511,10 +444,7 @@ NAMES = st.sampled_from(
     )
 )
 def test_the_parts_sum_to_the_inventory_s_total(objects: list[StoredObject]) -> None:
-    found = reconcile(
-        KnownTables(files=[table_files(), table_files("a/t/n")], unread={"a/bad": "why"}),
-        KnownObjects(objects=objects, settled_ms=NOW),
-        now_ms=NOW,
-    )
+    tables = table_files(), table_files("a/t/n")
+    found = held(*objects, settled_ms=NOW, files=tables, unread={"a/bad": "why"})
     assert found.file_count == len(objects)
     assert found.size_bytes == sum(each.size_bytes for each in objects)

@@ -17,17 +17,8 @@ from lakehouse_tests.support.reports import data_file, row_of, write_report
 
 NOW = now_ms()
 HOUR = 3_600_000
-ODD = [
-    "d=a b/x",
-    "d=100%/x",
-    "d=a%2Fb/x",
-    "d=ä€😀/x",
-    "d=a+b/x",
-    "d=a%20b/x",
-    "d=#?&=/x",
-    "d='\"/,x",
-    "plain",
-]
+ODD = ["d=a b/x", "d=100%/x", "d=a%2Fb/x", "d=ä€😀/x", "d=a+b/x", "d=a%20b/x"]
+ODD += ["d=#?&=/x", "d='\"/,x", "plain"]
 
 
 def rows_of(store: Store, *, now_ms: int = NOW, **more: Any) -> list[StoredObject]:
@@ -40,27 +31,35 @@ def walked(store: Store) -> list[StoredObject]:
     return sorted(store.walk(""), key=lambda each: each.key)
 
 
+def version(
+    key: str,
+    number: int | None,
+    size: int,
+    *,
+    is_latest: bool = True,
+    is_delete_marker: bool = False,
+    is_dir: bool = False,
+) -> StoredObject:
+    return StoredObject(
+        bucket="local",
+        key=key,
+        version_id=number and f"v{number}",
+        size_bytes=size,
+        is_latest=is_latest,
+        is_delete_marker=is_delete_marker,
+        is_dir=is_dir,
+        modified_ms=NOW - HOUR - 1,
+        storage_class="INTELLIGENT_TIERING",
+        archive_tier="ARCHIVE",
+    )
+
+
 VERSIONS = [
-    (
-        "a b+c%2F",
-        {"is_latest": True, "is_delete_marker": False, "version_id": "v2", "size_bytes": 7},
-    ),
-    (
-        "a b+c%2F",
-        {"is_latest": False, "is_delete_marker": False, "version_id": "v1", "size_bytes": 9},
-    ),
-    ("gone", {"is_latest": True, "is_delete_marker": True, "version_id": None, "size_bytes": 0}),
-    (
-        "folder/",
-        {
-            "is_latest": True,
-            "is_delete_marker": False,
-            "version_id": "v3",
-            "size_bytes": 0,
-            "is_dir": True,
-        },
-    ),
-    ("ends/", {"is_latest": True, "is_delete_marker": False, "version_id": "v4", "size_bytes": 1}),
+    version("a b+c%2F", 2, 7),
+    version("a b+c%2F", 1, 9, is_latest=False),
+    version("gone", None, 0, is_delete_marker=True),
+    version("folder/", 3, 0, is_dir=True),
+    version("ends/", 4, 1),
 ]
 
 
@@ -100,37 +99,26 @@ def test_the_zone_of_the_machine_that_reads_a_report_changes_no_time(
 @pytest.mark.parametrize("file_format", ["CSV", "ORC", "Parquet"])
 def test_every_version_and_every_column_is_read(file_format: str) -> None:
     store = MemoryStore()
-    more = {"storage_class": "INTELLIGENT_TIERING", "archive_tier": "ARCHIVE"}
-    objects = [
-        StoredObject(bucket="local", key=key, modified_ms=NOW - HOUR - 1, **more, **fields)
-        for key, fields in VERSIONS
-    ]
-    write_report(
-        store,
-        [row_of(each, versions=True) for each in objects],
-        created_ms=NOW,
-        file_format=file_format,
-        files=1,
-    )
+    rows = [row_of(each, versions=True) for each in VERSIONS]
+    write_report(store, rows, created_ms=NOW, file_format=file_format, files=1)
     report = newest_report(store, now_ms=NOW)
-    assert report is not None and list(read_report(store, report)) == objects
+    assert report is not None and list(read_report(store, report)) == VERSIONS
 
 
 def one(key: str = "x", **more: Any) -> dict[str, Any]:
-    return (
-        row_of(StoredObject(bucket="local", key=key, size_bytes=1, modified_ms=NOW - HOUR)) | more
-    )
+    each = StoredObject(bucket="local", key=key, size_bytes=1, modified_ms=NOW - HOUR)
+    return row_of(each) | more
 
 
 def test_the_newest_complete_report_comes_first_and_an_unfinished_one_is_not_read() -> None:
     store = MemoryStore()
-    write_report(
-        store, [one("old")], created_ms=NOW - 5 * HOUR, file_format="CSV", configuration="weekly"
-    )
-    write_report(store, [one("new")], created_ms=NOW - 3 * HOUR, file_format="ORC")
-    write_report(
-        store, [one("unfinished")], created_ms=NOW - HOUR, file_format="Parquet", complete=False
-    )
+    for name, hours, file_format, more in (
+        ("old", 5, "CSV", {"configuration": "weekly"}),
+        ("new", 3, "ORC", {}),
+        ("unfinished", 1, "Parquet", {"complete": False}),
+    ):
+        at = NOW - hours * HOUR
+        write_report(store, [one(name)], created_ms=at, file_format=file_format, **more)
     assert [row.key for row in rows_of(store)] == ["new"]
     assert [row.key for row in rows_of(store, configuration="weekly")] == ["old"]
     assert newest_report(store, now_ms=NOW, configuration="hourly") is None
@@ -198,13 +186,8 @@ def test_a_report_without_a_column_that_is_needed_is_refused(file_format: str, c
 
 def test_a_single_time_that_cannot_be_is_unknown() -> None:
     store = MemoryStore()
-    write_report(
-        store,
-        [one("a"), one("b", last_modified_date=0)],
-        created_ms=NOW,
-        file_format="Parquet",
-        files=1,
-    )
+    rows = [one("a"), one("b", last_modified_date=0)]
+    write_report(store, rows, created_ms=NOW, file_format="Parquet", files=1)
     assert [row.modified_ms for row in rows_of(store)] == [NOW - HOUR, None]
 
 
@@ -212,14 +195,11 @@ def test_a_single_time_that_cannot_be_is_unknown() -> None:
 def test_a_data_file_of_another_format_is_refused(file_format: str) -> None:
     store = MemoryStore()
     data = data_file([one()], list(one()), "ORC" if file_format == "Parquet" else "Parquet")
-    part = {
-        "key": f"{REPORTS}/local/daily/data/x",
-        "size": len(data),
-        "MD5checksum": hashlib.md5(data).hexdigest(),
-    }
-    store.put(part["key"], data)
+    key, md5 = f"{REPORTS}/local/daily/data/x", hashlib.md5(data).hexdigest()
+    store.put(key, data)
+    manifest = {"files": [{"key": key, "size": len(data), "MD5checksum": md5}]}
     write_report(
-        store, [one()], created_ms=NOW, file_format=file_format, files=1, manifest={"files": [part]}
+        store, [one()], created_ms=NOW, file_format=file_format, files=1, manifest=manifest
     )
     with pytest.raises(Refused, match=f"cannot be read as {file_format}"):
         rows_of(store)

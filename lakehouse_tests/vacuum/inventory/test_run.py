@@ -11,7 +11,6 @@ from deltalake import DeltaTable
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Refused, Transient
-from lakehouse.base.settings import parse_settings
 from lakehouse.base.stored_objects import SCAN, StoredObject
 from lakehouse.lake import commits
 from lakehouse.lake.lake import Lake
@@ -27,31 +26,20 @@ from lakehouse.vacuum.inventory.run import (
     scan,
     update_inventory,
 )
+from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore
 from lakehouse_tests.support.reports import reconciled, row_of, write_report
 from lakehouse_tests.support.vacuums import table_of
+from lakehouse_tests.vacuum.inventory.test_reports import ODD, version
 
 NOW = now_ms()
 HOUR, DAY = 3_600_000, 86_400_000
 KEY = inventory_table("local")
-ODD = [
-    "d=a b/x",
-    "d=100%/x",
-    "d=a%2Fb/x",
-    "d=ä€😀/x",
-    "d=a+b/x",
-    "d=a%20b/x",
-    "d=#?&=/x",
-    "d='\"/,x",
-]
 
 
 def lake_of(store: Store, home: Path) -> Lake:
-    settings = parse_settings(
-        {"LAKEHOUSE_REPLAY": "off", "LAKEHOUSE_ROOT": str(home / "lake")}, base=home
-    )
-    return Lake(settings=settings, store=store)
+    return Lake(settings=own_settings(home, LAKEHOUSE_ROOT=str(home / "lake")), store=store)
 
 
 @pytest.fixture
@@ -132,10 +120,8 @@ def test_reports_of_all_formats_are_in_the_table_to_the_row_beside_the_scan(lake
     assert again.reconciliation.file_count == len(listing)
 
     scanned = update_inventory(lake, [], now_ms=NOW, configuration=SCAN)
-    assert {row["report"] for row in rows_in(lake)} == {
-        outcome.inventory.name,
-        scanned.inventory.name,
-    }
+    names = {outcome.inventory.name, scanned.inventory.name}
+    assert {row["report"] for row in rows_in(lake)} == names
     assert [each.configuration for each in known_inventories(lake)] == [SCAN, "daily"]
     assert held(lake, configuration="daily") == listing
     with pytest.raises(Refused, match="no complete report of configuration 'weekly'"):
@@ -144,18 +130,8 @@ def test_reports_of_all_formats_are_in_the_table_to_the_row_beside_the_scan(lake
 
 def test_every_column_comes_through_and_a_refused_report_changes_nothing(lake: Lake) -> None:
     objects = [
-        StoredObject(
-            bucket="local",
-            key="a/x",
-            size_bytes=0 if gone else 7,
-            modified_ms=NOW - DAY,
-            is_latest=gone,
-            is_delete_marker=gone,
-            version_id=None if gone else "v1",
-            storage_class="GLACIER",
-            archive_tier="ARCHIVE",
-        )
-        for gone in (True, False)
+        version("a/x", None, 0, is_delete_marker=True),
+        version("a/x", 1, 7, is_latest=False),
     ]
     rows = [row_of(each, versions=True) for each in objects]
     write_report(lake.store, rows, created_ms=NOW - 2 * HOUR, file_format="ORC")
@@ -308,31 +284,12 @@ def test_a_log_of_which_only_versions_are_left_makes_no_table(
     is_current: bool, tmp_path: Path
 ) -> None:
     store, name = MemoryStore(), f"bronze/t/d=1/_delta_log/{0:020}.json"
-    versions = [
-        StoredObject(
-            bucket="local",
-            key=name,
-            size_bytes=7,
-            modified_ms=NOW,
-            is_latest=True,
-            is_delete_marker=not is_current,
-        ),
-        StoredObject(
-            bucket="local",
-            key=name,
-            size_bytes=9,
-            modified_ms=NOW,
-            is_latest=False,
-            is_delete_marker=False,
-        ),
-    ]
-    write_report(
-        store,
-        [row_of(each, versions=True) for each in versions],
-        created_ms=NOW,
-        file_format="Parquet",
-        files=1,
+    versions = (
+        version(name, None, 7, is_delete_marker=not is_current),
+        version(name, None, 9, is_latest=False),
     )
+    rows = [row_of(each, versions=True) for each in versions]
+    write_report(store, rows, created_ms=NOW, file_format="Parquet", files=1)
     lake = lake_of(store, tmp_path)
     update_inventory(lake, [], now_ms=NOW)
     [inventory] = known_inventories(lake)
