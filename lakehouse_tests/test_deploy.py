@@ -63,11 +63,6 @@ def config_map() -> dict[str, str]:
     return found["data"]
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_every_file_parses(file: Path) -> None:
-    assert [each for each in yaml.safe_load_all(file.read_text()) if each]
-
-
 @pytest.mark.parametrize("environ", [compose()["services"]["code"]["environment"], config_map()])
 def test_the_settings_are_accepted_and_name_one_lake_on_a_foreign_server(
     environ: dict[str, str],

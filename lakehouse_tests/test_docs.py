@@ -101,23 +101,6 @@ def headings_of(page: Path) -> set[str]:
     return slugs | set(re.findall(r'<a (?:id|name)="([^"]+)"', text))
 
 
-@pytest.mark.parametrize(
-    ("text", "is_found"),
-    [
-        ("Or delete the table's folder: then all batches are loaded again", True),
-        ("or, if that is lost, to delete _lakehouse/operations", True),
-        ("accepted: to delete its folder and materialize it again", True),
-        ("remove _lakehouse/ingest/x and quarantine/x, too", True),
-        ("To go on, `rm -r` its batches", True),
-        ("Move its folder away, and materialize it again", True),
-        ("A table whose folder was deleted knows none", False),
-        ("move its folders below _lakehouse/ingest to the new key, too", False),
-    ],
-)
-def test_advice_to_delete_by_hand_is_recognized(text: str, is_found: bool) -> None:
-    assert bool(DELETE_BY_HAND.search(text)) == is_found
-
-
 def test_no_page_advises_to_delete_a_folder_batches_or_a_quarantine() -> None:
     """Rows are lost by it: what a table holds may be nowhere else, and its batches tell what was loaded."""
     pages = [*PAGES, *sorted((DOCS.parent / "examples").rglob("*.md"))]

@@ -8,7 +8,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import yaml
 
 from lakehouse.base.installation import ROOT
 
@@ -25,15 +24,6 @@ def pins() -> dict[str, str]:
     return {
         plain(name): version
         for name, version in re.findall(r"^([\w.-]+)(?:\[[\w,]+\])?==([^ ]+)", LOCK, re.MULTILINE)
-    }
-
-
-def test_dagster_loads_the_same_by_pyproject_and_by_workspace() -> None:
-    workspace = yaml.safe_load((ROOT / "workspace.yaml").read_text())
-    module = workspace["load_from"][0]["python_module"]
-    assert PYPROJECT["tool"]["dagster"] == {
-        "module_name": module["module_name"],
-        "code_location_name": module["location_name"],
     }
 
 

@@ -46,7 +46,7 @@ def orders(tmp_path: Path, commits: int = 4, **options: Any) -> tuple[str, Lake]
 
 
 @pytest.mark.parametrize(
-    "number", [*range(8), *(pytest.param(each, marks=pytest.mark.long) for each in range(8, 20))]
+    "number", [*range(8), *(pytest.param(each, marks=pytest.mark.long) for each in range(8, 220))]
 )
 def test_what_a_plan_says_of_a_random_table_is_what_deltalake_commits(
     tmp_path: Path, number: int

@@ -20,7 +20,7 @@ from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake
 from lakehouse.spark import statements
 from lakehouse_tests.support.clients import new_session
-from lakehouse_tests.support.example_lake import events, rows_of, version_of
+from lakehouse_tests.support.example_lake import events, rows_of
 
 PARTITIONS = 12
 
@@ -93,24 +93,6 @@ def test_rows_are_compared_as_they_were_at_the_commit_whoever_writes_after_it(
     other.stop()
     assert (outcome.rows_verified, outcome.conflicts) == (10 * PARTITIONS, 0)
     assert len(rows_of(spark, lake, events.key, "id")) == 10 * PARTITIONS - PARTITIONS + 1
-
-
-def test_rows_that_somebody_deletes_between_the_plan_and_the_statement_are_not_missed(
-    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = _two_files_per_partition(lake, spark)
-    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
-    other, real = new_session(lake.settings), statements.optimize
-
-    def after_a_delete(uri: str, predicate: str | None) -> str:
-        other.sql(f"DELETE FROM {table} WHERE id % 10 = 3")
-        return real(uri, predicate)
-
-    monkeypatch.setattr(statements, "optimize", after_a_delete)
-    outcome = compact(lake, spark, events)
-    other.stop()
-    assert (outcome.rows_verified, outcome.files_removed) == (9 * PARTITIONS, 2 * PARTITIONS)
-    assert version_of(lake, events.key) == outcome.version_after
 
 
 def _compact_while(lake: Lake, spark: SparkSession, statement: str) -> CompactionOutcome:

@@ -117,45 +117,6 @@ def test_partition_values_come_back_as_they_were_written(
     assert found == written | ({("late", "1")} if with_checkpoint else set())
 
 
-def test_deletion_vectors_are_counted_to_the_row(table: RealTable) -> None:
-    table.sql(
-        "CREATE TABLE {t} (id BIGINT) USING delta TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
-    )
-    table.append(1_000, files=4)
-    table.sql("DELETE FROM {t} WHERE id % 10 = 3")
-    assert table.checked().row_count == 900
-    table.sql("DELETE FROM {t} WHERE id % 10 = 4 AND id < 500")
-    table.sql("UPDATE {t} SET id = -id WHERE id = 998")
-    snapshot = table.checked()
-    assert snapshot.row_count == 850
-    assert {file.deleted_row_count for file in snapshot.files if file.deletion_vector} == {
-        50,
-        26,
-        25,
-    }
-    assert snapshot.tombstones == ()
-    table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
-    table.sql("INSERT INTO {t} VALUES (5000)")
-    assert table.checked().log.commit_count == 0
-    table.sql("REORG TABLE {t} APPLY (PURGE)")
-    purged = table.checked()
-    assert all(file.deletion_vector is None for file in purged.files)
-    assert len(purged.tombstones) >= 4
-
-
-def test_vectors_under_random_prefixes_are_found(table: RealTable) -> None:
-    properties = "'delta.enableDeletionVectors' = 'true', 'delta.randomizeFilePrefixes' = 'true'"
-    table.sql(f"CREATE TABLE {{t}} (id BIGINT) USING delta TBLPROPERTIES ({properties})")
-    table.append(100)
-    table.sql("DELETE FROM {t} WHERE id = 3")
-    (vector,) = table.path.glob("*/deletion_vector_*.bin")
-    assert table.checked().row_count == 99
-    vector.unlink()
-    assert unreadable_files(table.store, table.facts().snapshot).missing == (
-        str(vector.relative_to(table.path)),
-    )
-
-
 @pytest.mark.parametrize(
     ("policy", "confs", "name", "sidecars"),
     [
@@ -237,20 +198,6 @@ def test_history_and_compacted_marks_follow_optimize_restore_and_vacuum(table: R
     }
 
 
-def test_a_transaction_id_and_user_metadata_are_read(table: RealTable) -> None:
-    for version in (7, 8, 8):
-        writer = table.spark.range(3).write.format("delta").mode("append")
-        writer.option("txnAppId", "lakehouse/ingest/x").option("txnVersion", version).option(
-            "userMetadata", f"batch {version}"
-        ).save(str(table.path))
-    snapshot = table.checked()
-    assert (snapshot.transactions, snapshot.version) == ({"lakehouse/ingest/x": 8}, 1)
-    assert [commit.user_metadata for commit in table.facts().history.commits] == [
-        "batch 7",
-        "batch 8",
-    ]
-
-
 def test_an_empty_append_changes_no_data(table: RealTable) -> None:
     table.append(3)
     writer = table.spark.range(0).write.format("delta").mode("append")
@@ -288,25 +235,6 @@ def test_nested_columns_and_comments(table: RealTable) -> None:
         (f.name, f.dataType.simpleString()) for f in frame.schema
     ]
     assert (snapshot.columns[0].nullable, snapshot.columns[0].comment) == (False, "key")
-
-
-def test_a_table_written_by_deltalake_reads_the_same(table: RealTable) -> None:
-    values = ["a b", "x/y", "5%", None]
-    for number, value in enumerate(values * 3):
-        deltalake.write_deltalake(
-            str(table.path),
-            pyarrow.table({"id": [number], "p": pyarrow.array([value], pyarrow.string())}),
-            partition_by=["p"],
-            mode="append",
-        )
-    handle = deltalake.DeltaTable(str(table.path))
-    handle.create_checkpoint()
-    handle.delete("id = 0")
-    snapshot = table.facts().snapshot
-    assert (snapshot.file_count, snapshot.row_count, snapshot.version) == (11, 11, 12)
-    assert {file.partition for file in snapshot.files} == {(("p", value),) for value in values}
-    assert snapshot.log.checkpoint_version == 11
-    assert unreadable_files(table.store, snapshot).missing == ()
 
 
 def test_clustering_columns_have_logical_names(table: RealTable) -> None:

@@ -355,30 +355,6 @@ def test_a_version_on_disk_is_written_once_and_leaves_nothing_else(
     assert log_of(tmp_path) == {name: "{}\n"}
 
 
-def test_of_many_writers_of_one_version_on_disk_one_wins(
-    link: Callable[..., None], tmp_path: Path
-) -> None:
-    won = list[tuple[int, int]]()
-    lost = list[str]()
-
-    def write(writer: int) -> None:
-        for number in range(40):
-            try:
-                link(f"{writer}", number=number)
-                won.append((number, writer))
-            except Py4JJavaError as error:
-                lost.append(str(error.java_exception.getClass().getName()))
-
-    threads = [threading.Thread(target=write, args=[writer]) for writer in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(number for number, _ in won) == [*range(40)]
-    assert lost == [LOST_RACE] * 120
-    assert log_of(tmp_path) == {f"{number:020}.json": f"{writer}\n" for number, writer in won}
-
-
 def test_a_large_commit_is_uploaded_in_parts_and_published_once(
     commit: Callable[..., None], storage: Storage
 ) -> None:

@@ -1,41 +1,13 @@
-"""What the plan says of a random real table is what OPTIMIZE commits; `make bench` does the same for hundreds of them."""
+"""What the benchmark of random tables sees if a compaction is not as it was planned."""
 
 from collections.abc import Sequence
 
 import pytest
-from pyspark.sql import SparkSession
 
-from benchmarks.random_recipes import draw
-from benchmarks.random_tables import compare, differences
+from benchmarks.random_tables import differences
 from lakehouse.delta.commits import Commit
 from lakehouse.delta.snapshot import DataFile
-from lakehouse.lake.lake import Lake
 from lakehouse_tests.support.example_snapshots import data_file, plan, snapshot
-
-SEED = 1
-# Few tables that have nearly every feature between them, found by trying.
-CHOSEN = (5603, 583, 2830, 7227)
-
-
-def test_the_chosen_tables_have_nearly_every_feature() -> None:
-    # The rest is met by the two hundred tables of `make bench`: each table costs ten seconds.
-    features = {feature for number in range(500) for feature in draw(SEED, number).features}
-    missed = features - {feature for number in CHOSEN for feature in draw(SEED, number).features}
-    assert missed == {
-        "partitions: double and boolean",
-        "partitions: int and date",
-        "partitions: odd column names",
-        "partitions: string",
-    }
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize("number", CHOSEN)
-def test_the_plan_of_a_random_table_is_what_optimize_commits(
-    lake: Lake, spark: SparkSession, number: int
-) -> None:
-    assert compare(lake, spark, draw(SEED, number)).differences == ()
-
 
 FILES = (
     data_file(1_000, "a"),

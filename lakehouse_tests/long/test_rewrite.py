@@ -3,22 +3,18 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Reason
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.compact.plan.history import CompactionOutcome
 from lakehouse.compact.run import compact, plan
-from lakehouse.declare.policies import Compaction, LiquidClustering, ZOrder, policy_for
+from lakehouse.declare.policies import Compaction, LiquidClustering, ZOrder
 from lakehouse.declare.table import Landing, Table
 from lakehouse.declare.write_modes import Append
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake
-from lakehouse.spark import statements
 from lakehouse_tests.support.example_lake import events, version_of
-from lakehouse_tests.support.example_snapshots import plan_of
 
 
 def test_deleted_rows_are_purged_file_by_file_and_then_nothing_is_due(
@@ -79,21 +75,6 @@ def test_a_liquid_table_is_clustered_once_until_enough_is_new(
     again = compact(lake, spark, table)
     check_as_planned(lake, again, exact_added=False)
     assert again.files_removed == outcome.files_added + 2
-
-
-@pytest.mark.parametrize(
-    ("columns", "words"), [(("day",), "is a partition column"), (("nothing",), "is not a column")]
-)
-def test_what_delta_refuses_is_refused_before(
-    lake: Lake, spark: SparkSession, columns: tuple[str, ...], words: str
-) -> None:
-    append(spark, lake, "SELECT id, 1 AS day FROM range(3)", by="day")
-    with pytest.raises(Refused, match=words):
-        plan_of(
-            layout_of(lake), policy_for("bronze", Compaction(data_layout=ZOrder(columns=columns)))
-        )
-    with pytest.raises(Exception, match="DELTA_ZORDERING"):
-        spark.sql(statements.optimize(lake.settings.table_uri(events.key), None, zorder_by=columns))
 
 
 def declared(**knobs: Any) -> Table:

@@ -1,10 +1,8 @@
-"""The write path on S3, as moto speaks it: landed, merged, compacted, streams of changes; and two writers at once."""
+"""The write path on S3, as moto speaks it: landed, merged, compacted, streams of changes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,13 +20,9 @@ from lakehouse_tests.evolve.test_rebuild import rebuilt, staged_files
 from lakehouse_tests.land.spark import test_json as test_spark_json
 from lakehouse_tests.land.spark import test_text as test_spark_text
 from lakehouse_tests.land.spark.test_parquet import ROWS, as_parquet, declared
-from lakehouse_tests.land.test_races import race
 from lakehouse_tests.retain.example_days import DAYS
 from lakehouse_tests.s3_servers import lake_on_s3
 from lakehouse_tests.support.example_lake import event, events, land, rows_of, states, version_of
-
-if TYPE_CHECKING:
-    import subprocess
 
 
 @pytest.fixture(scope="module")
@@ -159,10 +153,3 @@ def test_a_stream_of_changes_with_kills_between_is_a_dictionary(
     stream.land(lake)
     load_with_kills(lake, connect(settings), stream, Random(seed))  # nothing secret
     assert differences(stream, lake) == []
-
-
-def test_two_clients_of_sixty_appends_each_lose_no_row(
-    on_s3: Settings, new_client: Callable[..., "subprocess.Popen[str]"]
-) -> None:
-    race(open_lake(on_s3), connect(on_s3), new_client, appends=60)
-    assert Path(on_s3.home, "lake").exists() is False

@@ -22,15 +22,5 @@ def world(prepared_home: Path) -> PreparedYear:
 
 
 @pytest.fixture(scope="session")
-def flights() -> pandas.DataFrame:
-    return flights_of_the_year()
-
-
-@pytest.fixture(scope="session")
-def events(flights: pandas.DataFrame) -> pandas.DataFrame:
-    return events_of(flights)
-
-
-@pytest.fixture(scope="session")
-def deliveries(events: pandas.DataFrame) -> pandas.DataFrame:
-    return deliver(events)
+def deliveries() -> pandas.DataFrame:
+    return deliver(events_of(flights_of_the_year()))

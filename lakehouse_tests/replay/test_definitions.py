@@ -7,9 +7,8 @@ import pytest
 from dagster import DagsterRun, DagsterRunStatus
 
 from lakehouse.base.settings import Settings, parse_settings
-from lakehouse.replay import play as play_module
 from lakehouse.replay.definitions import replay_sensor
-from lakehouse.replay.play import STATE, play
+from lakehouse.replay.play import STATE
 from lakehouse.store import store_at
 
 
@@ -69,16 +68,3 @@ def test_it_stops_with_the_year(settings: Settings, home: Path) -> None:
     with dg.instance_for_test() as instance:
         assert tick(settings, instance)[0] == "landed nothing: the year is over"
     assert store_at(settings.root).list("landing") == []
-
-
-def test_it_leaves_the_terminal_at_work(
-    settings: Settings, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with dg.instance_for_test() as instance:
-        said: list[str] = []
-        store = store_at(settings.root)
-        monkeypatch.setattr(
-            play_module, "_record", lambda *_: said.append(tick(settings, instance)[0])
-        )
-        play(store, home, hours=1)
-    assert said[0].startswith("landed nothing: another replay")

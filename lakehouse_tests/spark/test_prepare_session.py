@@ -15,36 +15,16 @@ from lakehouse.base.settings import Settings
 from lakehouse.spark import errors
 from lakehouse.spark import session as spark_session
 from lakehouse.spark.server import server
-from lakehouse.spark.server.conf import (
-    cores_of,
-    s3a_conf,
-    scratch_folder,
-    server_conf,
-    session_conf,
-)
+from lakehouse.spark.server.conf import cores_of, s3a_conf, server_conf, session_conf
 from lakehouse.spark.server.log_store import JAR
 from lakehouse.spark.temporary_confs import session_confs
 from lakehouse_tests.conftest import free_port, own_settings, wait_until
 from lakehouse_tests.support.clients import Thrown
 
-CLIENT = """
-import os, sys
-from pathlib import Path
-from lakehouse.base.settings import parse_settings
-from lakehouse.spark import session as spark_session
-session = spark_session.connect(parse_settings(os.environ, base=Path.cwd()))
-print(spark_session.session_id(session), flush=True)
-session.sql(sys.argv[1])
-"""
-
 
 @pytest.fixture
 def session(shared_settings: Settings) -> SparkSession:
     return spark_session.connect(shared_settings)
-
-
-def begun(settings: Settings, name: str) -> list[Path]:
-    return list(scratch_folder(settings).glob(f"{name}*.begun"))
 
 
 @pytest.mark.spark

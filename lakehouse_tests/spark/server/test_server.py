@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from lakehouse.base.errors import Broken, Refused, Transient
-from lakehouse.base.processes import Process, identify
+from lakehouse.base.processes import identify
 from lakehouse.base.settings import Settings
 from lakehouse.spark import errors
 from lakehouse.spark import session as open_session
 from lakehouse.spark.server import jars, server
 from lakehouse.spark.server.conf import TOKEN_VARIABLE
-from lakehouse_tests.conftest import free_port, own_settings, wait_until
+from lakehouse_tests.conftest import own_settings, wait_until
 
 # A command that finds no server.
 SUPERVISOR = """
@@ -98,12 +98,6 @@ def test_a_server_listens_on_loopback_only(started: Settings) -> None:
         "spark.driver.bindAddress 127.0.0.1",
         "spark.ui.enabled false",
     } <= set(conf)
-
-
-@pytest.mark.spark
-def test_one_lake_has_one_server_whatever_the_port_says(started: Settings) -> None:
-    with pytest.raises(Refused, match=f"runs at port {started.spark_port}"):
-        server.start(replace(started, spark_port=free_port()))
 
 
 @pytest.mark.spark
@@ -252,9 +246,3 @@ def test_a_command_brings_a_server_and_leaves_none_when_it_is_killed(tmp_path: P
     assert len(left) == 2
     wait_until("the end of the server", lambda: not any(process.is_alive for process in left))
     assert server.status(settings).condition == "stopped"
-
-
-def test_two_processes_are_the_same_only_if_pid_and_birth_are() -> None:
-    me = identify(os.getpid())
-    assert me is not None and me.is_alive
-    assert not Process(pid=me.pid, born="another time").is_alive
