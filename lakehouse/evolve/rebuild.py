@@ -11,7 +11,8 @@
 4. Check the staged rows: own rows against the sums of step 2. Rows from inputs may not be empty,
    unless the inputs or the table are.
 5. Copy the staged files into the table, and create the staged versions in its log: V + 1 and, if
-   commits without rows come first, the ones after it. Each is created only if it does not exist.
+   commits without rows come first, the ones after it, up to the overwrite. Each is created only if
+   it does not exist.
 6. Apply properties and clustering again, and delete the staged rows.
 
 **Safety properties** (tests in `test_rebuild.py`)
@@ -284,7 +285,7 @@ def run_rebuild(
             tell(f"{key}: comparing the rows that were written next to the table")
             row_count = _check_staged(rebuild, spark.read.format("delta").load(uri))
         tell(f"{key}: replacing the table's rows")
-        commit_staged(lake, snapshot, staged)
+        commit_staged(lake, snapshot, staged, mark)
         after = _facts_since(lake, snapshot)
         [commit] = after.history.marked(mark)
         facts = apply_properties(lake, spark, session.table, after)

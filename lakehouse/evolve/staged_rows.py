@@ -124,8 +124,12 @@ def stage_log(lake: Lake, snapshot: Snapshot) -> str:
     return folder
 
 
-def commit_staged(lake: Lake, snapshot: Snapshot, folder: str) -> None:
+def commit_staged(lake: Lake, snapshot: Snapshot, folder: str, mark: str) -> None:
     """Copies the staged files into the table, and creates the staged versions in its log.
+
+    The last version is that of the overwrite, whose metadata contains `mark`. Delta may have
+    compacted the staged table after it (`delta.autoOptimize.autoCompact`). That version is left
+    out: if another writer created its number first, the files of the overwrite would be live.
 
     Raises:
         Transient: another writer created one of these versions first.
@@ -134,7 +138,9 @@ def commit_staged(lake: Lake, snapshot: Snapshot, folder: str) -> None:
     store = lake.store
     staged = lake.facts(folder)
     assert staged is not None
-    commits = history_since(store, staged.history, snapshot.version).commits
+    history = history_since(store, staged.history, snapshot.version)
+    [overwrite] = history.marked(mark)
+    commits = [each for each in history.commits if each.version <= overwrite.version]
     files = {file.name: file for file in store.list(folder)}
     names = [unquote(path) for commit in commits for path in commit.added_paths]
 

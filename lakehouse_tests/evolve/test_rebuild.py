@@ -25,6 +25,8 @@ from lakehouse.evolve.plan.rebuild import (
 from lakehouse.evolve.rebuild import run_rebuild
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.materialize.run import write_table
+from lakehouse.spark.temporary_confs import session_confs
+from lakehouse.store import DiskStore
 from lakehouse_tests.kills import killed_at
 from lakehouse_tests.support.example_lake import (
     add_events,
@@ -59,6 +61,10 @@ TOWNS = replace(
 LATER = Table(
     key="silver/shops", inputs=(SHOPS,), write=Append(), transform=lambda shops: shops.select("id")
 )
+
+_DELTA = "spark.databricks.delta"
+# Delta writes several files of few rows, and compacts two of them after a commit.
+SMALL_FILES = {"optimizeWrite.binSize": "20000b", "autoCompact.minNumFiles": "2"}
 
 
 def rebuilt(
@@ -185,3 +191,26 @@ def test_rows_of_another_writer_are_not_lost_even_if_the_rebuild_is_killed(
     assert facts_of(lake, events.key).snapshot.partition_columns == ()
     rows = [(1, "a", date(2013, 1, 1)), (2, "b", date(2013, 1, 2))]
     assert (rows_in(lake, events.key, "id", "state", "day"), staged_files(lake)) == (rows, [])
+
+
+def test_a_compaction_by_delta_of_the_staged_rows_puts_no_live_file_at_risk(
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another writer takes the version after the rebuild's: the files of the rebuild are live, and stay."""
+    plain = replace(events, write=Append())
+    for day in (1, 2, 3):
+        add_events(lake, *(event(id_, 5, "a" * 40, day=day) for id_ in range(400)))
+    uri = f"delta.`{lake.settings.table_uri(events.key)}`"
+    spark.sql(f"ALTER TABLE {uri} SET TBLPROPERTIES ('delta.autoOptimize.autoCompact' = 'true')")
+    real = DiskStore.put_if_absent
+
+    def then_another(store: DiskStore, name: str, data: bytes) -> bool:
+        is_created = real(store, name, data)
+        if name == f"{events.key}/_delta_log/{4:020}.json":
+            spark.sql(f"INSERT INTO {uri} SELECT id + 1000, at, state, day FROM {uri} LIMIT 1")
+        return is_created
+
+    monkeypatch.setattr(DiskStore, "put_if_absent", then_another)
+    with session_confs(spark, {f"{_DELTA}.{name}": value for name, value in SMALL_FILES.items()}):
+        rebuilt(lake, spark, plain, "rows")
+    assert len(rows_in(lake, events.key, "id")) == 1_201
