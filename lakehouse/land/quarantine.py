@@ -17,7 +17,7 @@ Whole files:
 **Safety properties**
 - A batch's entries are one commit with a transaction id. A repeated batch adds only entries that
   are missing, under an id that contains the quarantine's version, so that of two processes which
-  repeat a batch at the same time only one adds them (`land/test_run.py`).
+  repeat a batch at the same time only one adds them (`test_quarantine.py`).
 - If a repeated batch loads a record, the record's entry is removed
   (`long/test_renamed_columns.py`). If a batch gives up a file, the entries of the file's records
   are removed first (`test_unwritable_rows.py`). So no retry loads a record twice.

@@ -12,7 +12,7 @@ and the consumed version are written in one commit.
   an `Overwrite` has changed (`materialize/test_run.py`).
 - An `Overwrite` is skipped only if the last `Overwrite` read exactly the declared inputs, no row of
   these inputs has changed since, and the declaration still gives the table's columns
-  (`test_schema_changes.py`).
+  (`materialize/test_run.py`, `long/test_evolution.py`).
 - If a run is killed and repeated, no row is lost or duplicated (`materialize/test_run.py`).
 - An `Append` adds only rows that no earlier run can have added. If this is unknown, the run stops
   with `Broken` and writes nothing (`materialize/test_run.py`, `materialize/test_plan.py`).

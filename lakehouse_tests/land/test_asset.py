@@ -1,7 +1,6 @@
 """The landing sensor: what it sees, one run for all, and no file asked for while it is being loaded."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -26,8 +25,6 @@ from lakehouse_tests.support.dagster_events import (
 )
 from lakehouse_tests.support.example_assets import (
     TABLES,
-    AwayStore,
-    example_lake,
     latest_orders,
     orders,
 )
@@ -81,12 +78,6 @@ def loaded(lake: Lake, instance: dg.DagsterInstance, number: int, *names: str) -
     """One that arrived, too."""
     planned(lake, number, *names)
     materialized(instance, orders, landed_batch=number)
-
-
-def test_an_empty_landing_area_is_waited_for_in_words(tick: type_of_tick) -> None:
-    assert skip_text(tick()) == (
-        "bronze/orders: nothing new has landed; 0 files known;\nbronze/shops: nothing new has landed; 0 files known"
-    )
 
 
 def test_files_wait_until_the_policy_releases_them_and_the_sensor_says_for_what(
@@ -233,15 +224,6 @@ def test_canceled_and_repeated_runs_of_a_person_add_no_pause_and_the_next_key_is
     assert second.run_key != first.run_key
 
 
-def test_a_try_that_ended_in_the_future_pauses_a_table_no_longer_than_others(
-    dagster_lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
-) -> None:
-    land(dagster_lake, "orders/1.json")
-    [request] = tick().run_requests or []
-    ended(instance, requested(instance, request), DagsterEventType.RUN_FAILURE, seconds_ago=-7_200)
-    assert "the next attempt is in 30 s" in skip_text(tick())
-
-
 def test_a_batch_after_one_that_failed_often_starts_without_a_pause(
     dagster_lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
 ) -> None:
@@ -251,13 +233,6 @@ def test_a_batch_after_one_that_failed_often_starts_without_a_pause(
     loaded(dagster_lake, instance, 1, "1.json")
     land(dagster_lake, "orders/2.json")
     assert tick().run_requests
-
-
-def test_storage_that_does_not_answer_is_waited_for(
-    tmp_path: Path, instance: dg.DagsterInstance
-) -> None:
-    sensor = landing_sensor(TABLES, example_lake(tmp_path, AwayStore()))
-    assert skip_text(tick_of(sensor, instance)).startswith("bronze/orders: ")
 
 
 def test_a_table_that_a_person_must_mend_is_told_of_and_holds_up_no_other(

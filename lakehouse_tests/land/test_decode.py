@@ -81,12 +81,6 @@ def test_a_row_that_is_nested_too_deep_makes_its_file_unreadable() -> None:
     ]
 
 
-@pytest.mark.parametrize("format", ["parquet", "avro"])
-def test_each_row_has_its_values_in_the_order_of_the_file(format: str) -> None:
-    data = parquet(row_group_size=700) if format == "parquet" else avro()
-    assert values(data, format) == ROWS
-
-
 def test_a_file_tells_the_types_that_hold_its_values() -> None:
     types: dict[str, tuple[pa.DataType, str]] = {
         "flag": (pa.bool_(), "BOOLEAN"),

@@ -1,15 +1,10 @@
-"""Every format that lands: rows in are rows loaded and rows quarantined, and a file that is damaged stands alone."""
+"""Values that Spark would read as another one, and partition values that a table cannot hold, go to quarantine."""
 
 import json
-from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import fastavro
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from lakehouse import Append, Csv, Landing, Table
@@ -21,85 +16,6 @@ from lakehouse_tests.support.example_lake import rows_in, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-SCHEMA = "id BIGINT, at TIMESTAMP, price DECIMAL(12, 2), name STRING"
-# The third row has no `id`, which is required; the price of the fourth is none.
-ROWS: list[dict[str, Any]] = [
-    {"id": 1, "at": "2026-11-22T08:44:01.5Z", "price": "1234567890.12", "name": 'Zoë; the "first"'},
-    {"id": 2, "at": None, "price": None, "name": None},
-    {"id": None, "at": None, "price": "1", "name": "x"},
-    {"id": 4, "at": None, "price": "dear", "name": "x"},
-]
-# Fields that the schema does not name, between those that it does.
-WIDER: list[dict[str, Any]] = [
-    {"id": 5, "note": 'the "x"', "at": None, "price": "2", "name": "y", "none": None}
-]
-
-
-def as_parquet(rows: Sequence[dict[str, Any]]) -> bytes:
-    file = BytesIO()
-    pq.write_table(pa.Table.from_pylist([*rows]), file)
-    return file.getvalue()
-
-
-def as_avro(rows: Sequence[dict[str, Any]]) -> bytes:
-    file = BytesIO()
-    fields = [
-        {"name": name, "type": ["null", "long" if name == "id" else "string"]} for name in rows[0]
-    ]
-    fastavro.writer(file, {"type": "record", "name": "row", "fields": fields}, rows, codec="snappy")
-    return file.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("format_name", "as_file"),
-    [("parquet", as_parquet), pytest.param("avro", as_avro, marks=pytest.mark.long)],
-)
-def test_rows_in_are_rows_loaded_and_rows_quarantined_and_a_damaged_file_stands_alone(
-    lake: Lake,
-    spark: "SparkSession",
-    format_name: Any,
-    as_file: Callable[[Sequence[dict[str, Any]]], bytes],
-) -> None:
-    source = Landing(prefix="landing/prices/", schema=SCHEMA, required=("id",), format=format_name)
-    table = Table(key="bronze/prices", source=source, write=Append())
-    for name, rows in (("a", ROWS[:1]), ("b", ROWS), ("c", WIDER)):
-        lake.store.put(f"landing/prices/{name}.{format_name}", as_file(rows))
-    lake.store.put(f"landing/prices/damaged.{format_name}", as_file(ROWS)[:-9])
-    outcome = write_table(lake, spark, table)
-    assert (
-        outcome.files_read,
-        outcome.rows_written,
-        outcome.rows_quarantined,
-        outcome.rows_rescued,
-    ) == (3, 4, 2, 1)
-    assert [aside.name for aside in outcome.set_aside] == [f"damaged.{format_name}"]
-    found = [
-        (*row[:-1], row[-1] and json.loads(row[-1]))
-        for row in rows_of(
-            spark, lake, table.key, "_source_line", "id", "at", "price", "name", "_rescued"
-        )
-    ]
-    first = (
-        1,
-        1,
-        datetime(2026, 11, 22, 8, 44, 1, 500_000),
-        Decimal("1234567890.12"),
-        'Zoë; the "first"',
-        None,
-    )
-    wider = (1, 5, None, Decimal("2.00"), "y", {"note": 'the "x"'})
-    assert found == [first, first, wider, (2, 2, None, None, None, None)]
-    places = rows_in(lake, f"quarantine/{table.key}", "source_file", "line", "reason")
-    assert [place[:2] for place in places] == [
-        (f"landing/prices/b.{format_name}", 3),
-        (f"landing/prices/b.{format_name}", 4),
-        (f"landing/prices/damaged.{format_name}", None),
-    ]
-    assert [place[2] for place in places[:2]] == [
-        "required field id is missing",
-        "a field does not fit the schema",
-    ]
 
 
 TYPED = "id BIGINT, day DATE, price DECIMAL(10, 2), small TINYINT, at TIMESTAMP, ratio DOUBLE, share FLOAT"

@@ -33,12 +33,3 @@ def test_files_that_were_set_aside_are_named_without_asking(told: Terminal) -> N
         ": landing/orders/a.tmp, landing/orders/b.tmp, landing/orders/c.tmp and 1 more; "
         "1 file set aside for other reasons: landing/orders/e.json"
     )
-
-
-def test_the_next_batch_says_who_reads_its_files(terminal: Terminal) -> None:
-    DiskStore(terminal.root).put("landing/orders/a.json", b"{}")
-    document = terminal.json("landing", "bronze/orders")
-    assert document["next"].startswith("batch 1 has 1 landed file")
-    assert document["next"].endswith(
-        "; the process that loads reads them, and stages their records for Spark"
-    )

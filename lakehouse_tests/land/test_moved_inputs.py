@@ -9,7 +9,7 @@ from lakehouse import Table
 from lakehouse.base.errors import Broken
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize import derive as derived_inputs
-from lakehouse.materialize.plan import FIRST_READ, NothingNew, ReadAll, ReadChanges, consume_app_id
+from lakehouse.materialize.plan import NothingNew, ReadChanges, consume_app_id
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.table_facts import gather
 from lakehouse_tests.log_builder import LogBuilder
@@ -56,15 +56,6 @@ def test_an_older_copy_of_a_moved_input_is_broken_under_either_key(memory: Lake)
     own.append([("b", 1)], transaction=(consume_app_id(old), 5))
     with pytest.raises(Broken, match="it has consumed version 5 of bronze/happenings, which no"):
         increment_of(memory, copies)
-
-
-def test_another_table_at_the_new_key_is_read_whole(memory: Lake) -> None:
-    old = table_at(memory, events.key, versions=3).snapshot()
-    LogBuilder(memory.store, NEW, table_id="another").create().append([("x", 1)])
-    own = LogBuilder(memory.store, copies.key, table_id="own").create()
-    own.append([("a", 1)], transaction=(consume_app_id(old), 3))
-    found = increment_of(memory, copies)
-    assert isinstance(found, ReadAll) and FIRST_READ in found.sentence
 
 
 def test_a_vacuum_keeps_what_a_reader_of_the_earlier_key_still_needs(memory: Lake) -> None:

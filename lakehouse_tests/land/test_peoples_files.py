@@ -1,6 +1,5 @@
 """Files as people's tools write them: no file stops a table, and no value loads as another one."""
 
-import json
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -12,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehouse import Append, Csv, Landing, Table
-from lakehouse.init.plan import suggest
 from lakehouse.lake.lake import Lake
 from lakehouse.land.decode import files_schema
 from lakehouse.materialize.run import write_table
@@ -132,11 +130,6 @@ AS_TOOLS_WRITE = {
         {"null_value": "NA"},
         [TWO_ROWS[0], (2, None, "b")],
     ),
-    "blanks": (
-        b"id, amount, note\n1, 9.50, a\n2, ,b\n",
-        {},
-        [(1, Decimal("9.50"), " a"), (2, None, "b")],
-    ),
     "Excel in German": (
         b'\xef\xbb\xbfid;amount;note\r\n1;1.009,50;a\r\n2;1,25;"b;c"\r\n3;1.25;d\r\n',
         {"csv": Csv(delimiter=";", decimal=",")},
@@ -146,13 +139,7 @@ AS_TOOLS_WRITE = {
 
 
 @pytest.mark.parametrize(
-    "tool",
-    [
-        "pandas",
-        pytest.param("R", marks=pytest.mark.long),
-        pytest.param("blanks", marks=pytest.mark.long),
-        "Excel in German",
-    ],
+    "tool", ["pandas", pytest.param("R", marks=pytest.mark.long), "Excel in German"]
 )
 def test_csv_loads_as_tools_write_it(lake: Lake, spark: "SparkSession", tool: str) -> None:
     data, declared, rows = AS_TOOLS_WRITE[tool]
@@ -170,16 +157,12 @@ def test_blanks_around_values_other_than_texts_do_not_count(
     schema = "id INT, is_new BOOLEAN, ratio DOUBLE, day DATE, at TIMESTAMP, note STRING"
     data = (
         b"id, is_new ,ratio,day,at,note\n 1 , true,\t0.5, 2024-01-15 , 2024-01-15 05:00:00 , x \n"
+        b"2, , ,,,\n"
     )
+    at = datetime(2024, 1, 15, 5, tzinfo=UTC)
     assert load(lake, spark, {"1.csv": data}, format="csv", schema=schema) == [
-        (
-            1,
-            True,
-            0.5,
-            datetime(2024, 1, 15).date(),
-            datetime(2024, 1, 15, 5, tzinfo=UTC),
-            " x ",
-        )
+        (1, True, 0.5, at.date(), at, " x "),
+        (2, *[None] * 5),
     ]
 
 
@@ -253,58 +236,3 @@ def test_the_schemas_that_csv_and_json_suggest_hold_their_values(
         (1, "007", 9.5, at, at.date()),
         (2, "8", None, None, None),
     ]
-
-
-def debezium(op: str, **row: Any) -> bytes:
-    """A line with its schema, as the JSON converter writes it by default."""
-    fields = [
-        {"type": "int32", "field": "id"},
-        {
-            "type": "bytes",
-            "field": "amount",
-            "name": "org.apache.kafka.connect.data.Decimal",
-            "parameters": {"scale": "2", "connect.decimal.precision": "12"},
-        },
-        {"type": "int64", "field": "at", "name": "io.debezium.time.MicroTimestamp"},
-    ]
-    sides = [{"field": side, "fields": fields} for side in ("before", "after")]
-    state = {"before": row, "after": None} if op == "d" else {"before": None, "after": row}
-    payload = {"op": op, **state, "source": {"lsn": row.pop("lsn")}}
-    return json.dumps({"schema": {"fields": sides}, "payload": payload}).encode() + b"\n"
-
-
-@pytest.mark.parametrize(
-    ("files", "rows"),
-    [
-        pytest.param(
-            {
-                "orders+0+0.json": debezium("c", id=1, amount="AfQ=", at=1_000_000, lsn=1)
-                + debezium("c", id=2, amount="AfQ=", at=0, lsn=2),
-                "orders+0+2.json": debezium("u", id=1, amount="/w==", at=None, lsn=3)
-                + debezium("d", id=2, amount=None, at=None, lsn=4)
-                + b'{"schema": null, "payload": null}\n',
-            },
-            [(1, Decimal("-0.01"), None)],
-            id="debezium",
-        ),
-        pytest.param(
-            {"LOAD00000001.csv": b"7,NULL,9.50\n8,b,1\n", "LOAD00000002.csv": b"9,,2\n"},
-            [(7, None, 9.5), (8, "b", 1.0), (9, "", 2.0)],
-            id="dms",
-        ),
-        pytest.param(
-            {"LOAD00000001.parquet": parquet([1, 2], note=texts(b"a", b"b"))},
-            [(1, "a"), (2, "b")],
-            id="dms-parquet",
-        ),
-    ],
-)
-def test_change_data_is_loaded_as_its_files_suggest(
-    lake: Lake, spark: "SparkSession", files: dict[str, bytes], rows: list[tuple[Any, ...]]
-) -> None:
-    table = suggest(files_schema(files), [*files], key=KEY, prefix=PREFIX).table
-    for name, data in files.items():
-        lake.store.put(f"{PREFIX}{name}", data)
-    write_table(lake, spark, table)
-    assert sorted(rows_in(lake, KEY, *table.landing.column_names)) == rows
-    assert quarantined(lake) == []

@@ -18,7 +18,7 @@ from pyspark.errors.exceptions.connect import UnknownException
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.reasons import Reason
 from lakehouse.declare.table import Landing, Table
-from lakehouse.declare.write_modes import Append, Overwrite
+from lakehouse.declare.write_modes import Overwrite
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.land import ledger as planned_batches
 from lakehouse.land import rows as batch_rows
@@ -426,31 +426,6 @@ def test_after_a_race_that_is_lost_between_batches_each_row_is_there_once_and_th
     assert (outcome.files_read, outcome.rows_written, outcome.reason) == (3, 3, Reason.BATCH_READY)
     assert outcome.sentence.startswith("batch 1 to 3 has 3 landed files (")
     assert (tries["commits"], rows_in(lake, events.key, "state")) == (4, [("a",), ("b",), ("c",)])
-
-
-@pytest.mark.long
-def test_a_declaration_that_differs_from_the_table_is_refused_before_anything_is_written(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    """Also where it would do a batch again that was killed."""
-    land(lake, "a.json", [event(1, 5, "new")])
-    write_table(lake, spark, events)
-    land(lake, "b.json", [event(2, 5, "new"), "nope"])
-    other = declared(schema="id STRING, at TIMESTAMP, state STRING, more INT")
-    with pytest.raises(
-        Refused, match="changed: id is declared as string, but is bigint in the table"
-    ):
-        write_table(lake, spark, other)
-    with pytest.raises(Refused, match="partitions by nothing, but the table is partitioned by day"):
-        write_table(lake, spark, replace(events, write=Append()))
-    with killed_at(delta_writes, "write_frame", "before"):
-        write_table(lake, spark, events)
-    texts = declared(schema="id BIGINT, at STRING, state STRING")
-    with pytest.raises(Refused, match="at is declared as string, but is timestamp in the table"):
-        write_table(lake, spark, texts)
-    assert (version_of(lake, events.key), version_of(lake, QUARANTINE)) == (0, None)
-    write_table(lake, spark, events)
-    assert rows_in(lake, events.key, "id", "state") == [(1, "new"), (2, "new")]
 
 
 def test_declared_properties_are_set_at_once_and_when_they_change(

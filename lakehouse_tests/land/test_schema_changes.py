@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakehouse import Append, Debezium, Landing, Merge, Table
-from lakehouse.base.reasons import Reason
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.run import write_table
 from lakehouse.spark import delta_writes
@@ -18,62 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PREFIX = "landing/shops/"
-SHOPS = Table(
-    key="bronze/shops",
-    source=Landing(
-        prefix=PREFIX, format="csv", schema="id BIGINT, name STRING, at INT", required=("id",)
-    ),
-    write=Append(),
-)
-WITH_CITY = replace(
-    SHOPS,
-    source=replace(
-        SHOPS.landing,
-        schema="id BIGINT, name STRING, city STRING COMMENT 'of the shop', at INT",
-    ),
-)
-
-
-def names_of(lake: Lake, table: Table) -> list[str]:
-    return [column.name for column in facts_of(lake, table.key).snapshot.columns]
-
-
-@pytest.mark.long
-def test_a_new_column_is_added_with_the_next_batch_and_files_that_lack_it_load_with_null(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    """Also where the process dies between the two commits. A table that selects all columns follows."""
-    follower = Table(
-        key="silver/shops",
-        inputs=(SHOPS,),
-        write=Merge(keys=("id",), order_by=("at",)),
-        transform=lambda shops: shops,
-    )
-    land(lake, "1.csv", ["id,name,at", "1,a,5"], prefix=PREFIX)
-    write_table(lake, spark, SHOPS)
-    write_table(lake, spark, follower)
-    assert write_table(lake, spark, WITH_CITY).reason is Reason.NOTHING_LANDED
-    land(lake, "2.csv", ["id,name,at", "2,b,5"], prefix=PREFIX)
-    land(lake, "3.csv", ["id,name,city,at", "3,c,Rome,5"], prefix=PREFIX)
-    with killed_at(commit_rows, "write_rows", "before"):
-        write_table(lake, spark, WITH_CITY)
-    facts = facts_of(lake, SHOPS.key)
-    assert (facts.history.commits[-1].operation, facts.snapshot.row_count) == ("ADD COLUMNS", 1)
-    assert write_table(lake, spark, follower).reason is Reason.INPUTS_UNCHANGED
-    outcome = write_table(lake, spark, WITH_CITY)
-    assert (outcome.rows_written, outcome.files_read) == (2, 2)
-    city = facts_of(lake, SHOPS.key).snapshot.columns[2]
-    assert (names_of(lake, SHOPS)[:4], city.comment) == (
-        ["id", "name", "city", "at"],
-        "of the shop",
-    )
-    rows = [(1, "a", None), (2, "b", None), (3, "c", "Rome")]
-    assert rows_in(lake, SHOPS.key, "id", "name", "city") == rows
-    with killed_at(commit_rows, "merge_rows", "before"):
-        write_table(lake, spark, follower)
-    assert write_table(lake, spark, follower).rows_written == 2
-    assert rows_in(lake, follower.key, "id", "name", "city") == rows
-    assert names_of(lake, follower) == names_of(lake, SHOPS)
 
 
 NARROW = Landing(prefix=PREFIX, format="json", schema="id BIGINT, name STRING", changes=Debezium())

@@ -189,19 +189,6 @@ def test_a_file_is_found_by_its_message_and_the_prefix_is_not_listed(swept: Worl
     assert asked == {"ReceiveMessage": 2 + 1, "DeleteMessageBatch": 1}
 
 
-def test_a_process_that_dies_loses_nothing_of_the_messages_that_it_deleted(swept: World) -> None:
-    swept.land("1.json")
-    assert swept.tick() == ["1.json"] and swept.left() == 0
-    swept.begin_anew()
-    assert swept.tick() == ["1.json"]
-    swept.plan("1.json")
-    assert swept.tick(anew=True) == []  # planned, and to be done again
-    swept.arrived = 1
-    assert swept.tick(anew=True) == []
-    swept.say_landed("some/lake/landing/orders/1.json")
-    assert swept.tick() == []
-
-
 FORGED = (
     "never.json",
     "",
@@ -231,20 +218,6 @@ def test_a_file_that_is_gone_or_changed_before_it_is_loaded_is_looked_for_again(
     assert swept.tick() == ["1.json", "2.json"]
     swept.lake.store.delete(["landing/orders/1.json"])
     assert swept.tick(anew=True) == ["2.json"]
-
-
-def test_a_queue_that_has_two_names_tells_all_tables(world: World) -> None:
-    other = Table(
-        key="bronze/others",
-        source=Landing(
-            prefix="landing/others/", format="json", schema="id STRING", queue=world.url
-        ),
-        write=Append(),
-    )
-    world.begin_anew(other)
-    world.tick()
-    world.land("1.json")
-    assert world.tick() == ["1.json"]
 
 
 def test_what_no_message_told_is_found_within_the_hour(swept: World) -> None:
@@ -342,22 +315,6 @@ def test_whatever_becomes_of_messages_and_processes_every_file_is_in_one_batch(
     assert swept.tick(seconds=SWEEP_SECONDS, anew=True) == []
     ledger = PlannedBatches(swept.lake.store, swept.table.key, prefix=swept.source.prefix)
     assert sorted(file.name for batch in ledger.known() for file in batch.files) == sorted(landed)
-
-
-def test_a_lake_on_disk_lists_and_asks_no_queue(tmp_path: Path) -> None:
-    lake = open_lake(own_settings(tmp_path))
-    lake.store.put("landing/orders/1.json", b"{}")
-    table = Table(
-        key="bronze/orders",
-        source=Landing(prefix="landing/orders/", format="json", schema=SCHEMA, queue="q"),
-        write=Append(),
-    )
-    discovery = Discovery(lake, [table], TimeBudget())
-    assert discovery.receive() == []
-    ledger = PlannedBatches(lake.store, table.key, prefix="landing/orders/").ledger()
-    assert [file.name for file in discovery.waiting_files(table, ledger, refresh=False, now=0)] == [
-        "1.json"
-    ]
 
 
 def test_a_tick_of_the_sensor_at_rest_lists_nothing_and_says_what_the_queue_gave(

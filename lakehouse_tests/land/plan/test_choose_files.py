@@ -9,7 +9,6 @@ from lakehouse.base.reasons import Reason
 from lakehouse.compact.plan.target_size import count_outputs
 from lakehouse.declare.landing import Landing
 from lakehouse.declare.write_modes import Append, Overwrite, WriteMode
-from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.snapshot import DataFile
 from lakehouse.land.plan import choose_files
 from lakehouse.land.plan.batches import (
@@ -281,19 +280,6 @@ def test_an_overwrite_ends_with_a_late_file_that_is_older_than_the_one_taken() -
     assert ([aside.name for aside in settled.set_aside], settled.number) == (["0.json"], 5)
 
 
-def test_files_of_another_prefix_are_other_files() -> None:
-    ledger = Ledger(
-        newest=batch(1, "a.json"),
-        seen={"landing/old/a.json": KnownFile(size_bytes=10)},
-        last_taken="landing/old/z.json",
-    )
-    found = choose_batch(landed("a.json"), ledger, LANDING, Overwrite()).batch
-    assert found is not None and (found.prefix, [file.name for file in found.files]) == (
-        "landing/orders/",
-        ["a.json"],
-    )
-
-
 @pytest.mark.parametrize("older", ["landing/z/2023-12.json", "landing/orders/prices.csv"])
 def test_an_overwrite_that_was_declared_anew_is_not_replaced_by_a_late_older_file(
     older: str,
@@ -460,10 +446,6 @@ def test_everything_landed_is_taken_once_and_only_once_over_any_number_of_batche
     assert found.sentence == "nothing new has landed; 11 files known"
 
 
-def test_each_table_has_its_own_transaction_id() -> None:
-    assert ingest_app_id("bronze/orders") == "lakehouse/ingest/bronze/orders"
-
-
 RELEASING = Landing(
     prefix="landing/o/",
     format="json",
@@ -532,11 +514,6 @@ def test_the_sentence_says_what_files_wait_for() -> None:
 
 def test_a_load_by_hand_does_not_wait() -> None:
     assert plan((1, 0), now_ms=None).reason is Reason.BATCH_READY
-
-
-def test_without_a_policy_no_file_waits() -> None:
-    found = plan((1, 0), landing=replace(RELEASING, release_files=1, release_minutes=0))
-    assert found.sentence == "batch 1 has 1 landed file (1 B), 0 files set aside"
 
 
 def test_a_batch_takes_no_more_than_it_may_and_says_how_many_wait_behind_it(

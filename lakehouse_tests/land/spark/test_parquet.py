@@ -146,28 +146,6 @@ def test_a_large_file_gives_the_same_rows_and_the_same_quarantine_as_small_ones(
     assert sorted(lines) == [(5,), (6,), (7,), (8,), (10,)]
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("all_by_spark")
-def test_a_damaged_page_sets_its_file_aside_and_the_batch_goes_on(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    table = declared("orders")
-    whole = as_parquet(ROWS[:4], compression="none", use_dictionary=False)
-    lake.store.put("landing/orders/a.parquet", whole)
-    lake.store.put(
-        "landing/orders/b b.parquet", whole.replace(b"Zo\xc3\xab's", b"Zo\xc3\xab'\xff\xff")
-    )
-    torn = bytearray(as_parquet(ROWS[:4], compression="zstd"))
-    torn[40:80] = bytes(40)
-    lake.store.put("landing/orders/c c.parquet", bytes(torn))
-    lake.store.put("landing/orders/d.parquet", whole[:-9])
-    outcome = write_table(lake, spark, table)
-    names = ["b b.parquet", "c c.parquet", "d.parquet"]
-    assert sorted(aside.name for aside in outcome.set_aside) == names
-    assert all(aside.is_quarantined for aside in outcome.set_aside)
-    assert (outcome.files_read, outcome.rows_written, outcome.rows_quarantined) == (1, 4, 0)
-
-
 @pytest.mark.usefixtures("all_by_spark")
 def test_damage_that_only_the_write_reads_sets_its_file_aside_and_the_batch_goes_on(
     lake: Lake, spark: "SparkSession"
