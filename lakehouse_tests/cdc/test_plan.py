@@ -67,6 +67,8 @@ def test_a_decimal_in_base64_is_read_by_its_scale_and_never_as_another_number(
     assert value_of(sent, "DECIMAL(12,2)", plain("bytes")) is QUARANTINED
 
 
+NANOS = semantic("int64", "io.debezium.time.NanoTimestamp")
+KAFKA_TIMESTAMP = semantic("int64", "org.apache.kafka.connect.data.Timestamp")
 DECLARED = [
     # Not Base64: a text for certain.
     ("12.50", "DECIMAL(12,2)", None, "12.5"),
@@ -95,26 +97,11 @@ DECLARED = [
     (0, "TIMESTAMP", None, QUARANTINED),
     (0, "TIMESTAMP", plain("int64"), QUARANTINED),
     (9_223_371_331_200_000_000, "TIMESTAMP", MILLIS, QUARANTINED),  # infinity
-    (1, "TIMESTAMP", semantic("int64", "io.debezium.time.NanoTimestamp"), QUARANTINED),
-    (
-        1_000,
-        "TIMESTAMP",
-        semantic("int64", "io.debezium.time.NanoTimestamp"),
-        "1970-01-01T00:00:00.000001Z",
-    ),
-    (
-        1,
-        "STRING",
-        semantic("int64", "io.debezium.time.NanoTimestamp"),
-        "1970-01-01T00:00:00.000000001",
-    ),
+    (1, "TIMESTAMP", NANOS, QUARANTINED),
+    (1_000, "TIMESTAMP", NANOS, "1970-01-01T00:00:00.000001Z"),
+    (1, "STRING", NANOS, "1970-01-01T00:00:00.000000001"),
     ("2024-02-29T10:30:00.1234567Z", "TIMESTAMP", None, QUARANTINED),
-    (
-        1,
-        "TIMESTAMP",
-        semantic("int64", "org.apache.kafka.connect.data.Timestamp"),
-        "1970-01-01T00:00:00.001Z",
-    ),
+    (1, "TIMESTAMP", KAFKA_TIMESTAMP, "1970-01-01T00:00:00.001Z"),
     (1, "DATE", semantic("int32", "org.apache.kafka.connect.data.Date"), "1970-01-02"),
     (86_400_000, "DATE", MILLIS, "1970-01-02"),
     (86_400_001, "DATE", MILLIS, QUARANTINED),

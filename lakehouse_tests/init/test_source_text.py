@@ -40,14 +40,6 @@ def test_a_declaration_comes_back_as_it_was_and_is_formatted() -> None:
 
 def is_formatted(text: str) -> bool:
     """Whether ruff would leave the text of a module as it is."""
-    check = [
-        sys.executable,
-        "-m",
-        "ruff",
-        "format",
-        "--isolated",
-        "--line-length=100",
-        "--check",
-        "-",
-    ]
+    options = ("--isolated", "--line-length=100", "--check")
+    check = [sys.executable, "-m", "ruff", "format", *options, "-"]
     return subprocess.run(check, input=text, text=True, capture_output=True).returncode == 0
