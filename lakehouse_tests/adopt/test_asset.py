@@ -13,7 +13,6 @@ from lakehouse.adopt.asset import observation_sensor, observed_asset
 from lakehouse.assets.dagster_records import newest_facts
 from lakehouse.assets.keys import compaction_key, table_key, vacuum_key
 from lakehouse.base.errors import Transient
-from lakehouse.compact.sensor import compaction_sensor
 from lakehouse.declare.adopted_file import adopted_lines, adopted_table
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Adopted
@@ -197,29 +196,6 @@ def test_a_table_whose_storage_falls_silent_is_named_and_not_read_and_what_is_kn
     assert json.loads(result.cursor or "") == seen
 
 
-def test_tables_that_are_not_made_yet_take_no_time_from_the_others_and_are_seen_when_they_are_made(
-    tmp_path: Path,
-    table: Table,
-    orders: LogBuilder,
-    instance: dg.DagsterInstance,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    awaited = [
-        of_asset(adopted_table(f"silver/t{number}", str(tmp_path / f"w/t{number}")), f"t{number}")
-        for number in range(2)
-    ]
-    tables = [*awaited, table]
-    slow = SlowLogs(monkeypatch)
-    lake = open_lake(example_settings(tmp_path / "home"), tables=tables)
-    ticks = Ticks(lake, tables, instance, slow.budget)
-    assert [ticks.observed() for _ in tables] == [[], [], [1]]
-    assert ticks.tick() == [] and slow.read == [each.key for each in tables]
-    LogBuilder(DiskStore(tmp_path / "w"), "t1").create()
-    made = ticks.tick()
-    assert {event.asset_key for event in made} == {table_key(awaited[1])} and len(made) > 1
-    assert ticks.tick() == []
-
-
 def test_one_that_cannot_be_read_does_not_hide_the_others_and_a_broken_cursor_forgets(
     tmp_path: Path, lake: Lake, table: Table, instance: dg.DagsterInstance
 ) -> None:
@@ -229,16 +205,6 @@ def test_one_that_cannot_be_read_does_not_hide_the_others_and_a_broken_cursor_fo
     assert ticks.observed() == [1]
     ticks.cursor = "no json"
     assert ticks.observed() == [1]
-
-
-def test_the_sensor_asks_for_its_compaction_from_what_was_observed(
-    lake: Lake, table: Table, ticks: Ticks, instance: dg.DagsterInstance
-) -> None:
-    ticks.tick()
-    result = tick_of(compaction_sensor([table], lake), instance)
-    assert [request.asset_selection for request in result.run_requests or []] == [
-        [compaction_key(table)]
-    ]
 
 
 def test_what_its_writer_records_of_it_does_not_hide_what_we_know(

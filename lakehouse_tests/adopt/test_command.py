@@ -13,7 +13,6 @@ from lakehouse.lake.lease import hold
 from lakehouse.store import DiskStore
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder
-from lakehouse_tests.support.shapes import documented, shape
 from lakehouse_tests.support.terminal import Terminal
 
 
@@ -30,15 +29,6 @@ def test_a_table_is_adopted_by_three_lines_and_is_one_of_the_lake_s_from_then_on
     assert adopted(terminal).endswith(lines)
     [health] = terminal.json("health", "silver/events")
     assert (health["file_count"], health["uri"]) == (12, f"{warehouse}/events")
-
-
-def test_the_documents_have_the_documented_shape(terminal: Terminal, warehouse: Path) -> None:
-    [found] = terminal.json("adopt", f"{warehouse}/events", "--dry-run")
-    shown = dict(documented()["adopt"][0])
-    assert shape({**found, "writers": None, "health": None}) == shape(
-        {**shown, "writers": None, "health": None}
-    )
-    assert not (terminal.home / "adopted.toml").exists()
 
 
 def test_an_adopted_table_that_is_gone_is_not_to_be_materialized(
@@ -189,15 +179,6 @@ def test_a_table_of_another_lake_and_one_of_this_lake_elsewhere_are_refused(
     assert "where a table's key is its path. Use a table at layer/name" in refused(
         told, f"{told.root}/some/deeper/table"
     )
-
-
-# A feature that only a writer has to know, one that changes what a reader sees, and one that leaves commits to somebody else.
-UNKNOWN = {
-    "newWriterFeature": False,
-    "newReaderFeature": True,
-    "catalogManaged": True,
-    "coordinatedCommits-preview": False,
-}
 
 
 def test_a_hand_written_entry_inside_another_table_or_the_lake_is_refused_wherever_it_is_read(

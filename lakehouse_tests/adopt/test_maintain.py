@@ -133,17 +133,6 @@ def test_a_key_is_the_whole_asset_key_whatever_else_is_maintained() -> None:
     assert both > {"vacuum/silver/raw_orders", "vacuum/silver/sales_orders"}
 
 
-def test_a_graph_is_an_asset_like_any_other() -> None:
-    @dg.op
-    def made() -> None: ...
-
-    @dg.graph_asset(metadata={"uri": "w/made"})
-    def by_graph() -> Any:
-        return made()
-
-    assert "compaction/silver/by_graph" in assets_of(maintain([by_graph]))
-
-
 REFUSED: dict[str, tuple[Any, str]] = {
     "nothing to maintain": ([elsewhere, plain], "no asset has dagster/uri or uri in its metadata"),
     "no asset": ([object()], "is not an asset"),
@@ -253,11 +242,6 @@ def test_two_calls_may_not_have_one_table() -> None:
     maintain({"orders": "w/orders"})
     with pytest.raises(Refused, match="are both"):
         maintain({"orders": "w/orders"}, name="again", layer="gold")
-
-
-def test_a_word_that_is_not_accepted_is_refused_by_name() -> None:
-    with pytest.raises(Refused, match=r"Adopted\.orphans is 'some'\. Use 'keep' or 'delete'"):
-        maintain({"orders": "w/orders"}, orphans="some")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

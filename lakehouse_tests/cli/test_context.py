@@ -27,17 +27,26 @@ def test_what_a_person_must_look_at_is_not_hidden_by_what_may_be_tried_again(
     assert worst_code(each.exit_code for each in errors) == worst
 
 
+@pytest.fixture
+def own_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a command adds to the path of modules is gone after the test."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+
+
+SOURCE = """
+from lakehouse import Append, Landing, Table
+source = Landing(prefix='landing/o/', format='json', schema='id BIGINT')
+"""
+
+
+@pytest.mark.usefixtures("own_path")
 def test_the_package_of_tables_is_found_in_the_working_folder_also_by_child_processes(
     terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setenv("PYTHONPATH", "elsewhere")
     (tmp_path / "my_shop").mkdir()
-    (tmp_path / "my_shop" / "bronze.py").write_text(
-        "from lakehouse import Append, Landing, Table\n"
-        "source = Landing(prefix='landing/o/', format='json', schema='id BIGINT')\n"
-        "orders = Table(key='bronze/my_orders', source=source, write=Append())\n"
-    )
+    orders = "orders = Table(key='bronze/my_orders', source=source, write=Append())"
+    (tmp_path / "my_shop" / "bronze.py").write_text(SOURCE + orders)
     assert "Python finds no package my_shop" in terminal.refused(
         "tables", LAKEHOUSE_TABLES="my_shop"
     )
@@ -47,18 +56,13 @@ def test_the_package_of_tables_is_found_in_the_working_folder_also_by_child_proc
     assert os.environ["PYTHONPATH"] == os.pathsep.join(("elsewhere", str(tmp_path)))
 
 
+@pytest.mark.usefixtures("own_path")
 def test_a_table_in_an_earlier_folder_is_known_by_both_keys(
     terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setenv("PYTHONPATH", "elsewhere")
-    (tmp_path / "moved_shop.py").write_text(
-        "from lakehouse import Append, Landing, Table\n"
-        "source = Landing(prefix='landing/o/', format='json', schema='id BIGINT')\n"
-        "sales = Table(\n"
-        "    key='bronze/sales', location='bronze/orders', source=source, write=Append()\n"
-        ")\n"
-    )
+    place = "key='bronze/sales', location='bronze/orders'"
+    sales = f"sales = Table({place}, source=source, write=Append())"
+    (tmp_path / "moved_shop.py").write_text(SOURCE + sales)
     monkeypatch.chdir(tmp_path)
     for name in ("bronze/sales", "bronze/orders"):
         refusal = terminal.refused("compact", name, LAKEHOUSE_TABLES="moved_shop")

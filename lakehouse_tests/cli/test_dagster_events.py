@@ -19,7 +19,7 @@ from lakehouse.assets.home import dagster_home
 from lakehouse.assets.keys import compaction_key, table_key, vacuum_key
 from lakehouse.assets.resources import spark_resource
 from lakehouse.base.settings import parse_settings
-from lakehouse.cli.dagster_events import report_change, report_to_dagster
+from lakehouse.cli.dagster_events import report_to_dagster
 from lakehouse.compact.asset import compaction_asset
 from lakehouse.declare.adopted_file import adopted_table
 from lakehouse.declare.table import Table
@@ -27,7 +27,6 @@ from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.vacuum import run as vacuum_run
 from lakehouse.vacuum.asset import DELETED, vacuum_asset
 from lakehouse.watch.check import check_names
-from lakehouse_tests.support.example_assets import orders
 from lakehouse_tests.support.terminal import Terminal
 
 pytestmark = pytest.mark.usefixtures("no_java")
@@ -116,15 +115,6 @@ def test_an_interrupt_while_dagster_is_told_is_a_warning(
 
     report_to_dagster(lake_of(terminal).settings, "it is done", events)
     assert "it is done, but Dagster did not record it (KeyboardInterrupt" in capsys.readouterr().err
-
-
-def test_a_change_that_is_made_is_no_failure_if_dagster_cannot_be_opened(
-    terminal: Terminal, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    terminal.environ["LAKEHOUSE_DAGSTER_HOME"] = str(tmp_path)
-    report_change(lake_of(terminal), orders, "restored", "3 rows")
-    told = capsys.readouterr().err
-    assert "bronze/orders is restored, but Dagster did not record it (Refused: " in told
 
 
 def test_one_table_of_a_vacuum_with_a_defect_stops_itself_alone(

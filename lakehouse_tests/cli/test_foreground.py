@@ -17,7 +17,6 @@ from lakehouse.base import processes
 from lakehouse.base.errors import Refused
 from lakehouse.base.installation import ROOT
 from lakehouse.base.processes import group_members, hold_lock
-from lakehouse.base.settings import parse_settings
 from lakehouse.cli import up as foreground
 from lakehouse.cli.up import run_all
 from lakehouse.spark.server import server
@@ -188,11 +187,6 @@ def test_a_dagster_home_of_one_s_own_is_used_as_it_is(tmp_path: Path) -> None:
     assert dagster_home(settings) == theirs
     assert [file.name for file in theirs.iterdir()] == ["dagster.yaml"]
     assert (theirs / "dagster.yaml").read_text() == "storage: {}"
-
-
-def test_settings_handed_to_another_process_are_the_same_wherever_it_starts(tmp_path: Path) -> None:
-    settings = own_settings(tmp_path, LAKEHOUSE_ROOT="s3://bucket/prefix", LAKEHOUSE_REPLAY="on")
-    assert parse_settings(settings.as_environ(), base=Path("/elsewhere")) == settings
 
 
 def test_a_closed_pipe_interrupts_the_command_and_ends_what_it_left_behind() -> None:

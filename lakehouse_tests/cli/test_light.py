@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 
 from deltalake import DeltaTable
 
@@ -44,6 +45,12 @@ LOOKS = (
 )
 
 
+def ended(command: list[str], environ: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        command, env=environ, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
 def test_commands_that_only_look_load_neither_spark_nor_dagster_and_start_no_process(
     told: Terminal,
 ) -> None:
@@ -56,10 +63,7 @@ def test_commands_that_only_look_load_neither_spark_nor_dagster_and_start_no_pro
     environ.pop("JAVA_HOME", None)
     metrics = ("metrics",)
     commands = (*((*arguments, "--json") for arguments in LOOKS), metrics)
-    command = [sys.executable, "-c", PROBE, json.dumps(commands)]
-    done = subprocess.run(
-        command, env=environ, capture_output=True, text=True, timeout=120, check=False
-    )
+    done = ended([sys.executable, "-c", PROBE, json.dumps(commands)], environ)
     assert done.returncode == 0, done.stderr
     seen = [json.loads(line) for line in done.stderr.splitlines() if line.startswith('{"code"')]
     told_of = [
@@ -76,25 +80,11 @@ def test_commands_that_only_look_load_neither_spark_nor_dagster_and_start_no_pro
 def test_the_module_and_the_command_are_the_same_and_give_their_exit_code(told: Terminal) -> None:
     environ = {**os.environ, **told.environ}
     for arguments, code in ((["plan", "bronze/orders"], 0), (["plan", "nothing/here"], 2)):
-        done = subprocess.run(
-            [sys.executable, "-m", "lakehouse", *arguments],
-            env=environ,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = ended([sys.executable, "-m", "lakehouse", *arguments], environ)
         assert done.returncode == code, done.stderr
 
 
 def test_a_reader_that_stops_reading_is_no_defect(told: Terminal) -> None:
     command = f"{sys.executable} -m lakehouse plan --verbose | head -n 1; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(
-        ["bash", "-c", command],
-        env={**os.environ, **told.environ},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = ended(["bash", "-c", command], {**os.environ, **told.environ})
     assert "Traceback" not in done.stderr, done.stderr

@@ -44,16 +44,6 @@ def test_every_name_in_rules_and_dashboard_is_a_metric() -> None:
     assert used - LABELS == {"job"}
 
 
-def test_metrics_that_were_never_read_are_stale_too() -> None:
-    """The server answers then, but without any value, so that no other rule fires."""
-    [rule] = [rule for rule in rules() if rule["alert"] == "LakehouseMetricsStale"]
-    read_ms = "lakehouse_metrics_read_timestamp_seconds"
-    assert rule["expr"] == (
-        f"time() - {read_ms} > 1800 "
-        f'or up{{job="lakehouse"}} == 1 unless on (job, instance) {read_ms}'
-    )
-
-
 def test_every_rule_says_what_is_wrong_and_what_to_type() -> None:
     assert {rule["labels"]["severity"] for rule in rules()} == {"critical", "warning", "info"}
     for rule in rules():
