@@ -191,6 +191,28 @@ def test_a_run_whose_leaving_files_are_compacted_is_taken_back_by_the_next_one(l
     assert all_rows(lake) == sorted([*ROWS, (12, 1)])
 
 
+def test_a_feature_that_a_commit_of_ours_would_break_is_refused_whenever_it_comes(
+    lake: Lake,
+) -> None:
+    """No other program could write the table after a commit without the time that the feature wants."""
+    features = ["appendOnly", "invariants", "inCommitTimestamp"]
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}
+
+    def enable() -> None:
+        data = commits.encoded([{"protocol": protocol}])
+        assert lake.store.put_if_absent(f"{KEY}/_delta_log/{1:020}.json", data)
+
+    add_rows(lake, ROWS)
+    for _ in range(2):  # during a run, and before the run that takes it back
+        with (
+            just_before("_commit_to_table", enable),
+            pytest.raises(Refused, match="inCommitTimestamp is not supported"),
+        ):
+            archived(lake)
+        assert DeltaTable(lake.settings.table_uri(KEY)).version() == 1
+    assert all_rows(lake) == ROWS
+
+
 @pytest.mark.parametrize(
     "seed",
     [

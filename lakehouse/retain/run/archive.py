@@ -22,6 +22,8 @@ transaction id `lakehouse-archive`. That version, and no other one, is what the 
 - Step 1 takes rows out of the archive only if the table's log is the one that they were planned
   from, and if all files of their partitions in the table exist. A log that is older than the
   archive, or that forgot its transaction id, is `Broken`, and nothing is repaired.
+- No commit is made to a table with a feature that the commit would break, even if it came after
+  the plan.
 - Step 6 deletes no file of the newest version, nor of the version that the table names: a commit
   that it does not name is newer than this run, and so are the removals in it.
 """
@@ -77,6 +79,7 @@ from lakehouse.retain.plan.archive import (
     files_of,
     partitions_in,
     plan_archive,
+    refuse_table,
     rows_of,
 )
 from lakehouse.retain.plan.ttl import TtlPlan
@@ -368,6 +371,7 @@ def settled_state(lake: Lake, table_key: str) -> ArchiveState:
         return state
     assert state.newest is not None
     newest = state.newest.snapshot
+    refuse_table(state.facts.snapshot)
     _refuse_unproven(lake, state)
     content = {file.path: file for file in state.applied.files} if state.applied else {}
     present = {file.path: file for file in newest.files}
@@ -548,6 +552,7 @@ def _commit_to_table(
     planned = {remove["remove"]["path"] for remove in removes}
 
     def check(newest: Snapshot) -> None:
+        refuse_table(newest)
         if newest.transactions.get(ARCHIVE_APP_ID, -1) != state.number:
             raise Transient(
                 f"archive of {snapshot.table}: another run has committed meanwhile. Nothing is"
