@@ -265,7 +265,7 @@ def _written_by(lake: Lake, state: ArchiveState) -> dict[TypedPartition, str]:
     for commit in state.history:
         version = _record_of(commit)["table_version"]
         for path in commit.added_paths:
-            version_of[path] = version
+            version_of.setdefault(path, version)  # a run that was taken back may add it again
     written = dict[TypedPartition, str]()
     for typed, archived in partitions_in(state.applied).items():
         if typed not in in_table:
