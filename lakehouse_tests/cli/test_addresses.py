@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.store import DiskStore, S3Store
+from lakehouse.store import S3Store
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.terminal import Terminal
 
@@ -62,19 +62,6 @@ def test_a_command_for_tables_of_the_lake_says_how_another_becomes_one(
 
 def test_a_declared_table_is_the_same_by_its_key_and_by_its_address(told: Terminal) -> None:
     assert told.json("health", f"{told.root}/bronze/orders") == told.json("health", "bronze/orders")
-
-
-def test_two_tables_of_one_name_get_two_keys(terminal: Terminal, tmp_path: Path) -> None:
-    for folder in ("a/orders", "b/orders"):
-        LogBuilder(DiskStore(tmp_path), folder).create().append([("x", 10)])
-    found = terminal.json(
-        "health", f"{tmp_path}/a/orders", f"{tmp_path}/b/orders", "silver/orders", "silver/orders"
-    )
-    assert [each["table"] for each in found] == [
-        "silver/a_orders",
-        "silver/b_orders",
-        "silver/orders",
-    ]
 
 
 def test_an_address_without_a_table_is_refused_with_what_to_do(

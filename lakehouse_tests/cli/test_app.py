@@ -141,13 +141,3 @@ def test_a_server_that_was_never_started_is_stopped_and_stopping_it_again_is_fin
     assert "LAKEHOUSE_SPARK" in terminal.refused(
         "server", "start", LAKEHOUSE_SPARK="local[1]"
     )  # nobody would use it
-
-
-def test_keys_and_folders_complete_in_the_shell(terminal: Terminal) -> None:
-    def completed(typed: str) -> list[str]:
-        words = {"COMP_WORDS": f"lakehouse plan {typed}", "COMP_CWORD": "2"}
-        return terminal.run(_LAKEHOUSE_COMPLETE="bash_complete", **words).stdout.split()
-
-    assert completed("") == ["plain,bronze/orders", "plain,silver/orders", "plain,gold/totals"]
-    assert completed("sil") == ["plain,silver/orders"]
-    assert completed("./ware") == ["dir,./ware"]

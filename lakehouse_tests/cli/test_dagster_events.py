@@ -14,12 +14,10 @@ from lakehouse.assets.dagster_records import (
     last_materializations,
     newest_facts,
 )
-from lakehouse.assets.events import Event, Reporter
 from lakehouse.assets.home import dagster_home
 from lakehouse.assets.keys import compaction_key, table_key, vacuum_key
 from lakehouse.assets.resources import spark_resource
 from lakehouse.base.settings import parse_settings
-from lakehouse.cli.dagster_events import report_to_dagster
 from lakehouse.compact.asset import compaction_asset
 from lakehouse.declare.adopted_file import adopted_table
 from lakehouse.declare.table import Table
@@ -105,16 +103,6 @@ def test_what_is_done_stands_and_is_shown_if_dagster_cannot_be_opened(
     assert result.exit_code == 0 and '"version_after": 12' in result.stdout
     assert f"{EVENTS} was compacted, but Dagster did not record it (Refused: " in result.stderr
     assert adopted.json("compact", EVENTS)["version_after"] is None
-
-
-def test_an_interrupt_while_dagster_is_told_is_a_warning(
-    terminal: Terminal, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def events(_: Reporter) -> list[Event]:
-        raise KeyboardInterrupt
-
-    report_to_dagster(lake_of(terminal).settings, "it is done", events)
-    assert "it is done, but Dagster did not record it (KeyboardInterrupt" in capsys.readouterr().err
 
 
 def test_one_table_of_a_vacuum_with_a_defect_stops_itself_alone(

@@ -224,17 +224,6 @@ def test_canceled_and_repeated_runs_of_a_person_add_no_pause_and_the_next_key_is
     assert second.run_key != first.run_key
 
 
-def test_a_batch_after_one_that_failed_often_starts_without_a_pause(
-    dagster_lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
-) -> None:
-    land(dagster_lake, "orders/1.json")
-    [request] = tick().run_requests or []
-    ended(instance, requested(instance, request), DagsterEventType.RUN_FAILURE)
-    loaded(dagster_lake, instance, 1, "1.json")
-    land(dagster_lake, "orders/2.json")
-    assert tick().run_requests
-
-
 def test_a_table_that_a_person_must_mend_is_told_of_and_holds_up_no_other(
     dagster_lake: Lake, tick: type_of_tick
 ) -> None:

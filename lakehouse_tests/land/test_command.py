@@ -27,15 +27,3 @@ def test_a_schema_to_declare_is_printed_for_a_file(terminal: Terminal, tmp_path:
     assert found["schema"] == "id BIGINT, who STRUCT<a: ARRAY<DOUBLE>, c: DATE>"
     (tmp_path / "b.parquet").write_bytes(b"PAR1\x15")
     assert "Use an undamaged" in terminal.run("schema", str(tmp_path / "b.parquet")).stderr
-
-
-def test_a_file_whose_fields_are_wide_or_separated_by_blanks(
-    terminal: Terminal, tmp_path: Path
-) -> None:
-    (tmp_path / "wide.csv").write_text(f"id,note\n1,{'x' * 200_000}\n")
-    assert terminal.json("schema", str(tmp_path / "wide.csv"))["schema"] == "id BIGINT, note STRING"
-    (tmp_path / "blanks.csv").write_text("id size\n1 2\n")
-    assert (
-        "its first record does not name each column once: id size. Use a header with one name for each field, separated as the fields are, but not by blanks"
-        in terminal.run("schema", str(tmp_path / "blanks.csv")).stderr
-    )

@@ -11,7 +11,6 @@ import pytest
 from lakehouse import Debezium
 from lakehouse.base.errors import Broken
 from lakehouse.declare.landing import Landing
-from lakehouse.land import staging as staged_parts
 from lakehouse.land.plan.batches import Batch, KnownFile, KnownFiles, LandedFile
 from lakehouse.land.plan.choose_files import FileRead
 from lakehouse.land.plan.file_text import content_digest
@@ -116,24 +115,6 @@ def test_a_file_of_a_planned_batch_that_another_declaration_cannot_read_stops_th
             staged_again(store, KEY, batch, wider)
     again = staged_again(store, KEY, batch, landing)
     assert (replace(again, shape=""), len(store.list("_lakehouse/staged"))) == (batch, 1)
-
-
-@pytest.mark.parametrize(
-    ("lines", "parts"), [(["1,"] * 9, 3), (["1," + "x" * 60] * 6, 3), (["1,x"] * 3, 1)]
-)
-def test_a_part_is_full_of_records_however_short_they_are_and_of_fields_that_no_schema_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str], parts: int
-) -> None:
-    monkeypatch.setattr(staged_parts, "_PART_RECORDS", 4)
-    monkeypatch.setattr(staged_parts, "_PART_BYTES", 100)
-    store, landing, data = (
-        DiskStore(tmp_path),
-        replace(LANDING, format="csv"),
-        "\n".join(["id,note", *lines]).encode(),
-    )
-    store.put("landing/t/a.csv", data)
-    batch, _ = stage(store, KEY, batch_of("a.csv", data), landing)
-    assert batch.part_count == parts
 
 
 def known(data: bytes, **more: Any) -> KnownFile:

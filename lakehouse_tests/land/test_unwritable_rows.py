@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from deltalake import DeltaTable
 from pyspark.errors.exceptions.connect import (
     AnalysisException,
     PythonException,
@@ -171,26 +170,6 @@ def test_a_batch_that_is_in_the_table_loses_no_file_whatever_its_write_says(tmp_
     with pytest.raises(Transient, match="is in the table, but a statement"):
         LandingLoad(session, print)._make_smaller(batch, VIOLATED)
     assert batches.batch(1) == batch
-
-
-@pytest.mark.long
-def test_a_constraint_of_the_table_sets_each_file_aside_that_violates_it(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    put(lake, "1.json", part(1, 2))
-    write_table(lake, spark, PARTS)
-    DeltaTable(lake.settings.table_uri(PARTS.key)).alter.add_constraint({"small": "size < 9"})
-    for number, size in ((2, 9), (3, 10), (4, 3)):
-        put(lake, f"{number}.json", part(number, size))
-    outcome = write_table(lake, spark, PARTS)
-    assert outcome.rows_written == 1
-    assert [aside.name for aside in outcome.set_aside] == ["2.json", "3.json"]
-    violated = "CHECK constraint small (size < 9) violated by row with values: - size : 9"
-    assert violated in outcome.set_aside[0].why
-    DeltaTable(lake.settings.table_uri(PARTS.key)).alter.drop_constraint("small")
-    retry(TableSession(lake=lake, spark=spark, table=PARTS), [], dry_run=False)
-    assert write_table(lake, spark, PARTS).rows_written == 2
-    assert (rows_in(lake, PARTS.key, "id"), quarantined(lake)) == ([(1,), (2,), (3,), (4,)], [])
 
 
 @pytest.mark.long

@@ -165,19 +165,6 @@ def test_an_open_breaker_is_a_warning_with_its_sentence_and_numbers(
     assert found.numbers["retry_at_ms"] == ended_ms + 6 * 3_600_000
 
 
-def test_a_rewrite_loop_opens_the_breaker(dagster_lake: Lake, story: LogBuilder) -> None:
-    story.append(small_files(2)).optimize(["f0", "f1"], into=("c0", 190, 2)).store_data()
-    for number in range(3):
-        assert results(dagster_lake)["breaker"].ok
-        story.optimize([f"c{number}"], into=(f"c{number + 1}", 190, 2)).store_data()
-    found = results(dagster_lake)["breaker"]
-    assert (
-        not found.ok
-        and found.numbers["rewrites_in_a_row"] == 3
-        and found.numbers["rewritten_bytes"] == 570
-    )
-
-
 CLUSTERED = {
     "domain": "delta.clustering",
     "configuration": '{"clusteringColumns": [["id"]]}',

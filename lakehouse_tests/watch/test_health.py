@@ -96,15 +96,6 @@ def test_tables_that_are_no_longer_declared_are_named_and_whatever_is_no_table_i
     assert "nothing maintains: bronze/orders, gold/sums, silver/orders. Declare" in several
 
 
-def test_an_undeclared_table_whose_log_is_damaged_is_reported_by_tables(
-    told: Terminal, story: type_of_story
-) -> None:
-    story("gold/sums").create().append([("a", 100, 1)]).append([("b", 100, 1)]).lose(1)
-    result = told.run("tables")
-    assert (result.exit_code, result.stderr.partition(":")[0]) == (1, "Broken")
-    assert told.run("health").exit_code == 0
-
-
 STORE_DOWN = {
     "LAKEHOUSE_ROOT": "s3://bucket/lake",
     "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
