@@ -31,9 +31,7 @@ def test_a_table_is_adopted_by_three_lines_and_is_one_of_the_lake_s_from_then_on
     assert (health["file_count"], health["uri"]) == (12, f"{warehouse}/events")
 
 
-def test_an_adopted_table_that_is_gone_is_not_to_be_materialized(
-    terminal: Terminal, warehouse: Path
-) -> None:
+def test_an_adopted_table_that_is_gone_is_not_made(terminal: Terminal, warehouse: Path) -> None:
     terminal.run("adopt", f"{warehouse}/events")
     (warehouse / "events").rename(warehouse / "moved")
     refused = terminal.refused("compact", "silver/events", "--dry-run")
@@ -95,9 +93,7 @@ def refused(terminal: Terminal, *arguments: str) -> str:
     return result.stderr
 
 
-def test_a_refusal_names_what_would_be_accepted(
-    terminal: Terminal, warehouse: Path, tmp_path: Path
-) -> None:
+def test_refusals_say_what_is_accepted(terminal: Terminal, warehouse: Path, tmp_path: Path) -> None:
     assert "there is no Delta table at" in refused(terminal, f"{warehouse}/event")
     assert "already has the key silver/orders. Use" in refused(
         terminal, f"{warehouse}/events", "--key", "silver/orders"
@@ -142,9 +138,7 @@ def test_a_table_is_adopted_through_a_link_by_the_place_where_it_lies(
     assert "it is already declared as silver/events" in refused(terminal, str(tmp_path / "events"))
 
 
-def test_nothing_is_written_that_would_stop_the_next_command(
-    terminal: Terminal, warehouse: Path
-) -> None:
+def test_nothing_is_written_that_stops_the_next_one(terminal: Terminal, warehouse: Path) -> None:
     tables = [
         adopted_table(f"silver/{name}", f"{warehouse}/{path}")
         for name, path in (("a", "events"), ("b", "events/deep"))

@@ -97,9 +97,7 @@ def test_a_server_that_cannot_start_is_an_error_of_the_run_in_its_own_words(tmp_
     assert "Set LAKEHOUSE_SPARK_PORT to a free port" in said
 
 
-def test_a_dagster_dev_that_runs_record_again_and_again_is_known_all_the_time(
-    tmp_path: Path,
-) -> None:
+def test_a_dagster_dev_that_runs_record_again_is_known_all_the_time(tmp_path: Path) -> None:
     settings = own_settings(tmp_path)
     this = identify(os.getpid())
     assert this is not None

@@ -121,9 +121,7 @@ def test_a_lake_without_tables_loads(package: str, tmp_path: Path) -> None:
     assert (assets, checks, sensors) == (set(), set(), {})
 
 
-def test_opening_the_door_starts_nothing_and_loads_nothing_heavy(
-    package: str, tmp_path: Path
-) -> None:
+def test_opening_it_starts_nothing_and_loads_nothing_heavy(package: str, tmp_path: Path) -> None:
     heavy = ["boto3", "deltalake", "grpc", "matplotlib", "pandas", "pyspark.sql.connect.session"]
     code = f"import sys, lakehouse.definitions; print([name for name in {heavy} if name in sys.modules])"
     environment = {

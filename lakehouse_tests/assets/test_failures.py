@@ -21,9 +21,7 @@ def told(error: Exception, *, attempt: int) -> dg.RetryRequested | dg.Failure:
 
 
 @pytest.mark.parametrize(("attempt", "seconds"), [(0, 5), (1, 15), (2, 35)])
-def test_a_transient_error_is_tried_again_with_growing_pauses_that_differ(
-    attempt: int, seconds: int
-) -> None:
+def test_a_transient_error_is_tried_again_after_growing_pauses(attempt: int, seconds: int) -> None:
     tries = [told(Transient("the server is away"), attempt=attempt) for _ in range(20)]
     assert {each.max_retries for each in tries} == {MAX_RETRIES}
     pauses = [each.seconds_to_wait for each in tries]
@@ -38,9 +36,7 @@ def test_a_transient_error_is_tried_again_with_growing_pauses_that_differ(
         (Broken("look at it"), 0),
     ],
 )
-def test_what_another_try_would_not_help_fails_with_its_own_sentence(
-    error: LakehouseError, attempt: int
-) -> None:
+def test_what_no_other_try_would_help_fails_at_once(error: LakehouseError, attempt: int) -> None:
     said = told(error, attempt=attempt)
     assert (type(said), said.description, said.allow_retries) == (dg.Failure, str(error), False)
     assert said.metadata["lakehouse/error"].value == type(error).__name__

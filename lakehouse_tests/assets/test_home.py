@@ -7,9 +7,7 @@ import dagster as dg
 from lakehouse.assets.home import newest_checks
 
 
-def test_the_newest_result_of_each_check_is_read_without_dagster(
-    tmp_path: Path,
-) -> None:
+def test_the_newest_result_of_each_check_is_read_without_dagster(tmp_path: Path) -> None:
     assert newest_checks(tmp_path / "nowhere") is None
     key = dg.AssetKey(["bronze", "orders"])
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:

@@ -53,9 +53,7 @@ def cells(markdown: str, columns: int) -> list[list[str]]:
         max_size=3,
     )
 )
-def test_the_cells_of_a_table_show_what_they_were_given_whatever_it_is(
-    rows: list[tuple[str, str]],
-) -> None:
+def test_the_cells_of_a_table_show_whatever_they_were_given(rows: list[tuple[str, str]]) -> None:
     wanted = [[" ".join(printable(cell).split(" ")).strip(" ") for cell in row] for row in rows]
     assert cells(markdown_table(["name", "why"], rows), 2) == [["name", "why"], *wanted]
 

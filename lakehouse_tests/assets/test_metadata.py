@@ -79,9 +79,7 @@ def test_the_sensor_reads_back_what_the_log_told(facts: TableFacts) -> None:
     )
 
 
-def test_the_sensor_reads_back_what_will_be_mergeable_once_the_table_is_cold(
-    facts: TableFacts,
-) -> None:
+def test_the_sensor_reads_back_what_is_mergeable_once_it_is_cold(facts: TableFacts) -> None:
     warm = replace(orders, compaction=Compaction(min_small_files=2, cold_hours=1e6))
     metadata = table_metadata(warm, assess(LAKE, warm, facts))
     state = sensed(metadata)
@@ -129,9 +127,7 @@ def test_a_compaction_shows_predicted_beside_actual(facts: TableFacts) -> None:
     assert metadata["lakehouse/notes"].startswith("predicted from defaults")
 
 
-def test_a_compaction_shows_seconds_and_money_and_the_account_of_its_table(
-    facts: TableFacts,
-) -> None:
+def test_a_compaction_shows_seconds_money_and_its_table_s_account(facts: TableFacts) -> None:
     plan = plan_of(facts.snapshot, policy_for(orders.layer, orders.compaction))
     run = compaction(4, 2, 300, seconds=2.0, predicted_seconds=1.0, written_share=0.9)
     account = account_for(replace(facts.history, commits=(*facts.history.commits, run)))

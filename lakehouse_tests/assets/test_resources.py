@@ -34,9 +34,7 @@ def test_its_configuration_says_where_spark_is_and_no_secret(
     assert isinstance(resource, LazyPySparkResource) and resource.spark_config == shown
 
 
-def test_a_lake_on_s3_is_reached_by_dagsters_resource(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dagsters_resource_reaches_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with s3_server("moto", tmp_path, region="eu-west-3") as told:
         for name, value in told.items():
             monkeypatch.setenv(name, value)

@@ -159,9 +159,7 @@ def test_events_without_a_run_that_are_a_day_old_go_and_the_newest_of_each_asset
     assert len(instance.all_logs("")) == 1
 
 
-def test_the_schedule_names_what_it_asks_for_since_a_run_without_a_selection_stands_for_all_tables() -> (
-    None
-):
+def test_the_schedule_names_what_it_asks_for() -> None:
     tick = records_schedule().evaluate_tick(dg.build_schedule_context())
     [request] = tick.run_requests or ()
     assert request.asset_selection == [RECORDS_KEY]

@@ -96,17 +96,13 @@ def test_a_run_whose_process_is_gone_fails_with_a_sentence_and_frees_its_pool(
 
 
 @pytest.mark.parametrize("dagster_is_down", [True, False])
-def test_a_run_of_a_living_process_is_let_alone(
-    records: dg.DagsterInstance, dagster_is_down: bool
-) -> None:
+def test_a_living_run_is_let_alone(records: dg.DagsterInstance, dagster_is_down: bool) -> None:
     run_id = under_way(records, tags_of=process_tag)
     assert close_dead_runs(records, dagster_is_down=dagster_is_down) == []
     assert status_of(records, run_id) is DagsterRunStatus.STARTED
 
 
-def test_a_run_that_nobody_claimed_is_dead_only_where_dagster_is_down(
-    records: dg.DagsterInstance,
-) -> None:
+def test_an_unclaimed_run_is_dead_only_if_dagster_is_down(records: dg.DagsterInstance) -> None:
     run_ids = {
         under_way(records, status=status)
         for status in (DagsterRunStatus.STARTING, DagsterRunStatus.STARTED)
@@ -123,9 +119,7 @@ def test_a_queued_run_waits_for_the_next_daemon(records: dg.DagsterInstance) -> 
     assert status_of(records, run_id) is DagsterRunStatus.QUEUED
 
 
-def test_a_run_that_was_being_canceled_is_canceled(
-    records: dg.DagsterInstance, gone: tuple[int, str]
-) -> None:
+def test_a_canceling_run_is_canceled(records: dg.DagsterInstance, gone: tuple[int, str]) -> None:
     run_id = under_way(records, by=gone, status=DagsterRunStatus.CANCELING)
     close_dead_runs(records, dagster_is_down=True)
     assert status_of(records, run_id) is DagsterRunStatus.CANCELED
@@ -165,9 +159,7 @@ def test_records_that_cannot_be_read_may_hold_open_runs(home: Path) -> None:
     assert has_open_runs(home)
 
 
-def test_a_lake_without_records_has_nothing_to_close(
-    home: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_no_records_have_nothing_to_close(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
     close_before_up(home)
     assert capfd.readouterr().out == ""
 

@@ -19,9 +19,7 @@ COLUMNS = {f"c{number}": each for number, each in enumerate(TYPES)}
 
 
 @pytest.mark.long
-def test_every_type_is_loaded_as_it_is_or_set_aside_with_its_name(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_every_type_is_loaded_exactly_or_set_aside(lake: Lake, spark: "SparkSession") -> None:
     schema = ", ".join(
         ["id BIGINT", *(f"{name} {each.declared}" for name, each in COLUMNS.items())]
     )

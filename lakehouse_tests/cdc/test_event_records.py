@@ -86,7 +86,5 @@ def test_one_of_the_rows_of_an_event_keeps_its_digits(line: str, staged: str) ->
         ),
     }.values(),
 )
-def test_of_an_event_of_debezium_its_row_is_looked_at(
-    event: str, landing: Landing, found: str | None
-) -> None:
+def test_undeclared_fields_are_of_the_row(event: str, landing: Landing, found: str | None) -> None:
     assert beside(event, landing) == [found]

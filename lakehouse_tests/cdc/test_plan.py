@@ -56,9 +56,7 @@ UNSCALED = {
 
 
 @pytest.mark.parametrize(("sent", "number"), UNSCALED.items())
-def test_a_decimal_in_base64_is_read_by_its_scale_and_never_as_another_number(
-    sent: str, number: str
-) -> None:
+def test_a_decimal_in_base64_is_never_read_as_another_number(sent: str, number: str) -> None:
     assert value_of(sent, "DECIMAL(12,2)", DECIMAL) == number
     assert value_of(sent, "DECIMAL(12,2)") is QUARANTINED
     assert value_of(sent, "DECIMAL(12,2)", decimals="precise") == number
@@ -151,9 +149,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize(("sent", "declared"), FORMS.values(), ids=FORMS)
-def test_a_value_that_was_not_sent_is_null_and_its_field_named(
-    sent: Any, declared: str | None
-) -> None:
+def test_an_unsent_value_is_null_and_its_field_named(sent: Any, declared: str | None) -> None:
     fields = {"id": "BIGINT", **({} if declared is None else {"c": declared})}
 
     def found(op: str, **more: Any) -> Event:
@@ -225,9 +221,7 @@ SCHEMA = {
 
 
 @pytest.mark.parametrize("unwrapped", [False, True])
-def test_both_rows_of_an_event_have_present_names_and_are_decoded_by_their_schema(
-    unwrapped: bool,
-) -> None:
+def test_both_rows_have_present_names_and_are_decoded_by_their_schema(unwrapped: bool) -> None:
     landing = replace(
         TOWNS,
         schema="no BIGINT, opened DATE, town STRING",

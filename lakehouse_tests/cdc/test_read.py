@@ -28,11 +28,7 @@ KEY, QUARANTINE, PREFIX = "bronze/people", "quarantine/bronze/people", "landing/
 
 
 def people(
-    changes: Dms | Debezium,
-    write: Merge,
-    *,
-    schema: str = "id BIGINT, v STRING",
-    **more: Any,
+    changes: Dms | Debezium, write: Merge, *, schema: str = "id BIGINT, v STRING", **more: Any
 ) -> Table:
     of_source = (
         {"format": "csv", "null_value": "NULL"} if isinstance(changes, Dms) else {"format": "json"}
@@ -289,11 +285,7 @@ def test_dms_without_position_follows_files_and_lines_and_malformed_lines_are_to
         "U,1,second,NULL,2013-01-02 00:00:00",
         "D,2,NULL,,2013-01-02 01:00:00",
     ]
-    bad = [
-        ",3,x,,2013-01-02 00:00:00",
-        "Z,3,x,,2013-01-02 00:00:00",
-        "I,,x,,2013-01-02 00:00:00",
-    ]
+    bad = [",3,x,,2013-01-02 00:00:00", "Z,3,x,,2013-01-02 00:00:00", "I,,x,,2013-01-02 00:00:00"]
     untimed = ["I,3,x,,", "I,4,x,,NULL", "I,5,x,,soon"]
     # The file is older by its name; it landed before the task began to make folders by date.
     land(lake, "20130101-000000001.csv", ["U,1,zeroth,,2013-01-01 12:00:00"], prefix=PREFIX)
@@ -316,7 +308,7 @@ def test_dms_without_position_follows_files_and_lines_and_malformed_lines_are_to
     assert others == [*enumerate(reasons, 4)]
 
 
-def test_dms_tells_a_null_by_its_word_and_an_empty_text_by_nothing(
+def test_dms_writes_a_word_for_null_and_nothing_for_empty(
     lake: Lake, spark: "SparkSession"
 ) -> None:
     """Only where the word is empty, too, an empty field is null: what stands for null is DMS's setting CsvNullValue."""
@@ -501,9 +493,7 @@ ARRIVED = [
 
 
 @pytest.mark.long
-def test_numbers_in_names_count_as_numbers_and_other_names_by_the_time_of_landing(
-    spark: "SparkSession",
-) -> None:
+def test_names_with_numbers_count_by_these_and_others_by_their_time(spark: "SparkSession") -> None:
     rows = [
         (case, name, second)
         for case, files in enumerate(ARRIVED)

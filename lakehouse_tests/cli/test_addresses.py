@@ -64,9 +64,7 @@ def test_a_declared_table_is_the_same_by_its_key_and_by_its_address(told: Termin
     assert told.json("health", f"{told.root}/bronze/orders") == told.json("health", "bronze/orders")
 
 
-def test_an_address_without_a_table_is_refused_with_what_to_do(
-    terminal: Terminal, warehouse: Path
-) -> None:
+def test_an_address_without_a_table_says_what_to_do(terminal: Terminal, warehouse: Path) -> None:
     result = terminal.run("health", f"{warehouse}/event")
     assert result.exit_code == 2
     assert f"there is no Delta table at {warehouse}/event:" in result.stderr
@@ -78,9 +76,7 @@ def test_an_address_without_a_table_is_refused_with_what_to_do(
     )
 
 
-def test_a_table_in_a_bucket_is_looked_at_beside_a_lake_on_disk(
-    terminal: Terminal, bucket: str
-) -> None:
+def test_a_table_in_a_bucket_is_read_beside_a_lake_on_disk(terminal: Terminal, bucket: str) -> None:
     LogBuilder(S3Store(bucket, "warehouse"), "sales/orders").create().append(
         [("a", 10, 1), ("b", 20, 2)]
     )

@@ -82,9 +82,7 @@ def test_what_a_run_tells_of_an_asset_that_was_not_asked_for_is_said_and_is_no_r
 
 
 @pytest.mark.parametrize("arguments", [("materialize",), ("compact", "bronze/orders")])
-def test_a_server_that_died_is_not_hidden_by_another_one(
-    told: Terminal, arguments: tuple[str, ...]
-) -> None:
+def test_a_dead_server_is_not_hidden_by_another(told: Terminal, arguments: tuple[str, ...]) -> None:
     folder = told.home / "server"
     folder.mkdir()
     (folder / "pid").write_text(

@@ -51,9 +51,7 @@ def ended(command: list[str], environ: Mapping[str, str]) -> "subprocess.Complet
     )
 
 
-def test_commands_that_only_look_load_neither_spark_nor_dagster_and_start_no_process(
-    told: Terminal,
-) -> None:
+def test_commands_that_look_load_nothing_heavy_and_start_no_process(told: Terminal) -> None:
     DeltaTable(str(told.root / "bronze/orders")).create_checkpoint()
     environ = {
         **{name: value for name, value in os.environ.items() if not name.startswith("LAKEHOUSE_")},

@@ -61,9 +61,7 @@ def test_nothing_that_a_command_shows_acts_on_the_terminal(
     assert acting(result.stdout + result.stderr) == set()
 
 
-def test_what_was_hidden_is_shown_and_a_program_gets_every_character_as_it_is(
-    hostile: Terminal,
-) -> None:
+def test_hidden_signs_are_shown_and_a_program_gets_them_as_they_are(hostile: Terminal) -> None:
     shown = hostile.run("compact", "bronze/orders", "--dry-run").stdout
     assert r"\x1b[2J\x1b]0;title\x07\x9b31m\r\u202e\x7f5" in shown
     assert r"UPDATE\x1b[2J" in hostile.run("history", "silver/orders").stdout

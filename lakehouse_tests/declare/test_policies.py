@@ -70,8 +70,6 @@ def test_candidates_are_below_three_quarters_of_the_target(target: int, candidat
         (lambda: LiquidClustering(columns="a"), "LiquidClustering.columns is 'a'"),  # type: ignore[arg-type]
     ],
 )
-def test_a_value_that_cannot_be_meant_is_refused_by_name(
-    make: Callable[[], object], named: str
-) -> None:
+def test_a_meaningless_value_is_refused_by_name(make: Callable[[], object], named: str) -> None:
     with pytest.raises(Refused, match=rf"^{named}\. Use "):
         make()

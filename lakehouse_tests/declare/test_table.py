@@ -225,9 +225,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 
 
 @pytest.mark.parametrize(("declare", "said"), REFUSED, ids=[said for _, said in REFUSED])
-def test_a_declaration_that_cannot_be_meant_is_refused(
-    declare: Callable[[], object], said: str
-) -> None:
+def test_a_meaningless_declaration_is_refused(declare: Callable[[], object], said: str) -> None:
     with pytest.raises(Refused, match=re.escape(said)) as refusal:
         declare()
     assert re.search(r"\b(Use|use|Leave|Set|Name|Either|Did you mean)\b", str(refusal.value))

@@ -81,9 +81,7 @@ def test_members_are_added_reordered_removed_and_widened_in_structs_arrays_and_m
 
 
 @pytest.mark.long
-def test_a_member_added_to_change_data_is_filled_where_it_was_sent(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_a_member_added_to_change_data_is_filled_if_sent(lake: Lake, spark: SparkSession) -> None:
     def declared(type_: str) -> Table:
         landing = Landing(
             prefix=PREFIX, format="json", schema=f"id BIGINT, who {type_}", changes=Debezium()
@@ -110,9 +108,7 @@ def test_a_member_added_to_change_data_is_filled_where_it_was_sent(
 
 
 @pytest.mark.long
-def test_a_rebuild_computes_a_derived_column_where_it_has_no_value(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_a_rebuild_computes_missing_derived_values(lake: Lake, spark: SparkSession) -> None:
     """Also if the table is partitioned by the new column."""
     schema = "id BIGINT, at TIMESTAMP"
     lines = [{"id": 1, "at": "2026-11-01T00:00:00Z"}, {"id": 2, "at": None}]

@@ -33,7 +33,7 @@ def quiet(_: str) -> None:
     """No one looks on."""
 
 
-def test_a_killed_change_goes_on_and_a_declared_column_is_never_dropped(
+def test_a_killed_change_goes_on_and_no_declared_column_goes(
     lake: Lake, spark: SparkSession
 ) -> None:
     land(lake, "1.json", [{"id": 1, "city": "Rome", "n": 5}], prefix=PREFIX)
@@ -105,9 +105,7 @@ def test_a_function_is_planned_against_its_inputs_as_they_will_be(
 
 
 @pytest.mark.long
-def test_another_key_names_the_old_folder_and_loads_nothing_twice(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_another_key_keeps_the_folder_and_doubles_no_row(lake: Lake, spark: SparkSession) -> None:
     land(lake, "1.json", [{"id": 1, "city": "Rome", "n": 5}], prefix=PREFIX)
     write_table(lake, spark, FIRST)
     sales = replace(FIRST, key="bronze/sales", location=FIRST.key)

@@ -114,9 +114,7 @@ def test_an_error_leaves_nothing_half_done(here: Path, monkeypatch: pytest.Monke
         (("a.xlsx",), "a.xlsx is a zip file. .* save an Excel sheet as CSV"),
     ],
 )
-def test_what_is_no_table_is_refused_with_what_to_do(
-    files: tuple[str, ...], sentence: str, here: Path
-) -> None:
+def test_what_is_no_table_is_refused(files: tuple[str, ...], sentence: str, here: Path) -> None:
     for name in files:
         path = here / "data" / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -23,11 +23,7 @@ from lakehouse_tests.support.dagster_events import (
     skip_text,
     tick_of,
 )
-from lakehouse_tests.support.example_assets import (
-    TABLES,
-    latest_orders,
-    orders,
-)
+from lakehouse_tests.support.example_assets import TABLES, latest_orders, orders
 
 pytestmark = pytest.mark.usefixtures("no_java")
 
@@ -107,9 +103,7 @@ def test_files_wait_until_the_policy_releases_them_and_the_sensor_says_for_what(
     assert request.asset_selection == [table_key(shops)]
 
 
-def test_one_run_is_asked_for_all_tables_with_new_files(
-    dagster_lake: Lake, tick: type_of_tick
-) -> None:
+def test_one_run_is_asked_for_all_new_files(dagster_lake: Lake, tick: type_of_tick) -> None:
     land(dagster_lake, "orders/1.json")
     land(dagster_lake, "shops/1.csv")
     [request] = tick().run_requests or []

@@ -6,16 +6,6 @@ from lakehouse.store import DiskStore
 from lakehouse_tests.support.terminal import Terminal
 
 
-def test_a_table_that_the_next_load_refuses_is_announced_no_batch(told: Terminal) -> None:
-    assert told.json("landing", "bronze/orders")["next"].startswith(
-        "load of bronze/orders: the table has rows, but its log has no"
-    )
-    first, second = told.run("landing", "bronze/orders").stdout.splitlines()
-    assert first.startswith(
-        "bronze/orders: 0 files below landing/orders/ in 0 planned batches; "
-    ) and second.startswith("load of bronze/orders: ")
-
-
 def test_files_that_were_set_aside_are_named_without_asking(told: Terminal) -> None:
     aside = (
         *(

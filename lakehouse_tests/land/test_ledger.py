@@ -186,9 +186,7 @@ TABLE = Table(
 )
 
 
-def test_a_table_whose_log_does_not_tell_its_batches_or_forgets_them_is_not_loaded(
-    tmp_path: Path,
-) -> None:
+def test_a_table_whose_log_lacks_or_forgets_its_batches_is_not_loaded(tmp_path: Path) -> None:
     """It was renamed, or made anew from somewhere else, its manifests are lost, or a property of it lets Delta forget."""
     lake, prefix = Lake(settings=own_settings(tmp_path), store=MemoryStore()), "landing/orders/"
     log = LogBuilder(lake.store, ORDERS).create().append([("o", 9, 1)])

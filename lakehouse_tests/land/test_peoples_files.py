@@ -151,9 +151,7 @@ def test_csv_loads_as_tools_write_it(lake: Lake, spark: "SparkSession", tool: st
 
 
 @pytest.mark.long
-def test_blanks_around_values_other_than_texts_do_not_count(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_blanks_around_values_but_texts_do_not_count(lake: Lake, spark: "SparkSession") -> None:
     schema = "id INT, is_new BOOLEAN, ratio DOUBLE, day DATE, at TIMESTAMP, note STRING"
     data = (
         b"id, is_new ,ratio,day,at,note\n 1 , true,\t0.5, 2024-01-15 , 2024-01-15 05:00:00 , x \n"
@@ -166,9 +164,7 @@ def test_blanks_around_values_other_than_texts_do_not_count(
     ]
 
 
-def test_a_json_file_that_begins_with_a_bracket_is_an_array_of_objects(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_json_that_begins_with_a_bracket_is_an_array(lake: Lake, spark: "SparkSession") -> None:
     array = (
         b'\n[\n {"id": 1,\n  "amount": 9.50, "note": "a"},\n {"id": 2, "note": "[b, {\\n}]"}, 5 ]\n'
     )
@@ -207,9 +203,7 @@ OF_TYPES: dict[str, tuple[pa.DataType, object]] = {
 }
 
 
-def test_the_schema_that_a_parquet_file_suggests_holds_its_values(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_the_schema_of_a_parquet_file_holds_its_values(lake: Lake, spark: "SparkSession") -> None:
     columns = {name: pa.array([value, None], kind) for name, (kind, value) in OF_TYPES.items()}
     data = parquet([1, 2], **columns)
     schema = files_schema({"x.parquet": data})
@@ -220,9 +214,7 @@ def test_the_schema_that_a_parquet_file_suggests_holds_its_values(
     assert rows[1] == (2, *[None] * len(OF_TYPES))
 
 
-def test_the_schemas_that_csv_and_json_suggest_hold_their_values(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_the_schema_of_a_csv_file_holds_its_values(lake: Lake, spark: "SparkSession") -> None:
     data = b"id;code;amount;at;day\n1;007;9,50;2024-01-15 05:00:00Z;2024-01-15\n2;8;NA;NA;NA\n"
     schema = files_schema({"1.csv": data})
     declared = {

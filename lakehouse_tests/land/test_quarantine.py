@@ -84,9 +84,7 @@ def of(lake: Lake, spark: "SparkSession", table: Table = events) -> TableSession
 
 
 @pytest.mark.long
-def test_lines_and_files_are_loaded_as_the_table_is_declared_now(
-    refused: Lake, spark: "SparkSession"
-) -> None:
+def test_lines_and_files_are_loaded_as_declared_now(refused: Lake, spark: "SparkSession") -> None:
     lake, before = refused, places(refused)
     assert before == [(A, 2), (A, 3), (A, 4), (B, 1), (LARGE, None)]
     shown = quarantine.show(of(lake, spark, STRICT), [A], limit=1)
@@ -128,10 +126,7 @@ def test_lines_and_files_are_loaded_as_the_table_is_declared_now(
     [second] = {*retried_files(lake)} - {first}
     columns = ("id", "_source_file", "_source_line", "state", "_rescued")
     added = [row for row in rows_in(lake, events.key, *columns) if row[1].startswith(RETRIED)]
-    assert added == [
-        (2, first, 1, "kept", None),
-        (3, second, 1, "kept too", '{"extra": [1.50]}'),
-    ]
+    assert added == [(2, first, 1, "kept", None), (3, second, 1, "kept too", '{"extra": [1.50]}')]
     assert places(lake) == [(A, 4), (B, 1)]
 
     with pytest.raises(Refused, match="--why is empty"):
@@ -211,9 +206,7 @@ def test_lines_are_landed_for_their_own_table_alone(refused: Lake, spark: "Spark
 
 
 @pytest.mark.long
-def test_changes_are_not_landed_again_since_an_older_one_might_win(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_changes_are_not_landed_again(lake: Lake, spark: "SparkSession") -> None:
     source = Landing(prefix="landing/parts/", format="json", schema="id BIGINT", changes=Debezium())
     parts = Table(key="bronze/parts", source=source, write=Merge(keys=("id",)))
     good = '{"op": "c", "after": {"id": 1}, "source": {"lsn": 1, "ts_ms": 1}}'
@@ -227,9 +220,7 @@ def test_changes_are_not_landed_again_since_an_older_one_might_win(
     assert retried_files(lake, f"{source.prefix}_retry") == []
 
 
-def test_lines_that_are_too_many_for_one_landed_file_are_refused(
-    refused: Lake, spark: "SparkSession"
-) -> None:
+def test_too_many_lines_for_one_file_are_refused(refused: Lake, spark: "SparkSession") -> None:
     with pytest.raises(Refused, match=r"the size of 2 lines is .*Use --file to retry fewer"):
         retry(of(refused, spark, declared(max_file_bytes=20)), [], dry_run=False)
     assert retried_files(refused) == []

@@ -428,9 +428,7 @@ def test_after_a_race_that_is_lost_between_batches_each_row_is_there_once_and_th
     assert (tries["commits"], rows_in(lake, events.key, "state")) == (4, [("a",), ("b",), ("c",)])
 
 
-def test_declared_properties_are_set_at_once_and_when_they_change(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_properties_are_set_at_once_and_when_changed(lake: Lake, spark: "SparkSession") -> None:
     land(lake, "a.json", [event(1, 5, "new")])
     write_table(
         lake,
@@ -507,9 +505,7 @@ def test_a_table_made_anew_by_another_declaration_loses_no_line(
 
 
 @pytest.mark.long
-def test_an_overwrite_holds_what_the_newest_file_does_that_has_a_row(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_an_overwrite_holds_the_newest_file_with_a_row(lake: Lake, spark: "SparkSession") -> None:
     land(lake, "1.csv", ["code,n,name", "A,1,one"], prefix="landing/codes/")
     land(lake, "2.csv", ["code,n,name", "B,2,two"], prefix="landing/codes/")
     first = write_table(lake, spark, codes)

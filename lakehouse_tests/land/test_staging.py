@@ -51,9 +51,7 @@ def test_what_was_read_of_a_file_that_changed_is_never_taken_for_what_the_batch_
     assert staged_lines(store, again) == [(1, was.decode())]
 
 
-def test_records_are_staged_anew_where_the_declaration_would_stage_them_otherwise(
-    tmp_path: Path,
-) -> None:
+def test_records_are_staged_again_if_the_declaration_changes_them(tmp_path: Path) -> None:
     store, data = DiskStore(tmp_path), b'{"id": 1, "x": 1.10}'
     store.put("landing/t/a.json", data)
     batch, _ = stage(store, KEY, batch_of("a.json", data), LANDING)
@@ -96,9 +94,7 @@ def test_records_are_staged_again_by_the_present_names_of_their_fields(tmp_path:
     assert staged_again(store, KEY, again, other).shape != again.shape
 
 
-def test_a_file_of_a_planned_batch_that_another_declaration_cannot_read_stops_the_load(
-    tmp_path: Path,
-) -> None:
+def test_a_planned_file_that_another_declaration_cannot_read_stops_it(tmp_path: Path) -> None:
     store, landing, data = (
         DiskStore(tmp_path),
         replace(LANDING, format="csv", schema="code STRING, n INT"),

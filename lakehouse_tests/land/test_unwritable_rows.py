@@ -33,10 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SOURCE = Landing(
-    prefix="landing/parts/",
-    format="json",
-    schema="id BIGINT, size INT",
-    new_columns="refuse",
+    prefix="landing/parts/", format="json", schema="id BIGINT, size INT", new_columns="refuse"
 )
 PARTS = Table(key="bronze/parts", source=SOURCE, write=Append())
 HALVED = {"half": "IF(size % 2 = 1, raise_error('an odd size'), size / 2)"}
@@ -173,9 +170,7 @@ def test_a_batch_that_is_in_the_table_loses_no_file_whatever_its_write_says(tmp_
 
 
 @pytest.mark.long
-def test_a_text_that_is_too_long_for_a_partition_stops_no_table(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_a_text_too_long_for_a_partition_stops_no_table(lake: Lake, spark: "SparkSession") -> None:
     by_name = replace(
         PARTS,
         source=replace(SOURCE, schema="id BIGINT, name STRING"),

@@ -211,9 +211,7 @@ def test_a_forged_message_loads_nothing_and_goes(swept: World, key: str) -> None
     assert swept.tick() == [] and swept.left() == 0
 
 
-def test_a_file_that_is_gone_or_changed_before_it_is_loaded_is_looked_for_again(
-    swept: World,
-) -> None:
+def test_a_file_gone_or_changed_before_it_is_loaded_is_looked_for_again(swept: World) -> None:
     swept.land("1.json", "2.json")
     assert swept.tick() == ["1.json", "2.json"]
     swept.lake.store.delete(["landing/orders/1.json"])
@@ -257,9 +255,7 @@ def test_while_a_queue_does_not_answer_the_prefix_is_listed_by_each_look(
         assert swept.said.startswith(f"queue {swept.queue}: Could not connect to the endpoint URL")
 
 
-def test_a_hint_waits_while_the_store_does_not_answer(
-    swept: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hint_waits_for_a_silent_store(swept: World, monkeypatch: pytest.MonkeyPatch) -> None:
     swept.land("1.json")
 
     def away(*_: Any) -> list[StoredFile]:
@@ -272,9 +268,7 @@ def test_a_hint_waits_while_the_store_does_not_answer(
     assert swept.tick() == ["1.json"]
 
 
-def test_two_tables_of_one_queue_each_have_their_files(
-    swept: World,
-) -> None:
+def test_two_tables_of_one_queue_each_have_their_files(swept: World) -> None:
     twin = Table(key="bronze/twin", source=swept.source, write=Append())
     swept.begin_anew(twin)
     swept.tick()
@@ -289,9 +283,7 @@ def test_two_tables_of_one_queue_each_have_their_files(
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_whatever_becomes_of_messages_and_processes_every_file_is_in_one_batch(
-    swept: World, seed: int
-) -> None:
+def test_every_file_is_in_one_batch_whatever_becomes_of_messages(swept: World, seed: int) -> None:
     random, landed = Random(seed), list[str]()
     for step in range(15):
         swept.land(

@@ -109,9 +109,7 @@ def test_a_compaction_and_its_undoing_are_no_news(consumed: int) -> None:
 @pytest.mark.parametrize(
     ("consumed", "kind"), [(1, NothingNew), (2, ReadAll), (3, ReadAll), (4, NothingNew)]
 )
-def test_who_read_the_rows_of_an_undone_compaction_reads_them_again(
-    consumed: int, kind: type
-) -> None:
+def test_who_read_rows_of_an_undone_compaction_reads_again(consumed: int, kind: type) -> None:
     found = _undone(consumed=consumed, upto=4, is_whole=True)
     assert isinstance(found, kind)
     assert found.reason is (Reason.INPUT_READ_WHOLE if kind is ReadAll else Reason.INPUTS_UNCHANGED)

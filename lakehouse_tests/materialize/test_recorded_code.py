@@ -4,12 +4,7 @@ import json
 from typing import Any
 
 from lakehouse.delta.commits import CONSUME, INPUTS, Commit
-from lakehouse.materialize.plan import (
-    RecordedCode,
-    code_changed_since,
-    code_record,
-    recorded_code,
-)
+from lakehouse.materialize.plan import RecordedCode, code_changed_since, code_record, recorded_code
 
 A, B, C = "ast1:a", "ast1:b", "ast1:c"
 
@@ -50,9 +45,7 @@ class Story:
         return self.commit({INPUTS: {}, **code_record(code)})
 
 
-def test_a_table_without_rows_and_one_that_was_written_before_hashes_were_recorded_have_no_change() -> (
-    None
-):
+def test_a_table_without_rows_or_without_a_recorded_hash_has_no_change() -> None:
     assert Story().since(A) is None
     before = Story().commit({}, applications={f"{CONSUME}bronze/t/id": 1})
     assert before.known() == RecordedCode(version=0, code=None, earlier=None)
@@ -60,9 +53,7 @@ def test_a_table_without_rows_and_one_that_was_written_before_hashes_were_record
     assert Story().commit({INPUTS: {}}).since(A) is None
 
 
-def test_changed_code_is_known_since_the_newest_version_of_other_code_until_all_is_computed() -> (
-    None
-):
+def test_changed_code_is_known_since_the_newest_version_of_other_code() -> None:
     story = Story().merge(A).merge(A)
     assert (story.since(A), story.since(B)) == (None, 1)
     story.merge(B).merge(B)

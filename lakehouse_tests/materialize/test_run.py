@@ -149,9 +149,7 @@ def test_a_file_of_an_input_that_cannot_be_read_is_never_passed_over_whatever_th
     assert rows_in(lake, copies.key, "id") == [(1,), (2,)]
 
 
-def test_an_input_without_a_table_is_refused_with_what_to_do_first(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_an_input_without_a_table_says_what_to_do_first(lake: Lake, spark: SparkSession) -> None:
     message = r"its input bronze/events has no table yet\. Use `lakehouse materialize bronze/events` first"
     with pytest.raises(Refused, match=message):
         write_table(lake, spark, states)
@@ -170,9 +168,7 @@ CAUSES = {
 
 
 @pytest.mark.parametrize(("condition", "path", "are_gone"), CAUSES.values(), ids=CAUSES)
-def test_changes_are_gone_where_the_cause_says_so(
-    condition: str, path: str, are_gone: bool
-) -> None:
+def test_changes_are_gone_if_the_cause_says_so(condition: str, path: str, are_gone: bool) -> None:
     log = LogBuilder().create(partition_by=["d"]).append([("d=a%20b/live.parquet", 1)])
     trace = TRACE.format(condition, f"/lake/bronze/{path}")
     error = SparkException(
@@ -182,9 +178,7 @@ def test_changes_are_gone_where_the_cause_says_so(
 
 
 @pytest.mark.long
-def test_what_is_written_while_a_run_reads_is_left_to_the_next_run(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_what_is_written_meanwhile_is_left_to_the_next_run(lake: Lake, spark: SparkSession) -> None:
     """Every transform here is slower than somebody else, who adds a row to its input before it is read."""
     add_events(lake, event(1, 5, "planned"))
 
@@ -229,9 +223,7 @@ def test_an_overwrite_follows_each_of_its_inputs_and_somebody_elses_write(
     assert rows_in(lake, both.key, "count") == [(1,)]
 
 
-def test_a_transform_without_the_columns_that_its_write_names_is_refused(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_a_transform_without_the_named_columns_is_refused(lake: Lake, spark: SparkSession) -> None:
     add_events(lake, event(1, 5, "planned"))
     with pytest.raises(Refused, match="write= names column at, but the transform returns only id"):
         write_table(lake, spark, replace(states, transform=lambda events: events.select("id")))

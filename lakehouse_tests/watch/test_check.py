@@ -107,9 +107,7 @@ def test_small_files_pass_until_twice_the_threshold_of_a_compaction(
     )
 
 
-def test_a_file_that_is_gone_is_an_error_that_names_it(
-    dagster_lake: Lake, story: LogBuilder
-) -> None:
+def test_a_missing_file_is_an_error_that_names_it(dagster_lake: Lake, story: LogBuilder) -> None:
     story.append(small_files(3)).store_data()
     dagster_lake.store.delete(["bronze/orders/f1"])
     readable = judge(orders, dagster_lake)[0]

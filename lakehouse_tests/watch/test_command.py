@@ -48,9 +48,7 @@ def test_commits_come_newest_first_and_a_compaction_with_its_account(told: Termi
     assert all(commit["compaction"] is None for commit in history["commits"][1:])
 
 
-def test_a_compaction_of_somebody_else_has_no_prediction(
-    terminal: Terminal, story: type_of_story
-) -> None:
+def test_a_foreign_compaction_has_no_prediction(terminal: Terminal, story: type_of_story) -> None:
     story("gold/totals").create().append([("a", 1), ("b", 1)]).optimize(
         ["a", "b"], into=("c", 2), user_metadata="by hand"
     )
@@ -112,10 +110,4 @@ def test_tries_that_came_to_nothing_are_in_the_account(told: Terminal) -> None:
         2,
         3.0,
         600,
-    )
-
-
-def test_a_table_that_does_not_exist_has_no_history(told: Terminal) -> None:
-    assert told.refused("history", "gold/totals").startswith(
-        "Refused: history gold/totals: the table is declared but does not exist yet"
     )

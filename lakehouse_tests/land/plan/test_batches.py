@@ -40,9 +40,7 @@ def folded(first: Batch, **changed: object) -> LedgerSegment:
     )  # type: ignore[arg-type]
 
 
-def test_a_file_that_is_gone_and_old_leaves_a_fingerprint_and_one_that_was_set_aside_leaves_nothing() -> (
-    None
-):
+def test_a_file_that_is_gone_and_old_leaves_a_fingerprint_and_one_set_aside_nothing() -> None:
     found = folded(Batch(number=1, files=(FILE,), prefix=PREFIX))
     assert found == LedgerSegment(
         number=3,

@@ -30,12 +30,7 @@ from lakehouse.land.plan.choose_files import (
     settle_batch,
 )
 
-LANDING = Landing(
-    prefix="landing/orders/",
-    format="json",
-    schema="id STRING",
-    max_file_bytes=1_000,
-)
+LANDING = Landing(prefix="landing/orders/", format="json", schema="id STRING", max_file_bytes=1_000)
 
 
 @pytest.fixture(autouse=True)
@@ -281,9 +276,7 @@ def test_an_overwrite_ends_with_a_late_file_that_is_older_than_the_one_taken() -
 
 
 @pytest.mark.parametrize("older", ["landing/z/2023-12.json", "landing/orders/prices.csv"])
-def test_an_overwrite_that_was_declared_anew_is_not_replaced_by_a_late_older_file(
-    older: str,
-) -> None:
+def test_an_overwrite_declared_anew_is_not_replaced_by_a_late_older_file(older: str) -> None:
     """What was taken before under another prefix, or of another format, hides nothing that was taken since."""
     taken = {
         older: KnownFile(size_bytes=10, digest="1"),
@@ -414,9 +407,7 @@ def test_an_overwrite_takes_its_file_only_for_its_rows_and_leaves_older_ones_in_
     assert [aside.name for aside in settled.quarantined] == ([] if row_count else ["2.json"])
 
 
-def test_an_append_takes_files_without_a_single_row_and_its_sentence_counts_what_is_not_taken() -> (
-    None
-):
+def test_an_append_takes_files_without_a_row_and_its_sentence_counts_what_is_left() -> None:
     plan = Story(landed("a.json", "b.csv")).plan()
     assert plan.sentence == "batch 1 has 1 landed file (10 B), 1 file set aside (b.csv)"
     many = Story(landed("a.json", *(f"{place}.csv" for place in range(9)))).plan()
@@ -489,9 +480,7 @@ def listing(*files: tuple[int, float]) -> list[LandedFile]:
 
 
 def plan(
-    *files: tuple[int, float],
-    landing: Landing = RELEASING,
-    now_ms: int | None = 600_000,
+    *files: tuple[int, float], landing: Landing = RELEASING, now_ms: int | None = 600_000
 ) -> BatchPlan:
     return choose_batch(listing(*files), LEDGER, landing, Append(), now_ms=now_ms)
 

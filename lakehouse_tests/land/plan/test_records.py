@@ -53,9 +53,7 @@ def beside(data: str, landing: Landing = JSON) -> list[str | None]:
         "half a character": (r'{"id": 1, "x": "\ud83d"}', None),
     }.values(),
 )
-def test_fields_that_no_schema_names_are_kept_as_they_were_sent(
-    line: str, found: str | None
-) -> None:
+def test_undeclared_fields_are_kept_as_they_were_sent(line: str, found: str | None) -> None:
     assert beside(line) == [found]
 
 
@@ -69,10 +67,7 @@ NESTED = replace(
     ("line", "found"),
     {
         "all declared": ('{"id": 1, "who": {"name": "a", "at": {"x": 1, "y z": 2}}}', None),
-        "in a struct": (
-            '{"who": {"name": "a", "mail": 1.10}}',
-            '{"who.mail": 1.10}',
-        ),
+        "in a struct": ('{"who": {"name": "a", "mail": 1.10}}', '{"who.mail": 1.10}'),
         "in a struct of a struct, and beside": (
             '{"x": 1, "who": {"at": {"x": 1, "z": [2]}, "mail": null}}',
             '{"x": 1, "who.at.z": [2]}',
@@ -81,9 +76,7 @@ NESTED = replace(
         "no struct": ('{"who": null, "id": {"a": 1}}', None),
     }.values(),
 )
-def test_members_that_a_declared_struct_does_not_name_are_kept_too(
-    line: str, found: str | None
-) -> None:
+def test_undeclared_members_of_a_struct_are_kept_too(line: str, found: str | None) -> None:
     assert beside(line, NESTED) == [found]
 
 
@@ -105,9 +98,7 @@ JSON_VALUES = st.recursive(
     st.dictionaries(st.sampled_from(["id", "name", "x", "é", 'a"b', "", "id "]), JSON_VALUES),
     st.booleans(),
 )
-def test_declared_and_undeclared_fields_are_all_fields(
-    record: dict[str, Any], is_ascii: bool
-) -> None:
+def test_each_field_is_declared_or_undeclared(record: dict[str, Any], is_ascii: bool) -> None:
     found = (
         [None]
         if not record
@@ -227,9 +218,7 @@ def test_a_value_under_the_earlier_name_is_checked_like_one_under_the_present_na
         ("city", ("town",)),
     ],
 )
-def test_an_earlier_name_in_a_header_counts_as_the_present_one(
-    header: str, names: tuple[str, ...]
-) -> None:
+def test_an_earlier_name_in_a_header_counts(header: str, names: tuple[str, ...]) -> None:
     [record] = records(f"{header}\n1,2,3\n", CSV)
     assert record.fields is not None and record.fields.names == names
 
@@ -268,9 +257,7 @@ def test_a_quarantined_record_is_of_the_declared_fields_under_their_earlier_name
     assert (are_declared(None, TOWNS), are_declared(None, CSV)) == (True, False)
 
 
-def test_a_derived_column_has_no_earlier_name_in_files_and_the_key_of_changes_may_have_one() -> (
-    None
-):
+def test_a_derived_column_has_no_earlier_name_and_the_key_of_changes_may_have_one() -> None:
     landing = replace(TOWNS, derived={"day": "to_date(town)"})
     assert earlier_names(with_earlier_names(landing, {"date": "day", **RENAMED})) == RENAMED
     assert with_earlier_names(landing, {}) is landing
@@ -283,9 +270,7 @@ def test_a_derived_column_has_no_earlier_name_in_files_and_the_key_of_changes_ma
     assert earlier_names(with_renamed_fields(people).landing) == {"id": "no"}
 
 
-def test_a_field_of_a_column_that_is_no_longer_declared_is_added_again_as_a_text_or_rescued() -> (
-    None
-):
+def test_a_field_that_is_no_longer_declared_is_added_again_as_a_text_or_rescued() -> None:
     types = {"id": "bigint", "note": "string", "fee": "bigint", "Fax": "string"}
     new = NewColumns(landing=replace(TOWNS, new_columns="add"), known=(), table_types=types)
     new.see('{"note": "x", "fee": 1.5, "fax": "1", "more": true}')

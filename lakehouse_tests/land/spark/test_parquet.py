@@ -202,9 +202,7 @@ def test_a_killed_load_is_repeated_once_and_a_file_that_changed_meanwhile_stops_
 
 @pytest.mark.long
 @pytest.mark.usefixtures("all_by_spark")
-def test_a_file_above_the_limit_loads_if_spark_can_read_it_as_it_is(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_a_file_above_the_limit_loads_if_spark_reads_it(lake: Lake, spark: "SparkSession") -> None:
     table = declared("orders", max_file_bytes=100, new_columns="add")
     lake.store.put("landing/orders/a.parquet", as_parquet(ROWS[:4]))
     nested = pa.table({"id": [1], "town": [["x"]]})
@@ -322,9 +320,7 @@ def landed_rows(
     return rows, sorted(refused, key=repr)
 
 
-def test_a_value_of_another_type_is_read_as_its_text_in_csv_would_be(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_a_value_of_another_type_is_read_as_its_text(lake: Lake, spark: "SparkSession") -> None:
     noon = datetime(2024, 1, 15, 12, tzinfo=UTC)
     nested = pa.struct([("a", pa.int64()), ("b", pa.list_(pa.decimal128(10, 2)))])
     columns: dict[str, tuple[str, pa.DataType, list[Any]]] = {

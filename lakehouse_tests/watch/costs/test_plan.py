@@ -189,10 +189,7 @@ def test_amounts_have_three_digits_and_no_exponent() -> None:
 
 def test_a_price_that_the_table_cannot_hold_is_refused() -> None:
     table = Table(
-        key=ORDERS.key,
-        source=ORDERS.source,
-        write=Append(),
-        prices=Prices(usd_per_vcpu_hour=1e6),
+        key=ORDERS.key, source=ORDERS.source, write=Append(), prices=Prices(usd_per_vcpu_hour=1e6)
     )
     with pytest.raises(Refused, match="below 1,000 USD"):
         operation_charges([worked(vcpu_seconds=1.0)], {table.key: table}, BOOK)

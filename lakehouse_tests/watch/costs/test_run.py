@@ -92,9 +92,7 @@ def test_charges_equal_an_independent_sum_and_stay_once_they_are_recorded(
     assert same(sums(lake, first), expected(lake, first, stamp_of(NOW)))
 
 
-def test_without_an_inventory_storage_is_unknown_and_a_table_of_other_columns_is_refused(
-    lake: Lake,
-) -> None:
+def test_without_an_inventory_storage_is_unknown_and_other_columns_are_refused(lake: Lake) -> None:
     assert read_charges(lake, since=day_of(NOW)) == []
     LogBuilder(lake.store, CHARGEBACK).create()
     with pytest.raises(Refused, match="an earlier version wrote this table"):

@@ -126,9 +126,7 @@ def test_an_inventory_that_cannot_be_read_is_named(told: Terminal) -> None:
     assert found["lakehouse_source_readable", "operations"] == 1
 
 
-def test_a_vacuum_has_prediction_errors(
-    told: Terminal,
-) -> None:
+def test_a_vacuum_has_prediction_errors(told: Terminal) -> None:
     record_vacuum(
         told.lake,
         latest_orders,
