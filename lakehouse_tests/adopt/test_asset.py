@@ -135,9 +135,7 @@ def test_a_log_is_read_when_it_changed_and_else_two_files_are_asked_for(
     assert (observation.data_version or "").partition("@")[0] == "2"
 
 
-def test_a_table_that_was_made_anew_is_read_again_though_its_versions_went_back(
-    ticks: Ticks, tmp_path: Path
-) -> None:
+def test_a_table_made_anew_is_read_again_from_version_0(ticks: Ticks, tmp_path: Path) -> None:
     assert ticks.observed() == [1]
     shutil.rmtree(tmp_path / "w/orders")
     LogBuilder(DiskStore(tmp_path / "w"), "orders").create()

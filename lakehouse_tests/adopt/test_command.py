@@ -20,9 +20,7 @@ def adopted(terminal: Terminal) -> str:
     return (terminal.home / "adopted.toml").read_text()
 
 
-def test_a_table_is_adopted_by_three_lines_and_is_one_of_the_lake_s_from_then_on(
-    terminal: Terminal, warehouse: Path
-) -> None:
+def test_an_adopted_table_is_one_of_the_lake_s(terminal: Terminal, warehouse: Path) -> None:
     shown = terminal.run("adopt", f"{warehouse}/events").stdout
     assert f"silver/events is {warehouse}/events, written by delta-rs:py-" in shown
     lines = f'["silver/events"]\nuri = "{warehouse}/events"\n'
@@ -38,9 +36,7 @@ def test_an_adopted_table_that_is_gone_is_not_made(terminal: Terminal, warehouse
     assert f"is not at {warehouse}/events. If it has moved, declare" in refused
 
 
-def test_below_a_prefix_the_whole_fleet_is_shown_worst_first_and_adopted(
-    terminal: Terminal, warehouse: Path
-) -> None:
+def test_all_tables_below_a_prefix_are_adopted(terminal: Terminal, warehouse: Path) -> None:
     terminal.run("adopt", f"{warehouse}/customers", "--key", "gold/customers")
     lines = terminal.run("adopt", "--prefix", str(warehouse)).stdout.splitlines()
     assert [line.split()[1] for line in lines[2:4]] == ["silver/events", "gold/customers"]
@@ -115,9 +111,7 @@ def test_refusals_say_what_is_accepted(terminal: Terminal, warehouse: Path, tmp_
     )
 
 
-def test_the_key_of_a_table_that_lies_in_the_lake_is_given_to_no_other(
-    terminal: Terminal, warehouse: Path
-) -> None:
+def test_the_key_of_a_table_in_the_lake_is_taken(terminal: Terminal, warehouse: Path) -> None:
     LogBuilder(DiskStore(terminal.root), "silver/events").create()
     assert "Use another key, for example silver/w_events" in refused(
         terminal, f"{warehouse}/events", "--key", "silver/events"
@@ -149,18 +143,14 @@ def test_nothing_is_written_that_stops_the_next_one(terminal: Terminal, warehous
     assert not (terminal.home / "adopted.toml").exists()
 
 
-def test_a_folder_with_a_name_that_no_address_holds_is_one_refused_row(
-    terminal: Terminal, warehouse: Path
-) -> None:
+def test_a_folder_with_an_odd_name_is_one_refused_row(terminal: Terminal, warehouse: Path) -> None:
     LogBuilder(DiskStore(warehouse), "odd[1]").create()
     fleet = terminal.run("adopt", "--prefix", str(warehouse))
     assert fleet.exit_code == 2 and "holds '['" in fleet.stderr and "odd%5B1%5D" in fleet.stdout
     assert adopted(terminal).count("uri = ") == 2
 
 
-def test_a_table_of_another_lake_and_one_of_this_lake_elsewhere_are_refused(
-    told: Terminal, tmp_path: Path
-) -> None:
+def test_tables_of_a_lake_are_refused(told: Terminal, tmp_path: Path) -> None:
     other = open_lake(own_settings(tmp_path / "other"))
     LogBuilder(other.store, "silver/t").create()
     with hold(other, None, "silver/t", owner="test"):

@@ -253,9 +253,7 @@ def test_two_calls_may_not_have_one_table() -> None:
     ],
     ids=["its asset", "the key of its asset", "no asset of this code location"],
 )
-def test_a_table_that_is_not_there_yet_is_waited_for_and_then_compacted(
-    project: Path, own: Any, maintained: Any
-) -> None:
+def test_a_missing_table_is_awaited_and_compacted(project: Path, own: Any, maintained: Any) -> None:
     definitions = dg.Definitions.merge(
         dg.Definitions(assets=own), maintain(maintained, compaction=Compaction(min_small_files=2))
     )

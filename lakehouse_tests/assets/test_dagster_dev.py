@@ -71,9 +71,7 @@ def dagster_dev(settings: Settings, folder: Path, runs: int) -> "Iterator[subpro
 
 
 @pytest.mark.long
-def test_the_runs_of_a_dagster_dev_share_one_server_which_ends_with_it_also_when_it_is_killed(
-    tmp_path: Path,
-) -> None:
+def test_runs_of_a_dagster_dev_share_a_server_that_ends_with_it(tmp_path: Path) -> None:
     settings = own_settings(tmp_path / "home")
     with dagster_dev(settings, tmp_path, runs=2) as started:
         assert started.stdout is not None

@@ -17,12 +17,11 @@ from lakehouse.assets.metadata import (
 )
 from lakehouse.compact.assess import assess, health_of
 from lakehouse.compact.plan.decision import TableState, state_of
-from lakehouse.compact.plan.history import CompactionOutcome, Comparison, account_for
+from lakehouse.compact.plan.history import CompactionOutcome, Comparison
 from lakehouse.declare.policies import Compaction, policy_for
 from lakehouse.delta.log import TableFacts
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.example_assets import example_lake, orders
-from lakehouse_tests.support.example_histories import compaction
 from lakehouse_tests.support.example_snapshots import plan_of
 
 LAKE = example_lake(Path("/lake"))
@@ -125,21 +124,6 @@ def test_a_compaction_shows_predicted_beside_actual(facts: TableFacts) -> None:
     assert "| seconds | 0.48 | - | - |" in metadata["lakehouse/account"].value
     assert document["figures"]["seconds"]["predicted"] == 0.482
     assert metadata["lakehouse/notes"].startswith("predicted from defaults")
-
-
-def test_a_compaction_shows_seconds_money_and_its_table_s_account(facts: TableFacts) -> None:
-    plan = plan_of(facts.snapshot, policy_for(orders.layer, orders.compaction))
-    run = compaction(4, 2, 300, seconds=2.0, predicted_seconds=1.0, written_share=0.9)
-    account = account_for(replace(facts.history, commits=(*facts.history.commits, run)))
-    metadata = compaction_metadata(
-        CompactionOutcome(plan=plan, version_after=4, bytes_added=270, account=account)
-    )
-    expected = {"actual_seconds": 2.0, "actual_usd": 0.000122222}
-    assert {name: metadata[f"lakehouse/{name}"] for name in expected} == expected
-    document = metadata["lakehouse/compaction"].value
-    assert document["actual_bytes_added"] == 270
-    assert (document["mean_error_seconds"], document["write_amplification"]) == (0.5, 0.0)
-    dg.AssetMaterialization("t", metadata=metadata)
 
 
 def test_no_metadata_holds_a_secret(facts: TableFacts, monkeypatch: pytest.MonkeyPatch) -> None:

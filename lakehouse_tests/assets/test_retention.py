@@ -95,9 +95,7 @@ def upkeep(instance: dg.DagsterInstance, *, now_ms: int) -> list[str]:
     return old
 
 
-def test_old_runs_go_with_events_and_output_and_what_is_newest_of_each_asset_stays(
-    instance: dg.DagsterInstance,
-) -> None:
+def test_old_runs_go_and_what_is_newest_of_each_asset_stays(instance: dg.DagsterInstance) -> None:
     runs = [run.run_id for run in reversed(instance.get_runs())]
     later = now_ms() + 8 * DAY_MS
     before = newest(instance)
@@ -145,9 +143,7 @@ def test_a_deletion_that_dies_is_finished_by_the_next(
     assert files_of(instance) == {*runs[:2], runs[5]} and newest(instance) == before
 
 
-def test_events_without_a_run_that_are_a_day_old_go_and_the_newest_of_each_asset_stays(
-    instance: dg.DagsterInstance,
-) -> None:
+def test_old_events_without_a_run_go_and_the_newest_stay(instance: dg.DagsterInstance) -> None:
     for number in range(5):
         tags = {"number": str(number)}
         instance.report_runless_asset_event(dg.AssetMaterialization("ranking", tags=tags))

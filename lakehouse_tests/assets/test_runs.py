@@ -125,9 +125,7 @@ def test_a_canceling_run_is_canceled(records: dg.DagsterInstance, gone: tuple[in
     assert status_of(records, run_id) is DagsterRunStatus.CANCELED
 
 
-def test_a_repeated_run_does_not_inherit_the_process_of_the_first(
-    records: dg.DagsterInstance, gone: tuple[int, str]
-) -> None:
+def test_a_repeated_run_has_no_process(records: dg.DagsterInstance, gone: tuple[int, str]) -> None:
     first = records.get_run_by_id(under_way(records, by=gone))
     assert recorded_process(first) is not None
     assert (
@@ -164,9 +162,7 @@ def test_no_records_have_nothing_to_close(home: Path, capfd: pytest.CaptureFixtu
     assert capfd.readouterr().out == ""
 
 
-def test_runs_that_dagster_launched_are_closed_before_their_only_place_starts_again(
-    records: dg.DagsterInstance,
-) -> None:
+def test_launched_runs_are_closed_before_their_place_starts(records: dg.DagsterInstance) -> None:
     launched = under_way(records)
     by_command = under_way(records, tags_of=lambda _: {machine_tag("once"): "true"})
     assert close_launched_runs(records) == [launched]

@@ -1,10 +1,11 @@
 """A table with every type of Postgres and MySQL, as Debezium sends them by default."""
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from lakehouse import Debezium, Landing, Merge, Table
 from lakehouse.lake.lake import Lake
@@ -12,14 +13,11 @@ from lakehouse.materialize.run import write_table
 from lakehouse_tests.cdc.debezium_types import QUARANTINED, TYPES, event
 from lakehouse_tests.support.example_lake import land, rows_in
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 COLUMNS = {f"c{number}": each for number, each in enumerate(TYPES)}
 
 
 @pytest.mark.long
-def test_every_type_is_loaded_exactly_or_set_aside(lake: Lake, spark: "SparkSession") -> None:
+def test_every_type_is_loaded_exactly_or_set_aside(lake: Lake, spark: SparkSession) -> None:
     schema = ", ".join(
         ["id BIGINT", *(f"{name} {each.declared}" for name, each in COLUMNS.items())]
     )

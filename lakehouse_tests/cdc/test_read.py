@@ -4,9 +4,10 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import Row, SparkSession
 
 from lakehouse import Debezium, Dms, Landing, Merge, Table
 from lakehouse.cdc.read import CHANGED_AT, OPERATION, POSITION, change_order
@@ -20,9 +21,6 @@ from lakehouse.land.staging import stage
 from lakehouse.materialize.run import write_table
 from lakehouse.spark.temporary_confs import ANSI, session_confs
 from lakehouse_tests.support.example_lake import land, rows_in
-
-if TYPE_CHECKING:
-    from pyspark.sql import Row, SparkSession
 
 KEY, QUARANTINE, PREFIX = "bronze/people", "quarantine/bronze/people", "landing/people/"
 
@@ -40,9 +38,7 @@ def people(
     )
 
 
-def read(
-    lake: Lake, spark: "SparkSession", table: Table
-) -> "tuple[list[Row], list[tuple[int, str]]]":
+def read(lake: Lake, spark: SparkSession, table: Table) -> tuple[list[Row], list[tuple[int, str]]]:
     """The landed changes in the order in which they take effect, and the lines that are none, each with why; nothing is loaded."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -132,7 +128,7 @@ ENVELOPED: Sequence[tuple[object, str | None]] = [
 
 @pytest.mark.long
 def test_enveloped_events_of_mysql_are_ordered_by_file_number_and_position_and_all_that_is_none_is_told(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     land(lake, "a.json", [line for line, _ in ENVELOPED], prefix=PREFIX)
     schema = "id BIGINT, v STRING, at TIMESTAMP"
@@ -164,9 +160,7 @@ def test_enveloped_events_of_mysql_are_ordered_by_file_number_and_position_and_a
     assert (outcome.rows_written, outcome.rows_superseded, outcome.rows_quarantined) == (3, 7, 13)
 
 
-def test_unwrapped_rows_tell_their_operation_in_either_way_and_an_order_of_one_s_own(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_unwrapped_rows_have_an_operation_and_an_order(lake: Lake, spark: SparkSession) -> None:
     lines = [
         {"id": 1, "payload": "new", "__op": "c", "__source_scn": "7", "__source_ts_ms": 5},
         {"id": 1, "payload": "newer", "__deleted": "false", "__scn": 8, "__source_ts_ms": 6},
@@ -188,7 +182,7 @@ def test_unwrapped_rows_tell_their_operation_in_either_way_and_an_order_of_one_s
 
 
 def test_unwrapped_rows_that_their_time_alone_orders_are_changes_only_where_they_say_so(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     lines = [
         {
@@ -214,7 +208,7 @@ def test_unwrapped_rows_that_their_time_alone_orders_are_changes_only_where_they
 
 @pytest.mark.long
 def test_a_soft_deletion_keeps_the_last_known_values_whatever_the_source_sends_with_it(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     schema = "id BIGINT, v STRING, w STRING, n INT, ok BOOLEAN"
     table = people(
@@ -276,9 +270,7 @@ def test_a_soft_deletion_keeps_the_last_known_values_whatever_the_source_sends_w
 DMS_SCHEMA = "Op STRING, id BIGINT, v STRING, BI_id BIGINT, at STRING"
 
 
-def test_dms_without_position_follows_files_and_lines_and_malformed_lines_are_told(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_dms_without_position_follows_files_and_lines(lake: Lake, spark: SparkSession) -> None:
     land(lake, "LOAD0000000A.csv", ["1,loaded,,2013-01-01 00:00:00", "2,loaded,,"], prefix=PREFIX)
     ongoing = [
         "U,1,first,,2013-01-02 00:00:00",
@@ -308,9 +300,7 @@ def test_dms_without_position_follows_files_and_lines_and_malformed_lines_are_to
     assert others == [*enumerate(reasons, 4)]
 
 
-def test_dms_writes_a_word_for_null_and_nothing_for_empty(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_dms_has_a_word_for_null_and_nothing_for_empty(lake: Lake, spark: SparkSession) -> None:
     """Only where the word is empty, too, an empty field is null: what stands for null is DMS's setting CsvNullValue."""
     schema = "Op STRING, id STRING, v STRING, n INT, w STRING COMMENT 'x', seq STRING"
     rows = ["a,NULL,NULL,NULL,NULL", "b,,,,", ",x,1,y,", 'c,"",2,"NULL ",']
@@ -345,7 +335,7 @@ def event(op: str, lsn: int, id_: int, **values: object) -> dict[str, Any]:
 
 
 @pytest.mark.long
-def test_a_deletion_that_is_told_again_takes_effect(lake: Lake, spark: "SparkSession") -> None:
+def test_a_deletion_that_is_told_again_takes_effect(lake: Lake, spark: SparkSession) -> None:
     """It is remembered, and the table has its row again, as a RESTORE brings one back."""
     table = people(Debezium(), Merge(keys=("id",)))
     land(lake, "1.json", [event("c", 1, 2), event("d", 5, 1)], prefix=PREFIX)
@@ -357,7 +347,7 @@ def test_a_deletion_that_is_told_again_takes_effect(lake: Lake, spark: "SparkSes
 
 
 def test_files_that_lack_a_column_that_the_source_dropped_or_has_not_added_yet_load_with_null(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     changes, write = Dms(position=("seq",)), Merge(keys=("id",))
     table = people(changes, write, schema="Op STRING, id BIGINT, v STRING, fax STRING, seq INT")
@@ -371,9 +361,7 @@ def test_files_that_lack_a_column_that_the_source_dropped_or_has_not_added_yet_l
 
 
 @pytest.mark.long
-def test_a_late_full_load_brings_no_key_back_whose_deletion_may_be_forgotten(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_a_late_full_load_brings_no_deleted_key_back(lake: Lake, spark: SparkSession) -> None:
     table = people(
         Dms(position=("seq",), lateness_hours=0),
         Merge(keys=("id",)),
@@ -401,9 +389,7 @@ def test_a_late_full_load_brings_no_key_back_whose_deletion_may_be_forgotten(
 
 
 @pytest.mark.long
-def test_a_file_that_waited_while_deletions_were_forgotten_brings_no_row_back(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_a_file_that_waited_brings_no_deleted_row_back(lake: Lake, spark: SparkSession) -> None:
     """As one that was set aside when it landed, and is read again weeks later; what landed since, or is newer, is loaded."""
     table = people(Debezium(lateness_hours=0), Merge(keys=("id",)))
     waiting = Path(lake.settings.root) / PREFIX / "0.json"
@@ -455,7 +441,7 @@ FILES = {
 
 @pytest.mark.long
 def test_changes_at_one_position_follow_the_offsets_in_file_names_in_whatever_loads_they_arrive(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     names = [*FILES]
     for number, loads in enumerate([[names], [names[2:], names[:2]]]):
@@ -493,7 +479,7 @@ ARRIVED = [
 
 
 @pytest.mark.long
-def test_names_with_numbers_count_by_these_and_others_by_their_time(spark: "SparkSession") -> None:
+def test_names_with_numbers_count_by_these_and_others_by_their_time(spark: SparkSession) -> None:
     rows = [
         (case, name, second)
         for case, files in enumerate(ARRIVED)

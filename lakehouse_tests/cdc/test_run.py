@@ -3,9 +3,9 @@
 from itertools import product
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse import Debezium, Landing, Merge, Table
 from lakehouse.base.errors import Broken
@@ -31,11 +31,8 @@ from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore
 from lakehouse_tests.support.example_lake import land, rows_in, version_of
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
-
-def test_a_batch_that_dies_at_any_step_ends_the_same(lake: Lake, spark: "SparkSession") -> None:
+def test_a_batch_that_dies_at_any_step_ends_the_same(lake: Lake, spark: SparkSession) -> None:
     source = Landing(
         prefix="landing/people/",
         format="json",
@@ -64,7 +61,7 @@ def test_a_batch_that_dies_at_any_step_ends_the_same(lake: Lake, spark: "SparkSe
 
 @pytest.mark.long
 def test_a_memory_of_deletions_that_is_lost_stops_the_load_and_one_that_never_was_does_not(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     source = Landing(
         prefix="landing/people/", format="json", schema="id BIGINT", changes=Debezium()
@@ -109,7 +106,7 @@ KINDS = tuple(product(SOURCES, WRITES))
 @pytest.mark.long
 @pytest.mark.parametrize("number", range(300))
 def test_a_random_stream_is_a_dictionary(
-    lake: Lake, spark: "SparkSession", number: int, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, spark: SparkSession, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = draw_stream(number, *KINDS[number % len(KINDS)])
     monkeypatch.setattr(choose_files, "MAX_BATCH_FILES", stream.batch_files)

@@ -52,9 +52,7 @@ def test_a_relative_address_starts_where_the_person_is(
     )
 
 
-def test_a_command_for_tables_of_the_lake_says_how_another_becomes_one(
-    terminal: Terminal, warehouse: Path
-) -> None:
+def test_other_commands_say_how_to_adopt_the_table(terminal: Terminal, warehouse: Path) -> None:
     for command in ("compact", "vacuum", "history"):
         refused = terminal.run(command, f"{warehouse}/events").stderr
         assert f"adopt it first: lakehouse adopt {warehouse}/events" in refused

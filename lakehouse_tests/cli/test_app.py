@@ -38,9 +38,7 @@ def test_each_error_has_its_exit_code_and_its_json(
     assert (f"{kind}: {told['message']}" in err) is True
 
 
-def test_an_interrupted_command_exits_as_shells_expect(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_exits_with_130(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -77,9 +75,7 @@ def test_an_interrupt_that_python_drops_comes_again(
     "arguments",
     [("bogus",), ("plan", "--bogus"), ("compact",), ("history", "bronze/orders", "--limit", "0")],
 )
-def test_misuse_is_refused_on_one_line_that_says_where_to_look(
-    terminal: Terminal, arguments: tuple[str, ...]
-) -> None:
+def test_misuse_is_refused_on_one_line(terminal: Terminal, arguments: tuple[str, ...]) -> None:
     result = terminal.refused(*arguments)
     assert result.startswith("Refused: ") and result.count("\n") == 1 and " -h" in result
     assert terminal.json(*arguments, exit_code=2)["error"]["exit_code"] == 2

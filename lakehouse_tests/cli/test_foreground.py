@@ -78,9 +78,7 @@ def guard_of(program: str) -> "Iterator[subprocess.Popen[str]]":
 @pytest.mark.parametrize(
     ("name", "setting"), [("port", "LAKEHOUSE_PORT"), ("spark_port", "LAKEHOUSE_SPARK_PORT")]
 )
-def test_a_taken_port_is_refused_with_its_setting_before_anything_starts(
-    name: str, setting: str, tmp_path: Path
-) -> None:
+def test_a_taken_port_is_refused_with_its_setting(name: str, setting: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         settings = replace(own_settings(tmp_path), **{"port": free_port(), name: port})
@@ -162,9 +160,7 @@ def test_an_interrupt_that_was_dropped_on_the_way_ends_the_lake_all_the_same(
     assert run_all(replace(own_settings(tmp_path), port=free_port()), print) == 0
 
 
-def test_dagster_keeps_everything_in_the_home_of_its_lake_and_is_told_the_rest_by_the_project(
-    tmp_path: Path,
-) -> None:
+def test_dagster_keeps_all_in_its_home_and_has_the_project_s_settings(tmp_path: Path) -> None:
     project = yaml.safe_load((ROOT / "dagster.yaml").read_text())
     home = dagster_home(own_settings(tmp_path / "it's a: #home", LAKEHOUSE_COMPACTION_SLOTS="3"))
     mine = yaml.safe_load((home / "dagster.yaml").read_text())
@@ -241,9 +237,7 @@ def test_a_killed_guard_takes_its_command_with_it() -> None:
         wait_until("the end of the command", lambda: group_members(guard.pid) == [], seconds=60)
 
 
-def test_a_log_that_grew_is_set_aside_while_its_writer_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_that_grew_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "_MOST_LOG_BYTES", 20)
     log, aside = tmp_path / "server.log", tmp_path / "server.log.1"
     assert not processes.bound_log(log)

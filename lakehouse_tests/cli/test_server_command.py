@@ -19,9 +19,7 @@ with hold_lock(Path(sys.argv[1]), shared=True):
 """
 
 
-def test_a_server_is_stopped_after_the_last_command_that_uses_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_server_in_use_is_not_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "users.lock"
     with hold_lock(path, shared=True) as users:
         wait_for_other_users(users)  # nobody else

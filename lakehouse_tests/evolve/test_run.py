@@ -33,9 +33,7 @@ def quiet(_: str) -> None:
     """No one looks on."""
 
 
-def test_a_killed_change_goes_on_and_no_declared_column_goes(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_a_killed_change_goes_on_and_declared_columns_stay(lake: Lake, spark: SparkSession) -> None:
     land(lake, "1.json", [{"id": 1, "city": "Rome", "n": 5}], prefix=PREFIX)
     write_table(lake, spark, FIRST)
     table = shops("id BIGINT, town STRING", renamed={"city": "town"})

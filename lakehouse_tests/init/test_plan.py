@@ -59,7 +59,7 @@ SCHEMA = {"fields": [{"field": "before", "fields": []}, {"field": "after", "fiel
         ),
     ],
 )
-def test_events_of_debezium_suggest_the_rows_in_them(
+def test_events_suggest_their_rows(
     lines: list[dict[str, Any]], ddl: str, changes: Debezium
 ) -> None:
     found = suggestion(json_schema(json.loads(json.dumps(lines))), "1.json")

@@ -40,9 +40,7 @@ def files_in(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_project_is_written_and_declares_its_tables_and_is_formatted(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_project_declares_its_tables(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal(here / "home")
     shown = terminal.run("init", "my-first", "--from", "orders-2026-01.csv")
     assert shown.exit_code == 0, shown.stderr

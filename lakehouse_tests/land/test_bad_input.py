@@ -1,9 +1,9 @@
 """Rows in = rows loaded + rows quarantined, whatever lands."""
 
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse.lake.lake import Lake
 from lakehouse.land.plan import choose_files
@@ -11,13 +11,10 @@ from lakehouse_tests.bad_input.corpus import corpus
 from lakehouse_tests.bad_input.draw_files import draw
 from lakehouse_tests.bad_input.landed import CSV, JSON, differences
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 @pytest.mark.parametrize("is_by_spark", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_every_record_of_the_corpus_and_of_drawn_files_is_a_row_or_in_quarantine(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, is_by_spark: bool
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, is_by_spark: bool
 ) -> None:
     random = Random(2026)
     files = [*corpus(), *(draw(random, number) for number in range(150))]
@@ -30,7 +27,7 @@ def test_every_record_of_the_corpus_and_of_drawn_files_is_a_row_or_in_quarantine
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(10))
 def test_every_record_of_a_thousand_drawn_files_is_a_row_or_in_quarantine(
-    lake: Lake, spark: "SparkSession", seed: int
+    lake: Lake, spark: SparkSession, seed: int
 ) -> None:
     random = Random(seed)
     assert differences(lake, spark, [draw(random, number) for number in range(1_000)]) == []

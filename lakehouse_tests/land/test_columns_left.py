@@ -1,9 +1,9 @@
 """Columns that come with landed fields, and columns that are no longer declared."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse import Append
 from lakehouse.lake.lake import Lake
@@ -13,15 +13,12 @@ from lakehouse.spark import delta_writes
 from lakehouse_tests.kills import killed_at
 from lakehouse_tests.support.example_lake import columns_of, events, land, rows_in
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 PREFIX = "landing/shops/"
 
 
 @pytest.mark.long
 def test_an_added_column_holds_every_value_and_is_there_once_after_kills(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A number that Spark would change goes to quarantine."""
     monkeypatch.setattr(planned_batches, "FOLD_EVERY", 2)

@@ -3,9 +3,9 @@
 import json
 from datetime import date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse import Append, Csv, Landing, Table
 from lakehouse.lake.lake import Lake
@@ -13,10 +13,6 @@ from lakehouse.materialize.run import write_table
 from lakehouse_tests.land.plan.test_json_records import BAD as BAD_JSON
 from lakehouse_tests.land.plan.test_json_records import SCHEMA as JSON_SCHEMA
 from lakehouse_tests.support.example_lake import rows_in, rows_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 TYPED = "id BIGINT, day DATE, price DECIMAL(10, 2), small TINYINT, at TIMESTAMP, ratio DOUBLE, share FLOAT"
 TYPED_ROWS = [
@@ -102,9 +98,7 @@ READ_AS_ANOTHER: dict[str, tuple[str, list[str], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", ["json", pytest.param("csv", marks=pytest.mark.long)])
-def test_a_value_that_spark_would_read_as_another_one_goes_to_quarantine(
-    lake: Lake, spark: "SparkSession", name: str
-) -> None:
+def test_a_misread_value_goes_to_quarantine(lake: Lake, spark: SparkSession, name: str) -> None:
     schema, good, bad = READ_AS_ANOTHER[name]
     source = Landing(
         prefix="landing/typed/",
@@ -126,7 +120,7 @@ def test_a_value_that_spark_would_read_as_another_one_goes_to_quarantine(
 
 
 def test_an_empty_text_in_a_partition_column_and_a_derived_day_after_9999_go_to_quarantine(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     source = Landing(
         prefix="landing/by/",

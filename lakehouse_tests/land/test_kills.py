@@ -1,8 +1,8 @@
 """Clients that are killed in the middle of a statement, for real."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from pyspark.sql import SparkSession
 from pyspark.sql.connect.client import SparkConnectClient
 from pyspark.sql.connect.proto.base_pb2 import GetStatusResponse
 
@@ -14,14 +14,11 @@ from lakehouse_tests.conftest import type_of_client, wait_until
 from lakehouse_tests.support.clients import slow_copies
 from lakehouse_tests.support.example_lake import event, events, facts_of, land, rows_of
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 PROGRAM = "import sys; from lakehouse_tests.support import clients; getattr(clients, sys.argv[1])(*map(int, sys.argv[2:]))"
 
 
 def test_a_statement_whose_client_was_killed_goes_on_beside_the_next_run_and_no_row_is_there_twice(
-    lake: Lake, spark: "SparkSession", new_client: type_of_client
+    lake: Lake, spark: SparkSession, new_client: type_of_client
 ) -> None:
     """Both write the same version of the input under one transaction id, so one of them commits."""
     for number in range(2):

@@ -89,9 +89,7 @@ def test_tables_do_not_share_batches() -> None:
     assert of(store, "bronze/ab").ledger() == Ledger(newest=None, seen={}, table="bronze/ab")
 
 
-def test_a_batch_that_another_process_planned_meanwhile_is_a_lost_race_and_one_beyond_the_next_is_broken() -> (
-    None
-):
+def test_a_batch_that_another_process_planned_is_a_lost_race_and_a_gap_is_broken() -> None:
     batches = of(planned(1))
     with pytest.raises(Transient, match="batch 1 was planned by another process"):
         batches.plan(batch(1, "ours"))
@@ -226,9 +224,7 @@ def test_a_table_whose_log_lacks_or_forgets_its_batches_is_not_loaded(tmp_path: 
 
 
 @pytest.mark.parametrize("commits_since", [0, 600])  # the facts of a table hold 500
-def test_a_commit_is_held_against_its_batch_however_many_others_made_since(
-    tmp_path: Path, commits_since: int
-) -> None:
+def test_a_commit_is_compared_with_its_batch(tmp_path: Path, commits_since: int) -> None:
     lake = Lake(settings=own_settings(tmp_path), store=MemoryStore())
     log = (
         LogBuilder(lake.store, ORDERS)

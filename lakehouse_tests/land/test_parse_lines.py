@@ -1,8 +1,9 @@
 """Small CSV files are staged by their headers, and Spark judges their records like those of large ones."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse import Append, Csv, Dms, Landing, Merge, Table
 from lakehouse.lake.lake import Lake, TableSession
@@ -13,13 +14,10 @@ from lakehouse.land.spark.files import staged_csv
 from lakehouse.land.staging import stage
 from lakehouse.spark.temporary_confs import ANSI, session_confs
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 PREFIX = "landing/t/"
 
 
-def judged(lake: Lake, spark: "SparkSession", texts: list[str], **declared: Any) -> list[Any]:
+def judged(lake: Lake, spark: SparkSession, texts: list[str], **declared: Any) -> list[Any]:
     """The texts, problems and undeclared fields of the records of some files, in order."""
     landing = Landing(prefix=PREFIX, format="csv", **declared)
     write = Append() if landing.changes is None else Merge(keys=("id",))
@@ -37,9 +35,7 @@ def judged(lake: Lake, spark: "SparkSession", texts: list[str], **declared: Any)
     return rows
 
 
-def test_fields_that_the_schema_does_not_name_are_kept_with_their_texts(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_undeclared_fields_are_kept_with_their_texts(lake: Lake, spark: SparkSession) -> None:
     wide = "a b;id;x;name;y\n'1;''2''';7;;'n;m';\n;8;'' ;'';5\n;9; 'b;'';\n;10\n"
     narrow = "id;name\n11;'a\nb'\n12;\xff\n13;14;15\n"
     found = judged(
@@ -69,7 +65,7 @@ def test_fields_that_the_schema_does_not_name_are_kept_with_their_texts(
     ],
 )
 def test_a_field_of_dms_that_holds_nothing_is_null_only_where_dms_writes_nulls_so(
-    lake: Lake, spark: "SparkSession", null_value: str, others: str
+    lake: Lake, spark: SparkSession, null_value: str, others: str
 ) -> None:
     [(raw, why, undeclared)] = judged(
         lake,

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse import Append, Csv, Landing, Table
 from lakehouse.lake.lake import Lake
@@ -16,16 +17,13 @@ from lakehouse.land.decode import files_schema
 from lakehouse.materialize.run import write_table
 from lakehouse_tests.support.example_lake import rows_in
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 PREFIX = "landing/x/"
 KEY = "bronze/x"
 CSV_SCHEMA = "id BIGINT, amount DECIMAL(10,2), note STRING"
 
 
 def load(
-    lake: Lake, spark: "SparkSession", files: Mapping[str, bytes], *columns: str, **declared: Any
+    lake: Lake, spark: SparkSession, files: Mapping[str, bytes], *columns: str, **declared: Any
 ) -> list[tuple[Any, ...]]:
     """The rows after a load of the files: of these columns, or of all declared ones."""
     source = Landing(prefix=PREFIX, **declared)
@@ -58,9 +56,7 @@ def texts(*values: bytes) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), len(values), binary.buffers())
 
 
-def test_a_parquet_text_that_is_not_utf_8_stops_neither_its_file_nor_the_next(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_a_text_that_is_not_utf_8_stops_no_file(lake: Lake, spark: SparkSession) -> None:
     files = {
         "1.parquet": parquet([1, 2], region=texts(b"a", b"b")),
         "2.parquet": parquet([3, 4, 5], region=texts(b"c", b"\xff\xfe", b"d")),
@@ -73,7 +69,7 @@ def test_a_parquet_text_that_is_not_utf_8_stops_neither_its_file_nor_the_next(
     assert "not UTF-8" in str(aside[0][2])
 
 
-def test_a_map_with_a_key_twice_stands_alone(lake: Lake, spark: "SparkSession") -> None:
+def test_a_map_with_a_key_twice_stands_alone(lake: Lake, spark: SparkSession) -> None:
     maps = [[("a", "1"), ("a", "2")], [("b", "1"), ("b", "2")]]
     column = pa.array(maps, pa.map_(pa.string(), pa.string()))
     other = pa.array([None], column.type)
@@ -106,7 +102,7 @@ ZONES = {
 }
 
 
-def test_a_time_with_the_letters_of_a_zone_is_no_time(lake: Lake, spark: "SparkSession") -> None:
+def test_a_time_with_the_letters_of_a_zone_is_no_time(lake: Lake, spark: SparkSession) -> None:
     lines = [f'{{"id": {number}, "at": "{text}"}}' for number, text in ZONES.items()]
     files = {"1.json": "\n".join(lines).encode()}
     noon = datetime(2024, 7, 1, 12, tzinfo=UTC)
@@ -141,7 +137,7 @@ AS_TOOLS_WRITE = {
 @pytest.mark.parametrize(
     "tool", ["pandas", pytest.param("R", marks=pytest.mark.long), "Excel in German"]
 )
-def test_csv_loads_as_tools_write_it(lake: Lake, spark: "SparkSession", tool: str) -> None:
+def test_csv_loads_as_tools_write_it(lake: Lake, spark: SparkSession, tool: str) -> None:
     data, declared, rows = AS_TOOLS_WRITE[tool]
     assert load(lake, spark, {"1.csv": data}, format="csv", schema=CSV_SCHEMA, **declared) == rows
     # 1.25 has a point although `decimal` is a comma.
@@ -151,7 +147,7 @@ def test_csv_loads_as_tools_write_it(lake: Lake, spark: "SparkSession", tool: st
 
 
 @pytest.mark.long
-def test_blanks_around_values_but_texts_do_not_count(lake: Lake, spark: "SparkSession") -> None:
+def test_blanks_around_values_but_texts_do_not_count(lake: Lake, spark: SparkSession) -> None:
     schema = "id INT, is_new BOOLEAN, ratio DOUBLE, day DATE, at TIMESTAMP, note STRING"
     data = (
         b"id, is_new ,ratio,day,at,note\n 1 , true,\t0.5, 2024-01-15 , 2024-01-15 05:00:00 , x \n"
@@ -164,7 +160,7 @@ def test_blanks_around_values_but_texts_do_not_count(lake: Lake, spark: "SparkSe
     ]
 
 
-def test_json_that_begins_with_a_bracket_is_an_array(lake: Lake, spark: "SparkSession") -> None:
+def test_json_that_begins_with_a_bracket_is_an_array(lake: Lake, spark: SparkSession) -> None:
     array = (
         b'\n[\n {"id": 1,\n  "amount": 9.50, "note": "a"},\n {"id": 2, "note": "[b, {\\n}]"}, 5 ]\n'
     )
@@ -203,7 +199,7 @@ OF_TYPES: dict[str, tuple[pa.DataType, object]] = {
 }
 
 
-def test_the_schema_of_a_parquet_file_holds_its_values(lake: Lake, spark: "SparkSession") -> None:
+def test_the_schema_of_a_parquet_file_holds_its_values(lake: Lake, spark: SparkSession) -> None:
     columns = {name: pa.array([value, None], kind) for name, (kind, value) in OF_TYPES.items()}
     data = parquet([1, 2], **columns)
     schema = files_schema({"x.parquet": data})
@@ -212,19 +208,3 @@ def test_the_schema_of_a_parquet_file_holds_its_values(lake: Lake, spark: "Spark
     rows = load(lake, spark, {"1.parquet": data}, "id", *OF_TYPES, **declared)
     assert rows[0][1:] == tuple(value for _, value in OF_TYPES.values())
     assert rows[1] == (2, *[None] * len(OF_TYPES))
-
-
-def test_the_schema_of_a_csv_file_holds_its_values(lake: Lake, spark: "SparkSession") -> None:
-    data = b"id;code;amount;at;day\n1;007;9,50;2024-01-15 05:00:00Z;2024-01-15\n2;8;NA;NA;NA\n"
-    schema = files_schema({"1.csv": data})
-    declared = {
-        "format": "csv",
-        "schema": schema.ddl,
-        "csv": Csv(delimiter=schema.delimiter, decimal=schema.decimal),  # type: ignore[arg-type]
-        "null_value": schema.null_value,
-    }
-    at = datetime(2024, 1, 15, 5, tzinfo=UTC)
-    assert load(lake, spark, {"1.csv": data}, **declared) == [
-        (1, "007", 9.5, at, at.date()),
-        (2, "8", None, None, None),
-    ]

@@ -3,9 +3,10 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse import Append, Csv, Debezium, Landing, Merge, Table
 from lakehouse.base.errors import Refused
@@ -20,9 +21,6 @@ from lakehouse.write import commit_rows
 from lakehouse_tests.kills import killed_at
 from lakehouse_tests.support.example_lake import event, events, land, rows_in
 from lakehouse_tests.support.terminal import Terminal
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 QUARANTINE = "quarantine/bronze/events"
 LENIENT = '{"id": 2, "state": "kept"}'
@@ -79,12 +77,12 @@ def retried_files(lake: Lake, folder: str = RETRIED) -> list[str]:
     return [file.name for file in lake.store.list(folder)]
 
 
-def of(lake: Lake, spark: "SparkSession", table: Table = events) -> TableSession:
+def of(lake: Lake, spark: SparkSession, table: Table = events) -> TableSession:
     return TableSession(lake=lake, spark=spark, table=table)
 
 
 @pytest.mark.long
-def test_lines_and_files_are_loaded_as_declared_now(refused: Lake, spark: "SparkSession") -> None:
+def test_lines_and_files_are_loaded_as_declared_now(refused: Lake, spark: SparkSession) -> None:
     lake, before = refused, places(refused)
     assert before == [(A, 2), (A, 3), (A, 4), (B, 1), (LARGE, None)]
     shown = quarantine.show(of(lake, spark, STRICT), [A], limit=1)
@@ -140,7 +138,7 @@ def test_lines_and_files_are_loaded_as_declared_now(refused: Lake, spark: "Spark
 
 
 @pytest.mark.long
-def test_a_file_that_is_gone_or_was_loaded_stays(refused: Lake, spark: "SparkSession") -> None:
+def test_a_file_that_is_gone_or_was_loaded_stays(refused: Lake, spark: SparkSession) -> None:
     lake = refused
     land(lake, "a.json", [event(1, 5, "new"), event(4, 5, "late")])
     lake.store.put(GONE, b"no gzip")
@@ -160,7 +158,7 @@ def test_a_file_that_is_gone_or_was_loaded_stays(refused: Lake, spark: "SparkSes
 
 @pytest.mark.long
 def test_a_retry_killed_at_any_step_lands_each_line_once_however_it_goes_on(
-    refused: Lake, spark: "SparkSession"
+    refused: Lake, spark: SparkSession
 ) -> None:
     """Loads, other selections and another declaration come in between."""
     lake = refused
@@ -192,7 +190,7 @@ def test_a_retry_killed_at_any_step_lands_each_line_once_however_it_goes_on(
 
 
 @pytest.mark.long
-def test_lines_are_landed_for_their_own_table_alone(refused: Lake, spark: "SparkSession") -> None:
+def test_lines_are_landed_for_their_own_table_alone(refused: Lake, spark: SparkSession) -> None:
     lake, other = refused, replace(events, key="bronze/others")
     write_table(lake, spark, other)
     before = rows_in(lake, other.key, "id")
@@ -206,7 +204,7 @@ def test_lines_are_landed_for_their_own_table_alone(refused: Lake, spark: "Spark
 
 
 @pytest.mark.long
-def test_changes_are_not_landed_again(lake: Lake, spark: "SparkSession") -> None:
+def test_changes_are_not_landed_again(lake: Lake, spark: SparkSession) -> None:
     source = Landing(prefix="landing/parts/", format="json", schema="id BIGINT", changes=Debezium())
     parts = Table(key="bronze/parts", source=source, write=Merge(keys=("id",)))
     good = '{"op": "c", "after": {"id": 1}, "source": {"lsn": 1, "ts_ms": 1}}'
@@ -220,14 +218,14 @@ def test_changes_are_not_landed_again(lake: Lake, spark: "SparkSession") -> None
     assert retried_files(lake, f"{source.prefix}_retry") == []
 
 
-def test_too_many_lines_for_one_file_are_refused(refused: Lake, spark: "SparkSession") -> None:
+def test_too_many_lines_for_one_file_are_refused(refused: Lake, spark: SparkSession) -> None:
     with pytest.raises(Refused, match=r"the size of 2 lines is .*Use --file to retry fewer"):
         retry(of(refused, spark, declared(max_file_bytes=20)), [], dry_run=False)
     assert retried_files(refused) == []
 
 
 @pytest.mark.long
-def test_nothing_is_retried_while_a_batch_is_unfinished(lake: Lake, spark: "SparkSession") -> None:
+def test_nothing_is_retried_while_a_batch_is_unfinished(lake: Lake, spark: SparkSession) -> None:
     strict = declared(required=("id", "at"), new_columns="refuse")
     land(lake, "a.json", [event(1, 5, "new"), LENIENT])
 
@@ -260,7 +258,7 @@ def test_nothing_is_retried_while_a_batch_is_unfinished(lake: Lake, spark: "Spar
 
 @pytest.mark.long
 def test_two_repeats_of_a_batch_at_once_add_an_entry_once(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     land(lake, "a.json", [event(1, 5, "new"), LENIENT, "nope"])
     with killed_at(commit_rows, "write_rows", "before"):
@@ -282,9 +280,7 @@ def test_two_repeats_of_a_batch_at_once_add_an_entry_once(
 
 
 @pytest.mark.long
-def test_lines_of_csv_keep_their_fields_and_need_the_same_ones_in_the_declaration(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_lines_of_csv_are_landed_with_their_own_fields(lake: Lake, spark: SparkSession) -> None:
     source = Landing(
         prefix="landing/codes/",
         format="csv",

@@ -2,22 +2,19 @@
 
 from io import BytesIO
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pyarrow.parquet
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse.lake.lake import Lake
 from lakehouse_tests.conftest import type_of_client
 from lakehouse_tests.support.example_lake import facts_of, rows_of
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 APPEND = "import sys; from lakehouse_tests.support.clients import append_rows; append_rows('bronze/race', sys.argv[1], int(sys.argv[2]))"
 
 
-def race(lake: Lake, spark: "SparkSession", new_client: type_of_client, *, appends: int) -> None:
+def race(lake: Lake, spark: SparkSession, new_client: type_of_client, *, appends: int) -> None:
     """Two clients append so many rows each at the same time, a commit for each row, and all are there."""
     # Two that make one table at once are a conflict for the second, by Delta's rules; appends to a table are none.
     spark.createDataFrame([], "name STRING, number INT").write.format("delta").save(
@@ -52,6 +49,6 @@ def writers_by_version(lake: Lake, key: str) -> list[str]:
 
 @pytest.mark.long
 def test_two_clients_of_ten_appends_each_lose_no_row(
-    lake: Lake, spark: "SparkSession", new_client: type_of_client
+    lake: Lake, spark: SparkSession, new_client: type_of_client
 ) -> None:
     race(lake, spark, new_client, appends=10)

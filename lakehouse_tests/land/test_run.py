@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.errors.exceptions.connect import UnknownException
+from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.reasons import Reason
@@ -35,9 +36,6 @@ from lakehouse.store import DiskStore, Mount, MountedStore, S3Store
 from lakehouse_tests.kills import killed_at
 from lakehouse_tests.support.example_lake import event, events, land, rows_in, version_of
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 QUARANTINE = "quarantine/bronze/events"
 SOURCE = events.landing
 
@@ -46,9 +44,7 @@ def declared(**changes: Any) -> Table:
     return replace(events, source=replace(SOURCE, **changes))
 
 
-def test_good_lines_become_rows_and_the_others_stand_in_quarantine_with_their_reason(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_good_lines_become_rows_and_others_have_a_reason(lake: Lake, spark: SparkSession) -> None:
     """An expression that fails on a row gives null, and blocks nobody."""
     derived = {"day": "to_date(at)", "number": "CAST(state AS INT)"}
     not_json, unfit = (
@@ -103,7 +99,7 @@ def test_good_lines_become_rows_and_the_others_stand_in_quarantine_with_their_re
 
 
 def test_a_second_run_adds_no_rows_makes_no_commit_and_reads_the_log_once(
-    lake: Lake, spark: "SparkSession", log_reads: Counter[str]
+    lake: Lake, spark: SparkSession, log_reads: Counter[str]
 ) -> None:
     """A file of equal name and content below another prefix is another file."""
     land(lake, "a.json", [event(1, 5, "new")])
@@ -125,7 +121,7 @@ def test_a_second_run_adds_no_rows_makes_no_commit_and_reads_the_log_once(
 
 
 def test_a_batch_killed_at_any_step_is_there_once_after_the_next_run(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     land(lake, "a.json", [event(1, 5, "new"), "nope"])
     for when in ("before", "after", "after"):  # before its quarantine, after it, and after its rows
@@ -148,7 +144,7 @@ def test_a_batch_killed_at_any_step_is_there_once_after_the_next_run(
 
 @pytest.mark.long
 def test_a_batch_killed_between_staging_and_manifest_is_read_anew_and_one_killed_after_it_is_done_again(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Staged records without a manifest are nobody's: by then the files may be others, and fewer parts."""
     monkeypatch.setattr(staged_parts, "_PART_RECORDS", 1)
@@ -174,7 +170,7 @@ def test_a_batch_killed_between_staging_and_manifest_is_read_anew_and_one_killed
 
 @pytest.mark.long
 def test_a_batch_that_was_killed_has_the_records_that_were_read_whatever_becomes_of_its_files(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     land(lake, "changes.json", [event(1, 5, "new"), "nope"])
     land(lake, "goes.json", [event(2, 5, "new")])
@@ -210,7 +206,7 @@ def test_a_batch_that_was_killed_has_the_records_that_were_read_whatever_becomes
 
 
 def test_a_file_that_was_loaded_is_never_loaded_again_whatever_becomes_of_it(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     land(lake, "shrinks.json", [event(1, 5, "new"), "nope"])
     land(lake, "same size.json", [event(2, 5, "new")])
@@ -237,9 +233,7 @@ def test_a_file_that_was_loaded_is_never_loaded_again_whatever_becomes_of_it(
     assert write_table(lake, spark, events).reason is Reason.NOTHING_LANDED
 
 
-def test_a_file_that_grows_or_goes_while_it_is_read_is_settled_by_what_was_read(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_a_file_that_changes_while_it_is_read_is_settled(lake: Lake, spark: SparkSession) -> None:
     class Busy(DiskStore):
         """Somebody writes to the landing area between our listing and our reading."""
 
@@ -270,7 +264,7 @@ def test_a_file_that_grows_or_goes_while_it_is_read_is_settled_by_what_was_read(
 
 @pytest.mark.long
 def test_of_an_object_that_is_written_again_with_more_records_these_are_loaded_once(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     """Whatever dies, and also if the table is made anew from what lies there now."""
     without_id = '{"state": "lost"}'
@@ -296,9 +290,7 @@ def test_of_an_object_that_is_written_again_with_more_records_these_are_loaded_o
 
 
 @pytest.mark.long
-def test_an_overwrite_has_all_records_of_an_object_that_is_written_again(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_an_overwrite_has_all_records_of_a_grown_object(lake: Lake, spark: SparkSession) -> None:
     table = replace(events, write=Overwrite())
     land(lake, "a.json", [event(1, 5, "new")])
     write_table(lake, spark, table)
@@ -313,7 +305,7 @@ def test_an_overwrite_has_all_records_of_an_object_that_is_written_again(
 
 @pytest.mark.long
 def test_a_table_that_does_not_tell_its_batches_is_loaded_only_after_a_person_has_told_them(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     land(lake, "a.json", [event(1, 5, "new")])
     write_table(lake, spark, events)
@@ -340,15 +332,15 @@ def test_a_table_that_does_not_tell_its_batches_is_loaded_only_after_a_person_ha
 
 
 def test_a_write_of_other_rows_than_were_staged_is_not_repeated(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     land(lake, "a.json", [event(1, 5, "new"), event(2, 5, "new")])
     real = delta_writes.write_frame
 
-    def without_a_row(frame: "DataFrame", *arguments: Any, **options: Any) -> None:
+    def without_a_row(frame: DataFrame, *arguments: Any, **options: Any) -> None:
         real(frame.where("id = 1"), *arguments, **options)
 
-    def without_a_line(*arguments: Any) -> "DataFrame":
+    def without_a_line(*arguments: Any) -> DataFrame:
         return parse_records(*arguments).where("id = 1")
 
     monkeypatch.setattr(batch_rows, "parse_records", without_a_line)
@@ -366,9 +358,7 @@ def test_a_write_of_other_rows_than_were_staged_is_not_repeated(
     assert version_of(lake, events.key) == 0
 
 
-def test_a_file_set_aside_alone_is_quarantined_though_the_run_was_killed_before(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_a_file_set_aside_is_quarantined_after_a_kill(lake: Lake, spark: SparkSession) -> None:
     lake.store.put("landing/events/a.json.gz", b"no gzip")
     with killed_at(delta_writes, "write_frame", "before"):
         write_table(lake, spark, events)
@@ -381,7 +371,7 @@ def test_a_file_set_aside_alone_is_quarantined_though_the_run_was_killed_before(
 
 @pytest.mark.long
 def test_a_backlog_is_worked_off_in_batches_bounded_by_files_and_by_what_they_unpack_to_and_folded_ones_stay_known(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(planned_batches, "FOLD_EVERY", 2)
     monkeypatch.setattr(choose_files, "MAX_BATCH_FILES", 4)
@@ -407,11 +397,11 @@ def test_a_backlog_is_worked_off_in_batches_bounded_by_files_and_by_what_they_un
 
 @pytest.mark.long
 def test_after_a_race_that_is_lost_between_batches_each_row_is_there_once_and_the_outcome_tells_of_all(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries, real = Counter[str](), delta_writes.write_frame
 
-    def lost_once(frame: "DataFrame", *arguments: Any, **options: Any) -> None:
+    def lost_once(frame: DataFrame, *arguments: Any, **options: Any) -> None:
         tries["commits"] += 1
         if tries["commits"] == 2:
             # Somebody changed the table's metadata first, for instance by ADD COLUMNS.
@@ -428,7 +418,7 @@ def test_after_a_race_that_is_lost_between_batches_each_row_is_there_once_and_th
     assert (tries["commits"], rows_in(lake, events.key, "state")) == (4, [("a",), ("b",), ("c",)])
 
 
-def test_properties_are_set_at_once_and_when_changed(lake: Lake, spark: "SparkSession") -> None:
+def test_properties_are_set_at_once_and_when_changed(lake: Lake, spark: SparkSession) -> None:
     land(lake, "a.json", [event(1, 5, "new")])
     write_table(
         lake,
@@ -468,7 +458,7 @@ codes = Table(
 
 @pytest.mark.long
 def test_a_table_made_anew_by_another_declaration_loses_no_line(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     """Its quarantine knows the number of each batch: what is refused only now stands there, too, and nothing twice."""
     # The text of the last line is staged as another where n is a STRING.
@@ -505,7 +495,7 @@ def test_a_table_made_anew_by_another_declaration_loses_no_line(
 
 
 @pytest.mark.long
-def test_an_overwrite_holds_the_newest_file_with_a_row(lake: Lake, spark: "SparkSession") -> None:
+def test_an_overwrite_holds_the_newest_file_with_a_row(lake: Lake, spark: SparkSession) -> None:
     land(lake, "1.csv", ["code,n,name", "A,1,one"], prefix="landing/codes/")
     land(lake, "2.csv", ["code,n,name", "B,2,two"], prefix="landing/codes/")
     first = write_table(lake, spark, codes)
@@ -536,7 +526,7 @@ def test_an_overwrite_holds_the_newest_file_with_a_row(lake: Lake, spark: "Spark
 
 
 def test_a_load_whose_batch_another_home_loads_meanwhile_has_a_reason_and_its_next_batch_stays(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two homes without any lock in common: one deletes what it loaded, and nothing of the next batch."""
     land(lake, "1.json", [event(1, 5, "new")])
@@ -564,7 +554,7 @@ def test_a_load_whose_batch_another_home_loads_meanwhile_has_a_reason_and_its_ne
 
 @pytest.mark.long
 def test_an_archived_object_is_set_aside_with_what_to_do_and_loaded_after_a_retry(
-    lake: Lake, spark: "SparkSession", bucket: str
+    lake: Lake, spark: SparkSession, bucket: str
 ) -> None:
     """It does not hold up the others; a listing shows it as DEEP_ARCHIVE before and after the restore."""
     s3 = S3Store(bucket, "in")

@@ -1,9 +1,10 @@
 """A declaration gains a column, or an overwritten table another shape: the table follows, and no row is lost on the way."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse import Append, Debezium, Landing, Merge, Table
 from lakehouse.lake.lake import Lake
@@ -12,9 +13,6 @@ from lakehouse.spark import delta_writes
 from lakehouse.write import commit_rows
 from lakehouse_tests.kills import killed_at
 from lakehouse_tests.support.example_lake import facts_of, land, rows_in
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 PREFIX = "landing/shops/"
 
@@ -38,7 +36,7 @@ def land_event(lake: Lake, lsn: int, row: dict[str, Any]) -> None:
     [(Merge(keys=("id",), order_by=("_position",)), "merge_rows"), (Append(), "write_rows")],
 )
 def test_change_data_and_what_follows_it_gain_a_column_and_keep_their_rows(
-    lake: Lake, spark: "SparkSession", write: Any, follows: Any, step: str
+    lake: Lake, spark: SparkSession, write: Any, follows: Any, step: str
 ) -> None:
     table = Table(key="bronze/shops", source=NARROW, write=write)
     follower = Table(

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pyspark.errors.exceptions.connect import (
@@ -11,6 +11,7 @@ from pyspark.errors.exceptions.connect import (
     SparkException,
     UnknownException,
 )
+from pyspark.sql import SparkSession
 
 from lakehouse import Append, Debezium, Landing, Merge, Overwrite, Table
 from lakehouse.base.errors import Broken, Transient
@@ -28,9 +29,6 @@ from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.kills import killed_at
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.example_lake import land, rows_in, rows_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 SOURCE = Landing(
     prefix="landing/parts/", format="json", schema="id BIGINT, size INT", new_columns="refuse"
@@ -65,7 +63,7 @@ DEATHS = (
 
 
 def test_a_file_with_a_row_that_cannot_be_written_is_alone_in_quarantine(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     halved = replace(PARTS, source=replace(SOURCE, derived=HALVED))
     put(lake, "a.json", part(1, 2), "nope")
@@ -80,7 +78,7 @@ def test_a_file_with_a_row_that_cannot_be_written_is_alone_in_quarantine(
 
 @pytest.mark.long
 def test_a_file_with_a_row_that_cannot_be_written_is_alone_in_quarantine_whatever_dies(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     halved = replace(PARTS, source=replace(SOURCE, derived=HALVED))
     put(lake, "a.json", part(1, 2), "nope")
@@ -170,7 +168,7 @@ def test_a_batch_that_is_in_the_table_loses_no_file_whatever_its_write_says(tmp_
 
 
 @pytest.mark.long
-def test_a_text_too_long_for_a_partition_stops_no_table(lake: Lake, spark: "SparkSession") -> None:
+def test_a_text_too_long_for_a_partition_stops_no_table(lake: Lake, spark: SparkSession) -> None:
     by_name = replace(
         PARTS,
         source=replace(SOURCE, schema="id BIGINT, name STRING"),
@@ -188,7 +186,7 @@ def test_a_text_too_long_for_a_partition_stops_no_table(lake: Lake, spark: "Spar
 
 @pytest.mark.long
 def test_an_overwrite_keeps_its_rows_where_those_of_the_newest_file_cannot_be_written(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     whole = replace(PARTS, write=Overwrite(), source=replace(SOURCE, derived=HALVED))
     put(lake, "1.json", part(1, 2))
@@ -202,9 +200,7 @@ def test_an_overwrite_keeps_its_rows_where_those_of_the_newest_file_cannot_be_wr
 
 
 @pytest.mark.long
-def test_a_file_of_changes_stands_alone_and_nothing_that_it_deletes_is_remembered(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_a_file_of_changes_set_aside_deletes_nothing(lake: Lake, spark: SparkSession) -> None:
     from lakehouse_tests.change_streams import debezium_event
 
     source = Landing(prefix=SOURCE.prefix, format="json", schema="id BIGINT", changes=Debezium())

@@ -226,9 +226,7 @@ def test_what_no_message_told_is_found_within_the_hour(swept: World) -> None:
     assert swept.tick() == ["1.json"]
 
 
-def test_a_queue_with_very_many_messages_is_read_beside_a_listing(
-    swept: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_very_many_messages_end_in_a_listing(swept: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqs, "MOST_MESSAGES", 20)
     monkeypatch.setattr("lakehouse.land.waiting_files.MOST_MESSAGES", 20)
     names = [f"{number:02}.json" for number in range(35)]
@@ -239,9 +237,7 @@ def test_a_queue_with_very_many_messages_is_read_beside_a_listing(
     assert swept.left() == 0
 
 
-def test_while_a_queue_does_not_answer_the_prefix_is_listed_by_each_look(
-    swept: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_queue_leads_to_listings(swept: World, monkeypatch: pytest.MonkeyPatch) -> None:
     swept.sqs.delete_queue(QueueUrl=swept.url)
     swept.land("1.json")
     assert swept.tick() == ["1.json"]

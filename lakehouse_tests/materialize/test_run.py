@@ -196,7 +196,7 @@ def test_what_is_written_meanwhile_is_left_to_the_next_run(lake: Lake, spark: Sp
 
 
 @pytest.mark.long
-def test_an_overwrite_follows_each_of_its_inputs_and_somebody_elses_write(
+def test_an_overwrite_follows_its_inputs_and_foreign_writes(
     lake: Lake, spark: SparkSession
 ) -> None:
     places = {key: lake.settings.table_uri(key) for key in (states.key, copies.key, counts.key)}

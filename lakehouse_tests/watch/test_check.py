@@ -60,9 +60,7 @@ def test_a_sound_table_passes_all(dagster_lake: Lake, story: LogBuilder) -> None
     assert verdicts(dagster_lake) == dict.fromkeys(check_names(orders, dagster_lake), True)
 
 
-def test_a_changed_declaration_fails_its_check_with_the_command_to_type(
-    dagster_lake: Lake, story: LogBuilder
-) -> None:
+def test_a_changed_declaration_names_its_command(dagster_lake: Lake, story: LogBuilder) -> None:
     """A safe change passes: the next write applies it."""
     story.append(small_files(3)).store_data()
     [wider, renamed] = (
@@ -136,18 +134,14 @@ def test_an_archived_file_is_named_with_the_commands_to_type(
     assert "/f1 --storage-class STANDARD --force-glacier-transfer" in readable.sentence
 
 
-def test_a_log_that_cannot_be_read_fails_every_check_with_the_reason(
-    dagster_lake: Lake, story: LogBuilder
-) -> None:
+def test_an_unreadable_log_fails_every_check(dagster_lake: Lake, story: LogBuilder) -> None:
     story.append(small_files(3)).append([("g", 1)]).append([("h", 1)]).lose(2)
     found = judge(orders, dagster_lake)
     assert [result.ok for result in found] == [False] * 6
     assert len({result.sentence for result in found}) == 1
 
 
-def test_an_open_breaker_is_a_warning_with_its_sentence_and_numbers(
-    dagster_lake: Lake, story: LogBuilder
-) -> None:
+def test_an_open_breaker_is_a_warning_with_numbers(dagster_lake: Lake, story: LogBuilder) -> None:
     story.append(small_files(2)).store_data()
     for minutes in (3, 2, 1):
         assert results(dagster_lake)["breaker"].ok

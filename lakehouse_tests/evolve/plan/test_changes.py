@@ -217,9 +217,7 @@ MERGED = replace(
     ],
     ids=["the same", "another key", "marked deletions"],
 )
-def test_landed_changes_that_were_written_in_another_way_are_refused_with_the_reason(
-    write: Merge, said: str
-) -> None:
+def test_landed_changes_written_in_another_way_are_refused(write: Merge, said: str) -> None:
     plan = compare(replace(PEOPLE, write=write), None, MERGED)
     if not said:
         assert plan.changes == ()

@@ -293,9 +293,7 @@ def test_an_overwrite_declared_anew_is_not_replaced_by_a_late_older_file(older: 
 
 
 @pytest.mark.parametrize(("name", "is_read"), [("b.parquet", True), ("b.txt", False)])
-def test_a_file_set_aside_for_its_format_waits_again_when_that_format_is_declared(
-    name: str, is_read: bool
-) -> None:
+def test_a_file_of_another_format_waits_until_that_is_declared(name: str, is_read: bool) -> None:
     aside = choose_batch(landed(name), Ledger(newest=None, seen={}), LANDING, APPEND).batch
     assert aside is not None and not aside.files
     ledger, now = (
@@ -389,9 +387,7 @@ def test_an_empty_file_of_an_overwrite_is_one_that_a_person_should_see() -> None
 
 
 @pytest.mark.parametrize("row_count", [0, 1])
-def test_an_overwrite_takes_its_file_only_for_its_rows_and_leaves_older_ones_in_wait_without_any(
-    row_count: int,
-) -> None:
+def test_an_overwrite_takes_a_file_with_rows_and_else_older_ones_wait(row_count: int) -> None:
     plan = Story(landed("1.json", "2.json", "x.csv"), write=Overwrite()).plan()
     assert plan.batch is not None
     columns = ("id",)
@@ -505,9 +501,7 @@ def test_a_load_by_hand_does_not_wait() -> None:
     assert plan((1, 0), now_ms=None).reason is Reason.BATCH_READY
 
 
-def test_a_batch_takes_no_more_than_it_may_and_says_how_many_wait_behind_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_batch_is_bounded_and_says_how_many_files_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose_files, "MAX_BATCH_FILES", 2)
     found = plan((1, 0), (1, 0), (1, 0))
     assert found.batch is not None and (len(found.batch.files), found.left) == (2, 1)

@@ -17,9 +17,7 @@ from lakehouse.land.plan.schema_of_values import csv_schema, json_schema
         ("id\nNA\n7\n", True, {"id": "BIGINT"}),
     ],
 )  # fmt: skip
-def test_a_first_record_of_the_types_of_its_columns_is_no_header(
-    text: str, header: bool, types: dict[str, str]
-) -> None:
+def test_typed_fields_are_no_header(text: str, header: bool, types: dict[str, str]) -> None:
     found = csv_schema(text)
     assert (found.header, found.types) == (header, types)
 

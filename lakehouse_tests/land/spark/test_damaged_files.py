@@ -1,13 +1,14 @@
 """Damaged files are proven to be damaged. Those that end Spark are set aside, and the next run loads the others."""
 
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException, SparkException
+from pyspark.sql import SparkSession
 
 from lakehouse import Append, Dms, Landing, Merge, Table
 from lakehouse.base.errors import Transient
@@ -20,9 +21,6 @@ from lakehouse.land.spark.files import damaged_files
 from lakehouse.materialize.run import write_table
 from lakehouse.spark.errors import ended_spark
 from lakehouse_tests.support.example_lake import rows_in
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 PREFIX = "landing/parts/"
 GONE = SparkConnectGrpcException("server gone", grpc_status_code=grpc.StatusCode.UNAVAILABLE)
@@ -90,9 +88,7 @@ def failed_read(path: str) -> SparkException:
     return SparkException(f"[FAILED_READ_FILE.NO_HINT] Error while reading file {path}.\n")
 
 
-def test_a_failed_read_of_a_file_without_damage_is_not_held_against_it(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_undamaged_file_is_not_set_aside(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     land_parts(lake)
     source = source_of("parquet")
     folder = f"{lake.settings.spark_root}/{PREFIX}"
@@ -125,7 +121,7 @@ def test_the_end_of_a_server_or_an_executor_is_recognised(error: Exception, is_e
 
 @pytest.mark.parametrize("is_planned", [True, False])
 def test_if_spark_ended_its_file_goes_to_quarantine_and_the_next_run_loads_the_others(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, is_planned: bool
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, is_planned: bool
 ) -> None:
     land_parts(lake)
     table = Table(key="bronze/parts", source=source_of("parquet"), write=Append())

@@ -4,12 +4,13 @@ import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from lakehouse import Append, Dms, Landing, Merge, Table
 from lakehouse.base.errors import Broken
@@ -22,9 +23,6 @@ from lakehouse.write.outcome import WriteOutcome
 from lakehouse_tests.kills import killed_at
 from lakehouse_tests.land.spark import test_text
 from lakehouse_tests.support.example_lake import rows_in, rows_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 SCHEMA = (
     "id INT, town STRING, at TIMESTAMP, local TIMESTAMP, day DATE, price DECIMAL(8, 2), "
@@ -121,7 +119,7 @@ def loaded(lake: Lake, table: Table) -> tuple[list[Any], list[Any]]:
 
 @pytest.mark.usefixtures("all_by_spark")
 def test_a_large_file_gives_the_same_rows_and_the_same_quarantine_as_small_ones(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     large = declared("large")
     small = declared("small")
@@ -147,9 +145,7 @@ def test_a_large_file_gives_the_same_rows_and_the_same_quarantine_as_small_ones(
 
 
 @pytest.mark.usefixtures("all_by_spark")
-def test_damage_that_only_the_write_reads_sets_its_file_aside_and_the_batch_goes_on(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_damage_that_the_write_finds_sets_one_file_aside(lake: Lake, spark: SparkSession) -> None:
     for number in range(3):
         first = number * 300
         rows = [{"id": id_, "score": id_ / 7} for id_ in range(first, first + 300)]
@@ -174,7 +170,7 @@ def test_damage_that_only_the_write_reads_sets_its_file_aside_and_the_batch_goes
 @pytest.mark.parametrize("format_name", ["parquet", pytest.param("csv", marks=pytest.mark.long)])
 @pytest.mark.usefixtures("all_by_spark")
 def test_a_killed_load_is_repeated_once_and_a_file_that_changed_meanwhile_stops_it(
-    lake: Lake, spark: "SparkSession", format_name: str
+    lake: Lake, spark: SparkSession, format_name: str
 ) -> None:
     table, whole, other = declared("orders"), as_parquet(ROWS), as_parquet(ROWS[::-1])
     written, quarantined = 5, 5
@@ -202,7 +198,7 @@ def test_a_killed_load_is_repeated_once_and_a_file_that_changed_meanwhile_stops_
 
 @pytest.mark.long
 @pytest.mark.usefixtures("all_by_spark")
-def test_a_file_above_the_limit_loads_if_spark_reads_it(lake: Lake, spark: "SparkSession") -> None:
+def test_a_file_above_the_limit_loads_if_spark_reads_it(lake: Lake, spark: SparkSession) -> None:
     table = declared("orders", max_file_bytes=100, new_columns="add")
     lake.store.put("landing/orders/a.parquet", as_parquet(ROWS[:4]))
     nested = pa.table({"id": [1], "town": [["x"]]})
@@ -223,7 +219,7 @@ def test_a_file_above_the_limit_loads_if_spark_reads_it(lake: Lake, spark: "Spar
 @pytest.mark.parametrize("format_name", ["csv", "parquet"])
 @pytest.mark.usefixtures("all_by_spark")
 def test_a_full_load_and_changes_of_dms_are_applied_in_their_order(
-    lake: Lake, spark: "SparkSession", format_name: Any
+    lake: Lake, spark: SparkSession, format_name: Any
 ) -> None:
     """CSV has no header."""
     changes = [
@@ -270,7 +266,7 @@ def test_a_full_load_and_changes_of_dms_are_applied_in_their_order(
 @pytest.mark.usefixtures("all_by_spark")
 def test_a_large_full_load_of_dms_gives_the_same_table_as_a_small_one(
     lake: Lake,
-    spark: "SparkSession",
+    spark: SparkSession,
     monkeypatch: pytest.MonkeyPatch,
     keys: tuple[str, ...],
     second: list[dict[str, Any]],
@@ -303,7 +299,7 @@ def test_a_large_full_load_of_dms_gives_the_same_table_as_a_small_one(
 
 
 def landed_rows(
-    lake: Lake, spark: "SparkSession", files: dict[str, bytes], **words: Any
+    lake: Lake, spark: SparkSession, files: dict[str, bytes], **words: Any
 ) -> tuple[list[Any], list[Any]]:
     """The rows of small files with their columns, and the quarantined ones with the reasons."""
     source = Landing(prefix="landing/x/", format=next(iter(files)).partition(".")[2], **words)
@@ -320,7 +316,7 @@ def landed_rows(
     return rows, sorted(refused, key=repr)
 
 
-def test_a_value_of_another_type_is_read_as_its_text(lake: Lake, spark: "SparkSession") -> None:
+def test_a_value_of_another_type_is_read_as_its_text(lake: Lake, spark: SparkSession) -> None:
     noon = datetime(2024, 1, 15, 12, tzinfo=UTC)
     nested = pa.struct([("a", pa.int64()), ("b", pa.list_(pa.decimal128(10, 2)))])
     columns: dict[str, tuple[str, pa.DataType, list[Any]]] = {
@@ -353,7 +349,7 @@ def test_a_value_of_another_type_is_read_as_its_text(lake: Lake, spark: "SparkSe
     assert [row[1:] for row in refused] == [(1, "a field does not fit the schema")] * 5
 
 
-def test_undeclared_members_of_a_struct_can_be_refused(lake: Lake, spark: "SparkSession") -> None:
+def test_undeclared_members_of_a_struct_can_be_refused(lake: Lake, spark: SparkSession) -> None:
     files = {"a.parquet": file_of([{"s": {"a": 1, "b": None}}, {"s": {"a": 1, "b": 2}}])}
     schema = "s STRUCT<a: BIGINT>"
     rows, refused = landed_rows(lake, spark, files, schema=schema, new_columns="refuse")
@@ -363,7 +359,7 @@ def test_undeclared_members_of_a_struct_can_be_refused(lake: Lake, spark: "Spark
 
 @pytest.mark.parametrize("is_gregorian", [True, False])
 def test_an_old_date_is_loaded_if_its_file_shows_that_it_uses_the_gregorian_calendar(
-    lake: Lake, spark: "SparkSession", is_gregorian: bool
+    lake: Lake, spark: SparkSession, is_gregorian: bool
 ) -> None:
     days = [-719_162, -141_428, 19_737, -719_163, 2_932_897]  # 0001, 1582-10-14, 2024, 0000, 10000
     day = pa.array(days, pa.int32()).cast(pa.date32())

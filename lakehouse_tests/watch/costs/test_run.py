@@ -4,9 +4,9 @@ import json
 from dataclasses import replace
 from datetime import date
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.text import DAY_MS, MINUTE_MS
@@ -26,9 +26,6 @@ from lakehouse_tests.watch.costs.story import (
     stamp_of,
     sums,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 B = replace(A, key="bronze/b", owner="")
 TABLES = {A.key: A, B.key: B}
@@ -57,7 +54,7 @@ def expected(lake: Lake, day: date, stamp: str) -> dict[str, Fraction]:
 @pytest.mark.long
 @pytest.mark.spark
 def test_charges_equal_an_independent_sum_and_stay_once_they_are_recorded(
-    lake: Lake, spark: "SparkSession"
+    lake: Lake, spark: SparkSession
 ) -> None:
     table = build(lake)
     first = day_of(NOW)

@@ -91,9 +91,7 @@ def test_a_table_that_cannot_be_read_is_named_and_the_others_are_there(told: Ter
     assert found["lakehouse_table_files", "silver/orders"] == 1
 
 
-def test_quarantine_pause_vacuum_and_inventory_are_read_from_the_lake(
-    told: Terminal, story: type_of_story
-) -> None:
+def test_quarantine_pause_vacuum_inventory_are_shown(told: Terminal, story: type_of_story) -> None:
     story("quarantine/bronze/orders").create().append([("q", 10, 3)])
     told.json("pause", "silver/orders")
     vacuumed_ms = now_ms() - 5_000
@@ -151,9 +149,7 @@ def test_a_table_by_its_address_has_metrics_too(terminal: Terminal, warehouse: P
     assert [value for (name, _), value in found.items() if name == "lakehouse_table_files"] == [12]
 
 
-def test_scrapes_share_a_reading_while_it_is_new_and_a_failure_keeps_the_last_one(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_scrapes_share_a_reading_and_a_failure_keeps_it(caplog: pytest.LogCaptureFixture) -> None:
     readings = list[int]()
 
     def read() -> list[GaugeMetricFamily]:
