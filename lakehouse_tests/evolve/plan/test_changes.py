@@ -90,49 +90,41 @@ def test_a_column_that_the_table_lacks_is_added_behind_the_one_declared_before_i
     assert plan.sentence.startswith("the declaration and the table agree") == (not added)
 
 
-# The declared table, what differs in its columns, how it follows, and the sentence.
-CHANGES: dict[str, tuple[Table, tuple[str, str], Kind, Way, str]] = {
-    "a description": (
-        *(LANDED, ("n int", "n int 'of rows'"), Kind.COMMENT_CHANGED, Way.METADATA),
-        "the description of n has changed",
+# The sentence, and the declared table, what differs in its columns, and how the table follows.
+CHANGES: dict[str, tuple[Table, tuple[str, str], Kind, Way]] = {
+    "the description of n has changed": (
+        LANDED, ("n int", "n int 'of rows'"), Kind.COMMENT_CHANGED, Way.METADATA
     ),
-    "a wider whole number": (
-        *(LANDED, ("n int", "n bigint"), Kind.TYPE_WIDENED, Way.OWN_ROWS),
-        "n is declared as bigint, but is int in the table",
+    "n is declared as bigint, but is int in the table": (
+        LANDED, ("n int", "n bigint"), Kind.TYPE_WIDENED, Way.OWN_ROWS
     ),
-    "a wider decimal": (
-        *(LANDED, ("decimal(6,2)", "decimal(8,3)"), Kind.TYPE_WIDENED, Way.OWN_ROWS),
-        "price is declared as decimal(8,3), but is decimal(6,2) in the table",
+    "price is declared as decimal(8,3), but is decimal(6,2) in the table": (
+        LANDED, ("decimal(6,2)", "decimal(8,3)"), Kind.TYPE_WIDENED, Way.OWN_ROWS
     ),
-    "a narrower type": (
-        *(LANDED, ("id bigint", "id int"), Kind.TYPE_CHANGED, Way.OWN_ROWS),
-        "id is declared as int, but is bigint in the table",
+    "id is declared as int, but is bigint in the table": (
+        LANDED, ("id bigint", "id int"), Kind.TYPE_CHANGED, Way.OWN_ROWS
     ),
-    "a new name": (
-        *(renamed({"n": "number"}), ("n int", "number int"), Kind.COLUMN_RENAMED, Way.OWN_ROWS),
-        "n is renamed to number in the declaration",
+    "n is renamed to number in the declaration": (
+        renamed({"n": "number"}), ("n int", "number int"), Kind.COLUMN_RENAMED, Way.OWN_ROWS
     ),
-    "a column less": (
-        *(LANDED, ("n int, ", ""), Kind.COLUMN_LEFT, Way.STAYS),
-        "n (int) is no longer declared: new rows have null there",
+    "n (int) is no longer declared: new rows have null there": (
+        LANDED, ("n int, ", ""), Kind.COLUMN_LEFT, Way.STAYS
     ),
-    "another case, which Spark takes for the same name": (
-        *(LANDED, ("n int", "N int"), Kind.SPELLING_CHANGED, Way.OWN_ROWS),
-        "N is declared, but spelled n in the table",
+    # Spark takes it for the same name.
+    "N is declared, but spelled n in the table": (
+        LANDED, ("n int", "N int"), Kind.SPELLING_CHANGED, Way.OWN_ROWS
     ),
-    "other partitions": (
-        *(replace(LANDED, write=Append()), ("", ""), Kind.PARTITIONING_CHANGED, Way.OWN_ROWS),
-        "the declaration partitions by nothing, but the table is partitioned by city",
+    "the declaration partitions by nothing, but the table is partitioned by city": (
+        replace(LANDED, write=Append()), ("", ""), Kind.PARTITIONING_CHANGED, Way.OWN_ROWS
     ),
-}
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("table", "differs", "kind", "way", "sentence"), CHANGES.values(), ids=CHANGES
-)
+@pytest.mark.parametrize(("sentence", "change"), CHANGES.items(), ids=CHANGES)
 def test_each_difference_has_a_way_and_stops_the_write_unless_it_is_safe(
-    table: Table, differs: tuple[str, str], kind: Kind, way: Way, sentence: str
+    sentence: str, change: tuple[Table, tuple[str, str], Kind, Way]
 ) -> None:
+    table, differs, kind, way = change
     declared = SAME.replace(*differs)
     plan = compare(table, columns(declared), TABLE)
     assert [(change.kind, change.kind.way, change.sentence) for change in plan.changes] == [
