@@ -22,29 +22,34 @@ from lakehouse.vacuum.inventory.plan import fold_table_files, is_data_file
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder, add_of, vector_of
 from lakehouse_tests.memory_store import MemoryStore
 
+V2 = {"uuid": "3a0d65cd-4056-49b8-937b-95f9e3ee90e5"}
 CHECKPOINTS = {
     "none": None,
     "classic": {},
     "only json statistics": {"stats": "json"},
     "only parsed statistics": {"stats": "struct"},
     "three parts": {"parts": 3},
-    "V2 with sidecars": {"uuid": "3a0d65cd-4056-49b8-937b-95f9e3ee90e5", "sidecars": 2},
-    "V2 without sidecars": {"uuid": "3a0d65cd-4056-49b8-937b-95f9e3ee90e5"},
-    "V2 in json with sidecars": {
-        "uuid": "3a0d65cd-4056-49b8-937b-95f9e3ee90e5",
-        "sidecars": 2,
-        "json_file": True,
-    },
-    "V2 in json without sidecars": {
-        "uuid": "3a0d65cd-4056-49b8-937b-95f9e3ee90e5",
-        "json_file": True,
-    },
+    "V2 with sidecars": {**V2, "sidecars": 2},
+    "V2 without sidecars": V2,
+    "V2 in json with sidecars": {**V2, "sidecars": 2, "json_file": True},
+    "V2 in json without sidecars": {**V2, "json_file": True},
     "V2 under a classic name": {"sidecars": 1},
 }
+WRITTEN = [kind for kind in CHECKPOINTS.values() if kind is not None]
 
 
 def paths(story: LogBuilder) -> list[str]:
     return sorted(file.path for file in story.snapshot().files)
+
+
+def compacted(story: LogBuilder, **options: Any) -> dict[str, bool]:
+    """Whether a compaction wrote each live file."""
+    return {file.path: file.compacted for file in story.facts(**options).snapshot.files}
+
+
+def versions(story: LogBuilder, **options: Any) -> list[int]:
+    """The commits in the history."""
+    return [commit.version for commit in story.facts(**options).history.commits]
 
 
 def test_no_log_or_an_empty_one_is_no_table(tmp_path: Path) -> None:
@@ -153,11 +158,7 @@ def test_where_checkpoints_lie_changes_nothing(
                 case _:
                     story.readd(chosen)
         if data.draw(st.booleans()):
-            checkpointed.checkpoint(
-                **data.draw(
-                    st.sampled_from([kind for kind in CHECKPOINTS.values() if kind is not None])
-                )
-            )
+            checkpointed.checkpoint(**data.draw(st.sampled_from(WRITTEN)))
     one, other = plain.facts(), checkpointed.facts()
     assert one.history == other.history
     assert set(one.snapshot.files) == set(other.snapshot.files)
@@ -201,15 +202,11 @@ def test_an_unfinished_multi_part_checkpoint_is_passed_over() -> None:
 def test_a_damaged_hint_and_other_files_in_the_log_folder_change_nothing() -> None:
     story = LogBuilder().create().append([("a", 1)]).checkpoint()
     story.store.put("bronze/t/_delta_log/_last_checkpoint", b"{")
+    nine = f"{9:020}"
     for name in (
-        ".00000000000000000009.json.crc",
-        "00000000000000000009.crc",
-        "00000000000000000000.00000000000000000009.compacted.json",
-        "_staged_commits/00000000000000000009.3a0d65cd-4056-49b8-937b-95f9e3ee90e5.json",
-        "_last_vacuum_info",
-        "_commits/00000000000000000009.json",
-        "00000000000000000009.json.tmp",
-        ".tmp/00000000000000000009.json",
+        *(f".{nine}.json.crc", f"{nine}.crc", f"{0:020}.{nine}.compacted.json"),
+        *(f"_staged_commits/{nine}.{V2['uuid']}.json", "_last_vacuum_info"),
+        *(f"_commits/{nine}.json", f"{nine}.json.tmp", f".tmp/{nine}.json"),
     ):
         story.store.put(f"bronze/t/_delta_log/{name}", b"not a commit")
     assert (story.snapshot().version, story.snapshot().log.checkpoint_version) == (1, 1)
@@ -217,14 +214,8 @@ def test_a_damaged_hint_and_other_files_in_the_log_folder_change_nothing() -> No
 
 
 def test_a_file_with_a_new_deletion_vector_stays_and_leaves_no_tombstone() -> None:
-    snapshot = (
-        LogBuilder()
-        .create()
-        .append([("b", 10), ("a", 10)])
-        .delete_rows({"a": 2})
-        .delete_rows({"a": 5})
-        .snapshot()
-    )
+    story = LogBuilder().create().append([("b", 10), ("a", 10)])
+    snapshot = story.delete_rows({"a": 2}).delete_rows({"a": 5}).snapshot()
     assert snapshot.files[0].deletion_vector == "u00000000000000000002@1"
     assert snapshot.files[0].deleted_row_count == 5
     assert ([file.path for file in snapshot.files], snapshot.tombstones) == (["a", "b"], ())
@@ -263,20 +254,9 @@ def test_a_remove_without_size_or_time_is_a_tombstone_of_unknown_size_and_time()
 def test_files_that_a_compaction_wrote_are_marked_also_below_a_checkpoint() -> None:
     story = LogBuilder().create().append([("a", 1), ("b", 2), ("c", 3)])
     story.optimize(["a", "b"], into=("ab", 3)).checkpoint()
-    assert {file.path: file.compacted for file in story.snapshot().files} == {
-        "c": False,
-        "ab": True,
-    }
-    assert {file.path: file.compacted for file in story.facts(newest_commits=1).snapshot.files} == {
-        "c": False,
-        "ab": True,
-    }
+    assert compacted(story) == compacted(story, newest_commits=1) == {"c": False, "ab": True}
     story.append([("d", 1)])
-    assert {file.path: file.compacted for file in story.facts(newest_commits=1).snapshot.files} == {
-        "c": False,
-        "ab": False,
-        "d": False,
-    }
+    assert compacted(story, newest_commits=1) == {"c": False, "ab": False, "d": False}
 
 
 def test_files_that_were_only_added_anew_are_not_taken_for_compacted_and_those_that_lost_rows_since_are() -> (
@@ -284,13 +264,8 @@ def test_files_that_were_only_added_anew_are_not_taken_for_compacted_and_those_t
 ):
     story = LogBuilder().create().append([("a", 1), ("b", 2), ("c", 3)])
     story.optimize(["a", "b"], into=("ab", 3)).readd(["c", "ab"])
-    assert {file.path: file.compacted for file in story.snapshot().files} == {
-        "c": False,
-        "ab": True,
-    }
-    assert {
-        file.path: file.compacted for file in story.delete_rows({"ab": 1}).snapshot().files
-    } == {"c": False, "ab": True}
+    assert compacted(story) == {"c": False, "ab": True}
+    assert compacted(story.delete_rows({"ab": 1})) == {"c": False, "ab": True}
 
 
 def test_history_tells_what_each_commit_did() -> None:
@@ -312,21 +287,11 @@ def test_history_goes_back_as_far_as_asked_or_as_the_log_holds_without_a_gap() -
     story = LogBuilder().create()
     for number in range(1, 11):
         story.append([(f"f{number}", 1)])
-    assert [commit.version for commit in story.facts(newest_commits=4).history.commits] == [
-        7,
-        8,
-        9,
-        10,
-    ]
+    assert versions(story, newest_commits=4) == [7, 8, 9, 10]
     story.checkpoint().append([("last", 1)])
-    assert [commit.version for commit in story.facts(newest_commits=4).history.commits] == [
-        8,
-        9,
-        10,
-        11,
-    ]
+    assert versions(story, newest_commits=4) == [8, 9, 10, 11]
     story.lose(6)
-    assert [commit.version for commit in story.facts().history.commits] == [7, 8, 9, 10, 11]
+    assert versions(story) == [7, 8, 9, 10, 11]
     assert story.snapshot().file_count == 11
 
 
@@ -360,27 +325,18 @@ def test_transactions_and_properties_are_the_newest() -> None:
 
 def test_partitions_come_in_the_order_of_the_tables_columns_and_as_they_are_spelled() -> None:
     add = add_of("x", partitionValues={"month": "", "year": "2013"})
-    (file,) = (
-        LogBuilder().create(partition_by=["year", "month"]).commit("WRITE", add).snapshot().files
-    )
+    story = LogBuilder().create(partition_by=["year", "month"])
+    (file,) = story.commit("WRITE", add).snapshot().files
     assert file.partition == (("year", "2013"), ("month", ""))
 
 
 def test_nested_types_are_spelled_as_spark_spells_them() -> None:
-    struct = {
-        "type": "struct",
-        "fields": [
-            {"name": "a", "type": "integer"},
-            {"name": "b", "type": {"type": "array", "elementType": "short"}},
-        ],
-    }
+    shorts = {"type": "array", "elementType": "short"}
+    fields = [{"name": "a", "type": "integer"}, {"name": "b", "type": shorts}]
+    bytes_ = {"type": "array", "elementType": "byte"}
     columns = {
-        "s": struct,
-        "m": {
-            "type": "map",
-            "keyType": "string",
-            "valueType": {"type": "array", "elementType": "byte"},
-        },
+        "s": {"type": "struct", "fields": fields},
+        "m": {"type": "map", "keyType": "string", "valueType": bytes_},
         "d": "decimal(10,2)",
         "t": "timestamp_ntz",
     }
@@ -487,45 +443,38 @@ def test_a_log_without_protocol_or_metadata_is_broken() -> None:
         ).facts()
 
 
+UNSUPPORTED = "this program does not support"
+OF_A_CATALOG = "table feature {} is not supported, since only a catalog"
+
+
 @pytest.mark.parametrize(
     ("reader", "writer", "features", "named"),
     [
+        (3, 7, ["deletionVectors", "fromTheFuture"], f"{UNSUPPORTED} table feature fromTheFuture"),
+        (4, 8, [], f"{UNSUPPORTED} reader version 4"),
+        (3, 7, ["catalogManaged"], OF_A_CATALOG.format("catalogManaged")),
+        (1, 7, ["coordinatedCommits-preview"], OF_A_CATALOG.format("coordinatedCommits-preview")),
         (
             3,
             7,
-            {"readerFeatures": ["deletionVectors", "fromTheFuture"], "writerFeatures": []},
-            "this program does not support table feature fromTheFuture",
-        ),
-        (4, 8, {}, "this program does not support reader version 4"),
-        (
-            3,
-            7,
-            {"readerFeatures": ["catalogManaged"], "writerFeatures": []},
-            "table feature catalogManaged is not supported, since only a catalog",
-        ),
-        (
-            1,
-            7,
-            {"writerFeatures": ["coordinatedCommits-preview"]},
-            "table feature coordinatedCommits-preview is not supported, since only a catalog",
-        ),
-        (
-            3,
-            7,
-            {"readerFeatures": ["redirectReaderWriter-preview"], "writerFeatures": []},
-            "this program does not support table feature redirectReaderWriter-preview",
+            ["redirectReaderWriter-preview"],
+            f"{UNSUPPORTED} table feature redirectReaderWriter-preview",
         ),
     ],
 )
 def test_what_cannot_be_counted_is_refused_by_name(
-    reader: int, writer: int, features: dict[str, Any], named: str
+    reader: int, writer: int, features: list[str], named: str
 ) -> None:
-    protocol = {"minReaderVersion": reader, "minWriterVersion": writer, **features}
+    protocol: dict[str, Any] = {"minReaderVersion": reader, "minWriterVersion": writer}
+    if reader == 3:
+        protocol |= {"readerFeatures": features, "writerFeatures": []}
+    elif features:
+        protocol["writerFeatures"] = features
     with pytest.raises(Refused, match=f"log of bronze/t: {named}"):
         LogBuilder().create().commit("UPGRADE", {"protocol": protocol}).facts()
 
 
-@pytest.mark.parametrize("checkpoint", [kind for kind in CHECKPOINTS.values() if kind is not None])
+@pytest.mark.parametrize("checkpoint", WRITTEN)
 @pytest.mark.parametrize("by", [[], ["b"], ["a", "b"]])
 def test_a_table_that_was_overwritten_with_another_partitioning_is_read_before_its_next_checkpoint(
     by: list[str], checkpoint: dict[str, Any]
@@ -536,17 +485,13 @@ def test_a_table_that_was_overwritten_with_another_partitioning_is_read_before_i
     story.append([("a=1/x", 10), ("a=2/y", 10)]).checkpoint(**checkpoint)
     described = LogBuilder().create(columns=columns, partition_by=by)
     metadata = json.loads(described.store.read(described.commit_name(0)).splitlines()[2])
-    removes = [
-        {"remove": {"path": path, "deletionTimestamp": 1, "dataChange": True}}
-        for path in ("a=1/x", "a=2/y")
-    ]
+    removed = {"deletionTimestamp": 1, "dataChange": True}
+    removes = [{"remove": {"path": path, **removed}} for path in ("a=1/x", "a=2/y")]
     values = dict.fromkeys(by, "3")
-    snapshot = story.commit(
-        "WRITE", metadata, *removes, add_of("z", partitionValues=values)
-    ).snapshot()
-    assert [(file.path, file.partition) for file in snapshot.files] == [
-        ("z", tuple(values.items()))
-    ]
+    add = add_of("z", partitionValues=values)
+    snapshot = story.commit("WRITE", metadata, *removes, add).snapshot()
+    [file] = snapshot.files
+    assert (file.path, file.partition) == ("z", tuple(values.items()))
     assert {stone.path for stone in snapshot.tombstones} == {"a=1/x", "a=2/y"}
     with pytest.raises(Refused, match="a file is partitioned by c, the table by"):
         story.commit("WRITE", add_of("z", partitionValues={"c": "1"})).facts()
@@ -559,13 +504,9 @@ def test_a_partition_value_that_is_missing_is_null_and_an_empty_one_is_not(
 ) -> None:
     """delta-io/delta-rs#4528: writers left out the keys of columns whose value is null."""
     prefix = "col-" if mapped else ""
+    mapping = "delta.columnMapping.physicalName"
     fields = [
-        {
-            "name": name,
-            "type": "string",
-            "nullable": True,
-            "metadata": {"delta.columnMapping.physicalName": prefix + name},
-        }
+        {"name": name, "type": "string", "nullable": True, "metadata": {mapping: prefix + name}}
         for name in ("id", "a", "b")
     ]
     story = LogBuilder().create(partition_by=["a", "b"])
@@ -587,8 +528,8 @@ def test_a_partition_value_that_is_missing_is_null_and_an_empty_one_is_not(
 
 def test_a_sidecar_outside_the_log_is_refused() -> None:
     story = LogBuilder().create()
-    story.checkpoint(uuid="3a0d65cd-4056-49b8-937b-95f9e3ee90e5", json_file=True)
-    name = "bronze/t/_delta_log/00000000000000000000.checkpoint.3a0d65cd-4056-49b8-937b-95f9e3ee90e5.json"
+    story.checkpoint(**V2, json_file=True)
+    name = f"bronze/t/_delta_log/{0:020}.checkpoint.{V2['uuid']}.json"
     line = b'\n{"sidecar":{"path":"s3://elsewhere/x.parquet","sizeInBytes":1,"modificationTime":1}}'
     story.store.put(name, story.store.read(name) + line)
     with pytest.raises(Refused, match=r"s3://elsewhere/x\.parquet"):
@@ -603,7 +544,7 @@ def test_a_table_is_read_as_it_was_at_a_version() -> None:
         assert facts is not None
         assert [file.path for file in facts.snapshot.files] == expected
         assert facts.snapshot.version == version
-        assert [commit.version for commit in facts.history.commits] == list(range(version + 1))
+        assert [commit.version for commit in facts.history.commits] == [*range(version + 1)]
 
 
 def test_a_version_that_the_log_does_not_reach_is_refused() -> None:
@@ -631,20 +572,15 @@ class CleaningStore(MemoryStore):
         return listing
 
 
-def test_a_log_that_is_cleaned_up_while_it_is_read_is_listed_again() -> None:
+def test_a_log_that_is_cleaned_up_while_it_is_read_is_listed_again_and_under_every_try_it_is_told() -> (
+    None
+):
     story = LogBuilder(store := CleaningStore()).create()
-    for number in range(12):
+    for number in range(20):
         story.append([(f"f{number}", 1)])
     story.checkpoint().append([("last", 1)])
     store.cleanups = 3
-    assert (story.snapshot().file_count, store.listings) == (13, 4)
-
-
-def test_a_log_that_is_cleaned_up_under_every_try_is_told() -> None:
-    story = LogBuilder(store := CleaningStore()).create()
-    for number in range(12):
-        story.append([(f"f{number}", 1)])
-    story.checkpoint().append([("last", 1)])
+    assert (story.snapshot().file_count, store.listings) == (21, 4)
     store.cleanups = 99
     with pytest.raises(Transient, match="log of bronze/t: it changed 5 times while it was read"):
         story.facts()
