@@ -91,22 +91,10 @@ FILE_LINES = 700
 FUNCTION_LINES = 50
 BANNED = frozenset(
     {
-        "utils",
-        "helpers",
-        "common",
-        "manager",
-        "handler",
-        "misc",
-        "looks",
-        "past",
-        "story",
-        "worth",
-        "rhythm",
-        "hands",
-        "till",
-        "warden",
+        *("utils", "helpers", "common", "manager", "handler", "misc", "looks", "past", "story"),
+        *("worth", "rhythm", "hands", "till", "warden", "keeper", "books", "sift", "doomed"),
+        *("moment", "doubts"),
     }
-    | {"keeper", "books", "sift", "doomed", "moment", "doubts"}
 )
 # Only what Dagster inspects must have real annotations: it resolves them when a definition is made.
 EVALUATED = ("assets", "door", "definitions", "replay")
@@ -131,16 +119,8 @@ PRINTERS = {
 # The brackets keep this file from breaking its own rule.
 PLACES = re.compile(r"(?<![\w.-])/(?:[r]oot|[U]sers|[w]ork)/|--(?:extra-)?[i]ndex-url")
 TEXTS = {".py", ".md", ".toml", ".yaml", ".xml", ".txt", ".properties", ".sha256", ""}
-HIDDEN = {
-    ".venv",
-    ".git",
-    ".lakehouse",
-    ".hypothesis",
-    ".pytest_cache",
-    ".ruff_cache",
-    "__pycache__",
-    "build",
-}
+HIDDEN = {".venv", ".git", ".lakehouse", "__pycache__", "build"}
+HIDDEN |= {".hypothesis", ".pytest_cache", ".ruff_cache"}
 
 type_of_rule = Callable[[Path], Iterator[str]]
 
@@ -388,142 +368,105 @@ def texts(folder: Path) -> Iterator[Path]:
             yield path
 
 
-# A rule, and files that break it: where each lies, and what it says.
-RULES: dict[str, tuple[type_of_rule, *tuple[str, ...]]] = {
-    "a plan imports no library": (unlawful_imports, "vacuum/plan/x.py", "import pyarrow"),
-    "a plan does not carry out": (
-        unlawful_imports,
-        "compact/plan.py",
-        "def f():\n    from lakehouse.store import Store",
-    ),
-    "a plan has no clock": (unlawful_imports, "land/plan/x.py", "from lakehouse.base import clock"),
-    "no room imports by dots": (unlawful_imports, "base/x.py", "from ..store import disk"),
-    "what runs knows no Dagster": (
-        unlawful_imports,
-        "compact/x.py",
-        "def f():\n    import dagster as dg",
-    ),
-    "no room imports tables by name": (
-        unlawful_imports,
-        "lake/x.py",
-        "import importlib\nimportlib.import_module('lakehouse.tables')",
-    ),
-    "doors do not import tables": (
-        unlawful_imports,
-        "land/asset.py",
-        "import lakehouse.tables.bronze",
-    ),
-    "doors do not import the world outside": (
-        unlawful_imports,
-        "land/sensor.py",
-        "from lakehouse.replay import flights",
-    ),
-    "doors do not import Spark": (unlawful_imports, "vacuum/asset.py", "if 0:\n    import pyspark"),
-    "what can be deleted is not needed": (
-        unlawful_imports,
-        "land/x.py",
-        "from lakehouse.cdc import read",
-    ),
-    "compaction knows no vacuum": (
-        unlawful_imports,
-        "compact/x.py",
-        "def f():\n    from lakehouse.vacuum import run",
-    ),
-    "tables see pyspark alone": (unlawful_imports, "tables/x.py", "import pandas"),
-    "tables have one door": (
-        unlawful_imports,
-        "tables/x.py",
-        "from lakehouse.declare.table import Table",
-    ),
-    "the public door is for tables": (
-        unlawful_imports,
-        "spark/x.py",
-        "from lakehouse import Table",
-    ),
-    "a room that is not in the law has no doors": (
-        unlawful_imports,
-        "utils/x.py",
-        "import lakehouse.base.errors",
-    ),
-    "files are short": (long_files, "base/x.py", "x = 1\n" * (FILE_LINES + 1)),
-    "functions are short": (
-        long_functions,
-        "base/x.py",
-        "def f():\n" + "    x = 1\n" * (FUNCTION_LINES + 1),
-    ),
-    "no module needs itself": (
-        import_circles,
-        "base/x.py",
-        "from lakehouse.base import y\n",
-        "base/y.py",
-        "import lakehouse.base.x",
-    ),
-    "a type's name is its own": (
-        types_of_one_name,
-        "base/x.py",
-        "class Share: ...",
-        "store/x.py",
-        "class Share: ...",
-    ),
-    "a name says what it is": (banned_names, "base/x.py", "doomed_files = []"),
-    "no module is for whatever is left": (banned_names, "base/utils.py", ""),
-    "Dagster sees real annotations": (
-        postponed_annotations,
-        "assets/x.py",
-        "from __future__ import annotations",
-    ),
-    "so do the definitions": (
-        postponed_annotations,
-        "definitions.py",
-        "from __future__ import annotations",
-    ),
-    "a module says what it is for": (undescribed, "base/x.py", "x = 1"),
-    "a public function says what one gets": (undescribed, "base/x.py", '"""X."""\ndef f(): ...'),
-    "a public method does, too": (
-        undescribed,
-        "base/x.py",
-        '"""X."""\nclass A:\n    """A."""\n    def f(self): ...',
-    ),
-    "a command prints by its own functions": (
-        unescaped_texts,
-        "cli/x.py",
-        '"""X."""\nimport click\nclick.echo("x")',
-    ),
-    "nothing else prints": (unescaped_texts, "store/x.py", '"""X."""\nprint("x")'),
-    "the page's Markdown is made at one place": (
-        unescaped_texts,
-        "assets/x.py",
-        '"""X."""\nimport dagster as dg\ndg.MetadataValue.md("x")',
-    ),
-    "no text is called Markdown elsewhere": (
-        unescaped_texts,
-        "assets/x.py",
-        '"""X."""\nMarkdown("x")',
-    ),
-    "no code names a place of one machine": (
-        places_of_one_machine,
-        "base/x.py",
-        "x = '/work" + "/shared'",
-    ),
-    "no requirement names where it comes from": (
-        places_of_one_machine,
-        "requirements.txt",
-        "--index" + "-url https://x",
-    ),
+WAITING = "def f():\n    from {} import {}"
+POSTPONED = "from __future__ import annotations"
+DOCUMENTED = '"""X."""\n'
+# Of each rule the files that break it: where each lies, and what it says.
+BREACHES: dict[type_of_rule, dict[str, tuple[str, ...]]] = {
+    unlawful_imports: {
+        "a plan imports no library": ("vacuum/plan/x.py", "import pyarrow"),
+        "a plan does not carry out": (
+            "compact/plan.py",
+            WAITING.format("lakehouse.store", "Store"),
+        ),
+        "a plan has no clock": ("land/plan/x.py", "from lakehouse.base import clock"),
+        "no room imports by dots": ("base/x.py", "from ..store import disk"),
+        "what runs knows no Dagster": ("compact/x.py", "def f():\n    import dagster as dg"),
+        "no room imports tables by name": (
+            "lake/x.py",
+            "import importlib\nimportlib.import_module('lakehouse.tables')",
+        ),
+        "doors do not import tables": ("land/asset.py", "import lakehouse.tables.bronze"),
+        "doors do not import the world outside": (
+            "land/sensor.py",
+            "from lakehouse.replay import flights",
+        ),
+        "doors do not import Spark": ("vacuum/asset.py", "if 0:\n    import pyspark"),
+        "what can be deleted is not needed": ("land/x.py", "from lakehouse.cdc import read"),
+        "compaction knows no vacuum": ("compact/x.py", WAITING.format("lakehouse.vacuum", "run")),
+        "tables see pyspark alone": ("tables/x.py", "import pandas"),
+        "tables have one door": ("tables/x.py", "from lakehouse.declare.table import Table"),
+        "the public door is for tables": ("spark/x.py", "from lakehouse import Table"),
+        "a room that is not in the law has no doors": (
+            "utils/x.py",
+            "import lakehouse.base.errors",
+        ),
+    },
+    long_files: {"files are short": ("base/x.py", "x = 1\n" * (FILE_LINES + 1))},
+    long_functions: {
+        "functions are short": ("base/x.py", "def f():\n" + "    x = 1\n" * (FUNCTION_LINES + 1))
+    },
+    import_circles: {
+        "no module needs itself": (
+            *("base/x.py", "from lakehouse.base import y\n"),
+            *("base/y.py", "import lakehouse.base.x"),
+        )
+    },
+    types_of_one_name: {
+        "a type's name is its own": (
+            *("base/x.py", "class Share: ..."),
+            *("store/x.py", "class Share: ..."),
+        )
+    },
+    banned_names: {
+        "a name says what it is": ("base/x.py", "doomed_files = []"),
+        "no module is for whatever is left": ("base/utils.py", ""),
+    },
+    postponed_annotations: {
+        "Dagster sees real annotations": ("assets/x.py", POSTPONED),
+        "so do the definitions": ("definitions.py", POSTPONED),
+    },
+    undescribed: {
+        "a module says what it is for": ("base/x.py", "x = 1"),
+        "a public function says what one gets": ("base/x.py", f"{DOCUMENTED}def f(): ..."),
+        "a public method does, too": (
+            "base/x.py",
+            f'{DOCUMENTED}class A:\n    """A."""\n    def f(self): ...',
+        ),
+    },
+    unescaped_texts: {
+        "a command prints by its own functions": ("cli/x.py", f'{DOCUMENTED}click.echo("x")'),
+        "nothing else prints": ("store/x.py", f'{DOCUMENTED}print("x")'),
+        "the page's Markdown is made at one place": (
+            "assets/x.py",
+            f'{DOCUMENTED}dg.MetadataValue.md("x")',
+        ),
+        "no text is called Markdown elsewhere": ("assets/x.py", f'{DOCUMENTED}Markdown("x")'),
+    },
+    places_of_one_machine: {
+        "no code names a place of one machine": ("base/x.py", "x = '/work" + "/shared'"),
+        "no requirement names where it comes from": (
+            "requirements.txt",
+            "--index" + "-url https://x",
+        ),
+    },
 }
 
 
-@pytest.mark.parametrize(
-    "rule", sorted({rule for rule, *_ in RULES.values()}, key=lambda rule: rule.__name__)
-)
+@pytest.mark.parametrize("rule", BREACHES)
 def test_the_house_keeps_its_law(rule: type_of_rule) -> None:
     assert list(rule(HOUSE)) == []
 
 
 @pytest.mark.parametrize(
-    ("rule", "files"), [(rule, files) for rule, *files in RULES.values()], ids=RULES
+    ("rule", "files"),
+    [
+        pytest.param(rule, files, id=name)
+        for rule, breaches in BREACHES.items()
+        for name, files in breaches.items()
+    ],
 )
-def test_a_breach_is_caught(rule: type_of_rule, files: list[str], tmp_path: Path) -> None:
+def test_a_breach_is_caught(rule: type_of_rule, files: tuple[str, ...], tmp_path: Path) -> None:
     for name, text in zip(files[::2], files[1::2], strict=True):
         path = tmp_path / "lakehouse" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -534,20 +477,15 @@ def test_a_breach_is_caught(rule: type_of_rule, files: list[str], tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        (
-            "base/x.py",
-            "import json\nfrom lakehouse.base.errors import Refused\nfrom lakehouse.base import text",
-        ),
+        ("base/x.py", "import json\nfrom lakehouse.base import text"),
         (
             "land/x.py",
-            "import boto3\nfrom botocore.config import Config\ndef f():\n    from lakehouse.cdc import read",
+            f"from botocore.config import Config\n{WAITING.format('lakehouse.cdc', 'x')}",
         ),
         ("replay/x.py", "import pandas\nfrom lakehouse.cli import output"),
         ("vacuum/plan/x.py", "from lakehouse.compact.plan.compaction import f"),
-        (
-            "tables/silver.py",
-            "from lakehouse import Table\nfrom lakehouse.tables import bronze\nfrom pyspark.sql.functions import col",
-        ),
+        ("tables/silver.py", "from lakehouse import Table\nfrom lakehouse.tables import bronze"),
+        ("tables/silver.py", "from pyspark.sql.functions import col"),
     ],
 )
 def test_what_the_law_allows_is_let_in(name: str, text: str, tmp_path: Path) -> None:
@@ -571,26 +509,26 @@ def test_a_reason_that_nobody_gives_is_not_in_the_list() -> None:
     assert {each.name for each in Reason} <= {*re.findall(r"\bReason\.(\w+)", code)}
 
 
+def printed(script: str) -> str:
+    """What a script prints in a fresh interpreter."""
+    command = [sys.executable, "-c", script]
+    return subprocess.run(command, cwd=HOUSE, capture_output=True, text=True, check=True).stdout
+
+
 def test_plans_load_nothing_from_outside() -> None:
-    """In a fresh interpreter, all plans at once."""
+    """All plans at once."""
     modules = [
         ".".join(path.relative_to(HOUSE).with_suffix("").parts)
         for path, _ in parsed(HOUSE, ("plan",))
     ]
     foreign = ("pyspark", "deltalake", "dagster", "boto3", "pyarrow", "pandas", "lakehouse.store")
     script = f"import sys, {', '.join(modules)}; print([name for name in {foreign!r} if name in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=HOUSE, capture_output=True, text=True, check=True
-    )
-    assert len(modules) > 10 and done.stdout.strip() == "[]"
+    assert len(modules) > 10 and printed(script).strip() == "[]"
 
 
 def test_upkeep_of_other_projects_loads_neither_landing_nor_change_data() -> None:
     script = "import sys, lakehouse.adopt.maintain; print(*(name for name in sys.modules if name.startswith('lakehouse.')))"
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=HOUSE, capture_output=True, text=True, check=True
-    )
-    names = done.stdout.split()
+    names = printed(script).split()
     assert len(names) <= 130
     assert not {name.split(".")[1] for name in names} & {"land", "cdc", "retain", "report"}
 
@@ -658,7 +596,4 @@ def test_the_public_door_has_these_names_and_loads_nothing_until_it_is_asked() -
     assert {*lakehouse.__all__} == {*names.split()}
     assert all(hasattr(lakehouse, name) for name in lakehouse.__all__)
     script = "import sys, lakehouse; print([name for name in sys.modules if name.startswith('lakehouse.')])"
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=HOUSE, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
+    assert printed(script).strip() == "[]"

@@ -36,9 +36,8 @@ def warehouse(tmp_path: Path) -> Path:
     store = DiskStore(tmp_path / "warehouse")
     orders = LogBuilder(store, "orders").create(partition_by=["d"])
     orders.append([("d=1/live", 10), ("d=1/gone", 30)])
-    LogBuilder(store, "orders/inside").create().append([("theirs", 10)]).store_data().delete(
-        ["theirs"]
-    )
+    inside = LogBuilder(store, "orders/inside").create().append([("theirs", 10)])
+    inside.store_data().delete(["theirs"])
     orders.store_data()
     store.put("orders/d=1/orphan", b"123")
     orders.delete(["d=1/gone"])
@@ -49,11 +48,23 @@ def warehouse(tmp_path: Path) -> Path:
 
 def planned(home: Path, tables: Sequence[Table], mode: VacuumMode | None = None) -> VacuumPlan:
     """The plan for the first of the tables."""
-    found = plan(
-        LakeFacts(open_lake(own_settings(home), tables=tables), tables), tables[0], mode=mode
-    )
+    found = plan(facts_of(home, tables), tables[0], mode=mode)
     assert found is not None
     return found
+
+
+def facts_of(home: Path, tables: Sequence[Table]) -> LakeFacts:
+    return LakeFacts(open_lake(own_settings(home), tables=tables), tables)
+
+
+def cloned(warehouse: Path) -> list[Table]:
+    """The table, and one next to it that borrows its removed file."""
+    clone = LogBuilder(DiskStore(warehouse), "clone").create()
+    clone.append([(f"file:{warehouse}/orders/d=1/gone", 30)])
+    return [
+        adopted_table(KEY, f"{warehouse}/orders"),
+        adopted_table("gold/clone", f"{warehouse}/clone"),
+    ]
 
 
 def names(found: VacuumPlan) -> list[str]:
@@ -100,11 +111,8 @@ def test_what_another_table_borrows_of_it_stays(
 ) -> None:
     tables = [adopted_table(KEY, f"{warehouse}/orders", orphans=orphans)]
     place = BORROWERS[where]
-    store = (
-        DiskStore(warehouse)
-        if place[0] == "/"
-        else open_lake(own_settings(tmp_path / "home")).store
-    )
+    lake = open_lake(own_settings(tmp_path / "home"))
+    store = DiskStore(warehouse) if place[0] == "/" else lake.store
     clone = LogBuilder(store, place.removeprefix("/")).create()
     clone.append([(f"file:{warehouse}/orders/d=1/gone", 30)])
     if where == "a table of the lake":
@@ -120,9 +128,8 @@ def test_what_a_clone_reads_of_an_adopted_table_is_outside_of_the_inventory_and_
 ) -> None:
     tables = [adopted_table(KEY, f"{warehouse}/orders"), table_of("gold/clone")]
     lake = open_lake(own_settings(tmp_path / "home"), tables=tables)
-    LogBuilder(lake.store, "gold/clone").create().append(
-        [(f"file:{warehouse}/orders/d=1/live", 10)]
-    )
+    clone = LogBuilder(lake.store, "gold/clone").create()
+    clone.append([(f"file:{warehouse}/orders/d=1/live", 10)])
     scan(lake, now_ms=now_ms())
     found = {table.table: table for table in reconciled(lake, tables, now_ms=now_ms()).tables}
     assert found["gold/clone"].missing == ()
@@ -130,14 +137,8 @@ def test_what_a_clone_reads_of_an_adopted_table_is_outside_of_the_inventory_and_
 
 def test_what_was_borrowed_goes_once_the_clone_is_gone(tmp_path: Path, warehouse: Path) -> None:
     """No sweep looks for it: the log alone decides, and a later vacuum reads only what was removed since."""
-    LogBuilder(DiskStore(warehouse), "clone").create().append(
-        [(f"file:{warehouse}/orders/d=1/gone", 30)]
-    )
-    tables = [
-        adopted_table(KEY, f"{warehouse}/orders"),
-        adopted_table("gold/clone", f"{warehouse}/clone"),
-    ]
-    run = LakeFacts(open_lake(own_settings(tmp_path / "home"), tables=tables), tables)
+    tables = cloned(warehouse)
+    run = facts_of(tmp_path / "home", tables)
     done = vacuum(run, lambda: pytest.fail("no session is needed"), tables[0])
     [record] = vacuum_records(run.lake, KEY)
     assert (done.plan.candidates, record.kept, record.is_complete) == ((), ["d=1/gone"], True)
@@ -159,9 +160,8 @@ def test_a_table_that_was_not_made_yet_or_is_none_of_delta_holds_nothing_back(
 ) -> None:
     make(warehouse / "later")
     later = adopted_table("gold/later", f"{warehouse}/later")
-    assert names(
-        planned(tmp_path / "home", [adopted_table(KEY, f"{warehouse}/orders"), later])
-    ) == ["d=1/gone"]
+    tables = [adopted_table(KEY, f"{warehouse}/orders"), later]
+    assert names(planned(tmp_path / "home", tables)) == ["d=1/gone"]
 
 
 @pytest.mark.parametrize("folder", ["clone", "disk/clone"])
@@ -182,14 +182,8 @@ def test_nothing_goes_while_the_storage_of_an_adopted_table_may_be_away(
 def test_nothing_goes_while_an_adopted_table_is_not_where_a_vacuum_found_it(
     tmp_path: Path, warehouse: Path, make: Callable[[Path], None]
 ) -> None:
-    LogBuilder(DiskStore(warehouse), "clone").create().append(
-        [(f"file:{warehouse}/orders/d=1/gone", 30)]
-    )
-    tables = [
-        adopted_table(KEY, f"{warehouse}/orders"),
-        adopted_table("gold/clone", f"{warehouse}/clone"),
-    ]
-    run = LakeFacts(open_lake(own_settings(tmp_path / "home"), tables=tables), tables)
+    tables = cloned(warehouse)
+    run = facts_of(tmp_path / "home", tables)
     vacuum(run, lambda: pytest.fail("no session is needed"), tables[0])
     (warehouse / "clone").rename(warehouse / "clone_v2")
     make(warehouse / "clone")
@@ -210,7 +204,7 @@ def test_files_of_an_old_table_in_a_partition_s_folder_stay_though_its_first_com
         "orders/d=1/_delta_log/_last_checkpoint", b'{"version":2}'
     )
     table = adopted_table(KEY, f"{warehouse}/orders", orphans=orphans)
-    run = LakeFacts(open_lake(own_settings(tmp_path / "home"), tables=[table]), [table])
+    run = facts_of(tmp_path / "home", [table])
     run.read(table)
     found = planned(tmp_path / "home", [table], "LITE")
     assert names(found) == ["d=1/gone"]
@@ -233,12 +227,10 @@ def test_nothing_goes_while_a_table_of_the_lake_is_hidden_behind_the_key_of_one_
     LogBuilder(lake.store, "gold/events").create().append([("a", 1)])
     LogBuilder(lake.store, KEY).create().append([(f"file:{lake.settings.root}/gold/events/a", 1)])
     message = rf"there are also files at {lake.settings.root}/{KEY}\. .*Use another key for {warehouse}/orders"
+    tables = [table_of("gold/events"), adopted_table(KEY, f"{warehouse}/orders")]
     with pytest.raises(Refused, match=message):
-        planned(
-            tmp_path / "home", [table_of("gold/events"), adopted_table(KEY, f"{warehouse}/orders")]
-        )
+        planned(tmp_path / "home", tables)
     own = adopted_table(KEY, f"{lake.settings.root}/{KEY}")
-    with pytest.raises(
-        Broken, match=r"storage lacks 1 of the 1 files"
-    ):  # it was planned: nothing is hidden
+    # It was planned: nothing is hidden.
+    with pytest.raises(Broken, match=r"storage lacks 1 of the 1 files"):
         planned(tmp_path / "home", [table_of("gold/events"), own], "FULL")

@@ -6,9 +6,9 @@ import pytest
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.paths import vector_file
-from lakehouse.base.settings import parse_settings
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.lake.state_tables import vacuum_records
+from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder, vector_of
 from lakehouse_tests.support.faults import (
     KEY,
@@ -29,7 +29,7 @@ MODES = ("FULL", "INVENTORY", "LITE")
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    return open_lake(parse_settings({"LAKEHOUSE_REPLAY": "off"}, base=tmp_path))
+    return open_lake(own_settings(tmp_path))
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from lakehouse.vacuum import lake_facts, run
 from lakehouse.vacuum.inventory.run import scan
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse_tests.conftest import own_settings
-from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.log_builder import LogBuilder, add_of
 from lakehouse_tests.memory_store import MemoryStore
 from lakehouse_tests.support.faults import LONG_AGO
 from lakehouse_tests.support.vacuums import table_of
@@ -69,14 +69,18 @@ def lake_of(home: Path, count: int) -> tuple[Lake, Counting, list[Table]]:
     lake = Lake(settings=own_settings(home), store=store)
     tables = [table_of(f"bronze/t{number}") for number in range(count)]
     for table in tables:
-        LogBuilder(store, table.key).create().append(
-            [("live", 1), ("gone", 1)]
-        ).store_data().delete(["gone"])
+        written(store, table.key)
         store.put(f"{table.key}/orphan", b"1")
     scan(lake, now_ms=now_ms())
     again = Counting()  # of the scan's requests and reads nothing is known
     again._files = store._files
     return replace(lake, store=again), again, tables
+
+
+def written(store: MemoryStore, key: str) -> LogBuilder:
+    """Writes the table's log, and its data."""
+    story = LogBuilder(store, key).create().append([("live", 1), ("gone", 1)])
+    return story.store_data().delete(["gone"])
 
 
 def vacuum(facts: LakeFacts, table: Table) -> set[str]:
@@ -114,26 +118,13 @@ def test_a_commit_between_two_vacuums_of_a_run_is_seen_and_no_other_log_is_read_
     facts = LakeFacts(lake, tables)
     assert vacuum(facts, tables[0]) == {"live"}
     store.reads.clear()
-    back = {
-        "add": {
-            "path": "gone",
-            "partitionValues": {},
-            "size": 1,
-            "modificationTime": LONG_AGO,
-            "dataChange": True,
-        }
-    }
-    LogBuilder(store, tables[1].key).create().append([("live", 1), ("gone", 1)]).delete(
-        ["gone"]
-    ).commit("RESTORE", back)
+    back = add_of("gone", modificationTime=LONG_AGO)
+    written(store, tables[1].key).commit("RESTORE", back)
     assert vacuum(facts, tables[1]) == {"live", "gone"}
-    assert {name.partition("/_delta_log/")[0] for name in store.reads if "_delta_log" in name} == {
-        tables[1].key
-    }
+    of_logs = {name.partition("/_delta_log/")[0] for name in store.reads if "_delta_log" in name}
+    assert of_logs == {tables[1].key}
     known = [facts.log(tables[2].key)]
-    LogBuilder(store, tables[2].key).create().append([("live", 1), ("gone", 1)]).delete(
-        ["gone"]
-    ).append([("orphan", 1)])
+    written(store, tables[2].key).append([("orphan", 1)])
     known.append(facts.log(tables[2].key))
     assert [log and log.facts.snapshot.version for log in known] == [2, 3]
     assert vacuum(facts, tables[2]) == {"live", "orphan"}
@@ -148,9 +139,8 @@ def test_a_clone_that_is_made_between_two_vacuums_of_a_run_is_seen_ten_seconds_l
     lake, store, tables = lake_of(tmp_path, 2)
     facts = LakeFacts(lake, tables)
     vacuum(facts, tables[0])
-    LogBuilder(store, "scratch/clone").create().append(
-        [(f"{lake.settings.table_uri(tables[1].key)}/orphan", 1)]
-    )
+    borrowed = f"{lake.settings.table_uri(tables[1].key)}/orphan"
+    LogBuilder(store, "scratch/clone").create().append([(borrowed, 1)])
     monkeypatch.setattr(lake_facts, "now_ms", lambda: now + later_ms)
     assert vacuum(facts, tables[1]) == left
 
@@ -163,9 +153,7 @@ def test_a_commit_before_the_guard_was_taken_is_planned_by(
 
     @contextlib.contextmanager
     def taken(*_: Any, **__: Any) -> Iterator[None]:
-        LogBuilder(store, table.key).create().append([("live", 1), ("gone", 1)]).delete(
-            ["gone"]
-        ).append([("orphan", 1)])
+        written(store, table.key).append([("orphan", 1)])
         yield
 
     monkeypatch.setattr(run, "hold", taken)

@@ -11,7 +11,6 @@ import pytest
 from lakehouse import Append, Table
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused, Transient
-from lakehouse.base.settings import parse_settings
 from lakehouse.lake import lease
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.lake.state_tables import vacuum_records
@@ -21,6 +20,7 @@ from lakehouse.vacuum import lake_facts, run
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.run import VacuumProgress, confirmed_by_delta
 from lakehouse.vacuum.table_facts import gather
+from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import START_MS, LogBuilder
 from lakehouse_tests.support.faults import (
     KEY,
@@ -43,6 +43,7 @@ MODES = ("FULL", "INVENTORY", "LITE")
 AGAIN = "it was written again after it was listed"
 INSIDE = "a table was created in its folder meanwhile"
 DAY_SECONDS = 86_400
+COMMIT = f"{KEY}/_delta_log/{{:020}}.json"
 LONGER = {"delta__deletedFileRetentionDuration": "interval 5000 days"}
 
 
@@ -52,7 +53,7 @@ def nobody() -> Any:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    return open_lake(parse_settings({"LAKEHOUSE_REPLAY": "off"}, base=tmp_path))
+    return open_lake(own_settings(tmp_path))
 
 
 @pytest.fixture(autouse=True)
@@ -128,10 +129,9 @@ def test_a_clone_that_cannot_be_read_any_more_stops_it(lake: Lake) -> None:
     LogBuilder(lake.store, "silver/s").create().append([(path, 1)])
     age(lake)
     report(lake)
+    damaged = f"silver/s/_delta_log/{2:020}.json"
     gone, work = carried_out(
-        lake,
-        planned(lake),
-        meanwhile=lambda: lake.store.put(f"silver/s/_delta_log/{2:020}.json", b"no action"),
+        lake, planned(lake), meanwhile=lambda: lake.store.put(damaged, b"no action")
     )
     assert gone == set() and "silver/s cannot be read" in work.failed["error"]
 
@@ -151,10 +151,8 @@ def test_a_retention_that_is_raised_meanwhile_holds_for_what_lost_its_tombstone(
     """A checkpoint dropped it by the shorter retention; the commit still tells of the removal. Both files are older than either."""
     story.checkpoint(tombstones=False)
     for name in PAST:
-        os.utime(
-            Path(lake.settings.root) / KEY / name,
-            (START_MS / 1_000 - DAY_SECONDS, START_MS / 1_000 - DAY_SECONDS),
-        )
+        then = START_MS / 1_000 - DAY_SECONDS
+        os.utime(Path(lake.settings.root) / KEY / name, (then, then))
     found = planned(lake, "FULL")
     assert [(each.name, each.part.name) for each in found.candidates] == [
         ("d=1/gone", "TOMBSTONED_PAST"),
@@ -184,45 +182,36 @@ def test_what_was_brought_back_and_removed_again_meanwhile_stays_though_its_tomb
 def test_a_table_that_its_catalog_took_over_meanwhile_keeps_everything(
     lake: Lake, story: LogBuilder
 ) -> None:
-    features = ["catalogManaged"]
-    protocol = {
-        "minReaderVersion": 3,
-        "minWriterVersion": 7,
-        "readerFeatures": features,
-        "writerFeatures": features,
-    }
+    features = {key: ["catalogManaged"] for key in ("readerFeatures", "writerFeatures")}
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
     gone, work = carried_out(
-        lake, planned(lake), meanwhile=lambda: story.commit("UPGRADE", {"protocol": protocol})
+        lake, planned(lake), meanwhile=lambda: story.commit("UPGRADE", protocol)
     )
     assert gone == set() and "catalogManaged" in work.failed["error"]
 
 
 def _older(lake: Lake) -> None:
     """As a copy of the log from before puts it back."""
-    lake.store.delete([f"{KEY}/_delta_log/{2:020}.json"])
+    lake.store.delete([COMMIT.format(2)])
 
 
 def _rewritten(lake: Lake) -> None:
     """The log was put back, and somebody wrote on: another commit under the same number, in which the file is live."""
     _older(lake)
-    LogBuilder(lake.store, "copy/t").create(partition_by=["d"]).append(
-        [("d=1/live", 10), ("d=2/live", 20), ("d=1/gone", 30)]
-    ).append([("d=3/new", 1)])
-    lake.store.put(
-        f"{KEY}/_delta_log/{2:020}.json", lake.store.read(f"copy/t/_delta_log/{2:020}.json")
-    )
+    copy = LogBuilder(lake.store, "copy/t").create(partition_by=["d"])
+    copy.append([("d=1/live", 10), ("d=2/live", 20), ("d=1/gone", 30)]).append([("d=3/new", 1)])
+    lake.store.put(COMMIT.format(2), lake.store.read(copy.commit_name(2)))
 
 
 def _of_the_same_size(lake: Lake) -> None:
-    name = f"{KEY}/_delta_log/{2:020}.json"
-    lake.store.put(name, lake.store.read(name).replace(b"DELETE", b"UPDATE"))
+    lake.store.put(
+        COMMIT.format(2), lake.store.read(COMMIT.format(2)).replace(b"DELETE", b"UPDATE")
+    )
 
 
 def _rewritten_further(lake: Lake) -> None:
     _rewritten(lake)
-    lake.store.put(
-        f"{KEY}/_delta_log/{3:020}.json", lake.store.read(f"copy/t/_delta_log/{2:020}.json")
-    )
+    lake.store.put(COMMIT.format(3), lake.store.read(COMMIT.format(2)))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -241,11 +230,9 @@ def _at_another_time(lake: Lake) -> None:
     """As `_rewritten_further`; each commit has the time at which it was made."""
     _rewritten_further(lake)
     lake.store.put(f"{KEY}/d=3/new", b"1")
-    for version in (2, 3):
-        name = f"{KEY}/_delta_log/{version:020}.json"
-        lake.store.put(
-            name, re.sub(rb'"timestamp": ?\d+', b'"timestamp": %d' % NOW, lake.store.read(name))
-        )
+    for name in (COMMIT.format(2), COMMIT.format(3)):
+        at_another = re.sub(rb'"timestamp": ?\d+', b'"timestamp": %d' % NOW, lake.store.read(name))
+        lake.store.put(name, at_another)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -262,7 +249,7 @@ def test_a_log_that_was_put_back_since_the_last_vacuum_stops_the_next(
     )
     with pytest.raises(Broken, match=message):
         planned(lake, mode)
-    lake.store.delete([f"{KEY}/_delta_log/{3:020}.json"])
+    lake.store.delete([COMMIT.format(3)])
     for name, data in log.items():
         lake.store.put(name, data)
     assert paths(planned(lake, "FULL")) == PAST
@@ -328,11 +315,8 @@ def deterministic(lake: Lake, story: LogBuilder) -> str:
     """A file that was removed a month ago, of a name that its writer makes again, as old as its removal."""
     name = "d=1/part-00000.parquet"
     story.append([(name, 30)])
-    story.commit(
-        "DELETE",
-        {"remove": {"path": name, "deletionTimestamp": LONG_AGO, "dataChange": True, "size": 30}},
-        committed_ms=LONG_AGO,
-    )
+    removed = {"path": name, "deletionTimestamp": LONG_AGO, "dataChange": True, "size": 30}
+    story.commit("DELETE", {"remove": removed}, committed_ms=LONG_AGO)
     lake.store.put(f"{KEY}/{name}", b"x" * 30)
     age(lake)
     report(lake)
@@ -427,17 +411,16 @@ def test_the_neighbours_are_asked_again_after_a_minute_of_deleting(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A clone that is made meanwhile is seen before the next batch."""
-    monkeypatch.setattr(run, "DELETE_KEYS", 1)
-    monkeypatch.setattr(run, "_CHECK_AGAIN_SECONDS", 0)
-    monkeypatch.setattr(lake_facts, "_ASK_AGAIN_MS", 0)
-    monkeypatch.setattr(lake_facts, "_ASK_AGAIN_MS_PER_TABLE", 0)
+    for name, value in (("DELETE_KEYS", 1), ("_CHECK_AGAIN_SECONDS", 0)):
+        monkeypatch.setattr(run, name, value)
+    for name in ("_ASK_AGAIN_MS", "_ASK_AGAIN_MS_PER_TABLE"):
+        monkeypatch.setattr(lake_facts, name, 0)
     delete = run._delete
 
     def then_cloned(*arguments: Any) -> None:
         delete(*arguments)
-        LogBuilder(lake.store, "scratch/clone").create().append(
-            [(f"file://{lake.settings.root}/{KEY}/d=1/orphan", 3)]
-        )
+        borrowed = f"file://{lake.settings.root}/{KEY}/d=1/orphan"
+        LogBuilder(lake.store, "scratch/clone").create().append([(borrowed, 3)])
 
     monkeypatch.setattr(run, "_delete", then_cloned)
     gone, work = carried_out(lake, planned(lake))
@@ -467,7 +450,7 @@ def test_what_went_before_an_error_is_journalled_and_the_next_vacuum_takes_the_r
 ) -> None:
     monkeypatch.setattr(run, "DELETE_KEYS", 1)
     monkeypatch.setattr(run, "_CHECK_AGAIN_SECONDS", 0)
-    honest, name = run._delete, f"{KEY}/_delta_log/{2:020}.json"
+    honest, name = run._delete, COMMIT.format(2)
     commit = lake.store.read(name)
 
     def then_put_back(*arguments: Any) -> None:

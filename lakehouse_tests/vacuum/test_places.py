@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from lakehouse.base.errors import Refused
-from lakehouse.base.settings import parse_settings
 from lakehouse.declare.table import Landing, Table
 from lakehouse.declare.write_modes import Append
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.vacuum.inventory.plan import TableShares
 from lakehouse.vacuum.inventory.run import scan
 from lakehouse_tests import log_builder
+from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.faults import (
     HOUR,
@@ -35,12 +35,7 @@ def lake(tmp_path: Path) -> Lake:
     """The lake of the faults, below a root that is a symbolic link."""
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk")
-    lake = open_lake(
-        parse_settings(
-            {"LAKEHOUSE_REPLAY": "off", "LAKEHOUSE_ROOT": str(tmp_path / "link/lake")},
-            base=tmp_path,
-        )
-    )
+    lake = open_lake(own_settings(tmp_path, LAKEHOUSE_ROOT=str(tmp_path / "link/lake")))
     story_of(lake)
     age(lake)
     return lake
@@ -79,25 +74,20 @@ def scanned(lake: Lake) -> dict[str, TableShares]:
     return {table.table: table for table in reconciled(lake, now_ms=NOW).tables}
 
 
-@pytest.mark.parametrize("mode", ["FULL", "INVENTORY"])
+@pytest.mark.parametrize(
+    ("mode", "is_old"), [("FULL", False), ("INVENTORY", False), ("FULL", True)]
+)
 @pytest.mark.parametrize("text", SPELLED.values(), ids=SPELLED)
-def test_what_a_clone_reads_stays_however_it_spells_the_path(
-    lake: Lake, text: str, mode: str
+def test_what_a_clone_or_an_older_version_of_it_reads_stays_however_it_spells_the_path(
+    lake: Lake, text: str, mode: str, is_old: bool
 ) -> None:
-    LogBuilder(lake.store, "silver/clone").create().append([(spelled(lake, text), 3)])
+    path = spelled(lake, text)
+    clone = LogBuilder(lake.store, "silver/clone").create().append([(path, 3)])
+    if is_old:
+        clone.delete([path])
     age(lake)
     report(lake)
     assert paths(planned(lake, mode)) == ["d=1/gone"]
-
-
-@pytest.mark.parametrize("text", SPELLED.values(), ids=SPELLED)
-def test_what_an_older_version_of_a_clone_reads_stays_however_it_spells_the_path(
-    lake: Lake, text: str
-) -> None:
-    path = spelled(lake, text)
-    LogBuilder(lake.store, "silver/clone").create().append([(path, 3)]).delete([path])
-    age(lake)
-    assert paths(planned(lake, "FULL")) == ["d=1/gone"]
 
 
 @pytest.mark.parametrize("where", ["disk", "nowhere"])
@@ -134,7 +124,8 @@ def test_what_an_older_version_reads_by_another_way_stays_though_its_tombstone_i
 
 def test_what_a_table_reads_through_a_link_in_its_own_folder_stays(lake: Lake) -> None:
     LogBuilder(lake.store, "silver/u").create().append([("d=1/orphan", 3)])
-    (Path(lake.settings.root) / "silver/u/d=1").symlink_to(Path(lake.settings.root) / KEY / "d=1")
+    root = Path(lake.settings.root)
+    (root / "silver/u/d=1").symlink_to(root / KEY / "d=1")
     age(lake)
     assert paths(planned(lake, "FULL")) == ["d=1/gone"]
 
@@ -142,17 +133,15 @@ def test_what_a_table_reads_through_a_link_in_its_own_folder_stays(lake: Lake) -
 @pytest.mark.parametrize("mode", ["LITE", "INVENTORY", "FULL"])
 def test_what_a_table_around_it_reads_stays_and_is_not_missing(lake: Lake, mode: Any) -> None:
     """CONVERT makes a table of a folder with tables in it: their files are in its own folder, and in theirs."""
-    LogBuilder(lake.store, "bronze").create().append(
-        [("t/d=1/orphan", 3), ("t/d=1/gone", 30)]
-    ).delete(["t/d=1/gone"])
+    around = LogBuilder(lake.store, "bronze").create()
+    around.append([("t/d=1/orphan", 3), ("t/d=1/gone", 30)]).delete(["t/d=1/gone"])
     age(lake)
     report(lake)
     assert paths(planned(lake, mode)) == []
     found = scanned(lake)
     assert found["bronze"].missing == ()
-    assert {share.part.name: share.file_count for share in found[KEY].shares if share.part}[
-        "LENT"
-    ] == 2
+    counts = {share.part.name: share.file_count for share in found[KEY].shares if share.part}
+    assert counts["LENT"] == 2
 
 
 def test_a_table_at_the_root_of_the_lake_holds_back_every_vacuum(lake: Lake) -> None:
@@ -197,29 +186,24 @@ def test_what_a_removed_name_reaches_through_a_link_is_another_table_s_file_and_
     LogBuilder(lake.store, "silver/u").create().append([("d=1/gone", 3)])
     other = LogBuilder(lake.store, "silver/t").create(partition_by=["d"]).append([("d=1/gone", 3)])
     lake.store.put("silver/u/d=1/gone", b"123")
-    (Path(lake.settings.root) / "silver/t/d=1").symlink_to(
-        Path(lake.settings.root) / "silver/u/d=1"
-    )
+    root = Path(lake.settings.root)
+    (root / "silver/t/d=1").symlink_to(root / "silver/u/d=1")
     other.delete(["d=1/gone"])
     age(lake)
     assert paths(planned(lake, mode, table_of("silver/t"))) == []
 
 
 def landed(prefix: str) -> Table:
-    return Table(
-        key="bronze/landed",
-        source=Landing(prefix=prefix, format="json", schema="id BIGINT"),
-        write=Append(),
-    )
+    source = Landing(prefix=prefix, format="json", schema="id BIGINT")
+    return Table(key="bronze/landed", source=source, write=Append())
 
 
 @pytest.mark.parametrize("mode", ["FULL", "INVENTORY"])
 def test_landed_files_stay_where_the_landing_is_a_link_into_a_table(lake: Lake, mode: Any) -> None:
     lake.store.put(f"{KEY}/incoming/batch.json", b"{}")
-    (Path(lake.settings.root) / "landing").mkdir()
-    (Path(lake.settings.root) / "landing/orders").symlink_to(
-        Path(lake.settings.root) / KEY / "incoming"
-    )
+    root = Path(lake.settings.root)
+    (root / "landing").mkdir()
+    (root / "landing/orders").symlink_to(root / KEY / "incoming")
     age(lake)
     report(lake)
     assert paths(planned(lake, mode, TABLE, landed("landing/orders/"))) == PAST

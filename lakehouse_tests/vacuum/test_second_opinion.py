@@ -11,7 +11,6 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Transient
-from lakehouse.base.settings import parse_settings
 from lakehouse.base.stored_objects import Part
 from lakehouse.declare.adopted_file import adopted_table
 from lakehouse.lake.lake import Lake, open_lake
@@ -20,6 +19,7 @@ from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.plan.candidates import Candidate, VacuumFacts
 from lakehouse.vacuum.run import confirmed_by_delta, kept_by_deltalake, rehearse, vacuum
 from lakehouse.vacuum.table_facts import gather
+from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder, add_of
 from lakehouse_tests.support.faults import HOUR, KEY, TABLE
 from lakehouse_tests.support.vacuums import data_files, table_of
@@ -33,7 +33,7 @@ def nobody() -> Any:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    return open_lake(parse_settings({"LAKEHOUSE_REPLAY": "off"}, base=tmp_path))
+    return open_lake(own_settings(tmp_path))
 
 
 def story_of(lake: Lake, **options: Any) -> LogBuilder:
@@ -111,16 +111,20 @@ def reset(lake: Lake) -> None:
     lake.store.delete([f"{KEY}/_delta_log/{1:020}.json"])
 
 
+def committed(lake: Lake, action: object) -> None:
+    lake.store.put(f"{KEY}/_delta_log/{2:020}.json", json.dumps(action).encode())
+
+
+def own_file(lake: Lake) -> str:
+    return f"file://{lake.settings.root}/{KEY}/own.parquet"
+
+
 def absolute(lake: Lake) -> None:
-    path = f"file://{lake.settings.root}/{KEY}/own.parquet"
-    lake.store.put(
-        f"{KEY}/_delta_log/{2:020}.json", _json(add_of(path, partitionValues={"d": None}))
-    )
+    committed(lake, add_of(own_file(lake), partitionValues={"d": None}))
 
 
 def removed_absolute(lake: Lake) -> None:
-    path = f"file://{lake.settings.root}/{KEY}/own.parquet"
-    lake.store.put(f"{KEY}/_delta_log/{2:020}.json", _json(removal(path, hours=1)))
+    committed(lake, removal(own_file(lake), hours=1))
 
 
 def unknown_feature(lake: Lake) -> None:
@@ -133,17 +137,12 @@ def with_vectors(lake: Lake) -> None:
 
 def not_seen(lake: Lake) -> None:
     """deltalake reads a file less than we do."""
-    lake.store.put(f"{KEY}/_delta_log/{2:020}.json", _json(removal("live", hours=900)))
+    committed(lake, removal("live", hours=900))
 
 
 def _protocol(lake: Lake, feature: str) -> None:
-    versions = {"minReaderVersion": 3, "minWriterVersion": 7}
-    protocol = {"protocol": {**versions, "readerFeatures": [feature], "writerFeatures": [feature]}}
-    lake.store.put(f"{KEY}/_delta_log/{2:020}.json", _json(protocol))
-
-
-def _json(action: object) -> bytes:
-    return json.dumps(action).encode()
+    features = {"readerFeatures": [feature], "writerFeatures": [feature]}
+    committed(lake, {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}})
 
 
 @pytest.mark.parametrize(
@@ -185,23 +184,13 @@ def test_a_vacuum_of_what_deltalake_wrote_opens_no_session(
     root = str(tmp_path / "lake")
     if place == "s3":
         root = f"s3://{request.getfixturevalue('bucket')}/lake"
-        endpoint = request.getfixturevalue("aws")
-        options = {
-            "AWS_ENDPOINT_URL": endpoint,
-            "AWS_ALLOW_HTTP": "true",
-            "AWS_REGION": "us-east-1",
-        }
-    settings = parse_settings({"LAKEHOUSE_REPLAY": "off", "LAKEHOUSE_ROOT": root}, base=tmp_path)
-    lake, table = open_lake(settings), table_of()
+        options = {"AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
+        options["AWS_ENDPOINT_URL"] = request.getfixturevalue("aws")
+    lake, table = open_lake(own_settings(tmp_path, LAKEHOUSE_ROOT=root)), table_of()
     properties = {"delta.deletedFileRetentionDuration": "interval 0 hours"}
+    written = {"mode": "overwrite", "storage_options": options, "configuration": properties}
     for number in range(2):
-        write_deltalake(
-            f"{root}/{KEY}",
-            pa.table({"id": [number]}),
-            mode="overwrite",
-            storage_options=options,
-            configuration=properties,
-        )
+        write_deltalake(f"{root}/{KEY}", pa.table({"id": [number]}), **written)
     before = data_files(lake)
     named = rehearse(LakeFacts(lake, [table]), nobody, table, mode="LITE")
     assert named is not None and named.file_count == 1
@@ -215,9 +204,7 @@ def test_a_vacuum_of_what_deltalake_wrote_opens_no_session(
 def test_a_storage_that_does_not_answer_ends_the_vacuum_for_now(
     aws: str, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = f"s3://{bucket}/lake"
-    settings = parse_settings({"LAKEHOUSE_REPLAY": "off", "LAKEHOUSE_ROOT": root}, base=tmp_path)
-    lake = open_lake(settings)
+    lake = open_lake(own_settings(tmp_path, LAKEHOUSE_ROOT=f"s3://{bucket}/lake"))
     story_of(lake).append([("live", 1)])
     facts = facts_of(lake)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")

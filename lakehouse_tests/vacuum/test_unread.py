@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from lakehouse.base.errors import LakehouseError, Refused
-from lakehouse.base.settings import parse_settings
 from lakehouse.lake.lake import Lake, open_lake
+from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder, add_of, vector_of
 from lakehouse_tests.support.faults import KEY, PAST, age, paths, planned, report, story_of
 from lakehouse_tests.support.vacuums import table_of
@@ -19,11 +19,7 @@ NEIGHBOUR = "silver/s"
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    lake = open_lake(
-        parse_settings(
-            {"LAKEHOUSE_REPLAY": "off", "LAKEHOUSE_ROOT": str(tmp_path / "lake")}, base=tmp_path
-        )
-    )
+    lake = open_lake(own_settings(tmp_path))
     story_of(lake)
     return lake
 
@@ -129,27 +125,18 @@ def test_what_an_unread_log_names_outside_of_the_lake_stays_wherever_it_lies(lak
     assert paths(planned(lake, "FULL")) == ["d=1/gone"]
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda story: spoiled(story, 0, b""),
-        lambda story: spoiled(story, 0, story.store.read(story.commit_name(0))[:-9]),
-        lambda story: story.lose(0),
-        lambda story: (cut_checkpoint(story), story.lose(0)),
-        lambda story: (cut_sidecar(story), story.lose(0)),
-        lambda story: (contradiction(story), story.lose(0)),
-        lambda story: [spoiled(story, version, b"") for version in (1, 2, 3)],
-    ],
-    ids=[
-        "first empty",
-        "first cut",
-        "first missing",
-        "first missing, checkpoint cut",
-        "first missing, sidecar cut",
-        "first missing, contradiction",
-        "no file",
-    ],
-)
+UNKNOWN: dict[str, Callable[[LogBuilder], object]] = {
+    "first empty": lambda story: spoiled(story, 0, b""),
+    "first cut": lambda story: spoiled(story, 0, story.store.read(story.commit_name(0))[:-9]),
+    "first missing": lambda story: story.lose(0),
+    "first missing, checkpoint cut": lambda story: (cut_checkpoint(story), story.lose(0)),
+    "first missing, sidecar cut": lambda story: (cut_sidecar(story), story.lose(0)),
+    "first missing, contradiction": lambda story: (contradiction(story), story.lose(0)),
+    "no file": lambda story: [spoiled(story, version, b"") for version in (1, 2, 3)],
+}
+
+
+@pytest.mark.parametrize("damage", UNKNOWN.values(), ids=UNKNOWN)
 def test_a_log_that_does_not_show_whether_it_is_a_clone_stops_all(
     lake: Lake, damage: Callable[[LogBuilder], object]
 ) -> None:
