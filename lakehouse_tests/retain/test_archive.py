@@ -82,14 +82,12 @@ def just_before(step: str, meanwhile: Callable[[], object]) -> Iterator[None]:
 def test_old_partitions_leave_as_whole_files_and_each_row_is_in_one_place(lake: Lake) -> None:
     add_rows(lake, ROWS)
     outcome = archived(lake)
-    assert outcome.plan.sentence == (
-        "1 partition (2 rows in 1 file, "
-        f"{outcome.plan.figures['bytes']} B) moves to the archive: from before 2013-01-02 00:00 UTC"
-    )
+    size = f"2 rows in 1 file, {outcome.plan.figures['bytes']} B"
+    moves = f"1 partition ({size}) moves to the archive: from before 2013-01-02 00:00 UTC"
+    assert outcome.plan.sentence == moves
     assert (archive_rows(lake), table_rows(lake)) == (ROWS[:2], ROWS[2:])
-    assert [name.rpartition("/")[0] for name in archive_files(lake)] == [
-        f"archive/{KEY}/day=2013-01-01"
-    ]
+    [name] = archive_files(lake)
+    assert name.rpartition("/")[0] == f"archive/{KEY}/day=2013-01-01"
     again = archived(lake)
     assert again.version_after is None and archive_version(lake) == 0
     assert again.plan.sentence == ("no partition to archive is from before 2013-01-02 00:00 UTC")
@@ -213,25 +211,20 @@ def test_a_feature_that_a_commit_of_ours_would_break_is_refused_whenever_it_come
     assert all_rows(lake) == ROWS
 
 
+HISTORIES = range(4, int(os.environ.get("HISTORIES", "12")))
+
+
 @pytest.mark.parametrize(
-    "seed",
-    [
-        *range(4),
-        *(
-            pytest.param(each, marks=pytest.mark.long)
-            for each in range(4, int(os.environ.get("HISTORIES", "12")))
-        ),
-    ],
+    "seed", [*range(4), *(pytest.param(each, marks=pytest.mark.long) for each in HISTORIES)]
 )
 def test_random_histories_lose_and_double_no_row(lake: Lake, seed: int) -> None:
     """Appends, late rows, compactions, deletions and runs that die; `HISTORIES=300` plays more."""
     random = Random(seed)
     written = list[tuple[int, int]]()
     newest = 3
+    operations = ("new", "new", "late", "compact", "delete", "archive", "archive", "die")
     for step in range(14):
-        match random.choice(
-            ("new", "new", "late", "compact", "delete", "archive", "archive", "die")
-        ):
+        match random.choice(operations):
             case "new" | "late" as what:
                 newest += what == "new"
                 day = newest if what == "new" else random.randint(1, newest)
@@ -247,9 +240,8 @@ def test_random_histories_lose_and_double_no_row(lake: Lake, seed: int) -> None:
             case "archive" if written:
                 archived(lake)
             case "die" if written:
-                store = DyingStore(
-                    lake.store, random.randint(2, 9), random.choice(["before", "after"])
-                )
+                at, when = random.randint(2, 9), random.choice(["before", "after"])
+                store = DyingStore(lake.store, at, when)
                 with suppress(Killed):
                     archived(replace(lake, store=store))
             case _:
@@ -293,10 +285,9 @@ def test_an_older_log_that_went_on_is_broken(lake: Lake, tmp_path: Path) -> None
     add_rows(lake, ROWS)
     archived(lake)
     log = copy_of_log(lake, tmp_path / "log")
-    add_rows(lake, [(8, 8)])
-    archived(lake)  # days 2 to 4
-    add_rows(lake, [(12, 12)])
-    archived(lake)
+    for day in (8, 12):
+        add_rows(lake, [(day, day)])
+        archived(lake)
     put_log_back(lake, log)
     add_rows(lake, [(5, 5)])
     with pytest.raises(Broken, match=r"planned from another version|An older log was put in place"):
@@ -454,18 +445,12 @@ def test_a_partition_leaves_some_days_after_the_next_one_started(
         data_file(1, f"f{number}", partition=tuple(zip(columns, texts, strict=True)))
         for number, texts in enumerate(partitions)
     ]
-    layout = snapshot(
-        files,
-        columns=[Column(name=name, type=type_) for name, type_ in columns.items()],
-        partition_columns=[*columns],
-    )
+    declared = [Column(name=name, type=type_) for name, type_ in columns.items()]
+    layout = snapshot(files, columns=declared, partition_columns=[*columns])
     now = datetime(2026, 10, 1, 12, tzinfo=UTC)
-    made = plan_archive(
-        DAYS,
-        Archive(older_than_days=20),
-        ArchiveFacts(snapshot=layout),
-        now_ms=round(now.timestamp() * 1_000),
-    )
+    now_ms = round(now.timestamp() * 1_000)
+    archive = Archive(older_than_days=20)
+    made = plan_archive(DAYS, archive, ArchiveFacts(snapshot=layout), now_ms=now_ms)
     names = [partition_text(file.partition) for file in files]
     assert [each.text for each in made.leaving] == names[:leaving]
 

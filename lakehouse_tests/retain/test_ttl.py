@@ -139,12 +139,8 @@ def test_exactly_the_expired_rows_are_deleted_and_rows_written_meanwhile_too(
 
     def add(ages: dict[int, float | None]) -> None:
         times = [None if age is None else now - timedelta(days=age) for age in ages.values()]
-        rows = pa.table(
-            {
-                "id": pa.array([*ages], pa.int64()),
-                "at": pa.array(times, pa.timestamp("us", tz="UTC")),
-            }
-        )
+        at = pa.array(times, pa.timestamp("us", tz="UTC"))
+        rows = pa.table({"id": pa.array([*ages], pa.int64()), "at": at})
         write_deltalake(lake.settings.table_uri("bronze/t"), rows, mode="append")
 
     add({1: 40, 2: 31})

@@ -16,85 +16,51 @@ def reading(hint: str, words: str) -> str:
 
 
 # what was thrown, outermost first, each with its condition -> the condition of the innermost cause, and words of the error for a person
+INVARIANT = "(org.apache.spark.sql.delta.schema.DeltaInvariantViolationException)"
+NULL = "[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] NOT NULL constraint violated for column: must.\n"
+SMALL = "CHECK constraint small (id < 10) violated by row with values:"
+CHECKED = "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES"
+ARCHIVED = (
+    "is in invalid state, failed with: The operation is not valid for the object's storage class"
+)
+UNREAD = [WAITED, WRITING, reading("NO_HINT", "")]
+LOST = reading("FILE_NOT_EXIST", "File does not exist. It is possible\nYou can invalidate")
+IN_LOG = "is in the table's log but not in storage"
 CHAINS = {
     "a data file is missing": (
-        [
-            WAITED,
-            WRITING,
-            reading("FILE_NOT_EXIST", "File does not exist. It is possible\nYou can invalidate"),
-            f"No such file or directory: {FILE}",
-        ],
+        [WAITED, WRITING, LOST, f"No such file or directory: {FILE}"],
         "FAILED_READ_FILE.FILE_NOT_EXIST",
-        [
-            "is in the table's log but not in storage",
-            "lakehouse inventory report bronze/t",
-            "RESTORE",
-            FILE,
-        ],
+        [IN_LOG, "lakehouse inventory report bronze/t", "RESTORE", FILE],
     ),
     "a data file is missing, told by the outermost error": (
         [reading("FILE_NOT_EXIST", "File does not exist."), f"File {FILE} does not exist"],
         "FAILED_READ_FILE.FILE_NOT_EXIST",
-        ["is in the table's log but not in storage", FILE],
+        [IN_LOG, FILE],
     ),
     "a data file is archived": (
-        [
-            WAITED,
-            WRITING,
-            reading("NO_HINT", ""),
-            (
-                f"Object {FILE} is in invalid state, failed with: The operation is not valid for the"
-                " object's storage class (Service: S3, Status Code: 403)"
-            ),
-        ],
+        [*UNREAD, f"Object {FILE} {ARCHIVED} (Service: S3, Status Code: 403)"],
         "FAILED_READ_FILE.NO_HINT",
         ["is archived", "restore-object", "lifecycle rule", FILE],
     ),
     "older files lack a NOT NULL column": (
-        [
-            WAITED,
-            WRITING,
-            reading("NO_HINT", ""),
-            "Required column is missing in data file. Col: [must have]",
-        ],
+        [*UNREAD, "Required column is missing in data file. Col: [must have]"],
         "FAILED_READ_FILE.NO_HINT",
         ["column must have is NOT NULL", "ALTER COLUMN `must have` DROP NOT NULL", FILE],
     ),
     "a row without a value": (
-        [
-            (
-                "(org.apache.spark.sql.delta.schema.DeltaInvariantViolationException)"
-                " [DELTA_NOT_NULL_CONSTRAINT_VIOLATED] NOT NULL constraint violated for column: must.\n"
-            )
-        ],
+        [f"{INVARIANT} {NULL}"],
         "DELTA_NOT_NULL_CONSTRAINT_VIOLATED",
         ["column must is NOT NULL", "rows of the table have no value in it"],
     ),
     "a damaged file": (
-        [
-            WAITED,
-            WRITING,
-            reading("NO_HINT", ""),
-            "corrupted file: the footer index is not within the file: -54",
-        ],
+        [*UNREAD, "corrupted file: the footer index is not within the file: -54"],
         "FAILED_READ_FILE.NO_HINT",
         ["cannot be read: corrupted file: the footer index", "RESTORE", FILE],
     ),
     "a constraint": (
-        [
-            (
-                "(org.apache.spark.sql.delta.schema.DeltaInvariantViolationException)"
-                " [DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint small (id < 10) violated by"
-                " row with values:\n - id : 12"
-            )
-        ],
-        "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES",
-        [
-            (
-                "Spark failed: CHECK constraint small (id < 10) violated by row with values: - id : 12"
-                " (DELTA_VIOLATE_CONSTRAINT_WITH_VALUES)"
-            )
-        ],
+        [f"{INVARIANT} [{CHECKED}] {SMALL}\n - id : 12"],
+        CHECKED,
+        [f"Spark failed: {SMALL} - id : 12 ({CHECKED})"],
     ),
     "a library's own error": ([WAITED, "Java heap space"], "", ["Spark failed: Java heap space"]),
     "nothing but a wait": ([WAITED], "", ["Spark failed: Exception thrown in awaitResult:"]),

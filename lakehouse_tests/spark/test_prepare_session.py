@@ -58,11 +58,8 @@ def test_every_session_reads_times_without_a_zone_as_utc_and_stores_microseconds
     connected = spark_session.connect(shared_settings)
     assert connected.conf.get("spark.sql.parquet.outputTimestampType") == "TIMESTAMP_MICROS"
     assert connected.conf.get("spark.sql.parquet.datetimeRebaseModeInWrite") == "CORRECTED"
-    assert (
-        spark_session.connect(shared_settings)
-        .sql("SELECT timestamp'2026-07-01 12:00:00' = timestamp'2026-07-01 12:00:00Z'")
-        .collect()[0][0]
-    )
+    query = "SELECT timestamp'2026-07-01 12:00:00' = timestamp'2026-07-01 12:00:00Z'"
+    assert connected.sql(query).collect()[0][0]
 
 
 def test_a_lost_race_for_a_commit_is_transient(
@@ -130,27 +127,18 @@ assert not [name for name in sys.modules if name.startswith(("pyspark", "dagster
 @pytest.mark.parametrize(
     "given",
     [
-        "sc://127.0.0.1",
-        "sc://127.0.0.1/",
-        "sc://127.0.0.1/;use_ssl=true",
-        "sc://127.0.0.1:{port}/;user_id=me",
+        *("sc://127.0.0.1", "sc://127.0.0.1/", "sc://127.0.0.1/;use_ssl=true"),
+        "sc://127.0.0.1:15999/;user_id=me",
     ],
 )
 def test_the_url_of_a_server_elsewhere_gets_a_user_and_a_session(
     given: str, tmp_path: Path
 ) -> None:
-    given = given.format(port=15999)
-    remote = spark_session.session_config(own_settings(tmp_path, LAKEHOUSE_SPARK=given))[
-        "spark.remote"
-    ]
+    settings = own_settings(tmp_path, LAKEHOUSE_SPARK=given)
+    remote, other = (spark_session.session_config(settings)["spark.remote"] for _ in range(2))
     parameters = dict(part.split("=") for part in urlsplit(remote).path.strip("/;").split(";"))
     assert remote.startswith(given)
-    assert (
-        remote
-        != spark_session.session_config(own_settings(tmp_path, LAKEHOUSE_SPARK=given))[
-            "spark.remote"
-        ]
-    )
+    assert remote != other
     assert set(parameters) >= {"user_id", "session_id"}
     assert parameters["user_id"] == ("me" if "user_id=me" in given else "lakehouse")
 
@@ -178,12 +166,7 @@ def test_a_session_with_its_own_driver_is_told_all_before_it_starts(tmp_path: Pa
     [
         ({}, None, None, "us-east-1"),
         ({"AWS_DEFAULT_REGION": "eu-west-1", "AWS_REGION": "us-west-2"}, None, None, "eu-west-1"),
-        (
-            {"AWS_ENDPOINT_URL": "http://127.0.0.1:5000"},
-            "http://127.0.0.1:5000",
-            "false",
-            "us-east-1",
-        ),
+        ({"AWS_ENDPOINT_URL": "http://[::1]:5"}, "http://[::1]:5", "false", "us-east-1"),
         (
             {"AWS_ENDPOINT_URL": "http://other", "AWS_ENDPOINT_URL_S3": "https://s3.example"},
             "https://s3.example",
@@ -229,11 +212,8 @@ def test_a_server_is_told_of_s3_wherever_the_lake_is(tmp_path: Path) -> None:
         server_conf(own_settings(tmp_path, **root), ())
         for root in ({}, {"LAKEHOUSE_ROOT": "s3://bucket"})
     )
-    assert (
-        on_disk["spark.hadoop.fs.s3a.endpoint.region"]
-        == on_s3["spark.hadoop.fs.s3a.endpoint.region"]
-        != ""
-    )
+    name = "spark.hadoop.fs.s3a.endpoint.region"
+    assert on_disk[name] == on_s3[name] != ""
 
 
 def test_rows_that_are_lost_with_their_executor_are_asked_for_again() -> None:

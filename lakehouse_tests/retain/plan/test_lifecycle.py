@@ -21,21 +21,16 @@ def test_a_bucket_s_rule_that_deletes_live_files_is_an_error_and_a_missing_right
     table = Table(key="bronze/orders", write=Adopted(uri=f"s3://{bucket}/warehouse/orders"))
     lake = open_lake(own_settings(tmp_path), tables=[table])
     bucket_store = S3Store(bucket, "warehouse")
-    LogBuilder(bucket_store, "orders").create().append(
-        [(f"f{number}", 100) for number in range(3)]
-    ).store_data()
+    story = LogBuilder(bucket_store, "orders").create()
+    story.append([(f"f{number}", 100) for number in range(3)]).store_data()
 
     def checked() -> CheckResult:
         return next(each for each in judge(table, lake) if each.name == "lifecycle")
 
     assert check_names(table, lake)[-1] == "lifecycle"
     assert checked().ok
-    rule = {
-        "ID": "tidy",
-        "Status": "Enabled",
-        "Filter": {"Prefix": "warehouse/"},
-        "Expiration": {"Days": 30},
-    }
+    rule = {"ID": "tidy", "Status": "Enabled", "Filter": {"Prefix": "warehouse/"}}
+    rule["Expiration"] = {"Days": 30}
     bucket_store.client.put_bucket_lifecycle_configuration(
         Bucket=bucket, LifecycleConfiguration={"Rules": [rule]}
     )

@@ -36,54 +36,39 @@ def harm(rule: dict[str, Any]) -> tuple[str, bool]:
 ALL = "4 day=1/a"
 
 
-@pytest.mark.parametrize(
-    ("rule", "names", "log"),
-    {
-        "the whole bucket": (EXPIRES | {"Filter": {}}, ALL, True),
-        "no filter at all": (EXPIRES, ALL, True),
-        "an old rule's prefix": (EXPIRES | {"Prefix": "lake/bronze"}, ALL, True),
-        "the table": (EXPIRES | {"Filter": {"Prefix": "lake/bronze/orders/"}}, ALL, True),
-        "a partition": (
-            EXPIRES | {"Filter": {"Prefix": "lake/bronze/orders/day=1/"}},
-            "2 day=1/a",
-            False,
-        ),
-        "its log": (EXPIRES | {"Filter": {"Prefix": "lake/bronze/orders/_delta_log/"}}, "", True),
-        "another table": (EXPIRES | {"Filter": {"Prefix": "lake/bronze/orders2"}}, "", False),
-        "landed files": (EXPIRES | {"Filter": {"Prefix": "lake/landing/"}}, "", False),
-        "by size, which counts as all": (
-            EXPIRES | {"Filter": {"ObjectSizeGreaterThan": 200 * KIB}},
-            ALL,
-            True,
-        ),
-        "and": (
-            EXPIRES
-            | {
-                "Filter": {
-                    "And": {
-                        "Prefix": "lake/bronze/orders/day",
-                        "ObjectSizeGreaterThan": 0,
-                        "ObjectSizeLessThan": 101,
-                    }
-                }
-            },
-            "3 day=1/a",
-            False,
-        ),
-        "on a date": ({"Expiration": {"Date": "2027-01-01"}}, ALL, True),
-        "markers only": ({"Expiration": {"ExpiredObjectDeleteMarker": True}}, "", False),
-        "old versions": ({"NoncurrentVersionExpiration": {"NoncurrentDays": 1}}, "", False),
-        "uploads": ({"AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 7}}, "", False),
-        "to glacier": ({"Transitions": GLACIER}, ALL, True),
-        "to a class that is read at once": (
-            {"Transitions": [{"Days": 30, "StorageClass": "STANDARD_IA"}]},
-            "",
-            False,
-        ),
-        "switched off": (EXPIRES | {"Status": "Disabled"}, "", False),
-        "by a foreign tag": (EXPIRES | {"Filter": {"Tag": {"Key": "a", "Value": "b"}}}, "", False),
-    }.values(),
-)
+def expiring(**filter_: Any) -> dict[str, Any]:
+    return EXPIRES | {"Filter": filter_}
+
+
+DAYS_BELOW_101 = {
+    "Prefix": "lake/bronze/orders/day",
+    "ObjectSizeGreaterThan": 0,
+    "ObjectSizeLessThan": 101,
+}
+TO_IA = {"Transitions": [{"Days": 30, "StorageClass": "STANDARD_IA"}]}
+RULES = {
+    "the whole bucket": (expiring(), ALL, True),
+    "no filter at all": (EXPIRES, ALL, True),
+    "an old rule's prefix": (EXPIRES | {"Prefix": "lake/bronze"}, ALL, True),
+    "the table": (expiring(Prefix="lake/bronze/orders/"), ALL, True),
+    "a partition": (expiring(Prefix="lake/bronze/orders/day=1/"), "2 day=1/a", False),
+    "its log": (expiring(Prefix="lake/bronze/orders/_delta_log/"), "", True),
+    "another table": (expiring(Prefix="lake/bronze/orders2"), "", False),
+    "landed files": (expiring(Prefix="lake/landing/"), "", False),
+    "by size, which counts as all": (expiring(ObjectSizeGreaterThan=200 * KIB), ALL, True),
+    "and": (expiring(And=DAYS_BELOW_101), "3 day=1/a", False),
+    "on a date": ({"Expiration": {"Date": "2027-01-01"}}, ALL, True),
+    "markers only": ({"Expiration": {"ExpiredObjectDeleteMarker": True}}, "", False),
+    "old versions": ({"NoncurrentVersionExpiration": {"NoncurrentDays": 1}}, "", False),
+    "uploads": ({"AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 7}}, "", False),
+    "to glacier": ({"Transitions": GLACIER}, ALL, True),
+    "to a class that is read at once": (TO_IA, "", False),
+    "switched off": (EXPIRES | {"Status": "Disabled"}, "", False),
+    "by a foreign tag": (expiring(Tag={"Key": "a", "Value": "b"}), "", False),
+}
+
+
+@pytest.mark.parametrize(("rule", "names", "log"), RULES.values(), ids=RULES)
 def test_a_rule_that_deletes_or_archives_live_files_or_the_log_is_found(
     rule: dict[str, Any], names: str, log: bool
 ) -> None:

@@ -18,6 +18,7 @@ from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder, add_of
 DAY = 86_400_000
 KIB = 1024
 KEY = "bronze/t"
+BORROWED = OtherUses(borrowed=frozenset({f"{KEY}/old"}))
 FOR_100_DAYS = {"delta.deletedFileRetentionDuration": "interval 100 days"}
 
 
@@ -60,10 +61,7 @@ def test_a_removed_file_with_a_long_wait_is_planned(story: LogBuilder) -> None:
         "tagged already": (("old",), {}),
         "a month before its vacuum": ((), {"days": 71}),
         "past its retention": ((), {"days": 101}),
-        "read by another table": (
-            (),
-            {"other_uses": OtherUses(borrowed=frozenset({f"{KEY}/old"}))},
-        ),
+        "read by another table": ((), {"other_uses": BORROWED}),
         "perhaps read by another table": (
             (),
             {"other_uses": OtherUses(unplaced=frozenset({"old"}))},
@@ -103,9 +101,7 @@ def test_one_run_takes_the_files_that_were_removed_first(
 
 
 def test_a_tagged_file_that_is_live_again_or_borrowed_is_untagged(story: LogBuilder) -> None:
-    assert planned(
-        story, "old", other_uses=OtherUses(borrowed=frozenset({f"{KEY}/old"}))
-    ).untag == ("old",)
+    assert planned(story, "old", other_uses=BORROWED).untag == ("old",)
     story.commit("RESTORE", add_of("old", size=128 * KIB))
     assert planned(story, "old", "gone").untag == ("old",)
 

@@ -30,9 +30,8 @@ def ivy(monkeypatch: pytest.MonkeyPatch) -> list[bytes | None]:
         if answers:
             into.mkdir()
             for name in jars.pinned():
-                (into / name).write_bytes(
-                    answers[0] if answers[0] is not None else (jars.FOLDER / name).read_bytes()
-                )
+                true = (jars.FOLDER / name).read_bytes()
+                (into / name).write_bytes(true if answers[0] is None else answers[0])
         return "said by ivy"
 
     monkeypatch.setattr(jars, "_run_ivy", answer)

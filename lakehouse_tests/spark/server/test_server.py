@@ -93,11 +93,8 @@ def test_a_wrong_token_is_refused(started: Settings, monkeypatch: pytest.MonkeyP
 @pytest.mark.spark
 def test_a_server_listens_on_loopback_only(started: Settings) -> None:
     conf = (server.folder(started) / "conf" / "spark-defaults.conf").read_text().splitlines()
-    assert {
-        "spark.connect.grpc.binding.address 127.0.0.1",
-        "spark.driver.bindAddress 127.0.0.1",
-        "spark.ui.enabled false",
-    } <= set(conf)
+    bound = {"spark.connect.grpc.binding.address", "spark.driver.bindAddress"}
+    assert {*(f"{name} 127.0.0.1" for name in bound), "spark.ui.enabled false"} <= {*conf}
 
 
 @pytest.mark.spark
@@ -122,13 +119,8 @@ def test_what_is_left_after_a_kill_is_cleared(started: Settings) -> None:
     with pytest.raises(Transient, match="lakehouse server start"):
         open_session.connect(started)
     assert server.stop(started) is False
-    assert {path.name for path in server.folder(started).iterdir()} <= {
-        "conf",
-        "lock",
-        "server.log",
-        "server.log.1",
-        "warehouse",
-    }
+    left = {path.name for path in server.folder(started).iterdir()}
+    assert left <= {"conf", "lock", "server.log", "server.log.1", "warehouse"}
     assert server.status(started).condition == "stopped"
 
 
@@ -147,14 +139,8 @@ def test_a_pid_that_came_back_as_another_process_is_not_the_server_and_is_not_st
     tmp_path: Path,
 ) -> None:
     settings = own_settings(tmp_path)
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as bystander:
-        server.folder(settings).mkdir()
-        kept = {
-            "process": {"pid": bystander.pid, "born": "long ago"},
-            "keeper": None,
-            "port": settings.spark_port,
-        }
-        (server.folder(settings) / "pid").write_text(json.dumps(kept))
+    with waiting_process() as bystander:
+        kept(settings, process={"pid": bystander.pid, "born": "long ago"})
         assert server.status(settings).condition == "died"
         assert server.stop(settings) is False
         bystander.communicate(b"\n")
@@ -171,13 +157,19 @@ def kept(settings: Settings, **more: object) -> Settings:
     return settings
 
 
+def waiting_process() -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+
+
+def supervised(settings: Settings, jvm: "subprocess.Popen[bytes]") -> Settings:
+    """A lake whose server is another process, which this one supervises."""
+    process, keeper = (asdict(identify(pid)) for pid in (jvm.pid, os.getpid()))  # type: ignore[arg-type]
+    return kept(settings, process=process, keeper=keeper)
+
+
 def test_a_server_that_another_process_supervises_is_not_stopped(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as jvm:
-        settings = kept(
-            own_settings(tmp_path),
-            process=asdict(identify(jvm.pid)),
-            keeper=asdict(identify(os.getpid())),
-        )  # type: ignore[arg-type]
+    with waiting_process() as jvm:
+        settings = supervised(own_settings(tmp_path), jvm)
         message = r"`make run`, `dagster dev` or a command\) supervises the Spark Connect server"
         with pytest.raises(Refused, match=message):
             server.stop(settings)
@@ -186,12 +178,8 @@ def test_a_server_that_another_process_supervises_is_not_stopped(tmp_path: Path)
 
 
 def test_a_dead_server_is_left_to_its_supervisor(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as jvm:
-        settings = kept(
-            own_settings(tmp_path),
-            process=asdict(identify(jvm.pid)),
-            keeper=asdict(identify(os.getpid())),
-        )  # type: ignore[arg-type]
+    with waiting_process() as jvm:
+        settings = supervised(own_settings(tmp_path), jvm)
         jvm.kill()
     with pytest.raises(Transient, match=f"process {os.getpid()} restarts the Spark Connect server"):
         server.start(settings)
@@ -208,7 +196,7 @@ def test_a_server_at_another_port_or_told_of_another_storage_does_not_serve(tmp_
 
 
 def test_a_process_that_ended_and_was_not_waited_for_is_not_alive() -> None:
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    child = waiting_process()
     process = identify(child.pid)
     assert process is not None and process.is_alive
     child.kill()
