@@ -3,6 +3,9 @@
 import pytest
 
 from lakehouse.base.errors import Refused
+from lakehouse.declare.adopted_file import adopted_table
+from lakehouse.declare.table import Table
+from lakehouse.declare.write_modes import Overwrite
 from lakehouse.lake.find_tables import facts_of, find_tables
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.store import Store
@@ -10,15 +13,8 @@ from lakehouse_tests.log_builder import LogBuilder
 
 
 def test_every_table_is_found_and_none_inside_another(store: Store) -> None:
-    for key in (
-        "orders",
-        "sales/eu/orders",
-        "sales/us",
-        "sales/us/nested",
-        "sales/d=1/not_looked_for",
-        "_hidden/t",
-        ".hidden/t",
-    ):
+    inside = ("sales/us/nested", "sales/d=1/not_looked_for", "_hidden/t", ".hidden/t")
+    for key in ("orders", "sales/eu/orders", "sales/us", *inside):
         LogBuilder(store, key).create()
     store.put("sales/eu/file", b"")
     store.put("empty/deep/deeper/file", b"")
@@ -48,16 +44,8 @@ def test_the_search_ends_where_there_are_too_many_folders(store: Store) -> None:
 
 
 def test_a_table_of_the_lake_may_not_be_there_yet_and_one_of_others_must(lake: Lake) -> None:
-    from lakehouse.declare.adopted_file import adopted_table
-    from lakehouse.declare.table import Table
-    from lakehouse.declare.write_modes import Overwrite
-
-    own = Table(
-        key="gold/own",
-        write=Overwrite(),
-        inputs=(adopted_table("silver/t", "/nowhere"),),
-        transform=lambda t: t,
-    )
+    inputs = (adopted_table("silver/t", "/nowhere"),)
+    own = Table(key="gold/own", write=Overwrite(), inputs=inputs, transform=lambda t: t)
     assert facts_of(lake, own) is None
     gone = adopted_table("silver/gone", f"{lake.settings.root}-elsewhere/gone")
     with pytest.raises(Refused, match="there is no Delta table at"):

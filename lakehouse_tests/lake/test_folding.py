@@ -86,9 +86,8 @@ def test_a_fold_that_dies_after_any_write_forgets_no_file_and_the_next_one_tidie
         known = of(store).ledger()
         assert lying <= set(known.seen) and known.seen.items() <= before.seen.items()
         assert (known.newest, known.last_taken) == (before.newest, before.last_taken)
-        planned(store, first=last + 1, last=last + FOLD_EVERY).fold(
-            landed_paths=lying, last_loaded_batch=last, now_ms=late_ms
-        )
+        more = planned(store, first=last + 1, last=last + FOLD_EVERY)
+        more.fold(landed_paths=lying, last_loaded_batch=last, now_ms=late_ms)
         assert names_in(store) == [f"segment-{last + FOLD_EVERY:02}.json"]
         assert set(of(store).ledger().seen) >= lying
 
@@ -96,9 +95,8 @@ def test_a_fold_that_dies_after_any_write_forgets_no_file_and_the_next_one_tidie
 def test_manifests_go_only_when_the_segment_that_was_written_is_read_back_equal() -> None:
     class Damaging(MemoryStore):
         def put_if_absent(self, name: str, data: bytes) -> bool:
-            return super().put_if_absent(
-                name, data.replace(b'"digest":"d"', b'"digest":"x"') if "segment" in name else data
-            )
+            damaged = data.replace(b'"digest":"d"', b'"digest":"x"')
+            return super().put_if_absent(name, damaged if "segment" in name else data)
 
     store = Damaging()
     message = r"segment-0{18}32\.json is not what was written; nothing was deleted"
@@ -133,28 +131,23 @@ def test_batches_of_a_table_that_was_deleted_are_done_again_from_the_segment_unl
     None
 ):
     store, last = MemoryStore(), FOLD_EVERY
-    planned(store).fold(
-        landed_paths=paths(*range(1, last + 1)), last_loaded_batch=last, now_ms=1000 * DAY_MS
-    )
+    late_ms = 1000 * DAY_MS
+    landed = paths(*range(1, last + 1))
+    planned(store).fold(landed_paths=landed, last_loaded_batch=last, now_ms=late_ms)
     whole = of(store)
     with pytest.raises(Transient, match="batch 32 was planned by another process"):
         whole.plan(batch(FOLD_EVERY, "other"))
-    assert find_unfinished(
-        whole.ledger(), Append(), last_loaded_batch=2, read=whole.batch
-    ) == whole.batch(3)
-    assert whole.batch(3) == full(3)
-    planned(store, first=last + 1, last=2 * last).fold(
-        landed_paths=paths(1, 9), last_loaded_batch=2 * last, now_ms=1000 * DAY_MS
-    )
+    unfinished = find_unfinished(whole.ledger(), Append(), last_loaded_batch=2, read=whole.batch)
+    assert unfinished == whole.batch(3) == full(3)
+    more = planned(store, first=last + 1, last=2 * last)
+    more.fold(landed_paths=paths(1, 9), last_loaded_batch=2 * last, now_ms=late_ms)
     folded = of(store)
     assert set(folded.ledger().seen) == paths(1, 9, 2 * last)
     message = "batch 3 is not in the table, and loaded files of the batches up to 63 are gone from"
     with pytest.raises(Broken, match=message):
         find_unfinished(folded.ledger(), Append(), last_loaded_batch=2, read=folded.batch)
-    assert (
-        find_unfinished(folded.ledger(), Overwrite(), last_loaded_batch=0, read=folded.batch)
-        == folded.ledger().newest
-    )
+    newest = find_unfinished(folded.ledger(), Overwrite(), last_loaded_batch=0, read=folded.batch)
+    assert newest == folded.ledger().newest
     assert len(folded.ledger().forgotten) == 2 * last - 3
 
 
@@ -182,10 +175,8 @@ def test_a_year_of_a_busy_table_leaves_few_objects_and_knows_every_file_that_was
     for day in range(365):
         for number in range(4 * day + 1, 4 * day + 5):
             names = [f"d{day}/{number}-{each}" for each in "abc"]
-            files = tuple(
-                LandedFile(name=name, size_bytes=9, modified_ms=day * DAY_MS, digest="0" * 64)
-                for name in names
-            )
+            facts = {"size_bytes": 9, "modified_ms": day * DAY_MS, "digest": "0" * 64}
+            files = tuple(LandedFile(name=name, **facts) for name in names)  # type: ignore[arg-type]
             batches.plan(Batch(number=number, files=files, prefix=PREFIX))
             landed += [f"{PREFIX}{name}" for name in names]
         lying = set(landed[-7 * a_day :])

@@ -54,10 +54,8 @@ def test_a_held_table_is_held_for_every_home_and_names_its_holder(
             hold(other, None, "bronze/t", owner="compaction", wait_seconds=0),
         ):
             pass
-        with (
-            pytest.raises(Transient),
-            hold(other, None, "bronze/t", owner="vacuum", wait_seconds=1),
-        ):
+        waiting = hold(other, None, "bronze/t", owner="vacuum", wait_seconds=1)
+        with pytest.raises(Transient), waiting:
             pass
         assert is_free(other, "bronze/other")
     [waiting] = caplog.messages
@@ -68,13 +66,8 @@ def test_a_held_table_is_held_for_every_home_and_names_its_holder(
 
 def test_the_lease_of_a_killed_process_is_taken_at_once(lake: Lake) -> None:
     environment = {**os.environ, **lake.settings.as_environ()}
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as holder:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", HOLDER], env=environment, **pipes) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         assert not is_free(lake)

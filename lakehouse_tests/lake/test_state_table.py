@@ -22,13 +22,8 @@ KEY = "_lakehouse/operations"
 
 
 def vacuum(number: int, **facts: Any) -> UpkeepOperation:
-    return UpkeepOperation(
-        table=f"bronze/t{number % 2}",
-        kind="vacuum",
-        operation_id=str(number),
-        ended_ms=number,
-        **facts,
-    )
+    own = {"table": f"bronze/t{number % 2}", "operation_id": str(number), "ended_ms": number}
+    return UpkeepOperation(kind="vacuum", **own, **facts)
 
 
 @pytest.fixture
@@ -67,10 +62,8 @@ def test_an_operation_comes_back_as_it_was_and_any_reader_of_delta_sees_it(on_di
     assert read_operations(lake, "bronze/t0", kind="vacuum") == [whole]
     assert read_operations(lake, kind="compaction") == read_operations(lake, since_ms=4) == []
     rows = DeltaTable(lake.table_uri(KEY)).to_pyarrow_table().to_pylist()
-    assert {row["operation_id"]: dict(row["predicted"]) for row in rows} == {
-        "2": {"files": 3, "usd": None},
-        "3": {},
-    }
+    predicted = {row["operation_id"]: dict(row["predicted"]) for row in rows}
+    assert predicted == {"2": {"files": 3, "usd": None}, "3": {}}
 
 
 def test_what_has_not_changed_is_not_read_again(tmp_path: Path) -> None:

@@ -54,18 +54,15 @@ def test_a_record_of_another_version_of_the_program_is_left_out(memory: Lake) ->
 
 def test_failures_of_the_last_month_are_read_by_table(memory: Lake) -> None:
     now = now_ms()
+    facts = {"table": events.key, "wasted_bytes": 5, "seconds": 1.5, "why": "a race", "run": "r"}
     failures = [
-        failed(
-            now - age_ms,
-            "conflict" if age_ms % 2 else "failed",
-            table=events.key,
-            wasted_bytes=5,
-            seconds=1.5,
-            why="a race",
-            run="r",
-            by_person=age_ms == 1,
+        failed(now - age_ms, result, by_person=age_ms == 1, **facts)
+        for age_ms, result in (
+            (31 * DAY_MS, "failed"),
+            (30, "failed"),
+            (20, "failed"),
+            (1, "conflict"),
         )
-        for age_ms in (31 * DAY_MS, 30, 20, 1)
     ]
     for failure in failures:
         record_operation(memory, failure)

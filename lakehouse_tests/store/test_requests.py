@@ -22,18 +22,16 @@ from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.land.test_waiting_files import asked_of
 from lakehouse_tests.log_builder import LogBuilder
 
+SOURCE = Landing(prefix="landing/orders/", format="json", schema="id STRING")
+
 
 def test_a_plan_lists_the_log_of_each_table_once_and_looks_for_the_state_of_the_lake(
     bucket: str, tmp_path: Path
 ) -> None:
-    settings = own_settings(
-        tmp_path,
-        LAKEHOUSE_ROOT=f"s3://{bucket}/some/lake",
-        LAKEHOUSE_TABLES="lakehouse_tests.support.example_terminal",
-    )
-    LogBuilder(open_lake(settings).store, "bronze/orders").create().append([("a", 1)]).append(
-        [("b", 1)]
-    )
+    declared = {"LAKEHOUSE_TABLES": "lakehouse_tests.support.example_terminal"}
+    settings = own_settings(tmp_path, LAKEHOUSE_ROOT=f"s3://{bucket}/some/lake", **declared)
+    story = LogBuilder(open_lake(settings).store, "bronze/orders").create()
+    story.append([("a", 1)]).append([("b", 1)])
     lake, tables = open_lake(settings), declared_tables(settings)
     plan_operations(lake, tables, [*tables.values()])
     # Three logs and landed batches, and three commits. There is neither a table of operations
@@ -48,11 +46,7 @@ def test_tables_that_are_not_declared_cost_a_listing_of_each_layer_and_a_look_fo
     for key in ("bronze/orders", "gold/sums"):
         LogBuilder(lake.store, key).create().append([("a", 1)]).store_data()
     lake.store.requests.clear()
-    orders = Table(
-        key="bronze/orders",
-        source=Landing(prefix="landing/orders/", format="json", schema="id STRING"),
-        write=Append(),
-    )
+    orders = Table(key="bronze/orders", source=SOURCE, write=Append())
     assert undeclared_tables(lake, [orders]) == ("gold/sums",)
     assert lake.store.requests == {"ListObjectsV2": 3, "HeadObject": 1}
 
@@ -65,27 +59,24 @@ def test_a_look_at_the_landing_area_lists_it_and_with_a_queue_asks_that_alone(
     url = boto3.client("sqs").create_queue(QueueName=bucket)["QueueUrl"]
     for number in range(1_001):
         s3_backends[ACCOUNT]["aws"].put_object(bucket, f"lake/landing/orders/{number}.json", b"{}")
-    source = Landing(prefix="landing/orders/", format="json", schema="id STRING")
     tables = [
         Table(key="bronze/orders", source=each, write=Append())
-        for each in (source, replace(source, queue=url))
+        for each in (SOURCE, replace(SOURCE, queue=url))
     ]
     asked: list[dict[str, int]] = []
     for table in tables:
         discovery = Discovery(lake, [table], TimeBudget())
-        ledger = Ledger(
-            newest=None,
-            seen={
-                each.name: KnownFile(size_bytes=2, modified_ms=each.modified_ms)
-                for each in lake.store.list("landing/orders")
-            },
-        )
+        seen = {
+            each.name: KnownFile(size_bytes=2, modified_ms=each.modified_ms)
+            for each in lake.store.list("landing/orders")
+        }
+        ledger = Ledger(newest=None, seen=seen)
         for now in (0, 30):
             lake.store.requests.clear()
             queued = asked_of(discovery)
             discovery.receive()
             found = discovery.waiting_files(table, ledger, refresh=False, now=now)
-            assert choose_batch(found, ledger, source, Append()).batch is None
+            assert choose_batch(found, ledger, SOURCE, Append()).batch is None
             asked.append({**lake.store.requests, **queued})
     assert asked[:2] == [{"ListObjectsV2": 2}] * 2
     assert asked[2:] == [{"ListObjectsV2": 2, "ReceiveMessage": 1}, {"ReceiveMessage": 1}]

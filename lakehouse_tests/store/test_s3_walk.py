@@ -60,9 +60,8 @@ def test_named_keys_are_found_in_no_more_requests_than_names_or_pages(
 ) -> None:
     client, asked = stored(bucket, SHAPES[shape])
     there = SHAPES[shape][:: max(1, len(SHAPES[shape]) // 7)]
-    found = find_keys(
-        client, bucket, "", [*there, *there[:2], "t/not there", "t/\ue000", "zz", "\x01"]
-    )
+    absent = ["t/not there", "t/\ue000", "zz", "\x01"]
+    found = find_keys(client, bucket, "", [*there, *there[:2], *absent])
     assert sorted(entry["Key"] for entry in found) == sorted(there)
     assert asked["keys"] <= 2  # all keys are on one page
     assert find_keys(client, bucket, "", []) == []
@@ -76,7 +75,6 @@ def test_keys_on_far_pages_are_found_one_page_each_and_none_is_passed_over(
     client, asked = stored(bucket, keys)
     for wanted in (["t/1", "t/30", "t/9"], keys, ["t/39"], ["t/10", "t/11", "t/12"]):
         asked.clear()
-        assert sorted(entry["Key"] for entry in find_keys(client, bucket, "t/", wanted)) == sorted(
-            wanted
-        )
+        found = [entry["Key"] for entry in find_keys(client, bucket, "t/", wanted)]
+        assert sorted(found) == sorted(wanted)
         assert asked["keys"] <= 1 + len(keys) // 3

@@ -68,12 +68,7 @@ def test_folders_are_those_right_in_a_folder_and_after_a_name(store: Store) -> N
         store.put(name, b"x")
     assert list(store.folders("a")) == ["b", "b!", "d"]
     assert list(store.folders("a", after="b")) == ["b!", "d"]
-    assert (
-        list(store.folders("a", after="d"))
-        == list(store.folders("a/d"))
-        == list(store.folders("nothing"))
-        == []
-    )
+    assert [*store.folders("a", after="d"), *store.folders("a/d"), *store.folders("nothing")] == []
     assert list(store.folders("")) == ["a", "ab"]
 
 
@@ -85,10 +80,8 @@ def test_a_walk_has_what_a_list_has_with_the_bucket_s_keys(store: Store) -> None
         (store.prefix + file.name, file.size_bytes, file.modified_ms) for file in store.list("")
     ]
     assert {each.bucket for each in walked} == {store.bucket}
-    assert sorted(each.key for each in store.walk("t")) == [
-        f"{store.prefix}t/a b/+z",
-        f"{store.prefix}t/b",
-    ]
+    below = sorted(each.key.removeprefix(store.prefix) for each in store.walk("t"))
+    assert below == ["t/a b/+z", "t/b"]
 
 
 def test_a_walk_of_a_disk_has_unfinished_writes_and_names_that_are_no_text_and_a_list_has_files_alone(
@@ -99,10 +92,8 @@ def test_a_walk_of_a_disk_has_unfinished_writes_and_names_that_are_no_text_and_a
     (tmp_path / unfinished).write_bytes(b"12")
     (tmp_path / odd).write_bytes(b"1")
     store = DiskStore(tmp_path)
-    assert sorted((each.key, each.size_bytes) for each in store.walk("")) == [
-        (unfinished, 2),
-        ("bad-\\udcff", 1),
-    ]
+    walked = sorted((each.key, each.size_bytes) for each in store.walk(""))
+    assert walked == [(unfinished, 2), ("bad-\\udcff", 1)]
     assert names(store) == [odd]
 
 
@@ -133,11 +124,10 @@ def test_a_missing_file_is_file_not_found(store: Store) -> None:
 
 
 def test_many_are_read_in_the_order_of_their_names(store: Store) -> None:
-    for number in range(40):
-        store.put(f"n/{number}", str(number).encode())
-    assert list(store.read_many([f"n/{number}" for number in range(39, -1, -1)])) == [
-        str(number).encode() for number in range(39, -1, -1)
-    ]
+    names = [f"n/{number}" for number in range(39, -1, -1)]
+    for name in names:
+        store.put(name, name.encode())
+    assert [content.decode() for content in store.read_many(names)] == names
     assert list(store.read_many([])) == []
     with pytest.raises(FileNotFoundError):
         list(store.read_many(["n/1", "absent", "n/2"]))
@@ -235,14 +225,8 @@ def test_of_many_put_if_absent_at_once_exactly_one_wins(tmp_path: Path) -> None:
 
 
 def test_delete_takes_thousands_and_does_not_mind_what_is_gone(store: Store) -> None:
-    for name in (
-        "d/0000",
-        "d/0999",
-        "d/1000",
-        "d/1004",
-        "kept",
-    ):  # a request of S3 takes a thousand names
-        store.put(name, b"")
+    for name in ("d/0000", "d/0999", "d/1000", "d/1004", "kept"):
+        store.put(name, b"")  # a request of S3 takes a thousand names
     store.delete([*(f"d/{number:04}" for number in range(1_005)), "never/there"])
     assert names(store) == ["kept"]
     store.delete([])
@@ -318,11 +302,10 @@ def test_what_a_disk_could_not_delete_is_named_and_the_rest_is_gone(tmp_path: Pa
 
 
 def test_links_out_of_the_root_are_neither_listed_nor_followed(tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
+    outside, lake = tmp_path / "outside", tmp_path / "lake"
+    for folder in (outside, lake):
+        folder.mkdir()
     (outside / "secret").write_bytes(b"x")
-    lake = tmp_path / "lake"
-    lake.mkdir()
     (lake / "folder").symlink_to(outside)
     (lake / "file").symlink_to(outside / "secret")
     store = DiskStore(lake)
@@ -382,12 +365,8 @@ def answering(client: Any, operation: str, *answers: tuple[int, bytes]) -> None:
         if not waiting:
             return None
         status, body = waiting.pop(0)
-        return AWSResponse(
-            request.url,
-            status,
-            {"content-type": "application/xml"},
-            HTTPResponse(BytesIO(body), preload_content=False),
-        )
+        raw = HTTPResponse(BytesIO(body), preload_content=False)
+        return AWSResponse(request.url, status, {"content-type": "application/xml"}, raw)
 
     client.meta.events.register(f"before-send.s3.{operation}", answer)
 
@@ -396,15 +375,18 @@ def error_xml(code: str) -> bytes:
     return f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>planted</Message></Error>".encode()
 
 
+def failed_xml(key: str, code: str) -> bytes:
+    error = f"<Error>{key}<Code>{code}</Code></Error>"
+    return f"<?xml version='1.0'?><DeleteResult>{error}</DeleteResult>".encode()
+
+
+DENIED = r"s3://{bucket}/lake/x: S3 answers AccessDenied\. Grant s3:GetObject"
+
+
 @pytest.mark.parametrize(
     ("status", "code", "expected", "text"),
     [
-        (
-            403,
-            "AccessDenied",
-            Refused,
-            r"s3://{bucket}/lake/x: S3 answers AccessDenied\. Grant s3:GetObject",
-        ),
+        (403, "AccessDenied", Refused, DENIED),
         (503, "SlowDown", Transient, "S3 answers SlowDown"),
         (500, "InternalError", Transient, "S3 answers InternalError"),
         (501, "NotImplemented", Refused, r"S3 answers NotImplemented \(501\)"),
@@ -423,11 +405,8 @@ def test_errors_of_s3_are_told_apart(
 @pytest.mark.parametrize(
     ("storage_class", "archived_in"),
     [
-        ("STANDARD", None),
-        ("STANDARD_IA", None),
-        ("GLACIER_IR", None),
-        ("GLACIER", "GLACIER"),
-        ("DEEP_ARCHIVE", "DEEP_ARCHIVE"),
+        *((each, None) for each in ("STANDARD", "STANDARD_IA", "GLACIER_IR")),
+        *((each, each) for each in ("GLACIER", "DEEP_ARCHIVE")),
     ],
 )
 def test_an_archived_object_says_where_it_lies_until_it_is_restored(
@@ -537,18 +516,18 @@ def test_keys_that_s3_fails_to_delete_are_asked_again_and_the_rest_is_named(buck
     store = S3Store(bucket, "")
     client = store.client
     store.put("a", b"")
-    failed = "<?xml version='1.0'?><DeleteResult><Error><Key>a</Key><Code>{}</Code></Error></DeleteResult>"
-    answering(client, "DeleteObjects", (200, failed.format("InternalError").encode()))
+
+    def failing(code: str) -> tuple[int, bytes]:
+        return 200, failed_xml("<Key>a</Key>", code)
+
+    answering(client, "DeleteObjects", failing("InternalError"))
     store.delete(["a"])
     assert names(store) == []
-    answering(client, "DeleteObjects", (200, failed.format("AccessDenied").encode()))
-    with pytest.raises(
-        Refused,
-        match=rf"1 of 2 files could not be deleted, for example a in {bucket} \(AccessDenied\)\. "
-        ".*s3:DeleteObject",
-    ):
+    answering(client, "DeleteObjects", failing("AccessDenied"))
+    denied = rf"1 of 2 files could not be deleted, for example a in {bucket} \(AccessDenied\)\. "
+    with pytest.raises(Refused, match=f"{denied}.*s3:DeleteObject"):
         store.delete(["a", "b"])
-    answering(client, "DeleteObjects", *[(200, failed.format("SlowDown").encode())] * 5)
+    answering(client, "DeleteObjects", *[failing("SlowDown")] * 5)
     with pytest.raises(Transient, match="SlowDown"):
         store.delete(["a"])
 
@@ -558,8 +537,7 @@ def test_an_answer_about_a_key_that_was_not_asked_about_deletes_nothing_else(buc
     for name in ("a", "b"):
         store.put(name, b"")
     for key in ("<Key>lake/b</Key>", ""):
-        text = f"<?xml version='1.0'?><DeleteResult><Error>{key}<Code>InternalError</Code></Error></DeleteResult>"
-        answering(store.client, "DeleteObjects", (200, text.encode()))
+        answering(store.client, "DeleteObjects", (200, failed_xml(key, "InternalError")))
         with pytest.raises(Transient, match="which was not in the request"):
             store.delete(["a"])
     assert names(store) == ["a", "b"]

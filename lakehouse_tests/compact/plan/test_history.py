@@ -1,6 +1,7 @@
 """Every compaction is held against its plan; what was rewritten and what was wasted is counted."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -18,8 +19,6 @@ def test_predicted_beside_actual_with_the_error_of_each_and_the_mean_so_far() ->
     commits = [
         write(1, 2 * MB),
         compaction(2, seconds=2.0, predicted_seconds=1.0, predicted_usd=0.1),
-    ]
-    commits += [
         compaction(3, seconds=2.0, predicted_seconds=2.2),
         compaction(4, seconds=1.0, predicted_seconds=1.0),
     ]
@@ -43,14 +42,7 @@ def test_the_mean_forgets_all_but_the_newest_ten() -> None:
 
 
 def test_what_nobody_predicted_or_measured_has_no_error() -> None:
-    other = Commit(
-        version=1,
-        committed_ms=1,
-        operation="OPTIMIZE",
-        changed_data=False,
-        removed_paths=("a",),
-        added_paths=("b",),
-    )
+    other = replace(compaction(1), user_metadata=None)
     account = account_for(past([other, compaction(2, seconds=None)]))
     found = [
         (entry.errors["files"], entry.errors["seconds"], entry.usd) for entry in account.entries
@@ -60,10 +52,7 @@ def test_what_nobody_predicted_or_measured_has_no_error() -> None:
 
 
 def test_a_run_of_several_commits_is_one_compaction() -> None:
-    several = [
-        compaction(1, seconds=1.0, mark="one"),
-        compaction(2, seconds=3600 + 1.0, mark="one"),
-    ]
+    several = [compaction(1, mark="one"), compaction(2, seconds=3600 + 1.0, mark="one")]
     [entry] = account_for(past(several)).entries
     assert (entry.compaction.first_version, entry.compaction.version) == (1, 2)
     assert entry.compaction.files_removed == 20
@@ -86,13 +75,7 @@ AMPLIFICATION = {
     "a backfill rewrites nothing": (
         [
             write(1, MB),
-            Commit(
-                version=2,
-                committed_ms=1,
-                operation="ROW TRACKING BACKFILL",
-                changed_data=False,
-                added_bytes=MB,
-            ),
+            replace(write(2, MB), operation="ROW TRACKING BACKFILL", changed_data=False),
         ],
         0.0,
     ),
@@ -108,10 +91,8 @@ def test_bytes_rewritten_per_byte_ingested(commits: list[Commit], ratio: float |
 
 
 def test_wasted_work_is_counted() -> None:
-    account = account_for(
-        past([write(1, MB)]),
-        [failed(0, seconds=1.5, wasted_bytes=100), failed(0, seconds=2.0, wasted_bytes=50)],
-    )
+    wasted = [failed(0, seconds=1.5, wasted_bytes=100), failed(0, seconds=2.0, wasted_bytes=50)]
+    account = account_for(past([write(1, MB)]), wasted)
     assert (account.wasted_runs, account.wasted_seconds, account.wasted_bytes) == (2, 3.5, 150)
     assert account.sentences == (
         "write amplification 0.00: 0 B rewritten for 977 KiB ingested",

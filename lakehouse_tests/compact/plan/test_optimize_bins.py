@@ -30,6 +30,14 @@ def cutoff_of(plan: CompactionPlan) -> int:
     return plan.statement.smaller_than_bytes
 
 
+def carried_out(
+    table: Snapshot, past: Commits, plan: CompactionPlan, bins: Sequence[Sequence[DataFile]]
+) -> tuple[Snapshot, Commits]:
+    """The table after the plan, whose files have the sizes of what was merged."""
+    sizes = [sum(file.size_bytes for file in bin_) for bin_ in bins]
+    return after(table, past, plan, bins, sizes)
+
+
 def paths(plan: CompactionPlan) -> list[list[str]]:
     return [[file.path for file in bin_.files] for bin_ in plan.bins]
 
@@ -64,10 +72,8 @@ def test_a_bounded_run_takes_the_partitions_with_most_files_gone_per_byte_and_sa
     plan = planned(table, max_bytes_per_run=3_700)
     assert plan.partitions == ((("day", "2"),), (("day", "3"),))
     assert (plan.files_removed, plan.files_left) == (13, 2)
-    assert (
-        plan.sentence
-        == "13 files (3.6 KiB) merge into 2 in 2 partitions; left for the next run: 2 files"
-    )
+    merged = "13 files (3.6 KiB) merge into 2 in 2 partitions"
+    assert plan.sentence == f"{merged}; left for the next run: 2 files"
 
 
 def test_an_unpartitioned_table_is_taken_smallest_files_first() -> None:
@@ -83,12 +89,8 @@ def test_one_bin_is_always_allowed_and_files_of_one_size_stay_together() -> None
 
 
 def test_large_files_full_of_deleted_rows_wait_in_a_bounded_run() -> None:
-    files = [
-        data_file(100, "a"),
-        data_file(200, "b"),
-        data_file(1_500, "c"),
-        data_file(6_100, "large", deleted=50),
-    ]
+    small = [data_file(size, name) for name, size in {"a": 100, "b": 200, "c": 1_500}.items()]
+    files = [*small, data_file(6_100, "large", deleted=50)]
     unbounded, bounded = planned(snapshot(files)), planned(snapshot(files), max_bytes_per_run=1_000)
     assert (paths(unbounded), paths(bounded)) == ([["a", "b", "c", "large"]], [["a", "b"]])
     assert isinstance(bounded.statement, Packing)
@@ -222,14 +224,9 @@ def test_a_file_that_a_compaction_wrote_is_left_until_smaller_ones_come_near_its
 
 
 def test_what_is_left_for_later_is_no_reason_by_itself_and_partitions_leave_nothing() -> None:
-    assert (
-        planned(snapshot(large_files(90, 40)), target_file_bytes=256 * MIB).reason
-        is Reason.ALREADY_COMPACTED
-    )
-    assert (
-        planned(snapshot([*large_files(90), data_file(MIB)]), target_file_bytes=256 * MIB).reason
-        is Reason.ALREADY_COMPACTED
-    )
+    for left in (large_files(90, 40), [*large_files(90), data_file(MIB)]):
+        plan = planned(snapshot(left), target_file_bytes=256 * MIB)
+        assert plan.reason is Reason.ALREADY_COMPACTED
     day = (("day", "1"),)
     files = [
         replace(file, partition=day)
@@ -250,23 +247,16 @@ def test_from_16_mib_on_a_byte_is_rewritten_about_as_often_as_its_file_can_doubl
     table, past, rewritten = snapshot([]), NO_PAST, 0
     doublings = (target_mib // 16).bit_length() - 1
     for number, sizes in enumerate(batches):
-        table, past = written(
-            table, past, [data_file(size, f"{number}-{place}") for place, size in enumerate(sizes)]
-        )
+        files = [data_file(size, f"{number}-{place}") for place, size in enumerate(sizes)]
+        table, past = written(table, past, files)
         plan = planned(table, past, target_file_bytes=target_mib * MIB)
         bins = delta_bins(table, plan)
-        rewritten += sum(
-            file.size_bytes for bin_ in bins for file in bin_ if file.size_bytes >= 16 * MIB
-        )
+        merged = [file.size_bytes for bin_ in bins for file in bin_]
+        rewritten += sum(size for size in merged if size >= 16 * MIB)
         if bins and cutoff_of(plan) < target_mib * MIB * 3 // 4:
-            assert all(
-                file.size_bytes > plan.bytes_removed
-                for file in table.files
-                if file.size_bytes >= cutoff_of(plan)
-            )
-        table, past = after(
-            table, past, plan, bins, [sum(file.size_bytes for file in bin_) for bin_ in bins]
-        )
+            kept = [each for each in table.files if each.size_bytes >= cutoff_of(plan)]
+            assert all(file.size_bytes > plan.bytes_removed for file in kept)
+        table, past = carried_out(table, past, plan, bins)
     assert rewritten <= (doublings + 1) * table.size_bytes
 
 
@@ -289,9 +279,8 @@ def test_a_table_keeps_as_many_files_as_cores_scan_it_unless_they_would_have_nex
 
 
 def test_a_table_of_no_more_files_than_cores_is_left_alone_with_the_reason() -> None:
-    plan = planned(
-        snapshot([TRIVIAL_BYTES_PER_CORE] * 8), target_file_bytes=128 * MIB, scan_cores=8
-    )
+    table = snapshot([TRIVIAL_BYTES_PER_CORE] * 8)
+    plan = planned(table, target_file_bytes=128 * MIB, scan_cores=8)
     assert (plan.reason, plan.bins) == (Reason.CORES_KEPT_BUSY, ())
     assert plan.sentence.startswith("its 8 files (32 MiB) keep 8 cores busy")
 
@@ -326,10 +315,7 @@ def stories(draw: st.DrawFn) -> tuple[Snapshot, Commits, Compaction]:
     table, past = written(start, NO_PAST, some_files("old"))
     first = replace(POLICY, target_file_bytes=unit * draw(st.sampled_from([500, 1_000, 8_000])))
     done = plan_of(table, first, past=past)
-    bins = delta_bins(table, done)
-    table, past = after(
-        table, past, done, bins, [sum(file.size_bytes for file in bin_) for bin_ in bins]
-    )
+    table, past = carried_out(table, past, done, delta_bins(table, done))
     table, past = written(table, past, some_files("new"))
     policy = replace(
         POLICY,
@@ -360,13 +346,8 @@ def test_whatever_the_knobs_the_plan_is_what_delta_does_and_runs_end_where_the_p
             break
         left = plan.files_left
         sizes = [sum(file.size_bytes for file in bin_) for bin_ in bins]
-        table, past = after(
-            table,
-            past,
-            plan,
-            bins,
-            [data.draw(st.sampled_from([1, size // 2 or 1, size])) for size in sizes],
-        )
+        outputs = [data.draw(st.sampled_from([1, size // 2 or 1, size])) for size in sizes]
+        table, past = after(table, past, plan, bins, outputs)
         wanted = min(policy.scan_cores, plan_bytes(plan, table, sizes) // TRIVIAL_BYTES_PER_CORE)
         assert table.file_count >= wanted
     else:
@@ -391,16 +372,12 @@ def test_a_file_that_was_right_stays_right_while_the_table_grows_and_shrinks(
     right: set[str] = set()
     for step, target in enumerate(targets):
         sizes = data.draw(st.lists(st.integers(1, 9_000), max_size=8))
-        table, past = written(
-            table, past, [data_file(size, f"w{step}-{place}") for place, size in enumerate(sizes)]
-        )
+        files = [data_file(size, f"w{step}-{place}") for place, size in enumerate(sizes)]
+        table, past = written(table, past, files)
         plan = planned(table, past, target_file_bytes=target)
         assert right.isdisjoint(path for bin_ in paths(plan) for path in bin_)
         if plan.bins:
-            bins = delta_bins(table, plan)
-            table, past = after(
-                table, past, plan, bins, [sum(file.size_bytes for file in bin_) for bin_ in bins]
-            )
+            table, past = carried_out(table, past, plan, delta_bins(table, plan))
             right |= {
                 file.path
                 for file in table.files

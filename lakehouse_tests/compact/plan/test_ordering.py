@@ -34,21 +34,12 @@ def daily(day: int, *sizes: int, name: str = "f") -> list[DataFile]:
 
 
 def zordered(table: Snapshot, past: Commits = NO_PAST, **knobs: Any) -> CompactionPlan:
-    return plan_of(
-        table,
-        replace(POLICY, data_layout=Z_ORDER, **knobs),
-        past=past,
-        now_ms=1_000 * table.version,
-    )
+    policy = replace(POLICY, **{"data_layout": Z_ORDER, **knobs})
+    return plan_of(table, policy, past=past, now_ms=1_000 * table.version)
 
 
 def clustered(table: Snapshot, past: Commits = NO_PAST, **knobs: Any) -> CompactionPlan:
-    return plan_of(
-        table,
-        replace(POLICY, data_layout=CLUSTERED, **knobs),
-        past=past,
-        now_ms=1_000 * table.version,
-    )
+    return zordered(table, past, data_layout=CLUSTERED, **knobs)
 
 
 def start(*, days: bool, by: Sequence[str] = ()) -> Snapshot:
@@ -62,12 +53,16 @@ def start(*, days: bool, by: Sequence[str] = ()) -> Snapshot:
     )
 
 
+def liquid() -> tuple[Snapshot, Commits]:
+    files = [data_file(4_000, "a"), data_file(6_000, "b")]
+    return written(start(days=False, by=["id"]), NO_PAST, files)
+
+
 def done(table: Snapshot, past: Commits, plan: CompactionPlan) -> tuple[Snapshot, Commits]:
     bins = delta_bins(table, plan)
     assert sorted(map(len, bins)) == sorted(len(bin_.files) for bin_ in plan.bins)
-    return after(
-        table, past, plan, bins, [sum(file.size_bytes for file in bin_) // 2 for bin_ in bins]
-    )
+    halves = [sum(file.size_bytes for file in bin_) // 2 for bin_ in bins]
+    return after(table, past, plan, bins, halves)
 
 
 def test_a_z_order_takes_every_file_of_the_partitions_once_and_then_waits_for_a_quarter_of_new_bytes() -> (
@@ -97,16 +92,12 @@ def test_other_columns_are_another_order_and_old_files_are_in_order_if_the_last_
     table, past = written(start(days=True), NO_PAST, daily(1, 900, 900))
     table, past = done(table, past, zordered(table, past))
     table, past = written(table, past, daily(1, 10, name="new"))
-    other = plan_of(
-        table, replace(POLICY, data_layout=ZOrder(columns=("text",))), past=past, now_ms=0
-    )
+    other = zordered(table, past, data_layout=ZOrder(columns=("text",)))
     assert other.reason is Reason.OUT_OF_ORDER
     old = replace(table, files=(*table.files, *daily(2, 50, 60, name="older-than-the-log")))
     assert zordered(old, past).bins == ()
-    assert zordered(old, replace(past, commits=past.commits[2:])).partitions == (
-        (("day", "2"),),
-        (("day", "1"),),
-    )
+    forgotten = replace(past, commits=past.commits[2:])
+    assert zordered(old, forgotten).partitions == ((("day", "2"),), (("day", "1"),))
 
 
 # How a declaration and the log of Delta 4.4.0 name the same column.
@@ -154,9 +145,7 @@ def test_a_z_order_is_refused_where_delta_refuses_it(column: str, why: str) -> N
 
 
 def test_a_liquid_table_is_rewritten_whole_while_it_is_below_a_cube_and_then_waits() -> None:
-    table, past = written(
-        start(days=False, by=["id"]), NO_PAST, [data_file(4_000, "a"), data_file(6_000, "b")]
-    )
+    table, past = liquid()
     first = clustered(table, past)
     assert (first.reason, first.files_removed, first.files_added) == (Reason.OUT_OF_ORDER, 2, 1)
     assert first.partitions is None
@@ -172,17 +161,10 @@ def test_a_liquid_table_is_rewritten_whole_while_it_is_below_a_cube_and_then_wai
 
 
 def test_deleted_rows_of_a_cube_that_stays_as_it_is_ask_for_no_run() -> None:
-    table, past = written(
-        start(days=False, by=["id"]), NO_PAST, [data_file(4_000, "a"), data_file(6_000, "b")]
-    )
+    table, past = liquid()
     table, past = done(table, past, clustered(table, past))
-    table = replace(
-        table,
-        files=tuple(
-            replace(file, row_count=100, deleted_row_count=60, deletion_vector="u1")
-            for file in table.files
-        ),
-    )
+    deleted = {"row_count": 100, "deleted_row_count": 60, "deletion_vector": "u1"}
+    table = replace(table, files=tuple(replace(file, **deleted) for file in table.files))
     plan = clustered(table, past, purge_deleted_rows_share=0.2)
     state = state_of(table, plan)
     assert (plan.reason, state.deleted_rows_share) == (Reason.IN_ORDER, 0.6)
@@ -197,10 +179,8 @@ def test_where_the_log_forgot_what_was_clustered_the_figures_are_the_most() -> N
 
 
 def test_clustering_waits_for_its_columns_and_never_comes_with_partitions() -> None:
-    assert (
-        clustered(start(days=False)).sentence
-        == "it is clustered by nothing at version 7, and by id from its next write on"
-    )
+    waits = "it is clustered by nothing at version 7, and by id from its next write on"
+    assert clustered(start(days=False)).sentence == waits
     with pytest.raises(Refused, match="LiquidClustering cannot plan a table with partitions"):
         clustered(start(days=True))
 

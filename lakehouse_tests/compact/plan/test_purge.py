@@ -15,19 +15,14 @@ from lakehouse_tests.compact.plan.test_optimize_bins import paths, planned, stor
 from lakehouse_tests.support.example_snapshots import data_file, plan_of, snapshot
 from lakehouse_tests.support.optimize_oracle import after, delta_bins
 
+DELETED = (data_file(9_000, "large", deleted=60), data_file(100, "small", deleted=1))
+SOME_DELETED = snapshot([*DELETED, data_file(200, "clean"), 7_500])
+
 
 def test_where_enough_rows_are_deleted_every_file_with_some_is_rewritten_even_alone_and_large() -> (
     None
 ):
-    table = snapshot(
-        [
-            data_file(9_000, "large", deleted=60),
-            data_file(100, "small", deleted=1),
-            data_file(200, "clean"),
-            7_500,
-        ]
-    )
-    plan = planned(table, purge_deleted_rows_share=0.15)
+    plan = planned(SOME_DELETED, purge_deleted_rows_share=0.15)
     assert (plan.reason, plan.as_json()["statement"]) == (Reason.DELETED_ROWS, "purge")
     assert paths(plan) == [["small"], ["large"]]
     assert plan.sentence == (
@@ -37,28 +32,16 @@ def test_where_enough_rows_are_deleted_every_file_with_some_is_rewritten_even_al
 
 @pytest.mark.parametrize("share", [0, 0.16])
 def test_fewer_deleted_rows_are_none_of_its_business(share: float) -> None:
-    table = snapshot(
-        [
-            data_file(9_000, "large", deleted=60),
-            data_file(100, "small", deleted=1),
-            data_file(200, "clean"),
-            7_500,
-        ]
-    )
-    assert planned(table, purge_deleted_rows_share=share).as_json()["statement"] == "packing"
+    plan = planned(SOME_DELETED, purge_deleted_rows_share=share)
+    assert plan.as_json()["statement"] == "packing"
 
 
 def test_rows_that_the_log_does_not_count_make_nothing_due_but_are_purged_with_the_others() -> None:
     unknown = data_file(300, "unknown", rows=None, vector="v")
-    assert (
-        planned(snapshot([unknown, 7_000]), purge_deleted_rows_share=0.01).as_json()["statement"]
-        == "packing"
-    )
-    assert paths(
-        planned(
-            snapshot([unknown, data_file(7_000, "half", deleted=50)]), purge_deleted_rows_share=0.01
-        )
-    ) == [["unknown", "half"]]
+    share = {"purge_deleted_rows_share": 0.01}
+    assert planned(snapshot([unknown, 7_000]), **share).as_json()["statement"] == "packing"
+    half = data_file(7_000, "half", deleted=50)
+    assert paths(planned(snapshot([unknown, half]), **share)) == [["unknown", "half"]]
 
 
 def test_a_purge_is_bounded_by_partitions() -> None:
@@ -99,11 +82,6 @@ def test_a_purge_is_what_delta_does_and_then_packing_goes_on_to_an_end(
             return
         # What packing finds after a purge depends on the files that the purge writes.
         left = None if plan.reason is Reason.DELETED_ROWS else plan.files_left
-        table, past = after(
-            table,
-            past,
-            plan,
-            bins,
-            [sum(file.size_bytes for file in bin_) // 2 or 1 for bin_ in bins],
-        )
+        halves = [sum(file.size_bytes for file in bin_) // 2 or 1 for bin_ in bins]
+        table, past = after(table, past, plan, bins, halves)
     pytest.fail("it never ends")
