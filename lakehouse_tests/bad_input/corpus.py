@@ -202,9 +202,10 @@ def _parquet(rows: Sequence[Mapping[str, object]], codec: str = "zstd", **option
 
 
 def _avro(rows: Sequence[Mapping[str, object]], codec: str = "deflate") -> bytes:
-    file, fields = (
-        BytesIO(),
-        [{"name": "id", "type": ["null", "long"]}, {"name": "state", "type": ["null", "string"]}],
-    )
+    file = BytesIO()
+    fields = [
+        {"name": "id", "type": ["null", "long"]},
+        {"name": "state", "type": ["null", "string"]},
+    ]
     fastavro.writer(file, {"type": "record", "name": "row", "fields": fields}, rows, codec=codec)
     return file.getvalue()

@@ -1,6 +1,7 @@
 """The landing sensor: what it sees, one run for all, and no file asked for while it is being loaded."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import dagster as dg
 import pytest
@@ -79,27 +80,13 @@ def loaded(lake: Lake, instance: dg.DagsterInstance, number: int, *names: str) -
 def test_files_wait_until_the_policy_releases_them_and_the_sensor_says_for_what(
     dagster_lake: Lake, instance: dg.DagsterInstance
 ) -> None:
-    source = Landing(
-        prefix="landing/shops/",
-        format="csv",
-        schema="shop STRING",
-        release_files=2,
-        release_minutes=60,
-    )
-    sensor = landing_sensor(
-        [Table(key="bronze/shops", source=source, write=Append())], dagster_lake
-    )
-
-    def tick() -> SensorResult:
-        return tick_of(sensor, instance)
-
+    source = replace(shops.landing, release_files=2, release_minutes=60)
+    sensor = landing_sensor([replace(shops, source=source)], dagster_lake)
     land(dagster_lake, "shops/1.csv")
-    assert (
-        "1 landed file (2 B) must wait for more: a batch is released at 2 files, or "
-        in skip_text(tick())
-    )
+    waits = "1 landed file (2 B) must wait for more: a batch is released at 2 files, or "
+    assert waits in skip_text(tick_of(sensor, instance))
     land(dagster_lake, "shops/2.csv")
-    [request] = tick().run_requests or []
+    [request] = tick_of(sensor, instance).run_requests or []
     assert request.asset_selection == [table_key(shops)]
 
 

@@ -23,15 +23,15 @@ LIMIT = 10_000_000
 ROWS: list[dict[str, Any]] = [
     {"id": number, "text": f"é{number}", "x": number / 7} for number in range(3_000)
 ]
-SCHEMA = {
-    "type": "record",
-    "name": "row",
-    "fields": [
-        {"name": "id", "type": "long"},
-        {"name": "text", "type": "string"},
-        {"name": "x", "type": ["null", "double"]},
-    ],
-}
+
+
+def schema_of(**types: Any) -> dict[str, Any]:
+    """The schema of records with these fields."""
+    fields = [{"name": name, "type": type_} for name, type_ in types.items()]
+    return {"type": "record", "name": "row", "fields": fields}
+
+
+SCHEMA = schema_of(id="long", text="string", x=["null", "double"])
 
 
 def parquet(rows: list[dict[str, Any]] | pa.Table = ROWS, **options: Any) -> bytes:
@@ -59,11 +59,7 @@ def values(data: bytes, format: str) -> list[Any]:
 
 
 def test_a_row_that_is_nested_too_deep_makes_its_file_unreadable() -> None:
-    node = {
-        "type": "record",
-        "name": "row",
-        "fields": [{"name": "id", "type": "long"}, {"name": "next", "type": ["null", "row"]}],
-    }
+    node = schema_of(id="long", next=["null", "row"])
     deep: dict[str, Any] = {"id": 0, "next": None}
     for number in range(2_000):
         # The name of the branch saves fastavro a search through all depths at each one.
@@ -124,11 +120,7 @@ def test_a_file_tells_the_types_that_hold_its_values() -> None:
         "time": ({"type": "int", "logicalType": "time-millis"}, "STRING"),
         "list": ({"type": "array", "items": "int"}, "ARRAY<INT>"),
     }
-    schema = {
-        "type": "record",
-        "name": "row",
-        "fields": [{"name": name, "type": found} for name, (found, _) in fields.items()],
-    }
+    schema = schema_of(**{name: found for name, (found, _) in fields.items()})
     assert file_types(avro([], schema), "avro") == {
         name: type_ for name, (_, type_) in fields.items()
     }
@@ -183,9 +175,9 @@ def test_values_are_staged_with_types_that_spark_reads() -> None:
         "word": ("a", {"type": "enum", "name": "words", "symbols": ["a", "b"]}, "a"),
         "plain": (7, {"type": "long", "logicalType": "date"}, 7),
     }
-    fields = [{"name": name, "type": ["null", kind]} for name, (_, kind, _) in kinds.items()]
+    schema = schema_of(**{name: ["null", kind] for name, (_, kind, _) in kinds.items()})
     row = {name: value for name, (value, _, _) in kinds.items()}
-    data = avro([row, {}], {"type": "record", "name": "row", "fields": fields})
+    data = avro([row, {}], schema)
     assert values(data, "avro") == [
         {name: staged for name, (_, _, staged) in kinds.items()},
         dict.fromkeys(kinds),
@@ -200,19 +192,17 @@ def test_a_time_too_far_away_for_microseconds_makes_its_file_unreadable() -> Non
 
 def test_a_column_name_that_stands_twice_makes_a_file_unreadable() -> None:
     twice = pa.table([pa.array([1]), pa.array([2]), pa.array([3])], names=["id", "n", "id"])
-    with pytest.raises(
-        Unreadable,
-        match=r"1 column name occurs more than once, first 'id'\. Land the file with one name per column",
-    ):
+    message = (
+        r"1 column name occurs more than once, first 'id'\. Land the file with one name per column"
+    )
+    with pytest.raises(Unreadable, match=message):
         values(parquet(twice), "parquet")
 
 
 @pytest.mark.parametrize("format", ["parquet", "avro"])
 def test_a_file_with_flipped_bytes_is_read_or_refused_and_raises_nothing_else(format: str) -> None:
-    random, whole = (
-        Random(2026),
-        parquet(ROWS[:200]) if format == "parquet" else avro(ROWS[:200], codec="snappy"),
-    )
+    random = Random(2026)
+    whole = parquet(ROWS[:200]) if format == "parquet" else avro(ROWS[:200], codec="snappy")
     for _ in range(100):
         data = bytearray(whole)
         for _ in range(3):
@@ -227,7 +217,7 @@ def test_a_file_with_flipped_bytes_is_read_or_refused_and_raises_nothing_else(fo
 def test_a_file_whose_rows_have_no_named_fields_is_unreadable() -> None:
     with pytest.raises(Unreadable, match="the top-level Avro schema is not a record"):
         decoded_file(avro([7], "long"), "avro", LIMIT)  # type: ignore[list-item]
-    empty = avro([{}], {"type": "record", "name": "row", "fields": []}, "null")
+    empty = avro([{}], schema_of(), "null")
     with pytest.raises(Unreadable, match="it has no columns"):
         decoded_file(empty, "avro", LIMIT)
 
@@ -276,9 +266,8 @@ def test_a_small_file_that_decodes_to_more_than_the_limit_gives_no_record(kind: 
     pool = pa.proxy_memory_pool(default)
     pa.set_memory_pool(pool)
     try:
-        with pytest.raises(
-            Unreadable, match=f"it unpacks to more than {limit} bytes; land its records in"
-        ):
+        message = f"it unpacks to more than {limit} bytes; land its records in"
+        with pytest.raises(Unreadable, match=message):
             decoded_file(data, "parquet", limit)
     finally:
         pa.set_memory_pool(default)
@@ -289,9 +278,8 @@ def test_a_small_file_that_decodes_to_more_than_the_limit_gives_no_record(kind: 
 @pytest.mark.parametrize("codec", ["null", "deflate", "snappy"])
 def test_avro_of_several_blocks_is_read_up_to_the_limit(codec: str) -> None:
     assert values(avro(codec=codec), "avro") == ROWS
-    with pytest.raises(
-        Unreadable, match="it unpacks to more than 20000 bytes; land its records in"
-    ):
+    message = "it unpacks to more than 20000 bytes; land its records in"
+    with pytest.raises(Unreadable, match=message):
         decoded_file(avro(codec=codec), "avro", 20_000)
 
 

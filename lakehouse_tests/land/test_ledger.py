@@ -196,30 +196,25 @@ def test_a_table_whose_log_lacks_or_forgets_its_batches_is_not_loaded(tmp_path: 
             lake, TABLE, last_loaded(TABLE, lake.facts(ORDERS), ledger), ledger, batches
         )
 
-    with pytest.raises(
-        Broken,
-        match=r"has rows, but .* If the table was renamed or copied: .* --arrived N.* use --arrived 0",
-    ):
+    message = (
+        r"has rows, but .* If the table was renamed or copied: .* --arrived N.* use --arrived 0"
+    )
+    with pytest.raises(Broken, match=message):
         unfinished()
     file = LandedFile(name="a.json", size_bytes=1, modified_ms=0)
     PlannedBatches(lake.store, ORDERS, prefix=prefix).plan(
         Batch(number=1, files=(file,), prefix=prefix)
     )
-    with pytest.raises(
-        Broken,
-        match=r"no transaction id of a landed batch, but batches up to 1 were planned.*--arrived N",
-    ):
+    message = r"no transaction id of a landed batch, but batches up to 1 were planned.*--arrived N"
+    with pytest.raises(Broken, match=message):
         unfinished()
     log.append([("p", 9, 1)], transaction=(ingest_app_id(ORDERS), 2))
-    with pytest.raises(
-        Broken,
-        match=r"batch 2 is in the table, but the newest manifest .* is 1.*restore the manifests",
-    ):
+    message = r"batch 2 is in the table, but the newest manifest .* is 1.*restore the manifests"
+    with pytest.raises(Broken, match=message):
         unfinished()
     log.set_properties(**{TRANSACTION_RETENTION: "interval 1 days"})
-    with pytest.raises(
-        Refused, match=rf"{TRANSACTION_RETENTION} = 'interval 1 days', Delta forgets"
-    ):
+    message = rf"{TRANSACTION_RETENTION} = 'interval 1 days', Delta forgets"
+    with pytest.raises(Refused, match=message):
         unfinished()
 
 
@@ -242,11 +237,9 @@ def test_a_commit_is_compared_with_its_batch(tmp_path: Path, commits_since: int)
     after = lake.facts(ORDERS)
     assert after is not None
     check_loaded(lake, ORDERS, 2, 2, before=before, after=after)
-    with pytest.raises(
-        Broken, match="batch 2 has 3 rows, but version 2 of the table records 2 written rows"
-    ):
+    message = "batch 2 has 3 rows, but version 2 of the table records 2 written rows"
+    with pytest.raises(Broken, match=message):
         check_loaded(lake, ORDERS, 2, 3, before=before, after=after)
-    with pytest.raises(
-        Broken, match="batch 3 was written, but the last batch in the table's log is 2"
-    ):
+    message = "batch 3 was written, but the last batch in the table's log is 2"
+    with pytest.raises(Broken, match=message):
         check_loaded(lake, ORDERS, 3, 2, before=before, after=after)

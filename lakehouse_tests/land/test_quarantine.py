@@ -235,10 +235,8 @@ def test_nothing_is_retried_while_a_batch_is_unfinished(lake: Lake, spark: Spark
 
     killed(commit_rows, "write_rows", strict)
     for dry_run in (True, False):
-        with pytest.raises(
-            Refused,
-            match=r"batch 1 is unfinished .* Use `lakehouse materialize bronze/events`, or wait",
-        ):
+        message = r"batch 1 is unfinished .* Use `lakehouse materialize bronze/events`, or wait"
+        with pytest.raises(Refused, match=message):
             retry(of(lake, spark), [], dry_run=dry_run)
         with pytest.raises(Refused, match=r"batch 1 is unfinished"):
             quarantine.drop(of(lake, spark), [], why="looked at", dry_run=dry_run)

@@ -47,10 +47,8 @@ def declared(**changes: Any) -> Table:
 def test_good_lines_become_rows_and_others_have_a_reason(lake: Lake, spark: SparkSession) -> None:
     """An expression that fails on a row gives null, and blocks nobody."""
     derived = {"day": "to_date(at)", "number": "CAST(state AS INT)"}
-    not_json, unfit = (
-        ["not json", '{"id": 2} {"id": 3}', '{"id": 4}]', '{"id": 5}}', "[1]"],
-        ['{"id": "six"}', '{"at": "yesterday", "id": 7}'],
-    )
+    not_json = ["not json", '{"id": 2} {"id": 3}', '{"id": 4}]', '{"id": 5}}', "[1]"]
+    unfit = ['{"id": "six"}', '{"at": "yesterday", "id": 7}']
     lines = [
         "",
         *not_json,
@@ -185,15 +183,12 @@ def test_a_batch_that_was_killed_has_the_records_that_were_read_whatever_becomes
     for _ in range(
         2
     ):  # what the first try read is not what the batch was, and is not taken for it by the second
-        with pytest.raises(
-            Broken, match=r"batch 1 was planned with 2 files .*'changes.json' has changed"
-        ):
+        message = r"batch 1 was planned with 2 files .*'changes.json' has changed"
+        with pytest.raises(Broken, match=message):
             write_table(lake, spark, events)
     lake.store.delete(["landing/events/goes.json"])
-    with pytest.raises(
-        Broken,
-        match=r"batch 1 was planned with 2 files .* gone from landing/events/: 1, first 'goes.json'",
-    ):
+    message = r"batch 1 was planned with 2 files .* gone from landing/events/: 1, first 'goes.json'"
+    with pytest.raises(Broken, match=message):
         write_table(lake, spark, events)
     assert (version_of(lake, events.key), lake.store.list("_lakehouse/staged")) == (None, [])
     for name, data in staged.items():
@@ -315,10 +310,10 @@ def test_a_table_that_does_not_tell_its_batches_is_loaded_only_after_a_person_ha
     write_deltalake(uri, rows, partition_by=["day"])
     land(lake, "b.json", [event(2, 5, "new")])
     for _ in range(2):
-        with pytest.raises(
-            Broken,
-            match=r"no transaction id of a landed batch, but batches up to 1 were planned.*--arrived N",
-        ):
+        message = (
+            r"no transaction id of a landed batch, but batches up to 1 were planned.*--arrived N"
+        )
+        with pytest.raises(Broken, match=message):
             write_table(lake, spark, events)
     assert rows_in(lake, events.key, "id") == [(1,)]
     session = TableSession(lake=lake, spark=spark, table=events)
@@ -344,16 +339,14 @@ def test_a_write_of_other_rows_than_were_staged_is_not_repeated(
         return parse_records(*arguments).where("id = 1")
 
     monkeypatch.setattr(batch_rows, "parse_records", without_a_line)
-    with pytest.raises(
-        Broken, match=r"batch 1 has 2 records, but Spark read 1 row and 0 bad records"
-    ):
+    message = r"batch 1 has 2 records, but Spark read 1 row and 0 bad records"
+    with pytest.raises(Broken, match=message):
         write_table(lake, spark, events)
     assert (version_of(lake, events.key), lake.store.list("_lakehouse/ingest")) == (None, [])
     monkeypatch.setattr(batch_rows, "parse_records", parse_records)
     monkeypatch.setattr(delta_writes, "write_frame", without_a_row)
-    with pytest.raises(
-        Broken, match="batch 1 has 2 rows, but version 0 of the table records 1 written row"
-    ):
+    message = "batch 1 has 2 rows, but version 0 of the table records 1 written row"
+    with pytest.raises(Broken, match=message):
         write_table(lake, spark, events)
     assert version_of(lake, events.key) == 0
 

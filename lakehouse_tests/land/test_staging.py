@@ -71,10 +71,10 @@ def test_records_are_staged_again_if_the_declaration_changes_them(tmp_path: Path
         other, _ = stage(store, KEY, batch, replace(as_text, changes=changes))
         assert other.shape.partition("-")[0] != batch.shape.partition("-")[0]
     store.delete(["landing/t/a.json"])
-    with pytest.raises(
-        Broken,
-        match=r"gone from landing/t/: 1, .* restore the declaration with which the batch was planned",
-    ):
+    message = (
+        r"gone from landing/t/: 1, .* restore the declaration with which the batch was planned"
+    )
+    with pytest.raises(Broken, match=message):
         staged_again(store, KEY, batch, as_text)
     assert staged_again(store, KEY, batch, LANDING) == batch
 
@@ -95,19 +95,15 @@ def test_records_are_staged_again_by_the_present_names_of_their_fields(tmp_path:
 
 
 def test_a_planned_file_that_another_declaration_cannot_read_stops_it(tmp_path: Path) -> None:
-    store, landing, data = (
-        DiskStore(tmp_path),
-        replace(LANDING, format="csv", schema="code STRING, n INT"),
-        b"code,n\nA,1",
-    )
+    store = DiskStore(tmp_path)
+    landing = replace(LANDING, format="csv", schema="code STRING, n INT")
+    data = b"code,n\nA,1"
     store.put("landing/t/a.csv", data)
     batch = batch_of("a.csv", data, part_count=1, record_count=1)
     wider = replace(landing, schema="code STRING, n INT, more STRING", required=("more",))
     for _ in range(2):
-        with pytest.raises(
-            Broken,
-            match=r"Its file 'a.csv' could be read then and cannot be read now: its header is 'code,n' and not code,n,more",
-        ):
+        message = r"Its file 'a.csv' could be read then and cannot be read now: its header is 'code,n' and not code,n,more"
+        with pytest.raises(Broken, match=message):
             staged_again(store, KEY, batch, wider)
     again = staged_again(store, KEY, batch, landing)
     assert (replace(again, shape=""), len(store.list("_lakehouse/staged"))) == (batch, 1)

@@ -24,11 +24,10 @@ from lakehouse.materialize.run import write_table
 from lakehouse.spark.session import connect
 from lakehouse.store import S3Store, StoredFile, TimeBudget
 from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.land.test_notifications import record, records
 from lakehouse_tests.s3_servers import lake_on_s3
 from lakehouse_tests.support.dagster_events import materialized, skip_text, tick_of
 from lakehouse_tests.support.example_lake import rows_of
-
-SCHEMA = "id STRING"
 
 
 class World:
@@ -38,23 +37,17 @@ class World:
         self.lake, self.sqs = lake, boto3.client("sqs")
         bucket, self.queue = lake.store.bucket, f"queue-of-{lake.store.bucket}"
         self.url = self.sqs.create_queue(QueueName=self.queue)["QueueUrl"]
-        arn = self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=["QueueArn"])[
-            "Attributes"
-        ]["QueueArn"]
-        prefix = {
-            "Key": {"FilterRules": [{"Name": "prefix", "Value": f"{lake.store.prefix}landing/"}]}
-        }
+        rule = {"Name": "prefix", "Value": f"{lake.store.prefix}landing/"}
         told = {
-            "QueueConfigurations": [
-                {"QueueArn": arn, "Events": ["s3:ObjectCreated:*"], "Filter": prefix}
-            ]
+            "QueueArn": self.attributes("QueueArn")[0],
+            "Events": ["s3:ObjectCreated:*"],
+            "Filter": {"Key": {"FilterRules": [rule]}},
         }
         boto3.client("s3").put_bucket_notification_configuration(
-            Bucket=bucket, NotificationConfiguration=told
+            Bucket=bucket, NotificationConfiguration={"QueueConfigurations": [told]}
         )
-        self.source = Landing(
-            prefix="landing/orders/", format="json", schema=SCHEMA, queue=self.queue
-        )
+        of_files = {"prefix": "landing/orders/", "format": "json", "schema": "id STRING"}
+        self.source = Landing(**of_files, queue=self.queue)
         self.table = Table(key="bronze/orders", source=self.source, write=Append())
         self.now, self.arrived = 0.0, 0
         self.begin_anew()
@@ -71,21 +64,10 @@ class World:
         self.sqs.send_message(QueueUrl=self.url, MessageBody=body)
 
     def say_landed(self, key: str) -> None:
-        where = {"bucket": {"name": self.lake.store.bucket}, "object": {"key": key}}
-        self.say(
-            json.dumps(
-                {
-                    "Records": [
-                        {"eventSource": "aws:s3", "eventName": "ObjectCreated:Put", "s3": where}
-                    ]
-                }
-            )
-        )
+        self.say(records(record(key, bucket=self.lake.store.bucket)))
 
     def lose_messages(self) -> None:
-        while found := self.sqs.receive_message(QueueUrl=self.url, MaxNumberOfMessages=10).get(
-            "Messages"
-        ):
+        while found := self.sqs.receive_message(QueueUrl=self.url).get("Messages"):
             for message in found:
                 self.sqs.delete_message(QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"])
 
@@ -95,9 +77,8 @@ class World:
             case 0:
                 self.lose_messages()
             case 1:
-                self.say_landed(
-                    f"{self.lake.store.prefix}landing/orders/{random.choice([*landed, 'never.json'])}"
-                )
+                name = random.choice([*landed, "never.json"])
+                self.say_landed(f"{self.lake.store.prefix}landing/orders/{name}")
             case 2:
                 self.begin_anew()
             case _:
@@ -105,15 +86,13 @@ class World:
 
     def left(self) -> int:
         """The messages that are in the queue, hidden ones, too."""
-        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-        return sum(
-            map(
-                int,
-                self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=names)[
-                    "Attributes"
-                ].values(),
-            )
-        )
+        count = "ApproximateNumberOfMessages"
+        return sum(map(int, self.attributes(count, f"{count}NotVisible")))
+
+    def attributes(self, *names: str) -> list[str]:
+        """These attributes of the queue."""
+        found = self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=[*names])
+        return [*found["Attributes"].values()]
 
     def tick(self, *, seconds: float = 30, anew: bool = False) -> list[str]:
         """The names that wait."""
@@ -131,13 +110,8 @@ class World:
         """A batch with these files, as a run plans it."""
         lying = {file.name: file for file in landed_files(self.lake.store, self.source)}
         batches = PlannedBatches(self.lake.store, self.table.key, prefix=self.source.prefix)
-        batches.plan(
-            Batch(
-                number=self.arrived + 1,
-                files=tuple(lying[name] for name in names),
-                prefix=self.source.prefix,
-            )
-        )
+        files = tuple(lying[name] for name in names)
+        batches.plan(Batch(number=self.arrived + 1, files=files, prefix=self.source.prefix))
 
     def load(self, *names: str) -> None:
         """A batch with these files that arrived."""

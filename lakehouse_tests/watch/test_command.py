@@ -19,10 +19,8 @@ def test_commits_come_newest_first_and_a_compaction_with_its_account(told: Termi
         "WRITE",
         "CREATE TABLE",
     ]
-    newest, counts = (
-        history["commits"][0],
-        {"files_removed": 2, "files_added": 1, "bytes_removed": 300},
-    )
+    newest = history["commits"][0]
+    counts = {"files_removed": 2, "files_added": 1, "bytes_removed": 300}
     unknown = dict.fromkeys(("predicted", "actual", "error"))
     assert newest.pop("compaction") == {
         "reason": "MERGEABLE_FILES",

@@ -130,9 +130,7 @@ def test_a_name_that_was_loaded_is_refused_each_time_that_another_file_is_writte
         told.append((aside.why.partition(";")[0], aside.is_quarantined))
         ledger = extend_ledger(ledger, [replace(batch, files=(), set_aside=(aside,))])
         assert choose_batch([now], ledger, LANDING, Append()).batch is None
-    larger, other = (
-        "it had 3 bytes when it was loaded and has 4 now",
-        "it had 3 bytes when it was loaded and its content differs now",
-    )
+    larger = "it had 3 bytes when it was loaded and has 4 now"
+    other = "it had 3 bytes when it was loaded and its content differs now"
     same = ("it was written again with content that was already read", False)
     assert told == [(larger, True)] * 3 + [(other, True), same, (larger, True), same]

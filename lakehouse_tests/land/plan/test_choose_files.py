@@ -296,10 +296,8 @@ def test_an_overwrite_declared_anew_is_not_replaced_by_a_late_older_file(older: 
 def test_a_file_of_another_format_waits_until_that_is_declared(name: str, is_read: bool) -> None:
     aside = choose_batch(landed(name), Ledger(newest=None, seen={}), LANDING, APPEND).batch
     assert aside is not None and not aside.files
-    ledger, now = (
-        extend_ledger(Ledger(newest=None, seen={}), [aside]),
-        replace(LANDING, format="parquet"),
-    )
+    ledger = extend_ledger(Ledger(newest=None, seen={}), [aside])
+    now = replace(LANDING, format="parquet")
     assert choose_batch(landed(name), ledger, LANDING, APPEND).batch is None
     found = choose_batch(landed(name), ledger, now, APPEND).batch
     assert (found is not None) is is_read

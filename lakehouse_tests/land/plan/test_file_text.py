@@ -175,10 +175,8 @@ def test_a_file_that_is_not_of_its_encoding_gives_no_record_at_all(
     monkeypatch.setattr(file_text, "_CHUNK_BYTES", 100)
     data = HEADER + b"A,1,x\n" * 1_000 + b"B,2,\x81\n"
     packed = data if compression is None else gzip.compress(data)
-    with pytest.raises(
-        Unreadable,
-        match=r"its encoding is not cp1252, which Landing.encoding declares .*; land it again, or declare its encoding",
-    ):
+    message = r"its encoding is not cp1252, which Landing.encoding declares .*; land it again, or declare its encoding"
+    with pytest.raises(Unreadable, match=message):
         next(
             read_records(
                 packed,
