@@ -48,7 +48,8 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 
 from lakehouse.base.clock import now_ms
-from lakehouse.base.errors import LakehouseError
+from lakehouse.base.errors import LakehouseError, Transient
+from lakehouse.base.processes import hold_lock
 from lakehouse.compact.assess import UnreadableFileError
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.delta.snapshot import DataFile, Snapshot
@@ -129,14 +130,25 @@ def restore_after(lake: Lake, before: Snapshot, newest: int, user_metadata: str)
 
 @contextmanager
 def _workshop(lake: Lake, key: str) -> Iterator[Path]:
-    """An empty folder, removed after the block. The caller holds the table's lock."""
+    """An empty folder, removed after the block, of one process of this home at a time.
+
+    The lease of a process that was stopped for a while may have expired. Two processes in one
+    folder would deliver the same files, and the one that loses the race would delete them.
+
+    Raises:
+        Transient: another process of this home has the folder.
+    """
     folder = lake.settings.home / "workshops" / key.replace("/", ".")
-    shutil.rmtree(folder, ignore_errors=True)
-    (folder / "_delta_log").mkdir(parents=True)
-    try:
-        yield folder
-    finally:
+    refusal = Transient(
+        f"compaction of {key}: another process of this home rewrites its files. Try again later"
+    )
+    with hold_lock(folder.parent / f"{folder.name}.lock", seconds=0, refusal=refusal):
         shutil.rmtree(folder, ignore_errors=True)
+        (folder / "_delta_log").mkdir(parents=True)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _inputs(planned: CompactionPlan, store: Store) -> Inputs:

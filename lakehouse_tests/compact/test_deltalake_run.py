@@ -3,6 +3,7 @@
 import shutil
 import threading
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -80,6 +81,25 @@ def test_a_workshop_that_a_killed_run_left_is_emptied_and_no_file_behind_its_lin
     assert compact(lake, no_spark, adopted(uri)).files_removed == len(before) == 4
     assert before < {path.name for path in Path(uri).glob("*.parquet")}
     assert not workshop.exists()
+
+
+def test_a_run_whose_lease_has_expired_shares_its_workshop_with_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else both would deliver the same file, and the loser of the race would delete it."""
+    uri, lake = orders(tmp_path)
+    real = deltalake_run._rewrite
+
+    def beside_another(*arguments: Any) -> Any:
+        monkeypatch.setattr(deltalake_run, "_rewrite", real)
+        with pytest.raises(Transient, match="another process of this home"):
+            compact(lake, no_spark, adopted(uri))
+        return real(*arguments)
+
+    monkeypatch.setattr(run, "hold", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(deltalake_run, "_rewrite", beside_another)
+    assert compact(lake, no_spark, adopted(uri)).files_removed == 4
+    assert len(contents(uri)) == 40
 
 
 # The table's interval -> the version of its checkpoint after the compaction, and the commits since.
