@@ -475,7 +475,7 @@ def check_loaded(
     before: TableFacts | None,
     after: TableFacts | None,
 ) -> None:
-    """Raises `Broken` unless a table's log shows the batch of this number, just written.
+    """Raises `Broken` unless a table's log shows the batch of this number, written since `before`.
 
     Its row count (`None` for change data) is compared, too, if a commit since `before` records one.
     """
@@ -486,18 +486,15 @@ def check_loaded(
             f"log is {loaded}. The load stops, since it would write the batch again and again. "
             f"Look at {key}/_delta_log"
         )
-    commits = batch_commits(lake, key, before=before, after=after)
-    row_counts = [
-        int(commit.metrics["numOutputRows"])
-        for commit in commits
-        if "numOutputRows" in commit.metrics
-    ]
-    if row_count is not None and row_counts and row_counts[-1] != row_count:
+    for commit in batch_commits(lake, key, before=before, after=after):
+        is_this_batch = commit.applications[ingest_app_id(key)] == number
+        written = commit.metrics.get("numOutputRows")
+        if row_count is None or written is None or not is_this_batch or int(written) == row_count:
+            continue
         raise Broken(
-            f"load of {key}: batch {number} has {count_of(row_count, 'row')}, but "
-            f"version {commits[-1].version} of the table records "
-            f"{count_of(row_counts[-1], 'written row')}. Compare that version with the batch's "
-            "files"
+            f"load of {key}: batch {number} has {count_of(row_count, 'row')}, but version "
+            f"{commit.version} of the table records {count_of(int(written), 'written row')}. "
+            "Compare that version with the batch's files"
         )
 
 

@@ -25,8 +25,8 @@
   `test_ledger.py`).
 - A table is not loaded if its log does not show which batches were loaded
   (`test_ledger.py`).
-- A batch that was written but is not in the table's log stops the load (`test_ledger.py`,
-  `land/test_run.py`).
+- A batch that was written but is not in the table's log stops the load, and so does a batch that
+  another statement wrote with another number of rows (`test_ledger.py`, `land/test_run.py`).
 - If a run dies between any two steps, the next run repeats the batch, or the smaller one
   (`test_unwritable_rows.py`).
 - An `Overwrite` never replaces the table with zero rows (`test_choose_files.py`,
@@ -48,6 +48,7 @@ from lakehouse.delta.log import TableFacts
 from lakehouse.lake.lake import TableSession
 from lakehouse.land.ledger import (
     PlannedBatches,
+    check_loaded,
     landed_files,
     last_in_log,
     last_loaded,
@@ -209,7 +210,12 @@ class LandingLoad:
                 after = write_batch(session, batch, parsed, facts)
         except Exception:
             after = lake.facts(key)
-            if not parsed.is_uncounted or last_in_log(key, after) >= batch.number:
+            is_loaded = last_in_log(key, after) >= batch.number
+            if is_loaded and parsed.changes is None:
+                # By another statement, perhaps of a killed client with another declaration.
+                count = parsed.row_count
+                check_loaded(lake, key, batch.number, count, before=facts, after=after)
+            if not parsed.is_uncounted or is_loaded:
                 raise
             self._reason = Reason.BATCH_READY
             self._tell(f"{key}: batch {batch.number}: not all records are good; counting them")

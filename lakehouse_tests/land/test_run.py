@@ -351,6 +351,24 @@ def test_a_write_of_other_rows_than_were_staged_is_not_repeated(
     assert version_of(lake, events.key) == 0
 
 
+def test_a_batch_that_a_dead_client_s_statement_loads_first_with_other_rows_is_broken(
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its declaration accepted fewer records. Without a word, the others would be nowhere."""
+    land(lake, "a.json", [event(1, 5, "new"), event(2, 5, "new")])
+    real = delta_writes.write_frame
+
+    def too_late(frame: DataFrame, *arguments: Any, **options: Any) -> None:
+        real(frame.where("id = 1"), *arguments, **options)
+        raise UnknownException("", errorClass="DELTA_CONCURRENT_TRANSACTION", sql_state="2D521")
+
+    monkeypatch.setattr(delta_writes, "write_frame", too_late)
+    with pytest.raises(
+        Broken, match="batch 1 has 2 rows, but version 0 of the table records 1 written row"
+    ):
+        write_table(lake, spark, events)
+
+
 def test_a_file_set_aside_is_quarantined_after_a_kill(lake: Lake, spark: SparkSession) -> None:
     lake.store.put("landing/events/a.json.gz", b"no gzip")
     with killed_at(delta_writes, "write_frame", "before"):
