@@ -95,27 +95,8 @@ def _castable_text(text: "Column", field: "StructField", landing: Landing) -> "C
     value = F.btrim(text, F.lit(" \t"))
     is_blank = (value == "") & (text != "")
     text = F.nullif(F.when(~is_blank, value), F.lit(landing.null_value or ""))
-    return _with_point(text, kind, landing)
-
-
-def _with_point(text: "Column", kind: str, landing: Landing) -> "Column":
     is_swapped = kind in ("decimal", "float", "double") and landing.csv.decimal == ","
     return F.translate(text, *_SWAPPED) if is_swapped else text
-
-
-def _csv_value(text: "Column", field: "StructField", landing: Landing) -> "Column":
-    """The value of the text of a CSV field; null if it does not have the form of the type."""
-    kind = field.dataType.typeName()
-    castable = _castable_text(text, field, landing)
-    form = FORMS.get(kind)
-    if form is None:
-        return cast_text(castable, field)
-    # Few texts have a blank, and trimming takes as long as the cast.
-    plain = _with_point(text, kind, landing)
-    is_plain = plain.rlike(rf"^(?!\s){form[1:-1]}(?<!\s)$")
-    if landing.null_value:
-        is_plain &= text != landing.null_value
-    return F.when(is_plain, plain).otherwise(_formed(castable, kind)).try_cast(field.dataType)
 
 
 def cast_text(text: "Column", field: "StructField") -> "Column":
@@ -535,8 +516,8 @@ def _with_csv_values(
     for field in csv_types(landed, landing):
         value = F.lit(None).cast(field.dataType.simpleString())
         if field.name in fields.names:
-            value = _csv_value(_text(field.name), field, landing)
             text = _castable_text(_text(field.name), field, landing)
+            value = cast_text(text, field)
             unfit.append(is_unfit(text, F.col(f"{PARSED}.{quote(field.name)}"), field))
         values.append(value.alias(field.name, metadata=field.metadata or None))
     return landed.withColumn(PARSED, struct_once(values)), unfit

@@ -10,7 +10,7 @@ Modules for change data are imported where they are used, because most loads hav
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -149,9 +149,15 @@ class ParsedBatch:
 
 
 def uncounted_batch(
-    session: TableSession, batch: Batch, added: Sequence[str], facts: TableFacts | None
+    session: TableSession,
+    batch: Batch,
+    added: Sequence[str],
+    facts: TableFacts | None,
+    plain: Collection[str],
 ) -> ParsedBatch | None:
     """The records of a batch, read only once, by the write; `None` if they must be counted first.
+
+    All lines of the files named `plain` are plain.
 
     Spark must read all files itself, and no row may have a value in the column `RESCUED`. Change
     data must be a full load (`cdc.run.full_load_rows`).
@@ -165,7 +171,7 @@ def uncounted_batch(
         return None
     assert batch.record_count is not None
     snapshot = None if facts is None else facts.snapshot
-    lines = parsed_records(session, batch, added)
+    lines = parsed_records(session, batch, added, plain)
     if table.landing.changes is not None:
         from lakehouse.cdc.read import ChangeBatch
         from lakehouse.cdc.run import full_load_rows
@@ -296,7 +302,9 @@ def write_batch(
     return after
 
 
-def parsed_records(session: TableSession, batch: Batch, added: Sequence[str]) -> "DataFrame":
+def parsed_records(
+    session: TableSession, batch: Batch, added: Sequence[str], plain: Collection[str] = ()
+) -> "DataFrame":
     """The parsed records of a staged batch, and of the files in it that Spark reads itself."""
     frames = list["DataFrame"]()
     if batch.part_count and session.table.landing.format in ("parquet", "avro"):
@@ -306,7 +314,7 @@ def parsed_records(session: TableSession, batch: Batch, added: Sequence[str]) ->
     elif batch.part_count:
         names = part_names(session.key, batch)
         frames.append(staged_lines(session.lake, session.spark, names))
-    frames += spark_lines(session, batch)
+    frames += spark_lines(session, batch, plain)
     parsed = [_parsed_lines(session, lines, added, batch.files) for lines in frames]
     return reduce(lambda union, more: union.unionByName(more), parsed)
 

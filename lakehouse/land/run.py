@@ -254,7 +254,8 @@ class LandingLoad:
         lake = session.lake
         batch, reads = stage(lake.store, session.key, planned, table.landing, known, by_spark)
         added = columns_in_force([*ledger.columns, *batch.columns], table.landing)
-        parsed = uncounted_batch(session, batch, added, facts)
+        plain = {name for name, read in by_spark.items() if read is not None and read.is_plain}
+        parsed = uncounted_batch(session, batch, added, facts, plain)
         if parsed is None:
             batch, parsed = _parse(session, batch, ledger, facts)
         batch = settle_batch(

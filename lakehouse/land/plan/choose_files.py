@@ -333,7 +333,8 @@ class FileRead:
     content that was loaded under the same name. `record_count` records were staged. Before them,
     `loaded_records` records were skipped, because older batches loaded them. With `by_spark`, no
     record was staged: Spark reads the file's `record_count` records itself. `columns` are then the
-    columns of the file that may have a value, and `blocks` as in `LandedFile`.
+    columns of the file that may have a value, and `blocks` as in `LandedFile`. All lines of a text
+    with `is_plain` are plain.
     """
 
     size_bytes: int
@@ -346,6 +347,7 @@ class FileRead:
     has_header: bool = False
     columns: Sequence[str] = ()
     blocks: tuple[tuple[int, int], ...] = ()
+    is_plain: bool = False
 
 
 def read_by_this_process(file: LandedFile, landing: Landing, why: str) -> FileRead | None:

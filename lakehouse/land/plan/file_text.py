@@ -30,10 +30,11 @@ from typing import NamedTuple
 
 from lakehouse.base.text import count_of
 from lakehouse.declare.landing import Csv, Dms, Landing, retried_folder
-from lakehouse.delta.columns import field_names
+from lakehouse.delta.columns import field_names, field_types, type_word
 from lakehouse.land.plan import records
 from lakehouse.land.plan.json_records import json_records
 from lakehouse.land.plan.records import (
+    PLAIN_FORMS,
     SHOWN_BYTES,
     UTF_8,
     CsvFields,
@@ -328,6 +329,37 @@ def line_pattern(csv: Csv) -> str:
     field = _field_pattern(csv.delimiter, csv.quote).decode()
     separator = re.escape(csv.delimiter)
     return rf"^{field}(?:{separator}{field})*+\z"
+
+
+# Other fields may have these characters, so they do not separate the fields of a plain line.
+_OF_FORMS = "-+.: "
+
+
+def plain_csv_pattern(landing: Landing) -> str | None:
+    """A regular expression of Python and Java that plain lines match.
+
+    A plain line is UTF-8, and has a plain form, or nothing, in each declared field. Spark's CSV
+    reader parses it into the values that the judgement of lines gives (`land.parse_lines`). `None`
+    if the declaration has no such lines.
+    """
+    csv = landing.csv
+    types = [type_word(type_) for _, type_ in field_types(landing.schema)]
+    is_clear = not any(each.isalnum() or each in _OF_FORMS for each in (csv.delimiter, csv.quote))
+    is_usual = csv.decimal == "." and landing.null_value is None
+    # A line of one field may be blank.
+    if not (is_clear and is_usual and len(types) > 1 and {*types} <= {"STRING", *PLAIN_FORMS}):
+        return None
+    separator = re.escape(csv.delimiter)
+    mark = re.escape(csv.quote)
+    quoted = f"{mark}[^{mark}]*+{mark}"
+    forms = {"STRING": f"(?:{quoted}(?:{quoted})*+|[^{mark}{separator}]*+)"}
+    for word, form in PLAIN_FORMS.items():
+        forms[word] = f"(?:{mark}(?>{form}){mark}|(?>{form})?+)"
+    fields = separator.join(forms[word] for word in types)
+    # Spark skips a line of blanks, even if a blank is the delimiter. `$` would also match before a
+    # line separator. Source: Spark, CSVExprUtils.filterCommentAndEmpty
+    not_blank = r"(?=[\x00-\x20]*+[^\x00-\x20])" if csv.delimiter <= " " else ""
+    return rf"^{not_blank}{fields}(?![\s\S])"
 
 
 def records_with_header(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:

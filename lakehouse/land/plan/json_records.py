@@ -40,6 +40,7 @@ from lakehouse.land.plan.records import (
     GROUPED,
     NOT_JSON,
     NOT_UTF_8,
+    PLAIN_FORMS,
     SHOWN_BYTES,
     TOO_DEEP,
     UNFIT,
@@ -52,26 +53,26 @@ from lakehouse.land.plan.records import (
     with_texts,
 )
 
-_WHOLE = r"-?(?:0|[1-9][0-9]{0,17})"
-_FRACTION = rf"{_WHOLE}(?:\.[0-9]{{1,25}})?"
-_PLAIN_DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_CLOCK = r"[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?"
-# The forms of a value, by the first word of the declared type. A value of another type, such as a
-# nested one, has no plain form.
+_DECIMALS = ("DECIMAL", "DEC", "NUMERIC")
+# One by one, because Java compares a character with a range more slowly.
+_CONTROLS = "".join(rf"\x{number:02x}" for number in range(32))
+_CHARACTERS = rf'[^"\\{_CONTROLS}]*+'
+# Half of a surrogate pair is no plain escape.
+_ESCAPE = (
+    r'\\(?:["\\/bfnrt]|u(?:[0-9abcefABCEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}'
+    r"|[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}))"
+)
+# The plain forms of JSON values, by the first word of the declared type. A value of another type,
+# such as a nested one, has no plain form.
 _FORMS = {
-    **dict.fromkeys(("SMALLINT", "SHORT", "INT", "INTEGER", "BIGINT", "LONG"), _WHOLE),
-    **dict.fromkeys(("TINYINT", "BYTE"), r"-?(?:0|[1-9][0-9]?)"),
-    "BOOLEAN": "true|false",
-    **dict.fromkeys(("DECIMAL", "DEC", "NUMERIC"), rf'{_FRACTION}|"{_FRACTION}"'),
-    "DOUBLE": rf"{_FRACTION}(?:[eE][-+]?[0-9]{{1,2}})?",
-    **dict.fromkeys(("FLOAT", "REAL"), _FRACTION),
-    "STRING": r'"[^"\\\x00-\x1f]*"',
-    "DATE": rf'"{_PLAIN_DAY}"',
-    **dict.fromkeys(
-        ("TIMESTAMP", "TIMESTAMP_LTZ"),
-        rf'"{_PLAIN_DAY}(?:{_CLOCK}(?:Z|[-+][0-9]{{2}}:[0-9]{{2}})?)?"',
-    ),
-    "TIMESTAMP_NTZ": rf'"{_PLAIN_DAY}(?:{_CLOCK})?"',
+    "STRING": rf'"{_CHARACTERS}(?:{_ESCAPE}{_CHARACTERS})*+"',
+    **PLAIN_FORMS,
+    **{
+        word: rf'"(?:{form})"'
+        for word, form in PLAIN_FORMS.items()
+        if word.startswith(("DATE", "TIME"))
+    },
+    **{word: rf'{form}|"{form}"' for word, form in PLAIN_FORMS.items() if word in _DECIMALS},
 }
 # The pattern tries one name after the other, so it is not worth its time for a wide table.
 _MOST_FIELDS = 100
@@ -80,8 +81,8 @@ _MOST_FIELDS = 100
 def plain_line_pattern(types: Mapping[str, str]) -> str | None:
     """A regular expression of Python and Java that plain lines match.
 
-    `types` are the declared fields with their types. `None` if they are many, or if no value of
-    them has a plain form.
+    A line must also be UTF-8 to be plain. `types` are the declared fields with their types. `None`
+    if they are many, or if no value of them has a plain form.
     """
     if len(types) > _MOST_FIELDS:
         return None
@@ -194,7 +195,7 @@ def _within(least: float, greatest: float) -> Callable[[Any], bool]:
 
 
 _CHECK_OF: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("DECIMAL", "DEC", "NUMERIC"), _is_exact_decimal),
+    **dict.fromkeys(_DECIMALS, _is_exact_decimal),
     **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ"), _is_exact_timestamp),
     "DATE": _is_exact_date,
     **dict.fromkeys(("TINYINT", "BYTE"), _within(-128, 127)),

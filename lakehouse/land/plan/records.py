@@ -66,6 +66,26 @@ FORMS = {
     "timestamp_ntz": r"^\s*[-+]?[0-9]{4,7}-[0-9]{1,2}"
     rf"(?:-[0-9]{{1,2}}(?:[T ]\s*{_CLOCK})?)?\s*$",
 }
+_PLAIN_WHOLE = r"-?(?:0|[1-9][0-9]{0,17})"
+_PLAIN_FRACTION = rf"{_PLAIN_WHOLE}(?:\.[0-9]{{1,25}})?"
+_PLAIN_DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_PLAIN_CLOCK = r"[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?"
+# The forms of texts that each reader of Spark parses into the same value, or refuses, by the first
+# word of the declared type.
+PLAIN_FORMS = {
+    **dict.fromkeys(("SMALLINT", "SHORT", "INT", "INTEGER", "BIGINT", "LONG"), _PLAIN_WHOLE),
+    **dict.fromkeys(("TINYINT", "BYTE"), r"-?(?:0|[1-9][0-9]?)"),
+    "BOOLEAN": "true|false",
+    **dict.fromkeys(("DECIMAL", "DEC", "NUMERIC"), _PLAIN_FRACTION),
+    "DOUBLE": rf"{_PLAIN_FRACTION}(?:[eE][-+]?[0-9]{{1,2}})?",
+    **dict.fromkeys(("FLOAT", "REAL"), _PLAIN_FRACTION),
+    "DATE": _PLAIN_DAY,
+    **dict.fromkeys(
+        ("TIMESTAMP", "TIMESTAMP_LTZ"),
+        rf"{_PLAIN_DAY}(?:{_PLAIN_CLOCK}(?:Z|[-+][0-9]{{2}}:[0-9]{{2}})?)?",
+    ),
+    "TIMESTAMP_NTZ": rf"{_PLAIN_DAY}(?:{_PLAIN_CLOCK})?",
+}
 
 
 class Unreadable(Exception):

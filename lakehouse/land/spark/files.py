@@ -11,7 +11,7 @@ small parts.
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from os import SEEK_CUR, SEEK_END, SEEK_SET
 from typing import TYPE_CHECKING
@@ -118,15 +118,19 @@ def _is_refused_by_hadoop(path: str) -> bool:
     return ":" in name and (path.startswith("/") or literal_path(path) != path)
 
 
-def spark_lines(session: TableSession, batch: Batch) -> "list[DataFrame]":
+def spark_lines(
+    session: TableSession, batch: Batch, plain: Collection[str] = ()
+) -> "list[DataFrame]":
     """Frames like `parse_lines.staged_lines` of the files that Spark reads, already parsed.
+
+    For the files named `plain`, see `text_lines`.
 
     Raises:
         Broken: a file is gone, or is not the file of the batch any more.
     """
     if session.table.landing.format == "parquet":
         return spark_parquet.parquet_lines(session, batch)
-    return spark_text.text_lines(session, batch)
+    return spark_text.text_lines(session, batch, plain)
 
 
 def staged_csv(session: TableSession, batch: Batch) -> "list[DataFrame]":

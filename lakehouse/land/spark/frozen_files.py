@@ -2,23 +2,43 @@
 
 import re
 from collections.abc import Sequence
-from copy import copy
 from typing import TYPE_CHECKING
 from urllib.parse import quote as percent_encoded
 
 from lakehouse.base.errors import Broken
-from lakehouse.lake.lake import Lake, TableSession
+from lakehouse.lake.lake import TableSession
+from lakehouse.land.parse_lines import DIGEST
 from lakehouse.land.plan.batches import Batch, LandedFile
 from lakehouse.land.plan.choose_files import FileRead
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.store import Store, StoredFile
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
 
-# The columns of Spark that a struct needs (`FrozenFiles.within`), and its column of the known file.
-METADATA = ("file_path", "file_size", "file_block_start", "file_modification_time")
-KNOWN = "known"
+# What Spark shows of the file and the block from which it reads a row.
+_READ_PATH = "_lakehouse_read_path"
+_READ_SIZE = "_lakehouse_read_size"
+MODIFIED = "_lakehouse_modified"
+START = "_lakehouse_block_start"
+_METADATA = {
+    "file_path": _READ_PATH,
+    "file_size": _READ_SIZE,
+    "file_modification_time": MODIFIED,
+    "file_block_start": START,
+}
+# The blocks of the batch's files.
+_KNOWN_PATH = "_lakehouse_known_path"
+_KNOWN_BLOCK = "_lakehouse_known_block"
+PATH = "_lakehouse_path"
+_KNOWN_SIZE = "_lakehouse_known_size"
+_KNOWN_MODIFIED = "_lakehouse_known_modified"
+FIRST_LINE = "_lakehouse_first_line"
+LINE_COUNT = "_lakehouse_line_count"
+_KNOWN = (
+    f"{_KNOWN_PATH} STRING, {_KNOWN_BLOCK} BIGINT, {PATH} STRING, {DIGEST} STRING, "
+    f"{_KNOWN_SIZE} BIGINT, {_KNOWN_MODIFIED} BIGINT, {FIRST_LINE} BIGINT, {LINE_COUNT} BIGINT"
+)
 _ENCODED = re.compile(
     r"[\x00-\x20\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\"#%<>?\[\\\]^`{|}\x7f]"
 )
@@ -66,52 +86,49 @@ def not_readable_now(session: TableSession, batch: Batch, file: LandedFile, why:
     )
 
 
-class FrozenFiles:
-    """Columns of the file from which a row is read.
+def file_columns() -> "list[Column]":
+    """What Spark shows of the file from which it reads a row, for `with_frozen_files`."""
+    return [F.col(f"_metadata.{name}").alias(alias) for name, alias in _METADATA.items()]
 
-    - `known`: the file in the batch, as a struct; null for another one.
-    - `path`, `digest`: of the file in the batch.
-    - `blocks`: for each block of a text, the number of its first line and of its lines.
-    - `reason`: a `when` without a value that fails if the file is not that of the batch any more.
-      It belongs into the reason of a row, so that each statement that reads rows evaluates it.
+
+def with_frozen_files(
+    session: TableSession,
+    batch: Batch,
+    files: Sequence[tuple[LandedFile, StoredFile]],
+    rows: "DataFrame",
+    block: "Column | None" = None,
+) -> "DataFrame":
+    """Adds the columns `PATH`, `DIGEST`, `FIRST_LINE` and `LINE_COUNT` of a row's file and block.
+
+    The rows have the `file_columns`. `block` is the number of a row's block in a text.
     """
+    root = session.lake.settings.spark_root
+    known = list[tuple[str | int, ...]]()
+    for file, stored in files:
+        path = f"{batch.prefix}{file.name}"
+        frozen = (path, file.digest, file.size_bytes, stored.modified_ms)
+        first_line = 1
+        for number, (line_count, _) in enumerate(file.blocks):
+            place = (spark_path(f"{root}/{path}"), number)
+            known.append((*place, *frozen, first_line, line_count))
+            first_line += line_count
+    frame = F.broadcast(session.spark.createDataFrame(known, _KNOWN))
+    number = F.lit(0) if block is None else block
+    is_same = (F.col(_READ_PATH) == F.col(_KNOWN_PATH)) & (number == F.col(_KNOWN_BLOCK))
+    return rows.join(frame, is_same, "left")
 
-    def __init__(
-        self, lake: Lake, batch: Batch, files: Sequence[tuple[LandedFile, StoredFile]]
-    ) -> None:
-        entries = list["Column"]()
-        for file, stored in files:
-            path = f"{batch.prefix}{file.name}"
-            frozen = F.struct(
-                F.lit(path).alias("path"),
-                F.lit(file.digest).alias("digest"),
-                F.lit(file.size_bytes).cast("bigint").alias("size_bytes"),
-                F.timestamp_millis(F.lit(stored.modified_ms)).alias("modified"),
-                _blocks(file).alias("blocks"),
-            )
-            entries += [F.lit(spark_path(f"{lake.settings.spark_root}/{path}")), frozen]
-        self.known = F.try_element_at(F.create_map(*entries), F.col("_metadata.file_path"))
-        self._name_columns("_metadata")
 
-    def within(self, struct: str) -> "FrozenFiles":
-        """The same columns, read from a struct that has `METADATA` and `KNOWN`."""
-        copied = copy(self)
-        copied.known = F.col(f"{struct}.{KNOWN}")
-        copied._name_columns(struct)
-        return copied
+def why_not_frozen() -> "Column":
+    """A `when` without a value that fails if a row's file is not that of the batch any more.
 
-    def _name_columns(self, metadata: str) -> None:
-        self.path = self.known["path"]
-        self.digest = self.known["digest"]
-        self.blocks = self.known["blocks"]
-        is_same = (self.known["size_bytes"] == F.col(f"{metadata}.file_size")) & (
-            self.known["modified"] == F.col(f"{metadata}.file_modification_time")
-        )
-        read_path = F.col(f"{metadata}.file_path")
-        changed = F.concat(F.lit("it was changed while it was loaded: "), read_path)
-        self.reason = F.when(
-            ~F.coalesce(is_same, F.lit(False)), F.raise_error(changed).cast("string")
-        )
+    It belongs into the reason of a row, so that each statement that reads rows evaluates it.
+    """
+    is_same = (F.col(_KNOWN_SIZE) == F.col(_READ_SIZE)) & (
+        F.timestamp_millis(_KNOWN_MODIFIED) == F.col(MODIFIED)
+    )
+    changed = F.concat(F.lit("it was changed while it was loaded: "), F.col(_READ_PATH))
+    # The size of a file that is not in the batch is null.
+    return F.when(~F.coalesce(is_same, F.lit(False)), F.raise_error(changed).cast("string"))
 
 
 def spark_path(path: str) -> str:
@@ -121,13 +138,3 @@ def spark_path(path: str) -> str:
     """
     encoded = _ENCODED.sub(lambda match: percent_encoded(match[0], safe=""), path)
     return f"file:{encoded}" if path.startswith("/") else encoded
-
-
-def _blocks(file: LandedFile) -> "Column":
-    blocks = list["Column"]()
-    first_line = 1
-    for line_count, _ in file.blocks:
-        numbers = F.struct(F.lit(first_line).alias("first"), F.lit(line_count).alias("count"))
-        blocks.append(numbers)
-        first_line += line_count
-    return F.array(*blocks).cast("array<struct<first: bigint, count: bigint>>")

@@ -50,7 +50,15 @@ from lakehouse.land.parse_lines import (
 from lakehouse.land.plan.batches import Batch, LandedFile, files_of_spark
 from lakehouse.land.plan.choose_files import FileRead, read_by_this_process
 from lakehouse.land.plan.records import NOT_UTF_8, UNFIT, Unreadable, present_names
-from lakehouse.land.spark.frozen_files import FrozenFiles, frozen_file, not_readable_now
+from lakehouse.land.spark.frozen_files import (
+    MODIFIED,
+    PATH,
+    file_columns,
+    frozen_file,
+    not_readable_now,
+    why_not_frozen,
+    with_frozen_files,
+)
 from lakehouse.land.staging import ROW_SCHEMA, part_names, staged_shape, value_columns
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.frames import WHOLE_TYPES, literal_path
@@ -66,6 +74,7 @@ _FOOTER_BYTES = 64 * 1024
 # A length above this is damaged.
 _LARGEST_FOOTER_BYTES = 64 * 1024 * 1024
 _MAGIC = b"PAR1"
+_ROW_INDEX = "_lakehouse_row_index"
 # Arrow's types that a file stores in another form than Spark reads.
 _STORED_OTHERWISE = ("uint64", "halffloat", "date64[ms]", "null")
 # Spark's names of declared types to which a value is cast as it is, by the type in the file.
@@ -253,16 +262,18 @@ def _lines(
     )
     paths = [literal_path(f"{root}/{batch.prefix}{file.name}") for file, _ in files]
     landed = session.spark.read.schema(ddl).options(**_READ_OPTIONS).parquet(*paths)
-    frozen = FrozenFiles(session.lake, batch, files)
+    row_index = F.col("_metadata.row_index").alias(_ROW_INDEX)
+    landed = landed.select("*", *file_columns(), row_index)
+    landed = with_frozen_files(session, batch, files, landed)
     origin = [
-        frozen.path.alias(ORIGIN[0]),
-        (F.col("_metadata.row_index") + 1).alias(ORIGIN[1]),
-        F.col("_metadata.file_modification_time").alias(ORIGIN[2]),
-        frozen.digest.alias(DIGEST),
+        F.col(PATH).alias(ORIGIN[0]),
+        (F.col(_ROW_INDEX) + 1).alias(ORIGIN[1]),
+        F.col(MODIFIED).alias(ORIGIN[2]),
+        F.col(DIGEST),
     ]
     columns = {leaf.name: _column(leaf) for leaf in leaves}
     rows = _Rows(landed, columns, origin, footer.is_gregorian)
-    return _judged(rows, landing, frozen.reason)
+    return _judged(rows, landing, why_not_frozen())
 
 
 def staged_footers(session: TableSession, batch: Batch) -> Iterator[tuple[str, Footer]]:

@@ -4,29 +4,36 @@
 2. Spark counts the lines of each block of the file. If a line is not a whole record, because a
    quoted field has a line break or a quote is not closed, the file is staged like a small one, or
    it is set aside if it is too large for that.
-3. Executors read the blocks as lines. Expressions give the values of each line, and the reason why
+3. If all lines are plain (`plain_csv_pattern`, `plain_line_pattern`), Spark's CSV or JSON reader
+   parses the file. If it fails, step 4 follows.
+4. Executors read the blocks as lines. Expressions give the values of each line, and the reason why
    it cannot be loaded (`land/parse_lines.py`, `land/spark/json.py`).
-4. `parse_lines` and the steps after it treat these rows like staged records.
+5. `parse_lines` and the steps after it treat these rows like staged records.
 
 **Safety properties** (tests in `test_text.py`)
 - The number of lines is compared with the rows and rejected rows that Spark counts, before anything
   is written.
 - A row's line is the count of the lines in earlier blocks and the row's place in its block. A block
   with more lines than were counted fails the statement that reads it.
+- A plain line gives the same values without a judgement as with it.
 - A file that changes fails each statement that reads it (`frozen_files`).
 """
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakehouse.declare.landing import Landing
+from lakehouse.delta.columns import field_names, field_types
 from lakehouse.lake.lake import TableSession
 from lakehouse.land.parse_lines import (
     DIGEST,
     JSON_CONFS,
     ORIGIN,
+    PARSED,
+    RAW,
+    JudgedLines,
     fields_of_start,
     is_whole_record,
     judged_csv,
@@ -38,32 +45,41 @@ from lakehouse.land.plan.file_text import (
     CsvFields,
     begins_with_other_mark,
     detect_format,
+    plain_csv_pattern,
 )
+from lakehouse.land.plan.json_records import plain_line_pattern
 from lakehouse.land.plan.records import MAX_RECORD_BYTES, MIB, NOT_UTF_8, Unreadable
 from lakehouse.land.spark import json as spark_json
 from lakehouse.land.spark.frozen_files import (
-    KNOWN,
-    METADATA,
-    FrozenFiles,
+    FIRST_LINE,
+    LINE_COUNT,
+    MODIFIED,
+    PATH,
+    START,
+    file_columns,
     frozen_file,
     not_readable_now,
     spark_path,
+    why_not_frozen,
+    with_frozen_files,
 )
 from lakehouse.spark import functions as F  # noqa: N812
-from lakehouse.spark.frames import literal_path, struct_once
+from lakehouse.spark.frames import literal_path
+from lakehouse.spark.statements import quote
 from lakehouse.spark.temporary_confs import session_confs
 from lakehouse.store import Store, StoredFile
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 # The first bytes of a file, in which its header must end.
 _START_BYTES = 64 * 1024
 BLOCK_BYTES = 32 * MIB
 _ROW_OF_TASK = (1 << 33) - 1  # the bits of `monotonically_increasing_id` without the task
 _MARK = BYTE_ORDER_MARK.decode()
-_FILE = "_lakehouse_file"
 _ROW = "_lakehouse_row"
+# The kinds of lines. `_FIRST` is a file's first line, if it is of no other kind than `_OTHER`.
+_PLAIN, _BLANK, _PART, _FIRST, _OTHER = range(5)
 
 
 def text_confs() -> dict[str, str]:
@@ -110,43 +126,74 @@ def counted(
     landing = session.table.landing
     root = session.lake.settings.spark_root
     lines = session.spark.read.text([literal_path(f"{root}/{prefix}{file.name}") for file in files])
+    pattern = _plain_pattern(landing)
+    is_plain = F.lit(False)
+    if pattern is not None:
+        is_plain = F.is_valid_utf8("value") & F.rlike("value", F.lit(pattern))
+    is_first = (F.col("_metadata.file_block_start") == 0) & (_row_of_task() == 0)
     is_whole = F.octet_length("value") <= MAX_RECORD_BYTES
     if landing.records_are_csv:
         is_whole &= is_whole_record(landing.csv)
-    counts = lines.groupBy("_metadata.file_path", "_metadata.file_block_start").agg(
-        F.count("*"), F.count_if(_is_record(landing)), F.count_if(~is_whole)
-    )
+    kind = F.when(is_plain, _PLAIN).when(~_is_record(landing), _BLANK).when(~is_whole, _PART)
+    kind = kind.when(is_first, _FIRST).otherwise(_OTHER)
+    counts = lines.select("_metadata.file_path", "_metadata.file_block_start", kind.alias("kind"))
+    counts = counts.groupBy(*counts.columns).count()
     with session_confs(session.spark, text_confs()):
-        counts_by_path = defaultdict[str, dict[int, tuple[int, int, int]]](dict)
-        for path, start, *numbers in counts.collect():
-            counts_by_path[path][start // BLOCK_BYTES] = tuple(numbers)
+        found = counts.collect()
+    counts_by_path = defaultdict[str, dict[int, Counter[int]]](lambda: defaultdict(Counter[int]))
+    for path, start, kind_of_line, count in found:
+        counts_by_path[path][start // BLOCK_BYTES][kind_of_line] = count
     results = dict[str, FileRead | None]()
     for file in files:
         blocks = counts_by_path[spark_path(f"{root}/{prefix}{file.name}")]
-        if any(parts for _, _, parts in blocks.values()):
+        total = sum(blocks.values(), Counter[int]())
+        if total[_PART]:
             why = "it has line breaks inside quotes, a quote that is not closed, or a huge record"
             results[file.name] = read_by_this_process(file, landing, why)
             continue
         read = reads[file.name]
-        numbers = [blocks.get(place, (0, 0, 0))[:2] for place in range(max(blocks, default=-1) + 1)]
+        numbers = list[tuple[int, int]]()
+        for place in range(max(blocks, default=-1) + 1):
+            line_count = blocks[place].total()
+            numbers.append((line_count, line_count - blocks[place][_BLANK]))
+        others = [_BLANK, _OTHER] if read.has_header else [_BLANK, _FIRST, _OTHER]
         if read.has_header and numbers:
             numbers[0] = (numbers[0][0], numbers[0][1] - 1)
-        record_count = sum(records for _, records in numbers)
-        results[file.name] = replace(read, blocks=tuple(numbers), record_count=record_count)
+        is_as_declared = not landing.records_are_csv or read.columns == field_names(landing.schema)
+        results[file.name] = replace(
+            read,
+            blocks=tuple(numbers),
+            record_count=sum(records for _, records in numbers),
+            is_plain=is_as_declared and not any(total[each] for each in others),
+        )
     return results
 
 
-def text_lines(session: TableSession, batch: Batch) -> "list[DataFrame]":
+def _plain_pattern(landing: Landing) -> str | None:
+    if landing.records_are_csv:
+        return plain_csv_pattern(landing)
+    return plain_line_pattern(dict(field_types(landing.schema)))
+
+
+def text_lines(
+    session: TableSession, batch: Batch, plain: Collection[str] = ()
+) -> "list[DataFrame]":
     """Frames like `parse_lines.staged_lines`, already parsed, one for all files with one header.
+
+    All lines of the files named `plain` are plain, so Spark parses them without a judgement. A
+    statement that reads these files fails if a value does not fit its type.
 
     Raises:
         Broken: a file is gone, or is not the file of the batch any more.
     """
-    groups = defaultdict[CsvFields, list[tuple[LandedFile, StoredFile]]](list)
+    groups = defaultdict[tuple[CsvFields, bool], list[tuple[LandedFile, StoredFile]]](list)
     for file in files_of_spark(batch):
         stored, fields = _checked(session, batch, file)
-        groups[fields].append((file, stored))
-    return [_lines(session, batch, files, fields) for fields, files in groups.items()]
+        groups[fields, file.name in plain].append((file, stored))
+    return [
+        _lines(session, batch, files, fields, is_plain=is_plain)
+        for (fields, is_plain), files in groups.items()
+    ]
 
 
 def _fields(start: bytes, landing: Landing) -> CsvFields | None:
@@ -190,37 +237,73 @@ def _lines(
     batch: Batch,
     files: Sequence[tuple[LandedFile, StoredFile]],
     fields: CsvFields,
+    *,
+    is_plain: bool,
 ) -> "DataFrame":
     landing = session.table.landing
     root = session.lake.settings.spark_root
     paths = [literal_path(f"{root}/{batch.prefix}{file.name}") for file, _ in files]
-    row = F.monotonically_increasing_id().bitwiseAND(F.lit(_ROW_OF_TASK))
-    frozen = FrozenFiles(session.lake, batch, files)
-    metadata = [F.col(f"_metadata.{name}").alias(name) for name in METADATA]
-    file = struct_once([*metadata, frozen.known.alias(KNOWN)])
-    landed = session.spark.read.text(paths).select("value", file.alias(_FILE), row.alias(_ROW))
-    landed = landed.where(_is_record(landing))
-    start = F.col(f"{_FILE}.file_block_start")
-    if fields.has_header:
-        landed = landed.where((start > 0) | (F.col(_ROW) > 0))
-    if landing.records_are_csv:
-        judged = judged_csv(landed, fields, landing)
+    origin = [*file_columns(), _row_of_task().alias(_ROW)]
+    is_start = F.col(START) == 0
+    row = F.col(_ROW)
+    if is_plain:
+        landed = _plain_rows(session.spark, paths, fields, landing).select("*", *origin)
+        if fields.has_header:  # which is no row
+            row = row + F.when(is_start, 1).otherwise(0)
+        judged = JudgedLines(landed, (), _plain_columns(landing))
     else:
-        is_marked = (start == 0) & (F.col(_ROW) == 0) & F.startswith("value", F.lit(_MARK))
-        text = F.when(is_marked, F.substr("value", F.lit(2))).otherwise(F.col("value"))
-        judged = spark_json.judged_lines(landed.withColumn("value", text), landing)
-    frozen = frozen.within(_FILE)
-    block = F.try_element_at(frozen.blocks, (start / F.lit(BLOCK_BYTES)).cast("int") + 1)
+        landed = session.spark.read.text(paths).select("value", *origin)
+        landed = landed.where(_is_record(landing))
+        if fields.has_header:
+            landed = landed.where(~is_start | (row > 0))
+        judged = _judged(landed, fields, landing)
+    block = (F.col(START) / F.lit(BLOCK_BYTES)).cast("bigint")
+    frame = with_frozen_files(session, batch, files, judged.frame, block)
     other_block = F.raise_error(F.lit("a block has other lines than were counted")).cast("string")
-    reason = frozen.reason.when(
-        ~F.coalesce(F.col(_ROW) < block["count"], F.lit(False)), other_block
-    )
-    reason = reason.when(~F.is_valid_utf8("value"), NOT_UTF_8)
-    return judged.frame.select(
-        frozen.path.alias(ORIGIN[0]),
-        (block["first"] + F.col(_ROW)).alias(ORIGIN[1]),
-        F.col(f"{_FILE}.file_modification_time").alias(ORIGIN[2]),
-        frozen.digest.alias(DIGEST),
+    is_counted = F.coalesce(row < F.col(LINE_COUNT), F.lit(False))
+    reason = why_not_frozen().when(~is_counted, other_block)
+    if not is_plain:
+        reason = reason.when(~F.is_valid_utf8("value"), NOT_UTF_8)
+    return frame.select(
+        F.col(PATH).alias(ORIGIN[0]),
+        (F.col(FIRST_LINE) + row).alias(ORIGIN[1]),
+        F.col(MODIFIED).alias(ORIGIN[2]),
+        DIGEST,
         judged.reason(reason),
         *judged.columns,
     )
+
+
+def _judged(landed: "DataFrame", fields: CsvFields, landing: Landing) -> JudgedLines:
+    if landing.records_are_csv:
+        return judged_csv(landed, fields, landing)
+    is_first = (F.col(START) == 0) & (F.col(_ROW) == 0)
+    is_marked = is_first & F.startswith("value", F.lit(_MARK))
+    text = F.when(is_marked, F.substr("value", F.lit(2))).otherwise(F.col("value"))
+    return spark_json.judged_lines(landed.withColumn("value", text), landing)
+
+
+def _plain_rows(
+    spark: "SparkSession", paths: Sequence[str], fields: CsvFields, landing: Landing
+) -> "DataFrame":
+    """The declared columns of files with only plain lines."""
+    reader = spark.read.schema(landing.schema).options(
+        mode="FAILFAST", enableDateTimeParsingFallback="false"
+    )
+    if not landing.records_are_csv:
+        return reader.json([*paths])
+    csv = landing.csv
+    return reader.csv(
+        [*paths], sep=csv.delimiter, quote=csv.quote, escape=csv.quote, header=fields.has_header
+    )
+
+
+def _plain_columns(landing: Landing) -> "list[Column]":
+    names = [quote(name) for name in field_names(landing.schema)]
+    # A row that becomes a bad record is judged again, as a line.
+    return [F.struct(*names).alias(PARSED), F.lit(None).cast("string").alias(RAW)]
+
+
+def _row_of_task() -> "Column":
+    """The place of a row among the rows that its task reads, from 0."""
+    return F.monotonically_increasing_id().bitwiseAND(F.lit(_ROW_OF_TASK))

@@ -1,6 +1,7 @@
 """Large CSV files, which Spark reads itself: the same rows and the same quarantine as of small ones."""
 
 import json
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -119,4 +120,113 @@ def test_a_file_with_a_line_break_in_a_field_is_read_whole_if_it_is_small_enough
         (1, "Zo's; b", None),
         (4, "a\nb", None),
         (5, "x", "new"),
+    ]
+
+
+PLAIN_TYPES = {
+    "id": "BIGINT",
+    "note": "STRING",
+    "at": "TIMESTAMP",
+    "local": "TIMESTAMP_NTZ",
+    "day": "DATE",
+    "price": "DECIMAL(8, 2)",
+    "x": "DOUBLE",
+    "f": "FLOAT",
+    "t": "TINYINT",
+    "ok": "BOOLEAN",
+}
+# Plain values: their texts in CSV and in JSON.
+PLAIN_VALUES: dict[str, list[tuple[str, str]]] = {
+    "note": [
+        ('"said ""no"", twice"', r'"said \"no\", twice"'),
+        (" Zoë ", r'" Zo\u00eb "'),
+        ("\ttab\\", r'"\ttab\\"'),
+        ("😀", r'"\ud83d\ude00"'),
+    ],
+    "at": [
+        ("2026-11-22T08:44:01.123456789Z", '"2026-11-22T08:44:01.123456789Z"'),
+        ('"2026-11-22 08:44:01+05:30"', '"2026-11-22 08:44:01+05:30"'),
+        ("2026-11-22", '"2026-11-22"'),
+    ],
+    "local": [("2026-11-22 08:44", '"2026-11-22 08:44"'), ("0001-01-01", '"0001-01-01"')],
+    "day": [("2024-02-29", '"2024-02-29"'), ('"9999-12-31"', '"9999-12-31"')],
+    "price": [("0.125", "0.125"), ("-999999.994", '"-999999.994"'), ("-0", "-0")],
+    "x": [("1.5e-99", "1.5e-99"), ("0.1", "0.1"), ("123456789012345678", "123456789012345678")],
+    "f": [("0.1", "0.1"), ("16777217", "16777217")],
+    "t": [("-99", "-99"), ('"7"', "7")],
+    "ok": [("true", "true"), ("false", "false")],
+}
+# Values of a plain form that do not fit: an other day than it seems, or none; too large; year 0.
+UNFIT_VALUES = {
+    "csv": ["day,2024-02-30", "at,2026-11-22T24:01", "price,999999.995", "day,0000-01-01"],
+    "json": [
+        'day,"2024-02-30"',
+        'at,"2026-11-22T24:01"',
+        "price,999999.995",
+        'local,"0000-01-01"',
+    ],
+}
+
+
+def plain_content(format: str, rows: list[dict[str, str]]) -> bytes:
+    if format == "json":
+        lines = [
+            "{" + ", ".join(f'"{name}": {text}' for name, text in row.items()) + "}" for row in rows
+        ]
+    else:
+        lines = [",".join(row.get(name, "") for name in PLAIN_TYPES) for row in rows]
+        lines.insert(0, ",".join(PLAIN_TYPES))
+    return "\n".join(lines).encode()
+
+
+def plain_rows(format: str, count: int) -> list[dict[str, str]]:
+    random = Random(count)
+    place = ["csv", "json"].index(format)
+    rows = list[dict[str, str]]()
+    for number in range(count):
+        values = {name: random.choice(texts)[place] for name, texts in PLAIN_VALUES.items()}
+        missing = random.sample([*values], random.randrange(len(values)))
+        rows.append({"id": str(number), **{k: v for k, v in values.items() if k not in missing}})
+    return rows
+
+
+@pytest.mark.parametrize("format", ["csv", "json"])
+@pytest.mark.usefixtures("all_by_spark")
+def test_plain_lines_that_spark_parses_without_a_judgement_give_the_rows_of_judged_ones(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    schema = ", ".join(f"{name} {type_}" for name, type_ in PLAIN_TYPES.items())
+    rows = plain_rows(format, 60)
+    unfit = list[dict[str, str]]()
+    for number, text in enumerate(UNFIT_VALUES[format], 1):
+        name, _, value = text.partition(",")
+        unfit.append({"id": str(-number), name: value})
+    contents = {
+        "plain": plain_content(format, rows),
+        "judged": plain_content(format, rows) + b"\n \n",
+        "unfit": plain_content(format, [*rows, *unfit]),
+    }
+    parsed = list[str]()
+    parse = spark_text._plain_rows
+
+    def counted(*words: Any) -> Any:
+        parsed.append(key)
+        return parse(*words)
+
+    monkeypatch.setattr(spark_text, "_plain_rows", counted)
+    found = dict[str, list[Any]]()
+    for key, content in contents.items():
+        source = Landing(prefix=f"landing/{key}/", format=format, schema=schema, required=("id",))
+        lake.store.put(f"landing/{key}/a.{format}", content)
+        table = Table(key=f"bronze/{key}", source=source, write=Append())
+        outcome = write_table(lake, spark, table)
+        assert outcome.rows_written == len(rows)
+        found[key] = sorted(map(repr, rows_in(lake, table.key, *PLAIN_TYPES, "_source_line")))
+    assert parsed == ["plain", "unfit"]
+    assert found["plain"] == found["judged"] == found["unfit"]
+    refused = rows_in(lake, "quarantine/bronze/unfit", "line", "reason", "raw")
+    lines = contents["unfit"].decode().split("\n")[-len(unfit) :]
+    first = len(rows) + (2 if format == "csv" else 1)
+    assert sorted(refused) == [
+        (first + place, "a field does not fit the schema", line) for place, line in enumerate(lines)
     ]
