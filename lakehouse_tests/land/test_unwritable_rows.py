@@ -62,15 +62,16 @@ DEATHS = (
 )
 
 
-def test_a_file_with_a_row_that_cannot_be_written_is_alone_in_quarantine(
+def test_each_file_with_a_row_that_cannot_be_written_is_set_aside(
     lake: Lake, spark: SparkSession
 ) -> None:
     halved = replace(PARTS, source=replace(SOURCE, derived=HALVED))
     put(lake, "a.json", part(1, 2), "nope")
     put(lake, "b.json", part(2, 2), "nope", part(3, 3))
+    put(lake, "c.json", part(4, 5))
     write_table(lake, spark, halved)
     assert rows_in(lake, PARTS.key, "id", "half") == [(1, 1.0)]
-    assert quarantined(lake) == [("a.json", 2), ("b.json", None)]
+    assert quarantined(lake) == [("a.json", 2), ("b.json", None), ("c.json", None)]
     why = "its rows cannot be written: [USER_RAISED_EXCEPTION] an odd size"
     assert (f"{SOURCE.prefix}b.json", why) in rows_in(lake, QUARANTINE, "source_file", "reason")
     assert write_table(lake, spark, halved).reason is Reason.NOTHING_LANDED

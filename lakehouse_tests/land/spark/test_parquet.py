@@ -144,6 +144,27 @@ def test_a_large_file_gives_the_same_rows_and_the_same_quarantine_as_small_ones(
     assert sorted(lines) == [(5,), (6,), (7,), (8,), (10,)]
 
 
+@pytest.mark.long
+@pytest.mark.usefixtures("all_by_spark")
+def test_a_damaged_page_sets_its_file_aside(lake: Lake, spark: SparkSession) -> None:
+    table = declared("orders")
+    whole = as_parquet(ROWS[:4], compression="none", use_dictionary=False)
+    torn = bytearray(as_parquet(ROWS[:4], compression="zstd"))
+    torn[40:80] = bytes(40)
+    files = {
+        "a": whole,
+        "b b": whole.replace(b"Zo\xc3\xab's", b"Zo\xc3\xab'\xff\xff"),
+        "c c": bytes(torn),
+        "d": whole[:-9],
+    }
+    for name, content in files.items():
+        lake.store.put(f"landing/orders/{name}.parquet", content)
+    outcome = write_table(lake, spark, table)
+    found = sorted((aside.name, aside.is_quarantined) for aside in outcome.set_aside)
+    assert found == [("b b.parquet", True), ("c c.parquet", True), ("d.parquet", True)]
+    assert (outcome.files_read, outcome.rows_written, outcome.rows_quarantined) == (1, 4, 0)
+
+
 @pytest.mark.usefixtures("all_by_spark")
 def test_damage_that_the_write_finds_sets_one_file_aside(lake: Lake, spark: SparkSession) -> None:
     for number in range(3):
