@@ -1,13 +1,11 @@
 """The checks of a table, run by Dagster on logs written like stories."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import dagster as dg
 import pytest
 
-from lakehouse.assets.events import reporter_of
 from lakehouse.assets.keys import table_key
 from lakehouse.assets.metadata import table_metadata
 from lakehouse.base.clock import now_ms
@@ -20,7 +18,7 @@ from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Adopted
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import record_operation
-from lakehouse.watch.check import check_events, check_names, health_check, judge
+from lakehouse.watch.check import check_names, health_check, judge
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.example_assets import latest_orders, orders
 from lakehouse_tests.support.example_histories import failed
@@ -213,56 +211,22 @@ def test_quarantined_lines_are_counted(dagster_lake: Lake, story: LogBuilder) ->
     )
 
 
-def test_each_check_can_be_run_alone(
-    dagster_lake: Lake, story: LogBuilder, instance: dg.DagsterInstance
-) -> None:
-    story.append(small_files(3)).store_data()
-    only = dg.AssetSelection.checks(dg.AssetCheckKey(table_key(orders), "log_debt"))
-    result = dg.materialize([health_check(orders, dagster_lake)], selection=only, instance=instance)
-    assert [evaluation.check_name for evaluation in result.get_asset_check_evaluations()] == [
-        "log_debt"
-    ]
-
-
-def test_another_run_reports_the_very_verdicts_of_the_checks(
+def test_the_checks_run_together_or_alone_and_only_an_unreadable_table_is_an_error(
     dagster_lake: Lake, story: LogBuilder, instance: dg.DagsterInstance
 ) -> None:
     story.append(small_files(8)).store_data()
 
-    @dg.asset(output_required=False)
-    def upkeep(context: dg.AssetExecutionContext) -> Iterator[dg.AssetCheckEvaluation]:
-        yield from check_events(reporter_of(context), orders, dagster_lake)
+    def evaluated(selection: dg.AssetSelection) -> dict[str, tuple[bool, dg.AssetCheckSeverity]]:
+        checks = health_check(orders, dagster_lake)
+        result = dg.materialize([checks], selection=selection, instance=instance)
+        evaluations = result.get_asset_check_evaluations()
+        return {each.check_name: (each.passed, each.severity) for each in evaluations}
 
-    dg.materialize(
-        [health_check(orders, dagster_lake)],
-        selection=dg.AssetSelection.all_asset_checks(),
-        instance=instance,
-    )
-    first = latest(instance, dagster_lake)
     error, warn = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
-    assert {name: found[2] for name, found in first.items()} == {
-        **dict.fromkeys(check_names(orders, dagster_lake), warn),
-        "readable": error,
+    assert evaluated(dg.AssetSelection.all_asset_checks()) == {
+        **dict.fromkeys(check_names(orders, dagster_lake), (True, warn)),
+        "readable": (True, error),
+        "small_files": (False, warn),
     }
-    run = dg.materialize([upkeep], instance=instance).run_id
-    second = latest(instance, dagster_lake)
-    assert {name: found[1:] for name, found in second.items()} == {
-        name: found[1:] for name, found in first.items()
-    }
-    assert {found[0] for found in second.values()} == {run}
-
-
-def latest(instance: dg.DagsterInstance, lake: Lake) -> dict[str, tuple[Any, ...]]:
-    keys = [dg.AssetCheckKey(table_key(orders), name) for name in check_names(orders, lake)]
-    records = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
-    evaluations = {key.name: record.evaluation for key, record in records.items()}
-    return {
-        name: (
-            records[dg.AssetCheckKey(table_key(orders), name)].run_id,
-            found.passed,
-            found.severity,
-            found.description,
-        )
-        for name, found in evaluations.items()
-        if found is not None
-    }
+    only = dg.AssetSelection.checks(dg.AssetCheckKey(table_key(orders), "log_debt"))
+    assert evaluated(only) == {"log_debt": (True, warn)}
