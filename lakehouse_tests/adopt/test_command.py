@@ -45,10 +45,8 @@ def test_all_tables_below_a_prefix_are_adopted(terminal: Terminal, warehouse: Pa
     assert adopted(terminal).count("uri = ") == 2
     before = adopted(terminal)
     again = terminal.json("adopt", "--prefix", str(warehouse))
-    assert [(each["table"], each["adopted"]) for each in again] == [
-        ("gold/customers", True),
-        ("silver/events", True),
-    ]
+    expected = [("gold/customers", True), ("silver/events", True)]
+    assert [(each["table"], each["adopted"]) for each in again] == expected
     assert adopted(terminal) == before
 
 

@@ -84,11 +84,8 @@ def test_assets_with_an_address_get_upkeep_and_stay_their_project_s_own() -> Non
     }
     own = {"sales/orders", "customers", "elsewhere", "plain"}
     assert assets_of(merged) == own | upkeep | {"report/maintenance"}
-    assert sensors_of(merged) == {
-        "maintenance_observation",
-        "maintenance_compaction",
-        "maintenance_vacuum",
-    }
+    expected = {"maintenance_observation", "maintenance_compaction", "maintenance_vacuum"}
+    assert sensors_of(merged) == expected
     checks = {
         f"{key.asset_key.to_user_string()}:{key.name}"
         for key in merged.resolve_asset_graph().asset_check_keys

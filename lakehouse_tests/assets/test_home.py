@@ -16,7 +16,5 @@ def test_the_newest_result_of_each_check_is_read_without_dagster(tmp_path: Path)
                 instance.report_runless_asset_event(
                     dg.AssetCheckEvaluation(asset_key=key, check_name=name, passed=passed)
                 )
-        assert newest_checks(tmp_path) == {
-            ("bronze/orders", "readable"): True,
-            ("bronze/orders", "quarantine"): False,
-        }
+        expected = {("bronze/orders", "readable"): True, ("bronze/orders", "quarantine"): False}
+        assert newest_checks(tmp_path) == expected

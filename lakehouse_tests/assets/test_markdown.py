@@ -59,7 +59,5 @@ def test_the_cells_of_a_table_show_whatever_they_were_given(rows: list[tuple[str
 
 
 def test_a_text_that_acts_on_nothing_stays_as_it_is() -> None:
-    assert (
-        markdown_text("landing/part-0001 (5 bytes): 1.5 MiB, 3 of 4!")
-        == "landing/part-0001 (5 bytes): 1.5 MiB, 3 of 4!"
-    )
+    expected = "landing/part-0001 (5 bytes): 1.5 MiB, 3 of 4!"
+    assert markdown_text("landing/part-0001 (5 bytes): 1.5 MiB, 3 of 4!") == expected

@@ -143,11 +143,8 @@ def test_enveloped_events_of_mysql_are_ordered_by_file_number_and_position_and_a
             derived={"loud": "upper(v)"},
         ),
     )
-    assert rows_in(lake, KEY, "id", "v", "loud") == [
-        (1, "c", "C"),
-        (2, "later", "LATER"),
-        (5, "changed", "CHANGED"),
-    ]
+    expected = [(1, "c", "C"), (2, "later", "LATER"), (5, "changed", "CHANGED")]
+    assert rows_in(lake, KEY, "id", "v", "loud") == expected
     bad = [
         (line if isinstance(line, str) else json.dumps(line), why) for line, why in ENVELOPED if why
     ]
@@ -173,11 +170,8 @@ def test_unwrapped_rows_have_an_operation_and_an_order(lake: Lake, spark: SparkS
     changes, others = read(
         lake, spark, people(by_scn, Merge(keys=("id",)), schema="id BIGINT, payload STRING")
     )
-    assert [(row.id, row.payload, row[OPERATION], row[POSITION].scn) for row in changes] == [
-        (1, "new", "upsert", 7),
-        (1, "newer", "upsert", 8),
-        (2, "gone", "delete", 9),
-    ]
+    expected = [(1, "new", "upsert", 7), (1, "newer", "upsert", 8), (2, "gone", "delete", 9)]
+    assert [(row.id, row.payload, row[OPERATION], row[POSITION].scn) for row in changes] == expected
     assert others == [(4, "the position is missing"), (5, "the operation is missing")]
 
 
@@ -199,10 +193,8 @@ def test_unwrapped_rows_that_their_time_alone_orders_are_changes_only_where_they
     ]
     land(lake, "a.json", lines, prefix=PREFIX)
     changes, others = read(lake, spark, people(Debezium(unwrapped=True), Merge(keys=("id",))))
-    assert [(row.id, row.v, row[RESCUED], row[OPERATION]) for row in changes] == [
-        (1, "changed", '{"__v": 7}', "upsert"),
-        (3, "gone", None, "delete"),
-    ]
+    expected = [(1, "changed", '{"__v": 7}', "upsert"), (3, "gone", None, "delete")]
+    assert [(row.id, row.v, row[RESCUED], row[OPERATION]) for row in changes] == expected
     assert others == [(2, ONLY_TIMED), (3, ONLY_TIMED)]
 
 
@@ -254,10 +246,8 @@ def test_a_soft_deletion_keeps_the_last_known_values_whatever_the_source_sends_w
         (7, "z", None, "Z"),
     ]
     gone, here = [*gone, (8, "new", None, "NEW")], (9, "a", "b", "A")
-    assert rows_in(lake, KEY, "id", "v", "w", "loud", "_deleted") == [
-        *((*row, True) for row in gone),
-        (*here, False),
-    ]
+    expected = [*((*row, True) for row in gone), (*here, False)]
+    assert rows_in(lake, KEY, "id", "v", "w", "loud", "_deleted") == expected
     assert rows_in(lake, KEY, "id", "n", "ok")[:3] == [(1, 5, True), (2, 5, True), (3, None, None)]
     # A truncation deletes more rows than its batch has.
     land(lake, "3.json", [{"op": "t", "source": {"lsn": 40}}], prefix=PREFIX)
@@ -382,10 +372,8 @@ def test_a_late_full_load_brings_no_deleted_key_back(lake: Lake, spark: SparkSes
     assert rows_in(lake, KEY, "id", "v") == [(3, "b"), (4, "c"), (5, "b")]
     why = "this row of a full load arrived after deletions were forgotten (Dms.lateness_hours)"
     quarantined = rows_in(lake, QUARANTINE, "line", "reason")
-    assert [(line, reason.partition(",")[0]) for line, reason in quarantined] == [
-        (1, why),
-        (4, why),
-    ]
+    expected = [(1, why), (4, why)]
+    assert [(line, reason.partition(",")[0]) for line, reason in quarantined] == expected
 
 
 @pytest.mark.long
@@ -456,11 +444,8 @@ def test_changes_at_one_position_follow_the_offsets_in_file_names_in_whatever_lo
             for name in load:
                 land(lake, name, FILES[name], prefix=source.prefix)
             write_table(lake, spark, table)
-        assert rows_in(lake, table.key, "id", "state") == [
-            (7, "shipped"),
-            (8, "back"),
-            (9, "shipped"),
-        ]
+        expected = [(7, "shipped"), (8, "back"), (9, "shipped")]
+        assert rows_in(lake, table.key, "id", "state") == expected
 
 
 # Files in the order in which their changes take effect, each with the second at which it landed.

@@ -116,10 +116,8 @@ def test_the_doctor_tells_where_each_value_comes_from_and_no_secret(terminal: Te
         assert "hush" not in result.stdout + result.stderr
     document = terminal.json("doctor", "--settings", **secrets, **addresses)
     by_name = {each["name"]: each for each in document}
-    assert (
-        by_name["LAKEHOUSE_SPARK"]["value"]
-        == "sc://cluster:15002/;user_id=x;x-api-key=***;use_ssl=true"
-    )
+    expected = "sc://cluster:15002/;user_id=x;x-api-key=***;use_ssl=true"
+    assert by_name["LAKEHOUSE_SPARK"]["value"] == expected
     assert by_name["LAKEHOUSE_HOME"]["source"] == "environment"
     accepted = "a TCP port, 1 to 65535, for Dagster's UI"
     port = {"name": "LAKEHOUSE_PORT", "value": "3000", "default": "3000", "accepted": accepted}

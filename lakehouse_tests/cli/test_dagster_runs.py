@@ -58,11 +58,8 @@ def test_what_follows_a_failure_is_skipped_and_what_does_not_is_done() -> None:
         return dg.MaterializeResult(metadata={"lakehouse/plan": "a sentence"})
 
     runs = run_of(failing, after, other)
-    assert {key: run.state for key, run in runs.items()} == {
-        "bronze/failing": "failed",
-        "silver/after": "skipped",
-        "silver/other": "done",
-    }
+    expected = {"bronze/failing": "failed", "silver/after": "skipped", "silver/other": "done"}
+    assert {key: run.state for key, run in runs.items()} == expected
     assert runs["silver/other"].metadata == {"lakehouse/plan": "a sentence"}
 
 

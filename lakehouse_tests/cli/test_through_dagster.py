@@ -85,11 +85,8 @@ def test_landing_to_gold_and_compaction_as_planned(
     assert shape(documents) == shape(documented()["materialize"])
     assert [table.key for table in given_names] == [ORDERS, LATEST, TOTALS]
     first = {each["table"]: each for each in documents}
-    assert [(each["table"], each["state"], each["version"]) for each in first.values()] == [
-        (ORDERS, "done", 0),
-        (LATEST, "done", 0),
-        (TOTALS, "done", 0),
-    ]
+    expected = [(ORDERS, "done", 0), (LATEST, "done", 0), (TOTALS, "done", 0)]
+    assert [(each["table"], each["state"], each["version"]) for each in first.values()] == expected
     assert (first[ORDERS]["rows_written"], first[ORDERS]["rows_quarantined"]) == (2, 1)
     assert first[ORDERS]["files_read"] == 1
     refused = f"0 files set aside; 1 line in quarantine: lakehouse quarantine show {ORDERS}"
@@ -216,16 +213,11 @@ def test_a_project_of_init_is_materialized_as_it_was_written(
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
     loads = terminal.json("materialize")
-    assert [(each["table"], each["state"], each["rows_written"]) for each in loads] == [
-        (ORDERS, "done", 3),
-        (LATEST, "done", 3),
-    ]
+    expected = [(ORDERS, "done", 3), (LATEST, "done", 3)]
+    assert [(each["table"], each["state"], each["rows_written"]) for each in loads] == expected
     assert loads[0]["rows_quarantined"] == 0
     silver = pa.table(DeltaTable(project / ".lakehouse" / "lake" / LATEST).to_pyarrow_table())
     rows = sorted(silver.to_pylist(), key=lambda row: row["order_no"])
-    assert [(*row.values(),)[:3] for row in rows] == [
-        (1, "L", 1234.5),
-        (2, "S", 9.5),
-        (3, "M", None),
-    ]
+    expected = [(1, "L", 1234.5), (2, "S", 9.5), (3, "M", None)]
+    assert [(*row.values(),)[:3] for row in rows] == expected
     assert [*rows[0]] == ["order_no", "Größe", "amount", "placed_at"]

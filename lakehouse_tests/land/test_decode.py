@@ -178,10 +178,8 @@ def test_values_are_staged_with_types_that_spark_reads() -> None:
     schema = schema_of(**{name: ["null", kind] for name, (_, kind, _) in kinds.items()})
     row = {name: value for name, (value, _, _) in kinds.items()}
     data = avro([row, {}], schema)
-    assert values(data, "avro") == [
-        {name: staged for name, (_, _, staged) in kinds.items()},
-        dict.fromkeys(kinds),
-    ]
+    expected = [{name: staged for name, (_, _, staged) in kinds.items()}, dict.fromkeys(kinds)]
+    assert values(data, "avro") == expected
 
 
 def test_a_time_too_far_away_for_microseconds_makes_its_file_unreadable() -> None:

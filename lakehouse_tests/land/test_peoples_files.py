@@ -154,10 +154,8 @@ def test_blanks_around_values_but_texts_do_not_count(lake: Lake, spark: SparkSes
         b"2, , ,,,\n"
     )
     at = datetime(2024, 1, 15, 5, tzinfo=UTC)
-    assert load(lake, spark, {"1.csv": data}, format="csv", schema=schema) == [
-        (1, True, 0.5, at.date(), at, " x "),
-        (2, *[None] * 5),
-    ]
+    expected = [(1, True, 0.5, at.date(), at, " x "), (2, *[None] * 5)]
+    assert load(lake, spark, {"1.csv": data}, format="csv", schema=schema) == expected
 
 
 def test_json_that_begins_with_a_bracket_is_an_array(lake: Lake, spark: SparkSession) -> None:
@@ -175,11 +173,8 @@ def test_json_that_begins_with_a_bracket_is_an_array(lake: Lake, spark: SparkSes
     assert rows == [(1, Decimal("9.50"), "a"), (2, None, "[b, {\n}]"), (3, None, None)]
     lines = {row[1]: row[0] for row in rows_in(lake, KEY, "_source_line", "id")}
     assert lines == {1: 3, 2: 5, 3: 1}
-    assert [place[:2] for place in quarantined(lake)] == [
-        ("1.json", 5),
-        ("3.json", None),
-        ("5.json", None),
-    ]
+    expected = [("1.json", 5), ("3.json", None), ("5.json", None)]
+    assert [place[:2] for place in quarantined(lake)] == expected
 
 
 OF_TYPES: dict[str, tuple[pa.DataType, object]] = {

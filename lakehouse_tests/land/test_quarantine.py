@@ -95,11 +95,8 @@ def test_lines_and_files_are_loaded_as_declared_now(refused: Lake, spark: SparkS
     planned = retry(of(lake, spark), [], dry_run=True)
     kept = {"not JSON": 1, "not UTF-8": 1}
     assert (planned.lines, planned.files, planned.left) == (2, 1, kept)
-    assert (places(lake), retried_files(lake), rows_in(lake, events.key, "id")) == (
-        before,
-        [],
-        [(1,)],
-    )
+    expected = (before, [], [(1,)])
+    assert (places(lake), retried_files(lake), rows_in(lake, events.key, "id")) == expected
 
     less_strict = declared(new_columns="refuse")
     done = retry(of(lake, spark, less_strict), [], dry_run=False)
@@ -197,10 +194,8 @@ def test_lines_are_landed_for_their_own_table_alone(refused: Lake, spark: SparkS
     retry(of(lake, spark), [A], dry_run=False)
     assert write_table(lake, spark, other).files_read == 0
     write_table(lake, spark, events)
-    assert (rows_in(lake, other.key, "id"), rows_in(lake, events.key, "id")) == (
-        before,
-        [(1,), (2,), (3,)],
-    )
+    expected = (before, [(1,), (2,), (3,)])
+    assert (rows_in(lake, other.key, "id"), rows_in(lake, events.key, "id")) == expected
 
 
 @pytest.mark.long
@@ -211,10 +206,8 @@ def test_changes_are_not_landed_again(lake: Lake, spark: SparkSession) -> None:
     land(lake, "1.json", [good, "nope"], prefix=source.prefix)
     write_table(lake, spark, parts)
     done = retry(of(lake, spark, parts), [], dry_run=False)
-    assert (done.lines, done.left) == (
-        0,
-        {"the table is not written by Append. Land these lines in a new file": 1},
-    )
+    expected = (0, {"the table is not written by Append. Land these lines in a new file": 1})
+    assert (done.lines, done.left) == expected
     assert retried_files(lake, f"{source.prefix}_retry") == []
 
 
@@ -303,7 +296,5 @@ def test_lines_of_csv_are_landed_with_their_own_fields(lake: Lake, spark: SparkS
     assert aside.is_quarantined and "and not name;code" in aside.why
     assert retry(of(lake, spark, mended), [], dry_run=False).files == 1
     write_table(lake, spark, mended)
-    assert rows_in(lake, codes.key, "code", "name", "_rescued") == [
-        ("A", "one", '{"more":"1"}'),
-        ("Bé\n", None, '{"more":"2"}'),
-    ]
+    expected = [("A", "one", '{"more":"1"}'), ("Bé\n", None, '{"more":"2"}')]
+    assert rows_in(lake, codes.key, "code", "name", "_rescued") == expected

@@ -112,10 +112,8 @@ def test_a_second_run_adds_no_rows_makes_no_commit_and_reads_the_log_once(
     log_reads.clear()
     outcome = write_table(lake, spark, declared(prefix="landing/moved/"))
     assert log_reads == {events.key: 2} and outcome.facts == lake.facts(events.key)
-    assert rows_in(lake, events.key, "_source_file") == [
-        ("landing/events/a.json",),
-        ("landing/moved/a.json",),
-    ]
+    expected = [("landing/events/a.json",), ("landing/moved/a.json",)]
+    assert rows_in(lake, events.key, "_source_file") == expected
 
 
 def test_a_batch_killed_at_any_step_is_there_once_after_the_next_run(
@@ -127,10 +125,8 @@ def test_a_batch_killed_at_any_step_is_there_once_after_the_next_run(
             write_table(lake, spark, events)
     land(lake, "b.json", [event(2, 6, "new")])
     write_table(lake, spark, events)
-    assert rows_in(lake, events.key, "id", "_source_file") == [
-        (1, "landing/events/a.json"),
-        (2, "landing/events/b.json"),
-    ]
+    expected = [(1, "landing/events/a.json"), (2, "landing/events/b.json")]
+    assert rows_in(lake, events.key, "id", "_source_file") == expected
     assert rows_in(lake, QUARANTINE, "raw", "batch") == [("nope", 1)]
     assert [
         file.name
@@ -245,11 +241,8 @@ def test_a_file_that_changes_while_it_is_read_is_settled(lake: Lake, spark: Spar
     land(lake, "grows.json", [event(1, 5, "new")])
     land(lake, "gone.json", [event(3, 5, "new")])
     outcome = write_table(replace(lake, store=Busy(Path(lake.settings.root))), spark, events)
-    assert (outcome.files_read, outcome.set_aside, rows_in(lake, events.key, "id")) == (
-        1,
-        (),
-        [(1,), (2,)],
-    )
+    expected = (1, (), [(1,), (2,)])
+    assert (outcome.files_read, outcome.set_aside, rows_in(lake, events.key, "id")) == expected
     again = write_table(lake, spark, events)
     assert [(aside.name, aside.why) for aside in again.set_aside] == [
         ("grows.json", "it was written again with content that was already read")
@@ -291,10 +284,8 @@ def test_an_overwrite_has_all_records_of_a_grown_object(lake: Lake, spark: Spark
     write_table(lake, spark, table)
     land(lake, "a.json", [event(1, 5, "new"), event(2, 5, "late")])
     outcome = write_table(lake, spark, table)
-    assert (outcome.set_aside, rows_in(lake, table.key, "id", "_source_line")) == (
-        (),
-        [(1, 1), (2, 2)],
-    )
+    expected = ((), [(1, 1), (2, 2)])
+    assert (outcome.set_aside, rows_in(lake, table.key, "id", "_source_line")) == expected
     assert write_table(lake, spark, table).reason is Reason.NOTHING_LANDED
 
 

@@ -79,17 +79,13 @@ def test_a_rerun_makes_no_commit_and_no_setting_of_a_run_stays_in_its_session(
     tables, before = (events, *FOLLOWERS), session_settings(spark)
     land(lake, "1.json", [event(1, 7, "left")])
     first = _run(lake, spark, tables)
-    assert [first[table.key].reason for table in tables] == [
-        Reason.BATCH_READY,
-        *[Reason.INPUT_READ_WHOLE] * 3,
-    ]
+    expected = [Reason.BATCH_READY, *[Reason.INPUT_READ_WHOLE] * 3]
+    assert [first[table.key].reason for table in tables] == expected
     versions = _versions(lake, tables)
     again = _run(lake, spark, tables)
     assert _versions(lake, tables) == versions
-    assert [again[table.key].reason for table in tables] == [
-        Reason.NOTHING_LANDED,
-        *[Reason.INPUTS_UNCHANGED] * 3,
-    ]
+    expected = [Reason.NOTHING_LANDED, *[Reason.INPUTS_UNCHANGED] * 3]
+    assert [again[table.key].reason for table in tables] == expected
     assert session_settings(spark) == before
 
 

@@ -25,11 +25,8 @@ def test_only_whole_names_of_tables_outside_of_strings_and_comments_are_tables()
         JOIN quarantine . bronze.orders JOIN inventory."my-b.ucket" ON 'it''s silver.orders' = d.text
         """
     )
-    assert [table.key for table in plan.tables] == [
-        "gold/daily",
-        "quarantine/bronze/orders",
-        "inventory/my-b.ucket",
-    ]
+    expected = ["gold/daily", "quarantine/bronze/orders", "inventory/my-b.ucket"]
+    assert [table.key for table in plan.tables] == expected
     assert planned("SELECT * FROM silver.orders").tables[0].key == "silver/old_orders"
 
 

@@ -13,12 +13,8 @@ from lakehouse_tests.support.terminal import PREDICTION, Terminal, type_of_story
 def test_commits_come_newest_first_and_a_compaction_with_its_account(told: Terminal) -> None:
     history = told.json("history", "silver/orders")
     assert (history["table"], history["version"]) == ("silver/orders", 3)
-    assert [commit["operation"] for commit in history["commits"]] == [
-        "OPTIMIZE",
-        "WRITE",
-        "WRITE",
-        "CREATE TABLE",
-    ]
+    expected = ["OPTIMIZE", "WRITE", "WRITE", "CREATE TABLE"]
+    assert [commit["operation"] for commit in history["commits"]] == expected
     newest = history["commits"][0]
     counts = {"files_removed": 2, "files_added": 1, "bytes_removed": 300}
     unknown = dict.fromkeys(("predicted", "actual", "error"))
@@ -104,8 +100,5 @@ def test_tries_that_came_to_nothing_are_in_the_account(told: Terminal) -> None:
         operation = failed(now_ms(), result, table=latest_orders.key, wasted_bytes=300, seconds=1.5)
         record_operation(told.lake, operation)
     account = told.json("history", "silver/orders")["account"]
-    assert (account["wasted_runs"], account["wasted_seconds"], account["wasted_bytes"]) == (
-        2,
-        3.0,
-        600,
-    )
+    expected = (2, 3.0, 600)
+    assert (account["wasted_runs"], account["wasted_seconds"], account["wasted_bytes"]) == expected

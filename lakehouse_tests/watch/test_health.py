@@ -12,11 +12,8 @@ def test_health_has_the_numbers_of_each_table_under_stable_names(told: Terminal)
         orders[name]
         for name in ("version", "file_count", "small_file_count", "mergeable_file_count")
     ] == [2, 5, 4, 3]
-    assert (orders["size_bytes"], orders["average_file_bytes"], orders["row_count"]) == (
-        4803,
-        960,
-        480,
-    )
+    expected = (4803, 960, 480)
+    assert (orders["size_bytes"], orders["average_file_bytes"], orders["row_count"]) == expected
     assert (latest["tombstone_count"], latest["tombstone_bytes"], latest["log_commit_count"]) == (
         2,
         300,
@@ -84,12 +81,8 @@ def test_tables_that_are_no_longer_declared_are_named_and_whatever_is_no_table_i
     assert listed.keys() == declared[0].keys()
     assert (listed["table"], listed["declared"]) == ("gold/sums", False)
     assert advice in listed.values()
-    assert [listed[name] for name in ("write", "version", "file_count", "size_bytes")] == [
-        None,
-        1,
-        1,
-        100,
-    ]
+    expected = [None, 1, 1, 100]
+    assert [listed[name] for name in ("write", "version", "file_count", "size_bytes")] == expected
     several = told.run("tables", LAKEHOUSE_TABLES=NO_TABLES).stdout.splitlines()[-1]
     assert "nothing maintains: bronze/orders, gold/sums, silver/orders. Declare" in several
 

@@ -225,11 +225,8 @@ STORIES = {
 def test_a_batch(story: Story) -> None:
     found = story.plan()
     chosen = found.batch
-    assert (found.reason, found.is_new, chosen and chosen.number) == (
-        story.reason,
-        story.is_new,
-        story.number,
-    )
+    expected = (story.reason, story.is_new, story.number)
+    assert (found.reason, found.is_new, chosen and chosen.number) == expected
     assert ([file.name for file in chosen.files] if chosen else []) == story.taken
     assert (
         [aside.name for aside in (*chosen.set_aside, *found.superseded)] == story.aside
@@ -346,12 +343,8 @@ def test_what_becomes_of_a_file_that_was_read(
     known: KnownFile | None, read: FileRead, why: str, is_quarantined: bool
 ) -> None:
     found = judge_file(FILE, known, read, is_overwrite=False)
-    assert (found.name, found.size_bytes, found.modified_ms, found.digest) == (
-        "a.json",
-        12,
-        7,
-        "new",
-    )
+    expected = ("a.json", 12, 7, "new")
+    assert (found.name, found.size_bytes, found.modified_ms, found.digest) == expected
     if isinstance(found, LandedFile):
         assert why == ""
     else:

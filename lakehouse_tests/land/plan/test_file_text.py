@@ -76,11 +76,8 @@ def test_a_line_over_the_limit_is_one_record_with_its_problem_and_those_after_it
         first, long, last, end = json_records(b"{}\n" + b"x" * 5_000 + b"\r\n[]\n" + b"y" * 3_000)
         assert (first, last) == ((1, b"{}", None), (3, b"[]", "not JSON"))
         for record, line, sign in ((long, 2, b"x"), (end, 4, b"y")):
-            assert (record.line, record.content, record.problem) == (
-                line,
-                sign * 1_000,
-                "the line has more than 2000 bytes, the limit",
-            )
+            expected = (line, sign * 1_000, "the line has more than 2000 bytes, the limit")
+            assert (record.line, record.content, record.problem) == expected
 
 
 STRAY = {
@@ -147,10 +144,8 @@ def test_a_header_that_lacks_columns_is_not_taken_where_it_may_be_misread(
 
 
 def test_a_file_without_a_header_begins_with_its_first_row() -> None:
-    assert csv_records(b"A,1,x\nB,2,y", replace(CSV, csv=Csv(header=False))) == [
-        (1, b"A,1,x", None),
-        (2, b"B,2,y", None),
-    ]
+    expected = [(1, b"A,1,x", None), (2, b"B,2,y", None)]
+    assert csv_records(b"A,1,x\nB,2,y", replace(CSV, csv=Csv(header=False))) == expected
     assert csv_records(b"", replace(CSV, csv=Csv(header=False))) == []
 
 

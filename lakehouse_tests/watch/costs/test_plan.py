@@ -126,10 +126,8 @@ def test_a_row_has_names_of_focus_and_custom_ones() -> None:
     assert found.keys() == COLUMNS.keys()
     assert found["BillingPeriodStart"] == datetime(2026, 11, 1, tzinfo=UTC)
     assert found["BillingPeriodEnd"] == datetime(2026, 12, 1, tzinfo=UTC)
-    assert (found["ResourceId"], found["Tags"]) == (
-        "s3://b/lake/bronze/orders",
-        '{"layer": "bronze", "owner": "sales"}',
-    )
+    expected = ("s3://b/lake/bronze/orders", '{"layer": "bronze", "owner": "sales"}')
+    assert (found["ResourceId"], found["Tags"]) == expected
 
 
 def test_what_is_recorded_but_no_longer_known_stays() -> None:
@@ -178,13 +176,8 @@ def test_sums_are_by_group_and_bytes_those_of_the_newest_day() -> None:
 
 def test_amounts_have_three_digits_and_no_exponent() -> None:
     amounts = ("0", "1234.5", "0.0123456", "0.00001234", "0.0000000001")
-    assert [usd_text(Decimal(each)) for each in amounts] == [
-        "0",
-        "1,234",
-        "0.0123",
-        "0.0000123",
-        "under 0.000001",
-    ]
+    expected = ["0", "1,234", "0.0123", "0.0000123", "under 0.000001"]
+    assert [usd_text(Decimal(each)) for each in amounts] == expected
 
 
 def test_a_price_that_the_table_cannot_hold_is_refused() -> None:

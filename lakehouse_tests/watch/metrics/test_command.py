@@ -104,10 +104,8 @@ def test_quarantine_pause_vacuum_inventory_are_shown(told: Terminal, story: type
         key: found["lakehouse_table_paused", key] for key in ("bronze/orders", "silver/orders")
     }
     assert paused == {"bronze/orders": 0, "silver/orders": 1}
-    assert (
-        found["lakehouse_table_last_vacuum_timestamp_seconds", "silver/orders"]
-        == vacuumed_ms / 1000
-    )
+    expected = vacuumed_ms / 1000
+    assert found["lakehouse_table_last_vacuum_timestamp_seconds", "silver/orders"] == expected
     assert found["lakehouse_inventory_snapshot_timestamp_seconds", ""] == created_ms / 1_000
     (told.root / "quarantine/bronze/orders/_delta_log" / f"{1:020}.json").write_text("{ damaged")
     found = values(told)
