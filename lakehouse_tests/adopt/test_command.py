@@ -102,9 +102,8 @@ def test_refusals_say_what_is_accepted(terminal: Terminal, warehouse: Path, tmp_
 
 def test_the_key_of_a_table_in_the_lake_is_taken(terminal: Terminal, warehouse: Path) -> None:
     LogBuilder(DiskStore(terminal.root), "silver/events").create()
-    assert "Use another key, for example silver/w_events" in refused(
-        terminal, f"{warehouse}/events", "--key", "silver/events"
-    )
+    said = "Use another key, for example silver/w_events"
+    assert said in refused(terminal, f"{warehouse}/events", "--key", "silver/events")
     [found] = terminal.json("adopt", f"{warehouse}/events")
     assert found["table"] == "silver/w_events"
 
@@ -144,14 +143,12 @@ def test_tables_of_a_lake_are_refused(told: Terminal, tmp_path: Path) -> None:
     LogBuilder(other.store, "silver/t").create()
     with hold(other, None, "silver/t", owner="test"):
         pass
-    assert f"belongs to the lake {other.settings.root}" in refused(
-        told, f"{other.settings.root}/silver/t"
-    )
+    said = f"belongs to the lake {other.settings.root}"
+    assert said in refused(told, f"{other.settings.root}/silver/t")
     assert "it is already declared as silver/orders" in refused(told, f"{told.root}/silver/orders")
     LogBuilder(DiskStore(told.root), "some/deeper/table").create()
-    assert "where a table's key is its path. Use a table at layer/name" in refused(
-        told, f"{told.root}/some/deeper/table"
-    )
+    said = "where a table's key is its path. Use a table at layer/name"
+    assert said in refused(told, f"{told.root}/some/deeper/table")
 
 
 def test_a_hand_written_entry_inside_another_table_or_the_lake_is_refused_wherever_it_is_read(

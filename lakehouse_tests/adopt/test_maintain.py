@@ -212,9 +212,8 @@ def test_an_adopted_table_of_a_key_that_is_maintained_holds_the_vacuum_back(proj
     ]
     said = f"maintain already uses the key silver/orders, for {project}/w/orders; "
     assert said in str(failure.step_failure_data.error)
-    assert (
-        failure.step_failure_data.user_failure_data.metadata["lakehouse/error"].value == "Refused"
-    )
+    expected = "Refused"
+    assert failure.step_failure_data.user_failure_data.metadata["lakehouse/error"].value == expected
 
 
 def test_an_asset_records_the_state_of_its_table(project: Path) -> None:
@@ -360,9 +359,8 @@ def test_dagster_finds_the_component_behind_the_entry_point() -> None:
     import tomllib
 
     project = tomllib.loads((Path(lakehouse.__file__).parents[1] / "pyproject.toml").read_text())
-    assert project["project"]["entry-points"]["dagster_dg_cli.registry_modules"] == {
-        "lakehouse": "lakehouse"
-    }
+    expected = {"lakehouse": "lakehouse"}
+    assert project["project"]["entry-points"]["dagster_dg_cli.registry_modules"] == expected
     assert dict(get_package_objects_in_module(lakehouse)) == {"MaintainedTables": MaintainedTables}
 
 

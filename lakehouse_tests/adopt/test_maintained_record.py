@@ -72,9 +72,8 @@ def record_of(project: Path) -> Path:
 def test_the_terminal_answers_as_the_sensor_does_by_address_and_by_key(project: Path) -> None:
     tick()
     by_address, by_key = (shown("plan", each) for each in ("./w/orders", "silver/sales_orders"))
-    assert [{**each, "sentence": ""} for each in by_address] == [
-        {**each, "sentence": ""} for each in by_key
-    ]
+    expected = [{**each, "sentence": ""} for each in by_key]
+    assert [{**each, "sentence": ""} for each in by_address] == expected
     plan, vacuum = by_key
     assert (plan["table"], plan["operation"]) == ("silver/sales_orders", "compact")
     assert plan["reason"] == "DUE"

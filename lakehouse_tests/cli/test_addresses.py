@@ -42,10 +42,8 @@ def test_a_relative_address_starts_where_the_person_is(
     monkeypatch.chdir(warehouse.parent)
     [orders] = terminal.json("health", "./w/events")
     assert orders["uri"] == os.path.join(os.getcwd(), "w/events")
-    assert (
-        "table 'w/events' is not declared; did you mean the folder ./w/events?"
-        in terminal.run("health", "w/events").stderr
-    )
+    said = "table 'w/events' is not declared; did you mean the folder ./w/events?"
+    assert said in terminal.run("health", "w/events").stderr
     assert "did you mean the folder ./w?" in terminal.run("plan", "w").stderr
     assert terminal.run("plan", "w/nothing").stderr.endswith(
         "; the address of a table begins with ./, / or s3://\n"
@@ -68,10 +66,8 @@ def test_an_address_without_a_table_says_what_to_do(terminal: Terminal, warehous
     assert f"there is no Delta table at {warehouse}/event:" in result.stderr
     assert "lakehouse adopt --prefix FOLDER --dry-run" in result.stderr
     assert terminal.run("plan", f"{warehouse}/event").exit_code == 2
-    assert (
-        "Use a folder, file:///folder or s3://bucket/folder"
-        in terminal.run("plan", "gs://bucket/t").stderr
-    )
+    said = "Use a folder, file:///folder or s3://bucket/folder"
+    assert said in terminal.run("plan", "gs://bucket/t").stderr
 
 
 def test_a_table_in_a_bucket_is_read_beside_a_lake_on_disk(terminal: Terminal, bucket: str) -> None:

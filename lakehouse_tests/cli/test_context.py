@@ -47,9 +47,8 @@ def test_the_package_of_tables_is_found_in_the_working_folder_also_by_child_proc
     (tmp_path / "my_shop").mkdir()
     orders = "orders = Table(key='bronze/my_orders', source=source, write=Append())"
     (tmp_path / "my_shop" / "bronze.py").write_text(SOURCE + orders)
-    assert "Python finds no package my_shop" in terminal.refused(
-        "tables", LAKEHOUSE_TABLES="my_shop"
-    )
+    said = "Python finds no package my_shop"
+    assert said in terminal.refused("tables", LAKEHOUSE_TABLES="my_shop")
     monkeypatch.chdir(tmp_path)
     [found] = terminal.json("tables", LAKEHOUSE_TABLES="my_shop")
     assert found["table"] == "bronze/my_orders"

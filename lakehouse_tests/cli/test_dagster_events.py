@@ -120,6 +120,5 @@ def test_one_table_of_a_vacuum_with_a_defect_stops_itself_alone(
     assert documents["silver/customers"]["reason"] == "NOTHING_PAST"
     with records(adopted) as instance:
         keys = [dg.AssetKey(["vacuum", *key.split("/")]) for key in documents]
-        assert [*last_materializations(instance, keys)] == [
-            dg.AssetKey(["vacuum", "silver", "customers"])
-        ]
+        expected = [dg.AssetKey(["vacuum", "silver", "customers"])]
+        assert [*last_materializations(instance, keys)] == expected

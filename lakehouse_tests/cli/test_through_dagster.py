@@ -139,9 +139,8 @@ def test_landing_to_gold_and_compaction_as_planned(
 
 def assert_the_refused_line_is_shown_read_again_and_dropped(settings: Settings) -> None:
     """The commands of the quarantine, for the one line of the story that has no id."""
-    assert shape(run(settings, "quarantine", "show", ORDERS)) == shape(
-        documented()["quarantine_show"]
-    )
+    expected = shape(documented()["quarantine_show"])
+    assert shape(run(settings, "quarantine", "show", ORDERS)) == expected
     with records(settings) as instance:
         runs = instance.get_runs_count()
     retried = run(settings, "quarantine", "retry", ORDERS)

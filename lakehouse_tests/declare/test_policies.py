@@ -29,9 +29,8 @@ def test_the_defaults_of_a_layer(layer: str, min_small_files: int) -> None:
 
 @pytest.mark.parametrize(("knob", "value"), [("target_file_bytes", 4096), ("min_small_files", 2)])
 def test_a_declared_knob_beats_the_default_and_leaves_the_others(knob: str, value: float) -> None:
-    assert policy_for("gold", Compaction(**{knob: value})) == replace(
-        policy_for("gold", Compaction()), **{knob: value}
-    )
+    expected = replace(policy_for("gold", Compaction()), **{knob: value})
+    assert policy_for("gold", Compaction(**{knob: value})) == expected
 
 
 @pytest.mark.parametrize(

@@ -123,9 +123,8 @@ def test_a_rebuild_computes_missing_derived_values(lake: Lake, spark: SparkSessi
     session = replace(session, table=parted)
     plan = propose(session, (parted,))
     assert plan.rebuild is not None
-    assert plan.rebuild.changes[0] == (
-        "month (string) is added, computed as date_format(at, 'yyyy-MM')"
-    )
+    expected = "month (string) is added, computed as date_format(at, 'yyyy-MM')"
+    assert plan.rebuild.changes[0] == expected
     apply_changes(session, (parted,), lambda _: None)
     months = [row["month"] for row in rows(lake, spark, derived.key)]
     assert months == ["2026-11", None]

@@ -49,6 +49,5 @@ def test_an_overwrite_with_changed_code_computes_all_rows_again_if_it_evolves_by
     )
     assert rows_in(lake, counts.key, "state", "count") == [("planned", 1)]
     for table in (automatic, changed):
-        assert write_table(lake, spark, table).sentence == (
-            "no input has changed since silver/states 0"
-        )
+        expected = "no input has changed since silver/states 0"
+        assert write_table(lake, spark, table).sentence == expected

@@ -72,9 +72,8 @@ def test_a_row_that_is_nested_too_deep_makes_its_file_unreadable() -> None:
         sys.setrecursionlimit(limit)
     with pytest.raises(Unreadable, match="RecursionError"):
         values(data, "avro")
-    assert values(avro([{"id": 1, "next": {"id": 2, "next": None}}], node), "avro") == [
-        {"id": 1, "next": '{"id": 2, "next": null}'}
-    ]
+    expected = [{"id": 1, "next": '{"id": 2, "next": null}'}]
+    assert values(avro([{"id": 1, "next": {"id": 2, "next": None}}], node), "avro") == expected
 
 
 def test_a_file_tells_the_types_that_hold_its_values() -> None:
@@ -102,9 +101,8 @@ def test_a_file_tells_the_types_that_hold_its_values() -> None:
         "text": (pa.dictionary(pa.int32(), pa.string()), "STRING"),
     }
     table = pa.schema([(name, arrow) for name, (arrow, _) in types.items()]).empty_table()
-    assert file_types(parquet(table), "parquet") == {
-        name: type_ for name, (_, type_) in types.items()
-    }
+    expected = {name: type_ for name, (_, type_) in types.items()}
+    assert file_types(parquet(table), "parquet") == expected
     fields: dict[str, tuple[Any, str]] = {
         "flag": ("boolean", "BOOLEAN"),
         "number": (["null", "int"], "INT"),
@@ -121,9 +119,8 @@ def test_a_file_tells_the_types_that_hold_its_values() -> None:
         "list": ({"type": "array", "items": "int"}, "ARRAY<INT>"),
     }
     schema = schema_of(**{name: found for name, (found, _) in fields.items()})
-    assert file_types(avro([], schema), "avro") == {
-        name: type_ for name, (_, type_) in fields.items()
-    }
+    expected = {name: type_ for name, (_, type_) in fields.items()}
+    assert file_types(avro([], schema), "avro") == expected
 
 
 def test_values_are_staged_with_types_that_spark_reads() -> None:

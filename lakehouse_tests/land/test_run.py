@@ -91,9 +91,8 @@ def test_good_lines_become_rows_and_others_have_a_reason(lake: Lake, spark: Spar
     )
     refused = [(name, line, why, lines[line - 2], 1) for line, why in enumerate(whys, start=3)]
     refused.append(("landing/events/b.jsonl", 2, "not JSON", single_quotes, 1))
-    assert rows_in(lake, QUARANTINE, "source_file", "line", "reason", "raw", "batch") == sorted(
-        refused, key=str
-    )
+    expected = sorted(refused, key=str)
+    assert rows_in(lake, QUARANTINE, "source_file", "line", "reason", "raw", "batch") == expected
 
 
 def test_a_second_run_adds_no_rows_makes_no_commit_and_reads_the_log_once(
@@ -366,9 +365,8 @@ def test_a_file_set_aside_is_quarantined_after_a_kill(lake: Lake, spark: SparkSe
         write_table(lake, spark, events)
     for _ in range(2):
         write_table(lake, spark, events)
-        assert rows_in(lake, QUARANTINE, "source_file", "batch") == [
-            ("landing/events/a.json.gz", 1)
-        ]
+        expected = [("landing/events/a.json.gz", 1)]
+        assert rows_in(lake, QUARANTINE, "source_file", "batch") == expected
 
 
 @pytest.mark.long

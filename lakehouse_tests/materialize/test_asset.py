@@ -241,6 +241,5 @@ def test_a_run_that_leaves_rows_of_earlier_code_does_not_record_the_present_code
         table="silver/orders", explanation=Reason.INPUTS_UNCHANGED.explain(versions="")
     )
     assert code_tags(outcome) == {}
-    assert code_tags(replace(outcome, code_changed_since=0)) == {
-        "dagster/code_version": "other code up to version 0"
-    }
+    expected = {"dagster/code_version": "other code up to version 0"}
+    assert code_tags(replace(outcome, code_changed_since=0)) == expected

@@ -74,9 +74,8 @@ def test_unknown_code_is_no_change_and_rows_of_two_codes_are_not_forgotten_over_
 
 
 def test_what_others_write_there_is_not_read_as_a_version() -> None:
-    assert Story().commit({"code": 5, "earlier_code": "x"}).known() == RecordedCode(
-        version=0, code=None, earlier=None
-    )
+    expected = RecordedCode(version=0, code=None, earlier=None)
+    assert Story().commit({"code": 5, "earlier_code": "x"}).known() == expected
 
 
 def test_a_rebuild_records_the_code_alone() -> None:

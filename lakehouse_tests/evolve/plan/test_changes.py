@@ -127,9 +127,8 @@ def test_each_difference_has_a_way_and_stops_the_write_unless_it_is_safe(
     table, differs, kind, way = change
     declared = SAME.replace(*differs)
     plan = compare(table, columns(declared), TABLE)
-    assert [(change.kind, change.kind.way, change.sentence) for change in plan.changes] == [
-        (kind, way, sentence)
-    ]
+    expected = [(kind, way, sentence)]
+    assert [(change.kind, change.kind.way, change.sentence) for change in plan.changes] == expected
     assert bool(plan.blocking) == (way is Way.OWN_ROWS)
     if way is Way.OWN_ROWS:
         with pytest.raises(Refused, match=r"Nothing was written\. (Use|Either)") as error:
@@ -157,9 +156,8 @@ def test_a_column_that_a_function_passes_on_is_renamed_with_that_of_its_input() 
     derived = replace(DERIVED, inputs=(source,))
     table = replace(TABLE, partition_columns=())
     passed_on = compare(derived, columns(SAME.replace("n int", "number int")), table)
-    assert [(change.kind, change.before) for change in passed_on.blocking] == [
-        (Kind.COLUMN_RENAMED, "n")
-    ]
+    expected = [(Kind.COLUMN_RENAMED, "n")]
+    assert [(change.kind, change.before) for change in passed_on.blocking] == expected
     selected_under_its_old_name = compare(derived, columns(SAME), table)
     assert selected_under_its_old_name.changes == ()
 

@@ -388,9 +388,8 @@ def test_an_overwrite_takes_a_file_with_rows_and_else_older_ones_wait(row_count:
     settled = settle_batch(plan, staged, ledger, reads, row_count=row_count, is_overwrite=True)
     assert [file.name for file in settled.files] == ["2.json"][:row_count]
     assert settled.columns == columns[:row_count]
-    assert [aside.name for aside in settled.set_aside] == (
-        ["x.csv", "1.json"] if row_count else ["x.csv", "2.json"]
-    )
+    expected = ["x.csv", "1.json"] if row_count else ["x.csv", "2.json"]
+    assert [aside.name for aside in settled.set_aside] == expected
     assert [aside.name for aside in settled.quarantined] == ([] if row_count else ["2.json"])
 
 
@@ -475,9 +474,8 @@ def plan(
 @pytest.mark.parametrize(("files", "why"), RELEASED.values(), ids=RELEASED)
 def test_files_that_wait_are_released(files: list[tuple[int, float]], why: str | None) -> None:
     found = plan(*files)
-    assert (found.reason, found.batch is None) == (
-        (Reason.BATCH_READY, False) if why else (Reason.BATCH_WAITING, True)
-    )
+    expected = (Reason.BATCH_READY, False) if why else (Reason.BATCH_WAITING, True)
+    assert (found.reason, found.batch is None) == expected
     assert found.sentence.endswith(why or "min")
 
 

@@ -425,9 +425,8 @@ def text_of(landing: Landing, *lines: tuple[str, str | None]) -> str:
 
 
 def test_lines_are_written_as_they_were_with_their_undeclared_fields() -> None:
-    assert text_of(CODES, ('A;"B ""x""\n"', None), ("B;", None)) == (
-        '"code";"name"\nA;"B ""x""\n"\nB;\n'
-    )
+    expected = '"code";"name"\nA;"B ""x""\n"\nB;\n'
+    assert text_of(CODES, ('A;"B ""x""\n"', None), ("B;", None)) == expected
     others = [("A;b", '{"m;o": "say \\"x\\"", "n": "1"}'), ("B;c", '{"p": " "}'), ("C;d", None)]
     assert text_of(CODES, *others) == (
         '"code";"name";"m;o";"n";"p"\nA;b;"say ""x""";"1";\nB;c;;;" "\nC;d;;;\n'

@@ -79,9 +79,8 @@ def test_a_text_that_was_only_allocated_is_found(lake: Lake) -> None:
     lake.store.put(f"{PREFIX}good.json", lines + b" " * 15 * mib + b"\r" + b" " * 15 * mib)
     lake.store.put(f"{PREFIX}bad.json", lines + bytes(16 * mib) + b"\n" + lines)
     why = "Spark cannot read it to its end (a line has more than 16777216 bytes)"
-    assert problems_in(lake, source_of("json"), GONE) == {
-        "bad.json": f"{why}. Land an undamaged copy"
-    }
+    expected = {"bad.json": f"{why}. Land an undamaged copy"}
+    assert problems_in(lake, source_of("json"), GONE) == expected
 
 
 def failed_read(path: str) -> SparkException:

@@ -179,9 +179,8 @@ def test_damage_that_the_write_finds_sets_one_file_aside(lake: Lake, spark: Spar
     source = Landing(prefix="landing/scores/", format="parquet", schema="id BIGINT, score DOUBLE")
     table = Table(key="bronze/scores", source=source, write=Append())
     outcome = write_table(lake, spark, table)
-    assert [(aside.name, aside.is_quarantined) for aside in outcome.set_aside] == [
-        ("1.parquet", True)
-    ]
+    expected = [("1.parquet", True)]
+    assert [(aside.name, aside.is_quarantined) for aside in outcome.set_aside] == expected
     assert "Spark cannot read it to its end" in outcome.set_aside[0].why
     ids = [id_ for (id_,) in rows_in(lake, table.key, "id")]
     assert sorted(ids) == [*range(300), *range(600, 900)]
@@ -263,9 +262,8 @@ def test_a_full_load_and_changes_of_dms_are_applied_in_their_order(
     table = Table(key="bronze/orders", source=source, write=Merge(keys=("id",)))
     assert write_table(lake, spark, table).rows_quarantined == 1
     assert rows_of(spark, lake, table.key, "id", "v") == [(1, "changed"), (3, "loaded")]
-    assert rows_in(lake, f"quarantine/{table.key}", "line", "reason") == [
-        (3, "the operation ? is not one of I, U, D")
-    ]
+    expected = [(3, "the operation ? is not one of I, U, D")]
+    assert rows_in(lake, f"quarantine/{table.key}", "line", "reason") == expected
 
 
 @pytest.mark.parametrize(

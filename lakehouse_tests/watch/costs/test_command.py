@@ -21,7 +21,7 @@ def test_costs_are_those_of_the_recorded_days(told: Terminal) -> None:
     of_table = told.json("costs", ORDERS.key, "--since", "2026-11-01")
     assert of_table["usd"] == 0.023
     shown = told.run("costs", "--since", "2026-11-01").stdout.splitlines()
-    expected = "table stored storage USD compute USD requests USD USD".split()
+    expected = ["table", "stored", "storage", "USD", "compute", "USD", "requests", "USD", "USD"]
     assert shown[0].split() == expected
     assert shown[2].split() == ["bronze/orders", "30", "GiB", "0.023", "0", "0", "0.023"]
     assert shown[-1] == "2026-11-01 to 2026-11-27: 0.0238 USD"

@@ -56,9 +56,8 @@ def test_metrics_are_those_of_health_and_of_the_sensors_decision(told: Terminal)
         assert found["lakehouse_table_bytes", f"{key},tombstoned"] == health["tombstone_bytes"]
     decisions = {key: each["reason"] for key, each in told.compactions().items()}
     shown = {labels for name, labels in found if name == "lakehouse_table_decision"}
-    assert shown == {
-        f"{key},compaction,{decisions[key]}" for key in ("bronze/orders", "silver/orders")
-    }
+    expected = {f"{key},compaction,{decisions[key]}" for key in ("bronze/orders", "silver/orders")}
+    assert shown == expected
 
 
 def test_what_is_unknown_is_absent_and_never_zero(told: Terminal) -> None:
@@ -73,9 +72,8 @@ def test_what_is_unknown_is_absent_and_never_zero(told: Terminal) -> None:
             "lakehouse_dagster_records_bytes",
         }
     )
-    assert found["lakehouse_table_last_compaction_timestamp_seconds", "silver/orders"] == (
-        1_700_000_180
-    )
+    expected = 1_700_000_180
+    assert found["lakehouse_table_last_compaction_timestamp_seconds", "silver/orders"] == expected
     assert ("lakehouse_table_last_compaction_timestamp_seconds", "bronze/orders") not in found
 
 
@@ -168,9 +166,8 @@ def test_scrapes_share_a_reading_and_a_failure_keeps_it(caplog: pytest.LogCaptur
 
 def test_the_endpoint_needs_a_free_port(told: Terminal) -> None:
     """`lakehouse up` starts it (`cli/test_foreground.py`)."""
-    assert "LAKEHOUSE_METRICS_PORT is 0" in told.refused(
-        "metrics", "--serve", LAKEHOUSE_METRICS_PORT="0"
-    )
+    said = "LAKEHOUSE_METRICS_PORT is 0"
+    assert said in told.refused("metrics", "--serve", LAKEHOUSE_METRICS_PORT="0")
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
         taken = told.refused("metrics", "--serve", LAKEHOUSE_METRICS_PORT=port)
