@@ -148,10 +148,8 @@ def test_a_log_that_cannot_be_read_fails_its_check_and_is_read_again_an_hour_lat
 ) -> None:
     orders.lose(1).append([("more", 10, 1)])
     [result] = ticks.tick()
-    assert isinstance(result, dg.AssetCheckEvaluation) and (result.check_name, result.passed) == (
-        "readable",
-        False,
-    )
+    assert isinstance(result, dg.AssetCheckEvaluation)
+    assert (result.check_name, result.passed) == ("readable", False)
     assert ticks.tick() == []
     seen = json.loads(ticks.cursor or "")
     seen["silver/orders"]["checked_ms"] += moved_ms
@@ -248,7 +246,5 @@ def test_an_adopted_table_has_checks_compaction_and_vacuum_and_is_never_made(
     assert {compaction_key(other), vacuum_key(other)} <= set(graph.materializable_asset_keys)
     checks = {key.name for key in graph.asset_check_keys if key.asset_key == table_key(other)}
     assert checks == {"readable", "small_files", "log_debt", "breaker"}
-    assert (
-        repository.get_sensor_def("observation_sensor").default_status
-        is dg.DefaultSensorStatus.RUNNING
-    )
+    status = repository.get_sensor_def("observation_sensor").default_status
+    assert status is dg.DefaultSensorStatus.RUNNING

@@ -90,10 +90,8 @@ def test_assets_with_an_address_get_upkeep_and_stay_their_project_s_own() -> Non
         f"{key.asset_key.to_user_string()}:{key.name}"
         for key in merged.resolve_asset_graph().asset_check_keys
     }
-    assert {
-        f"sales/orders:{name}"
-        for name in ("health", "readable", "small_files", "log_debt", "breaker")
-    } < checks
+    names = ("health", "readable", "small_files", "log_debt", "breaker")
+    assert {f"sales/orders:{name}" for name in names} < checks
     graph = merged.resolve_asset_graph()
     compaction = graph.get(dg.AssetKey(["compaction", "silver", "sales_orders"]))
     assert compaction.metadata["lakehouse/table"] == dg.MetadataValue.asset(
@@ -308,12 +306,8 @@ def test_each_word_reaches_its_tables(project: Path) -> None:
     )
     assert (table.key, table.compaction) == ("bronze/sales_orders", compaction)
     assert table.vacuum == vacuum
-    condition = (
-        made.resolve_asset_graph()
-        .get(dg.AssetKey(["vacuum", "bronze", "sales_orders"]))
-        .automation_condition
-    )
-    assert "15 3 * * *" in str(condition)
+    vacuums = made.resolve_asset_graph().get(dg.AssetKey(["vacuum", "bronze", "sales_orders"]))
+    assert "15 3 * * *" in str(vacuums.automation_condition)
     assert table.archive == Archive(older_than_days=62)
     assert "archive/bronze/sales_orders" in assets_of(made)
     message = "silver/sales_orders is at s3://warehouse/orders, and its archive would be in"
@@ -348,11 +342,8 @@ def test_the_component_gives_the_same_in_yaml_from_the_project_s_root(tmp_path: 
     assert table.compaction == Compaction(min_small_files=4, target_file_bytes=1_048_576)
     assert table.ttl == Ttl(column="at", days=30)
     assert isinstance(table.write, Adopted) and table.write.orphans == "delete"
-    assert "15 3 * * *" in str(
-        definitions.resolve_asset_graph()
-        .get(dg.AssetKey(["vacuum", "gold", "sales_orders"]))
-        .automation_condition
-    )
+    vacuum = definitions.resolve_asset_graph().get(dg.AssetKey(["vacuum", "gold", "sales_orders"]))
+    assert "15 3 * * *" in str(vacuum.automation_condition)
 
 
 def test_dagster_finds_the_component_behind_the_entry_point() -> None:

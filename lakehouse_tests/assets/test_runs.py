@@ -89,10 +89,8 @@ def test_a_run_whose_process_is_gone_fails_with_a_sentence_and_frees_its_pool(
     assert close_dead_runs(records, dagster_is_down=False) == [run_id]
     assert status_of(records, run_id) is DagsterRunStatus.FAILURE
     assert holders(records) == set()
-    assert any(
-        f"process {gone[0]}, which executed the run, is gone" in entry.message
-        for entry in records.all_logs(run_id)
-    )
+    said = f"process {gone[0]}, which executed the run, is gone"
+    assert any(said in entry.message for entry in records.all_logs(run_id))
 
 
 @pytest.mark.parametrize("dagster_is_down", [True, False])
@@ -128,12 +126,8 @@ def test_a_canceling_run_is_canceled(records: dg.DagsterInstance, gone: tuple[in
 def test_a_repeated_run_has_no_process(records: dg.DagsterInstance, gone: tuple[int, str]) -> None:
     first = records.get_run_by_id(under_way(records, by=gone))
     assert recorded_process(first) is not None
-    assert (
-        recorded_process(
-            dg.DagsterRun(job_name=first.job_name, run_id=str(uuid4()), tags=first.tags)
-        )
-        is None
-    )
+    again = dg.DagsterRun(job_name=first.job_name, run_id=str(uuid4()), tags=first.tags)
+    assert recorded_process(again) is None
 
 
 def test_up_closes_them_in_a_process_of_its_own(

@@ -131,18 +131,9 @@ def test_enveloped_events_of_mysql_are_ordered_by_file_number_and_position_and_a
     lake: Lake, spark: SparkSession
 ) -> None:
     land(lake, "a.json", [line for line, _ in ENVELOPED], prefix=PREFIX)
-    schema = "id BIGINT, v STRING, at TIMESTAMP"
-    outcome = write_table(
-        lake,
-        spark,
-        people(
-            Debezium(),
-            Merge(keys=("id",)),
-            schema=schema,
-            required=("v",),
-            derived={"loud": "upper(v)"},
-        ),
-    )
+    columns = {"schema": "id BIGINT, v STRING, at TIMESTAMP", "derived": {"loud": "upper(v)"}}
+    table = people(Debezium(), Merge(keys=("id",)), required=("v",), **columns)
+    outcome = write_table(lake, spark, table)
     expected = [(1, "c", "C"), (2, "later", "LATER"), (5, "changed", "CHANGED")]
     assert rows_in(lake, KEY, "id", "v", "loud") == expected
     bad = [
@@ -388,12 +379,8 @@ def test_a_file_that_waited_brings_no_deleted_row_back(lake: Lake, spark: SparkS
     ):
         land(lake, f"{name}.json", events, prefix=PREFIX)
         write_table(lake, spark, table)
-    land(
-        lake,
-        "0.json",
-        [event("u", 4, 1), event("u", 4, 3), event("d", 4, 7), event("c", 6, 8)],
-        prefix=PREFIX,
-    )
+    late = [event("u", 4, 1), event("u", 4, 3), event("d", 4, 7), event("c", 6, 8)]
+    land(lake, "0.json", late, prefix=PREFIX)
     os.utime(waiting, (waiting.stat().st_mtime - 3_600,) * 2)
     land(lake, "4.json", [event("c", 2, 9)], prefix=PREFIX)
     assert write_table(lake, spark, table).rows_quarantined == 1

@@ -74,13 +74,8 @@ def test_landing_to_gold_and_compaction_as_planned(
 ) -> None:
     given_names = list[Table]()
     monkeypatch.setattr(query_run, "name_tables", lambda _, __, tables: given_names.extend(tables))
-    land(
-        settings,
-        "1.json",
-        {"id": "a", "amount": 1, "d": "1"},
-        {"id": "b", "amount": 2, "d": "2"},
-        {"amount": 3},
-    )
+    good = ({"id": "a", "amount": 1, "d": "1"}, {"id": "b", "amount": 2, "d": "2"})
+    land(settings, "1.json", *good, {"amount": 3})
     documents = run(settings, "materialize")
     assert shape(documents) == shape(documented()["materialize"])
     assert [table.key for table in given_names] == [ORDERS, LATEST, TOTALS]
@@ -154,11 +149,8 @@ def assert_the_refused_line_is_shown_read_again_and_dropped(settings: Settings) 
     run(settings, "quarantine", "drop", ORDERS, "--why", "it was a test")
     assert run(settings, "landing", ORDERS)["quarantine_rows"] == 0
     result = Terminal(settings.home, **settings.as_environ()).run("quarantine", "show", LATEST)
-    assert (
-        result.exit_code == 2
-        and "is derived from other tables. Use a table that is loaded from landed files"
-        in result.stderr
-    )
+    said = "is derived from other tables. Use a table that is loaded from landed files"
+    assert result.exit_code == 2 and said in result.stderr
 
 
 def assert_dagster_knows(settings: Settings) -> None:

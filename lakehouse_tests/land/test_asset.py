@@ -146,10 +146,8 @@ def test_a_table_made_elsewhere_whose_batches_nothing_tells_is_told_of_in_the_wo
         log.append([("a", 1)])
     land(dagster_lake, "orders/1.json")
     text = skip_text(tick())
-    assert (
-        "log has no transaction id of a landed batch" in text
-        and "lakehouse landing bronze/orders --arrived N" in text
-    )
+    assert "log has no transaction id of a landed batch" in text
+    assert "lakehouse landing bronze/orders --arrived N" in text
 
 
 @pytest.mark.parametrize(
@@ -167,6 +165,13 @@ def test_nothing_is_asked_for_while_a_run_writes_the_table_and_not_one_downstrea
         assert "bronze/orders: a run of this table is under way" in skip_text(tick())
 
 
+def failed(
+    instance: dg.DagsterInstance, request: dg.RunRequest, *, seconds_ago: float
+) -> dg.DagsterRun:
+    run = requested(instance, request)
+    return ended(instance, run, DagsterEventType.RUN_FAILURE, seconds_ago=seconds_ago)
+
+
 def test_a_batch_that_failed_is_asked_for_again_later_under_another_key(
     dagster_lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
 ) -> None:
@@ -175,21 +180,11 @@ def test_a_batch_that_failed_is_asked_for_again_later_under_another_key(
     for pause in (30, 60, 120, 240):
         [request] = tick().run_requests or []
         keys.append(request.run_key)
-        run = ended(
-            instance,
-            requested(instance, request),
-            DagsterEventType.RUN_FAILURE,
-            seconds_ago=pause - 5,
-        )
+        run = failed(instance, request, seconds_ago=pause - 5)
         attempts = "1 attempt" if len(keys) == 1 else f"{len(keys)} attempts"
         assert f"{attempts} did not load batch 1; the next attempt" in skip_text(tick())
         instance.delete_run(run.run_id)
-        ended(
-            instance,
-            requested(instance, request),
-            DagsterEventType.RUN_FAILURE,
-            seconds_ago=pause + 5,
-        )
+        failed(instance, request, seconds_ago=pause + 5)
     assert len(set(keys)) == 4
 
 

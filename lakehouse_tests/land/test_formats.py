@@ -108,10 +108,8 @@ def test_a_misread_value_goes_to_quarantine(lake: Lake, spark: SparkSession, nam
     )
     lake.store.put(f"landing/typed/a.{name}", "\n".join([*good, *bad]).encode())
     write_table(lake, spark, Table(key="bronze/typed", source=source, write=Append()))
-    assert (
-        rows_of(spark, lake, "bronze/typed", "id", "day", "price", "small", "at", "ratio", "share")
-        == TYPED_ROWS
-    )
+    names = ("id", "day", "price", "small", "at", "ratio", "share")
+    assert rows_of(spark, lake, "bronze/typed", *names) == TYPED_ROWS
     if name == "json":
         nested = (3, Decimal("15.00"), [Decimal("2.50")], {"1e5000": Decimal(3)})
         assert rows_of(spark, lake, "bronze/typed", "id", "one.price", "many", "by")[-1] == nested

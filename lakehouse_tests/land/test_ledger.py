@@ -221,17 +221,10 @@ def test_a_table_whose_log_lacks_or_forgets_its_batches_is_not_loaded(tmp_path: 
 @pytest.mark.parametrize("commits_since", [0, 600])  # the facts of a table hold 500
 def test_a_commit_is_compared_with_its_batch(tmp_path: Path, commits_since: int) -> None:
     lake = Lake(settings=own_settings(tmp_path), store=MemoryStore())
-    log = (
-        LogBuilder(lake.store, ORDERS)
-        .create()
-        .append(
-            [("o", 9, 1)], transaction=(ingest_app_id(ORDERS), 1), metrics={"numOutputRows": "9"}
-        )
-    )
+    log, app_id = LogBuilder(lake.store, ORDERS).create(), ingest_app_id(ORDERS)
+    log.append([("o", 9, 1)], transaction=(app_id, 1), metrics={"numOutputRows": "9"})
     before = lake.facts(ORDERS)
-    log.append(
-        [("x", 2, 1)], transaction=(ingest_app_id(ORDERS), 2), metrics={"numOutputRows": "2"}
-    )
+    log.append([("x", 2, 1)], transaction=(app_id, 2), metrics={"numOutputRows": "2"})
     for number in range(commits_since):
         log.append([(f"f{number}", 1, 1)])
     after = lake.facts(ORDERS)

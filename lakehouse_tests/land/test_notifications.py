@@ -23,19 +23,13 @@ def records(*found: Any) -> str:
 
 
 def bridged(key: str, *, bucket: str = "lake", kind: str = "Object Created") -> str:
-    return json.dumps(
-        {
-            "source": "aws.s3",
-            "detail-type": kind,
-            "detail": {"bucket": {"name": bucket}, "object": {"key": key}},
-        }
-    )
+    detail = {"bucket": {"name": bucket}, "object": {"key": key}}
+    return json.dumps({"source": "aws.s3", "detail-type": kind, "detail": detail})
 
 
 def published(body: str) -> str:
-    return json.dumps(
-        {"Type": "Notification", "TopicArn": "arn:aws:sns:us-east-1:1:t", "Message": body}
-    )
+    topic = "arn:aws:sns:us-east-1:1:t"
+    return json.dumps({"Type": "Notification", "TopicArn": topic, "Message": body})
 
 
 @pytest.mark.parametrize(

@@ -63,18 +63,10 @@ def test_good_lines_become_rows_and_others_have_a_reason(lake: Lake, spark: Spar
     land(lake, "readme.txt", ["hello"])
     land(lake, ".unfinished.json", ["{}"])
     outcome = write_table(lake, spark, declared(derived=derived))
-    assert (outcome.reason, outcome.rows_written, outcome.rows_quarantined, outcome.files_read) == (
-        Reason.BATCH_READY,
-        3,
-        10,
-        2,
-    )
-    assert [(aside.name, aside.why) for aside in outcome.set_aside] == [
-        (
-            "readme.txt",
-            "its name ends in none of .json, .jsonl, .json.gz, .jsonl.gz, .json.zst, .jsonl.zst",
-        )
-    ]
+    counts = (outcome.rows_written, outcome.rows_quarantined, outcome.files_read)
+    assert (outcome.reason, *counts) == (Reason.BATCH_READY, 3, 10, 2)
+    why = "its name ends in none of .json, .jsonl, .json.gz, .jsonl.gz, .json.zst, .jsonl.zst"
+    assert [(aside.name, aside.why) for aside in outcome.set_aside] == [("readme.txt", why)]
     name = "landing/events/sub dir/a [b] {c}*? 10:30 100%+ü\\.json"
     assert outcome.rows_rescued == 1
     assert rows_in(
@@ -127,12 +119,8 @@ def test_a_batch_killed_at_any_step_is_there_once_after_the_next_run(
     expected = [(1, "landing/events/a.json"), (2, "landing/events/b.json")]
     assert rows_in(lake, events.key, "id", "_source_file") == expected
     assert rows_in(lake, QUARANTINE, "raw", "batch") == [("nope", 1)]
-    assert [
-        file.name
-        for file in PlannedBatches(lake.store, events.key, prefix="landing/events/")
-        .ledger()
-        .newest.files
-    ] == ["b.json"]  # type: ignore[union-attr]
+    newest = PlannedBatches(lake.store, events.key, prefix="landing/events/").ledger().newest
+    assert newest is not None and [file.name for file in newest.files] == ["b.json"]
 
 
 @pytest.mark.long
@@ -481,13 +469,8 @@ def test_a_table_made_anew_by_another_declaration_loses_no_line(
     assert rows_in(lake, events.key, "id", "_source_file") == rows
     assert rows_in(lake, QUARANTINE, "raw", "batch") == refused
 
-    lake.store.delete(
-        [
-            file.name
-            for folder in (events.key, "_lakehouse/ingest")
-            for file in lake.store.list(folder)
-        ]
-    )
+    for folder in (events.key, "_lakehouse/ingest"):
+        lake.store.delete([file.name for file in lake.store.list(folder)])
     land(lake, "d.json", ["nope d"])
     write_table(lake, spark, strict)
     assert rows_in(lake, events.key, "id", "_source_file") == rows

@@ -181,11 +181,8 @@ def test_a_table_that_was_made_anew_by_as_many_commits_has_another_data_version(
 
 @pytest.mark.parametrize("table", TABLES)
 def test_a_table_and_its_compaction_share_one_pool(dagster_lake: Lake, table: Table) -> None:
-    assert (
-        table_asset(table, dagster_lake).op.pool
-        == compaction_asset(table, dagster_lake).op.pool
-        == pool_of(table)
-    )
+    made = (table_asset(table, dagster_lake), compaction_asset(table, dagster_lake))
+    assert [each.op.pool for each in made] == [pool_of(table)] * 2
     assert len({pool_of(each) for each in TABLES}) == len(TABLES)
 
 

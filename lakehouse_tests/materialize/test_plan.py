@@ -76,12 +76,8 @@ def _undone(
     """Versions 0 and 1 with rows, 2 and 3 a compaction's, 4 the RESTORE of version 1, 5 with rows or without."""
     commits = history(True, True, False, False, True, after).commits
     undoing = replace(commits[4], operation="RESTORE", user_metadata=restored)
-    return plan_increment(
-        consumed,
-        upto,
-        Commits(table="bronze/t", commits=(*commits[:4], undoing, commits[5])),
-        Reader(may_hold_all=is_whole),
-    )
+    past = Commits(table="bronze/t", commits=(*commits[:4], undoing, commits[5]))
+    return plan_increment(consumed, upto, past, Reader(may_hold_all=is_whole))
 
 
 @pytest.mark.parametrize(
@@ -137,12 +133,8 @@ def test_who_appends_never_reads_past_rows_that_it_may_have_had(
 ) -> None:
     commits = list(history(*[True] * 6).commits)
     commits[3] = replace(commits[3], operation="RESTORE", added_paths=("a",))
-    found = plan_increment(
-        consumed,
-        upto,
-        Commits(table="bronze/t", commits=tuple(commits)),
-        Reader(is_append=is_append),
-    )
+    past = Commits(table="bronze/t", commits=tuple(commits))
+    found = plan_increment(consumed, upto, past, Reader(is_append=is_append))
     assert found.reason == reason
     assert isinstance(found, ReadAll if reason is Reason.INPUT_REPLACED else ReadChanges)
     if reason is Reason.INPUT_REPLACED:
@@ -153,10 +145,9 @@ def test_who_appends_never_reads_past_rows_that_it_may_have_had(
 
 def test_an_input_that_was_made_anew_is_read_whole_and_the_sentence_says_so() -> None:
     found = plan_increment(None, 5, history(*[True] * 6), Reader(read_another=True))
-    assert (type(found), found.sentence) == (
-        ReadAll,
-        "all of version 5 of bronze/t is read: it was created again since it was last read",
-    )
+    why = "it was created again since it was last read"
+    assert isinstance(found, ReadAll)
+    assert found.sentence == f"all of version 5 of bronze/t is read: {why}"
 
 
 def _rebuilt(rows: str, *, started_from: int = 1, **more: object) -> Commits:

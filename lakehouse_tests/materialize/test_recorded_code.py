@@ -1,6 +1,7 @@
 """Rows of earlier code are known by the newest commit that derived rows, whatever lies behind it."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from lakehouse.delta.commits import CONSUME, INPUTS, Commit
@@ -23,16 +24,8 @@ class Story:
 
     def commit(self, written: dict[str, Any], **fields: Any) -> "Story":
         version = len(self.commits)
-        self.commits.append(
-            Commit(
-                version=version,
-                committed_ms=version,
-                operation="MERGE",
-                changed_data=True,
-                user_metadata=json.dumps(written),
-                **fields,
-            )
-        )
+        commit = Commit(version=version, committed_ms=version, operation="MERGE", changed_data=True)
+        self.commits.append(replace(commit, user_metadata=json.dumps(written), **fields))
         return self
 
     def merge(self, code: str | None) -> "Story":

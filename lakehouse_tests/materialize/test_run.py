@@ -108,11 +108,8 @@ def test_a_run_killed_at_its_commit_leaves_each_row_once(
             assert (version_of(lake, table.key) == killed) == (when == "after")
             read, written = lake.facts(events.key), lake.facts(table.key)
             assert read is not None and written is not None
-            assert (
-                written.snapshot.transactions[consume_app_id(read.snapshot)]
-                == read.snapshot.version
-                == version
-            )
+            consumed = written.snapshot.transactions[consume_app_id(read.snapshot)]
+            assert consumed == read.snapshot.version == version
     others = [(1 + version, "planned") for version in range(1, len(moments) + 1)]
     assert rows_in(lake, states.key, "id", "state") == [(1, "after"), *others]
     every = [*((1, state) for state in sorted((*moments, "planned"))), *others]
@@ -184,10 +181,8 @@ def test_what_is_written_meanwhile_is_left_to_the_next_run(lake: Lake, spark: Sp
 
     follower = replace(copies, transform=overtaken)
     whole = replace(counts, key="gold/whole", inputs=(events,), transform=overtaken)
-    assert [
-        write_table(lake, spark, table).rows_written
-        for table in (follower, whole, follower, copies)
-    ] == [1, 2, 2, 1]
+    tables = (follower, whole, follower, copies)
+    assert [write_table(lake, spark, table).rows_written for table in tables] == [1, 2, 2, 1]
     assert len(rows_in(lake, copies.key, "id")) == len(rows_in(lake, events.key, "id")) == 4
 
 

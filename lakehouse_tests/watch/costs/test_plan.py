@@ -85,15 +85,8 @@ def test_bytes_are_charged_by_part_and_class_for_a_day_of_their_month() -> None:
 
 def test_operations_are_summed_by_day_kind_and_item_and_the_unknown_is_not_charged() -> None:
     requests = {"GetObject": 1_000, "ListObjectsV2": 2_000, "DeleteObjects": 5}
-    charges = operation_charges(
-        [
-            worked(vcpu_seconds=3_600.0, requests=requests),
-            worked(vcpu_seconds=1_800.0),
-            worked(kind="compaction"),
-        ],
-        TABLES,
-        BOOK,
-    )
+    vacuums = [worked(vcpu_seconds=3_600.0, requests=requests), worked(vcpu_seconds=1_800.0)]
+    charges = operation_charges([*vacuums, worked(kind="compaction")], TABLES, BOOK)
     assert {(each.part, each.sku): (each.quantity, each.usd) for each in charges} == {
         ("vacuum", "compute/vcpu-hour"): (Decimal("1.5"), Decimal("0.165")),
         ("vacuum", "requests/get"): (1_000, Decimal("0.0004")),
