@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import dagster as dg
 import pytest
-from dagster import DagsterEventType, SensorResult
+from dagster import DagsterEventType, DagsterInstance, SensorResult
 
 from lakehouse import AfterWrite, Compaction, Prices, Table
 from lakehouse.assets.dagster_records import (
@@ -30,6 +31,7 @@ from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import pause_table, record_operation
 from lakehouse_tests.counting_store import CountingStore
 from lakehouse_tests.support.dagster_events import (
+    asked,
     begun,
     ended,
     materialized,
@@ -59,7 +61,7 @@ FACTS = {
 
 
 def tick(
-    instance: dg.DagsterInstance,
+    instance: DagsterInstance,
     lake: Lake,
     tables: Sequence[Table] = TABLES,
     cursor: str | None = None,
@@ -67,15 +69,7 @@ def tick(
     return tick_of(compaction_sensor(tables, lake), instance, cursor=cursor)
 
 
-def asked(result: SensorResult) -> list[str]:
-    return [
-        key.to_user_string()
-        for request in result.run_requests or []
-        for key in request.asset_selection or []
-    ]
-
-
-def told_compaction(instance: dg.DagsterInstance, table: Table, **metadata: object) -> None:
+def told_compaction(instance: DagsterInstance, table: Table, **metadata: object) -> None:
     named = {f"lakehouse/{name}": value for name, value in metadata.items()}
     instance.report_runless_asset_event(
         dg.AssetMaterialization(compaction_key(table), metadata=named)
@@ -89,13 +83,13 @@ def three_failed(lake: Lake, table: Table, newest_ms: int, *, apart_ms: int = 1)
         record_operation(lake, failure)
 
 
-def read_by(instance: dg.DagsterInstance, reader: Table, times: int) -> None:
+def read_by(instance: DagsterInstance, reader: Table, times: int) -> None:
     for _ in range(times):
         ended(instance, begun(instance, table_key(reader)), DagsterEventType.RUN_SUCCESS)
 
 
 def test_the_table_whose_readers_gain_most_for_the_cost_goes_first(
-    instance: dg.DagsterInstance, dagster_lake: Lake
+    instance: DagsterInstance, dagster_lake: Lake
 ) -> None:
     materialized(instance, orders, version=7, **FACTS)
     materialized(instance, latest_orders, version=7, **(FACTS | {"mergeable_file_count": 90}))
@@ -108,22 +102,20 @@ def test_the_table_whose_readers_gain_most_for_the_cost_goes_first(
 
 
 def test_a_table_with_prices_of_its_own_is_ranked_by_them_on_both_sides(
-    instance: dg.DagsterInstance, dagster_lake: Lake
+    instance: DagsterInstance, dagster_lake: Lake
 ) -> None:
-    dear = replace(
-        orders, prices=Prices(usd_per_vcpu_hour=11)
-    )  # a hundred times the default, and so is its cost
+    # A hundred times the default, and so is its cost.
+    dear = replace(orders, prices=Prices(usd_per_vcpu_hour=11))
     materialized(instance, dear, version=7, **(FACTS | {"estimate_usd": 1.0}))
     materialized(instance, latest_orders, version=7, **FACTS)
     read_by(instance, totals, 2)
     read_by(instance, DAILY, 3)
-    assert asked(tick(instance, dagster_lake, (dear, latest_orders, totals, DAILY))) == [
-        "compaction/bronze/orders"
-    ]
+    tables = (dear, latest_orders, totals, DAILY)
+    assert asked(tick(instance, dagster_lake, tables)) == ["compaction/bronze/orders"]
 
 
 def test_slower_readers_make_a_compaction_due(
-    instance: dg.DagsterInstance, dagster_lake: Lake
+    instance: DagsterInstance, dagster_lake: Lake
 ) -> None:
     materialized(instance, orders, version=7, mergeable_file_count=3)
     for seconds in [2.0] * 5 + [3.0] * 5:
@@ -133,7 +125,7 @@ def test_slower_readers_make_a_compaction_due(
     assert asked(tick(instance, dagster_lake)) == ["compaction/bronze/orders"]
 
 
-def test_reads_are_those_of_the_newest_day(instance: dg.DagsterInstance) -> None:
+def test_reads_are_those_of_the_newest_day(instance: DagsterInstance) -> None:
     read_by(instance, latest_orders, 3)
     ended(instance, begun(instance, table_key(latest_orders)), DagsterEventType.RUN_FAILURE)
     today = recent_runs(instance, now_ms=now_ms() + 1)
@@ -144,38 +136,31 @@ def test_reads_are_those_of_the_newest_day(instance: dg.DagsterInstance) -> None
 
 
 def test_runs_that_read_nothing_and_runs_of_other_jobs_are_no_reads(
-    instance: dg.DagsterInstance,
+    instance: DagsterInstance,
 ) -> None:
     in_vain = begun(instance, table_key(latest_orders), table_key(totals))
     tag_as_read_nothing(instance, in_vain.run_id, totals)
-    of_others = instance.add_run(
-        dg.DagsterRun(job_name="rotate_keys", run_id="2f6b1a34-0000-4000-8000-000000000000")
-    )
-    again = begun(
-        instance, table_key(totals), tags=(instance.get_run_by_id(in_vain.run_id) or in_vain).tags
-    )
+    of_others = instance.add_run(dg.DagsterRun(job_name="rotate_keys", run_id=str(uuid4())))
+    tags = (instance.get_run_by_id(in_vain.run_id) or in_vain).tags
+    again = begun(instance, table_key(totals), tags=tags)
     for each in (in_vain, of_others, again):
         ended(instance, each, DagsterEventType.RUN_SUCCESS)
-    found = reader_runs(instance, recent_runs(instance, now_ms=now_ms() + 1), TABLES)
-    assert [sorted(each.tables) for each in found] == [["gold/totals"], [], ["silver/orders"]]
+
+    def reads() -> list[list[str]]:
+        today = recent_runs(instance, now_ms=now_ms() + 1)
+        return [sorted(each.tables) for each in reader_runs(instance, today, TABLES)]
+
+    assert reads() == [["gold/totals"], [], ["silver/orders"]]
     tag_as_read_nothing(instance, in_vain.run_id, latest_orders)
-    assert [
-        len(each.tables)
-        for each in reader_runs(instance, recent_runs(instance, now_ms=now_ms() + 1), TABLES)
-    ] == [1, 0, 0]
+    assert reads() == [["gold/totals"], [], []]
     assert run_ids_in_flight(instance, table_key(totals)) == []
-    instance.add_run(
-        dg.DagsterRun(
-            job_name="rotate_keys",
-            run_id="2f6b1a34-0000-4000-8000-000000000001",
-            status=dg.DagsterRunStatus.STARTED,
-        )
-    )
+    started = dg.DagsterRunStatus.STARTED
+    instance.add_run(dg.DagsterRun(job_name="rotate_keys", run_id=str(uuid4()), status=started))
     assert run_ids_in_flight(instance, table_key(totals)) == []
 
 
 def test_waiting_outlasts_a_tick_and_ends_with_the_request(
-    instance: dg.DagsterInstance, dagster_lake: Lake
+    instance: DagsterInstance, dagster_lake: Lake
 ) -> None:
     materialized(instance, orders, version=7, **FACTS)
     materialized(instance, totals, version=7, **FACTS)
@@ -185,18 +170,14 @@ def test_waiting_outlasts_a_tick_and_ends_with_the_request(
     assert set(waiting) == {"gold/totals"}
     read_by(instance, latest_orders, 3)
     long_ago = SensorCursor(due_since_ms={"gold/totals": now_ms() - 3_600_001}).as_cursor()
-    assert asked(tick(instance, dagster_lake, cursor=first.cursor)) == ["compaction/bronze/orders"]
-    assert (
-        read_cursor(tick(instance, dagster_lake, cursor=first.cursor).cursor).due_since_ms[
-            "gold/totals"
-        ]
-        == waiting["gold/totals"]
-    )
+    again = tick(instance, dagster_lake, cursor=first.cursor)
+    assert asked(again) == ["compaction/bronze/orders"]
+    assert read_cursor(again.cursor).due_since_ms["gold/totals"] == waiting["gold/totals"]
     assert asked(tick(instance, dagster_lake, cursor=long_ago)) == ["compaction/gold/totals"]
 
 
 def test_what_was_asked_for_within_the_hour_is_taken_off_the_budget(
-    instance: dg.DagsterInstance, tmp_path: Path
+    instance: DagsterInstance, tmp_path: Path
 ) -> None:
     lake = example_lake(tmp_path, LAKEHOUSE_COMPACTION_BUDGET_USD="0.015")
     materialized(instance, orders, version=7, **FACTS)
@@ -204,16 +185,15 @@ def test_what_was_asked_for_within_the_hour_is_taken_off_the_budget(
     assert request.tags[COST_TAG] == "0.010000"
     run = begun(instance, compaction_key(latest_orders), tags=request.tags)
     ended(instance, run, DagsterEventType.RUN_SUCCESS)
-    assert "it costs 0.01 USD, and only 0.005 of the hourly 0.015 USD are left" in skip_text(
-        tick(instance, lake)
-    )
+    waits = "it costs 0.01 USD, and only 0.005 of the hourly 0.015 USD are left"
+    assert waits in skip_text(tick(instance, lake))
 
 
 @pytest.mark.parametrize(
     ("slots", "wanted"), [("1", ["bronze/orders"]), ("2", ["bronze/orders", "gold/totals"])]
 )
 def test_so_many_compactions_are_under_way_at_once_as_the_setting_says(
-    instance: dg.DagsterInstance, tmp_path: Path, slots: str, wanted: list[str]
+    instance: DagsterInstance, tmp_path: Path, slots: str, wanted: list[str]
 ) -> None:
     lake = example_lake(tmp_path, LAKEHOUSE_COMPACTION_SLOTS=slots)
     late = replace(totals, key="gold/late")
@@ -228,17 +208,16 @@ def test_so_many_compactions_are_under_way_at_once_as_the_setting_says(
 
 
 def test_a_table_that_was_just_compacted_cools_down(
-    instance: dg.DagsterInstance, dagster_lake: Lake
+    instance: DagsterInstance, dagster_lake: Lake
 ) -> None:
     materialized(instance, orders, version=7, **FACTS)
     told_compaction(instance, orders, committed=dg.MetadataValue.timestamp(now_ms() / 1000))
-    assert "but the last compaction was only 0.0 min ago (cooldown 2 min)" in skip_text(
-        tick(instance, dagster_lake)
-    )
+    waits = "but the last compaction was only 0.0 min ago (cooldown 2 min)"
+    assert waits in skip_text(tick(instance, dagster_lake))
 
 
 def test_tables_that_are_to_be_left_alone_say_why_and_the_others_are_served(
-    instance: dg.DagsterInstance, dagster_lake: Lake
+    instance: DagsterInstance, dagster_lake: Lake
 ) -> None:
     recommend = replace(orders, compaction=Compaction(mode="recommend"))
     after_write = replace(latest_orders, compaction=Compaction(strategy=AfterWrite()))
@@ -247,45 +226,33 @@ def test_tables_that_are_to_be_left_alone_say_why_and_the_others_are_served(
     tables = (recommend, after_write, looping, paused, sick, totals)
     pause_table(dagster_lake, Pause(table="gold/paused", since_ms=0, why="an audit"))
     three_failed(dagster_lake, sick, now_ms())
-    loop = {
-        "rewrites_times": 3,
-        "rewrites_bytes_rewritten": 900,
-        "rewrites_version": 6,
-        "rewrites_last_ms": now_ms(),
-    }
+    loop = {"times": 3, "bytes_rewritten": 900, "version": 6, "last_ms": now_ms()}
+    loop = {f"rewrites_{name}": value for name, value in loop.items()}
     for each in tables:
         materialized(instance, each, version=7, **FACTS, **(loop if each is looping else {}))
     assert asked(tick(instance, dagster_lake, tables)) == ["compaction/gold/totals"]
     text = skip_text(tick(instance, dagster_lake, tables[:-1]))
-    strategy = "silver/orders: its strategy is AfterWrite"
-    loops = "gold/looping: the same bytes were rewritten 3 times"
-    failed = "gold/sick: 3 compactions in a row failed"
     for line in (
         "bronze/orders: its declaration says mode recommend",
-        strategy,
-        loops,
-        failed,
+        "silver/orders: its strategy is AfterWrite",
+        "gold/looping: the same bytes were rewritten 3 times",
+        "gold/sick: 3 compactions in a row failed",
         "gold/paused: paused since 1970-01-01",
     ):
         assert line in text
 
 
 def test_the_ranking_is_reported_when_it_changes_and_not_more_than_once_a_minute(
-    instance: dg.DagsterInstance, dagster_lake: Lake
+    instance: DagsterInstance, dagster_lake: Lake
 ) -> None:
     materialized(instance, orders, version=7, **FACTS)
     first = tick(instance, dagster_lake)
     [event] = first.asset_events
     assert event.asset_key == PLAN_KEY
-    assert {
-        name: event.metadata[f"lakehouse/{name}"].value
-        for name in ("tables", "tables_due", "mergeable_bytes", "estimate_usd")
-    } == {"tables": 3, "tables_due": 1, "mergeable_bytes": 1_000, "estimate_usd": 0.01}
-    assert (
-        str(event.metadata["lakehouse/ranking"].value)
-        .splitlines()[2]
-        .startswith("| 1 | bronze/orders | DUE | 10 | 1,000 |")
-    )
+    told = {"tables": 3, "tables_due": 1, "mergeable_bytes": 1_000, "estimate_usd": 0.01}
+    assert {name: event.metadata[f"lakehouse/{name}"].value for name in told} == told
+    ranking = str(event.metadata["lakehouse/ranking"].value).splitlines()
+    assert ranking[2].startswith("| 1 | bronze/orders | DUE | 10 | 1,000 |")
     cursor = read_cursor(first.cursor)
     later = replace(cursor, reported_ms=cursor.reported_ms - 61_000).as_cursor()
     assert tick(instance, dagster_lake, cursor=later).asset_events == []
@@ -295,7 +262,7 @@ def test_the_ranking_is_reported_when_it_changes_and_not_more_than_once_a_minute
 
 
 def test_a_tick_asks_storage_on_s3_for_one_listing_and_for_what_is_new(
-    instance: dg.DagsterInstance, tmp_path: Path
+    instance: DagsterInstance, tmp_path: Path
 ) -> None:
     store = CountingStore()
     lake = example_lake(tmp_path, store, LAKEHOUSE_ROOT="s3://bucket")

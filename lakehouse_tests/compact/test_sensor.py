@@ -16,6 +16,7 @@ from lakehouse.compact.sensor import SensorCursor, compaction_sensor, read_curso
 from lakehouse.declare.upkeep_records import Pause
 from lakehouse.lake.state_tables import pause_table
 from lakehouse_tests.support.dagster_events import (
+    asked,
     begun,
     ended,
     materialized,
@@ -36,16 +37,18 @@ LAKE = example_lake(Path("/lake"))
 pytestmark = pytest.mark.usefixtures("no_java")
 
 
-def tick(instance: dg.DagsterInstance) -> SensorResult:
-    return tick_of(compaction_sensor(TABLES, LAKE), instance)
+def tick(instance: dg.DagsterInstance, *, cursor: str | None = None) -> SensorResult:
+    return tick_of(compaction_sensor(TABLES, LAKE), instance, cursor=cursor)
 
 
-def asked(instance: dg.DagsterInstance) -> list[str]:
-    return [
-        key.to_user_string()
-        for request in tick(instance).run_requests or []
-        for key in request.asset_selection or []
-    ]
+def asks_once(instance: dg.DagsterInstance) -> dg.RunRequest:
+    [request] = tick(instance).run_requests or []
+    return request
+
+
+def tries(*numbers: int) -> list[str]:
+    """The run keys of these tries to compact version 7."""
+    return [f"compaction/bronze/orders/version=7/try={number}" for number in numbers]
 
 
 def test_it_says_of_every_table_why_it_waits(instance: dg.DagsterInstance) -> None:
@@ -60,11 +63,9 @@ def test_it_says_of_every_table_why_it_waits(instance: dg.DagsterInstance) -> No
 
 def test_it_asks_when_the_threshold_is_reached(instance: dg.DagsterInstance) -> None:
     materialized(instance, orders, version=7, mergeable_file_count=4)
-    requests = tick(instance).run_requests or []
-    assert [(request.asset_selection, request.run_key) for request in requests] == [
-        ([compaction_key(orders)], "compaction/bronze/orders/version=7/try=1")
-    ]
-    assert requests[0].tags == {
+    request = asks_once(instance)
+    assert (request.asset_selection, [request.run_key]) == ([compaction_key(orders)], tries(1))
+    assert request.tags == {
         "lakehouse/table": "bronze/orders",
         "lakehouse/version": "7",
         "lakehouse/mergeable_files": "4",
@@ -77,10 +78,7 @@ def test_a_cursor_that_a_person_wrote_wrongly_costs_places_alone(
 ) -> None:
     materialized(instance, orders, version=7, mergeable_file_count=4)
     assert read_cursor(cursor) == SensorCursor()
-    assert (
-        len(tick_of(compaction_sensor(TABLES, LAKE), instance, cursor=cursor).run_requests or [])
-        == 1
-    )
+    assert len(tick(instance, cursor=cursor).run_requests or []) == 1
 
 
 @pytest.mark.parametrize("asks", [True, False])
@@ -90,18 +88,17 @@ def test_the_newer_of_observation_and_materialization_is_believed(
     first, newer = (observed, materialized) if asks else (materialized, observed)
     first(instance, orders, version=7, mergeable_file_count=0 if asks else 40)
     newer(instance, orders, version=8, mergeable_file_count=40 if asks else 0)
-    assert asked(instance) == ["compaction/bronze/orders"] * asks
+    assert asked(tick(instance)) == ["compaction/bronze/orders"] * asks
 
 
 def test_one_state_is_never_asked_for_twice(instance: dg.DagsterInstance) -> None:
     materialized(instance, orders, version=7, mergeable_file_count=4)
-    [request] = tick(instance).run_requests or []
-    run = requested(instance, request)
-    assert asked(instance) == []
+    run = requested(instance, asks_once(instance))
+    assert asked(tick(instance)) == []
     ended(instance, run, DagsterEventType.RUN_SUCCESS)
-    assert asked(instance) == []
+    assert asked(tick(instance)) == []
     materialized(instance, orders, version=8, mergeable_file_count=5)
-    assert asked(instance) == ["compaction/bronze/orders"]
+    assert asked(tick(instance)) == ["compaction/bronze/orders"]
 
 
 def keys_until_it_waits(
@@ -129,7 +126,7 @@ def test_a_run_that_a_person_canceled_is_no_failure_and_is_asked_again_under_a_n
 ) -> None:
     materialized(instance, orders, version=7, mergeable_file_count=4)
     keys = keys_until_it_waits(instance, FAILS, *[IS_CANCELED] * 4, FAILS, FAILS, FAILS)
-    assert keys == [f"compaction/bronze/orders/version=7/try={number}" for number in range(1, 8)]
+    assert keys == tries(1, 2, 3, 4, 5, 6, 7)
     assert "failed 3 times" in skip_text(tick(instance))
 
 
@@ -146,13 +143,11 @@ def test_a_run_that_a_person_executed_again_is_no_failure_unless_dagster_itself_
     instance: dg.DagsterInstance, how: DagsterEventType
 ) -> None:
     materialized(instance, orders, version=7, mergeable_file_count=4)
-    [request] = tick(instance).run_requests or []
-    first = ended(instance, requested(instance, request), FAILS)
+    first = ended(instance, requested(instance, asks_once(instance)), FAILS)
     copied = {**first.tags, "dagster/parent_run_id": first.run_id}
     for _ in range(3):
         ended(instance, begun(instance, compaction_key(orders), tags=copied), how)
-    [request] = tick(instance).run_requests or []
-    assert request.run_key == "compaction/bronze/orders/version=7/try=2"
+    assert [asks_once(instance).run_key] == tries(2)
     for _ in range(2):
         retried = {**copied, "dagster/retry_number": "1"}
         ended(instance, begun(instance, compaction_key(orders), tags=retried), FAILS)
@@ -163,11 +158,9 @@ def test_a_run_that_a_person_executed_again_with_success_has_compacted_that_vers
     instance: dg.DagsterInstance,
 ) -> None:
     materialized(instance, orders, version=7, mergeable_file_count=4)
-    [request] = tick(instance).run_requests or []
-    first = ended(instance, requested(instance, request), FAILS)
-    again = begun(
-        instance, compaction_key(orders), tags={**first.tags, "dagster/parent_run_id": first.run_id}
-    )
+    first = ended(instance, requested(instance, asks_once(instance)), FAILS)
+    copied = {**first.tags, "dagster/parent_run_id": first.run_id}
+    again = begun(instance, compaction_key(orders), tags=copied)
     ended(instance, again, DagsterEventType.RUN_SUCCESS)
     assert "was already requested" in skip_text(tick(instance))
 
@@ -180,37 +173,27 @@ def test_runs_that_were_refused_since_the_table_was_paused_never_use_up_the_trie
     pause_table(lake, Pause(table=orders.key, since_ms=0))
     keys: list[str | None] = []
     for _ in range(8):
-        [request] = tick(instance).run_requests or []
-        keys.append(request.run_key)
+        request = asks_once(instance)
+        key = request.run_key or ""
+        keys.append(key)
         refused = dg.materialize(
             [compaction_asset(orders, lake)],
             instance=instance,
             resources={"spark": spark_resource(lake.settings)},
-            tags={
-                **request.tags,
-                "dagster/sensor_name": "compaction_sensor",
-                "dagster/run_key": request.run_key or "",
-            },
+            tags=request.tags
+            | {"dagster/sensor_name": "compaction_sensor", "dagster/run_key": key},
             raise_on_error=False,
         )
         assert not refused.success
-    assert keys == [f"compaction/bronze/orders/version=7/try={number}" for number in range(1, 9)]
+    assert keys == tries(1, 2, 3, 4, 5, 6, 7, 8)
     copied = refused.dagster_run.tags
-    begun_run = instance.get_run_by_id(refused.run_id)
-    assert recorded_process(begun_run) == identify(
-        os.getpid()
-    )  # before it asks for a session, which takes a while
+    # It tells its process before it asks for a session, which takes a while.
+    assert recorded_process(instance.get_run_by_id(refused.run_id)) == identify(os.getpid())
     while requests := tick(instance).run_requests:
-        keys.append(requests[0].run_key)
-        again = begun(
-            instance,
-            compaction_key(orders),
-            tags={**copied, "dagster/run_key": requests[0].run_key or ""},
-        )
-        ended(instance, again, DagsterEventType.RUN_FAILURE)
-    assert keys[8:] == [
-        f"compaction/bronze/orders/version=7/try={number}" for number in (9, 10, 11)
-    ]
+        keys.append(key := requests[0].run_key or "")
+        again = begun(instance, compaction_key(orders), tags={**copied, "dagster/run_key": key})
+        ended(instance, again, FAILS)
+    assert keys[8:] == tries(9, 10, 11)
 
 
 @pytest.mark.parametrize("key", [table_key(orders), compaction_key(orders)])
@@ -219,9 +202,8 @@ def test_a_run_that_a_person_started_is_waited_for(
 ) -> None:
     materialized(instance, orders, version=7, mergeable_file_count=4)
     run = begun(instance, key)
-    assert f"bronze/orders: a run of this table is under way ({run.run_id[:8]})" in skip_text(
-        tick(instance)
-    )
+    waits = f"bronze/orders: a run of this table is under way ({run.run_id[:8]})"
+    assert waits in skip_text(tick(instance))
 
 
 def test_tables_that_deltalake_compacts_share_a_run_once_and_then_get_runs_of_their_own(
@@ -230,17 +212,15 @@ def test_tables_that_deltalake_compacts_share_a_run_once_and_then_get_runs_of_th
     """A run for several tables may fail for one of them: its tries are counted from then on."""
     for table in (orders, totals):
         materialized(instance, table, version=7, mergeable_file_count=9, engine="deltalake")
-    sensor = compaction_sensor(TABLES, LAKE)
-    first = tick_of(sensor, instance)
+    first = tick(instance)
     [request] = first.run_requests or []
     assert {*request.asset_selection} == {compaction_key(orders), compaction_key(totals)}
     assert request.tags["lakehouse/tables"] == "2"
     run = requested(instance, request)
-    assert not tick_of(sensor, instance, cursor=first.cursor).run_requests
-    ended(instance, run, dg.DagsterEventType.RUN_FAILURE)
+    assert not tick(instance, cursor=first.cursor).run_requests
+    ended(instance, run, FAILS)
     materialized(instance, totals, version=8, mergeable_file_count=0, engine="deltalake")
-    second = tick_of(sensor, instance, cursor=first.cursor)
-    assert [(each.run_key, each.asset_selection) for each in second.run_requests or []] == [
-        ("compaction/bronze/orders/version=7/try=1", [compaction_key(orders)])
-    ]
-    assert read_cursor(second.cursor).shared == ["compaction/bronze/orders/version=7/try=1"]
+    second = tick(instance, cursor=first.cursor)
+    assert asked(second) == ["compaction/bronze/orders"]
+    assert [each.run_key for each in second.run_requests or []] == tries(1)
+    assert read_cursor(second.cursor).shared == tries(1)

@@ -53,18 +53,10 @@ class Table:
     ) -> None:
         self.store = Bucket()
         self.lake = replace(lake, store=self.store)
-        self.log = (
-            LogBuilder(self.store, KEY)
-            .create()
-            .append([("a", 1), ("b", 1)])
-            .optimize(["a", "b"], into=("c", 2))
-        )
-        self.is_beside = is_beside
-        self.fails = fails
-        self.error = error
-        self.is_committed = is_committed
-        self.later = later
-        self.sent = 0
+        log = LogBuilder(self.store, KEY).create().append([("a", 1), ("b", 1)])
+        self.log = log.optimize(["a", "b"], into=("c", 2))
+        self.is_beside, self.later, self.sent = is_beside, later, 0
+        self.fails, self.error, self.is_committed = fails, error, is_committed
 
     def send(
         self, _lake: object, _spark: object, before: Snapshot, _newest: int, mark: str
@@ -74,9 +66,8 @@ class Table:
             self.log.append([("more", 1)])
         self.sent += 1
         if self.is_committed or not self.fails:
-            self.log.commit(
-                "RESTORE", user_metadata=json.dumps({"restored": before.version, "mark": mark})
-            )
+            told = {"restored": before.version, "mark": mark}
+            self.log.commit("RESTORE", user_metadata=json.dumps(told))
             for number in range(self.later):
                 self.log.append([(f"later-{number}", 1)])
         self.store.is_down = self.fails and self.error is None
@@ -113,10 +104,8 @@ def test_nothing_is_restored_over_what_somebody_wrote_after_it(
 ) -> None:
     table = Table(memory)
     told = table.undo(monkeypatch, after=lambda: table.log.append([("after", 1)]))
-    assert (
-        told
-        == f"{FOUND}. Nothing is restored, because another writer has committed after version 2. Compare versions 1 and 3"
-    )
+    why = "because another writer has committed after version 2. Compare versions 1 and 3"
+    assert told == f"{FOUND}. Nothing is restored, {why}"
     assert table.sent == 0
 
 
@@ -131,23 +120,16 @@ UNKNOWN = (
     "If no version after 2 is this RESTORE, use RESTORE to version 1"
 )
 # Who writes, which RESTORE fails, with what (`None`: the log does not answer after it), whether it was committed; and what is told.
+BY_HAND = "Restoring version 1 failed (SparkConnectGrpcException): use RESTORE to version 1 by hand"
+DID_IT = {"fails": True, "is_committed": True}
 FAILURES: dict[str, tuple[dict[str, Any], str]] = {
-    "the log does not answer after it": (
-        {"fails": True, "is_committed": True},
-        f". {UNKNOWN.format('Transient')}",
-    ),
-    "the server is lost, and did it": (
-        {"fails": True, "error": LOST, "is_committed": True},
-        ". Version 1 is restored",
-    ),
+    "the log does not answer after it": (DID_IT, UNKNOWN.format("Transient")),
+    "the server is lost, and did it": ({**DID_IT, "error": LOST}, "Version 1 is restored"),
     "the server is lost, and may do it": (
         {"fails": True, "error": LOST},
-        f". {UNKNOWN.format('SparkConnectGrpcException')}",
+        UNKNOWN.format("SparkConnectGrpcException"),
     ),
-    "it is refused": (
-        {"fails": True, "error": REFUSED},
-        ". Restoring version 1 failed (SparkConnectGrpcException): use RESTORE to version 1 by hand",
-    ),
+    "it is refused": ({"fails": True, "error": REFUSED}, BY_HAND),
 }
 
 
@@ -155,4 +137,4 @@ FAILURES: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_restore_that_fails_is_told_as_what_it_is_known_to_be(
     memory: Lake, monkeypatch: pytest.MonkeyPatch, fault: dict[str, Any], told: str
 ) -> None:
-    assert Table(memory, **fault).undo(monkeypatch) == f"{FOUND}{told}"
+    assert Table(memory, **fault).undo(monkeypatch) == f"{FOUND}. {told}"

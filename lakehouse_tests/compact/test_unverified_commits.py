@@ -29,9 +29,12 @@ def memory(memory: Lake) -> Lake:
 def compacted(lake: Lake) -> LogBuilder:
     """The table, of which version 2 is that compaction."""
     log = LogBuilder(lake.store, KEY).create().append([("a", 1), ("b", 1)])
-    return log.optimize(
-        ["a", "b"], into=("c", 2), user_metadata=json.dumps({"compaction": "a mark"})
-    )
+    marked = json.dumps({"compaction": "a mark"})
+    return log.optimize(["a", "b"], into=("c", 2), user_metadata=marked)
+
+
+def raised(found: Broken | None) -> contextlib.AbstractContextManager[object]:
+    return pytest.raises(Broken, match=str(found)) if found else contextlib.nullcontext()
 
 
 def look_again(lake: Lake) -> None:
@@ -39,14 +42,14 @@ def look_again(lake: Lake) -> None:
     verify.verify_left(lake, cast("Any", None), KEY)
 
 
-@pytest.mark.parametrize(
-    ("error", "is_forgotten"),
-    [
-        (Broken("rows differ"), True),
-        (Transient("the server is gone"), False),
-        (KeyboardInterrupt(), False),
-    ],
-)
+VERDICTS = [
+    (Broken("rows differ"), True),
+    (Transient("the server is gone"), False),
+    (KeyboardInterrupt(), False),
+]
+
+
+@pytest.mark.parametrize(("error", "is_forgotten"), VERDICTS)
 def test_only_a_verdict_settles_it(memory: Lake, error: BaseException, is_forgotten: bool) -> None:
     with pytest.raises(type(error)), settled(memory, KEY, "a mark"):
         raise error
@@ -60,10 +63,7 @@ def test_only_a_verdict_settles_it(memory: Lake, error: BaseException, is_forgot
 def test_what_another_compaction_committed_meanwhile_is_still_to_be_verified(
     memory: Lake, found: Broken | None
 ) -> None:
-    with (
-        pytest.raises(Broken) if found else contextlib.nullcontext(),
-        settled(memory, KEY, "a mark"),
-    ):
+    with raised(found), settled(memory, KEY, "a mark"):
         expect_verification(memory, KEY, "another mark", version=2)
         if found:
             raise found
@@ -80,23 +80,20 @@ def test_a_note_that_cannot_be_deleted_changes_nothing_of_what_was_found(
 
     lake = replace(memory, store=NothingGoes())
     expect_verification(lake, KEY, "a mark", version=1)
-    with (
-        pytest.raises(Broken, match="rows differ") if found else contextlib.nullcontext(),
-        settled(lake, KEY, "a mark"),
-    ):
+    with raised(found), settled(lake, KEY, "a mark"):
         if found:
             raise found
     assert expected(lake, KEY) is not None
 
 
-FINAL = ["FAILED_READ_FILE.FILE_NOT_EXIST", "PATH_NOT_FOUND", "DELTA_VERSION_NOT_FOUND"]
-NOT_FINAL = ["FAILED_READ_FILE.NO_HINT", "OPERATION_CANCELED", None]
+CONDITIONS = [
+    *((each, True) for each in ("FAILED_READ_FILE.FILE_NOT_EXIST", "PATH_NOT_FOUND")),
+    ("DELTA_VERSION_NOT_FOUND", True),
+    *((each, False) for each in ("FAILED_READ_FILE.NO_HINT", "OPERATION_CANCELED", None)),
+]
 
 
-@pytest.mark.parametrize(
-    ("condition", "is_final"),
-    [*((each, True) for each in FINAL), *((each, False) for each in NOT_FINAL)],
-)
+@pytest.mark.parametrize(("condition", "is_final"), CONDITIONS)
 def test_only_what_is_gone_for_good_ends_the_comparison_for_good(
     memory: Lake, monkeypatch: pytest.MonkeyPatch, condition: str | None, is_final: bool
 ) -> None:
@@ -120,9 +117,11 @@ def test_a_compaction_is_compared_however_many_commits_came_after_it(
     for number in range(600):
         log.append([(f"more-{number}", 1)])
     compared: list[int] = []
-    monkeypatch.setattr(
-        verify, "verify", lambda *given: compared.extend(commit.version for commit in given[4])
-    )
+
+    def compare(*given: Any) -> None:
+        compared.extend(commit.version for commit in given[4])
+
+    monkeypatch.setattr(verify, "verify", compare)
     look_again(memory)
     assert compared == [2] and expected(memory, KEY) is None
 
@@ -172,16 +171,6 @@ def test_a_table_that_was_made_anew_has_nothing_to_compare(memory: Lake) -> None
     assert expected(memory, KEY) is None
 
 
-def test_what_somebody_wrote_before_a_run_that_was_ended_undid_its_compaction_is_named(
-    memory: Lake,
-) -> None:
-    log = compacted(memory).append([("more", 1)])
-    log.commit("RESTORE", user_metadata=json.dumps({"restored": 1}))
-    told = r"version 2 was undone by a run that ended .*rows of version\(s\) 3 are in no newer"
-    with pytest.raises(Broken, match=told):
-        look_again(memory)
-
-
 def test_another_table_has_nothing_to_verify_and_a_damaged_record_is_told(memory: Lake) -> None:
     assert expected(memory, "bronze/events_too") is None
     memory.store.put(f"_lakehouse/unverified/{KEY}.json", b"{")
@@ -190,18 +179,21 @@ def test_another_table_has_nothing_to_verify_and_a_damaged_record_is_told(memory
         expected(memory, KEY)
 
 
-@pytest.mark.parametrize(
-    ("restored", "told"),
-    [('{"restored":1}', "version 2 was undone by a run that ended"), (None, "")],
-)
-def test_a_commit_that_was_undone_is_told_once_and_one_that_was_never_made_not_at_all(
-    memory: Lake, restored: str | None, told: str
+@pytest.mark.parametrize("is_beside", [False, True])
+def test_a_commit_that_was_undone_is_told_once_with_what_somebody_wrote_before_that(
+    memory: Lake, is_beside: bool
 ) -> None:
-    if restored is None:
-        LogBuilder(memory.store, KEY).create().append([("a", 1), ("b", 1)])
-    else:
-        remove = {"path": "c", "deletionTimestamp": 1, "dataChange": True}
-        compacted(memory).commit("RESTORE", {"remove": remove}, user_metadata=restored)
-    with pytest.raises(Broken, match=told) if told else contextlib.nullcontext():
+    log = compacted(memory)
+    if is_beside:
+        log.append([("more", 1)])
+    log.commit("RESTORE", user_metadata='{"restored":1}')
+    beside = r" .*rows of version\(s\) 3 are in no newer" if is_beside else ""
+    with pytest.raises(Broken, match=f"version 2 was undone by a run that ended{beside}"):
         look_again(memory)
+    assert expected(memory, KEY) is None
+
+
+def test_a_commit_that_was_never_made_is_told_not_at_all(memory: Lake) -> None:
+    LogBuilder(memory.store, KEY).create().append([("a", 1), ("b", 1)])
+    look_again(memory)
     assert expected(memory, KEY) is None

@@ -19,7 +19,6 @@ from lakehouse.declare.policies import Compaction
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Append
 from lakehouse.delta.commits import Commit
-from lakehouse.delta.log import TableFacts
 from lakehouse.delta.snapshot import DataFile, Snapshot
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.run import write_table
@@ -93,11 +92,11 @@ def test_an_undone_compaction_gives_an_append_downstream_no_row_twice(
         key="silver/copies", inputs=(events,), write=Append(), transform=lambda events: events
     )
     write_table(lake, spark, copies)
-    monkeypatch.setattr(
-        run,
-        "verify",
-        _after_damage(lambda commit: lake.store.read(f"{events.key}/{commit.removed_paths[0]}")),
-    )
+
+    def another(commit: Commit) -> bytes:
+        return lake.store.read(f"{events.key}/{commit.removed_paths[0]}")
+
+    monkeypatch.setattr(run, "verify", _after_damage(another))
     with pytest.raises(Broken, match="Version 2 is restored"):
         compact(lake, spark, EVERY_ROW)
     _append(uri, [(1000, 0), (1001, 0)])
@@ -132,10 +131,8 @@ def test_rows_that_only_spark_can_compare_are_compared_and_a_file_that_its_answe
     assert version_of(lake, events.key) == 3
     monkeypatch.setattr(verify, "_by_file", real)
     after = facts_of(lake, events.key)
-    assert (
-        verify.verify(lake, spark, before.snapshot, after, after.history.commits[3:]).row_count
-        == 30
-    )
+    found = verify.verify(lake, spark, before.snapshot, after, after.history.commits[3:])
+    assert found.row_count == 30
 
 
 @pytest.mark.parametrize(
@@ -146,9 +143,8 @@ def test_a_file_that_the_answer_lacks_has_no_rows_only_if_the_log_says_so(
     memory: Lake, rows: int | None, deleted: int, is_known: bool
 ) -> None:
     snapshot = LogBuilder(memory.store, events.key).create().snapshot()
-    file = DataFile(
-        path="a%20b", size_bytes=1, modified_ms=1, row_count=rows, deleted_row_count=deleted
-    )
+    file = DataFile(path="a%20b", size_bytes=1, modified_ms=1, row_count=rows)
+    file = replace(file, deleted_row_count=deleted)
     lacks = r"which names 0 file\(s\), lacks /lake/bronze/events/a b. Nothing is restored"
     with nullcontext() if is_known else pytest.raises(Broken, match=lacks):
         assert verify._sum_of(snapshot, file, {}) == (0, 0)
@@ -182,30 +178,18 @@ PATHS = {
 def test_a_path_of_the_log_and_one_of_spark_are_decoded_once_each(logged: str, told: str) -> None:
     snapshot = LogBuilder(MemoryStore(), events.key).create().snapshot()
     assert verify._comparable_path(snapshot, logged) == verify._comparable_path(snapshot, told)
-    assert (
-        len(
-            {
-                verify._comparable_path(snapshot, path)
-                for path in (logged, logged.replace("%25", "%"), logged.replace("%20", "%2520"))
-            }
-        )
-        > 1
-    )
+    others = (logged, logged.replace("%25", "%"), logged.replace("%20", "%2520"))
+    assert len({verify._comparable_path(snapshot, path) for path in others}) > 1
 
 
 def _after_damage(content: Callable[[Commit], bytes]) -> Callable[..., Comparison]:
     """The verification of a commit whose first new file has another content."""
     real = run.verify
 
-    def damaged(
-        lake: Lake,
-        spark: SparkSession,
-        before: Snapshot,
-        after: TableFacts,
-        commits: Sequence[Commit],
-    ) -> Comparison:
-        lake.store.put(f"{events.key}/{commits[0].added_paths[0]}", content(commits[0]))
-        return real(lake, spark, before, after, commits)
+    def damaged(*given: Any) -> Comparison:
+        lake, commit = given[0], given[-1][0]
+        lake.store.put(f"{events.key}/{commit.added_paths[0]}", content(commit))
+        return real(*given)
 
     return damaged
 
@@ -224,9 +208,8 @@ def _three_files(lake: Lake, properties: dict[str, str] | None = None) -> str:
 def _append(
     uri: str, rows: Sequence[tuple[int, int]], properties: dict[str, str] | None = None
 ) -> None:
-    write_deltalake(
-        uri, _arrow(rows), mode="append", partition_by=["part"], configuration=properties
-    )
+    more: dict[str, Any] = {"partition_by": ["part"], "configuration": properties}
+    write_deltalake(uri, _arrow(rows), mode="append", **more)
 
 
 def _arrow(rows: Sequence[tuple[int, int]]) -> pa.Table:
@@ -254,11 +237,7 @@ def _rewriting(rows: Sequence[tuple[int, int]]) -> Callable[..., None]:
 
 def test_spark_s_hash_of_a_row_tells_where_nulls_stand(spark: SparkSession) -> None:
     schema = "a INT, b INT, c ARRAY<INT>, d STRUCT<x: INT, y: INT>, e MAP<STRING, INT>"
-    rows: list[Any] = [
-        (None, 7, None, None, None),
-        (7, None, None, None, None),
-        (1, 1, None, None, None),
-    ]
+    rows: list[Any] = [(a, b, None, None, None) for a, b in ((None, 7), (7, None), (1, 1))]
     rows += [(1, 1, values, None, None) for values in ([], [1], [1, None], [None, 1])]
     rows += [(1, 1, None, fields, None) for fields in ((None, None), (1, None), (None, 1))]
     rows += [(1, 1, None, None, entries) for entries in ({"k": None}, {})]

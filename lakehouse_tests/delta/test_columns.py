@@ -37,7 +37,10 @@ def test_a_type_is_wider_if_it_holds_every_value_exactly(
     assert is_wider(before, after) is wider
 
 
-WHO = "struct<email:string,age:int>"
+WHO, MORE = "struct<email:string,age:int>", "struct<email:string,city:string,age:bigint>"
+NESTED = "map<string,array<struct<{}a:decimal(6,2)>>>"
+B = ["value.element.b"]
+A, AB = "map<struct<a:int>,int>", "map<struct<a:int,b:int>,int>"
 
 
 @pytest.mark.parametrize(
@@ -45,30 +48,9 @@ WHO = "struct<email:string,age:int>"
     [
         (WHO, "struct<age:int,email:string>", WHO, [], [], []),
         (WHO, "struct<email:string>", WHO, [], ["age"], []),
-        (
-            WHO,
-            "struct<email:string,city:string,age:bigint>",
-            "struct<email:string,city:string,age:bigint>",
-            ["city"],
-            [],
-            [("int", "bigint")],
-        ),
-        (
-            "map<string,array<struct<a:decimal(6,2)>>>",
-            "map<string,array<struct<b:int,a:decimal(6,2)>>>",
-            "map<string,array<struct<b:int,a:decimal(6,2)>>>",
-            ["value.element.b"],
-            [],
-            [],
-        ),
-        (
-            "map<struct<a:int>,int>",
-            "map<struct<a:int,b:int>,int>",
-            "map<struct<a:int,b:int>,int>",
-            [],
-            [],
-            [("map<struct<a:int>,int>", "map<struct<a:int,b:int>,int>")],
-        ),
+        (WHO, MORE, MORE, ["city"], [], [("int", "bigint")]),
+        (NESTED.format(""), NESTED.format("b:int,"), NESTED.format("b:int,"), B, [], []),
+        (A, AB, AB, [], [], [(A, AB)]),
         ("string", WHO, WHO, [], [], [("string", WHO)]),
     ],
 )

@@ -38,9 +38,7 @@ def test_the_commits_between_two_versions_are_all_there_or_unknown(
 
 def test_the_file_counts_are_told_backwards_from_the_newest() -> None:
     told = [(3, 0, True), (1, 4, False), (2, 2, True), (9, 0, False)]
-    commits = tuple(
-        _changed("X", added, removed, changed_data=changed) for added, removed, changed in told
-    )
+    commits = tuple(_changed("X", *counts, changed_data=changed) for *counts, changed in told)
     assert Commits(table="bronze/t", commits=commits).file_counts(7) == (10, 7, 7, 7)
 
 
@@ -60,16 +58,12 @@ UNDOINGS = {
 def test_what_our_restores_undid_and_what_they_took_from_others_is_told(
     later: list[int | None], undone: set[int], missing: list[int]
 ) -> None:
-    commits = [
-        _changed("WRITE", 1, 0)
-        if each is None
-        else _changed("RESTORE", 1, 0, user_metadata=f'{{"restored": {each}}}')
-        for each in later
-    ]
-    numbered = (
-        replace(commit, version=number)
-        for number, commit in enumerate([*[_changed("WRITE", 1, 0)] * 4, *commits])
-    )
+    commits = [_changed("WRITE", 1, 0)] * (4 + len(later))
+    for number, restored in enumerate(later, 4):
+        if restored is not None:
+            told = f'{{"restored": {restored}}}'
+            commits[number] = _changed("RESTORE", 1, 0, user_metadata=told)
+    numbered = (replace(commit, version=number) for number, commit in enumerate(commits))
     past = Commits(table="bronze/t", commits=tuple(numbered))
     assert (past.undone(), past.missing_after(3)) == (undone, tuple(missing))
 
@@ -116,18 +110,15 @@ def test_which_operations_may_tell_rows_a_second_time(
     assert not may_repeat_rows(_changed(operation, added, removed, changed_data=False))
 
 
-@pytest.mark.parametrize(
-    "mark",
-    [
-        {"operation": "WRITE", "applications": ("lakehouse/ingest/bronze/t",)},
-        {"operation": "WRITE", "user_metadata": '{"inputs":{}}'},
-        {"operation": "RESTORE", "user_metadata": '{"restored":0}'},
-    ],
-)
+OURS = [
+    {"operation": "WRITE", "applications": ("lakehouse/ingest/bronze/t",)},
+    {"operation": "WRITE", "user_metadata": '{"inputs":{}}'},
+    {"operation": "RESTORE", "user_metadata": '{"restored":0}'},
+]
+
+
+@pytest.mark.parametrize("mark", OURS)
 def test_what_this_lake_overwrites_is_followed_as_it_is(mark: dict[str, str]) -> None:
+    theirs = {"applications": {"somebody": 1}, "user_metadata": '{"restored":true}'}
     assert not may_repeat_rows(_changed(added=1, removed=1, **mark))  # type: ignore[arg-type]
-    assert may_repeat_rows(
-        _changed(
-            mark["operation"], 1, 1, applications={"somebody": 1}, user_metadata='{"restored":true}'
-        )
-    )
+    assert may_repeat_rows(_changed(mark["operation"], 1, 1, **theirs))

@@ -115,22 +115,18 @@ except Transient as error:
     print(error)
 assert not [name for name in sys.modules if name.startswith(("pyspark", "dagster"))]
 """
-    said = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", program]
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
     assert said.stdout == (
         f"Spark Connect server of this lake is not running at localhost:{settings.spark_port}; "
         "start it with: lakehouse server start (or make run, or dagster dev)\n"
     )
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        *("sc://127.0.0.1", "sc://127.0.0.1/", "sc://127.0.0.1/;use_ssl=true"),
-        "sc://127.0.0.1:15999/;user_id=me",
-    ],
-)
+ADDRESSES = ["", "/", "/;use_ssl=true", ":15999/;user_id=me"]
+
+
+@pytest.mark.parametrize("given", [f"sc://127.0.0.1{each}" for each in ADDRESSES])
 def test_the_url_of_a_server_elsewhere_gets_a_user_and_a_session(
     given: str, tmp_path: Path
 ) -> None:
@@ -154,25 +150,24 @@ def test_a_session_with_its_own_driver_is_told_all_before_it_starts(tmp_path: Pa
     assert alone["spark.master"] == "local[2]"
     assert alone["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
     assert len(alone["spark.driver.extraClassPath"].split(os.pathsep)) == 41
-    cluster = spark_session.session_config(
-        own_settings(tmp_path, LAKEHOUSE_SPARK="spark://host:7077")
-    )
+    settings = own_settings(tmp_path, LAKEHOUSE_SPARK="spark://host:7077")
+    cluster = spark_session.session_config(settings)
     assert len(cluster["spark.jars"].split(",")) == 41
     assert "spark.driver.host" not in cluster
+
+
+S3, HOME = "https://s3.example", "us-east-1"
+REGIONS = {"AWS_DEFAULT_REGION": "eu-west-1", "AWS_REGION": "us-west-2"}
+OWN = {"AWS_ENDPOINT_URL": "http://other", "AWS_ENDPOINT_URL_S3": S3}
 
 
 @pytest.mark.parametrize(
     ("environ", "endpoint", "ssl", "region"),
     [
-        ({}, None, None, "us-east-1"),
-        ({"AWS_DEFAULT_REGION": "eu-west-1", "AWS_REGION": "us-west-2"}, None, None, "eu-west-1"),
-        ({"AWS_ENDPOINT_URL": "http://[::1]:5"}, "http://[::1]:5", "false", "us-east-1"),
-        (
-            {"AWS_ENDPOINT_URL": "http://other", "AWS_ENDPOINT_URL_S3": "https://s3.example"},
-            "https://s3.example",
-            "true",
-            "us-east-1",
-        ),
+        ({}, None, None, HOME),
+        (REGIONS, None, None, "eu-west-1"),
+        ({"AWS_ENDPOINT_URL": "http://[::1]:5"}, "http://[::1]:5", "false", HOME),
+        (OWN, S3, "true", HOME),
     ],
 )
 def test_s3a_goes_where_boto3_goes(
@@ -187,10 +182,9 @@ def test_s3a_goes_where_boto3_goes(
 
 
 def test_sizes_are_those_of_one_machine_or_a_clusters_own(tmp_path: Path) -> None:
-    sized = (
-        *("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions"),
-        "spark.databricks.delta.optimize.maxThreads",
-    )
+    delta = "spark.databricks.delta"
+    sized = (f"{delta}.snapshotPartitions", f"{delta}.optimize.maxThreads")
+    sized = ("spark.sql.shuffle.partitions", *sized)
     settings = own_settings(tmp_path, LAKEHOUSE_SPARK="local[3]")
     conf = session_conf(settings, ())
     assert [conf[name] for name in sized] == ["6", "3", "3"] and cores_of(settings) == 3
@@ -208,10 +202,8 @@ def test_a_master_that_does_not_answer_is_named_at_once(tmp_path: Path) -> None:
 
 def test_a_server_is_told_of_s3_wherever_the_lake_is(tmp_path: Path) -> None:
     """A table that others write may lie in a bucket beside a lake on disk."""
-    on_disk, on_s3 = (
-        server_conf(own_settings(tmp_path, **root), ())
-        for root in ({}, {"LAKEHOUSE_ROOT": "s3://bucket"})
-    )
+    on_disk = server_conf(own_settings(tmp_path), ())
+    on_s3 = server_conf(own_settings(tmp_path, LAKEHOUSE_ROOT="s3://bucket"), ())
     name = "spark.hadoop.fs.s3a.endpoint.region"
     assert on_disk[name] == on_s3[name] != ""
 

@@ -73,11 +73,8 @@ def materialized_by(
 ) -> None:
     """An event of a run: it materialized the table."""
     made = dg.AssetMaterialization(table_key(of), tags={"dagster/data_version": data_version})
-    event = DagsterEvent(
-        DagsterEventType.ASSET_MATERIALIZATION.value,
-        _JOB,
-        event_specific_data=StepMaterializationData(made),
-    )
+    kind, data = DagsterEventType.ASSET_MATERIALIZATION.value, StepMaterializationData(made)
+    event = DagsterEvent(kind, _JOB, event_specific_data=data)
     instance.report_dagster_event(event, run_id=run.run_id)
 
 
@@ -96,11 +93,8 @@ def ended(
 
 def requested(instance: dg.DagsterInstance, request: dg.RunRequest) -> dg.DagsterRun:
     """The run that Dagster makes of a sensor's request, under way."""
-    return begun(
-        instance,
-        *(request.asset_selection or ()),
-        tags={**request.tags, "dagster/run_key": request.run_key or ""},
-    )
+    tags = {**request.tags, "dagster/run_key": request.run_key or ""}
+    return begun(instance, *(request.asset_selection or ()), tags=tags)
 
 
 def tick_of(
@@ -111,6 +105,12 @@ def tick_of(
         result = sensor(context)
     assert isinstance(result, SensorResult)
     return result
+
+
+def asked(result: SensorResult) -> list[str]:
+    """The assets that a tick asks for."""
+    requests = result.run_requests or []
+    return [key.to_user_string() for each in requests for key in each.asset_selection or []]
 
 
 def skip_text(result: SensorResult) -> str:

@@ -137,15 +137,16 @@ def _compaction(terminal: Terminal) -> dict[str, Any]:
     return CompactionOutcome(plan=planned, version_after=None).as_json()
 
 
+def _landed(key: str, schema: str) -> Table:
+    landing = Landing(prefix="landing/t/", format="json", schema=schema)
+    return Table(key=key, source=landing, write=Append())
+
+
 def _rebuild(terminal: Terminal) -> dict[str, Any]:
     story = LogBuilder(DiskStore(terminal.root), "bronze/t")
     facts = story.create().append([("a", 1)]).facts()
-    table = Table(
-        key="bronze/t",
-        source=Landing(prefix="landing/t/", format="json", schema="id BIGINT"),
-        write=Append(),
-    )
     columns = present_columns(facts.snapshot)
+    table = _landed("bronze/t", "id BIGINT")
     request = RebuildRequest(table=table, source="rows", columns=columns)
     plan = rebuild_plan(request, RebuildFacts(table=facts))
     outcome = RebuildOutcome(
@@ -155,15 +156,9 @@ def _rebuild(terminal: Terminal) -> dict[str, Any]:
 
 
 def _proposal(terminal: Terminal) -> Proposal:
-    table = Table(
-        key="bronze/t",
-        source=Landing(prefix="landing/t/", format="json", schema="id STRING"),
-        write=Append(),
-    )
+    table, columns = _landed("bronze/t", "id STRING"), [Column(name="id", type="string")]
     snapshot = LogBuilder(DiskStore(terminal.root), "bronze/t").create().snapshot()
-    return Proposal(
-        table=table.key, plan=compare(table, [Column(name="id", type="string")], snapshot)
-    )
+    return Proposal(table=table.key, plan=compare(table, columns, snapshot))
 
 
 def _evolution(terminal: Terminal) -> dict[str, Any]:
@@ -176,11 +171,7 @@ def _vacuum(home: Path) -> dict[str, Any]:
     lake = open_lake(own_settings(home))
     story = LogBuilder(lake.store, "bronze/orders").create().append([("a", 1), ("b", 1)])
     story.delete(["a"]).store_data()
-    orders = Table(
-        key="bronze/orders",
-        source=Landing(prefix="landing/o/", format="json", schema="id BIGINT"),
-        write=Append(),
-    )
+    orders = _landed("bronze/orders", "id BIGINT")
     planned = plan(LakeFacts(lake, [orders]), orders, mode="LITE")
     assert planned is not None
     outcome = VacuumOutcome(

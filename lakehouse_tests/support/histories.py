@@ -28,18 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 KEY = "bronze/t"
-OPERATIONS = {
-    "append": 3,
-    "update": 2,
-    "merge": 2,
-    "delete": 3,
-    "optimize": 2,
-    "purge": 1,
-    "restore": 2,
-    "vectors": 1,
-    "orphan": 2,
-    "scan": 2,
-}
+# How often each is drawn, against the others; the order is that of the draw.
+OPERATIONS = {"append": 3, "update": 2, "merge": 2, "delete": 3, "optimize": 2}
+OPERATIONS |= {"purge": 1, "restore": 2, "vectors": 1, "orphan": 2, "scan": 2}
 ODD = (
     "plain.parquet",
     "a b+c%20.parquet",
@@ -73,14 +64,9 @@ class Log:
 
     def oldest_kept(self, horizon_ms: int) -> int:
         """The first version that can be read if all that was removed before the horizon is gone."""
-        return max(
-            (
-                version
-                for version, removes in enumerate(self.removes)
-                if any(ms < horizon_ms for ms in removes.values())
-            ),
-            default=0,
-        )
+        oldest = [min(removes.values(), default=horizon_ms) for removes in self.removes]
+        gone = [version for version, ms in enumerate(oldest) if ms < horizon_ms]
+        return max(gone, default=0)
 
     def needed(self, since: int) -> set[str]:
         """The files, vectors among them, of the versions from `since` on."""
@@ -111,15 +97,11 @@ class FileHistory:
             AssertionError: a version within the retention reads otherwise, or a file is gone that one of them needs, or is left.
         """
         self._create()
-        pauses = set(self.random.sample(range(operations // 2, operations), vacuums - 1)) | {
-            operations - 1
-        }
+        pauses = {*self.random.sample(range(operations // 2, operations), vacuums - 1)}
+        pauses.add(operations - 1)
         for number in range(operations):
-            self._operate(
-                self.random.choices([*OPERATIONS], [*OPERATIONS.values()])[0]
-                if number
-                else "append"
-            )
+            drawn = self.random.choices([*OPERATIONS], [*OPERATIONS.values()]) if number else []
+            self._operate(drawn[0] if drawn else "append")
             if number in pauses:
                 self._vacuum()
         return self.deleted
@@ -145,10 +127,8 @@ class FileHistory:
 
     def _append(self) -> None:
         first = self._new_id()
-        new = {
-            id_: (id_ % self.partitions, 0)
-            for id_ in range(first, first + self.random.randint(1, 6))
-        }
+        ids = range(first, first + self.random.randint(1, 6))
+        new = {id_: (id_ % self.partitions, 0) for id_ in ids}
         self._say(f"append {min(new)}..{max(new)}")
         self.spark.sql(f"INSERT INTO {self.table} VALUES {_values(new)}")
         self.rows |= new
@@ -157,11 +137,9 @@ class FileHistory:
         modulus, rest = self._some()
         self._say(f"update id % {modulus} = {rest}")
         self.spark.sql(f"UPDATE {self.table} SET value = value + 1 WHERE id % {modulus} = {rest}")
-        self.rows |= {
-            id_: (part, value + 1)
-            for id_, (part, value) in self.rows.items()
-            if id_ % modulus == rest
-        }
+        for id_ in [id_ for id_ in self.rows if id_ % modulus == rest]:
+            part, value = self.rows[id_]
+            self.rows[id_] = (part, value + 1)
 
     def _merge(self) -> None:
         ids = [*self.random.sample([*self.rows], min(len(self.rows), 2)), self._new_id()]
@@ -230,18 +208,16 @@ class FileHistory:
         if mode == "INVENTORY" and self.random.random() < 0.7:
             self._scan()
         self._say(f"vacuum {mode}, retention {kept_ms} ms")
+        facts = LakeFacts(self.lake, [declared])
         try:
-            outcome = vacuum(
-                LakeFacts(self.lake, [declared]), lambda: self.spark, declared, mode=mode
-            )
+            outcome = vacuum(facts, lambda: self.spark, declared, mode=mode)
         except Refused as error:
             # Without a scan since the last vacuum, there is no report that INVENTORY may use.
             if mode != "INVENTORY" or self.has_fresh_report:
                 raise
             self._say(f"refused: {error}; FULL then")
-            outcome = vacuum(
-                LakeFacts(self.lake, [declared]), lambda: self.spark, declared, mode="FULL"
-            )
+            facts = LakeFacts(self.lake, [declared])
+            outcome = vacuum(facts, lambda: self.spark, declared, mode="FULL")
         self.has_fresh_report = False
         self._remember()
         self._check(outcome, before)
@@ -249,12 +225,8 @@ class FileHistory:
     def _set_retention(self) -> int:
         """All past, what was removed before some moment past, or only what is months old past; in milliseconds."""
         began = now_ms()
-        choices = (
-            1,
-            began - self.random.choice(self.replay_steps),
-            began - self.random.choice(self.replay_steps),
-            7 * 86_400_000,
-        )
+        moments = [began - self.random.choice(self.replay_steps) for _ in range(2)]
+        choices = (1, *moments, 7 * 86_400_000)
         kept_ms = max(1, self.random.choice(choices))
         self.spark.sql(
             f"ALTER TABLE {self.table} SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval {kept_ms} milliseconds')"
@@ -271,19 +243,13 @@ class FileHistory:
         )
         assert not gone & needed, self.story()
         assert needed <= after, self.story()
-        assert (outcome.failed, outcome.deleted_files) == (
-            {},
-            outcome.plan.file_count - len(outcome.spared),
-        ), self.story()
+        planned = outcome.plan.file_count - len(outcome.spared)
+        assert (outcome.failed, outcome.deleted_files) == ({}, planned), self.story()
         if outcome.plan.mode == "FULL":
-            assert not {
-                name
-                for name in after - needed
-                if name.endswith(".parquet") and self._is_past(name, horizon_ms)
-            }, self.story()
-        assert self._read(range(self.oldest, len(self.known))) == dict(
-            enumerate(self.known[self.oldest :], self.oldest)
-        ), self.story()
+            left = {name for name in after - needed if name.endswith(".parquet")}
+            assert not {name for name in left if self._is_past(name, horizon_ms)}, self.story()
+        known = dict(enumerate(self.known[self.oldest :], self.oldest))
+        assert self._read(range(self.oldest, len(self.known))) == known, self.story()
         self.deleted += len(gone)
 
     def _is_past(self, name: str, horizon_ms: int) -> bool:

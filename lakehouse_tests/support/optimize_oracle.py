@@ -22,11 +22,9 @@ def delta_bins(
 ) -> list[list[DataFile]]:
     """The bins that Delta makes in the plan's partitions; it knows no order among files of one size, so `ties` gives one."""
     by_day: defaultdict[int | None, list[DataFile]] = defaultdict(list)
-    wanted = (
-        None
-        if done.partitions is None
-        else {None if value is None else int(value) for ((_, value),) in done.partitions}
-    )
+    wanted = None
+    if done.partitions is not None:
+        wanted = {None if value is None else int(value) for ((_, value),) in done.partitions}
     for file in table.files:
         if (wanted is None or day_of(file) in wanted) and selects(done, file):
             by_day[day_of(file)].append(file)
@@ -41,23 +39,20 @@ def selects(done: CompactionPlan, file: DataFile) -> bool:
     """filterCandidateFileList, and DeltaPurgeOperation.filterFilesToReorg."""
     match done.statement:
         case Packing(smaller_than_bytes=limit, max_deleted_rows_ratio=ratio):
-            return file.size_bytes < limit or (
-                file.deletion_vector is not None and too_many(file, ratio)
-            )
+            has_vector = file.deletion_vector is not None
+            return file.size_bytes < limit or (has_vector and too_many(file, ratio))
         case Purge():
-            return file.deletion_vector is not None and (
-                file.row_count is None or file.deleted_row_count > 0
-            )
+            may_have = file.row_count is None or file.deleted_row_count > 0
+            return file.deletion_vector is not None and may_have
         case ZOrdering() | Clustering():
             return True
 
 
 def too_many(file: DataFile, ratio: float) -> bool:
     """shouldCompactBecauseOfDeletedRows, of a file with a deletion vector."""
-    return (
-        file.row_count is None
-        or 1.0 - float(file.row_count - file.deleted_row_count) / file.row_count > ratio
-    )
+    if file.row_count is None:
+        return True
+    return 1.0 - float(file.row_count - file.deleted_row_count) / file.row_count > ratio
 
 
 def bins_of(done: CompactionPlan, files: Sequence[DataFile]) -> list[list[DataFile]]:
@@ -106,9 +101,7 @@ def after(
         parameters={"zOrderBy": json.dumps(columns)},
     )
     files = (*(file for file in table.files if file.path not in removed), *added)
-    return replace(table, files=files, version=version), replace(
-        past, commits=(*past.commits, commit)
-    )
+    return _with(table, past, files, commit)
 
 
 def written(table: Snapshot, past: Commits, files: Sequence[DataFile]) -> tuple[Snapshot, Commits]:
@@ -121,6 +114,11 @@ def written(table: Snapshot, past: Commits, files: Sequence[DataFile]) -> tuple[
         changed_data=True,
         added_paths=tuple(file.path for file in files),
     )
-    return replace(table, files=(*table.files, *files), version=version), replace(
-        past, commits=(*past.commits, commit)
-    )
+    return _with(table, past, (*table.files, *files), commit)
+
+
+def _with(
+    table: Snapshot, past: Commits, files: tuple[DataFile, ...], commit: Commit
+) -> tuple[Snapshot, Commits]:
+    newer = replace(table, files=files, version=commit.version)
+    return newer, replace(past, commits=(*past.commits, commit))

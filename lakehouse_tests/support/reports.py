@@ -47,15 +47,10 @@ def row_of(each: StoredObject, *, versions: bool = False) -> dict[str, Any]:
         "storage_class": each.storage_class,
         "intelligent_tiering_access_tier": each.archive_tier,
     }
-    return row | (
-        {
-            "version_id": each.version_id,
-            "is_latest": each.is_latest,
-            "is_delete_marker": each.is_delete_marker,
-        }
-        if versions
-        else {}
-    )
+    if versions:
+        row |= {"version_id": each.version_id, "is_latest": each.is_latest}
+        row |= {"is_delete_marker": each.is_delete_marker}
+    return row
 
 
 def write_report(
@@ -80,13 +75,8 @@ def write_report(
         data = data_file(kept[number::files], names, file_format)
         name = f"{folder}/data/{configuration}-{stamp}-{number}.{SUFFIX[file_format]}"
         store.put(name, data)
-        parts.append(
-            {
-                "key": store.prefix + name,
-                "size": len(data),
-                "MD5checksum": hashlib.md5(data).hexdigest(),
-            }
-        )
+        checksum = hashlib.md5(data).hexdigest()
+        parts.append({"key": store.prefix + name, "size": len(data), "MD5checksum": checksum})
     document = {
         "sourceBucket": bucket or store.bucket,
         "destinationBucket": f"arn:aws:s3:::{store.bucket}",
@@ -99,9 +89,8 @@ def write_report(
     text = json.dumps(document).encode()
     store.put(f"{folder}/{stamp}/manifest.json", text)
     if complete:
-        store.put(
-            f"{folder}/{stamp}/manifest.checksum", f"{hashlib.md5(text).hexdigest()}\n".encode()
-        )
+        checksum = f"{hashlib.md5(text).hexdigest()}\n".encode()
+        store.put(f"{folder}/{stamp}/manifest.checksum", checksum)
     return f"{folder}/{stamp}/manifest.json"
 
 
@@ -109,26 +98,15 @@ def data_file(rows: Sequence[Mapping[str, Any]], names: Sequence[str], file_form
     """One data file's bytes."""
     if file_format == "CSV":
         return gzip.compress(csv_text(rows, names).encode())
-    table = pa.table(
-        {
-            name: pa.array([row[name] for row in rows], type=_TYPES.get(name, pa.string()))
-            for name in names
-        }
-    )
+    types = {name: _TYPES.get(name, pa.string()) for name in names}
+    values = {name: [row[name] for row in rows] for name in names}
+    table = pa.table({name: pa.array(values[name], type=types[name]) for name in names})
     out = io.BytesIO()
     if file_format == "ORC":
         orc.write_table(table, out, compression="zlib")
     else:
-        zoned = pa.schema(
-            [
-                pa.field(
-                    f.name,
-                    pa.timestamp("ms", tz="UTC") if f.name == "last_modified_date" else f.type,
-                )
-                for f in table.schema
-            ]
-        )
-        pq.write_table(table.cast(zoned), out)
+        zoned = types | {"last_modified_date": pa.timestamp("ms", tz="UTC")}
+        pq.write_table(table.cast(pa.schema([(name, zoned[name]) for name in names])), out)
     return out.getvalue()
 
 
@@ -147,11 +125,8 @@ def schema_text(names: Sequence[str], file_format: str) -> str:
         return ", ".join(name.title().replace("_", "") for name in names)
     if file_format == "ORC":
         return f"struct<{','.join(f'{name}:string' for name in names)}>"
-    return (
-        "message s3.inventory {"
-        + "".join(f"  optional binary {name} (UTF8);" for name in names)
-        + "}"
-    )
+    fields = "".join(f"  optional binary {name} (UTF8);" for name in names)
+    return f"message s3.inventory {{{fields}}}"
 
 
 def _csv_value(name: str, value: Any) -> str:
@@ -160,7 +135,6 @@ def _csv_value(name: str, value: Any) -> str:
     if name == "key":
         return quote_plus(value, safe="/")
     if name == "last_modified_date":
-        return (
-            f"{datetime.fromtimestamp(value / 1000, tz=UTC):%Y-%m-%dT%H:%M:%S}.{value % 1000:03}Z"
-        )
+        moment = datetime.fromtimestamp(value / 1000, tz=UTC)
+        return f"{moment:%Y-%m-%dT%H:%M:%S}.{value % 1000:03}Z"
     return str(value).lower() if isinstance(value, bool) else str(value)

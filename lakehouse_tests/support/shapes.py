@@ -8,12 +8,8 @@ from typing import Any
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "json.md"
 # The names inside these objects are data, such as files, kinds of requests, or parts of a score.
-OPEN = frozenset(
-    {
-        *("actual_requests", "failed", "figures", "left", "parts", "requests"),
-        *("spared", "values", "writers"),
-    }
-)
+OPEN = {"actual_requests", "failed", "figures", "left", "parts"}
+OPEN |= {"requests", "spared", "values", "writers"}
 # Document -> the command that prints it, and what the names alone do not say.
 DOCUMENTS = {
     "error": (
@@ -22,17 +18,11 @@ DOCUMENTS = {
     ),
     "tables": (
         "lakehouse tables",
-        (
-            "Inputs come before the tables that read them. Tables in the lake that are not declared "
-            "come last, with `declared` false and `write` null."
-        ),
+        "Inputs come before the tables that read them. Tables in the lake that are not declared come last, with `declared` false and `write` null.",
     ),
     "sql": (
         "lakehouse sql STATEMENT",
-        (
-            "The query decides the columns; the example is `SHOW TABLES`. Decimals, dates, times and "
-            "bytes (in hex) are texts."
-        ),
+        "The query decides the columns; the example is `SHOW TABLES`. Decimals, dates, times and bytes (in hex) are texts.",
     ),
     "landing": (
         "lakehouse landing TABLE",
@@ -52,10 +42,7 @@ DOCUMENTS = {
     ),
     "archive": (
         "lakehouse archive TABLE",
-        (
-            "The plan, and the outcome. With `--dry-run` there is no `version_after` "
-            "and `figures`. `partitions` leave the table, `expiring` the archive."
-        ),
+        "The plan, and the outcome. With `--dry-run` there is no `version_after` and `figures`. `partitions` leave the table, `expiring` the archive.",
     ),
     "restore": (
         "lakehouse restore TABLE",
@@ -63,39 +50,23 @@ DOCUMENTS = {
     ),
     "ttl": (
         "lakehouse ttl TABLE",
-        ("The plan, and the outcome. With `--dry-run` there is no `version_after` and `figures`."),
+        "The plan, and the outcome. With `--dry-run` there is no `version_after` and `figures`.",
     ),
     "health": (
         "lakehouse health",
-        (
-            "A table that does not exist or cannot be read has only `table`, `score` (null), `declared` and "
-            "`sentence`, which says why. Adopted tables also have `uri`."
-        ),
+        "A table that does not exist or cannot be read has only `table`, `score` (null), `declared` and `sentence`, which says why. Adopted tables also have `uri`.",
     ),
     "adopt": (
         "lakehouse adopt",
-        (
-            "`health` is the document of `lakehouse health`. `adopted`: already declared, nothing was "
-            "written. `held_back` says why it is not compacted. A refused table has `table` null, "
-            "`uri`, `reason` and `sentence`."
-        ),
+        "`health` is the document of `lakehouse health`. `adopted`: already declared, nothing was written. `held_back` says why it is not compacted. A refused table has `table` null, `uri`, `reason` and `sentence`.",
     ),
     "plan": (
         "lakehouse plan",
-        (
-            "All operations, the most urgent first. `operation` is the command that carries it out. "
-            "`net_benefit` is null without a price. For a table that cannot be read, the `reason` of "
-            "`compact` is `NO_TABLE`, `BROKEN`, `REFUSED` or `TRANSIENT`; for `evolve` and `rebuild` it is "
-            "the kind of the change."
-        ),
+        "All operations, the most urgent first. `operation` is the command that carries it out. `net_benefit` is null without a price. For a table that cannot be read, the `reason` of `compact` is `NO_TABLE`, `BROKEN`, `REFUSED` or `TRANSIENT`; for `evolve` and `rebuild` it is the kind of the change.",
     ),
     "compact": (
         "lakehouse compact TABLE",
-        (
-            "The plan, and the outcome as `actual_…`. With nothing to do, `version_after` is null. With "
-            "`--dry-run`, only the plan. Each of `bins` becomes one file; at most 1,000 files are named. "
-            "`files_left` are files for the next run."
-        ),
+        "The plan, and the outcome as `actual_…`. With nothing to do, `version_after` is null. With `--dry-run`, only the plan. Each of `bins` becomes one file; at most 1,000 files are named. `files_left` are files for the next run.",
     ),
     "history": (
         "lakehouse history TABLE",
@@ -104,7 +75,7 @@ DOCUMENTS = {
     "backtest": ("lakehouse backtest TABLE", "`name` is `given`, `in_force`, `none` or `really`."),
     "inventory_report": (
         "lakehouse inventory report [TABLE]",
-        ("All parts of `tables` and `unclaimed` sum to the inventory's objects and bytes."),
+        "All parts of `tables` and `unclaimed` sum to the inventory's objects and bytes.",
     ),
     "inventory_load": (
         "lakehouse inventory load",
@@ -112,10 +83,7 @@ DOCUMENTS = {
     ),
     "vacuum": (
         "lakehouse vacuum [TABLE]...",
-        (
-            "`modes` has the price of each mode, or `why_not`. `spared` files stayed, `failed` ones "
-            "could not be deleted. A dry run has no `figures`, `spared` and `failed`."
-        ),
+        "`modes` has the price of each mode, or `why_not`. `spared` files stayed, `failed` ones could not be deleted. A dry run has no `figures`, `spared` and `failed`.",
     ),
     "tiers": (
         "lakehouse tiers TABLE",
@@ -123,18 +91,11 @@ DOCUMENTS = {
     ),
     "costs": (
         "lakehouse costs [TABLE]",
-        (
-            "`groups` are by `by`, from `since` to `until`. `size_bytes` is of the newest of the "
-            "`stored_days`; null: unknown."
-        ),
+        "`groups` are by `by`, from `since` to `until`. `size_bytes` is of the newest of the `stored_days`; null: unknown.",
     ),
     "report": (
         "lakehouse report",
-        (
-            "The documents of `health`, `plan` (`operations`), `history` (commits of the last 7 days) and `costs` (30 "
-            "days, by table and by day). `file_counts` are pairs of a time in ms and the live files "
-            "since then."
-        ),
+        "The documents of `health`, `plan` (`operations`), `history` (commits of the last 7 days) and `costs` (30 days, by table and by day). `file_counts` are pairs of a time in ms and the live files since then.",
     ),
     "materialize": (
         "lakehouse materialize",
@@ -142,10 +103,7 @@ DOCUMENTS = {
     ),
     "evolve_dry_run": (
         "lakehouse evolve [TABLE]... --dry-run",
-        (
-            "`blocks`: the table is not written before the change. `rebuild` is the plan of "
-            "`lakehouse rebuild`, null if none is needed."
-        ),
+        "`blocks`: the table is not written before the change. `rebuild` is the plan of `lakehouse rebuild`, null if none is needed.",
     ),
     "evolve": (
         "lakehouse evolve [TABLE]...",
@@ -153,10 +111,7 @@ DOCUMENTS = {
     ),
     "rebuild": (
         "lakehouse rebuild TABLE",
-        (
-            "`rows` is `same` if tables that read it have nothing to read, or `new`. `source` of a column "
-            "is null for a new one. A dry run has no `actual`."
-        ),
+        "`rows` is `same` if tables that read it have nothing to read, or `new`. `source` of a column is null for a new one. A dry run has no `actual`.",
     ),
     "replay": ("lakehouse replay", "The first landed hour and the next one, in UTC."),
     "server": (
@@ -223,11 +178,10 @@ def _merged(values: Iterator[Any]) -> Any:
     result: Any = "null"
     for value in values:
         if isinstance(result, dict) and isinstance(value, dict):
-            keys = [*result, *(key for key in value if key not in result)]
-            result = {
-                key: _merged(iter([result.get(key, "null"), value.get(key, "null")]))
-                for key in keys
-            }
+            both = [
+                (key, result.get(key, "null"), value.get(key, "null")) for key in result | value
+            ]
+            result = {key: _merged(iter(each)) for key, *each in both}
         elif isinstance(result, list) and isinstance(value, list):
             result = [_merged(iter([*result, *value]))] if result or value else []
         elif result == "null":

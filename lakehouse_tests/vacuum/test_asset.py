@@ -55,9 +55,8 @@ def told_by(done: dg.ExecuteInProcessResult) -> list[dg.AssetMaterialization]:
 
 
 def definitions(table: Table, lake: Lake) -> dg.Definitions:
-    others = [
-        dg.AssetSpec(key) for key in (table_key(table), compaction_key(table), inventory_key(lake))
-    ]
+    keys = (table_key(table), compaction_key(table), inventory_key(lake))
+    others = [dg.AssetSpec(key) for key in keys]
     return dg.Definitions(
         assets=[vacuum_asset(table, lake, lambda: (lake, [table])), *others],
         resources={"spark": spark_resource(lake.settings)},
@@ -73,21 +72,18 @@ def test_it_follows_a_new_inventory_and_neither_a_write_nor_the_look_at_a_table(
     dagster_lake: Lake, instance: dg.DagsterInstance, table: Table, after_compaction: int
 ) -> None:
     defs = definitions(table, dagster_lake)
-    triggers = [inventory_key(dagster_lake), compaction_key(table)]
+    inventory, compaction = inventory_key(dagster_lake), compaction_key(table)
     seen = dg.evaluate_automation_conditions(defs, instance)
     assert seen.total_requested == 0
-    for key in (*triggers, vacuum_key(table)):
+    for key in (inventory, compaction, vacuum_key(table)):
         reported(instance, key)
     seen = dg.evaluate_automation_conditions(defs, instance, cursor=seen.cursor)
     for number in range(2):
         observed(instance, table, file_count=number)
         seen = dg.evaluate_automation_conditions(defs, instance, cursor=seen.cursor)
         assert seen.total_requested == 0
-    for key, asked in (
-        (table_key(table), 0),
-        (compaction_key(table), after_compaction),
-        (inventory_key(dagster_lake), 1),
-    ):
+    wanted = {table_key(table): 0, compaction: after_compaction, inventory: 1}
+    for key, asked in wanted.items():
         reported(instance, key)
         seen = dg.evaluate_automation_conditions(defs, instance, cursor=seen.cursor)
         assert seen.get_num_requested(vacuum_key(table)) == asked, key
@@ -104,15 +100,10 @@ def test_a_paused_table_is_left_alone_keeps_what_its_last_vacuum_could_not_delet
     record_vacuum(dagster_lake, orders, past(failed=failed))
     pause_table(dagster_lake, Pause(table=orders.key, since_ms=now_ms(), why="a backfill"))
     done = vacuumed(dagster_lake, instance, by_itself=by_itself)
-    checks = [
-        (check.check_name, check.passed, check.description)
-        for check in done.get_asset_check_evaluations()
-    ]
-    said = (
-        "2 files could not be deleted, for example f: AccessDenied"
-        if failed
-        else "no deletion failed"
-    )
+    evaluated = done.get_asset_check_evaluations()
+    checks = [(check.check_name, check.passed, check.description) for check in evaluated]
+    denied = "2 files could not be deleted, for example f: AccessDenied"
+    said = denied if failed else "no deletion failed"
     assert checks == ([(DELETED, not failed, said)] if by_itself else [])
     assert done.success == by_itself and len(vacuum_records(dagster_lake, orders.key)) == 1
 
@@ -132,30 +123,21 @@ def test_a_vacuum_that_may_not_delete_fails_its_check_and_the_command(
 
     monkeypatch.setattr(run, "VacuumProgress", Denied)
     done = vacuumed(dagster_lake, instance)
-    [check], [told] = done.get_asset_check_evaluations(), told_by(done)
-    document = told.metadata["lakehouse/vacuum"].value
+    [check], [event] = done.get_asset_check_evaluations(), told_by(done)
+    document = event.metadata["lakehouse/vacuum"].value
     [noted] = vacuum_records(dagster_lake, orders.key)
     assert check.passed == noted.is_complete == deleted
-    assert (
-        len(noted.failed)
-        == len(document["failed"])
-        == len(document["spared"])
-        == min(len(failed), 1_000)
-    )
-    monkeypatch.setattr(
-        command,
-        "open_declared",
-        lambda: SimpleNamespace(choose=lambda _: [orders], lake=dagster_lake, tables={}),
-    )
+    named = (noted.failed, document["failed"], document["spared"])
+    assert [len(each) for each in named] == [min(len(failed), 1_000)] * 3
+    declared = SimpleNamespace(choose=lambda _: [orders], lake=dagster_lake, tables={})
+    monkeypatch.setattr(command, "open_declared", lambda: declared)
     outcome = SimpleNamespace(as_json=lambda: document)
     monkeypatch.setattr(command, "attempt", lambda *_: Found(table=orders, value=outcome))
-    ended = CliRunner().invoke(
-        commands, ["vacuum", "--json"]
-    )  # click keeps what a command learns when it is called by itself
+    # click keeps what a command learns when it is called by itself
+    ended = CliRunner().invoke(commands, ["vacuum", "--json"])
     assert ended.exit_code == (0 if deleted else 1)
-    assert (
-        "files that could not be deleted: 1,000, for example f0000: AccessDenied" in ended.stderr
-    ) != deleted
+    told = "files that could not be deleted: 1,000, for example f0000: AccessDenied"
+    assert (told in ended.stderr) != deleted
 
 
 @pytest.mark.parametrize("mode", ["recommend", "off"])

@@ -39,12 +39,18 @@ from lakehouse_tests.support.faults import (
 )
 from lakehouse_tests.support.vacuums import table_of
 
+WHERE = ("new", "replaced", "made anew", "put back", "declared", "around it")
 MODES = ("FULL", "INVENTORY", "LITE")
 AGAIN = "it was written again after it was listed"
 INSIDE = "a table was created in its folder meanwhile"
 DAY_SECONDS = 86_400
 COMMIT = f"{KEY}/_delta_log/{{:020}}.json"
 LONGER = {"delta__deletedFileRetentionDuration": "interval 5000 days"}
+
+
+def during(lake: Lake, beside: Callable[[], object], mode: Any = "INVENTORY") -> Any:
+    """What a vacuum does, with this between its plan and its deletions."""
+    return carried_out(lake, planned(lake, mode), meanwhile=beside)
 
 
 def nobody() -> Any:
@@ -82,28 +88,23 @@ def test_files_that_a_new_table_took_over_stay(
     assert paths(found) == sorted(["d=1/gone", removed, *listed])
 
     def beside() -> None:
-        LogBuilder(lake.store, f"{KEY}/{inner}").create().append(
-            [("part-00000.parquet", 1), ("deeper/part-00001.parquet", 1)]
-        )
+        taken = [("part-00000.parquet", 1), ("deeper/part-00001.parquet", 1)]
+        LogBuilder(lake.store, f"{KEY}/{inner}").create().append(taken)
 
     gone, work = carried_out(lake, found, meanwhile=beside)
     assert gone == {"d=1/gone"} | ({"d=1/orphan"} & {*listed})
-    assert work.spared == dict.fromkeys(
-        [name for name in paths(found) if name.startswith(f"{inner}/")], INSIDE
-    )
+    inside = [name for name in paths(found) if name.startswith(f"{inner}/")]
+    assert work.spared == dict.fromkeys(inside, INSIDE)
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(
-    "where", ["new", "replaced", "made anew", "put back", "declared", "around it"]
-)
+@pytest.mark.parametrize("where", WHERE)
 def test_what_a_clone_that_was_made_meanwhile_reads_stays(
     lake: Lake, where: str, mode: str
 ) -> None:
     """It may be new, another version of a table that was known, or another table in its place with no more versions."""
-    key = {"new": "scratch/clone", "declared": "silver/declared", "around it": "bronze"}.get(
-        where, "silver/s"
-    )
+    keys = {"new": "scratch/clone", "declared": "silver/declared", "around it": "bronze"}
+    key = keys.get(where, "silver/s")
     clone = LogBuilder(lake.store, key)
     if key == "silver/s":
         clone.create().append([("x", 1)]).append([("y", 1)]).store_data()
@@ -118,9 +119,8 @@ def test_what_a_clone_that_was_made_meanwhile_reads_stays(
             clone.create()
         clone.overwrite([(f"file://{lake.settings.root}/{KEY}/{name}", 3) for name in names])
 
-    gone, work = carried_out(
-        lake, planned(lake, mode), meanwhile=beside, declared=[table_of("silver/declared")]
-    )
+    declared = [table_of("silver/declared")]
+    gone, work = carried_out(lake, planned(lake, mode), meanwhile=beside, declared=declared)
     assert (gone, [*work.spared]) == (set(), names)
 
 
@@ -130,9 +130,7 @@ def test_a_clone_that_cannot_be_read_any_more_stops_it(lake: Lake) -> None:
     age(lake)
     report(lake)
     damaged = f"silver/s/_delta_log/{2:020}.json"
-    gone, work = carried_out(
-        lake, planned(lake), meanwhile=lambda: lake.store.put(damaged, b"no action")
-    )
+    gone, work = during(lake, lambda: lake.store.put(damaged, b"no action"))
     assert gone == set() and "silver/s cannot be read" in work.failed["error"]
 
 
@@ -171,11 +169,10 @@ def test_what_was_brought_back_and_removed_again_meanwhile_stays_though_its_tomb
     remove = {"path": "d=1/orphan", "deletionTimestamp": NOW, "dataChange": True}
 
     def beside() -> None:
-        story.append([("d=1/orphan", 3)]).commit(
-            "DELETE", {"remove": remove}, committed_ms=NOW
-        ).checkpoint(tombstones=False)
+        story.append([("d=1/orphan", 3)]).commit("DELETE", {"remove": remove}, committed_ms=NOW)
+        story.checkpoint(tombstones=False)
 
-    gone, work = carried_out(lake, planned(lake), meanwhile=beside)
+    gone, work = during(lake, beside)
     assert (gone, [*work.spared]) == ({"d=1/gone"}, ["d=1/orphan"])
 
 
@@ -184,9 +181,7 @@ def test_a_table_that_its_catalog_took_over_meanwhile_keeps_everything(
 ) -> None:
     features = {key: ["catalogManaged"] for key in ("readerFeatures", "writerFeatures")}
     protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
-    gone, work = carried_out(
-        lake, planned(lake), meanwhile=lambda: story.commit("UPGRADE", protocol)
-    )
+    gone, work = during(lake, lambda: story.commit("UPGRADE", protocol))
     assert gone == set() and "catalogManaged" in work.failed["error"]
 
 
@@ -204,9 +199,8 @@ def _rewritten(lake: Lake) -> None:
 
 
 def _of_the_same_size(lake: Lake) -> None:
-    lake.store.put(
-        COMMIT.format(2), lake.store.read(COMMIT.format(2)).replace(b"DELETE", b"UPDATE")
-    )
+    name = COMMIT.format(2)
+    lake.store.put(name, lake.store.read(name).replace(b"DELETE", b"UPDATE"))
 
 
 def _rewritten_further(lake: Lake) -> None:
@@ -219,11 +213,10 @@ def _rewritten_further(lake: Lake) -> None:
 def test_a_log_that_was_put_back_meanwhile_stops_it(
     lake: Lake, put_back: Callable[[Lake], None], mode: str
 ) -> None:
-    gone, work = carried_out(lake, planned(lake, mode), meanwhile=lambda: put_back(lake))
+    gone, work = during(lake, lambda: put_back(lake), mode)
     assert gone == set()
-    assert work.failed["error"].startswith(
-        f"Broken: vacuum of {KEY}: the commit of version 2 has changed since it was read"
-    )
+    changed = f"vacuum of {KEY}: the commit of version 2 has changed since it was read"
+    assert work.failed["error"].startswith(f"Broken: {changed}")
 
 
 def _at_another_time(lake: Lake) -> None:
@@ -244,9 +237,8 @@ def test_a_log_that_was_put_back_since_the_last_vacuum_stops_the_next(
     log = {file.name: lake.store.read(file.name) for file in lake.store.list(f"{KEY}/_delta_log")}
     VacuumProgress(lake, TABLE).record(planned(lake, mode), has_ended_well=True)
     put_back(lake)
-    message = (
-        r"the log was replaced by an older copy\. The last vacuum saw version 2; .* no longer has"
-    )
+    told = r"the log was replaced by an older copy\. The last vacuum saw version 2; "
+    message = f"{told}.* no longer has"
     with pytest.raises(Broken, match=message):
         planned(lake, mode)
     lake.store.delete([COMMIT.format(3)])
@@ -271,15 +263,12 @@ def test_a_log_that_goes_on_or_another_table_in_its_place_is_vacuumed_again(
 
 def test_a_reader_that_is_ahead_of_the_log_stops_it(lake: Lake, story: LogBuilder) -> None:
     reader = Table(key="silver/r", inputs=(TABLE,), write=Append(), transform=lambda t: t)
-    LogBuilder(lake.store, "silver/r").create().append(
-        [("x", 1)], transaction=(consume_app_id(story.snapshot()), 2)
-    )
+    consumed = (consume_app_id(story.snapshot()), 2)
+    LogBuilder(lake.store, "silver/r").create().append([("x", 1)], transaction=consumed)
     assert gather(LakeFacts(lake, [TABLE, reader]), TABLE) is not None
     _older(lake)
-    message = (
-        r"replaced by an older copy\. silver/r has read version 2, which is no longer in the log"
-    )
-    with pytest.raises(Broken, match=message):
+    ahead = "silver/r has read version 2, which is no longer in the log"
+    with pytest.raises(Broken, match=rf"replaced by an older copy\. {ahead}"):
         gather(LakeFacts(lake, [TABLE, reader]), TABLE)
 
 
@@ -331,9 +320,8 @@ def test_a_removed_file_that_is_written_again_and_not_committed_yet_stays(
     name = deterministic(lake, story)
     found = planned(lake, mode)
     assert name in paths(found)
-    gone, work = carried_out(
-        lake, found, meanwhile=lambda: lake.store.put(f"{KEY}/{name}", b"y" * 30)
-    )
+    stored = f"{KEY}/{name}"
+    gone, work = carried_out(lake, found, meanwhile=lambda: lake.store.put(stored, b"y" * 30))
     assert (name in files(lake), work.spared) == (True, {name: AGAIN})
     assert gone == {*paths(found)} - {name}
 
@@ -350,7 +338,7 @@ def test_files_whose_folder_was_replaced_by_a_link_to_another_table_s_stay(
         folder.rename(theirs)
         folder.symlink_to(theirs)
 
-    _, work = carried_out(lake, planned(lake, mode), meanwhile=beside)
+    _, work = during(lake, beside, mode)
     assert {*work.spared.values()} == {"its folder is a link out of the table's folder"}
     assert {path.name for path in theirs.iterdir()} >= {"gone", "orphan", "live"}
 
@@ -377,9 +365,7 @@ def test_a_removed_file_that_was_written_again_before_the_listing_is_not_planned
 
 
 def test_files_that_are_gone_already_count_as_nothing(lake: Lake) -> None:
-    gone, work = carried_out(
-        lake, planned(lake), meanwhile=lambda: lake.store.delete([f"{KEY}/d=1/gone"])
-    )
+    gone, work = during(lake, lambda: lake.store.delete([f"{KEY}/d=1/gone"]))
     assert gone == {"d=1/gone", "d=1/orphan"}
     assert (work.deleted_files, work.deleted_bytes, work.spared, work.failed) == (1, 3, {}, {})
 

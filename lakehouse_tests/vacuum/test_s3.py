@@ -63,14 +63,11 @@ def s3() -> Iterator[FaultyS3]:
     thread = Thread(target=server.serve_forever, daemon=True)
     thread.start()
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.port}",
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_MAX_ATTEMPTS": "2",
-        }.items():
-            patch.setenv(name, value)
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, "test")
+        patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.port}")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        patch.setenv("AWS_MAX_ATTEMPTS", "2")
         patch.setattr(s3_store, "_PAUSES_SECONDS", (0.0,) * 5)
         yield app
     server.shutdown()
@@ -82,11 +79,8 @@ def in_bucket(s3: FaultyS3, tmp_path: Path) -> Iterator[Lake]:
     """The same lake in a bucket of its own, everything in it of long ago, with a report."""
     bucket = f"lake-{uuid4().hex}"
     boto3.client("s3").create_bucket(Bucket=bucket)
-    lake = open_lake(
-        parse_settings(
-            {"LAKEHOUSE_REPLAY": "off", "LAKEHOUSE_ROOT": f"s3://{bucket}/some/lake"}, base=tmp_path
-        )
-    )
+    environ = {"LAKEHOUSE_REPLAY": "off", "LAKEHOUSE_ROOT": f"s3://{bucket}/some/lake"}
+    lake = open_lake(parse_settings(environ, base=tmp_path))
     story_of(lake)
     make_old(lake)
     report(lake)
@@ -106,21 +100,15 @@ def _answer(start_response: Any, status: str, text: str) -> Iterable[bytes]:
 
 def _slow_down(_app: Any, _environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
     """The whole request is refused for now."""
-    return _answer(
-        start_response,
-        "503 Slow Down",
-        "<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>",
-    )
+    error = "<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
+    return _answer(start_response, "503 Slow Down", error)
 
 
 def _lost(app: Any, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
     """It is done, and the answer is lost on its way."""
     list(app(environ, lambda *_: None))
-    return _answer(
-        start_response,
-        "500 Internal Server Error",
-        "<Error><Code>InternalError</Code><Message>lost</Message></Error>",
-    )
+    error = "<Error><Code>InternalError</Code><Message>lost</Message></Error>"
+    return _answer(start_response, "500 Internal Server Error", error)
 
 
 def _late(app: Any, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
@@ -140,42 +128,33 @@ def _not_the_orphan(code: str) -> type_of_fault:
         environ |= {"wsgi.input": BytesIO(rest), "CONTENT_LENGTH": str(len(rest))}
         if b"<Object>" in rest:
             list(app(environ, lambda *_: None))
-        error = (
-            f"<Error><Key>some/lake/bronze/t/d=1/orphan</Key><Code>{code}</Code></Error>"
-            if kept in body
-            else ""
-        )
-        return _answer(start_response, "200 OK", f"<DeleteResult>{error}</DeleteResult>")
+        error = f"<Error><Key>some/lake/bronze/t/d=1/orphan</Key><Code>{code}</Code></Error>"
+        told = error if kept in body else ""
+        return _answer(start_response, "200 OK", f"<DeleteResult>{told}</DeleteResult>")
 
     return fault
+
+
+REFUSED = {
+    "d=1/gone": "SlowDown",
+    "d=1/orphan": "SlowDown",
+    "error": "Transient: .* S3 answers SlowDown .*; try again",
+}
+NO_SLOW, NO_RIGHT = _not_the_orphan("SlowDown"), _not_the_orphan("AccessDenied")
+SLOW = (NO_SLOW, -1, ["d=1/gone"], {"d=1/orphan": "SlowDown"})
 
 
 @pytest.mark.parametrize(
     ("fault", "times", "gone", "failed"),
     [
         (_slow_down, 3, PAST, {}),
-        (
-            _slow_down,
-            -1,
-            [],
-            {
-                "d=1/gone": "SlowDown",
-                "d=1/orphan": "SlowDown",
-                "error": "Transient: .* S3 answers SlowDown .*; try again",
-            },
-        ),
+        (_slow_down, -1, [], REFUSED),
         (_lost, 1, PAST, {}),
         pytest.param(_lost, -1, PAST, {}, marks=pytest.mark.long),
         pytest.param(_late, 1, PAST, {}, marks=pytest.mark.long),
-        (_not_the_orphan("AccessDenied"), -1, ["d=1/gone"], {"d=1/orphan": "AccessDenied"}),
-        pytest.param(_not_the_orphan("SlowDown"), 3, PAST, {}, marks=pytest.mark.long),
-        pytest.param(
-            _not_the_orphan("SlowDown"),
-            -1,
-            ["d=1/gone"],
-            {"d=1/orphan": "SlowDown"},
-            marks=pytest.mark.long,
-        ),
+        (NO_RIGHT, -1, ["d=1/gone"], {"d=1/orphan": "AccessDenied"}),
+        pytest.param(NO_SLOW, 3, PAST, {}, marks=pytest.mark.long),
+        pytest.param(*SLOW, marks=pytest.mark.long),
     ],
 )
 def test_a_fault_of_s3_is_tried_again_or_told_by_key_and_the_next_run_heals(
@@ -212,27 +191,23 @@ def test_files_that_were_gone_before_make_the_count_an_upper_bound_where_nobody_
     story = LogBuilder(in_bucket.store, KEY).create(partition_by=["d"])
     story.append([("d=1/live", 10), ("d=2/live", 20), ("d=1/gone", 30)])
     story.append([(once, 3)]).delete(["d=1/gone"]).delete([once])
-    in_bucket.store.put(f"{KEY}/{once}", b"123")
+    store = in_bucket.store
+    store.put(f"{KEY}/{once}", b"123")
     make_old(in_bucket)
     report(in_bucket)
     found = planned(in_bucket, mode)
     assert {"d=1/gone", once} <= {*paths(found)}
-    _, work = carried_out(
-        in_bucket,
-        found,
-        meanwhile=lambda: in_bucket.store.delete([f"{KEY}/d=1/gone", f"{KEY}/{once}"]),
-    )
+    names = [f"{KEY}/d=1/gone", f"{KEY}/{once}"]
+    _, work = carried_out(in_bucket, found, meanwhile=lambda: store.delete(names))
     outcome = work.record(found, has_ended_well=True)
     assert outcome.deleted_files == found.file_count - 1
 
 
 def test_markers_of_folders_are_no_files(in_bucket: Lake) -> None:
     keys = [f"{KEY}/d=1_$folder$", f"{KEY}/d=1/", "landing/orders_$folder$", "landing/x_$folder$"]
+    bucket = boto3.resource("s3").Bucket(in_bucket.store.bucket)
     for key in keys:
-        body = b"1" if "/x" in key else b""
-        boto3.client("s3").put_object(
-            Bucket=in_bucket.store.bucket, Key=f"some/lake/{key}", Body=body
-        )
+        bucket.put_object(Key=f"some/lake/{key}", Body=b"1" if "/x" in key else b"")
     found = {each.key.removeprefix("some/lake/"): each.is_dir for each in in_bucket.store.walk("")}
     assert [found[key] for key in keys] == [True, True, True, False]
     assert [file.name for file in in_bucket.store.list("landing")] == ["landing/x_$folder$"]
@@ -242,14 +217,9 @@ def test_markers_of_folders_are_no_files(in_bucket: Lake) -> None:
 
 
 def test_keys_that_name_no_folder_stop_no_vacuum(in_bucket: Lake) -> None:
-    for key in (
-        "some/lake//x/y",
-        "some/lake/./x/y",
-        "some/lake/../x/y",
-        "some/lake/silver//y",
-        "some/lake/silver/../y",
-    ):
-        boto3.client("s3").put_object(Bucket=in_bucket.store.bucket, Key=key, Body=b"1")
+    bucket = boto3.resource("s3").Bucket(in_bucket.store.bucket)
+    for key in ("/x/y", "./x/y", "../x/y", "silver//y", "silver/../y"):
+        bucket.put_object(Key=f"some/lake/{key}", Body=b"1")
     assert carried_out(in_bucket, planned(in_bucket, "FULL"))[0] == {*PAST}
 
 

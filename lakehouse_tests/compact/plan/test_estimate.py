@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from statistics import mean
+from typing import Any
 
 import pytest
 
@@ -28,28 +29,25 @@ def seconds_of(truth: type_of_truth, files: int, size_bytes: int, *, added: int 
 
 
 def ran(
-    truth: type_of_truth,
-    count: int,
-    *,
-    seed: int = 1,
-    spoilt: Callable[[int], float] = lambda _: 1.0,
+    truth: type_of_truth, count: int, *, spoilt: Callable[[int], float] = lambda _: 1.0
 ) -> list[Commit]:
     """Compactions of many sizes on a machine of these rates; `spoilt` is by what factor a run was slower."""
-    dice, commits = random.Random(seed), list[Commit]()
+    dice, commits = random.Random(1), list[Commit]()
     for version in range(1, count + 1):
         files = dice.randint(3, 80)
         size_bytes = files * dice.choice((5_000, 100_000, MB))
-        seconds = (
-            seconds_of(truth, files, size_bytes) * dice.lognormvariate(0, 0.05) * spoilt(version)
-        )
+        seconds = seconds_of(truth, files, size_bytes) * dice.lognormvariate(0, 0.05)
+        seconds *= spoilt(version)
         commits.append(compaction(version, files, size_bytes, seconds))
     return commits
 
 
+def work(files: int, size_bytes: int, **more: Any) -> MergeWork:
+    return MergeWork(files_removed=files, bytes_removed=size_bytes, **more)
+
+
 def predicted(commits: list[Commit], files: int, size_bytes: int) -> float:
-    return estimate(
-        fit_rates(past(commits), EMPTY), MergeWork(files_removed=files, bytes_removed=size_bytes)
-    ).seconds
+    return estimate(fit_rates(past(commits), EMPTY), work(files, size_bytes)).seconds
 
 
 @pytest.mark.parametrize(
@@ -60,9 +58,7 @@ def predicted(commits: list[Commit], files: int, size_bytes: int) -> float:
 def test_without_a_measured_compaction_the_defaults_are_taken_and_named(
     commits: list[Commit],
 ) -> None:
-    found = estimate(
-        fit_rates(past(commits), EMPTY), MergeWork(files_removed=100, bytes_removed=30 * MB)
-    )
+    found = estimate(fit_rates(past(commits), EMPTY), work(100, 30 * MB))
     assert (found.source, found.basis) == ("defaults", "defaults")
     assert found.seconds == pytest.approx(0.4 + 0.08 + 100 * 0.001 + 30 / 100)
 
@@ -73,18 +69,14 @@ TRUTHS = {"slow": (1.2, 0.24, 0.003, 3 / 100e6), "fast": (0.2, 0.04, 0.0005, 1 /
 @pytest.mark.parametrize("truth", TRUTHS.values(), ids=TRUTHS)
 def test_after_ten_runs_the_mean_error_is_under_ten_percent(truth: type_of_truth) -> None:
     commits = ran(truth, 12)
-    errors = [
-        abs(predicted(commits, files, files * size) / seconds_of(truth, files, files * size) - 1)
-        for files in (5, 20, 60)
-        for size in (10_000, 500_000)
-    ]
+    merged = [(files, files * size) for files in (5, 20, 60) for size in (10_000, 500_000)]
+    errors = [abs(predicted(commits, *each) / seconds_of(truth, *each) - 1) for each in merged]
     assert mean(errors) < 0.1
 
 
 def test_a_table_without_a_compaction_is_priced_by_the_lake_s_newest_ones() -> None:
-    work = MergeWork(files_removed=10, bytes_removed=MB)
-    found = estimate(fit_rates(past([]), EMPTY, lake_factor=3.0), work)
-    assert found.seconds == pytest.approx(3 * estimate(DEFAULT_RATES, work).seconds)
+    found = estimate(fit_rates(past([]), EMPTY, lake_factor=3.0), work(10, MB))
+    assert found.seconds == pytest.approx(3 * estimate(DEFAULT_RATES, work(10, MB)).seconds)
     assert (found.source, found.basis) == ("lake", "the lake's newest runs")
     own = fit_rates(past(ran(TRUTHS["fast"], 2)), EMPTY, lake_factor=3.0)
     assert own.source == "history" and own.factor < 1
@@ -97,38 +89,29 @@ def test_a_table_without_a_compaction_is_priced_by_the_lake_s_newest_ones() -> N
 )
 def test_a_run_far_off_does_not_spoil_the_rates(spoilt: Callable[[int], float]) -> None:
     truth = TRUTHS["slow"]
-    assert predicted(ran(truth, 12, spoilt=spoilt), 40, 10 * MB) == pytest.approx(
-        seconds_of(truth, 40, 10 * MB), rel=0.1
-    )
+    expected = pytest.approx(seconds_of(truth, 40, 10 * MB), rel=0.1)
+    assert predicted(ran(truth, 12, spoilt=spoilt), 40, 10 * MB) == expected
 
 
 def test_a_machine_that_became_slower_is_believed() -> None:
     truth = TRUTHS["slow"]
     commits = ran(truth, 40, spoilt=lambda run: 2.0 if run > 20 else 1.0)
-    assert predicted(commits, 40, 10 * MB) == pytest.approx(
-        2 * seconds_of(truth, 40, 10 * MB), rel=0.15
-    )
+    expected = pytest.approx(2 * seconds_of(truth, 40, 10 * MB), rel=0.15)
+    assert predicted(commits, 40, 10 * MB) == expected
 
 
 def test_a_prediction_says_how_many_runs_it_rests_on() -> None:
     few, many = (fit_rates(past(ran(TRUTHS["slow"], count)), EMPTY) for count in (2, 30))
     assert (few.run_count, many.run_count, many.source) == (2, 10, "history")
-    work = MergeWork(files_removed=1, bytes_removed=1)
-    assert estimate(many, work).basis == "the table's newest 10 runs"
+    assert estimate(many, work(1, 1)).basis == "the table's newest 10 runs"
 
 
 def test_the_bytes_written_follow_what_was_written_before() -> None:
-    histories = [
-        [compaction(version, written_share=0.6) for version in range(count)] for count in (0, 1, 11)
-    ]
-    shares = [
-        estimate(
-            fit_rates(past(commits), EMPTY), MergeWork(files_removed=2, bytes_removed=MB)
-        ).bytes_written
-        for commits in histories
-    ]
-    assert shares[0] == MB and shares[1] < 0.65 * MB
-    assert shares[2] == pytest.approx(0.6 * MB, rel=0.02)
+    commits = [compaction(version, written_share=0.6) for version in range(11)]
+    rates = [fit_rates(past(commits[:count]), EMPTY) for count in (0, 1, 11)]
+    none, one, many = (estimate(each, work(2, MB)).bytes_written for each in rates)
+    assert none == MB and one < 0.65 * MB
+    assert many == pytest.approx(0.6 * MB, rel=0.02)
 
 
 # columns, files merged into one, rows, bytes read and bytes written, as OPTIMIZE of Delta 4.4.0 did it
@@ -150,43 +133,35 @@ def test_the_first_compaction_of_small_files_knows_that_they_shrink(
         [data_file(read // files, f"part-{place}", rows=rows // files) for place in range(files)],
         columns=[Column(name=f"column{place}", type="int") for place in range(columns)],
     )
-    sizes = {"files_removed": files, "bytes_removed": read}
-    first = estimate(fit_rates(past([]), of_table), MergeWork(**sizes)).bytes_written
+    once = work(files, read)
+    first = estimate(fit_rates(past([]), of_table), once).bytes_written
     assert first == pytest.approx(written, rel=0.25)
     again = fit_rates(past([compaction(1, files, read, written_share=written / read)]), of_table)
-    assert estimate(again, MergeWork(**sizes)).bytes_written == pytest.approx(written, rel=0.05)
-    twice = {"files_removed": 2 * files, "bytes_removed": 2 * read}
-    assert written * 0.9 < estimate(again, MergeWork(**twice)).bytes_written < 2 * written
-    assert estimate(again, MergeWork(**sizes, live_share=0.5)).bytes_written == pytest.approx(
-        written / 2, rel=0.05
-    )
+    assert estimate(again, once).bytes_written == pytest.approx(written, rel=0.05)
+    twice = estimate(again, work(2 * files, 2 * read)).bytes_written
+    assert written * 0.9 < twice < 2 * written
+    half = estimate(again, replace(once, live_share=0.5)).bytes_written
+    assert half == pytest.approx(written / 2, rel=0.05)
 
 
 def test_large_files_hardly_shrink_and_no_file_grows_smaller_than_the_mean_of_those_merged() -> (
     None
 ):
     rates = replace(DEFAULT_RATES, bytes_per_file=1_000)
-    large = estimate(rates, MergeWork(files_removed=10, bytes_removed=100 * MB))
-    assert large.bytes_written == 100 * MB - 9_000
-    assert estimate(rates, MergeWork(files_removed=10, bytes_removed=5_000)).bytes_written == 500
-    assert (
-        estimate(rates, MergeWork(files_removed=4, files_added=4, bytes_removed=MB)).bytes_written
-        == MB
-    )
+    assert estimate(rates, work(10, 100 * MB)).bytes_written == 100 * MB - 9_000
+    assert estimate(rates, work(10, 5_000)).bytes_written == 500
+    assert estimate(rates, work(4, MB, files_added=4)).bytes_written == MB
 
 
 def test_nothing_costs_nothing() -> None:
-    found = estimate(DEFAULT_RATES, MergeWork(files_removed=0, bytes_removed=0), on_s3=True)
+    found = estimate(DEFAULT_RATES, work(0, 0), on_s3=True)
     assert (found.seconds, found.usd, found.get_requests, found.put_requests) == (0, 0, 0, 0)
 
 
 def test_money_is_the_driver_s_time_and_on_s3_its_requests() -> None:
-    rates = replace(
-        DEFAULT_RATES,
-        prices=Prices(usd_per_vcpu_hour=0.5, vcpus=4, usd_per_1000_puts=1, usd_per_1000_gets=0.1),
-    )
-    disk = estimate(rates, MergeWork(files_removed=10, bytes_removed=MB))
-    s3 = estimate(rates, MergeWork(files_removed=10, bytes_removed=MB), on_s3=True)
+    prices = Prices(usd_per_vcpu_hour=0.5, vcpus=4, usd_per_1000_puts=1, usd_per_1000_gets=0.1)
+    rates = replace(DEFAULT_RATES, prices=prices)
+    disk, s3 = estimate(rates, work(10, MB)), estimate(rates, work(10, MB), on_s3=True)
     assert disk.vcpu_hours == pytest.approx(disk.seconds * 4 / 3600)
     assert disk.usd == pytest.approx(disk.vcpu_hours * 0.5)
     assert (disk.get_requests, s3.get_requests, s3.put_requests) == (0, 35, 4)
@@ -196,11 +171,7 @@ def test_money_is_the_driver_s_time_and_on_s3_its_requests() -> None:
 
 def test_a_table_s_own_prices_are_in_its_plan() -> None:
     landed = Landing(prefix="landing/t/", format="json", schema="id BIGINT")
-    table = Table(
-        key="bronze/t",
-        source=landed,
-        write=Append(),
-        prices=Prices(usd_per_vcpu_hour=3600, vcpus=1),
-    )
+    prices = Prices(usd_per_vcpu_hour=3600, vcpus=1)
+    table = Table(key="bronze/t", source=landed, write=Append(), prices=prices)
     found = plan_table(table, snapshot([1_000, 2_000]), past([]), now_ms=0).estimate
     assert found.seconds > 0 and found.usd == pytest.approx(found.seconds)

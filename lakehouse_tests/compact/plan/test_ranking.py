@@ -29,6 +29,18 @@ def state(table: str, mergeable: int | None, version: int | None = 7) -> TableSt
     return TableState(table=table, version=version, mergeable_file_count=mergeable)
 
 
+def decided(
+    states: Sequence[TableState],
+    bounds: Bounds,
+    runs: RunState | None = None,
+    *,
+    policy: Compaction = POLICY,
+    now_ms: int = NOW,
+) -> tuple[Decision, ...]:
+    candidates = [CompactionCandidate(state=each, policy=policy) for each in states]
+    return decide_fleet(candidates, runs or RunState(), bounds=bounds, now_ms=now_ms)
+
+
 def choose(
     states: Sequence[TableState],
     runs: RunState | None = None,
@@ -37,9 +49,7 @@ def choose(
     policy: Compaction = POLICY,
     now_ms: int = NOW,
 ) -> tuple[Decision, ...]:
-    candidates = [CompactionCandidate(state=each, policy=policy) for each in states]
-    bounds = Bounds(slots=slots)
-    return decide_fleet(candidates, runs or RunState(), bounds=bounds, now_ms=now_ms)
+    return decided(states, Bounds(slots=slots), runs, policy=policy, now_ms=now_ms)
 
 
 def flying(table: str, *, compaction: bool = True) -> RunInFlight:
@@ -135,13 +145,7 @@ def worthy(
 
 
 def served(states: Sequence[TableState], bounds: Bounds) -> list[str]:
-    found = decide_fleet(
-        [CompactionCandidate(state=each, policy=POLICY) for each in states],
-        RunState(),
-        bounds=bounds,
-        now_ms=NOW,
-    )
-    return [decision.table for decision in found if decision.request]
+    return [decision.table for decision in decided(states, bounds) if decision.request]
 
 
 def test_what_gives_most_for_its_cost_goes_first_and_health_breaks_the_tie() -> None:
@@ -152,13 +156,8 @@ def test_what_gives_most_for_its_cost_goes_first_and_health_breaks_the_tie() -> 
         worthy("sick", health_score=40.0),
         replace(worthy("unknown"), reads_per_day=None),
     ]
-    assert [decision.table for decision in choose(states)] == [
-        "sick",
-        "well",
-        "cheap",
-        "dear",
-        "unknown",
-    ]
+    names = ["sick", "well", "cheap", "dear", "unknown"]
+    assert [decision.table for decision in choose(states)] == names
 
 
 def test_a_table_that_has_waited_longer_than_the_patience_goes_before_all_others() -> None:
@@ -168,9 +167,8 @@ def test_a_table_that_has_waited_longer_than_the_patience_goes_before_all_others
         worthy("poorer", reads=0, since=NOW - CYCLE_MS - 1),
     ]
     assert served(states, Bounds(slots=3)) == ["poorer", "poor", "rich"]
-    assert served(
-        [worthy("rich", reads=1e9), worthy("poor", since=NOW - CYCLE_MS + 1)], Bounds(slots=1)
-    ) == ["rich"]
+    patient = [worthy("rich", reads=1e9), worthy("poor", since=NOW - CYCLE_MS + 1)]
+    assert served(patient, Bounds(slots=1)) == ["rich"]
 
 
 def test_no_more_is_asked_for_than_the_budget_pays() -> None:
@@ -191,32 +189,20 @@ def test_a_table_dearer_than_the_budget_is_served_at_its_bound_and_overdraws_it_
     assert served([dear, cheap], replace(bounds, spent_usd=0.9)) == ["dear"]
     assert served([dear, cheap], replace(bounds, spent_usd=1.0)) == []
     assert served([replace(dear, due_since_ms=None), cheap], bounds) == ["cheap"]
-    refused = decide_fleet(
-        [CompactionCandidate(state=dear, policy=POLICY)],
-        RunState(),
-        bounds=replace(bounds, spent_usd=1.0),
-        now_ms=NOW,
-    )[0]
+    [refused] = decided([dear], replace(bounds, spent_usd=1.0))
     why = "5 mergeable files reach the threshold of 4"
     assert refused.sentence == f"{why}, but it costs 5 USD, and only 0 of the hourly 1 USD are left"
     assert (refused.reason, refused.due_since_ms) == (Reason.OVER_BUDGET, dear.due_since_ms)
 
 
 def test_who_is_left_alone_is_told_so_and_takes_no_slot() -> None:
-    policies = {"a": POLICY, "b": replace(POLICY, strategy=AfterWrite()), "c": POLICY}
-    found = decide_fleet(
-        [
-            CompactionCandidate(
-                state=worthy(table),
-                policy=policy,
-                hold=Reason.OPTED_OUT.explain(said="mode off") if table == "a" else None,
-            )
-            for table, policy in policies.items()
-        ],
-        RunState(),
-        bounds=Bounds(slots=1),
-        now_ms=NOW,
-    )
+    after_write, hold = replace(POLICY, strategy=AfterWrite()), Reason.OPTED_OUT
+    candidates = [
+        CompactionCandidate(state=worthy("a"), policy=POLICY, hold=hold.explain(said="mode off")),
+        CompactionCandidate(state=worthy("b"), policy=after_write),
+        CompactionCandidate(state=worthy("c"), policy=POLICY),
+    ]
+    found = decide_fleet(candidates, RunState(), bounds=Bounds(slots=1), now_ms=NOW)
     assert [(each.table, each.sentence, each.request) for each in found] == [
         ("a", "its declaration says mode off, so nothing runs without --anyway", False),
         ("b", "its strategy is AfterWrite, so the sensor requests no compaction", False),
@@ -224,14 +210,13 @@ def test_who_is_left_alone_is_told_so_and_takes_no_slot() -> None:
     ]
 
 
-COSTS = [0.001, 0.4, 1.0, 7.0]
+COSTS = st.sampled_from([0.001, 0.4, 1.0, 7.0])
+READS = st.lists(st.sampled_from([0, 1, 50, 1e6]), min_size=6, max_size=6)
 
 
 @given(
-    reads=st.lists(
-        st.lists(st.sampled_from([0, 1, 50, 1e6]), min_size=6, max_size=6), min_size=12, max_size=12
-    ),
-    costs=st.lists(st.sampled_from(COSTS), min_size=1, max_size=6),
+    reads=st.lists(READS, min_size=12, max_size=12),
+    costs=st.lists(COSTS, min_size=1, max_size=6),
     slots=st.integers(1, 3),
     budget_usd=st.sampled_from([0.0, 0.5, 1.0]),
 )
@@ -250,12 +235,7 @@ def test_nobody_starves(
             worthy(table, reads=benefits[place], usd=costs[place], since=since.get(table))
             for place, table in enumerate(waited)
         ]
-        found = decide_fleet(
-            [CompactionCandidate(state=each, policy=POLICY) for each in states],
-            RunState(),
-            bounds=bounds,
-            now_ms=now,
-        )
+        found = decided(states, bounds, now_ms=now)
         for decision in found:
             waited[decision.table] = 0 if decision.request else waited[decision.table] + 1
             if decision.request:

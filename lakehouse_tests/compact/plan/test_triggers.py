@@ -66,38 +66,33 @@ def found(state: TableState, **knobs: object) -> Reason:
 def test_each_trigger_fires_at_its_own_threshold_and_never_without_its_fact(
     knob: str, reached: float, missed: float, reason: Reason, needs: str
 ) -> None:
-    due, waiting = (
-        find_trigger(FOUND, replace(QUIET, **{knob: value}), now_ms=NOW)
-        for value in (reached, missed)
-    )  # type: ignore[arg-type]
+    policies = [replace(QUIET, **{knob: value}) for value in (reached, missed)]  # type: ignore[arg-type]
+    due, waiting = (find_trigger(FOUND, each, now_ms=NOW) for each in policies)
     assert (due.reason, is_due(due)) == (reason, True)
     assert (waiting.reason, is_due(waiting)) == (Reason.BELOW_THRESHOLD, False)
     unknown = replace(FOUND, **{needs: None})  # type: ignore[arg-type]
     assert found(unknown, **{knob: reached}) in (Reason.BELOW_THRESHOLD, Reason.NO_FACTS)
 
 
-@pytest.mark.parametrize(
-    ("state", "knobs", "reason"),
-    [
-        pytest.param(FOUND, {}, Reason.BELOW_THRESHOLD, id="nothing but a threshold is declared"),
-        pytest.param(
-            replace(FOUND, mergeable_file_count=0),
-            {"max_small_file_age_hours": 1},
-            Reason.BELOW_THRESHOLD,
-            id="an old file is alone",
-        ),
-        pytest.param(
-            replace(FOUND, purged_row_count=0),
-            {"purge_deleted_rows_share": 0.1},
-            Reason.BELOW_THRESHOLD,
-            id="no plan takes the rows out",
-        ),
-    ],
-)
+BELOW = Reason.BELOW_THRESHOLD
+UNMOVED: dict[str, tuple[TableState, dict[str, float]]] = {
+    "nothing but a threshold is declared": (FOUND, {}),
+    "an old file is alone": (
+        replace(FOUND, mergeable_file_count=0),
+        {"max_small_file_age_hours": 1},
+    ),
+    "no plan takes the rows out": (
+        replace(FOUND, purged_row_count=0),
+        {"purge_deleted_rows_share": 0.1},
+    ),
+}
+
+
+@pytest.mark.parametrize(("state", "knobs"), UNMOVED.values(), ids=UNMOVED)
 def test_nothing_that_a_compaction_would_not_change_makes_a_table_due(
-    state: TableState, knobs: dict[str, float], reason: Reason
+    state: TableState, knobs: dict[str, float]
 ) -> None:
-    assert found(state, **knobs) is reason
+    assert found(state, **knobs) is BELOW
 
 
 def test_deleted_rows_that_no_plan_would_take_out_ask_for_nothing() -> None:
@@ -121,10 +116,10 @@ def test_age_grows_with_the_clock_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("slowdown", "mergeable", "reason"),
     [
-        (None, 10, Reason.BELOW_THRESHOLD),
-        (0.24, 10, Reason.BELOW_THRESHOLD),
+        (None, 10, BELOW),
+        (0.24, 10, BELOW),
         (0.25, 10, Reason.READS_SLOWER),
-        (0.25, 1, Reason.BELOW_THRESHOLD),
+        (0.25, 1, BELOW),
         (9.0, 40, Reason.DUE),
     ],
 )
@@ -133,7 +128,7 @@ def test_slower_readers_make_a_compaction_due_where_it_has_something_to_merge(
 ) -> None:
     state = replace(FOUND, slowdown=slowdown, mergeable_file_count=mergeable)
     finding = find_trigger(state, QUIET, now_ms=NOW)
-    assert (finding.reason, is_due(finding)) == (reason, reason is not Reason.BELOW_THRESHOLD)
+    assert (finding.reason, is_due(finding)) == (reason, reason is not BELOW)
 
 
 def test_the_slowdown_compares_the_newest_runs_with_the_first_ones_after_a_compaction() -> None:
@@ -186,28 +181,17 @@ def test_what_was_written_once_is_asked_for_once_it_is_cold_and_never_before(
     is_partitioned: bool, cold_hours: int, now_ms: int, is_old: bool
 ) -> None:
     """Written at 0, told of at once, and never again; `is_old`: too few files for the count, so that their age decides."""
+    count, age_hours = (40, 24.0) if is_old else (4, 0)
     policy = Compaction(
-        min_small_files=40 if is_old else 4,
-        max_small_file_age_hours=24.0 if is_old else 0,
-        cold_hours=cold_hours,
+        min_small_files=count, max_small_file_age_hours=age_hours, cold_hours=cold_hours
     )
-    table = Table(
-        key="bronze/t",
-        source=Landing(prefix="t/", format="json", schema="id STRING"),
-        write=Append(),
-        compaction=policy,
-    )
+    landed = Landing(prefix="t/", format="json", schema="id STRING")
+    table = Table(key="bronze/t", source=landed, write=Append(), compaction=policy)
     made, past = snapshot(DAYS if is_partitioned else [100, 101, 102, 103]), NO_PAST
-    told = state_of(
-        made, plan_table(table, made, past, now_ms=0), plan_once_cold(table, made, past, now_ms=0)
-    )
-    in_force = policy_for("bronze", policy)
-    [decision] = decide_fleet(
-        [CompactionCandidate(state=told, policy=in_force)],
-        RunState(),
-        bounds=Bounds(),
-        now_ms=now_ms,
-    )
+    plans = [make(table, made, past, now_ms=0) for make in (plan_table, plan_once_cold)]
+    told = state_of(made, *plans)
+    candidate = CompactionCandidate(state=told, policy=policy_for("bronze", policy))
+    [decision] = decide_fleet([candidate], RunState(), bounds=Bounds(), now_ms=now_ms)
     due_hours = max(24, cold_hours) if is_old else cold_hours
     assert told.mergeable_file_count == 0
     assert decision.request is (now_ms >= due_hours * HOUR)
@@ -215,17 +199,17 @@ def test_what_was_written_once_is_asked_for_once_it_is_cold_and_never_before(
 
 
 def test_a_warm_table_says_when_it_will_be_due() -> None:
-    figures = {
+    once_cold = {
+        "at_ms": NOW + HOUR,
         "mergeable_file_count": 60,
         "mergeable_bytes": 6_000,
         "files_after": 3,
         "oldest_small_ms": NOW,
         "purged_row_count": 0,
+        "estimate_seconds": 1.0,
+        "estimate_usd": 0.1,
     }
-    warm = replace(
-        FOUND,
-        once_cold={"at_ms": NOW + HOUR, **figures, "estimate_seconds": 1.0, "estimate_usd": 0.1},
-    )
+    warm = replace(FOUND, once_cold=once_cold)
     finding = find_trigger(warm.at(NOW), QUIET, now_ms=NOW)
     once = "60 once all of it is cold, from 2023-11-14 23:13 UTC on"
     assert finding.sentence == f"10 mergeable files, 40 needed; {once}"
@@ -237,26 +221,17 @@ def test_a_warm_table_says_when_it_will_be_due() -> None:
 
 def test_an_opening_costs_its_seconds_and_its_requests() -> None:
     # 1 ms on 2 vCPUs at 0.11 USD an hour, and on S3 two GETs at 0.0004 USD a thousand.
-    assert usd_per_opening(DEFAULT_PRICES, on_s3=False) == pytest.approx(0.001 * 2 / 3600 * 0.11)
-    assert usd_per_opening(DEFAULT_PRICES, on_s3=True) == pytest.approx(
-        0.001 * 2 / 3600 * 0.11 + 2 * 0.0004 / 1000
-    )
+    seconds, requests = 0.001 * 2 / 3600 * 0.11, 2 * 0.0004 / 1000
+    assert usd_per_opening(DEFAULT_PRICES, on_s3=False) == pytest.approx(seconds)
+    assert usd_per_opening(DEFAULT_PRICES, on_s3=True) == pytest.approx(seconds + requests)
     own = Prices(usd_per_vcpu_hour=3.6, vcpus=10, usd_per_1000_gets=1)
     assert usd_per_opening(own, on_s3=True) == pytest.approx(0.001 * 10 * 0.001 + 2 * 0.001)
 
 
 def test_worth_grows_with_readers_and_files_and_falls_with_cost() -> None:
-    state = TableState(
-        table="bronze/orders",
-        reads_per_day=24,
-        file_count=101,
-        files_after=1,
-        estimate_usd=0.001,
-        on_s3=True,
-    )
-    worth = state.net_benefit
+    figures = {"reads_per_day": 24, "file_count": 101, "files_after": 1, "estimate_usd": 0.001}
+    worth = TableState(table="bronze/orders", on_s3=True, **figures).net_benefit  # type: ignore[arg-type]
     assert worth is not None
-    assert worth.benefit_usd_per_day == pytest.approx(
-        24 * 100 * usd_per_opening(DEFAULT_PRICES, on_s3=True)
-    )
+    benefit = 24 * 100 * usd_per_opening(DEFAULT_PRICES, on_s3=True)
+    assert worth.benefit_usd_per_day == pytest.approx(benefit)
     assert worth.ratio == pytest.approx(worth.benefit_usd_per_day / 0.001)

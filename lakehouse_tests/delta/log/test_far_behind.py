@@ -49,19 +49,23 @@ def appended(log: LogBuilder, count: int = MANY) -> LogBuilder:
 def followed(lake: Lake, key: str, *versions: int) -> LogBuilder:
     """A table that consumed these versions of the events, a commit for each."""
     log = LogBuilder(lake.store, key).create()
+    app_id = consume_app_id(facts_of(lake, events.key).snapshot)
     for version in versions:
-        log.append(
-            [(f"f{version}", 1)],
-            transaction=(consume_app_id(facts_of(lake, events.key).snapshot), version),
-        )
+        log.append([(f"f{version}", 1)], transaction=(app_id, version))
     return log
+
+
+def touched(*logs: LogBuilder) -> None:
+    """Many commits that write nothing."""
+    for number in range(MANY):
+        for log in logs:
+            log.set_properties(x=str(number))
 
 
 def increment(lake: Lake, table: Any = copies) -> Any:
     """The part of the events that is new for a table that follows them."""
-    return derived_inputs.next_increment(
-        lake, table, facts_of(lake, events.key), facts_of(lake, table.key)
-    )
+    driver, own = facts_of(lake, events.key), facts_of(lake, table.key)
+    return derived_inputs.next_increment(lake, table, driver, own)
 
 
 @pytest.mark.parametrize("table", [copies, states])
@@ -88,17 +92,10 @@ def test_another_commit_in_the_place_of_the_one_that_was_read_long_ago_is_broken
     app_id = consume_app_id(driver.snapshot)
     own = LogBuilder(memory.store, copies.key).create()
     read = {"read_ms": {app_id: driver.history.commits[3].committed_ms}}
-    own.commit(
-        "WRITE",
-        {"txn": {"appId": app_id, "version": 3, "lastUpdated": 1}},
-        user_metadata=json.dumps(read),
-    )
-    for number in range(MANY):
-        own.set_properties(x=str(number))
-    assert isinstance(
-        derived_inputs.next_increment(memory, copies, driver, facts_of(memory, copies.key)),
-        ReadChanges,
-    )
+    consumed = {"txn": {"appId": app_id, "version": 3, "lastUpdated": 1}}
+    own.commit("WRITE", consumed, user_metadata=json.dumps(read))
+    touched(own)
+    assert isinstance(increment(memory), ReadChanges)
     source.version = 2
     source.commit("WRITE", committed_ms=1)
     message = r"it has consumed version 3 of bronze/events, .* an older copy was put in its place"
@@ -115,20 +112,17 @@ def test_who_followed_long_ago_is_still_known_to_follow(memory: Lake) -> None:
     log.append([("e", 1)])
     own = followed(memory, copies.key, 1, 4)
     assert isinstance(increment(memory), ReadChanges)
-    for number in range(MANY):
-        own.set_properties(x=str(number))
+    touched(own)
     assert isinstance(increment(memory), ReadChanges)
 
 
+BY_ID = r'merged by \["id"\]'
+BY_BOTH = r'merged by \["id", "state"\], so .* restore the declaration'
 OTHER_WAYS = [
-    (
-        states,
-        {"keys": ["id", "state"]},
-        r'merged by \["id"\], .* merged by \["id", "state"\], so .* restore the declaration',
-    ),
-    (states, {"keys": None}, r'merged by \["id"\], .* appended, so '),
-    (states, {"inputs": {}}, r'merged by \["id"\], .* overwritten, so '),
-    (copies, {"keys": ["id"]}, r'appended, .* merged by \["id"\], so .* restore the declaration'),
+    (states, {"keys": ["id", "state"]}, rf"{BY_ID}, .* {BY_BOTH}"),
+    (states, {"keys": None}, rf"{BY_ID}, .* appended, so "),
+    (states, {"inputs": {}}, rf"{BY_ID}, .* overwritten, so "),
+    (copies, {"keys": ["id"]}, rf"appended, .* {BY_ID}, so .* restore the declaration"),
     (copies, {"inputs": {}}, "appended, .* overwritten, so "),
 ]
 
@@ -141,14 +135,12 @@ def test_rows_that_were_written_in_another_way_are_not_added_to(
     appended(LogBuilder(memory.store, events.key).create(), 2)
     driver = facts_of(memory, events.key)
     own = followed(memory, table.key, 1)
-    assert isinstance(
-        derived_inputs.next_increment(memory, table, driver, own.facts()), ReadChanges
-    )
+    assert isinstance(increment(memory, table), ReadChanges)
     consumed = {"txn": {"appId": consume_app_id(driver.snapshot), "version": 1, "lastUpdated": 1}}
     own.commit("WRITE", *([consumed] if "keys" in told else []), user_metadata=json.dumps(told))
     own.set_properties(x="y")
     with pytest.raises(Refused, match=f"{table.key}: its rows are to be {refused}"):
-        derived_inputs.next_increment(memory, table, driver, own.facts())
+        increment(memory, table)
 
 
 @pytest.mark.parametrize("is_told", [True, False])
@@ -158,26 +150,15 @@ def test_an_overwrite_of_long_ago_is_not_done_again_for_nothing(
     """Also where an older program did not tell when the version was committed; another commit in its place is seen where it was told."""
     source = LogBuilder(memory.store, states.key).create().append([("a", 1)])
     facts = facts_of(memory, states.key)
-    read = {
-        "inputs": {
-            states.key: [
-                facts.snapshot.table_id,
-                1,
-                *([facts.history.commits[1].committed_ms] if is_told else []),
-            ]
-        }
-    }
+    when = [facts.history.commits[1].committed_ms] if is_told else []
+    read = {"inputs": {states.key: [facts.snapshot.table_id, 1, *when]}}
     log = LogBuilder(memory.store, counts.key).create()
     log.commit("WRITE", user_metadata=json.dumps(read))
-    for number in range(MANY):
-        log.set_properties(x=str(number))
-        source.set_properties(x=str(number))
-    consumed = consumed_by_overwrite(
-        derived_inputs.commits_of(memory, facts_of(memory, counts.key))
-    )
-    assert isinstance(
-        derived_inputs._increment_of(memory, consumed, facts_of(memory, states.key)), NothingNew
-    )
+    touched(log, source)
+    commits = derived_inputs.commits_of(memory, facts_of(memory, counts.key))
+    consumed = consumed_by_overwrite(commits)
+    found = derived_inputs._increment_of(memory, consumed, facts_of(memory, states.key))
+    assert isinstance(found, NothingNew)
     source.version = 0
     source.commit("WRITE", committed_ms=1)
     source.version = MANY + 1
@@ -187,32 +168,29 @@ def test_an_overwrite_of_long_ago_is_not_done_again_for_nothing(
     assert is_told == (CREATED_AGAIN in found.sentence)
 
 
+def compacted_long_ago(lake: Lake) -> None:
+    log = LogBuilder(lake.store, events.key).create().append([("a", 1), ("b", 1)])
+    log.optimize(["a", "b"], into=("c", 2), user_metadata=json.dumps({"compaction": "a mark"}))
+    appended(log)
+
+
 def test_a_compaction_finds_its_commit_below_any_number_of_others(memory: Lake) -> None:
-    log = LogBuilder(memory.store, events.key).create().append([("a", 1), ("b", 1)])
-    appended(
-        log.optimize(["a", "b"], into=("c", 2), user_metadata=json.dumps({"compaction": "a mark"}))
-    )
-    assert [
-        each.version for each in run._facts_since(memory, events, 1).history.marked("a mark")
-    ] == [2]
+    compacted_long_ago(memory)
+    found = run._facts_since(memory, events, 1).history.marked("a mark")
+    assert [each.version for each in found] == [2]
 
 
 def test_a_vacuum_keeps_what_a_follower_far_behind_and_an_unverified_compaction_still_read(
     memory: Lake,
 ) -> None:
-    log = LogBuilder(memory.store, events.key).create().append([("a", 1), ("b", 1)])
-    appended(
-        log.optimize(["a", "b"], into=("c", 2), user_metadata=json.dumps({"compaction": "a mark"}))
-    )
+    compacted_long_ago(memory)
     followed(memory, copies.key, 3)
     expect_verification(memory, events.key, "a mark", version=1)
-    assert read_facts(memory, events.key).needed_because.endswith(
-        "read them yet: silver/copies, the verification of a compaction"
-    )
     known = read_facts(memory, events.key)
-    assert [each.version for each in known.all_commits(known.log.history)] == [
-        *range(MANY + 2, -1, -1)
-    ]
+    reads = "read them yet: silver/copies, the verification of a compaction"
+    assert known.needed_because.endswith(reads)
+    commits = known.all_commits(known.log.history)
+    assert [each.version for each in commits] == [*range(MANY + 2, -1, -1)]
 
 
 def test_older_commits_are_read_only_as_far_as_they_are_asked_for() -> None:
@@ -227,9 +205,8 @@ def test_older_commits_are_read_only_as_far_as_they_are_asked_for() -> None:
 def test_a_gap_ends_the_history_and_a_damaged_commit_is_told() -> None:
     log = appended(LogBuilder().create()).checkpoint().lose(300)
     history = log.facts().history
-    assert [commit.version for commit in newest_first(log.store, history)] == [
-        *range(MANY, 300, -1)
-    ]
+    versions = [commit.version for commit in newest_first(log.store, history)]
+    assert versions == [*range(MANY, 300, -1)]
     assert history_since(log.store, history, 10).between(10, MANY) is None
     log.store.put(log.commit_name(400), b"{")
     with pytest.raises(Broken, match=r"00000000000000000400\.json, line 1 is not a Delta action"):
@@ -248,28 +225,19 @@ def test_a_log_that_is_cleaned_up_meanwhile_is_transient() -> None:
         history_since(log.store, log.facts().history, 350)
 
 
-ODD = [
-    "7",
-    "[]",
-    '{"plan":7}',
-    '{"compaction":7,"plan":{"files_removed":Infinity}}',
-    '{"restored":[]}',
-    '{"inputs":{"a":7}}',
-]
+ODD = ["7", "[]", '{"plan":7}', '{"compaction":7,"plan":{"files_removed":Infinity}}']
+ODD += ['{"restored":[]}', '{"inputs":{"a":7}}', '{"inputs":{"a":["b",Infinity]}}']
 ENDLESS = ["[" * 100_000, '{"plan":' * 100_000]
 
 
-@pytest.mark.parametrize(
-    "said", [*ODD, '{"inputs":{"a":["b",Infinity]}}', *ENDLESS], ids=lambda said: said[:40]
-)
+@pytest.mark.parametrize("said", [*ODD, *ENDLESS], ids=lambda said: said[:40])
 def test_whatever_somebody_writes_into_a_commit_ends_nothing(memory: Lake, said: str) -> None:
     log = LogBuilder(memory.store, events.key).create().append([("a", 1), ("b", 1)])
     log.optimize(["a", "b"], into=("c", 2), user_metadata=said)
     log.commit("RESTORE", {"remove": {"path": "c", "dataChange": True}}, user_metadata=said)
     for columns in (said, "7", "[[7]]"):
-        log.commit(
-            "OPTIMIZE", user_metadata=said, parameters={"zOrderBy": columns, "clusterBy": columns}
-        )
+        parameters = {"zOrderBy": columns, "clusterBy": columns}
+        log.commit("OPTIMIZE", user_metadata=said, parameters=parameters)
     log.commit("WRITE", user_metadata=said)
     facts = facts_of(memory, events.key)
     assert facts.history.undone() == frozenset() and len(facts.history.compactions()) == 4

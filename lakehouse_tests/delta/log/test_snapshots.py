@@ -93,28 +93,13 @@ def test_every_kind_of_checkpoint_folds_to_the_same_layout(
     story.append([("d=2/c", 5)])
     snapshot = story.snapshot()
 
-    def file(
-        path: str,
-        size_bytes: int,
-        minute: int,
-        part: str | None,
-        row_count: int | None,
-        **vector: Any,
-    ) -> DataFile:
-        partition, modified_ms = (("d", part),), START_MS + minute * MINUTE_MS
-        return DataFile(
-            path=path,
-            size_bytes=size_bytes,
-            modified_ms=modified_ms,
-            partition=partition,
-            row_count=row_count,
-            **vector,
-        )
+    def file(path: str, size: int, minute: int, part: str | None, rows: int | None) -> DataFile:
+        made = DataFile(path=path, size_bytes=size, modified_ms=START_MS + minute * MINUTE_MS)
+        return replace(made, partition=(("d", part),), row_count=rows)
 
+    vector = {"deletion_vector": "u00000000000000000001@1", "deleted_row_count": 3}
     assert sorted(snapshot.files, key=attrgetter("path")) == [
-        file(
-            "d=1/a", 10, 1, "1", 10, deletion_vector="u00000000000000000001@1", deleted_row_count=3
-        ),
+        replace(file("d=1/a", 10, 1, "1", 10), **vector),  # type: ignore[arg-type]
         file("d=1/e", 6, 4, "1", None),
         file("d=2/c", 5, 5, "2", 5),
         file("d=__HIVE_DEFAULT_PARTITION__/n", 7, 1, None, 7),
@@ -126,9 +111,10 @@ def test_every_kind_of_checkpoint_folds_to_the_same_layout(
     assert snapshot.partition_columns == ("d",)
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from("awdorc"), st.integers(0, 2**16)), max_size=25), st.data()
-)
+STEPS = st.tuples(st.sampled_from("awdorc"), st.integers(0, 2**16))
+
+
+@given(st.lists(STEPS, max_size=25), st.data())
 def test_where_checkpoints_lie_changes_nothing(
     steps: list[tuple[str, int]], data: st.DataObject
 ) -> None:
@@ -140,13 +126,9 @@ def test_where_checkpoints_lie_changes_nothing(
         for story in (plain, checkpointed):
             match step:
                 case "a":
-                    story.append(
-                        [
-                            (f"d={seed % 3}/f{number}-{part}", seed + part)
-                            for part in range(1 + seed % 3)
-                        ],
-                        transaction=("app", number),
-                    )
+                    name, parts = f"d={seed % 3}/f{number}", range(1 + seed % 3)
+                    added = [(f"{name}-{part}", seed + part) for part in parts]
+                    story.append(added, transaction=("app", number))
                 case "w":
                     story.overwrite([(f"d=0/w{number}", seed)])
                 case "d":
@@ -163,11 +145,8 @@ def test_where_checkpoints_lie_changes_nothing(
     assert one.history == other.history
     assert set(one.snapshot.files) == set(other.snapshot.files)
     assert set(one.snapshot.tombstones) == set(other.snapshot.tombstones)
-    unordered = {
-        "files": (),
-        "tombstones": (),
-        "log": LogTail(checkpoint_version=None, commit_count=0, commit_bytes=0),
-    }
+    log = LogTail(checkpoint_version=None, commit_count=0, commit_bytes=0)
+    unordered = {"files": (), "tombstones": (), "log": log}
     assert replace(one.snapshot, **unordered) == replace(other.snapshot, **unordered)  # type: ignore[arg-type]
 
 
@@ -406,15 +385,8 @@ def test_a_log_of_which_only_the_hint_is_left_is_broken_and_not_taken_for_no_tab
         read_facts(store, "bronze/t", uri="x")
 
 
-CORRUPT = [
-    "[]",
-    "7",
-    "\x00",
-    '{"add":7}',
-    '{"commitInfo":7}',
-    '{"add":{"path":"x"}}',
-    '{"txn":{"appId":"x"}}',
-]
+CORRUPT = ["[]", "7", "\x00", '{"add":7}', '{"commitInfo":7}']
+CORRUPT += ['{"add":{"path":"x"}}', '{"txn":{"appId":"x"}}']
 
 
 @pytest.mark.parametrize("line", CORRUPT)
@@ -435,14 +407,14 @@ def test_an_empty_commit_is_broken() -> None:
 
 
 def test_a_log_without_protocol_or_metadata_is_broken() -> None:
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
     with pytest.raises(Broken, match="it has no protocol"):
         LogBuilder().commit("WRITE").facts()
     with pytest.raises(Broken, match="it has no metaData"):
-        LogBuilder().commit(
-            "WRITE", {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
-        ).facts()
+        LogBuilder().commit("WRITE", {"protocol": protocol}).facts()
 
 
+REDIRECT = "redirectReaderWriter-preview"
 UNSUPPORTED = "this program does not support"
 OF_A_CATALOG = "table feature {} is not supported, since only a catalog"
 
@@ -454,12 +426,7 @@ OF_A_CATALOG = "table feature {} is not supported, since only a catalog"
         (4, 8, [], f"{UNSUPPORTED} reader version 4"),
         (3, 7, ["catalogManaged"], OF_A_CATALOG.format("catalogManaged")),
         (1, 7, ["coordinatedCommits-preview"], OF_A_CATALOG.format("coordinatedCommits-preview")),
-        (
-            3,
-            7,
-            ["redirectReaderWriter-preview"],
-            f"{UNSUPPORTED} table feature redirectReaderWriter-preview",
-        ),
+        (3, 7, [REDIRECT], f"{UNSUPPORTED} table feature {REDIRECT}"),
     ],
 )
 def test_what_cannot_be_counted_is_refused_by_name(
@@ -519,9 +486,8 @@ def test_a_partition_value_that_is_missing_is_null_and_an_empty_one_is_not(
     story.commit("WRITE", metadata, *adds)
     if checkpoint is not None:
         story.checkpoint(**checkpoint).forget_before(2)
-    found = {
-        file.path: tuple(value for _, value in file.partition) for file in story.snapshot().files
-    }
+    files = story.snapshot().files
+    found = {file.path: tuple(value for _, value in file.partition) for file in files}
     expected = [("0", "x"), (None, "x"), ("1", None), (None, None), (None, "")]
     assert found == {str(number): each for number, each in enumerate(expected)}
 
@@ -591,13 +557,9 @@ def test_a_commit_that_a_listing_missed_is_found_by_the_next() -> None:
         blind = True
 
         def list(self, prefix: str) -> list[StoredFile]:
-            listing = super().list(prefix)
-            if self.blind:
-                self.blind = False
-                return [
-                    file for file in listing if not file.name.endswith("00000000000000000001.json")
-                ]
-            return listing
+            missed = f"{1:020}.json" if self.blind else "none"
+            self.blind = False
+            return [file for file in super().list(prefix) if not file.name.endswith(missed)]
 
     story = LogBuilder(Blinking()).create().append([("a", 1)]).append([("b", 1)])
     assert story.snapshot().file_count == 2
@@ -649,9 +611,8 @@ def test_a_vector_that_came_back_is_not_among_the_removed(checkpointed: bool) ->
         builder.checkpoint()
     old, new = (vector_of(f"{number:020}", number) for number in (1, 2))
     remove = {"path": "a", "deletionTimestamp": 9, "dataChange": True, "deletionVector": new}
-    snapshot = builder.commit(
-        "RESTORE", {"remove": remove}, add_of("a", deletionVector=old)
-    ).snapshot()
+    builder.commit("RESTORE", {"remove": remove}, add_of("a", deletionVector=old))
+    snapshot = builder.snapshot()
     assert [file.deletion_vector for file in snapshot.files] == [first.deletion_vector]
     assert snapshot.removed_vectors == {second.deletion_vector: 9}
 
@@ -679,15 +640,15 @@ def test_a_deletion_vector_with_a_path_of_its_own_is_looked_for_under_its_decode
     assert unreadable_files(story.store, story.snapshot()).missing == ()
 
 
+EXAMPLE = "deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
+
+
 @pytest.mark.parametrize(
     ("vector", "expected"),
     [
         # Source: PROTOCOL.md, "JSON Example 1 — On Disk with Relative Path (with Random Prefix)".
-        (
-            "uab^-aqEH.-t@S}K{vb[*k^@4",
-            "ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin",
-        ),
-        ("u^-aqEH.-t@S}K{vb[*k^", "deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"),
+        ("uab^-aqEH.-t@S}K{vb[*k^@4", f"ab/{EXAMPLE}"),
+        ("u^-aqEH.-t@S}K{vb[*k^", EXAMPLE),
         ("u00000000000000000000@12", f"deletion_vector_{UUID(int=0)}.bin"),
         ("ps3://b/t/deletion_vector_x.bin@4", "s3://b/t/deletion_vector_x.bin"),
         ("iwi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", None),
@@ -702,9 +663,8 @@ def test_a_deletion_vector_whose_name_ends_like_an_offset_is_found(offset: int |
     story = LogBuilder().create()
     story.commit("DELETE", add_of("a", deletionVector=vector_of("0" * 18 + "@1", offset=offset)))
     live = fold_table_files(story.snapshot(), resolve=lambda _: None).live
-    assert [name for name in live if not is_data_file(name)] == [
-        f"deletion_vector_{UUID(int=81 * 85 + 1)}.bin"
-    ]
+    named = f"deletion_vector_{UUID(int=81 * 85 + 1)}.bin"
+    assert [name for name in live if not is_data_file(name)] == [named]
 
 
 def test_an_unknown_kind_of_deletion_vector_is_refused() -> None:
@@ -712,11 +672,7 @@ def test_an_unknown_kind_of_deletion_vector_is_refused() -> None:
         vector_file("rsomething")
 
 
-ABSOLUTE = [
-    "/lake/bronze/t/d%20x/a",
-    "file:///lake/bronze/t/d%20x/a",
-    "file:/lake/bronze/t/d%20x/a",
-]
+ABSOLUTE = [f"{scheme}/lake/bronze/t/d%20x/a" for scheme in ("", "file://", "file:")]
 ODD = ["./odd", "d=1/../odd", ".//odd", "../t/odd"]
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -102,19 +103,11 @@ def test_a_manifest_that_cannot_be_trusted_is_refused_by_name(
     assert said in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "table"),
-    [
-        ("a/b/x", "a/b"),
-        ("a/bc/x", None),
-        ("a/b", None),
-        ("a/b/", "a/b"),
-        ("a/b/c/x", "a/b"),
-        ("a/b/c/d/x", "a/b/c/d"),
-        ("a/b/c/de/x", "a/b"),
-        ("x", None),
-    ],
-)
+FOLDERS = {"a/b/x": "a/b", "a/bc/x": None, "a/b": None, "a/b/": "a/b", "a/b/c/x": "a/b"}
+FOLDERS |= {"a/b/c/d/x": "a/b/c/d", "a/b/c/de/x": "a/b", "x": None}
+
+
+@pytest.mark.parametrize(("name", "table"), FOLDERS.items())
 def test_a_key_belongs_to_the_longest_table_folder_by_whole_components(
     name: str, table: str | None
 ) -> None:
@@ -122,9 +115,8 @@ def test_a_key_belongs_to_the_longest_table_folder_by_whole_components(
 
 
 def test_every_folder_with_a_log_is_a_table() -> None:
-    assert table_roots(
-        ["a/b/_delta_log/0.json", "a/b/c/_delta_log/_sidecars/x", "d/x", "_delta_log/x"]
-    ) == {"a/b", "a/b/c"}
+    names = ["a/b/_delta_log/0.json", "a/b/c/_delta_log/_sidecars/x", "d/x", "_delta_log/x"]
+    assert table_roots(names) == {"a/b", "a/b/c"}
 
 
 @pytest.mark.parametrize(
@@ -210,10 +202,7 @@ def held(
         (stored("a/t/d=1/x"), Part.ORPHANED_OLD),
         (stored("a/t/d=1/x", age=DAY), Part.ORPHANED_YOUNG),
         (stored("a/t/d=1/x", age=WEEK), Part.ORPHANED_YOUNG),
-        (
-            StoredObject(bucket="lake", key="a/t/x", size_bytes=1, modified_ms=None),
-            Part.ORPHANED_YOUNG,
-        ),
+        (replace(stored("a/t/x"), modified_ms=None), Part.ORPHANED_YOUNG),
         (stored("a/t/_p=1/x"), Part.ORPHANED_OLD),
         (stored("a/t/_delta_index/x"), Part.HIDDEN),
         (stored("a/t/metadata/v1.metadata.json"), Part.HIDDEN),
@@ -232,10 +221,8 @@ def held(
     ],
 )
 def test_every_object_is_told_apart(each: StoredObject, part: Part) -> None:
-    [table] = held(each).tables
-    assert [(share.part, share.file_count, share.size_bytes) for share in table.shares] == [
-        (part, 1, each.size_bytes)
-    ]
+    [share] = only(held(each)).shares
+    assert (share.part, share.file_count, share.size_bytes) == (part, 1, each.size_bytes)
 
 
 def only(found: Reconciliation) -> TableShares:
@@ -318,69 +305,48 @@ def test_the_files_of_an_archive_are_a_part_of_their_table_and_never_orphans() -
         stored("archive/a/t", 3),
         lake_prefix="",
     )
-    of_archive = [
-        (share.part, share.storage_class, share.size_bytes)
-        for share in only(found).shares
-        if share.part in (Part.ARCHIVED, Part.NONCURRENT)
-    ]
-    assert of_archive == [
-        (Part.ARCHIVED, None, 8),
-        (Part.ARCHIVED, "GLACIER_IR", 7),
-        (Part.NONCURRENT, None, 9),
-    ]
-    assert [(share.folder, share.size_bytes) for share in found.unclaimed] == [
-        ("archive/a/", 2 + 3)
-    ]
+    shares = [(each.part, each.storage_class, each.size_bytes) for each in only(found).shares]
+    archived = [(Part.ARCHIVED, None, 8), (Part.ARCHIVED, "GLACIER_IR", 7)]
+    of_archive = [each for each in shares if each[0] in (Part.ARCHIVED, Part.NONCURRENT)]
+    assert of_archive == [*archived, (Part.NONCURRENT, None, 9)]
+    [share] = found.unclaimed
+    assert (share.folder, share.size_bytes) == ("archive/a/", 2 + 3)
 
 
 def test_a_table_whose_log_cannot_be_read_has_no_orphans() -> None:
     found = held(*ALL, stored("a/u/x", 4), unread={"a/u": "why"})
     assert found.tables[1].problem == "why"
-    assert [(share.part, share.size_bytes) for share in found.tables[1].shares] == [
-        (Part.UNREAD, 4)
-    ]
+    [share] = found.tables[1].shares
+    assert (share.part, share.size_bytes) == (Part.UNREAD, 4)
     assert found.unclaimed == ()
 
 
 def test_small_files_are_seen_where_no_log_is_read() -> None:
-    small = [
-        stored("a/u/x", 4),
-        stored("a/u/d=1/y", 12 << 20),
-        stored("a/u/_delta_log/0.json", 4),
-        stored("a/u/.z"),
-        stored("a/u/d/", 0, is_dir=True),
-    ]
+    small = [stored("a/u/x", 4), stored("a/u/d=1/y", 12 << 20), stored("a/u/_delta_log/0.json", 4)]
+    small += [stored("a/u/.z"), stored("a/u/d/", 0, is_dir=True)]
     found = held(*ALL, *small, stored("plain/t/x"), stored("_hidden/x"), unread={"a/u": "why"})
     assert [share.small_count for table in found.tables for share in table.shares] == [0, 0, 1]
-    assert [(share.folder, share.small_count) for share in found.unclaimed] == [
-        ("_hidden/", 0),
-        ("plain/t/", 1),
-    ]
+    folders = {share.folder: share.small_count for share in found.unclaimed}
+    assert folders == {"_hidden/": 0, "plain/t/": 1}
 
 
 def test_storage_classes_are_kept_apart() -> None:
     live = stored("a/t/d=1/live", 5, storage_class="STANDARD")
     found = only(held(ALL[1], live, stored("a/t/x", 2, storage_class="GLACIER")))
-    assert [(share.part, share.storage_class) for share in found.shares] == [
-        (Part.LIVE, "STANDARD"),
-        (Part.ORPHANED_OLD, "GLACIER"),
-        (Part.VECTORS_LIVE, None),
-    ]
+    shares = [(share.part, share.storage_class) for share in found.shares]
+    files = [(Part.LIVE, "STANDARD"), (Part.ORPHANED_OLD, "GLACIER")]
+    assert shares == [*files, (Part.VECTORS_LIVE, None)]
 
 
 def test_the_books_of_a_layout() -> None:
+    plain = DataFile(path="d=a%2520b/x", size_bytes=5, modified_ms=1)
     snapshot = Snapshot(
         table="a/t",
         uri="s3a://bucket/lake/a/t",
         version=7,
         committed_ms=NOW,
         files=(
-            DataFile(
-                path="d=a%2520b/x",
-                size_bytes=5,
-                modified_ms=1,
-                deletion_vector="u00000000000000000001@1",
-            ),
+            replace(plain, deletion_vector="u00000000000000000001@1"),
             DataFile(path="s3://bucket/lake/a/t/y%20z", size_bytes=6, modified_ms=2),
             DataFile(path="s3a://bucket/lake/a/source/z", size_bytes=7, modified_ms=3),
             DataFile(path="s3a://elsewhere/z", size_bytes=8, modified_ms=4),
@@ -415,34 +381,23 @@ def test_the_books_of_a_layout() -> None:
     }
 
 
-NAMES = st.sampled_from(
-    [
-        *("d=1/live", "kept", "past", "x", "d=1/y", "_delta_log/00000000000000000001.json"),
-        *("_change_data/c", ".z", "d=1/", DEAD_VECTOR, "n/x"),
-    ]
+FILES = ["d=1/live", "kept", "past", "x", "d=1/y", "_delta_log/00000000000000000001.json"]
+FILES += ["_change_data/c", ".z", "d=1/", DEAD_VECTOR, "n/x"]
+PLACES = st.sampled_from(["a/t/", "a/t/n/", "a/tt/", "a/bad/", "landing/", "", "other/"])
+OBJECTS = st.builds(
+    StoredObject,
+    bucket=st.just("lake"),
+    key=st.builds("{}{}".format, PLACES, st.sampled_from(FILES)),
+    size_bytes=st.integers(0, 10**15),
+    modified_ms=st.none() | st.integers(NOW - 30 * DAY, NOW),
+    is_dir=st.booleans(),
+    storage_class=st.sampled_from([None, "STANDARD", "GLACIER"]),
+    is_latest=st.none() | st.booleans(),
+    is_delete_marker=st.none() | st.booleans(),
 )
 
 
-@given(
-    st.lists(
-        st.builds(
-            StoredObject,
-            bucket=st.just("lake"),
-            key=st.builds(
-                "{}{}".format,
-                st.sampled_from(["a/t/", "a/t/n/", "a/tt/", "a/bad/", "landing/", "", "other/"]),
-                NAMES,
-            ),
-            size_bytes=st.integers(0, 10**15),
-            modified_ms=st.none() | st.integers(NOW - 30 * DAY, NOW),
-            is_dir=st.booleans(),
-            storage_class=st.sampled_from([None, "STANDARD", "GLACIER"]),
-            is_latest=st.none() | st.booleans(),
-            is_delete_marker=st.none() | st.booleans(),
-        ),
-        max_size=30,
-    )
-)
+@given(st.lists(OBJECTS, max_size=30))
 def test_the_parts_sum_to_the_inventory_s_total(objects: list[StoredObject]) -> None:
     tables = table_files(), table_files("a/t/n")
     found = held(*objects, settled_ms=NOW, files=tables, unread={"a/bad": "why"})

@@ -40,13 +40,8 @@ def adding(version: int, path: str, *removed: str) -> Commit:
 
 
 def commit(version: int, ms: int, *removed: str) -> Commit:
-    return Commit(
-        version=version,
-        committed_ms=ms,
-        operation="DELETE",
-        changed_data=True,
-        removed_paths=removed,
-    )
+    made = Commit(version=version, committed_ms=ms, operation="DELETE", changed_data=True)
+    return replace(made, removed_paths=removed)
 
 
 BOOKS = TableFiles(
@@ -59,10 +54,8 @@ BOOKS = TableFiles(
 HISTORY = Commits(
     table="a/t",
     commits=(
-        commit(0, OLD - DAY),
-        commit(1, OLD, "past"),
-        commit(2, NOW - DAY, "kept"),
-        commit(3, NOW - HOUR),
+        *(commit(0, OLD - DAY), commit(1, OLD, "past")),
+        *(commit(2, NOW - DAY, "kept"), commit(3, NOW - HOUR)),
     ),
 )
 
@@ -73,29 +66,24 @@ BUSY = replace(HISTORY, commits=HISTORY.commits[3:])  # the newest commit of a b
 def log_of(history: Commits = HISTORY, **more: Any) -> TableFacts:
     tail = LogTail(checkpoint_version=None, commit_count=4, commit_bytes=4)
     snapshot = Snapshot(
-        table="a/t",
-        uri="s3a://b/a/t",
-        version=3,
-        committed_ms=NOW - HOUR,
-        files=(),
-        log=tail,
-        **more,
+        table="a/t", uri="s3a://b/a/t", version=3, committed_ms=NOW - HOUR, files=(), log=tail
     )
-    return TableFacts(
-        snapshot=snapshot,
-        history=history,
-        newest=LogFile(version=3, name="3.json", size_bytes=1, modified_ms=NOW),
-    )
+    newest = LogFile(version=3, name="3.json", size_bytes=1, modified_ms=NOW)
+    return TableFacts(snapshot=replace(snapshot, **more), history=history, newest=newest)
 
 
-FACTS = VacuumFacts(
-    table_files=BOOKS, log=log_of(), on_s3=True, tables=frozenset({"a/t", "a/t/inner"})
-)
+TABLES = frozenset({"a/t", "a/t/inner"})
+FACTS = VacuumFacts(table_files=BOOKS, log=log_of(), on_s3=True, tables=TABLES)
 
 
 def having(facts: VacuumFacts = FACTS, **files: Any) -> VacuumFacts:
     """The facts with other files of the table."""
     return replace(facts, table_files=replace(facts.table_files, **files))
+
+
+def using(**others: Any) -> VacuumFacts:
+    """The facts with such uses by others."""
+    return replace(FACTS, other_uses=OtherUses(**others))
 
 
 OF_A_CATALOG = replace(FACTS, log=log_of(features=frozenset({"catalogManaged"})))
@@ -106,10 +94,8 @@ INVENTORY = Inventory(
 
 
 def past(mode: str = "FULL", ended_ms: int = NOW - 3 * HOUR, **more: Any) -> VacuumRecord:
-    defaults = {"version": 2, "horizon_ms": ended_ms - WEEK}
-    return VacuumRecord(
-        mode=mode, started_ms=ended_ms - 1, ended_ms=ended_ms, **{**defaults, **more}
-    )  # type: ignore[arg-type]
+    fields: dict[str, Any] = {"version": 2, "horizon_ms": ended_ms - WEEK, **more}
+    return VacuumRecord(mode=mode, started_ms=ended_ms - 1, ended_ms=ended_ms, **fields)
 
 
 def stored(name: str, size: int = 1, ms: int | None = OLD, **more: Any) -> StoredObject:
@@ -134,20 +120,18 @@ def plan(
     return plan_vacuum(facts, table, listing, choice=choice, now_ms=NOW)
 
 
-@pytest.mark.parametrize(
-    ("facts", "left"),
-    {
-        # A checkpoint dropped its tombstone while the retention was a shorter one.
-        "removed by a commit": (having(removed={"past": OLD}), ["orphan", "past"]),
-        "removed twice": (having(removed={**BOOKS.removed, "past": NOW - DAY}), ["orphan"]),
-        "borrowed by another table": (
-            replace(FACTS, other_uses=OtherUses(borrowed=frozenset({"a/t/past", "a/t/orphan"}))),
-            [],
-        ),
-        # Its own log names a file whose place nobody can tell: whatever has that name is kept, also before other tables were asked.
-        "perhaps read by another way": (having(unplaced=frozenset({"orphan"})), ["past"]),
-    }.values(),
-)
+LENT = using(borrowed=frozenset({"a/t/past", "a/t/orphan"}))
+NEEDED = {
+    # A checkpoint dropped its tombstone while the retention was a shorter one.
+    "removed by a commit": (having(removed={"past": OLD}), ["orphan", "past"]),
+    "removed twice": (having(removed={**BOOKS.removed, "past": NOW - DAY}), ["orphan"]),
+    "borrowed by another table": (LENT, []),
+    # Its own log names a file whose place nobody can tell: whatever has that name is kept, also before other tables were asked.
+    "perhaps read by another way": (having(unplaced=frozenset({"orphan"})), ["past"]),
+}
+
+
+@pytest.mark.parametrize(("facts", "left"), NEEDED.values(), ids=NEEDED)
 def test_what_a_version_within_the_retention_or_another_table_may_read_stays(
     facts: VacuumFacts, left: list[str]
 ) -> None:
@@ -196,13 +180,7 @@ def test_a_file_that_a_commit_in_the_log_added_and_none_removed_is_never_a_candi
         yield from reversed(history.commits)
         yield from commits
 
-    first = BUSY.commits[0].version
-    history = replace(
-        BUSY,
-        commits=tuple(replace(each, version=each.version - first + 3) for each in BUSY.commits),
-    )
-    table_files = replace(BOOKS, version=history.commits[-1].version)
-    facts = replace(FACTS, log=log_of(history), table_files=table_files, all_commits=older)
+    facts = replace(FACTS, log=log_of(BUSY), all_commits=older)
     if outcome == "Broken":
         message = r"lacks the file orphan\. .* and no commit up to version .* removed it"
         with pytest.raises(Broken, match=message):
@@ -240,14 +218,11 @@ def test_where_the_log_alone_decides_it_is_read_back_to_the_last_complete_vacuum
     books = replace(BOOKS, removed={"stone": OLD + DAY, "older_stone": OLD - DAY})
     last = past(ended_ms=OLD + WEEK)
     busy = replace(FACTS, table_files=books, log=log_of(BUSY), all_commits=older, records=(last,))
-    told = {
-        each.key: each.modified_ms
-        for each in objects_by_log(replace(busy, log_only=True), bucket="b")
-    }
+    by_log = objects_by_log(replace(busy, log_only=True), bucket="b")
+    told = {each.key: each.modified_ms for each in by_log}
     assert told == {"a/t/stone": OLD + DAY, "a/t/past": OLD}
-    assert [each.key for each in objects_by_log(busy, bucket="b")] == [
-        "a/t/stone"
-    ]  # a sweep finds the other
+    # A sweep finds the other.
+    assert [each.key for each in objects_by_log(busy, bucket="b")] == ["a/t/stone"]
 
 
 @pytest.mark.parametrize(
@@ -264,10 +239,8 @@ def test_a_partition_s_folder_is_listed_where_others_write_the_table_and_nothing
 
 def test_what_is_past_its_retention_goes_and_is_priced() -> None:
     found = plan(ALL)
-    assert [(each.name, each.part) for each in found.candidates] == [
-        ("orphan", Part.ORPHANED_OLD),
-        ("past", Part.TOMBSTONED_PAST),
-    ]
+    parts = {each.name: each.part for each in found.candidates}
+    assert parts == {"orphan": Part.ORPHANED_OLD, "past": Part.TOMBSTONED_PAST}
     assert (found.reason, found.file_count, found.size_bytes) == (Reason.VACUUM_DUE, 2, 7)
     assert found.requests == {"LIST": 1, "GET": 0, "HEAD": 4, "DELETE": 1} and found.usd > 0
     assert found.as_json()["parts"] == {"orphaned_old": 1, "tombstoned_past": 1}
@@ -307,11 +280,10 @@ def test_what_readers_have_not_read_stays_and_they_are_named() -> None:
     assert (found.candidates, found.sentence.endswith(f"; {held}")) == ((), True)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["backup-12:30.parquet", "a:b/c", "d=1/x\x01y", "d=1/x\0y", "d=1/x\x1by", "d=1/x\uffffy", ":"],
-    ids=ascii,
-)
+CONTROL = [f"d=1/x{character}y" for character in "\x01\0\x1b\uffff"]
+
+
+@pytest.mark.parametrize("name", ["backup-12:30.parquet", "a:b/c", ":", *CONTROL], ids=ascii)
 def test_a_name_that_cannot_be_told_stays_alone(name: str) -> None:
     """One of these made Delta's answer, or the request to delete a thousand, fail for ever."""
     found = plan([*ALL, stored(name)])
@@ -386,6 +358,7 @@ def known(
     return replace(facts, inventory=inventory, records=records)
 
 
+TOO_OLD = {"INVENTORY": "is 31 h old (limit 26 h)", "LITE": "40 h ago"}
 NEVER = {"LITE": "storage was never searched for orphans"}
 NEW, OLDER = past(ended_ms=NOW - HOUR), past(ended_ms=NOW - 25 * HOUR)
 LATE = replace(INVENTORY, created_ms=NOW - 31 * HOUR)
@@ -400,11 +373,7 @@ MODES: list[tuple[VacuumFacts, str, dict[str, str]]] = [
     (known(OLDER, past("LITE", ended_ms=NOW - HOUR)), "FULL", {"LITE": "25 h ago"}),
     (known(OLDER, past(ended_ms=NOW, is_complete=False)), "FULL", {"LITE": "25 h ago"}),
     (known(OLDER, facts=MANY, inventory=INVENTORY), "INVENTORY", {"LITE": "25 h ago"}),
-    (
-        known(past(ended_ms=NOW - 40 * HOUR), inventory=LATE),
-        "FULL",
-        {"INVENTORY": "is 31 h old (limit 26 h)", "LITE": "40 h ago"},
-    ),
+    (known(past(ended_ms=NOW - 40 * HOUR), inventory=LATE), "FULL", TOO_OLD),
     (known(past(), facts=SHORT_LOG), "FULL", {"LITE": "the log no longer names"}),
 ]
 
@@ -428,16 +397,16 @@ def test_a_mode_that_is_wanted_is_taken_only_if_it_is_valid() -> None:
         choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, requested="ALL")  # type: ignore[arg-type]
 
 
+ACCEPTED = {"accepts_short_retention": SHORT_RETENTION_RISK}
+
+
 @pytest.mark.parametrize(
     ("knobs", "why"),
     [
         ({"mode": "always"}, "Vacuum.mode is 'always'"),
         ({"after_compaction": "yes"}, "Vacuum.after_compaction is 'yes'"),
         ({"retention_hours": 24}, "Vacuum.retention_hours is 24, under a week"),
-        (
-            {"retention_hours": 0.01, "accepts_short_retention": SHORT_RETENTION_RISK},
-            "Vacuum.retention_hours is 0.01, under a minute",
-        ),
+        ({"retention_hours": 0.01, **ACCEPTED}, "Vacuum.retention_hours is 0.01, under a minute"),
         ({"accepts_short_retention": "ok"}, "Vacuum.accepts_short_retention is 'ok'"),
         ({"retention_hours": -1}, "Vacuum.retention_hours is -1"),
         ({"retention_hours": float("nan")}, "Vacuum.retention_hours is nan"),
@@ -449,39 +418,34 @@ def test_a_knob_that_cannot_be_is_refused(knobs: dict[str, Any], why: str) -> No
 
 
 def test_the_retention_is_a_property_and_contradicts_no_other() -> None:
+    deleted, logs = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
     assert Vacuum().retention_properties({}) == {}
-    assert Vacuum(retention_hours=200).retention_properties({}) == {
-        "delta.deletedFileRetentionDuration": "interval 12000 minutes"
-    }
-    longer = {
-        "delta.deletedFileRetentionDuration": "interval 48000 minutes",
-        "delta.logRetentionDuration": "interval 48000 minutes",
-    }
+    shorter = Vacuum(retention_hours=200)
+    assert shorter.retention_properties({}) == {deleted: "interval 12000 minutes"}
+    longer = dict.fromkeys((deleted, logs), "interval 48000 minutes")
     assert Vacuum(retention_hours=800).retention_properties({}) == longer
-    name = "delta.logRetentionDuration"
     for hours, kept, is_set in ((800, "interval 365 days", False), (200, "interval 3 days", True)):
-        properties = Vacuum(retention_hours=hours).retention_properties({name: kept})
-        assert (name in properties) is is_set
+        properties = Vacuum(retention_hours=hours).retention_properties({logs: kept})
+        assert (logs in properties) is is_set
     message = r"Vacuum\.retention_hours to 'interval 12000 minutes'\. Set it in one place"
+    landing = Landing(prefix="landing/t/", format="json", schema="id BIGINT")
+    declared: dict[str, Any] = {"key": "bronze/t", "source": landing, "write": Append()}
     with pytest.raises(Refused, match=message):
-        Table(
-            key="bronze/t",
-            source=Landing(prefix="landing/t/", format="json", schema="id BIGINT"),
-            write=Append(),
-            vacuum=Vacuum(retention_hours=200),
-            properties={"delta.deletedFileRetentionDuration": "interval 7 days"},
-        )
+        Table(**declared, vacuum=shorter, properties={deleted: "interval 7 days"})
+
+
+WRITER = "part-00000-0b4e1d6c-4d0c-4a3f-9a58-0123456789ab"
 
 
 @pytest.mark.parametrize(
     ("name", "once"),
     [
-        ("part-00000-0b4e1d6c-4d0c-4a3f-9a58-0123456789ab.c000.snappy.parquet", True),
-        ("d=1/new\nline/part-00003-0b4e1d6c-4d0c-4a3f-9a58-0123456789ab-c000.snappy.parquet", True),
+        (f"{WRITER}.c000.snappy.parquet", True),
+        (f"d=1/new\nline/{WRITER}-c000.snappy.parquet", True),
         ("deletion_vector_0b4e1d6c-4d0c-4a3f-9a58-0123456789ab.bin", True),
         ("part-00000.parquet", False),
         ("0b4e1d6c-4d0c-4a3f-9a58-0123456789ab.parquet", False),
-        ("part-00000-0b4e1d6c-4d0c-4a3f-9a58-0123456789ab/x.parquet", False),
+        (f"{WRITER}/x.parquet", False),
     ],
 )
 def test_only_names_of_a_writer_s_own_are_written_once(name: str, once: bool) -> None:
@@ -490,16 +454,11 @@ def test_only_names_of_a_writer_s_own_are_written_once(name: str, once: bool) ->
 
 def test_landed_files_below_a_table_stay() -> None:
     """The declaration refuses such a prefix; a lake may have been declared before that."""
-    objects = [
-        *ALL,
-        stored("incoming/x.json"),
-        stored("incoming/d/y.json", ms=NOW),
-        stored("incomings/z"),
-    ]
-    landed = OtherUses(landed=("a/t/incoming/", "landing/t/"))
-    found = plan(objects, replace(FACTS, other_uses=landed))
+    below = [stored("incoming/x.json"), stored("incoming/d/y.json", ms=NOW)]
+    objects = [*ALL, *below, stored("incomings/z")]
+    found = plan(objects, using(landed=("a/t/incoming/", "landing/t/")))
     assert [each.name for each in found.candidates] == ["incomings/z", "orphan", "past"]
-    assert later(plan(objects), replace(FACTS, other_uses=OtherUses(landed=("a/t/",)))) == []
+    assert later(plan(objects), using(landed=("a/t/",))) == []
 
 
 def test_a_live_file_in_the_folder_of_another_table_is_not_missing_and_nothing_else_there_goes() -> (
@@ -507,13 +466,8 @@ def test_a_live_file_in_the_folder_of_another_table_is_not_missing_and_nothing_e
 ):
     live = {**BOOKS.live, "inner/live": BOOKS.live["live"]}
     facts = having(live=live, removed={**BOOKS.removed, "inner/old": OLD})
-    objects = [
-        *ALL,
-        stored("inner/live", 5),
-        stored("inner/old"),
-        stored("inner/orphan"),
-        stored("inner/young", ms=NOW),
-    ]
+    inner = [stored("inner/live", 5), stored("inner/old"), stored("inner/orphan")]
+    objects = [*ALL, *inner, stored("inner/young", ms=NOW)]
     assert [each.name for each in plan(objects, facts).candidates] == ["orphan", "past"]
     assert plan(objects, facts).notes == ()
 
@@ -525,11 +479,8 @@ LATER = {
     "shorter": (having(retention_ms=HOUR), ["orphan", "past"]),
     "catalog": (OF_A_CATALOG, []),
     "needed again": (having(live={**BOOKS.live, "past": BOOKS.live["live"]}), ["orphan"]),
-    "lent": (replace(FACTS, other_uses=OtherUses(borrowed=frozenset({"a/t/orphan"}))), ["past"]),
-    "perhaps lent": (
-        replace(FACTS, other_uses=OtherUses(unplaced=frozenset({"past"}))),
-        ["orphan"],
-    ),
+    "lent": (using(borrowed=frozenset({"a/t/orphan"})), ["past"]),
+    "perhaps lent": (using(unplaced=frozenset({"past"})), ["orphan"]),
     "perhaps its own": (having(unplaced=frozenset({"past"})), ["orphan"]),
     "removed within the retention": (replace(FACTS, log=REMOVED_LATER), ["past"]),
 }
@@ -546,9 +497,8 @@ def test_the_horizon_moves_back_with_the_clock_and_never_on() -> None:
     assert [each.name for each in found.candidates] == ["early", "late"]
     assert [each.name for each in later(found, FACTS, now_ms=NOW - HOUR)] == ["early"]
     young = plan([stored("live", 5), early], replace(FACTS, needed_since_ms=NOW - WEEK - HOUR))
-    assert later(replace(young, candidates=found.candidates), FACTS, now_ms=NOW + DAY) == [
-        found.candidates[0]
-    ]
+    both = replace(young, candidates=found.candidates)
+    assert later(both, FACTS, now_ms=NOW + DAY) == [found.candidates[0]]
 
 
 @pytest.mark.parametrize(
