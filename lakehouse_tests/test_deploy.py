@@ -48,14 +48,10 @@ def entries(value: Any) -> Iterator[tuple[str, Any]]:
 def compose() -> Any:
     """The compose file, with variables of the environment as compose fills them in."""
     text = (DEPLOY / "compose.yaml").read_text()
-    filled = {
-        "LAKE_BUCKET": "my-bucket",
-        "AWS_REGION": "eu-central-1",
-        "POSTGRES_PASSWORD": "filled",
-    }
-    return yaml.safe_load(
-        re.sub(r"\$\{(\w+)(?::[-?][^}]*)?\}", lambda each: filled.get(each[1], "''"), text)
-    )
+    filled = {"LAKE_BUCKET": "my-bucket", "AWS_REGION": "eu-central-1"}
+    filled["POSTGRES_PASSWORD"] = "filled"
+    variable = re.compile(r"\$\{(\w+)(?::[-?][^}]*)?\}")
+    return yaml.safe_load(variable.sub(lambda each: filled.get(each[1], "''"), text))
 
 
 def config_map() -> dict[str, str]:
@@ -83,25 +79,22 @@ def test_no_file_holds_a_secret_and_each_comes_from_the_environment() -> None:
         if SECRETS.search(key) and not re.fullmatch(r"\$\{\w+(:[-?][^}]*)?\}", str(value))
     ]
     assert found == []
-    assert yaml.safe_load((DEPLOY / "dagster.yaml").read_text())["storage"]["postgres"][
-        "postgres_db"
-    ]["password"] == {"env": "POSTGRES_PASSWORD"}
+    [instance] = documents("dagster.yaml")
+    database = instance["storage"]["postgres"]["postgres_db"]
+    assert database["password"] == {"env": "POSTGRES_PASSWORD"}
     example = [line for line in (DEPLOY / "env.example").read_text().splitlines() if "=" in line]
     assert [line for line in example if not line.startswith("#") and not line.endswith("=")] == []
 
 
 def test_ports_are_published_on_loopback_only() -> None:
-    ports = [
-        port for service in compose()["services"].values() for port in service.get("ports", [])
-    ]
+    services = compose()["services"].values()
+    ports = [port for service in services for port in service.get("ports", [])]
     assert ports == ["127.0.0.1:3000:3000"]
     assert {each["spec"].get("type", "ClusterIP") for each in of_kind("Service")} == {"ClusterIP"}
     [policy] = of_kind("NetworkPolicy")
     [application] = of_kind("SparkApplication")
-    assert (
-        policy["spec"]["podSelector"]["matchLabels"]["spark.operator/spark-app-name"]
-        == application["metadata"]["name"]
-    )
+    labels = policy["spec"]["podSelector"]["matchLabels"]
+    assert labels["spark.operator/spark-app-name"] == application["metadata"]["name"]
 
 
 def test_images_are_those_that_are_built_here_and_spark_has_the_version_of_its_clients() -> None:
@@ -109,12 +102,8 @@ def test_images_are_those_that_are_built_here_and_spark_has_the_version_of_its_c
     manifests = [*documents("kubernetes/lakehouse.yaml"), *documents("kubernetes/spark.yaml")]
     images = {service["image"] for service in services}
     assert images == {*BUILT, "postgres:15"}
-    named = [
-        value
-        for key, value in entries(manifests)
-        if key in ("image", "spark.kubernetes.container.image")
-    ]
-    assert set(named) == BUILT
+    kinds = ("image", "spark.kubernetes.container.image")
+    assert {value for key, value in entries(manifests) if key in kinds} == BUILT
     bases = re.findall(r"^FROM (\S+) AS (\S+)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
     assert bases == [("python:3.11-slim-bookworm", "lakehouse"), (f"apache/spark:{SPARK}", "spark")]
     targets = {service["build"]["target"] for service in services if "build" in service}
@@ -149,11 +138,8 @@ def test_page_and_daemon_find_the_code_where_it_listens() -> None:
     [container] = code["spec"]["template"]["spec"]["containers"]
     assert container["args"][-3] == port
     ports = {each["metadata"]["name"]: each["spec"]["ports"] for each in of_kind("Service")}
-    assert ports == {
-        "code": [{"port": int(port)}],
-        "page": [{"port": 3000}],
-        "spark-connect": [{"port": 15002}],
-    }
+    wanted = {"code": int(port), "page": 3000, "spark-connect": 15002}
+    assert ports == {name: [{"port": number}] for name, number in wanted.items()}
 
 
 @pytest.mark.parametrize(
@@ -173,9 +159,8 @@ def test_dagster_accepts_its_instance_and_pools_keep_writers_apart(
     instance = yaml.safe_load((DEPLOY / folder / "dagster.yaml").read_text())
     concurrency = instance["concurrency"]
     assert concurrency["pools"] == {"default_limit": 1, "granularity": "op"}
-    slots = parse_settings(
-        {name: each for name, each in environ.items() if name.startswith("LAKEHOUSE_")}, base=ROOT
-    ).compaction_slots
+    own = {name: each for name, each in environ.items() if name.startswith("LAKEHOUSE_")}
+    slots = parse_settings(own, base=ROOT).compaction_slots
     assert concurrency["runs"]["max_concurrent_runs"] > slots
     assert {value for key, value in entries(instance) if key == "env"} <= environ.keys()
     prefix = instance["compute_logs"]["config"]["prefix"]
@@ -204,15 +189,13 @@ def test_the_connect_server_has_the_tables_times_and_storage_of_the_lake_s_own(
     same = conf.keys() & own.keys() - sized
     assert {name: conf[name] for name in same} == {name: own[name] for name in same}
     needed = {"spark.sql.extensions", "spark.sql.catalog.spark_catalog", *STORED_TIMES}
-    needed |= {"spark.sql.session.timeZone", *s3a_conf({})} - {
-        "spark.hadoop.fs.s3a.endpoint.region"
-    }
+    region = "spark.hadoop.fs.s3a.endpoint.region"
+    needed |= {"spark.sql.session.timeZone", *s3a_conf({})} - {region}
     assert needed <= same
     assert conf[log_store_setting("s3a")] == ON_S3
     assert f"COPY {JAR.relative_to(ROOT)} /opt/spark/jars/" in (DEPLOY / "Dockerfile").read_text()
     [application] = of_kind("SparkApplication")
     assert conf.items() <= application["spec"]["sparkConf"].items()
-    region = "spark.hadoop.fs.s3a.endpoint.region"
     spark_connect = compose()["services"]["spark-connect"]
     assert f"--conf={region}=eu-central-1" in spark_connect["command"]
     assert application["spec"]["sparkConf"][region] == config_map()["AWS_REGION"]

@@ -89,24 +89,16 @@ LIBRARIES = {
 DOORS = ("asset", "command", "sensor", "check", "maintain")
 FILE_LINES = 700
 FUNCTION_LINES = 50
-BANNED = frozenset(
-    {
-        *("utils", "helpers", "common", "manager", "handler", "misc", "looks", "past", "story"),
-        *("worth", "rhythm", "hands", "till", "warden", "keeper", "books", "sift", "doomed"),
-        *("moment", "doubts"),
-    }
-)
+BANNED = {"utils", "helpers", "common", "manager", "handler", "misc", "looks", "past", "story"}
+BANNED |= {"worth", "rhythm", "hands", "till", "warden", "keeper", "books", "sift", "doomed"}
+BANNED |= {"moment", "doubts"}
 # Only what Dagster inspects must have real annotations: it resolves them when a definition is made.
 EVALUATED = ("assets", "door", "definitions", "replay")
 # A function that writes to a terminal or a page -> where it may be called: there texts are escaped, or are none from outside.
 PRINTERS = {
     "print": (
-        "cli/output.py",
-        "base/bound_process.py",
-        "cli/services.py",
-        "assets/dagster_dev.py",
-        "spark/server/jars.py",
-        "assets/runs.py",
+        *("cli/output.py", "cli/services.py", "base/bound_process.py", "assets/dagster_dev.py"),
+        *("spark/server/jars.py", "assets/runs.py"),
     ),
     "echo": ("cli/output.py",),
     "secho": (),
@@ -122,6 +114,7 @@ TEXTS = {".py", ".md", ".toml", ".yaml", ".xml", ".txt", ".properties", ".sha256
 HIDDEN = {".venv", ".git", ".lakehouse", "__pycache__", "build"}
 HIDDEN |= {".hypothesis", ".pytest_cache", ".ruff_cache"}
 
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 type_of_rule = Callable[[Path], Iterator[str]]
 
 
@@ -157,22 +150,18 @@ def trees_are_kept_for_this_file_alone() -> Iterator[None]:
     tree_of.cache_clear()
 
 
+def is_for_types(block: ast.If) -> bool:
+    return ast.unparse(block.test) == "TYPE_CHECKING"
+
+
 def imports(tree: ast.Module) -> Iterator[tuple[int, bool, str]]:
     """Every module that is named in an import: its line, whether the import waits in a function, and its name.
 
     Modules that `import_module` gets as plain text count, too.
     """
-    waiting = {
-        id(node)
-        for function in ast.walk(tree)
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-        for node in ast.walk(function)
-    } | {
-        id(node)
-        for block in tree.body
-        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
-        for node in ast.walk(block)
-    }
+    blocks = [node for node in ast.walk(tree) if isinstance(node, FUNCTIONS)]
+    blocks += [each for each in tree.body if isinstance(each, ast.If) and is_for_types(each)]
+    waiting = {id(node) for block in blocks for node in ast.walk(block)}
     for node in ast.walk(tree):
         waits = id(node) in waiting
         match node:
@@ -230,7 +219,7 @@ def long_functions(root: Path) -> Iterator[str]:
     """Functions whose body, without the docstring, has more than 50 lines."""
     for path, tree in parsed(root):
         for node in ast.walk(tree):
-            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if not isinstance(node, FUNCTIONS):
                 continue
             body = node.body[1:] if ast.get_docstring(node) else node.body
             lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
@@ -240,20 +229,16 @@ def long_functions(root: Path) -> Iterator[str]:
 
 def import_circles(root: Path) -> Iterator[str]:
     """Modules that cannot be imported without each other; an import within a function, or for types alone, is none."""
-    names = {
-        ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path
-        for path, _ in parsed(root)
+    trees = {
+        ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): tree
+        for path, tree in parsed(root)
     }
-    graph = {
-        name: {
-            wanted
-            for node in tree_of(path.read_text()).body
-            for module, imported in _names_in(node)
-            for wanted in [f"{module}.{imported}" if f"{module}.{imported}" in names else module]
-            if wanted in names
-        }
-        for name, path in names.items()
-    }
+    graph: dict[str, set[str]] = {}
+    for name, tree in trees.items():
+        named = [each for node in tree.body for each in _names_in(node)]
+        modules = {f"{module}.{imported}" for module, imported in named} & trees.keys()
+        rest = {module for module, each in named if f"{module}.{each}" not in trees}
+        graph[name] = modules | (rest & trees.keys())
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -285,21 +270,13 @@ def types_of_one_name(root: Path) -> Iterator[str]:
 def banned_names(root: Path) -> Iterator[str]:
     """Names that say nothing, or that only this house would understand; constants are what people see on pages, and stay."""
     for path, tree in parsed(root):
-        names = {path.stem} | {
-            name
-            for node in ast.walk(tree)
-            for name in [
-                getattr(node, "name", None),
-                getattr(node, "id", None),
-                getattr(node, "arg", None),
-            ]
-            if isinstance(name, str) and not name.isupper()
-        }
-        said = {
-            name: {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)} & BANNED
-            for name in sorted(names)
-        }
-        yield from (f"{path} says {name}" for name, words in said.items() if words)
+        kinds = ("name", "id", "arg")
+        names = {getattr(node, kind, None) for node in ast.walk(tree) for kind in kinds}
+        names = {name for name in names if isinstance(name, str) and not name.isupper()}
+        for name in sorted(names | {path.stem}):
+            words = {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)}
+            if words & BANNED:
+                yield f"{path} says {name}"
 
 
 def postponed_annotations(root: Path) -> Iterator[str]:

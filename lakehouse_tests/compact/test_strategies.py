@@ -51,13 +51,9 @@ def tick(
     schedule: dg.ScheduleDefinition, instance: dg.DagsterInstance, lake: Lake, table: Table
 ) -> Any:
     resources = {"spark": spark_resource(lake.settings)}
-    repository = dg.Definitions(
-        assets=assets_of(lake, table), schedules=[schedule], resources=resources
-    ).get_repository_def()
-    context = dg.build_schedule_context(
-        instance=instance, scheduled_execution_time=THREE, repository_def=repository
-    )
-    return schedule.evaluate_tick(context)
+    defs = dg.Definitions(assets_of(lake, table), schedules=[schedule], resources=resources)
+    more: Any = {"scheduled_execution_time": THREE, "repository_def": defs.get_repository_def()}
+    return schedule.evaluate_tick(dg.build_schedule_context(instance=instance, **more))
 
 
 def assets_of(lake: Lake, table: Table) -> list[Any]:
@@ -98,11 +94,8 @@ def test_a_tick_asks_for_the_compaction_once_unless_one_is_under_way_or_hands_ar
     assert tick(schedule, kept, lake, table).run_requests
     run = begun(kept, compaction_key(table))
     found = tick(schedule, kept, lake, table)
-    assert (
-        not found.run_requests
-        and found.skip_message
-        == f"bronze/orders: a run of this table is under way ({run.run_id[:8]})"
-    )
+    waits = f"bronze/orders: a run of this table is under way ({run.run_id[:8]})"
+    assert (found.run_requests, found.skip_message) == ([], waits)
     advised = under(NIGHTLY, mode="recommend")
     found = tick(compaction_schedules([advised], lake)[0], kept, lake, advised)
     assert not found.run_requests and "its declaration says mode recommend" in found.skip_message
@@ -119,21 +112,18 @@ def test_a_tick_asks_where_the_log_cannot_be_read_so_that_a_run_tells_why(
     assert tick(compaction_schedules([table], lake)[0], kept, lake, table).run_requests
 
 
+SENSOR = {"dagster/sensor_name": "compaction_sensor"}
+AGAIN = {**SENSOR, "dagster/parent_run_id": "0f"}
+
+
 @pytest.mark.parametrize(
     ("tags", "by_person"),
     [
-        ({"dagster/sensor_name": "compaction_sensor"}, False),
+        (SENSOR, False),
         ({"dagster/schedule_name": "nightly"}, False),
         ({}, True),
-        ({"dagster/sensor_name": "compaction_sensor", "dagster/parent_run_id": "0f"}, True),
-        (
-            {
-                "dagster/sensor_name": "compaction_sensor",
-                "dagster/parent_run_id": "0f",
-                "dagster/retry_number": "1",
-            },
-            False,
-        ),
+        (AGAIN, True),
+        ({**AGAIN, "dagster/retry_number": "1"}, False),
     ],
 )
 def test_who_asked_for_a_run_is_in_its_tags(tags: dict[str, str], by_person: bool) -> None:
@@ -168,9 +158,9 @@ def test_after_each_write_the_files_fall_in_the_same_run(
     document = metadata["lakehouse/compaction"].value
     removed = document["figures"]["files_removed"]
     assert (removed["predicted"], removed["actual"], document["rows_verified"]) == (3, 3, 3)
-    assert newest_facts(instance, [orders])[orders.key].values["lakehouse/state"][
-        "last_compaction_ms"
-    ] == round(metadata["lakehouse/committed"].value * 1000)
+    state = newest_facts(instance, [orders])[orders.key].values["lakehouse/state"]
+    committed_ms = round(metadata["lakehouse/committed"].value * 1000)
+    assert state["last_compaction_ms"] == committed_ms
     assert files_after(dagster_lake, instance, under(BySensor()), "d") == 2
 
 
@@ -193,6 +183,5 @@ def test_what_was_written_stays_and_is_told_also_where_the_compaction_fails(
     assert result.success is succeeds
     assert newest_facts(instance, [orders])[orders.key].values["lakehouse/landed_batch"] == 1
     told = " ".join(entry.user_message for entry in instance.all_logs(result.run_id))
-    assert (
-        "bronze/orders was written, and not compacted: Transient: held by another" in told
-    ) is succeeds
+    waits = "bronze/orders was written, and not compacted: Transient: held by another"
+    assert (waits in told) is succeeds

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from lakehouse.delta.log import TableFacts, read_facts
 from lakehouse.delta.log.missing_data_files import unreadable_files
 from lakehouse.delta.snapshot import Snapshot
+from lakehouse.spark.temporary_confs import session_confs
 from lakehouse.store import DiskStore
 
 pytestmark = pytest.mark.spark
@@ -54,9 +55,8 @@ class RealTable:
         assert set(detail.tableFeatures) <= snapshot.features
         frame = self.spark.read.format("delta").load(str(self.path))
         assert snapshot.row_count == frame.count()
-        assert [(column.name, column.type) for column in snapshot.columns] == [
-            (f.name, f.dataType.simpleString()) for f in frame.schema
-        ]
+        columns = [(column.name, column.type) for column in snapshot.columns]
+        assert columns == [(f.name, f.dataType.simpleString()) for f in frame.schema]
         self._check_against_deltalake(snapshot)
         self._check_against_checksum(snapshot)
         assert unreadable_files(self.store, snapshot).missing == ()
@@ -66,13 +66,10 @@ class RealTable:
         table = deltalake.DeltaTable(str(self.path))
         adds = pyarrow.table(table.get_add_actions(flatten=True)).to_pylist()
         assert snapshot.version == table.version()
-        assert {
-            (file.path, file.size_bytes, file.modified_ms, file.row_count)
-            for file in snapshot.files
-        } == {
-            (add["path"], add["size_bytes"], add["modification_time"], add["num_records"])
-            for add in adds
-        }
+        names = ("path", "size_bytes", "modification_time", "num_records")
+        told = {tuple(add[name] for name in names) for add in adds}
+        files = snapshot.files
+        assert {(f.path, f.size_bytes, f.modified_ms, f.row_count) for f in files} == told
 
     def _check_against_checksum(self, snapshot: Snapshot) -> None:
         file = self.path / f"_delta_log/{snapshot.version:020}.crc"
@@ -81,12 +78,10 @@ class RealTable:
         checksum = json.loads(file.read_text())
         assert snapshot.file_count == checksum["numFiles"]
         assert snapshot.size_bytes == checksum["tableSizeBytes"]
-        assert sum(file.deleted_row_count for file in snapshot.files) == checksum.get(
-            "numDeletedRecordsOpt", 0
-        )
-        assert sum(file.deletion_vector is not None for file in snapshot.files) == checksum.get(
-            "numDeletionVectorsOpt", 0
-        )
+        deleted_rows = sum(file.deleted_row_count for file in snapshot.files)
+        assert deleted_rows == checksum.get("numDeletedRecordsOpt", 0)
+        vectors = sum(file.deletion_vector is not None for file in snapshot.files)
+        assert vectors == checksum.get("numDeletionVectorsOpt", 0)
         assert snapshot.committed_ms == checksum.get("inCommitTimestampOpt", snapshot.committed_ms)
 
 
@@ -111,10 +106,13 @@ def test_partition_values_come_back_as_they_were_written(
         table.remove_from_log("*0.json")
     written = {(value, "7" if number % 2 else None) for number, value in enumerate(values)}
     written |= {(None, None), (None, "7")}
-    found = {
-        (dict(file.partition)["p"], dict(file.partition)["n"]) for file in table.checked().files
-    }
+    partitions = [dict(file.partition) for file in table.checked().files]
+    found = {(each["p"], each["n"]) for each in partitions}
     assert found == written | ({("late", "1")} if with_checkpoint else set())
+
+
+TOP = "checkpointV2.topLevelFileFormat"
+IN_JSON = {TOP: "json", "checkpoint.partSize": "3"}
 
 
 @pytest.mark.parametrize(
@@ -122,33 +120,22 @@ def test_partition_values_come_back_as_they_were_written(
     [
         ("classic", {}, "*.checkpoint.parquet", 0),
         ("classic", {"checkpoint.partSize": "3"}, "*.checkpoint.0000000002.*.parquet", 0),
-        ("v2", {"checkpointV2.topLevelFileFormat": "parquet"}, "*.checkpoint.*.parquet", 1),
-        (
-            "v2",
-            {"checkpointV2.topLevelFileFormat": "json", "checkpoint.partSize": "3"},
-            "*.checkpoint.*.json",
-            2,
-        ),
+        ("v2", {TOP: "parquet"}, "*.checkpoint.*.parquet", 1),
+        ("v2", IN_JSON, "*.checkpoint.*.json", 2),
     ],
 )
 def test_checkpoints_of_every_policy_fold_to_the_same_table(
     table: RealTable, policy: str, confs: dict[str, str], name: str, sidecars: int
 ) -> None:
-    table.sql(
-        f"CREATE TABLE {{t}} (id BIGINT, p INT) USING delta PARTITIONED BY (p) TBLPROPERTIES ('delta.checkpointPolicy' = '{policy}')"
-    )
-    table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.checkpointInterval' = '4')")
+    properties = f"'delta.checkpointPolicy' = '{policy}', 'delta.checkpointInterval' = '4'"
+    made = f"USING delta PARTITIONED BY (p) TBLPROPERTIES ({properties})"
+    table.sql(f"CREATE TABLE {{t}} (id BIGINT, p INT) {made}")
     confs = {f"spark.databricks.delta.{conf}": value for conf, value in confs.items()}
-    for conf, value in confs.items():
-        table.spark.conf.set(conf, value)
-    try:
+    with session_confs(table.spark, confs):
         for _ in range(3):
             table.append(40, "id", "CAST(id % 4 AS INT) AS p", files=2)
         table.sql("DELETE FROM {t} WHERE p = 3")
         table.append(10, "id", "9 AS p")
-    finally:
-        for conf in confs:
-            table.spark.conf.unset(conf)
     snapshot = table.checked()
     assert snapshot.log.checkpoint_version == 4
     log = table.path / "_delta_log"
@@ -177,25 +164,18 @@ def test_history_and_compacted_marks_follow_optimize_restore_and_vacuum(table: R
     table.sql("VACUUM {t}")
     assert table.checked().file_count == 4
     commits = table.facts().history.commits
-    described = {
-        row.version: row for row in table.spark.sql(f"DESCRIBE HISTORY {table.name}").collect()
-    }
+    history = table.spark.sql(f"DESCRIBE HISTORY {table.name}").collect()
+    described = {row.version: row for row in history}
     assert [commit.version for commit in commits] == sorted(described)
     for commit in commits:
         row = described[commit.version]
-        known = {
-            name: value for name, value in row.operationParameters.items() if value is not None
-        }
+        told = row.operationParameters
+        known = {name: told[name] for name in told if told[name] is not None}
         assert (commit.operation, commit.parameters) == (row.operation, known)
         assert commit.metrics == row.operationMetrics
     operations = {commit.operation: commit.changed_data for commit in commits}
-    assert operations == {
-        "WRITE": True,
-        "OPTIMIZE": False,
-        "RESTORE": True,
-        "VACUUM START": False,
-        "VACUUM END": False,
-    }
+    same = dict.fromkeys(("OPTIMIZE", "VACUUM START", "VACUUM END"), False)
+    assert operations == {"WRITE": True, "RESTORE": True} | same
 
 
 def test_an_empty_append_changes_no_data(table: RealTable) -> None:
@@ -213,15 +193,14 @@ def test_column_mapping_keeps_logical_names(table: RealTable, mode: str) -> None
     table.sql("INSERT INTO {t} VALUES (1, DATE'2013-01-01'), (2, NULL)")
     if is_upgrade:
         versions = "'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5'"
-        table.sql(
-            f"ALTER TABLE {{t}} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name', {versions})"
-        )
+        mapped = f"'delta.columnMapping.mode' = 'name', {versions}"
+        table.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ({mapped})")
     table.sql("ALTER TABLE {t} RENAME COLUMN day TO `the day`")
     table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
     table.sql("INSERT INTO {t} VALUES (3, DATE'2013-01-03')")
-    assert {file.partition for file in table.checked().files} == {
-        (("the day", day),) for day in ("2013-01-01", None, "2013-01-03")
-    }
+    days = ("2013-01-01", None, "2013-01-03")
+    partitions = {file.partition for file in table.checked().files}
+    assert partitions == {(("the day", day),) for day in days}
 
 
 def test_nested_columns_and_comments(table: RealTable) -> None:
@@ -231,9 +210,8 @@ def test_nested_columns_and_comments(table: RealTable) -> None:
     )
     snapshot = table.facts().snapshot
     frame = table.spark.read.format("delta").load(str(table.path))
-    assert [(column.name, column.type) for column in snapshot.columns] == [
-        (f.name, f.dataType.simpleString()) for f in frame.schema
-    ]
+    columns = [(column.name, column.type) for column in snapshot.columns]
+    assert columns == [(f.name, f.dataType.simpleString()) for f in frame.schema]
     assert (snapshot.columns[0].nullable, snapshot.columns[0].comment) == (False, "key")
 
 

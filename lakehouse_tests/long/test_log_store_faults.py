@@ -32,17 +32,8 @@ pytestmark = pytest.mark.spark
 def jvm() -> Iterator[JavaGateway]:
     """A JVM with what of a driver's class path the log stores need."""
     spark = jars.spark_home() / "jars"
-    needed = (
-        "hadoop-client-*",
-        "slf4j-*",
-        "log4j-*",
-        "jcl-*",
-        "commons-*",
-        "http*",
-        "netty-*",
-        "guava-*",
-    )
-    of_spark = (jar for pattern in needed for jar in spark.glob(f"{pattern}.jar"))
+    needed = "hadoop-client-* slf4j-* log4j-* jcl-* commons-* http* netty-* guava-*"
+    of_spark = (jar for pattern in needed.split() for jar in spark.glob(f"{pattern}.jar"))
     class_path = (*jars.fetch(), log_store.JAR, *of_spark)
     port, token = launch_gateway(
         jarpath=str(next(spark.glob("py4j-*.jar"))),
@@ -51,9 +42,8 @@ def jvm() -> Iterator[JavaGateway]:
         enable_auth=True,
         die_on_exit=True,
     )
-    gateway = JavaGateway(
-        gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True)
-    )
+    parameters = GatewayParameters(port=port, auth_token=token, auto_convert=True)
+    gateway = JavaGateway(gateway_parameters=parameters)
     yield gateway
     gateway.shutdown()
 
@@ -267,9 +257,8 @@ class Writer:
         for number in range(count):
             row, is_done = f"{self._name} {number}", False
             while not is_done:
-                path = self._java.jvm.org.apache.hadoop.fs.Path(
-                    f"{self._root}/_delta_log/{version:020}.json"
-                )
+                name = f"{self._root}/_delta_log/{version:020}.json"
+                path = self._java.jvm.org.apache.hadoop.fs.Path(name)
                 try:
                     store.write(path, java_list(self._java, (row,)).iterator(), False, self.conf)
                     self.acknowledged[row], is_done = version, True
@@ -297,10 +286,8 @@ def race(
             address = held.enter_context(faulty_server(server, writer.fault_of, in_turn=in_turn))
             writer.conf = s3a(java, address, home)
             writer.conf.set("fs.s3a.impl.disable.cache", "false")
-        threads = [
-            threading.Thread(target=writer.commit, args=[count, log_store_class])
-            for writer in writers
-        ]
+        given = [count, log_store_class]
+        threads = [threading.Thread(target=each.commit, args=given) for each in writers]
         for thread in threads:
             thread.start()
         for thread in threads:

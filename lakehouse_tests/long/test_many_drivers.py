@@ -57,10 +57,9 @@ class Outcome:
     seconds: float
 
     def __str__(self) -> str:
-        return (
-            f"{self.storage:10} {self.writers:27} {self.store:23} "
-            f"{self.acknowledged:12} {self.lost:5} {self.doubled:8} {self.seconds:8.0f}"
-        )
+        what = f"{self.storage:10} {self.writers:27} {self.store:23}"
+        counts = f"{self.acknowledged:12} {self.lost:5} {self.doubled:8}"
+        return f"{what} {counts} {self.seconds:8.0f}"
 
 
 class Driver:
@@ -121,22 +120,18 @@ def storage_at(name: str, home: Path) -> Iterator[tuple[str, Callable[[list[str]
             yield str(home / "lake/silver/t"), lambda command: Driver(command, environ)
             return
         there = held.enter_context(s3_server(name, home))
-        environ |= {
-            **there,
-            "LAKEHOUSE_ROOT": f"s3://{BUCKET}/lake",
-            "AWS_EC2_METADATA_DISABLED": "true",
-        }
+        environ |= {**there, "AWS_EC2_METADATA_DISABLED": "true"}
+        environ["LAKEHOUSE_ROOT"] = f"s3://{BUCKET}/lake"
         in_turn = threading.Lock()
 
         def start(command: list[str]) -> Driver:
             found: list[Driver] = []
-            address = held.enter_context(
-                faulty_server(
-                    there["AWS_ENDPOINT_URL"],
-                    lambda method, path: found[0].fault_of(method, path) if found else None,
-                    in_turn=in_turn,
-                )
-            )
+
+            def fault_of(method: str, path: str) -> Fault | None:
+                return found[0].fault_of(method, path) if found else None
+
+            faulty = faulty_server(there["AWS_ENDPOINT_URL"], fault_of, in_turn=in_turn)
+            address = held.enter_context(faulty)
             found.append(Driver(command, {**environ, "AWS_ENDPOINT_URL": address}))
             return found[0]
 

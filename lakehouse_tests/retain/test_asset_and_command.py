@@ -31,14 +31,9 @@ def ran(
     lake: Lake, instance: dg.DagsterInstance, *, by_itself: bool = True, operation: str = "archive"
 ) -> dg.ExecuteInProcessResult:
     """A run of the asset, in which no Spark session is needed."""
-    is_archive = operation == "archive"
-    asset = (
-        retention_asset("archive", TABLE, lake)
-        if is_archive
-        else retention_asset("ttl", EXPIRING, lake)
-    )
+    table = TABLE if operation == "archive" else EXPIRING
     return dg.materialize(
-        [asset],
+        [retention_asset(operation, table, lake)],
         instance=instance,
         resources={"spark": spark_resource(lake.settings)},
         tags={"dagster/from_automation_condition": "true"} if by_itself else {},
@@ -73,9 +68,8 @@ def test_a_paused_table_is_left_alone_and_fails_only_a_run_that_a_person_asked_f
     lake: Lake, instance: dg.DagsterInstance, operation: str
 ) -> None:
     table = TABLE if operation == "archive" else EXPIRING
-    LogBuilder(lake.store, table.key).create(
-        columns={"id": "string", "at": "timestamp", "day": "date"}, partition_by=["day"]
-    )
+    columns = {"id": "string", "at": "timestamp", "day": "date"}
+    LogBuilder(lake.store, table.key).create(columns=columns, partition_by=["day"])
     pause_table(lake, Pause(table=table.key, since_ms=now_ms(), why="a backfill"))
     assert ran(lake, instance, operation=operation).success
     done = ran(lake, instance, by_itself=False, operation=operation)
@@ -86,24 +80,18 @@ def test_a_paused_table_is_left_alone_and_fails_only_a_run_that_a_person_asked_f
 def test_they_run_once_a_day_whatever_happens_to_the_table(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
-    defs = dg.Definitions(
-        assets=[
-            retention_asset("archive", TABLE, lake),
-            retention_asset("ttl", EXPIRING, lake),
-            dg.AssetSpec(table_key(TABLE)),
-        ],
-        resources={"spark": spark_resource(lake.settings)},
-    )
+    assets = [retention_asset("archive", TABLE, lake), retention_asset("ttl", EXPIRING, lake)]
+    resources = {"spark": spark_resource(lake.settings)}
+    defs = dg.Definitions([*assets, dg.AssetSpec(table_key(TABLE))], resources=resources)
     cursor, requested = None, list[tuple[int, int]]()
     for hour, minute in ((3, 59), (4, 1), (4, 31), (9, 0)):
         instance.report_runless_asset_event(dg.AssetMaterialization(table_key(TABLE)))
         time = datetime(2026, 1, 1, hour, minute, tzinfo=UTC)
-        seen = dg.evaluate_automation_conditions(
-            defs, instance, cursor=cursor, evaluation_time=time
-        )
+        more: Any = {"cursor": cursor, "evaluation_time": time}
+        seen = dg.evaluate_automation_conditions(defs, instance, **more)
         cursor = seen.cursor
-        asked = (upkeep_key("archive", TABLE), upkeep_key("ttl", EXPIRING))
-        requested.append((seen.get_num_requested(asked[0]), seen.get_num_requested(asked[1])))
+        archive, ttl = upkeep_key("archive", TABLE), upkeep_key("ttl", EXPIRING)
+        requested.append((seen.get_num_requested(archive), seen.get_num_requested(ttl)))
     assert requested == [(0, 0), (1, 0), (0, 1), (0, 0)]
 
 
@@ -157,11 +145,9 @@ def test_a_ttl_is_planned_from_the_log(declared: Terminal) -> None:
     log.create(columns={"at": "timestamp", "d": "string"})
 
     def times(first: str, last: str, rows: int) -> dict[str, object]:
-        bounds = {
-            name: {"at": f"2026-{day}T12:00:00.000Z"}
-            for name, day in (("minValues", first), ("maxValues", last))
-        }
-        return {"numRecords": rows, "nullCount": {"at": 0}, **bounds}
+        low, high = ({"at": f"2026-{day}T12:00:00.000Z"} for day in (first, last))
+        counts = {"numRecords": rows, "nullCount": {"at": 0}}
+        return {**counts, "minValues": low, "maxValues": high}
 
     log.append([("1", 100, times("01-01", "01-31", 10))])
     log.append([("2", 200, times("01-01", "03-10", 20))])

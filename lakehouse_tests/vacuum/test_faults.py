@@ -68,42 +68,20 @@ LOCAL_TIME = {"last_modified_date": START_MS - 8 * HOUR}
 SECONDS = {"last_modified_date": LONG_AGO // 1_000}
 NO_REPORT = r"there is no complete report of configuration 'daily'"
 # The change of each row, options of the report, and why it is refused. More in inventory/test_reports.py.
+CUT, NOT_OURS = _only(lambda key: "d=2" not in key), _only(lambda key: not key.startswith(KEY))
+OLD, AHEAD = {"created_ms": NOW - 30 * HOUR}, {"created_ms": NOW + 3 * HOUR}
+OTHER, TWICE = _key(lambda key: f"another/{key}"), _key(lambda key: key.replace("=", "%3D"))
+TWO = r"2 of the 2 files .* spells its keys differently"
+ONE = r"inventory .* lacks 1 of the 2 files .* for example d=2/live"
+EARLY = r"at least 8\.0 h older than in the log\. .* FULL"
 UNTRUSTED: dict[str, tuple[Any, Mapping[str, Any], str]] = {
-    "old": (
-        dict,
-        {"created_ms": NOW - 30 * HOUR},
-        r"daily/.* is 3[01] h old \(limit 26 h\)\. Use .*FULL",
-    ),
-    "ahead": (
-        dict,
-        {"created_ms": NOW + 3 * HOUR},
-        r"daily/.* time is 1\d\d min ahead of this machine's clock",
-    ),
-    "cut short": (
-        _only(lambda key: "d=2" not in key),
-        {},
-        r"inventory .* lacks 1 of the 2 files .* for example d=2/live",
-    ),
-    "no row of the table": (
-        _only(lambda key: not key.startswith(KEY)),
-        {},
-        r"shows no file of bronze/t: .*FULL",
-    ),
-    "prefix": (
-        _key(lambda key: f"another/{key}"),
-        {},
-        r"shows no file of bronze/t: .* covers another prefix",
-    ),
-    "local time": (
-        lambda row: row | LOCAL_TIME,
-        {},
-        r"at least 8\.0 h older than in the log\. .* FULL",
-    ),
-    "encoded twice": (
-        _key(lambda key: key.replace("=", "%3D")),
-        {},
-        r"2 of the 2 files .* spells its keys differently",
-    ),
+    "old": (dict, OLD, r"daily/.* is 3[01] h old \(limit 26 h\)\. Use .*FULL"),
+    "ahead": (dict, AHEAD, r"daily/.* time is 1\d\d min ahead of this machine's clock"),
+    "cut short": (CUT, {}, ONE),
+    "no row of the table": (NOT_OURS, {}, r"shows no file of bronze/t: .*FULL"),
+    "prefix": (OTHER, {}, r"shows no file of bronze/t: .* covers another prefix"),
+    "local time": (lambda row: row | LOCAL_TIME, {}, EARLY),
+    "encoded twice": (TWICE, {}, TWO),
     "none of this bucket": (dict, {"bucket": "another"}, NO_REPORT),
     "seconds": (lambda row: row | SECONDS, {}, r"Times may be in seconds; use milliseconds"),
 }
@@ -184,9 +162,8 @@ def test_a_clone_that_was_made_where_reports_have_stopped_is_found_by_a_listing(
     of_silver = _only(lambda key: key.startswith("silver/"))
     report(lake, of_silver, created_ms=NOW - 30 * 24 * HOUR, configuration="silver")
     report(lake, BRONZE, configuration="bronze")
-    LogBuilder(lake.store, "silver/team/clone").create().append(
-        [(f"file://{lake.settings.root}/{KEY}/d=1/orphan", 3)]
-    )
+    borrowed = f"file://{lake.settings.root}/{KEY}/d=1/orphan"
+    LogBuilder(lake.store, "silver/team/clone").create().append([(borrowed, 3)])
     found = planned(lake, "INVENTORY", TABLE, table_of(silver.key))
     assert [inventory_of(found), *paths(found)] == ["bronze", "d=1/gone"]
 
@@ -211,14 +188,18 @@ def test_an_old_clone_that_no_report_shows_keeps_what_it_reads_though_its_first_
     assert carried_out(lake, found)[0] == {*paths(found)}
 
 
+MONTH, DAY = "interval 30 days", "interval 1 day"
+BORROWED = "file://{root}/bronze/t/d=1/orphan"
+
+
 @pytest.mark.parametrize(
     ("key", "path", "retention", "left"),
     [
-        ("scratch/clone", "file://{root}/bronze/t/d=1/orphan", "interval 30 days", ["d=1/gone"]),
-        ("scratch/clone", "file://{root}/bronze/t/d=1/orphan", "interval 1 day", PAST),
-        ("bronze", "t/d=1/orphan", "interval 30 days", ["d=1/gone"]),
+        ("scratch/clone", BORROWED, MONTH, ["d=1/gone"]),
+        ("scratch/clone", BORROWED, DAY, PAST),
+        ("bronze", "t/d=1/orphan", MONTH, ["d=1/gone"]),
         # In a folder of its own, it stays as long as the log names it.
-        ("bronze", "t/d=1/orphan", "interval 1 day", ["d=1/gone"]),
+        ("bronze", "t/d=1/orphan", DAY, ["d=1/gone"]),
     ],
 )
 def test_what_an_older_version_of_a_clone_reads_stays_though_a_checkpoint_dropped_its_tombstone(
@@ -232,9 +213,8 @@ def test_what_an_older_version_of_a_clone_reads_stays_though_a_checkpoint_droppe
     """By the shorter retention of then; the commits still tell of the removal. The other table lies around the first one."""
     monkeypatch.setattr(log_builder, "START_MS", NOW - 48 * HOUR)
     borrowed = path.format(root=lake.settings.root)
-    clone = LogBuilder(lake.store, key).create(
-        properties={"delta.deletedFileRetentionDuration": "interval 1 hour"}
-    )
+    clone = LogBuilder(lake.store, key).create()
+    clone.set_properties(delta__deletedFileRetentionDuration="interval 1 hour")
     clone.append([(borrowed, 3)]).delete([borrowed]).append([("x", 1)]).checkpoint(tombstones=False)
     clone.set_properties(delta__deletedFileRetentionDuration=retention)
     age(lake)
@@ -289,15 +269,9 @@ def test_rows_that_moved_to_the_archive_unread_are_held_for_those_who_follow_the
     assert is_held_for_reader(lake, story, consumed, *moved) is is_held
 
 
-MARKERS = (
-    f"{KEY}_$folder$",
-    f"{KEY}/_$folder$",
-    f"{KEY}/d=1_$folder$",
-    f"{KEY}/d=1/e_$folder$",
-    f"{KEY}/_delta_log_$folder$",
-    f"{KEY}/_delta_log/_sidecars_$folder$",
-    "silver/empty/_delta_log/_sidecars_$folder$",
-)
+FOLDERS = ["", "/", "/d=1", "/d=1/e", "/_delta_log", "/_delta_log/_sidecars"]
+MARKERS = [f"{KEY}{folder}_$folder$" for folder in FOLDERS]
+MARKERS.append("silver/empty/_delta_log/_sidecars_$folder$")
 
 
 @pytest.mark.parametrize("mode", ["FULL", "INVENTORY"])
@@ -340,9 +314,7 @@ def test_a_dry_run_takes_the_last_look_too(lake: Lake, monkeypatch: pytest.Monke
     report(lake)
     lake.store.put(f"{KEY}/d=1/orphan", b"456")
     assert paths(planned(lake)) == PAST
-    monkeypatch.setattr(
-        run, "confirmed_by_delta", lambda _spark, _uri, _table, candidates: [*candidates]
-    )
+    monkeypatch.setattr(run, "confirmed_by_delta", lambda *given: [*given[-1]])
 
     def rehearsed() -> VacuumPlan:
         found = run.rehearse(LakeFacts(lake, [TABLE]), lambda: None, TABLE, mode="INVENTORY")  # type: ignore[arg-type]  # nobody is asked
@@ -361,18 +333,15 @@ def test_a_dry_run_takes_the_last_look_too(lake: Lake, monkeypatch: pytest.Monke
 
 
 def test_what_a_compaction_removed_stays_until_its_rows_were_compared(lake: Lake) -> None:
-    story_of(lake).optimize(
-        ["d=1/live", "d=2/live"], into=("d=3/compacted", 30), user_metadata="marked"
-    )
+    merged = ["d=1/live", "d=2/live"]
+    story_of(lake).optimize(merged, into=("d=3/compacted", 30), user_metadata="marked")
     lake.store.put(f"{KEY}/d=3/compacted", b"x" * 30)
     age(lake)
     expect_verification(lake, KEY, "marked", version=1)
     found = planned(lake, "FULL")
-    assert not {"d=1/live", "d=2/live"} & {*paths(found)}
-    assert (
-        "kept for readers that have not read them yet: the verification of a compaction"
-        in found.sentence
-    )
+    assert not {*merged} & {*paths(found)}
+    kept = "kept for readers that have not read them yet: the verification of a compaction"
+    assert kept in found.sentence
     with settled(lake, KEY, "marked"):
         pass
     assert paths(planned(lake, "FULL")) == ["d=1/gone", "d=1/live", "d=1/orphan", "d=2/live"]

@@ -103,23 +103,16 @@ def test_figures_that_agree_are_no_contradiction(options: dict[str, Any], forgot
     assert len(live(log)) == 5
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"version": 5, "numOfAddFiles": 99, "size": 99, "sizeInBytes": 99},
-        {"numOfAddFiles": None, "sizeInBytes": None},
-        {"numOfAddFiles": -1, "size": -1, "sizeInBytes": -1},
-        {"numOfAddFiles": "4", "size": None, "sizeInBytes": 1.5, "parts": [1]},
-        {"version": None, "numOfAddFiles": 99},
-    ],
-    ids=[
-        "of an older checkpoint",
-        "of older writers",
-        "unknown to the writer",
-        "of other types",
-        "without a version",
-    ],
-)
+UNSAID: dict[str, dict[str, Any]] = {
+    "of an older checkpoint": {"version": 5, "numOfAddFiles": 99, "size": 99, "sizeInBytes": 99},
+    "of older writers": {"numOfAddFiles": None, "sizeInBytes": None},
+    "unknown to the writer": {"numOfAddFiles": -1, "size": -1, "sizeInBytes": -1},
+    "of other types": {"numOfAddFiles": "4", "size": None, "sizeInBytes": 1.5, "parts": [1]},
+    "without a version": {"version": None, "numOfAddFiles": 99},
+}
+
+
+@pytest.mark.parametrize("fields", UNSAID.values(), ids=UNSAID)
 def test_what_a_pointer_does_not_say_is_no_contradiction(fields: dict[str, Any]) -> None:
     log = story().checkpoint()
     point(log, **fields)
@@ -134,20 +127,18 @@ def test_a_pointer_or_checksum_that_cannot_be_read_says_nothing(content: bytes) 
     assert len(live(log)) == 4
 
 
+AT_6 = ("2 files at version 6", f"numFiles in {LOG}/{6:020}.crc is 4")
+LACKS = {
+    "pointer": ("holds 2 files", "numOfAddFiles in _last_checkpoint is 4"),
+    "checksum": AT_6,
+    "later checksum": ("3 files at version 7", f"numFiles in {LOG}/{7:020}.crc is 5"),
+    "checksum of a checkpoint": AT_6,
+    "commits": ("holds 2 of the 4 files that the commits 1 to 6 added",),
+}
+
+
 @pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
-@pytest.mark.parametrize(
-    ("how", "texts"),
-    [
-        ("pointer", ("holds 2 files", "numOfAddFiles in _last_checkpoint is 4")),
-        ("checksum", ("2 files at version 6", f"numFiles in {LOG}/{6:020}.crc is 4")),
-        ("later checksum", ("3 files at version 7", f"numFiles in {LOG}/{7:020}.crc is 5")),
-        (
-            "checksum of a checkpoint",
-            ("2 files at version 6", f"numFiles in {LOG}/{6:020}.crc is 4"),
-        ),
-        ("commits", ("holds 2 of the 4 files that the commits 1 to 6 added",)),
-    ],
-)
+@pytest.mark.parametrize(("how", "texts"), LACKS.items(), ids=LACKS)
 def test_a_checkpoint_that_lacks_files_is_broken_and_named_with_both_counts(
     options: dict[str, Any], how: str, texts: tuple[str, ...]
 ) -> None:
@@ -182,11 +173,8 @@ def test_a_checkpoint_that_brings_removed_files_back_is_broken() -> None:
     log = story()
     log._live["a"] = log._live["d"] | {"path": "a"}
     log.checkpoint().forget_before(5)
-    broken(
-        log,
-        CHECKPOINT,
-        "holds 1 file that the commits 5 to 6 removed and did not add again, for example a",
-    )
+    told = "holds 1 file that the commits 5 to 6 removed and did not add again, for example a"
+    broken(log, CHECKPOINT, told)
 
 
 @pytest.mark.parametrize(
@@ -215,20 +203,11 @@ def test_a_pointer_to_a_version_that_the_log_does_not_reach_is_broken() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 3])
-def test_a_commit_that_is_missing_before_a_checkpoint_that_contradicts_is_broken(
-    version: int,
-) -> None:
+def test_a_commit_missing_before_a_checkpoint_that_contradicts_is_broken(version: int) -> None:
     log = cut(story(), "d").lose(version)
     point(log)
     text = "numOfAddFiles in _last_checkpoint is 4"
     assert "Restore the log from a backup" in broken(log, "holds 3 files", text)
-
-
-def spoil(log: LogBuilder, name: str, content: bytes | None) -> None:
-    if content is None:
-        log.store.delete([name])
-    else:
-        log.store.put(name, content)
 
 
 SPOILED: dict[str, Callable[[bytes], bytes | None]] = {
@@ -251,7 +230,10 @@ def test_a_checkpoint_that_cannot_be_read_is_broken_until_it_is_removed(
     checkpoints = [file.name for file in files if ".checkpoint" in file.name]
     sidecars = [file.name for file in files if "_sidecars" in file.name]
     name = [*checkpoints, *sidecars][-1]
-    spoil(log, name, SPOILED[how](log.store.read(name)))
+    content = SPOILED[how](log.store.read(name))
+    log.store.delete([name])
+    if content is not None:
+        log.store.put(name, content)
     is_only_file = how == "missing" and not {"sidecars", "parts"} & options.keys()
     if kept == 4 and is_only_file:
         assert read_facts(log.store, log.key, uri="x") is None  # nothing of the log is left

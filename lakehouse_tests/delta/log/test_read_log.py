@@ -1,7 +1,6 @@
 """The story of a log; `lakehouse_tests/long` replays one that real Spark wrote."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,8 +9,6 @@ from lakehouse.base.errors import Broken
 from lakehouse.delta.log.read_log import read_file_history
 from lakehouse.delta.snapshot import FileHistory
 from lakehouse_tests.log_builder import LogBuilder
-
-type_of_checkpoint = Callable[[LogBuilder], LogBuilder]
 
 
 def told(log: LogBuilder) -> FileHistory:
@@ -25,9 +22,8 @@ def test_a_commit_tells_what_it_added_and_removed_and_whether_rows_changed() -> 
     log.optimize(["d=1/a", "d=1/b"], into=("d=1/c", 30))
     log.set_properties(x="y").delete_rows({"d=1/c": 3})
     story = told(log)
-    assert [
-        (commit.operation, commit.changed_data, commit.is_compaction) for commit in story.commits
-    ] == [
+    commits = [(each.operation, each.changed_data, each.is_compaction) for each in story.commits]
+    assert commits == [
         ("CREATE TABLE", False, False),
         ("WRITE", True, False),
         ("OPTIMIZE", False, True),
@@ -36,9 +32,8 @@ def test_a_commit_tells_what_it_added_and_removed_and_whether_rows_changed() -> 
     ]
     last = story.commits[-1]
     assert last.removed_paths == ("d=1/c",)
-    assert [(file.path, file.deleted_row_count, file.compacted) for file in last.added] == [
-        ("d=1/c", 3, True)
-    ]
+    [file] = last.added
+    assert (file.path, file.deleted_row_count, file.compacted) == ("d=1/c", 3, True)
     assert (last.shape.partition_columns, dict(last.shape.properties)) == (("d",), {"x": "y"})
     assert last.shape.files == ()
 
@@ -51,37 +46,30 @@ def test_a_story_tells_by_what_the_table_was_clustered_at_each_version_also_afte
     log.append([("c", 10)]).commit("CLUSTER BY", clustered()).append([("d", 10)])
     by = [commit.shape.clustering_columns for commit in told(log).commits]
     assert by == [(), (), ("id",), ("id",), ("id",), ("id",), (), ()]
-    assert [commit.shape.clustering_columns for commit in told(log.forget_before(5)).commits] == by[
-        5:
-    ]
+    left = told(log.forget_before(5)).commits
+    assert [commit.shape.clustering_columns for commit in left] == by[5:]
 
 
 def clustered(*columns: str) -> dict[str, Any]:
     configuration = json.dumps({"clusteringColumns": [[column] for column in columns]})
-    return {
-        "domainMetadata": {
-            "domain": "delta.clustering",
-            "configuration": configuration,
-            "removed": False,
-        }
-    }
+    told = {"domain": "delta.clustering", "configuration": configuration, "removed": False}
+    return {"domainMetadata": told}
 
 
-CHECKPOINTS: dict[str, type_of_checkpoint] = {
-    "classic": lambda log: log.checkpoint(),
-    "in parts": lambda log: log.checkpoint(parts=2),
-    "V2": lambda log: log.checkpoint(uuid="0f1a2b3c-0000-4000-8000-000000000000", sidecars=1),
+CHECKPOINTS: dict[str, dict[str, Any]] = {
+    "classic": {},
+    "in parts": {"parts": 2},
+    "V2": {"uuid": "0f1a2b3c-0000-4000-8000-000000000000", "sidecars": 1},
 }
 
 
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS.values(), ids=CHECKPOINTS)
 def test_a_story_without_its_beginning_starts_at_the_oldest_checkpoint_that_serves(
-    checkpoint: type_of_checkpoint,
+    checkpoint: dict[str, Any],
 ) -> None:
-    log = checkpoint(
-        LogBuilder().create().append([("a", 10), ("b", 20)]).optimize(["a", "b"], into=("c", 25))
-    )
-    log = checkpoint(log.append([("d", 5)])).append([("e", 6)])
+    log = LogBuilder().create().append([("a", 10), ("b", 20)])
+    log.optimize(["a", "b"], into=("c", 25)).checkpoint(**checkpoint)
+    log.append([("d", 5)]).checkpoint(**checkpoint).append([("e", 6)])
     story = told(log.forget_before(3))
     assert story.start is not None and story.first_version == 2
     assert [(file.path, file.size_bytes) for file in story.start.files] == [("c", 25)]
@@ -93,12 +81,7 @@ def test_a_gap_that_no_checkpoint_closes_is_broken() -> None:
     log = LogBuilder().create().append([("a", 10)]).append([("b", 10)]).lose(1)
     with pytest.raises(Broken):
         told(log)
-    assert (
-        told(
-            LogBuilder().create().append([("a", 10)]).append([("b", 10)]).checkpoint().lose(1)
-        ).first_version
-        == 2
-    )
+    assert told(log.checkpoint()).first_version == 2
 
 
 @pytest.mark.parametrize("kept", [[], [0, 1], [1]])

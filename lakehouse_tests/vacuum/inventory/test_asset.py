@@ -62,10 +62,8 @@ def test_a_report_is_waited_for_until_it_is_complete_and_asked_for_by_its_name(
 ) -> None:
     assert "no report of bucket local was delivered" in said(tick())
     deliver(dagster_lake, "2026-11-19T01-00Z", complete=False)
-    assert (
-        said(tick())
-        == "report daily/2026-11-19T01-00Z is not complete yet: it has no manifest.checksum"
-    )
+    waits = "is not complete yet: it has no manifest.checksum"
+    assert said(tick()) == f"report daily/2026-11-19T01-00Z {waits}"
     deliver(dagster_lake, "2026-11-19T01-00Z")
     assert asked(tick()) == asked(tick()) == ["daily/2026-11-19T01-00Z"]  # Dagster makes one run
     deliver(dagster_lake, "2026-11-20T01-00Z")
@@ -105,33 +103,26 @@ def test_the_first_inventory_waits_for_the_last_tables_and_the_next_for_the_day(
 ) -> None:
     definitions = dg.Definitions(assets=[inventory_asset(TABLES, dagster_lake), *map(spec, TABLES)])
     began = datetime.now(tz=UTC).replace(hour=12)
-    cursor = None
+    more: dict[str, Any] = {
+        "asset_selection": dg.AssetSelection.assets(inventory_key(dagster_lake)),
+        "cursor": None,
+    }
 
-    def requests(after: timedelta) -> int:
-        nonlocal cursor
-        result = dg.evaluate_automation_conditions(
-            definitions,
-            instance,
-            asset_selection=dg.AssetSelection.assets(inventory_key(dagster_lake)),
-            cursor=cursor,
-            evaluation_time=began + after,
-        )
-        cursor = result.cursor
+    def requests(**after: float) -> int:
+        more["evaluation_time"] = began + timedelta(**after)
+        result = dg.evaluate_automation_conditions(definitions, instance, **more)
+        more["cursor"] = result.cursor
         return result.total_requested
 
-    assert requests(timedelta()) == 0
+    assert requests() == 0
     for table in (orders, latest_orders):
         materialized(instance, table)
-    assert requests(timedelta(minutes=1)) == 0
+    assert requests(minutes=1) == 0
     materialized(instance, totals)
-    assert requests(timedelta(minutes=2)) == 1
+    assert requests(minutes=2) == 1
     instance.report_runless_asset_event(dg.AssetMaterialization(inventory_key(dagster_lake)))
-    assert [
-        requests(timedelta(minutes=3)),
-        requests(timedelta(hours=10)),
-        requests(timedelta(hours=20)),
-    ] == [0, 0, 1]
-    assert requests(timedelta(hours=21)) == 0
+    assert [requests(minutes=3), requests(hours=10), requests(hours=20)] == [0, 0, 1]
+    assert requests(hours=21) == 0
 
 
 def spec(table: Any) -> dg.AssetSpec:
@@ -141,14 +132,11 @@ def spec(table: Any) -> dg.AssetSpec:
 @pytest.mark.usefixtures("no_java")
 def test_the_asset_scans_and_judges(dagster_lake: Lake, instance: dg.DagsterInstance) -> None:
     def run() -> dg.ExecuteInProcessResult:
-        return dg.materialize(
-            [inventory_asset(TABLES, dagster_lake)], instance=instance, raise_on_error=False
-        )
+        assets = [inventory_asset(TABLES, dagster_lake)]
+        return dg.materialize(assets, instance=instance, raise_on_error=False)
 
-    LogBuilder(dagster_lake.store, "bronze/orders").create().append(
-        [("a", 5), ("b", 6)]
-    ).store_data()
-    LogBuilder(dagster_lake.store, "bronze/orders[x]").create().append([("a", 5)]).store_data()
+    for key, files in (("bronze/orders", [("a", 5), ("b", 6)]), ("bronze/orders[x]", [("a", 5)])):
+        LogBuilder(dagster_lake.store, key).create().append(files).store_data()
     dagster_lake.store.put("landing/orders/1.json", b"x" * 9)
     first = run()
     all_pass = dict.fromkeys(("readable", "missing"), True)
@@ -168,15 +156,10 @@ def test_the_asset_scans_and_judges(dagster_lake: Lake, instance: dg.DagsterInst
 
 
 def results(result: dg.ExecuteInProcessResult) -> dict[str, bool]:
-    return {
-        evaluation.check_name: evaluation.passed
-        for evaluation in result.get_asset_check_evaluations()
-    }
+    return {each.check_name: each.passed for each in result.get_asset_check_evaluations()}
 
 
 def metadata(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
     [event] = result.get_asset_materialization_events()
-    return {
-        name.removeprefix("lakehouse/"): entry.value
-        for name, entry in event.materialization.metadata.items()
-    }
+    entries = event.materialization.metadata.items()
+    return {name.removeprefix("lakehouse/"): entry.value for name, entry in entries}

@@ -3,6 +3,7 @@
 import hashlib
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from lakehouse.vacuum.inventory.stored_reports import REPORTS, newest_report, re
 from lakehouse_tests.memory_store import MemoryStore
 from lakehouse_tests.support.reports import data_file, row_of, write_report
 
+in_each_format = pytest.mark.parametrize("file_format", ["CSV", "ORC", "Parquet"])
 NOW = now_ms()
 HOUR = 3_600_000
 ODD = ["d=a b/x", "d=100%/x", "d=a%2Fb/x", "d=ä€😀/x", "d=a+b/x", "d=a%20b/x"]
@@ -31,27 +33,11 @@ def walked(store: Store) -> list[StoredObject]:
     return sorted(store.walk(""), key=lambda each: each.key)
 
 
-def version(
-    key: str,
-    number: int | None,
-    size: int,
-    *,
-    is_latest: bool = True,
-    is_delete_marker: bool = False,
-    is_dir: bool = False,
-) -> StoredObject:
-    return StoredObject(
-        bucket="local",
-        key=key,
-        version_id=number and f"v{number}",
-        size_bytes=size,
-        is_latest=is_latest,
-        is_delete_marker=is_delete_marker,
-        is_dir=is_dir,
-        modified_ms=NOW - HOUR - 1,
-        storage_class="INTELLIGENT_TIERING",
-        archive_tier="ARCHIVE",
-    )
+def version(key: str, number: int | None, size: int, **more: bool) -> StoredObject:
+    each = StoredObject(bucket="local", key=key, size_bytes=size, modified_ms=NOW - HOUR - 1)
+    each = replace(each, storage_class="INTELLIGENT_TIERING", archive_tier="ARCHIVE")
+    kind = {"is_latest": True, "is_delete_marker": False, "is_dir": False, **more}
+    return replace(each, version_id=number and f"v{number}", **kind)
 
 
 VERSIONS = [
@@ -63,7 +49,7 @@ VERSIONS = [
 ]
 
 
-@pytest.mark.parametrize("file_format", ["CSV", "ORC", "Parquet"])
+@in_each_format
 def test_a_report_of_any_format_gives_the_listing_to_the_row(
     store: Store, file_format: str
 ) -> None:
@@ -78,7 +64,7 @@ def test_a_report_of_any_format_gives_the_listing_to_the_row(
     assert (rows_of(store), walked(store)) == (listing, before)
 
 
-@pytest.mark.parametrize("file_format", ["CSV", "ORC", "Parquet"])
+@in_each_format
 def test_the_zone_of_the_machine_that_reads_a_report_changes_no_time(
     file_format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,7 +82,7 @@ def test_the_zone_of_the_machine_that_reads_a_report_changes_no_time(
         time.tzset()
 
 
-@pytest.mark.parametrize("file_format", ["CSV", "ORC", "Parquet"])
+@in_each_format
 def test_every_version_and_every_column_is_read(file_format: str) -> None:
     store = MemoryStore()
     rows = [row_of(each, versions=True) for each in VERSIONS]
@@ -133,14 +119,14 @@ def _flip(store: Store, name: str) -> None:
     store.put(name, data[:-1] + bytes([data[-1] ^ 1]))
 
 
-@pytest.mark.parametrize(
-    ("harm", "said"),
-    [
-        (lambda store, name: store.delete([name]), "does not exist"),
-        (_cut, "according to the manifest"),
-        (_flip, "has MD5"),
-    ],
-)
+def _delete(store: Store, name: str) -> None:
+    store.delete([name])
+
+
+HARMS = [(_delete, "does not exist"), (_cut, "according to the manifest"), (_flip, "has MD5")]
+
+
+@pytest.mark.parametrize(("harm", "said"), HARMS)
 @pytest.mark.parametrize("file_format", ["CSV", "Parquet"])
 def test_a_data_file_that_is_not_the_manifest_s_is_refused(
     harm: Callable[[Store, str], None], said: str, file_format: str
@@ -153,7 +139,7 @@ def test_a_data_file_that_is_not_the_manifest_s_is_refused(
         rows_of(store)
 
 
-@pytest.mark.parametrize("file_format", ["CSV", "ORC", "Parquet"])
+@in_each_format
 @pytest.mark.parametrize(
     ("row", "said"),
     [
@@ -172,7 +158,7 @@ def test_rows_that_cannot_be_trusted_are_refused(
         rows_of(store)
 
 
-@pytest.mark.parametrize("file_format", ["CSV", "ORC", "Parquet"])
+@in_each_format
 @pytest.mark.parametrize("column", ["size", "last_modified_date"])
 def test_a_report_without_a_column_that_is_needed_is_refused(file_format: str, column: str) -> None:
     store = MemoryStore()
@@ -191,16 +177,15 @@ def test_a_single_time_that_cannot_be_is_unknown() -> None:
     assert [row.modified_ms for row in rows_of(store)] == [NOW - HOUR, None]
 
 
-@pytest.mark.parametrize("file_format", ["CSV", "ORC", "Parquet"])
+@in_each_format
 def test_a_data_file_of_another_format_is_refused(file_format: str) -> None:
     store = MemoryStore()
     data = data_file([one()], list(one()), "ORC" if file_format == "Parquet" else "Parquet")
     key, md5 = f"{REPORTS}/local/daily/data/x", hashlib.md5(data).hexdigest()
     store.put(key, data)
     manifest = {"files": [{"key": key, "size": len(data), "MD5checksum": md5}]}
-    write_report(
-        store, [one()], created_ms=NOW, file_format=file_format, files=1, manifest=manifest
-    )
+    named: dict[str, Any] = {"files": 1, "manifest": manifest}
+    write_report(store, [one()], created_ms=NOW, file_format=file_format, **named)
     with pytest.raises(Refused, match=f"cannot be read as {file_format}"):
         rows_of(store)
 
