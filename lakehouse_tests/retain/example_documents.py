@@ -42,7 +42,7 @@ def example_move() -> RetentionOutcome:
 def example_restore() -> RetentionOutcome:
     """The archived day comes back."""
     facts = example_facts()
-    plan = plan_restore(DAYS, facts.snapshot, facts.archived, ())
+    plan = plan_restore(DAYS, facts.snapshot, facts.archived, (), {})
     return RetentionOutcome(plan=plan, version_after=9, figures=FIGURES[1:])
 
 

@@ -27,6 +27,7 @@ from lakehouse.retain.plan import archive as archive_plan
 from lakehouse.retain.plan.archive import ArchiveFacts, partition_text, plan_archive
 from lakehouse.retain.run import archive as archive_run
 from lakehouse.retain.run.archive import archive_key, plan, run_archive
+from lakehouse.retain.run.read import restore_plan
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.kills import DyingStore, Killed, dies_before_and_after_every_write, killed_at
 from lakehouse_tests.retain.example_days import (
@@ -339,6 +340,8 @@ def test_late_rows_join_the_archive_and_rows_computed_again_do_not(lake: Lake) -
     assert outcome.version_after is None
     [note] = outcome.plan.notes
     assert note.startswith("rows that a WRITE wrote to archived partitions stay in the table")
+    with pytest.raises(Refused, match="a WRITE wrote rows of day=2013-01-01 since it was archived"):
+        restore_plan(lake, DAYS)
     with killed_at(archive_run, "_commit_to_table", "before"):
         archived(lake, replace=[{"day": "2013-01-01"}])
     assert archived(lake).plan.notes == (note,)  # taking it back makes them no late rows

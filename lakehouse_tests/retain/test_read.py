@@ -5,13 +5,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from deltalake import DeltaTable
 
 from lakehouse import Append, Table
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.materialize.run import write_table
 from lakehouse.retain.run import read as read_module
-from lakehouse.retain.run.archive import archive_key, run_archive
+from lakehouse.retain.run.archive import archive_key, read_state, run_archive
 from lakehouse.retain.run.read import archived_rows, restore_plan, run_restore
 from lakehouse_tests.kills import DyingStore, Killed
 from lakehouse_tests.retain.example_days import (
@@ -98,6 +99,7 @@ def test_a_restore_brings_rows_back_for_as_long_as_they_may_stay(
     [planned] = restore_plan(lake, DAYS, request).partitions
     assert planned.text == "day=2013-01-02"
     version = run_restore(session, request).version_after
+    assert version is not None
     facts = lake.facts(KEY)
     assert facts is not None and version == facts.snapshot.version
     assert (20, 2) in table_rows(lake) and (20, 2) not in archive_rows(lake)
@@ -108,6 +110,14 @@ def test_a_restore_brings_rows_back_for_as_long_as_they_may_stay(
     assert outcome.plan.notes == (stay,)
     with pytest.raises(Refused, match="not partitioned by 'id'"):
         restore_plan(lake, DAYS, [{"id": "1"}])
+    table = DeltaTable(lake.settings.table_uri(KEY))
+    table.restore(version - 1)
+    for act in (lambda: archived(lake), lambda: read_state(lake, KEY)):
+        with pytest.raises(Broken, match=f"in neither. RESTORE the table to version {version}, or"):
+            act()
+    table.restore(version)
+    assert all_rows(lake) == sorted([*ROWS, (8, 8)])
+    assert archived(lake).plan.notes == (stay,)
 
 
 def test_a_restore_that_dies_or_is_taken_back_leaves_each_row_in_one_place(

@@ -184,9 +184,8 @@ def check_frozen(session: TableSession, batch: Batch) -> None:
             raise Broken(
                 f"load of {session.key}: batch {batch.number} is in the table, but its file "
                 f"{file.name!r} was replaced while Spark read it, so its rows may be of both "
-                f"contents. Compare them with the file. If they differ, RESTORE the version "
-                f"before the batch, use `lakehouse landing {session.key} --arrived "
-                f"{batch.number - 1}`, and load again"
+                f"contents. Compare them with the file. If they differ, delete the rows with its "
+                f"name in _source_file, and land it under another name"
             )
 
 

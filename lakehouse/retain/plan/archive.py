@@ -486,11 +486,15 @@ def plan_restore(
     snapshot: Snapshot,
     archived: Snapshot | None,
     chosen: Sequence[Mapping[str, str]],
+    written_by: Mapping[TypedPartition, str],
 ) -> RestorePlan:
     """The plan of a restore of the partitions with any of the `chosen` values; empty selects all.
 
+    `written_by` is as in `ArchiveFacts`.
+
     Raises:
-        Refused: the table is not partitioned by a chosen column.
+        Refused: the table is not partitioned by a chosen column, or has rows of a partition that
+            may be the archived ones, computed again.
     """
     names = snapshot.partition_columns
     unknown = sorted({name for each in chosen for name in each}.difference(names))
@@ -501,6 +505,15 @@ def plan_restore(
         )
     known = archived_partitions(snapshot, archived, table.archive).values()
     partitions = tuple(each for each in known if not chosen or each.is_among(chosen))
+    for each in partitions:
+        operation = written_by.get(each.typed, "append")
+        if operation != "append":
+            raise Refused(
+                f"restore of {table.key}: a {operation} wrote rows of {each.text} since it was"
+                " archived, so the archived rows may be in the table already. Restore other"
+                f" partitions, or replace the archived rows: `lakehouse archive {table.key}"
+                " --replace COLUMN=VALUE`"
+            )
     return RestorePlan(table=table.key, version=snapshot.version, partitions=partitions)
 
 

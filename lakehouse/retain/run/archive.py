@@ -201,6 +201,7 @@ def read_state(lake: Lake, table_key: str, facts: TableFacts | None = None) -> A
     applied = newest if newest.snapshot.version == number else None
     if applied is None and number >= 0:
         applied = lake.facts(archive_key(table_key), version=number)
+    _refuse_undone_restore(lake, facts, history)
     return ArchiveState(
         facts=facts,
         number=number,
@@ -208,6 +209,39 @@ def read_state(lake: Lake, table_key: str, facts: TableFacts | None = None) -> A
         applied=applied and applied.snapshot,
         history=history,
     )
+
+
+def _refuse_undone_restore(lake: Lake, facts: TableFacts, history: Sequence[Commit]) -> None:
+    """Raises `Broken` if a RESTORE of the table took rows away that came from the archive.
+
+    They left the archive when they came, so they would be in neither. The log keeps the
+    transaction id that names the archive's version.
+    """
+    snapshot = facts.snapshot
+    records = {each.version: _record_of(each) for each in history}
+    restores = {version: record for version, record in records.items() if record.get("restored")}
+    if not restores:
+        return
+    since = min(record["table_version"] for record in restores.values())
+    commits = history_since(lake.store, facts.history, since).between(since, snapshot.version)
+    with_rows = list[int]()  # the versions that have them, or had them before a later deletion
+    came = 0
+    for commit in commits or ():
+        has_rows = commit.version - 1 in with_rows
+        if commit.applications.get(ARCHIVE_APP_ID) in restores and commit.added_paths:
+            came = commit.version
+            has_rows = True
+        elif commit.operation == "RESTORE":
+            # A RESTORE to a time shows no version.
+            has_rows = commit.parameters.get("version") in [*map(str, with_rows)]
+        if has_rows:
+            with_rows.append(commit.version)
+    if came and snapshot.version not in with_rows:
+        raise Broken(
+            f"archive of {snapshot.table}: a RESTORE took away the rows that version {came} of the"
+            " table had brought back from the archive, so they are in neither. RESTORE the table to"
+            f" version {with_rows[-1]}, or to an older one from {came} on"
+        )
 
 
 def _record_of(commit: Commit) -> Mapping[str, Any]:
@@ -250,13 +284,13 @@ def _planned(
     facts = ArchiveFacts(
         snapshot=state.facts.snapshot,
         archived=state.applied,
-        written_by=_written_by(lake, state),
+        written_by=written_by(lake, state),
         restored_ms=_restored_ms(state),
     )
     return plan_archive(table, _archive_of(table), facts, now_ms=now_ms(), replace=replace)
 
 
-def _written_by(lake: Lake, state: ArchiveState) -> dict[TypedPartition, str]:
+def written_by(lake: Lake, state: ArchiveState) -> dict[TypedPartition, str]:
     """The operation that wrote the rows that came after their partition was archived."""
     if state.applied is None:
         return {}

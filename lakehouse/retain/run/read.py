@@ -43,6 +43,7 @@ from lakehouse.retain.run.archive import (
     read_state,
     record_moved_rows,
     settled_state,
+    written_by,
 )
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark import statements
@@ -145,7 +146,14 @@ def restore_plan(lake: Lake, table: Table, chosen: Sequence[Mapping[str, str]] =
     state = read_state(lake, table.key)
     if state is None:
         raise Refused(f"restore of {table.key}: the table does not exist")
-    return plan_restore(table, state.facts.snapshot, state.applied, chosen)
+    return _plan(lake, table, state, chosen)
+
+
+def _plan(
+    lake: Lake, table: Table, state: ArchiveState, chosen: Sequence[Mapping[str, str]]
+) -> RestorePlan:
+    written = written_by(lake, state)
+    return plan_restore(table, state.facts.snapshot, state.applied, chosen, written)
 
 
 def run_restore(
@@ -166,7 +174,7 @@ def run_restore(
         hold(lake, None, table.key, owner=f"restore of {table.key}"),
     ):
         state = settled_state(lake, table.key)
-        plan = plan_restore(table, state.facts.snapshot, state.applied, chosen)
+        plan = _plan(lake, table, state, chosen)
         version = _restore(session, state, plan) if plan.partitions else None
     outcome = RetentionOutcome(
         plan=plan,
