@@ -69,21 +69,10 @@ def test_a_declaration_gives_asset_checks_compaction_and_its_place_in_the_sensor
     package: str, tmp_path: Path
 ) -> None:
     assets, checks, sensors = listed(define(settings_of(package, tmp_path)))
-    assert assets == {
-        "bronze/events",
-        "compaction/bronze/events",
-        "vacuum/bronze/events",
-        "inventory/local",
-        "maintenance/records",
-        "report/daily",
-        *COSTS,
-    }
-    assert (
-        checks
-        == {f"bronze/events:{name}" for name in (*CHECKS, "quarantine")}
-        | {"vacuum/bronze/events:deleted"}
-        | INVENTORY
-    )
+    upkeep = {"compaction/bronze/events", "vacuum/bronze/events", "maintenance/records"}
+    assert assets == {"bronze/events", "inventory/local", "report/daily", *upkeep, *COSTS}
+    of_table = {f"bronze/events:{name}" for name in (*CHECKS, "quarantine")}
+    assert checks == {"vacuum/bronze/events:deleted", *of_table, *INVENTORY}
     assert sensors == {
         "landing_sensor": {"bronze/events"},
         "automation_sensor": {"vacuum/bronze/events", "inventory/local", "report/daily", *COSTS},

@@ -93,19 +93,9 @@ class World:
                 start_new_session=True,
             )
         try:
-            wait_until(
-                "the page answers",
-                lambda: self._alive() and self.page.answers(),
-                seconds=300,
-                every=0.1,
-            )
+            wait_until("the page answers", self._answers, seconds=300, every=0.1)
             self.answered = time.monotonic()
-            wait_until(
-                "its code is loaded",
-                lambda: self._alive() and self.page.is_up(),
-                seconds=300,
-                every=0.5,
-            )
+            wait_until("its code is loaded", self._is_up, seconds=300, every=0.5)
         except BaseException:
             self.stop()
             raise
@@ -139,6 +129,12 @@ class World:
             except OSError:
                 continue
         return found
+
+    def _answers(self) -> bool:
+        return self._alive() and self.page.answers()
+
+    def _is_up(self) -> bool:
+        return self._alive() and self.page.is_up()
 
     def _alive(self) -> bool:
         assert self.process is not None and self.process.poll() is None, (

@@ -137,27 +137,16 @@ def test_what_is_recorded_but_no_longer_known_stays() -> None:
 def test_sums_are_by_group_and_bytes_those_of_the_newest_day() -> None:
     charges = stored(share(Part.LIVE, 30 * GB), unclaimed=(share(None, GB),))
     charges += operation_charges([worked(vcpu_seconds=3_600.0)], TABLES, BOOK)
-    assert costs_document(charges, by="table", since="2026-11-01")["groups"] == [
-        {
-            "name": "bronze/orders",
-            "size_bytes": 30 * GB,
-            "storage_usd": 0.023,
-            "compute_usd": 0.11,
-            "requests_usd": 0.0,
-            "usd": 0.133,
-        },
-        {
-            "name": "(outside all tables)",
-            "size_bytes": GB,
-            "storage_usd": 0.000766667,
-            "compute_usd": 0.0,
-            "requests_usd": 0.0,
-            "usd": 0.000766667,
-        },
+    names = ("name", "size_bytes", "storage_usd", "compute_usd", "requests_usd", "usd")
+    expected = [
+        ("bronze/orders", 30 * GB, 0.023, 0.11, 0.0, 0.133),
+        ("(outside all tables)", GB, 0.000766667, 0.0, 0.0, 0.000766667),
     ]
+    groups = costs_document(charges, by="table", since="2026-11-01")["groups"]
+    assert groups == [dict(zip(names, each, strict=True)) for each in expected]
     documents = {by: costs_document(charges, by=by, since="") for by in ("owner", "class", "day")}
-    names = {by: [each["name"] for each in found["groups"]] for by, found in documents.items()}
-    assert names == {
+    found = {by: [each["name"] for each in whole["groups"]] for by, whole in documents.items()}
+    assert found == {
         "owner": ["sales", "(no owner)"],
         "class": ["(operations)", "STANDARD"],
         "day": ["2026-11-27"],

@@ -38,20 +38,20 @@ def values(terminal: Terminal) -> type_of_values:
     return parsed(result.stdout)
 
 
+# Metric of a table -> its name in the document of `lakehouse health`.
+OF_HEALTH = {
+    **{f"{kind}files": f"{kind}file_count" for kind in ("", "small_", "mergeable_")},
+    "health_score": "score",
+    "rows": "row_count",
+}
+
+
 def test_metrics_are_those_of_health_and_of_the_sensors_decision(told: Terminal) -> None:
     found = values(told)
     orders, latest, _ = told.json("health")
     for key, health in (("bronze/orders", orders), ("silver/orders", latest)):
-        assert {
-            name: found[f"lakehouse_table_{name}", key]
-            for name in ("files", "small_files", "mergeable_files", "health_score", "rows")
-        } == {
-            "files": health["file_count"],
-            "small_files": health["small_file_count"],
-            "mergeable_files": health["mergeable_file_count"],
-            "health_score": health["score"],
-            "rows": health["row_count"],
-        }
+        for metric, name in OF_HEALTH.items():
+            assert found[f"lakehouse_table_{metric}", key] == health[name]
         assert found["lakehouse_table_bytes", f"{key},live"] == health["size_bytes"]
         assert found["lakehouse_table_bytes", f"{key},tombstoned"] == health["tombstone_bytes"]
     decisions = {key: each["reason"] for key, each in told.compactions().items()}
