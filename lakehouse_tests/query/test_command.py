@@ -39,11 +39,9 @@ def rows(terminal: Terminal, statement: str, **environ: str) -> list[dict[str, o
 
 def test_tables_are_read_by_their_names_and_at_any_version(orders: Terminal) -> None:
     assert rows(orders, "SELECT sum(orders.amount) AS s FROM bronze.orders") == [{"s": 6}]
-    assert rows(
-        orders,
-        "SELECT count(*) AS n FROM bronze.orders AS new LEFT ANTI JOIN bronze.orders VERSION AS OF 0 AS old"
-        " ON new.id = old.id",
-    ) == [{"n": 2}]
+    old_and_new = "bronze.orders AS new LEFT ANTI JOIN bronze.orders VERSION AS OF 0 AS old"
+    query = f"SELECT count(*) AS n FROM {old_and_new} ON new.id = old.id"
+    assert rows(orders, query) == [{"n": 2}]
     at = "SELECT count(*) AS n FROM bronze.orders TIMESTAMP AS OF "
     assert rows(orders, f"{at}'9999-01-01'") == [{"n": 4}]
     said = "the log of bronze/orders has no version of 2013-01-01"
@@ -60,11 +58,8 @@ def test_a_limit_holds_where_no_column_is_read_from_files(terminal: Terminal) ->
 
 
 def test_a_table_that_cannot_be_read_hurts_only_who_names_it(orders: Terminal) -> None:
-    assert orders.json("sql", "SHOW TABLES")["rows"] == [
-        {"table": "bronze.orders"},
-        {"table": "quarantine.bronze.orders"},
-        {"table": "silver.orders"},
-    ]
+    names = ("bronze.orders", "quarantine.bronze.orders", "silver.orders")
+    assert orders.json("sql", "SHOW TABLES")["rows"] == [{"table": name} for name in names]
     assert rows(orders, "SELECT 'silver.orders' AS x") == [{"x": "silver.orders"}]
     asked = orders.run("sql", "SELECT * FROM silver.orders", LAKEHOUSE_SPARK="sc://127.0.0.1:1")
     assert asked.exit_code == 75 and "deltalake cannot read silver/orders" in asked.stderr
@@ -143,9 +138,8 @@ def test_a_lake_in_a_bucket_is_read_in_the_same_way(terminal: Terminal, bucket: 
     for key in ("bronze/orders", f"inventory/{bucket}"):
         write_deltalake(f"{root}/{key}", pa.table({"id": [1, 2]}), storage_options=options)
     environ["LAKEHOUSE_ROOT"] = root
-    assert rows(terminal, "SELECT max(id) AS x FROM bronze.orders VERSION AS OF 0", **environ) == [
-        {"x": 2}
-    ]
+    newest = "SELECT max(id) AS x FROM bronze.orders VERSION AS OF 0"
+    assert rows(terminal, newest, **environ) == [{"x": 2}]
     names = [each["table"] for each in rows(terminal, "SHOW TABLES", **environ)]
     assert names == ["bronze.orders", f"inventory.{bucket}"]
     joined = f'SELECT count(*) AS n FROM bronze.orders JOIN inventory."{bucket}" USING (id)'
