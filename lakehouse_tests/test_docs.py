@@ -40,9 +40,8 @@ def test_every_command_exists_with_its_options(page: Path) -> None:
 
 @pytest.mark.parametrize("page", ["when.md", "vacuum.md"])
 def test_every_reason_of_a_page_exists(page: str) -> None:
-    cells = re.findall(
-        r"^\| (`[A-Z_]+`(?:, `[A-Z_]+`)*) \|", (DOCS / page).read_text(), re.MULTILINE
-    )
+    row = re.compile(r"^\| (`[A-Z_]+`(?:, `[A-Z_]+`)*) \|", re.MULTILINE)
+    cells = row.findall((DOCS / page).read_text())
     named = [name for cell in cells for name in re.findall(r"[A-Z_]+", cell)]
     known = {*Reason.__members__, "LITE", "INVENTORY", "FULL"}
     assert named and [name for name in named if name not in known] == []
@@ -72,12 +71,9 @@ def test_a_decision_is_read_in_two_minutes() -> None:
 
 def test_every_promise_names_a_test_that_is_there() -> None:
     named = re.findall(r"`([\w/]+\.py)::(\w+)`", (DOCS / "internals" / "promises.md").read_text())
+    tests = DOCS.parent / "lakehouse_tests"
     assert len(named) > 70
-    assert [
-        test
-        for path, test in named
-        if f"def {test}(" not in (DOCS.parent / "lakehouse_tests" / path).read_text()
-    ] == []
+    assert [test for path, test in named if f"def {test}(" not in (tests / path).read_text()] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -141,36 +137,31 @@ def test_every_file_on_the_map_is_there() -> None:
     for line in (DOCS / "internals" / "architecture.md").read_text().splitlines():
         folder = Path("lakehouse")
         for name in re.findall(r"`([a-z_]+(?:/[a-z_]+)*(?:\.py|/))`", line):
-            path = (
-                (Path(name) if name.startswith("lakehouse_tests") else Path("lakehouse") / name)
-                if "/" in name
-                else folder / name
-            )
+            if "/" in name:
+                folder = Path() if name.startswith("lakehouse_tests") else Path("lakehouse")
+            path = folder / name
             folder = path.parent
             missing += [] if (DOCS.parent / path).exists() else [name]
     assert missing == []
 
 
+PROGRAM = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
 def test_the_tables_of_change_data_are_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "from_cdc.py").write_text(
-        re.findall(r"```python\n(.*?)```", (DOCS / "cdc.md").read_text(), flags=re.DOTALL)[0]
-    )
+    (tmp_path / "from_cdc.py").write_text(PROGRAM.findall((DOCS / "cdc.md").read_text())[0])
     monkeypatch.syspath_prepend(tmp_path)
-    assert list(module_tables([importlib.import_module("from_cdc")])) == [
-        "bronze/customers",
-        "bronze/orders",
-    ]
+    found = module_tables([importlib.import_module("from_cdc")])
+    assert list(found) == ["bronze/customers", "bronze/orders"]
 
 
 def test_the_queue_of_the_page_is_one_that_s3_may_send_to() -> None:
     text = (DOCS / "s3.md").read_text()
     notification, queue = map(json.loads, re.findall(r"```json\n(.*?)```", text, flags=re.DOTALL))
-    [allowed], [told] = (
-        json.loads(queue["Policy"])["Statement"],
-        notification["QueueConfigurations"],
-    )
+    [allowed] = json.loads(queue["Policy"])["Statement"]
+    [told] = notification["QueueConfigurations"]
     assert (allowed["Action"], allowed["Resource"]) == ("sqs:SendMessage", told["QueueArn"])
     assert told["Events"] == ["s3:ObjectCreated:*"]
 
@@ -179,7 +170,7 @@ def test_the_queue_of_the_page_is_one_that_s3_may_send_to() -> None:
 def test_the_tables_of_a_page_are_tables(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bronze, silver = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), flags=re.DOTALL)
+    bronze, silver = PROGRAM.findall((DOCS / page).read_text())
     name = f"from_{page.removesuffix('.md')}"
     package = tmp_path / name
     package.mkdir()

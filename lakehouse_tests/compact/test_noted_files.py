@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -50,12 +51,8 @@ def test_a_partition_with_a_file_that_an_inventory_shows_as_cold_is_not_compacte
     assert isinstance(lake.store, S3Store)
     for name, storage_class in (("d=1/a b", "GLACIER_IR"), ("d=2/c", "STANDARD_IA")):
         object_key = f"some/lake/{COLD.key}/{name}"
-        lake.store.client.copy_object(
-            Bucket=bucket,
-            Key=object_key,
-            CopySource={"Bucket": bucket, "Key": object_key},
-            StorageClass=storage_class,
-        )
+        itself: Any = {"Bucket": bucket, "Key": object_key}
+        lake.store.client.copy_object(**itself, CopySource=itself, StorageClass=storage_class)
         note_cold_files(lake, reconciled(lake))
         again = plan(lake, COLD)
         assert again is not None

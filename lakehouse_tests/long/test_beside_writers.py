@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +15,10 @@ from lakehouse.compact.plan.history import CompactionOutcome, Comparison
 from lakehouse.compact.run import compact
 from lakehouse.declare.policies import Compaction
 from lakehouse.delta.commits import Commit
-from lakehouse.delta.log import TableFacts
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake
 from lakehouse.spark import statements
+from lakehouse.spark.temporary_confs import session_confs
 from lakehouse_tests.support.clients import new_session
 from lakehouse_tests.support.example_lake import events, rows_of
 
@@ -38,12 +38,10 @@ def test_the_partition_that_somebody_changes_is_left_out_of_the_next_try(
     assert noted.seconds == outcome.wasted_seconds
     assert noted.seconds and noted.seconds > 0
     assert (outcome.files_removed, outcome.files_added) == (2 * PARTITIONS - 2, PARTITIONS - 1)
-    assert outcome.plan.sentence.endswith(
-        "; without partitions in which other writers removed files"
-    )
-    assert rows_of(spark, lake, events.key, "id") == _ids_but(
-        lambda id_: id_ % PARTITIONS == 3 and id_ % 10 == 3
-    )
+    without = "; without partitions in which other writers removed files"
+    assert outcome.plan.sentence.endswith(without)
+    left = [id_ for id_ in range(10 * PARTITIONS) if id_ % PARTITIONS != 3 or id_ % 10 != 3]
+    assert rows_of(spark, lake, events.key, "id") == sorted(((id_,) for id_ in left), key=str)
     rest = compact(lake, spark, events)
     assert (rest.conflicts, rest.files_removed, rest.wasted_bytes) == (0, 2, 0)
 
@@ -52,14 +50,11 @@ def test_what_was_committed_before_a_conflict_stands_and_is_verified(
     lake: Lake, spark: SparkSession
 ) -> None:
     table = _two_files_per_partition(lake, spark)
-    spark.range(1000, 2000).selectExpr("id", "5 AS part").coalesce(1).write.format("delta").mode(
-        "append"
-    ).save(lake.settings.table_uri(events.key))  # the largest bin comes last
-    spark.conf.set("spark.databricks.delta.optimize.batchSize", "1b")
-    try:
+    large = spark.range(1000, 2000).selectExpr("id", "5 AS part").coalesce(1)  # its bin comes last
+    uri = lake.settings.table_uri(events.key)
+    large.write.format("delta").mode("append").save(uri)
+    with session_confs(spark, {"spark.databricks.delta.optimize.batchSize": "1b"}):
         outcome = _compact_while(lake, spark, f"DELETE FROM {table} WHERE part = 5 AND id < 1000")
-    finally:
-        spark.conf.unset("spark.databricks.delta.optimize.batchSize")
     assert (outcome.conflicts, outcome.files_removed) == (1, 2 * PARTITIONS - 2)
     assert outcome.files_added == PARTITIONS - 1
     assert outcome.wasted_bytes == outcome.plan.bytes_removed - outcome.bytes_removed > 0
@@ -75,11 +70,7 @@ def test_rows_are_compared_as_they_were_at_the_commit_whoever_writes_after_it(
     other, real = new_session(lake.settings), run.verify
 
     def after_other_writes(
-        lake: Lake,
-        spark: SparkSession,
-        before: Snapshot,
-        after: TableFacts,
-        commits: Sequence[Commit],
+        lake: Lake, spark: SparkSession, before: Snapshot, _after: object, commits: Sequence[Commit]
     ) -> Comparison:
         other.sql(f"INSERT INTO {table} VALUES (1000, 1)")
         other.sql(f"DELETE FROM {table} WHERE id % 10 = 3")
@@ -109,11 +100,10 @@ def _compact_while(lake: Lake, spark: SparkSession, statement: str) -> Compactio
 
     thread = threading.Thread(target=write)
     thread.start()
-    spark.conf.set("spark.databricks.delta.optimize.maxThreads", "1")
     try:
-        return compact(lake, spark, events)
+        with session_confs(spark, {"spark.databricks.delta.optimize.maxThreads": "1"}):
+            return compact(lake, spark, events)
     finally:
-        spark.conf.unset("spark.databricks.delta.optimize.maxThreads")
         done.set()
         thread.join()
         other.stop()
@@ -126,13 +116,8 @@ def _files(folder: Path) -> set[Path]:
 def _two_files_per_partition(lake: Lake, spark: SparkSession) -> str:
     """The table's name in SQL; ten rows in each partition, five in a file."""
     uri = lake.settings.table_uri(events.key)
+    columns = ("id", f"INT(id % {PARTITIONS}) AS part")
     for start in (0, 5 * PARTITIONS):
-        frame = spark.range(start, start + 5 * PARTITIONS).selectExpr(
-            "id", f"INT(id % {PARTITIONS}) AS part"
-        )
+        frame = spark.range(start, start + 5 * PARTITIONS).selectExpr(*columns)
         frame.coalesce(1).write.format("delta").partitionBy("part").mode("append").save(uri)
     return statements.path_table(uri)
-
-
-def _ids_but(gone: Callable[[int], bool]) -> list[tuple[int]]:
-    return sorted(((id_,) for id_ in range(10 * PARTITIONS) if not gone(id_)), key=str)

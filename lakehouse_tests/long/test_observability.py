@@ -52,9 +52,8 @@ def program(name: str) -> str:
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
     """A lake with quarantine, a pause, an old vacuum and inventory, and a damaged table."""
-    terminal = Terminal(
-        tmp_path_factory.mktemp("lake") / "home", LAKEHOUSE_METRICS_PORT=str(free_port())
-    )
+    home = tmp_path_factory.mktemp("lake") / "home"
+    terminal = Terminal(home, LAKEHOUSE_METRICS_PORT=str(free_port()))
     write_example_tables(terminal)
     store = DiskStore(terminal.root)
     LogBuilder(store, "quarantine/bronze/orders").create().append([("q", 10, 3)])
@@ -71,22 +70,19 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
     home = terminal.home / "dagster"
     home.mkdir()
     with dg.DagsterInstance.local_temp(str(home)) as instance:
-        instance.report_runless_asset_event(
-            dg.AssetCheckEvaluation(
-                asset_key=dg.AssetKey(["silver", "orders"]), check_name="readable", passed=False
-            )
-        )
+        key = dg.AssetKey(["silver", "orders"])
+        failed = dg.AssetCheckEvaluation(asset_key=key, check_name="readable", passed=False)
+        instance.report_runless_asset_event(failed)
     return terminal
 
 
 @contextmanager
 def running(command: list[str], log: Path, **environ: str) -> Iterator[None]:
     """A process that ends with the block."""
+    told = {**os.environ, **environ}
     with (
         log.open("wb") as output,
-        subprocess.Popen(
-            command, env={**os.environ, **environ}, stdout=output, stderr=output
-        ) as started,
+        subprocess.Popen(command, env=told, stdout=output, stderr=output) as started,
     ):
         try:
             yield
@@ -137,27 +133,21 @@ def query(address: str, text: str) -> list[dict[str, Any]]:
     return document["data"]["result"]
 
 
+def checked(*arguments: str, text: str = "") -> tuple[int, str]:
+    """The exit code and the words of promtool."""
+    command = [program("promtool"), "check", *arguments]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
 def test_promtool_accepts_rules_and_configuration() -> None:
     for what, name in (("rules", "alerts.yml"), ("config", "prometheus.yml")):
-        done = subprocess.run(
-            [program("promtool"), "check", what, str(FOLDER / name)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        code, said = checked(what, str(FOLDER / name))
+        assert code == 0, said
 
 
 def test_the_endpoint_s_text_is_as_promtool_wants_it(lake: Terminal) -> None:
-    text = lake.run("metrics").stdout
-    done = subprocess.run(
-        [program("promtool"), "check", "metrics"],
-        input=text,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    assert checked("metrics", text=lake.run("metrics").stdout) == (0, "")
 
 
 def test_exactly_the_alerts_of_this_lake_fire(prometheus: str) -> None:

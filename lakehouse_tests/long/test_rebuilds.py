@@ -34,14 +34,9 @@ from lakehouse_tests.support.example_lake import (
 
 PLAIN = replace(events, write=Append())
 STEPS = [
-    ("plan_now", "after"),
-    ("stage_log", "before"),
-    ("stage_log", "after"),
-    ("_replace_rows", "after"),
-    ("_check_staged", "after"),
-    ("commit_staged", "before"),
-    ("commit_staged", "after"),
-    ("apply_properties", "after"),
+    *(("plan_now", "after"), ("stage_log", "before"), ("stage_log", "after")),
+    *(("_replace_rows", "after"), ("_check_staged", "after"), ("commit_staged", "before")),
+    *(("commit_staged", "after"), ("apply_properties", "after")),
 ]
 
 
@@ -148,20 +143,12 @@ def test_nested_and_odd_types_are_cast_exactly_or_refused(lake: Lake, spark: Spa
     present = present_columns(facts_of(lake, table.key).snapshot)
 
     def cast(types: Mapping[str, str]) -> list[ColumnSource]:
-        return [
-            replace(
-                each,
-                column=Column(
-                    name=each.column.name, type=types.get(each.column.name, each.column.type)
-                ),
-            )
-            for each in present
-        ]
+        wanted = {each.column.name: each.column.type for each in present} | {**types}
+        columns = [Column(name=name, type=type_) for name, type_ in wanted.items()]
+        return [replace(each, column=new) for each, new in zip(present, columns, strict=True)]
 
-    for types, names in (
-        ({"text": "boolean"}, "text"),
-        ({"m": "map<string,tinyint>", "d": "date"}, "d"),
-    ):
+    impossible = {"text": {"text": "boolean"}, "d": {"m": "map<string,tinyint>", "d": "date"}}
+    for names, types in impossible.items():
         with pytest.raises(Refused, match=names):
             rebuilt(lake, spark, table, "rows", cast(types))
     rebuilt(lake, spark, table, "rows", cast(CASTS))

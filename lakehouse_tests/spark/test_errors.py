@@ -6,9 +6,8 @@ from lakehouse.spark.errors import broken_by, causes_in, innermost_cause
 
 FILE = "s3a://lake/bronze/t/d=1/part-00000-cc2e.c000.snappy.parquet"
 WAITED = "Exception thrown in awaitResult: "
-WRITING = (
-    "[TASK_WRITE_FAILED] Task failed while writing rows to s3a://lake/bronze/t. SQLSTATE: 58030"
-)
+TO = "s3a://lake/bronze/t"
+WRITING = f"[TASK_WRITE_FAILED] Task failed while writing rows to {TO}. SQLSTATE: 58030"
 
 
 def reading(hint: str, words: str) -> str:
@@ -20,9 +19,8 @@ INVARIANT = "(org.apache.spark.sql.delta.schema.DeltaInvariantViolationException
 NULL = "[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] NOT NULL constraint violated for column: must.\n"
 SMALL = "CHECK constraint small (id < 10) violated by row with values:"
 CHECKED = "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES"
-ARCHIVED = (
-    "is in invalid state, failed with: The operation is not valid for the object's storage class"
-)
+STATE = "The operation is not valid for the object's storage class"
+ARCHIVED = f"is in invalid state, failed with: {STATE}"
 UNREAD = [WAITED, WRITING, reading("NO_HINT", "")]
 LOST = reading("FILE_NOT_EXIST", "File does not exist. It is possible\nYou can invalidate")
 IN_LOG = "is in the table's log but not in storage"
@@ -69,11 +67,9 @@ CHAINS = {
 
 def chain(thrown: list[str]) -> tuple[str, str, str]:
     """Message, condition and trace as PySpark's client has them of these errors."""
-    inner = "\n".join(
-        f"Caused by: org.apache.spark.SparkException: {message}\n\tat a.b(C.scala:1)"
-        for message in thrown[1:]
-    )
-    trace = f"org.apache.spark.SparkException\n\tat a.b(C.scala:1)\n{inner}"
+    name, at = "org.apache.spark.SparkException", "\n\tat a.b(C.scala:1)"
+    inner = "\n".join(f"Caused by: {name}: {message}{at}" for message in thrown[1:])
+    trace = f"{name}{at}\n{inner}"
     condition = thrown[0].partition("[")[2].partition("]")[0] if "[" in thrown[0] else ""
     return f"{thrown[0]}\n\nJVM stacktrace:\n{trace}", condition, trace
 

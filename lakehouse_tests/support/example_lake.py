@@ -13,17 +13,14 @@ from lakehouse.delta.log import TableFacts
 from lakehouse.lake.lake import Lake
 from lakehouse.land.ledger import PlannedBatches
 
-events = Table(
-    key="bronze/events",
-    source=Landing(
-        prefix="landing/events/",
-        format="json",
-        schema="id BIGINT, at TIMESTAMP, state STRING",
-        derived={"day": "to_date(at)"},
-        required=("id",),
-    ),
-    write=Append(partition_by=("day",)),
+SOURCE = Landing(
+    prefix="landing/events/",
+    format="json",
+    schema="id BIGINT, at TIMESTAMP, state STRING",
+    derived={"day": "to_date(at)"},
+    required=("id",),
 )
+events = Table(key="bronze/events", source=SOURCE, write=Append(partition_by=("day",)))
 
 
 @table(key="silver/states", inputs=[events], write=Merge(keys=("id",), order_by=("at",)))
@@ -60,18 +57,13 @@ def land(
 def add_events(lake: Lake, *lines: Mapping[str, Any]) -> None:
     """One commit of rows in the table of events, without a load and without Spark: for those who follow it."""
     times = [datetime.fromisoformat(line["at"]) if "at" in line else None for line in lines]
-    rows = [
-        {"id": line["id"], "at": at, "state": line["state"], "day": at and at.date()}
-        for line, at in zip(lines, times, strict=True)
-    ]
-    place, recorded = lake.settings.table_uri(events.key), {"delta.enableChangeDataFeed": "true"}
-    write_deltalake(
-        place,
-        pa.Table.from_pylist(rows),
-        mode="append",
-        partition_by=["day"],
-        configuration=recorded,
-    )
+    days = [{"at": at, "day": at and at.date()} for at in times]
+    names = ("id", "at", "state", "day")
+    told = [{**line, **day} for line, day in zip(lines, days, strict=True)]
+    rows = pa.Table.from_pylist([{name: each[name] for name in names} for each in told])
+    more: dict[str, Any] = {"configuration": {"delta.enableChangeDataFeed": "true"}}
+    place = lake.settings.table_uri(events.key)
+    write_deltalake(place, rows, mode="append", partition_by=["day"], **more)
 
 
 def rows_of(spark: Any, lake: Lake, key: str, *columns: str) -> list[tuple[Any, ...]]:
@@ -108,9 +100,6 @@ def version_of(lake: Lake, key: str) -> int | None:
 
 def session_settings(spark: Any) -> dict[str, str]:
     """The settings of a session that its user made. Delta makes some of its own: its last commit's number, and columns by id."""
-    own = (
-        ".lastCommitVersionInSession",
-        ".parquet.fieldId.read.enabled",
-        ".parquet.fieldId.write.enabled",
-    )
+    by_id = (".parquet.fieldId.read.enabled", ".parquet.fieldId.write.enabled")
+    own = (".lastCommitVersionInSession", *by_id)
     return {name: value for name, value in spark.conf.getAll.items() if not name.endswith(own)}

@@ -27,6 +27,7 @@ from lakehouse_tests.support.vacuums import table_of
 KEY, NOW, HOUR = "bronze/t", now_ms(), 3_600_000
 LONG_AGO = NOW - 60 * 24 * HOUR
 TABLE = table_of(KEY)
+OWN = re.compile("_lakehouse/|inventory/")
 PAST = ["d=1/gone", "d=1/orphan"]
 
 type_of_row = dict[str, Any]
@@ -55,21 +56,12 @@ def report(
     **options: Any,
 ) -> None:
     """A report of what lies there as AWS writes it, and its load; `change` is the fault, and `more` are keys that it invents."""
-    listed = [
-        row_of(each)
-        for each in lake.store.walk("")
-        if not re.search("_lakehouse/|inventory/", each.key)
-    ]
-    rows = [
-        changed
-        for row in [*listed, *({**listed[0], "key": key} for key in more)]
-        if (changed := change(row))
-    ]
-    write_report(
-        lake.store,
-        rows or [{**listed[0], "key": "elsewhere/x"}],
-        **{"file_format": "CSV", "created_ms": now_ms(), **options},
-    )
+    there = [each for each in lake.store.walk("") if not OWN.search(each.key)]
+    listed = [row_of(each) for each in there]
+    listed += [{**listed[0], "key": key} for key in more]
+    rows = [changed for row in listed if (changed := change(row))]
+    rows = rows or [{**listed[0], "key": "elsewhere/x"}]
+    write_report(lake.store, rows, **{"file_format": "CSV", "created_ms": now_ms(), **options})
     update_inventory(lake, [], now_ms=now_ms(), configuration=options.get("configuration", "daily"))
 
 
@@ -102,11 +94,8 @@ def inventory_of(found: VacuumPlan) -> str:
 def files(lake: Lake) -> set[str]:
     """The table's own files."""
     folder = f"{lake.store.prefix}{KEY}/"
-    return {
-        each.key.removeprefix(folder)
-        for each in lake.store.walk(KEY)
-        if "/_delta_log/" not in each.key
-    }
+    names = [each.key for each in lake.store.walk(KEY) if "/_delta_log/" not in each.key]
+    return {name.removeprefix(folder) for name in names}
 
 
 def carried_out(
@@ -123,9 +112,8 @@ def carried_out(
     known, before, work = gather(facts, table), files(lake), VacuumProgress(lake, table)
     assert known is not None
 
-    def confirmed(
-        _spark: object, _uri: str, _table: str, candidates: Iterable[Candidate]
-    ) -> list[Candidate]:
+    def confirmed(*given: Any) -> list[Candidate]:
+        candidates: Iterable[Candidate] = given[-1]
         meanwhile()
         return [each for each in candidates if each.name not in kept]
 

@@ -45,9 +45,8 @@ class Terminal:
         }
         # PySpark notes by this variable that its sessions are Connect's; one command may use the session that another opened.
         connect = {"SPARK_CONNECT_MODE_ENABLED": "1"}
-        return CliRunner(env={**ours, **connect, **self.environ, **environ}).invoke(
-            commands, arguments, prog_name="lakehouse"
-        )
+        runner = CliRunner(env={**ours, **connect, **self.environ, **environ})
+        return runner.invoke(commands, arguments, prog_name="lakehouse")
 
     @property
     def lake(self) -> Lake:
@@ -61,11 +60,8 @@ class Terminal:
     def refused(self, *arguments: str, **environ: str) -> str:
         """The sentence of a command that is refused and shows nothing else."""
         result = self.run(*arguments, **environ)
-        assert (result.exit_code, result.stdout) == (2, ""), (
-            arguments,
-            result.stdout,
-            result.stderr,
-        )
+        told = (arguments, result.stdout, result.stderr)
+        assert (result.exit_code, result.stdout) == (2, ""), told
         return result.stderr
 
     def json(self, *arguments: str, exit_code: int = 0, **environ: str) -> Any:
@@ -125,15 +121,10 @@ def warehouse(tmp_path: Path) -> Path:
     return tmp_path / "w"
 
 
+FIGURES = {"files_removed": 2, "files_added": 1, "bytes_removed": 300}
 PREDICTION: dict[str, Any] = {
     "compaction": "a mark of its own",
-    "plan": {
-        "reason": "MERGEABLE_FILES",
-        "sentence": "why it ran",
-        "files_removed": 2,
-        "files_added": 1,
-        "bytes_removed": 300,
-    },
+    "plan": {"reason": "MERGEABLE_FILES", "sentence": "why it ran", **FIGURES},
 }
 
 
@@ -153,8 +144,6 @@ def is_command(line: str) -> bool:
             if word not in named:
                 return False
             command = named[word]
-        elif word.startswith("--") and word not in {
-            option for parameter in command.params for option in parameter.opts
-        }:
+        elif word.startswith("--") and not any(word in each.opts for each in command.params):
             return False
     return True

@@ -57,14 +57,15 @@ def facts_of(home: Path, tables: Sequence[Table]) -> LakeFacts:
     return LakeFacts(open_lake(own_settings(home), tables=tables), tables)
 
 
+def of_others(warehouse: Path, **more: Any) -> Table:
+    return adopted_table(KEY, f"{warehouse}/orders", **more)
+
+
 def cloned(warehouse: Path) -> list[Table]:
     """The table, and one next to it that borrows its removed file."""
     clone = LogBuilder(DiskStore(warehouse), "clone").create()
     clone.append([(f"file:{warehouse}/orders/d=1/gone", 30)])
-    return [
-        adopted_table(KEY, f"{warehouse}/orders"),
-        adopted_table("gold/clone", f"{warehouse}/clone"),
-    ]
+    return [of_others(warehouse), adopted_table("gold/clone", f"{warehouse}/clone")]
 
 
 def names(found: VacuumPlan) -> list[str]:
@@ -74,13 +75,13 @@ def names(found: VacuumPlan) -> list[str]:
 def test_what_the_log_never_told_of_stays_unless_a_person_says_that_it_is_the_table_s(
     tmp_path: Path, warehouse: Path
 ) -> None:
-    kept = adopted_table(KEY, f"{warehouse}/orders")
+    kept = of_others(warehouse)
     found = planned(tmp_path / "home", [kept])
     assert (found.mode, names(found)) == ("LITE", ["d=1/gone"])
     message = r'mode FULL: other programs write the table.* unless orphans = "delete"\. Use LITE'
     with pytest.raises(Refused, match=message):
         planned(tmp_path / "home", [kept], "FULL")
-    own = adopted_table(KEY, f"{warehouse}/orders", orphans="delete")
+    own = of_others(warehouse, orphans="delete")
     found = planned(tmp_path / "home", [own])
     assert (found.mode, names(found)) == ("FULL", ["d=1/gone", "d=1/orphan"])
 
@@ -109,7 +110,7 @@ BORROWERS = {
 def test_what_another_table_borrows_of_it_stays(
     tmp_path: Path, warehouse: Path, where: str, orphans: Any
 ) -> None:
-    tables = [adopted_table(KEY, f"{warehouse}/orders", orphans=orphans)]
+    tables = [of_others(warehouse, orphans=orphans)]
     place = BORROWERS[where]
     lake = open_lake(own_settings(tmp_path / "home"))
     store = DiskStore(warehouse) if place[0] == "/" else lake.store
@@ -126,7 +127,7 @@ def test_what_another_table_borrows_of_it_stays(
 def test_what_a_clone_reads_of_an_adopted_table_is_outside_of_the_inventory_and_not_missing(
     tmp_path: Path, warehouse: Path
 ) -> None:
-    tables = [adopted_table(KEY, f"{warehouse}/orders"), table_of("gold/clone")]
+    tables = [of_others(warehouse), table_of("gold/clone")]
     lake = open_lake(own_settings(tmp_path / "home"), tables=tables)
     clone = LogBuilder(lake.store, "gold/clone").create()
     clone.append([(f"file:{warehouse}/orders/d=1/live", 10)])
@@ -160,7 +161,7 @@ def test_a_table_that_was_not_made_yet_or_is_none_of_delta_holds_nothing_back(
 ) -> None:
     make(warehouse / "later")
     later = adopted_table("gold/later", f"{warehouse}/later")
-    tables = [adopted_table(KEY, f"{warehouse}/orders"), later]
+    tables = [of_others(warehouse), later]
     assert names(planned(tmp_path / "home", tables)) == ["d=1/gone"]
 
 
@@ -175,7 +176,7 @@ def test_nothing_goes_while_the_storage_of_an_adopted_table_may_be_away(
     away = adopted_table("gold/clone", f"{warehouse}/{folder}")
     message = r"gold/clone cannot be read: there is no Delta table at .*/clone\. Either .*or remove the table from the declarations"
     with pytest.raises(Refused, match=message):
-        planned(tmp_path / "home", [adopted_table(KEY, f"{warehouse}/orders"), away])
+        planned(tmp_path / "home", [of_others(warehouse), away])
 
 
 @pytest.mark.parametrize("make", [_make_nothing, _make_csv])
@@ -200,10 +201,9 @@ def test_files_of_an_old_table_in_a_partition_s_folder_stay_though_its_first_com
 ) -> None:
     inner = LogBuilder(DiskStore(warehouse), "orders/d=1").create().append([("gone", 30), ("x", 1)])
     inner.delete(["x"])
-    inner.checkpoint().forget_before(2).store.put(
-        "orders/d=1/_delta_log/_last_checkpoint", b'{"version":2}'
-    )
-    table = adopted_table(KEY, f"{warehouse}/orders", orphans=orphans)
+    mark = "orders/d=1/_delta_log/_last_checkpoint"
+    inner.checkpoint().forget_before(2).store.put(mark, b'{"version":2}')
+    table = of_others(warehouse, orphans=orphans)
     run = facts_of(tmp_path / "home", [table])
     run.read(table)
     found = planned(tmp_path / "home", [table], "LITE")
@@ -217,7 +217,7 @@ def test_a_file_that_was_written_after_its_name_was_removed_is_none_that_the_log
     tmp_path: Path, warehouse: Path
 ) -> None:
     os.utime(warehouse / "orders/d=1/gone", (LONG_AGO / 1_000, LONG_AGO / 1_000))
-    assert names(planned(tmp_path / "home", [adopted_table(KEY, f"{warehouse}/orders")])) == []
+    assert names(planned(tmp_path / "home", [of_others(warehouse)])) == []
 
 
 def test_nothing_goes_while_a_table_of_the_lake_is_hidden_behind_the_key_of_one_elsewhere(
@@ -227,7 +227,7 @@ def test_nothing_goes_while_a_table_of_the_lake_is_hidden_behind_the_key_of_one_
     LogBuilder(lake.store, "gold/events").create().append([("a", 1)])
     LogBuilder(lake.store, KEY).create().append([(f"file:{lake.settings.root}/gold/events/a", 1)])
     message = rf"there are also files at {lake.settings.root}/{KEY}\. .*Use another key for {warehouse}/orders"
-    tables = [table_of("gold/events"), adopted_table(KEY, f"{warehouse}/orders")]
+    tables = [table_of("gold/events"), of_others(warehouse)]
     with pytest.raises(Refused, match=message):
         planned(tmp_path / "home", tables)
     own = adopted_table(KEY, f"{lake.settings.root}/{KEY}")

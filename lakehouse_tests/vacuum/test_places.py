@@ -111,9 +111,8 @@ def test_what_an_older_version_reads_by_another_way_stays_though_its_tombstone_i
 ) -> None:
     monkeypatch.setattr(log_builder, "START_MS", NOW - 48 * HOUR)
     spelt = path.format(disk=Path(lake.settings.root).resolve())
-    story = LogBuilder(lake.store, "bronze/u").create(
-        properties={"delta.deletedFileRetentionDuration": "interval 1 hour"}
-    )
+    story = LogBuilder(lake.store, "bronze/u").create()
+    story.set_properties(delta__deletedFileRetentionDuration="interval 1 hour")
     story.append([(spelt, 3)]).delete([spelt]).append([("live", 1)]).checkpoint(tombstones=False)
     story.set_properties(delta__deletedFileRetentionDuration=retention)
     for name in ("x", "orphan", "live"):
@@ -245,7 +244,6 @@ def test_a_name_that_is_spelt_oddly_in_the_log_is_the_file_that_delta_reads(
     removed, live = table_of("bronze/u"), table_of("bronze/v")
     for mode in ("FULL", "LITE"):
         found = planned(lake, mode, removed, live)
-        assert [(each.name, each.part.name) for each in found.candidates] == [
-            (plain, "TOMBSTONED_PAST")
-        ]
+        [each] = found.candidates
+        assert (each.name, each.part.name) == (plain, "TOMBSTONED_PAST")
         assert paths(planned(lake, mode, live, removed)) == []

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +64,8 @@ def kept(lake: Lake, *names: str) -> set[str] | None:
 def test_live_and_recently_removed_files_are_kept_and_others_are_not(
     lake: Lake, checkpoint: str | None
 ) -> None:
-    story = story_of(lake).append(
-        [(name, 1) for name in ("live", "old", "recent", "twice", "again")]
-    )
+    names = ("live", "old", "recent", "twice", "again")
+    story = story_of(lake).append([(name, 1) for name in names])
     story.commit("DELETE", *(removal(name, hours=800) for name in ("old", "twice", "again")))
     story.append([("twice", 1), ("again", 1)])
     story.commit("DELETE", removal("recent", hours=100), removal("twice", hours=100))
@@ -127,27 +127,21 @@ def removed_absolute(lake: Lake) -> None:
     committed(lake, removal(own_file(lake), hours=1))
 
 
-def unknown_feature(lake: Lake) -> None:
-    _protocol(lake, "ofTomorrow")
-
-
-def with_vectors(lake: Lake) -> None:
-    _protocol(lake, "deletionVectors")
-
-
 def not_seen(lake: Lake) -> None:
     """deltalake reads a file less than we do."""
     committed(lake, removal("live", hours=900))
 
 
-def _protocol(lake: Lake, feature: str) -> None:
+def with_feature(lake: Lake, feature: str = "ofTomorrow") -> None:
     features = {"readerFeatures": [feature], "writerFeatures": [feature]}
     committed(lake, {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}})
 
 
-@pytest.mark.parametrize(
-    "change", [beside, reset, absolute, removed_absolute, unknown_feature, with_vectors, not_seen]
-)
+with_vectors = partial(with_feature, feature="deletionVectors")
+CHANGES = [beside, reset, absolute, removed_absolute, with_feature, with_vectors, not_seen]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_where_deltalake_cannot_know_spark_is_asked(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, change: Callable[[Lake], None]
 ) -> None:
@@ -216,6 +210,5 @@ def test_a_storage_that_does_not_answer_ends_the_vacuum_for_now(
 
 def refused(lake: Lake, key: str) -> DeltaTable:
     """One attempt at an address where nothing listens; deltalake itself would try for minutes."""
-    return DeltaTable(
-        lake.table_uri(key), storage_options={"max_retries": "0", "AWS_ALLOW_HTTP": "true"}
-    )
+    options = {"max_retries": "0", "AWS_ALLOW_HTTP": "true"}
+    return DeltaTable(lake.table_uri(key), storage_options=options)

@@ -104,9 +104,6 @@ def test_the_clock_of_waiting_starts_when_a_table_is_due_and_stops_when_it_is_no
     waiting = worthy("waiting", since=5)
     idle = replace(worthy("idle"), mergeable_file_count=0, due_since_ms=5)
     runs = RunState(in_flight=(flying("waiting", compaction=False),))
-    assert {each.table: each.due_since_ms for each in choose([due, waiting, idle], runs)} == {
-        "due": NOW,
-        "waiting": 5,
-        "idle": None,
-    }
+    since = {each.table: each.due_since_ms for each in choose([due, waiting, idle], runs)}
+    assert since == {"due": NOW, "waiting": 5, "idle": None}
     assert choose([waiting], RunState(in_flight=(flying("waiting"),)))[0].due_since_ms is None

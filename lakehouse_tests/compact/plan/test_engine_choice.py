@@ -27,22 +27,23 @@ def with_features(*features: str, **properties: str) -> Snapshot:
     return replace(PLAIN, features=PLAIN.features | {*features}, properties=properties)
 
 
+def of_type(type_: str) -> Snapshot:
+    return replace(PLAIN, columns=(Column(name="v", type=type_),))
+
+
 def partitioned(type_: str, value: str | None) -> Snapshot:
-    return replace(
-        PLAIN,
-        columns=(*PLAIN.columns, Column(name="d", type=type_)),
-        partition_columns=("d",),
-        files=(data_file(10, partition=(("d", value),)),),
-    )
+    columns = (*PLAIN.columns, Column(name="d", type=type_))
+    files = (data_file(10, partition=(("d", value),)),)
+    return replace(PLAIN, columns=columns, partition_columns=("d",), files=files)
+
+
+MAPPED = with_features("columnMapping", **{"delta.columnMapping.mode": "name"})
 
 
 def test_adopted_tables_that_deltalake_can_write_are_compacted_by_it() -> None:
     assert choose_engine(ADOPTED, PLAIN).engine == "deltalake"
-    own = Table(
-        key="bronze/orders",
-        source=Landing(prefix="landing/o/", format="json", schema="id BIGINT"),
-        write=Append(),
-    )
+    landing = Landing(prefix="landing/o/", format="json", schema="id BIGINT")
+    own = Table(key="bronze/orders", source=landing, write=Append())
     assert choose_engine(own, PLAIN).engine == "spark"
     by_spark = replace(ADOPTED, compaction=Compaction(engine="spark"))
     assert choose_engine(by_spark, PLAIN).engine == "spark"
@@ -54,17 +55,11 @@ def test_adopted_tables_that_deltalake_can_write_are_compacted_by_it() -> None:
         (with_features("deletionVectors"), "it has the feature deletionVectors"),
         (with_features("rowTracking", "domainMetadata"), "it has the feature domainMetadata"),
         (with_features("identityColumns"), "it has the feature identityColumns"),
-        (
-            with_features("columnMapping", **{"delta.columnMapping.mode": "name"}),
-            "it has the feature columnMapping",
-        ),
+        (MAPPED, "it has the feature columnMapping"),
         (with_features("columnMapping"), None),
         (with_features("changeDataFeed", "generatedColumns", "timestampNtz"), None),
-        (replace(PLAIN, columns=(Column(name="v", type="void"),)), "column 'v' has the type void"),
-        (
-            replace(PLAIN, columns=(Column(name="v", type="struct<a:void>"),)),
-            "column 'v' has the type struct<a:void>",
-        ),
+        (of_type("void"), "column 'v' has the type void"),
+        (of_type("struct<a:void>"), "column 'v' has the type struct<a:void>"),
         (partitioned("string", ""), "a partition has d = ''"),
         (partitioned("string", "a b"), None),
         (partitioned("int", "01"), "a partition has d = '01'"),

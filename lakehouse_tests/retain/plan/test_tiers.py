@@ -49,28 +49,24 @@ def story() -> LogBuilder:
 def test_a_removed_file_with_a_long_wait_is_planned(story: LogBuilder) -> None:
     plan = planned(story)
     assert (plan.reason, plan.tag, plan.untag) == (Reason.TIER_DUE, ("old",), ())
-    assert plan.sentence == (
-        "to tag: 1 removed file (128 KiB) that will stay for more than a month; to untag: 0 needed "
-        "files"
-    )
+    tagged = "to tag: 1 removed file (128 KiB) that will stay for more than a month"
+    assert plan.sentence == f"{tagged}; to untag: 0 needed files"
 
 
-@pytest.mark.parametrize(
-    ("tagged", "more"),
-    {
-        "tagged already": (("old",), {}),
-        "a month before its vacuum": ((), {"days": 71}),
-        "past its retention": ((), {"days": 101}),
-        "read by another table": ((), {"other_uses": BORROWED}),
-        "perhaps read by another table": (
-            (),
-            {"other_uses": OtherUses(unplaced=frozenset({"old"}))},
-        ),
-        "of a reader that comes later": ((), {"needed_since_ms": START_MS}),
-        # Its reader may be reading it now, and no vacuum deletes it when the retention has passed.
-        "read by a kept version": ((), {"kept_for_versions": frozenset({"a", "b", "old"})}),
-    }.values(),
-)
+UNPLACED = OtherUses(unplaced=frozenset({"old"}))
+STAYS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "tagged already": (("old",), {}),
+    "a month before its vacuum": ((), {"days": 71}),
+    "past its retention": ((), {"days": 101}),
+    "read by another table": ((), {"other_uses": BORROWED}),
+    "perhaps read by another table": ((), {"other_uses": UNPLACED}),
+    "of a reader that comes later": ((), {"needed_since_ms": START_MS}),
+    # Its reader may be reading it now, and no vacuum deletes it when the retention has passed.
+    "read by a kept version": ((), {"kept_for_versions": frozenset({"a", "b", "old"})}),
+}
+
+
+@pytest.mark.parametrize(("tagged", "more"), STAYS.values(), ids=STAYS)
 def test_every_other_file_stays(
     story: LogBuilder, tagged: tuple[str, ...], more: dict[str, Any]
 ) -> None:

@@ -110,11 +110,13 @@ def test_reports_of_all_formats_are_in_the_table_to_the_row_beside_the_scan(lake
         outcome = update_inventory(lake, [], now_ms=NOW)
         assert outcome.newly_loaded == outcome.inventory.object_count == len(listing)
         assert held(lake) == listing
-    shown = [(row["key"], row["size_bytes"], row["lake_table"]) for row in rows_in(lake)]
-    assert shown == [
-        (each.key, each.size_bytes, "bronze/t" if each.key.startswith("bronze/t/") else None)
-        for each in listing
-    ]
+    for row, each in zip(rows_in(lake), listing, strict=True):
+        owner = "bronze/t" if each.key.startswith("bronze/t/") else None
+        assert (row["key"], row["size_bytes"], row["lake_table"]) == (
+            each.key,
+            each.size_bytes,
+            owner,
+        )
     again = update_inventory(lake, [], now_ms=NOW)
     assert again.newly_loaded == 0
     assert again.reconciliation.file_count == len(listing)
@@ -129,10 +131,8 @@ def test_reports_of_all_formats_are_in_the_table_to_the_row_beside_the_scan(lake
 
 
 def test_every_column_comes_through_and_a_refused_report_changes_nothing(lake: Lake) -> None:
-    objects = [
-        version("a/x", None, 0, is_delete_marker=True),
-        version("a/x", 1, 7, is_latest=False),
-    ]
+    marker = version("a/x", None, 0, is_delete_marker=True)
+    objects = [marker, version("a/x", 1, 7, is_latest=False)]
     rows = [row_of(each, versions=True) for each in objects]
     write_report(lake.store, rows, created_ms=NOW - 2 * HOUR, file_format="ORC")
     update_inventory(lake, [], now_ms=NOW)
@@ -253,9 +253,8 @@ def test_a_scan_holds_little_of_what_it_lists(tmp_path: Path) -> None:
 def test_a_lake_is_reconciled_with_tables_inside_tables_declared_or_not(
     store: Store, tmp_path: Path
 ) -> None:
-    LogBuilder(store, "bronze/t").create().append([("a", 5), ("b", 6)]).store_data().optimize(
-        ["a", "b"], into=("c", 10)
-    ).store_data()
+    story = LogBuilder(store, "bronze/t").create().append([("a", 5), ("b", 6)]).store_data()
+    story.optimize(["a", "b"], into=("c", 10)).store_data()
     LogBuilder(store, "bronze/t/nested").create().append([("x", 7)]).store_data()
     LogBuilder(store, "bronze/tt").create().append([("x", 8), ("gone", 9)]).store_data()
     store.delete(["bronze/tt/gone"])
@@ -266,17 +265,15 @@ def test_a_lake_is_reconciled_with_tables_inside_tables_declared_or_not(
     again = reconciled(lake, [table_of("bronze/declared")], now_ms=NOW)
     assert again.file_count == report.file_count
     found = {table.table: table for table in report.tables}
-    parts = {
-        name: {s.part.name: s.size_bytes for s in table.shares if s.part}
-        for name, table in found.items()
-    }
+    parts: dict[str, dict[str, int]] = {}
+    for name, table in found.items():
+        parts[name] = {s.part.name: s.size_bytes for s in table.shares if s.part}
     assert sorted(found) == ["bronze/broken", "bronze/t", "bronze/t/nested", "bronze/tt"]
     assert (parts["bronze/t"]["LIVE"], parts["bronze/t"]["TOMBSTONED_PAST"]) == (10, 11)
     assert (parts["bronze/t/nested"]["LIVE"], parts["bronze/tt"]["LIVE"]) == (7, 8)
     assert parts["bronze/broken"] == {"UNREAD": 5} and "missing" in found["bronze/broken"].problem
-    assert {name: table.missing for name, table in found.items() if table.missing} == {
-        "bronze/tt": ("gone",)
-    }
+    missing = {name: table.missing for name, table in found.items() if table.missing}
+    assert missing == {"bronze/tt": ("gone",)}
 
 
 @pytest.mark.parametrize("is_current", [True, False])
@@ -284,10 +281,8 @@ def test_a_log_of_which_only_versions_are_left_makes_no_table(
     is_current: bool, tmp_path: Path
 ) -> None:
     store, name = MemoryStore(), f"bronze/t/d=1/_delta_log/{0:020}.json"
-    versions = (
-        version(name, None, 7, is_delete_marker=not is_current),
-        version(name, None, 9, is_latest=False),
-    )
+    newest = version(name, None, 7, is_delete_marker=not is_current)
+    versions = (newest, version(name, None, 9, is_latest=False))
     rows = [row_of(each, versions=True) for each in versions]
     write_report(store, rows, created_ms=NOW, file_format="Parquet", files=1)
     lake = lake_of(store, tmp_path)
