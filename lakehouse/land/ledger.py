@@ -43,14 +43,19 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeVar
+from uuid import uuid4
 
+from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.text import count_of
 from lakehouse.declare.landing import Landing
 from lakehouse.declare.table import TRANSACTION_RETENTION, Table
 from lakehouse.delta.commits import Commit, ingest_app_id
 from lakehouse.delta.log import TableFacts, history_since
+from lakehouse.delta.protocol import unknown_features
+from lakehouse.delta.snapshot import Snapshot
 from lakehouse.evolve.plan.changes import NEW_KEY
+from lakehouse.lake.commits import commit_after_newest, commit_info, table_location
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.lake.lease import hold
 from lakehouse.land.plan.batches import (
@@ -496,6 +501,52 @@ def check_loaded(
             f"{commit.version} of the table records {count_of(int(written), 'written row')}. "
             "Compare that version with the batch's files"
         )
+
+
+def end_earlier_writes(lake: Lake, table_key: str, number: int) -> TableFacts | None:
+    """Makes each statement fail that began earlier and still writes batch `number`.
+
+    The client of such a statement may be dead, or may have lost its connection. If the statement
+    ended later, the table would have rows of a batch that is read in another way by then. It
+    conflicts with a commit without rows that records the last batch again. Such a commit is not
+    made to a table with a feature for which it would be incomplete.
+    Source: Delta 4.4.0, ConflictChecker, appLevelTransactions
+
+    Returns the table's facts; `None` if it does not exist.
+
+    Raises:
+        Transient: another process has loaded the batch.
+    """
+    facts = lake.facts(table_key)
+    last = None if facts is None else facts.snapshot.transactions.get(ingest_app_id(table_key))
+    if facts is None or last is None:
+        return facts
+    snapshot = facts.snapshot
+    if unknown_features(snapshot.features) or "inCommitTimestamp" in snapshot.features:
+        return facts
+
+    def check(newest: Snapshot) -> None:
+        if newest.transactions.get(ingest_app_id(table_key), 0) >= number:
+            raise Transient(
+                f"load of {table_key}: another process has loaded batch {number} meanwhile. Use the"
+                " same command again"
+            )
+
+    check(snapshot)
+    info = commit_info("WRITE", snapshot.version, {"repeats": number, "mark": uuid4().hex})
+    transaction = {
+        "appId": ingest_app_id(table_key),
+        "version": last,
+        "lastUpdated": now_ms(),
+    }
+    with table_location(lake, table_key) as location:
+        actions = [info, {"txn": transaction}]
+        if commit_after_newest(lake, snapshot, location, actions, check) is None:
+            raise Transient(
+                f"load of {table_key}: other writers committed first, again and again. Use the same"
+                " command again"
+            )
+    return lake.facts(table_key)
 
 
 def record_loaded(session: TableSession, number: int) -> None:

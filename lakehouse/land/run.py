@@ -27,6 +27,8 @@
   (`test_ledger.py`).
 - A batch that was written but is not in the table's log stops the load, and so does a batch that
   another statement wrote with another number of rows (`test_ledger.py`, `land/test_run.py`).
+- Before a batch is repeated, its earlier writes are made to fail, in case a statement goes on
+  without its client (`land/test_run.py`).
 - If a run dies between any two steps, the next run repeats the batch, or the smaller one
   (`test_unwritable_rows.py`).
 - An `Overwrite` never replaces the table with zero rows (`test_choose_files.py`,
@@ -49,6 +51,7 @@ from lakehouse.lake.lake import TableSession
 from lakehouse.land.ledger import (
     PlannedBatches,
     check_loaded,
+    end_earlier_writes,
     landed_files,
     last_in_log,
     last_loaded,
@@ -97,6 +100,7 @@ class LandingLoad:
         self._landed = dict[str, LandedFile]()  # as listed
         self._read = set[str]()  # the names of files in earlier batches of this run
         self._most_files: int | None = None  # in the next batch, after a write that failed
+        self._repeated = 0  # the batch whose earlier writes have been ended
         self._loaded = list[Batch]()
         self._counts = Counter[str]()  # by name of a field in `WriteOutcome`
         # `BATCH_READY` once a new batch was loaded.
@@ -204,6 +208,9 @@ class LandingLoad:
         if plan.is_new:
             batch, parsed = self._read_new(session, plan, planned, ledger, facts)
         else:
+            if self._repeated != planned.number:
+                facts = end_earlier_writes(lake, key, planned.number)
+                self._repeated = planned.number
             batch, parsed = self._read_again(session, planned, ledger, facts)
         try:
             with session_confs(session.spark, confs_to_load(session.table, batch, facts)):
@@ -307,6 +314,8 @@ class LandingLoad:
             is_overwrite = isinstance(table.write, Overwrite)
             smaller = without_files(batch, problems, is_overwrite=is_overwrite)
         if has_manifest:
+            end_earlier_writes(lake, table.key, batch.number)
+            self._repeated = batch.number
             self._forget_try(batch, error)
             # The remaining files are staged again.
             self._batches.replace(replace(smaller, part_count=None, record_count=None, shape=""))

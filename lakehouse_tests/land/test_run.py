@@ -15,6 +15,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.errors.exceptions.connect import UnknownException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import udf
+from pyspark.sql.types import LongType
 
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.reasons import Reason
@@ -33,7 +35,9 @@ from lakehouse.materialize import run as materialize_run
 from lakehouse.materialize.run import write_table
 from lakehouse.spark import delta_writes
 from lakehouse.store import DiskStore, Mount, MountedStore, S3Store
-from lakehouse_tests.kills import killed_at
+from lakehouse_tests.conftest import wait_until
+from lakehouse_tests.kills import Killed, killed_at
+from lakehouse_tests.support.clients import Thrown
 from lakehouse_tests.support.example_lake import event, events, land, rows_in, version_of
 
 QUARANTINE = "quarantine/bronze/events"
@@ -345,6 +349,59 @@ def test_a_batch_that_a_dead_client_s_statement_loads_first_with_other_rows_is_b
         Broken, match="batch 1 has 2 rows, but version 0 of the table records 1 written row"
     ):
         write_table(lake, spark, events)
+
+
+@pytest.mark.parametrize("is_laxer", [True, False], ids=["laxer", "stricter"])
+def test_a_statement_that_goes_on_without_its_client_cannot_load_a_batch_that_is_repeated(
+    lake: Lake, spark: SparkSession, tmp_path: Path, is_laxer: bool
+) -> None:
+    """The declaration is changed meanwhile, so that the statement has other rows than the batch."""
+    seen, go = tmp_path / "seen", tmp_path / "go"
+
+    @udf(LongType(), useArrow=False)
+    def gate(number: int) -> int:
+        import time
+        from pathlib import Path
+
+        Path(seen).touch()
+        while not Path(go).exists():
+            time.sleep(0.05)
+        return number
+
+    lax, strict = declared(required=("id",)), declared(required=("id", "state"))
+    land(lake, "a.json", [event(0, 5, "new")])
+    write_table(lake, spark, lax)
+    land(lake, "b.json", [event(1, 5, "new"), {"id": 2, "at": "2013-01-01T05:00:00Z"}])
+    real = delta_writes.write_frame
+    statements = list[Thrown]()
+
+    def abandoned(frame: DataFrame, uri: str, *arguments: Any) -> None:
+        if "quarantine" in uri:
+            return real(frame, uri, *arguments)
+        slow = frame.coalesce(1).withColumn("id", gate("id"))
+        statements.append(Thrown(lambda: real(slow, uri, *arguments)))
+        wait_until("the statement reads the rows", seen.exists)
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delta_writes, "write_frame", abandoned)
+        with pytest.raises(Killed):
+            write_table(lake, spark, strict if is_laxer else lax)
+    [statement] = statements
+    read = load_run.staged_again
+
+    def then_the_statement_ends(*arguments: Any) -> Any:
+        go.touch()
+        statement.join()
+        return read(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(load_run, "staged_again", then_the_statement_ends)
+        write_table(lake, spark, lax if is_laxer else strict)
+    assert isinstance(statement.error, Transient), statement.error
+    assert rows_in(lake, events.key, "id") == [(0,), (1,), (2,)][: 3 if is_laxer else 2]
+    assert rows_in(lake, QUARANTINE, "line") == ([] if is_laxer else [(2,)])
+    assert write_table(lake, spark, lax if is_laxer else strict).rows_written == 0
 
 
 def test_a_file_set_aside_is_quarantined_after_a_kill(lake: Lake, spark: SparkSession) -> None:
