@@ -52,7 +52,7 @@ def test_a_batch_that_dies_at_any_step_ends_the_same(lake: Lake, spark: SparkSes
         with killed_at(apply, "_commit", when):
             write_table(lake, spark, people)
     again = write_table(lake, spark, people)
-    assert (again.reason, version_of(lake, people.key)) == (Reason.NOTHING_LANDED, 3)
+    assert (again.reason, version_of(lake, people.key)) == (Reason.NOTHING_LANDED, 4)
     expected = [(2, None, None), (3, "x", '{"_own":1}')]
     assert rows_in(lake, people.key, "id", "team", "_rescued") == expected
 
