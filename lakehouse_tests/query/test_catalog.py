@@ -1,5 +1,6 @@
 """What needs Spark: names of tables in the server, and statements that deltalake cannot answer."""
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,9 +12,9 @@ from pyspark.sql import SparkSession
 from lakehouse.base.settings import Settings
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Adopted
-from lakehouse.lake.lake import open_lake
+from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.query import run
-from lakehouse_tests.query.test_command import rows
+from lakehouse_tests.query.test_command import PAGE, rows
 from lakehouse_tests.support.clients import new_session
 from lakehouse_tests.support.terminal import Terminal
 
@@ -94,3 +95,31 @@ def test_spark_answers_where_deltalake_cannot(
     assert asked.exit_code == 2 and "`nope` cannot be resolved" in asked.stderr
     assert "Project" not in asked.stderr
     assert "JVM" not in asked.stderr and "JVM" not in asked.stdout
+
+
+@pytest.mark.long  # it uses the catalog and the session that other tests share
+@pytest.mark.usefixtures("naming")
+def test_the_snippets_of_the_page_for_spark_run(
+    spark: SparkSession,
+    lake: Lake,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    daily = pa.table({"airline": ["A", "B"], "flight_count": [100, 200]})
+    write_deltalake(Path(lake.settings.root) / "gold/carrier_daily", daily)
+    declared = Table(
+        key="gold/carrier_daily", write=Adopted(uri=f"{lake.settings.root}/gold/carrier_daily")
+    )
+    NAME_TABLES(lake, spark, [declared])
+    for name, value in lake.settings.as_environ().items():
+        monkeypatch.setenv(name, value)
+    port = f"localhost:{lake.settings.spark_port}"
+    [by_key, by_name] = [
+        block.replace("localhost:15002", port)
+        for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+        if ".show()" in block
+    ]
+    exec(by_key, {})
+    exec(by_name, {})
+    shown = capsys.readouterr().out
+    assert "|carrier_daily|" in shown and shown.count("|      B|         200|") == 2
