@@ -132,8 +132,8 @@ def restore_after(lake: Lake, before: Snapshot, newest: int, user_metadata: str)
 def _workshop(lake: Lake, key: str) -> Iterator[Path]:
     """An empty folder, removed after the block, of one process of this home at a time.
 
-    The lease of a process that was stopped for a while may have expired. Two processes in one
-    folder would deliver the same files, and the one that loses the race would delete them.
+    The lease of a process that was suspended may have expired. Two processes that share a folder
+    write files of the same names, and the process whose commit fails deletes them.
 
     Raises:
         Transient: another process of this home has the folder.

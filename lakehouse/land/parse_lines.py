@@ -459,6 +459,13 @@ _TEXTS = "_lakehouse_texts"
 _END = "_lakehouse_end"
 
 
+def is_plain_line(pattern: str | None) -> "Column":
+    """Whether a line (`value`) is UTF-8, and matches the pattern of plain lines, if any."""
+    if pattern is None:
+        return F.lit(False)
+    return F.is_valid_utf8("value") & F.rlike("value", F.lit(pattern))
+
+
 def is_whole_record(csv: Csv) -> "Column":
     """Whether a line may be a whole record: no quoted field goes on in the next line.
 

@@ -15,8 +15,6 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.errors.exceptions.connect import UnknownException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import udf
-from pyspark.sql.types import LongType
 
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.reasons import Reason
@@ -37,7 +35,7 @@ from lakehouse.spark import delta_writes
 from lakehouse.store import DiskStore, Mount, MountedStore, S3Store
 from lakehouse_tests.conftest import wait_until
 from lakehouse_tests.kills import Killed, killed_at
-from lakehouse_tests.support.clients import Thrown
+from lakehouse_tests.support.clients import Thrown, gate
 from lakehouse_tests.support.example_lake import event, events, land, rows_in, version_of
 
 QUARANTINE = "quarantine/bronze/events"
@@ -358,16 +356,6 @@ def test_a_statement_that_goes_on_without_its_client_cannot_load_a_batch_that_is
     """The declaration is changed meanwhile, so that the statement has other rows than the batch."""
     seen, go = tmp_path / "seen", tmp_path / "go"
 
-    @udf(LongType(), useArrow=False)
-    def gate(number: int) -> int:
-        import time
-        from pathlib import Path
-
-        Path(seen).touch()
-        while not Path(go).exists():
-            time.sleep(0.05)
-        return number
-
     lax, strict = declared(required=("id",)), declared(required=("id", "state"))
     land(lake, "a.json", [event(0, 5, "new")])
     write_table(lake, spark, lax)
@@ -378,7 +366,7 @@ def test_a_statement_that_goes_on_without_its_client_cannot_load_a_batch_that_is
     def abandoned(frame: DataFrame, uri: str, *arguments: Any) -> None:
         if "quarantine" in uri:
             return real(frame, uri, *arguments)
-        slow = frame.coalesce(1).withColumn("id", gate("id"))
+        slow = frame.coalesce(1).withColumn("id", gate(seen, go)("id"))
         statements.append(Thrown(lambda: real(slow, uri, *arguments)))
         wait_until("the statement reads the rows", seen.exists)
         raise Killed

@@ -7,8 +7,6 @@ from urllib.parse import urlsplit
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.functions import udf
-from pyspark.sql.types import LongType
 
 from lakehouse.base.errors import Refused, Transient
 from lakehouse.base.settings import Settings
@@ -19,7 +17,7 @@ from lakehouse.spark.server.conf import cores_of, s3a_conf, server_conf, session
 from lakehouse.spark.server.log_store import JAR
 from lakehouse.spark.temporary_confs import session_confs
 from lakehouse_tests.conftest import free_port, own_settings, wait_until
-from lakehouse_tests.support.clients import Thrown
+from lakehouse_tests.support.clients import Thrown, gate
 
 
 @pytest.fixture
@@ -69,17 +67,7 @@ def test_a_lost_race_for_a_commit_is_transient(
     session.range(3).coalesce(1).write.format("delta").save(str(tmp_path / "contended"))
     seen, go = tmp_path / "seen", tmp_path / "go"
 
-    @udf(LongType(), useArrow=False)
-    def gate(number: int) -> int:
-        import time
-        from pathlib import Path
-
-        Path(seen).touch()
-        while not Path(go).exists():
-            time.sleep(0.05)
-        return number
-
-    session.udf.register("gate", gate)
+    session.udf.register("gate", gate(seen, go))
     delete = Thrown(lambda: session.sql(f"DELETE FROM {table} WHERE gate(id) = 1"))
     wait_until("the slow delete reads the table", seen.exists)
     session.sql(f"DELETE FROM {table} WHERE id = 1")

@@ -46,6 +46,24 @@ class Thrown(threading.Thread):
             self.error = error
 
 
+def gate(seen: Path, go: Path) -> Any:
+    """A function of Spark that returns its number as soon as `go` exists; `seen` exists once it is called."""
+    # Without PySpark, other tests use this module.
+    from pyspark.sql.functions import udf
+    from pyspark.sql.types import LongType
+
+    @udf(LongType(), useArrow=False)
+    def wait(number: int) -> int:
+        import time
+
+        seen.touch()
+        while not go.exists():
+            time.sleep(0.05)  # polls the test
+        return number
+
+    return wait
+
+
 def append_rows(key: str, name: str, count: int) -> None:
     """Appends `count` rows to a table, each in a commit of its own, as soon as a line comes in."""
     settings, _ = here()

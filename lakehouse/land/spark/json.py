@@ -28,6 +28,7 @@ from lakehouse.land.parse_lines import (
     SPELLED,
     UNDECLARED,
     JudgedLines,
+    is_plain_line,
     loses_digits,
     without_strings,
 )
@@ -124,10 +125,9 @@ def _with_members(lines: "DataFrame", types: Mapping[str, str]) -> "DataFrame":
     The line is parsed as the first of two elements of an array. The second one has a random name,
     so no text after an object can stand for it.
     """
-    pattern = plain_line_pattern(types)
-    is_valid = F.is_valid_utf8("value")
-    is_plain = F.lit(False) if pattern is None else is_valid & F.rlike("value", F.lit(pattern))
+    is_plain = is_plain_line(plain_line_pattern(types))
     lines = lines.withColumn(_IS_PLAIN, evaluated_once(is_plain))
+    is_valid = F.is_valid_utf8("value")
     mark = uuid4().hex
     array = F.concat(F.lit("["), F.col("value"), F.lit(f',{{"{mark}":0}}]'))
     parts = F.from_json(array, f"array<{_MAP}>", _STRICT)

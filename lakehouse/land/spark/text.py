@@ -35,6 +35,7 @@ from lakehouse.land.parse_lines import (
     RAW,
     JudgedLines,
     fields_of_start,
+    is_plain_line,
     is_whole_record,
     judged_csv,
 )
@@ -126,10 +127,7 @@ def counted(
     landing = session.table.landing
     root = session.lake.settings.spark_root
     lines = session.spark.read.text([literal_path(f"{root}/{prefix}{file.name}") for file in files])
-    pattern = _plain_pattern(landing)
-    is_plain = F.lit(False)
-    if pattern is not None:
-        is_plain = F.is_valid_utf8("value") & F.rlike("value", F.lit(pattern))
+    is_plain = is_plain_line(_plain_pattern(landing))
     is_first = (F.col("_metadata.file_block_start") == 0) & (_row_of_task() == 0)
     is_whole = F.octet_length("value") <= MAX_RECORD_BYTES
     if landing.records_are_csv:
@@ -139,9 +137,9 @@ def counted(
     counts = lines.select("_metadata.file_path", "_metadata.file_block_start", kind.alias("kind"))
     counts = counts.groupBy(*counts.columns).count()
     with session_confs(session.spark, text_confs()):
-        found = counts.collect()
+        rows = counts.collect()
     counts_by_path = defaultdict[str, dict[int, Counter[int]]](lambda: defaultdict(Counter[int]))
-    for path, start, kind_of_line, count in found:
+    for path, start, kind_of_line, count in rows:
         counts_by_path[path][start // BLOCK_BYTES][kind_of_line] = count
     results = dict[str, FileRead | None]()
     for file in files:
