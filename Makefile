@@ -90,7 +90,7 @@ else
 $(READY): $(LOCK)
 	@test -e $(READY) && $(BIN)/python -c '' 2>/dev/null || { echo "making .venv with $(PYTHON)"; $(PYTHON) -m venv --clear .venv; }
 	@rm -f $(READY)
-	@echo "installing Python packages (the first time 500 MB; Spark is large) ..."
+	@echo "installing Python packages (the first time 900 MB; Spark is large) ..."
 	@$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r bootstrap.txt
 	@$(UV) --python $(BIN)/python --no-build-isolation --require-hashes -r requirements.txt
 	@$(UV) --python $(BIN)/python --no-build-isolation --editable .
