@@ -210,7 +210,7 @@ def operation_metadata(operation: str, outcome: Any) -> Metadata:
             markdown_table(FIGURE_HEADS, [each.cells for each in figures])
         ),
         "lakehouse/outcome": outcome.plan.sentence,
-        "lakehouse/notes": ". ".join(sentences) or None,
+        "lakehouse/notes": markdown_value(*map(markdown_text, sentences)) if sentences else None,
         "lakehouse/reason": outcome.plan.reason.name,
         **{f"lakehouse/actual_{each.name}": each.actual for each in plotted},
         f"lakehouse/{operation}": dg.MetadataValue.json(document),

@@ -128,6 +128,9 @@ def exit_code_of(run: Callable[[], int | None], *, as_json: bool) -> int:
         kind = "Interrupted"
         message = "stopped on request; uncommitted work is not part of any table"
         code = INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:
+        tell(error.format_message())
+        return Refused.exit_code
     except click.ClickException as error:
         kind = Refused.__name__
         message = error.format_message().rstrip(".")

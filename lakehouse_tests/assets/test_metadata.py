@@ -118,7 +118,8 @@ def test_a_compaction_shows_predicted_beside_actual(facts: TableFacts) -> None:
     assert "| bytes added | 300 B | 250 B | 20.0% |" in metadata["lakehouse/account"].value
     assert "| seconds | 0.48 | - | - |" in metadata["lakehouse/account"].value
     assert document["figures"]["seconds"]["predicted"] == 0.482
-    assert metadata["lakehouse/notes"].startswith("predicted from defaults")
+    [basis, duration] = metadata["lakehouse/notes"].value.split("\n\n")  # paragraphs
+    assert basis.startswith("predicted from defaults") and duration.startswith("OPTIMIZE")
 
 
 def test_no_metadata_holds_a_secret(facts: TableFacts, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,16 @@ def test_each_error_has_its_exit_code_and_its_json(
     assert (f"{kind}: {told['message']}" in err) is True
 
 
+def test_a_group_without_a_command_prints_its_help_alone(terminal: Terminal) -> None:
+    for words in ((), ("quarantine",)):
+        shown = terminal.run(*words)
+        assert (shown.exit_code, shown.stdout) == (2, "")
+        assert (
+            shown.stderr.startswith("Usage: lakehouse")
+            and "see: " not in shown.stderr.splitlines()[-1]
+        )
+
+
 def test_an_interrupt_exits_with_130(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
