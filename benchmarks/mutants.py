@@ -124,6 +124,8 @@ MUTANTS = [
         ("_is_settled", returns("False"))),
     *_of("land.plan.choose_files", "land/plan/test_choose_files.py",
         ("judge_file", reads("is_taken", "False"))),
+    *_of("land.staging", "land/test_staging.py",
+        ("_FileReader._count_loaded", returns("0"))),
     *_of("materialize.plan", "materialize/test_plan.py",
         ("plan_increment", gives("may_repeat_rows", "False")),
         ("plan_increment", gives("brought_back_by", "None"))),

@@ -313,7 +313,7 @@ class PlannedBatches:
 
 
 # Fields of a `LandedFile` that are set for few files. A document omits them if they are not set.
-_RARE = ("by_spark", "blocks")
+_RARE = ("loaded_records", "by_spark", "blocks")
 
 
 def _encoded(document: dict[str, Any]) -> bytes:

@@ -428,7 +428,7 @@ def _files_to_retry(
         file = session.lake.store.stat(path)
         if file is None or not path.startswith(prefix):
             kept_counts[f"the file is gone from {prefix}"] += count
-        elif known is None or _was_loaded(path, ledger):
+        elif known is None or known.is_taken:
             why = "rows of the file are loaded. Land only the new rows, in a file with a new name"
             kept_counts[why] += count
         else:

@@ -255,7 +255,8 @@ class LandingLoad:
     ) -> tuple[Batch, ParsedBatch]:
         """Reads and parses a new batch, and writes its manifest (unless no file is left)."""
         table = session.table
-        known = known_files(planned, ledger, _columns_of(table, facts))
+        is_overwrite = isinstance(table.write, Overwrite)
+        known = known_files(planned, ledger, _columns_of(table, facts), reads_whole=is_overwrite)
         by_spark = reads_of_spark(session, planned, known)
         lake = session.lake
         batch, reads = stage(lake.store, session.key, planned, table.landing, known, by_spark)
@@ -264,7 +265,6 @@ class LandingLoad:
         parsed = uncounted_batch(session, batch, added, facts, plain)
         if parsed is None:
             batch, parsed = _parse(session, batch, ledger, facts)
-        is_overwrite = isinstance(table.write, Overwrite)
         batch = settle_batch(
             plan, batch, ledger, reads, row_count=parsed.row_count, is_overwrite=is_overwrite
         )

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from io import BytesIO
-from itertools import chain
+from itertools import chain, islice, zip_longest
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -245,22 +245,20 @@ def stage(
     for read in by_spark.values():
         if read is not None:
             new.see_columns(read.columns)
+    reader = _FileReader(parts, landing, batch.prefix)
     for content in contents:
         if parts.size_bytes > UNPACKED_TIMES * landing.max_batch_bytes:
             break
         name = content.file.name
-        data = content.data
         if content.archived_in is not None:
             why = restore_first(store, f"{batch.prefix}{name}", content.archived_in)
             reads[name] = FileRead(
                 size_bytes=content.file.size_bytes, digest=content.file.digest, problem=why
             )
-        elif data is None:
+        elif content.data is None:
             reads[name] = None
-        elif known is not None and name in known.loaded:
-            reads[name] = FileRead(size_bytes=len(data), digest=content_digest(data))
         else:
-            reads[name] = _stage_file(parts, landing, batch.prefix, content.file, data)
+            reads[name] = reader.read(content.file, content.data, known)
     staged = replace(
         batch,
         files=tuple(_as_read(file, reads.get(file.name)) for file in batch.files),
@@ -344,34 +342,75 @@ def _check_unchanged(table_key: str, batch: Batch, reads: Reads) -> None:
             )
 
 
-def _stage_file(
-    parts: StagedParts, landing: Landing, prefix: str, file: LandedFile, data: bytes
-) -> FileRead:
-    """Stages the records of a new file, or of a file as it was planned.
+class _FileReader:
+    """Stages the records of one batch, file by file."""
 
-    A planned file may have grown. Any other change shows in the size or digest of the result.
-    """
-    if file.digest and content_digest(data[: file.size_bytes]) == file.digest:
-        data = data[: file.size_bytes]
-    read = FileRead(size_bytes=len(data), digest=content_digest(data))
-    path = f"{prefix}{file.name}"
-    limit = UNPACKED_TIMES * landing.max_file_bytes
-    count = 0
-    try:
-        if landing.format in ("parquet", "avro"):
-            decoded = decoded_file(data, landing.format, limit)
-            present_names(decoded.shape.names, landing)
-            count = parts.add_file(path, file.modified_ms, decoded, read.digest)
-        else:
-            compression = compression_of(file.name, data)
-            for record in read_records(
-                data, landing, compression=compression, max_content_bytes=limit
-            ):
-                parts.add(path, file.modified_ms, record, read.digest)
+    def __init__(self, parts: StagedParts, landing: Landing, prefix: str) -> None:
+        self._parts = parts
+        self._landing = landing
+        self._prefix = prefix
+
+    def read(self, file: LandedFile, data: bytes, known: KnownFiles | None) -> FileRead:
+        """Stages a file: as it was planned, its new records, or all of a new file.
+
+        A planned file may have grown. Any other change shows in the size or digest of the result.
+        """
+        if file.digest and content_digest(data[: file.size_bytes]) == file.digest:
+            data = data[: file.size_bytes]
+        read = FileRead(
+            size_bytes=len(data), digest=content_digest(data), loaded_records=file.loaded_records
+        )
+        loaded = None if known is None else known.loaded.get(file.name)
+        if loaded is None or known is None:
+            return self._stage(file, data, read)
+        loaded_data = data[: loaded.size_bytes]
+        has_records = self._landing.format in ("json", "csv") and read.digest != loaded.digest
+        if not has_records or content_digest(loaded_data) != loaded.digest:
+            return read
+        try:
+            loaded_records = self._count_loaded(file, data, loaded_data)
+        except Unreadable as error:
+            return replace(read, continues=True, problem=str(error))
+        if loaded_records is None:
+            return read
+        skipped = 0 if known.reads_whole else loaded_records
+        return self._stage(file, data, replace(read, continues=True, loaded_records=skipped))
+
+    def _count_loaded(self, file: LandedFile, data: bytes, loaded_data: bytes) -> int | None:
+        """The number of records in the first bytes; `None` if they do not end with a record.
+
+        Raises:
+            Unreadable: the file cannot be read.
+        """
+        all_records = landed_records(file.name, data, self._landing)
+        loaded_records = landed_records(file.name, loaded_data, self._landing)
+        count = 0
+        for record, loaded in zip_longest(all_records, loaded_records):
+            if loaded is None:
+                break
+            if record != loaded:
+                return None
+            count += 1
+        return count
+
+    def _stage(self, file: LandedFile, data: bytes, read: FileRead) -> FileRead:
+        landing = self._landing
+        path = f"{self._prefix}{file.name}"
+        count = 0
+        try:
+            if landing.format in ("parquet", "avro"):
+                limit = UNPACKED_TIMES * landing.max_file_bytes
+                decoded = decoded_file(data, landing.format, limit)
+                present_names(decoded.shape.names, landing)
+                count = self._parts.add_file(path, file.modified_ms, decoded, read.digest)
+                return replace(read, record_count=count)
+            records = landed_records(file.name, data, landing)
+            for record in islice(records, read.loaded_records, None):
+                self._parts.add(path, file.modified_ms, record, read.digest)
                 count += 1
-    except Unreadable as error:
-        return replace(read, problem=str(error))
-    return replace(read, record_count=count)
+        except Unreadable as error:
+            return replace(read, problem=str(error))
+        return replace(read, record_count=count)
 
 
 _READ_AT_ONCE_BYTES = 32 * MIB
@@ -419,6 +458,16 @@ def restore_first(store: Store, path: str, storage_class: str) -> str:
         f"it is archived in storage class {storage_class}, in which no object can be read. Use "
         f"`aws s3api restore-object --bucket {store.bucket} --key {shlex.quote(key)} "
         "--restore-request Days=7`, then `lakehouse quarantine retry`"
+    )
+
+
+def landed_records(name: str, data: bytes, landing: Landing) -> Iterator[Record]:
+    """The records of a landed text file."""
+    return read_records(
+        data,
+        landing,
+        compression=compression_of(name, data),
+        max_content_bytes=UNPACKED_TIMES * landing.max_file_bytes,
     )
 
 

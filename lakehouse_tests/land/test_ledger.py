@@ -72,12 +72,10 @@ def test_a_ledger_gives_back_the_newest_batch_and_every_name() -> None:
     )
     batches.plan(second)
     seen = {
-        "landing/events/a": KnownFile(size_bytes=10, modified_ms=1, loaded_bytes=10),
-        "landing/events/b": KnownFile(size_bytes=10, modified_ms=1, loaded_bytes=10),
-        "landing/other/c ä%": KnownFile(
-            size_bytes=3, modified_ms=7, loaded_bytes=3, loaded_digest="d"
-        ),
-        "landing/other/x.pdf": KnownFile(size_bytes=5, modified_ms=8),
+        "landing/events/a": KnownFile(size_bytes=10, modified_ms=1),
+        "landing/events/b": KnownFile(size_bytes=10, modified_ms=1),
+        "landing/other/c ä%": KnownFile(size_bytes=3, modified_ms=7, digest="d"),
+        "landing/other/x.pdf": KnownFile(size_bytes=5, modified_ms=8, digest="e", is_taken=False),
     }
     assert batches.ledger() == Ledger(
         newest=second, seen=seen, table="bronze/events", last_taken="landing/other/c ä%"

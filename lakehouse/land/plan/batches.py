@@ -44,9 +44,11 @@ FORGET_AFTER_MS = 30 * DAY_MS
 class LandedFile:
     """A file below the landing prefix; `name` is relative to the prefix.
 
-    `digest` is empty until the file is read. `etag` is empty if the store has none. With
-    `by_spark`, Spark reads the file itself, and `digest` is its store's checksum. `blocks` has then
-    the counts of lines and of records in each block of a text, or the count of rows twice.
+    `digest` is empty until the file is read. `etag` is empty if the store has none.
+    `loaded_records` is not 0 for a file that grew: older batches loaded its first `loaded_records`
+    records. With `by_spark`, Spark reads the file itself, and `digest` is its store's checksum.
+    `blocks` has then the counts of lines and of records in each block of a text, or the count of
+    rows twice.
     """
 
     name: str
@@ -54,6 +56,7 @@ class LandedFile:
     modified_ms: int
     digest: str = ""
     etag: str = ""
+    loaded_records: int = 0
     by_spark: bool = False
     blocks: tuple[tuple[int, int], ...] = ()
 
@@ -102,36 +105,40 @@ class Batch:
 class KnownFile:
     """A file, as the newest manifest that names it describes it.
 
+    - `is_taken`: a batch loads rows of a file with this name, perhaps with earlier content. If not,
+      the file was only set aside.
     - `is_foreign`: the file was set aside because of the ending of its name.
-    - `loaded_bytes`, `loaded_digest`: the content that a batch loads of a file with this name; it
-      may have changed since. `None` and empty if the file was only set aside.
+    - `loaded`: the file as it was loaded, if it was overwritten afterwards and then set aside.
     """
 
     size_bytes: int
     modified_ms: int | None = None
-    etag: str = ""
+    digest: str = ""
+    is_taken: bool = True
     is_foreign: bool = False
-    loaded_bytes: int | None = None
-    loaded_digest: str = ""
+    etag: str = ""
+    loaded: "KnownFile | None" = None
 
     @property
-    def is_taken(self) -> bool:
-        """Whether a batch loads rows of a file with this name."""
-        return self.loaded_bytes is not None
+    def as_loaded(self) -> "KnownFile":
+        """The file of this name as it was loaded, if `is_taken`."""
+        return self.loaded or self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownFiles:
     """The known files and columns of a table when a new batch is staged.
 
-    `loaded` maps the names of loaded files to the digests of their loaded content. No record of
-    these files is staged. Earlier batches added `columns` to the table. `table_types` maps the
-    table's columns to their types.
+    `loaded` maps names to loaded files. If a file begins with the content that was loaded under its
+    name, only the records after this content are staged; with `reads_whole`, all records are
+    staged. Earlier batches added `columns` to the table. `table_types` maps the table's columns to
+    their types.
     """
 
-    loaded: Mapping[str, str]
+    loaded: Mapping[str, KnownFile]
     columns: Sequence[str] = ()
     table_types: Mapping[str, str] = field(default_factory=dict[str, str])
+    reads_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,14 +165,18 @@ class Ledger:
         return 0 if self.newest is None else self.newest.number
 
 
-def known_files(planned: Batch, ledger: Ledger, table_types: Mapping[str, str]) -> KnownFiles:
+def known_files(
+    planned: Batch, ledger: Ledger, table_types: Mapping[str, str], *, reads_whole: bool
+) -> KnownFiles:
     """The known files and columns when a new batch is staged."""
-    loaded = dict[str, str]()
+    loaded = dict[str, KnownFile]()
     for file in planned.files:
         known = ledger.seen.get(f"{planned.prefix}{file.name}")
         if known is not None and known.is_taken:
-            loaded[file.name] = known.loaded_digest
-    return KnownFiles(loaded=loaded, columns=ledger.columns, table_types=table_types)
+            loaded[file.name] = known.as_loaded
+    return KnownFiles(
+        loaded=loaded, columns=ledger.columns, table_types=table_types, reads_whole=reads_whole
+    )
 
 
 def files_of_spark(batch: Batch) -> list[LandedFile]:
@@ -179,6 +190,11 @@ def fingerprint(path: str) -> bytes:
     A new file whose path has such a fingerprint is set aside.
     """
     return sha256(path.encode("utf-8", "surrogatepass")).digest()[:FINGERPRINT_BYTES]
+
+
+def may_be_same(etag: str, other: str) -> bool:
+    """Whether two etags can belong to the same content. An unknown (empty) etag always can."""
+    return etag == other or not etag or not other
 
 
 def without_files(batch: Batch, problems: Mapping[str, str], *, is_overwrite: bool) -> Batch:
@@ -273,7 +289,8 @@ class LedgerSegment:
 def extend_ledger(ledger: Ledger, batches: Iterable[Batch]) -> Ledger:
     """The ledger extended by more batches.
 
-    The loaded content stays known if a later batch sets a changed file of the same name aside.
+    A loaded file keeps `is_taken`, even if a later batch sets a changed file of the same name
+    aside.
     """
     seen = dict(ledger.seen)
     newest = ledger.newest
@@ -282,21 +299,15 @@ def extend_ledger(ledger: Ledger, batches: Iterable[Batch]) -> Ledger:
     for batch in batches:
         for aside in batch.set_aside:
             path = f"{batch.prefix}{aside.name}"
-            seen[path] = replace(
-                seen.get(path, KnownFile(size_bytes=aside.size_bytes)),
-                size_bytes=aside.size_bytes,
-                modified_ms=aside.modified_ms,
-                etag=aside.etag,
-                is_foreign=aside.why.startswith(FOREIGN),
-            )
+            was_loaded = path not in seen and fingerprint(path) in ledger.forgotten
+            seen[path] = _entry_set_aside(aside, seen.get(path), was_loaded=was_loaded)
         for file in batch.files:
             path = f"{batch.prefix}{file.name}"
             seen[path] = KnownFile(
                 size_bytes=file.size_bytes,
                 modified_ms=file.modified_ms,
+                digest=file.digest,
                 etag=file.etag,
-                loaded_bytes=file.size_bytes,
-                loaded_digest=file.digest,
             )
             last_taken = max(last_taken, path)
         columns |= dict.fromkeys(batch.columns)
@@ -400,6 +411,26 @@ def lost_files(
             if not is_known and (path in landed_paths or path in _taken(batch)):
                 lost.append(path)
     return sorted(lost)
+
+
+def _entry_set_aside(aside: SetAside, previous: KnownFile | None, *, was_loaded: bool) -> KnownFile:
+    """The ledger's new entry for a file that is set aside; `previous` is its previous entry.
+
+    `was_loaded`: there is no previous entry, but a file of this name was loaded and then forgotten.
+    """
+    present = KnownFile(
+        size_bytes=aside.size_bytes,
+        modified_ms=aside.modified_ms,
+        digest=aside.digest,
+        etag=aside.etag,
+    )
+    is_taken = was_loaded if previous is None else previous.is_taken
+    if not is_taken:
+        return replace(present, is_taken=False, is_foreign=aside.why.startswith(FOREIGN))
+    # The content of a forgotten file is unknown, so it has no digest; the present size stands in.
+    loaded = KnownFile(size_bytes=aside.size_bytes) if previous is None else previous.as_loaded
+    has_loaded_content = bool(aside.digest) and aside.digest == loaded.digest
+    return present if has_loaded_content else replace(present, loaded=loaded)
 
 
 def _taken(batch: Batch) -> set[str]:

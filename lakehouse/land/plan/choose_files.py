@@ -3,7 +3,9 @@
 **Safety properties** (tests in `test_choose_files.py`, `land/test_run.py`)
 - A loaded record is not loaded again while its file keeps its name. The same content under another
   name counts as another file.
-- A loaded file whose content has changed is set aside for a person.
+- If a loaded text file grew, only its new records are loaded. Any other changed content of a loaded
+  file is set aside.
+- An `Overwrite` replaces all rows. It is the exception to both rules: a grown file is loaded whole.
 - A file from which nothing was loaded is tried again when it changes.
 - A manifest names each file that is set aside, with the reason.
 
@@ -25,6 +27,7 @@ from lakehouse.land.plan.batches import (
     Ledger,
     SetAside,
     fingerprint,
+    may_be_same,
     set_aside,
 )
 from lakehouse.land.plan.records import UTF_8
@@ -76,7 +79,7 @@ def choose_batch(
     with the last name in alphabetical order is loaded. Files with earlier names are set aside, even
     if the file with the last name was loaded before.
     """
-    new = sorted(_files_that_wait(listing, ledger, landing), key=attrgetter("name"))
+    new = sorted(files_that_wait(listing, ledger, landing), key=attrgetter("name"))
     if not new:
         explanation = Reason.NOTHING_LANDED.explain(seen=len(ledger.seen))
         return BatchPlan(batch=None, is_new=False, explanation=explanation)
@@ -105,7 +108,7 @@ def repeat_batch(unfinished: Batch) -> BatchPlan:
     return _plan(unfinished, is_new=False, reason=Reason.BATCH_UNFINISHED)
 
 
-def _files_that_wait(
+def files_that_wait(
     listing: Iterable[LandedFile], ledger: Ledger, landing: Landing
 ) -> list[LandedFile]:
     """The files to load or set aside: no manifest names them in their present state.
@@ -201,11 +204,13 @@ def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
     known = ledger.seen.get(f"{landing.prefix}{file.name}")
     if known is None or known.size_bytes != file.size_bytes:
         return False
-    is_same = known.modified_ms == file.modified_ms
-    if known.etag and file.etag:
-        is_same = known.etag == file.etag
+    if not may_be_same(known.etag, file.etag):
+        return False
+    has_etags = bool(known.etag and file.etag)
+    if not has_etags and known.modified_ms != file.modified_ms:
+        return False
     is_accepted_now = known.is_foreign and landing.takes(file.name)
-    return is_same and not is_accepted_now
+    return not is_accepted_now
 
 
 def _problem(
@@ -221,8 +226,8 @@ def _problem(
     if fingerprint(path) in ledger.forgotten:
         remedy = _LAND_WHOLE_FILE if is_overwrite else _LAND_NEW_RECORDS
         return f"a file of this name was loaded long ago. {remedy}", True
-    if known is not None and known.is_taken and known.loaded_bytes != file.size_bytes:
-        return _describe_change(known, file, is_overwrite=is_overwrite), True
+    if known is not None and known.is_taken and not _may_continue(known.as_loaded, file, landing):
+        return describe_change(known, file, is_overwrite=is_overwrite), True
     if not landing.takes(file.name):
         return f"{FOREIGN}{', '.join(landing.suffixes)}", False
     if not _is_utf8(file.name):
@@ -237,17 +242,29 @@ def _is_utf8(name: str) -> bool:
     return name.encode("utf-8", "ignore").decode() == name
 
 
-def _describe_change(known: KnownFile, present: LandedFile, *, is_overwrite: bool) -> str:
+def _may_continue(loaded: KnownFile, present: LandedFile, landing: Landing) -> bool:
+    """Whether the present file may begin with the loaded content. Only reading it can confirm this.
+
+    The present file may also equal the loaded content.
+    """
+    if loaded.size_bytes == present.size_bytes:
+        return True
+    is_text = landing.format in ("json", "csv")
+    return is_text and bool(loaded.digest) and loaded.size_bytes < present.size_bytes
+
+
+def describe_change(known: KnownFile, present: LandedFile, *, is_overwrite: bool) -> str:
     """Why a loaded file that has changed is not loaded again, and what to do."""
+    loaded_bytes = known.as_loaded.size_bytes
     change = f"has {present.size_bytes} now"
-    if known.loaded_bytes == present.size_bytes:
+    if loaded_bytes == present.size_bytes:
         change = "its content differs now"
-    finding = f"it had {known.loaded_bytes} bytes when it was loaded and {change}"
+    finding = f"it had {loaded_bytes} bytes when it was loaded and {change}"
     if is_overwrite:
         return f"{finding}. The table keeps its rows. {_LAND_WHOLE_FILE}"
     return (
-        f"{finding}. The loaded records stay in the table. {_LAND_NEW_RECORDS}: the whole file "
-        "would load the old records again"
+        f"{finding}; its new records cannot be separated from the loaded ones. The loaded records "
+        f"stay in the table. {_LAND_NEW_RECORDS}: the whole file would load the old records again"
     )
 
 
@@ -274,8 +291,8 @@ def _take(
 def _last_name(files: Sequence[LandedFile], ledger: Ledger, landing: Landing) -> str:
     """The last name, in alphabetical order, of the `files` and of all loaded files."""
     # `last_taken` also covers forgotten files. But it may be from an earlier declaration, so all
-    # known loaded files count, too.
-    loaded_paths = [path for path, known in ledger.seen.items() if known.is_taken]
+    # known loaded files count, too. A file without a digest was set aside without being read.
+    loaded_paths = [path for path, known in ledger.seen.items() if known.is_taken and known.digest]
     last_name = files[-1].name
     for path in (ledger.last_taken, *loaded_paths):
         # Paths below another prefix, or of another format, are from an earlier declaration.
@@ -312,16 +329,20 @@ def _first_batch(
 class FileRead:
     """The result of reading a landed file.
 
-    `problem` is the reason why no record can be read. `record_count` records were staged. With
-    `by_spark`, no record was staged: Spark reads the file's `record_count` records itself.
-    `columns` are then the columns of the file that may have a value, and `blocks` as in
-    `LandedFile`. All lines of a text with `is_plain` are plain.
+    `problem` is the reason why no record can be read. With `continues`, the file begins with the
+    content that was loaded under the same name. `record_count` records were staged. Before them,
+    `loaded_records` records were skipped, because older batches loaded them. With `by_spark`, no
+    record was staged: Spark reads the file's `record_count` records itself. `columns` are then the
+    columns of the file that may have a value, and `blocks` as in `LandedFile`. All lines of a text
+    with `is_plain` are plain.
     """
 
     size_bytes: int
     digest: str
     record_count: int = 0
     problem: str | None = None
+    continues: bool = False
+    loaded_records: int = 0
     by_spark: bool = False
     has_header: bool = False
     columns: Sequence[str] = ()
@@ -355,19 +376,22 @@ def judge_file(
         file,
         size_bytes=read.size_bytes,
         digest=read.digest,
+        loaded_records=read.loaded_records,
         by_spark=read.by_spark,
         blocks=read.blocks,
     )
     if read.problem is not None:
         return set_aside(as_read, read.problem, is_quarantined=True)
-    if known is not None and known.is_taken:
-        if known.loaded_digest == read.digest:
+    if known is not None and known.is_taken and not read.continues:
+        if known.as_loaded.digest == read.digest:
             why = "it was written again with content that was already read"
             return set_aside(as_read, why, is_quarantined=False)
-        why = _describe_change(known, as_read, is_overwrite=is_overwrite)
+        why = describe_change(known, as_read, is_overwrite=is_overwrite)
         return set_aside(as_read, why, is_quarantined=True)
     if read.record_count:
         return as_read
+    if read.continues:
+        return set_aside(as_read, "it was written again without new records", is_quarantined=False)
     return set_aside(as_read, "it contains no record", is_quarantined=is_overwrite)
 
 

@@ -70,13 +70,10 @@ def reads_of_spark(
             continue
         path = f"{batch.prefix}{file.name}"
         try:
-            if known is None:
-                read = planned_read(session.lake.store, path, file)
-            elif file.name in known.loaded:
-                digest = known.loaded[file.name]
-                read = _compared(session.lake.store, path, file, digest, landing)
-            else:
+            if known is not None:
                 read = _read_by_spark(session, path, file)
+            else:
+                read = planned_read(session.lake.store, path, file)
         except FileNotFoundError:
             gone[file.name] = None
         except Refused:  # archived, perhaps; the other way of reading finds out
@@ -85,7 +82,7 @@ def reads_of_spark(
             if read is not None:
                 reads[file.name] = read
     if known is not None:
-        reads = _counted(session, batch, reads)
+        reads = _without_loaded(_counted(session, batch, reads), known, landing.max_file_bytes)
     return {**gone, **reads}
 
 
@@ -100,14 +97,19 @@ def _read_by_spark(session: TableSession, path: str, file: LandedFile) -> FileRe
     return spark_text.read_by_spark(store, path, file, landing)
 
 
-def _compared(
-    store: Store, path: str, file: LandedFile, loaded_digest: str, landing: Landing
-) -> FileRead | None:
-    """A loaded file with its present digest; `None` if this process has to compare its content."""
-    read = replace(planned_read(store, path, file), by_spark=False)
-    # The digest of a file that this process has loaded is that of its whole content.
-    may_be_same = read.digest != loaded_digest and read.size_bytes <= landing.max_file_bytes
-    return None if may_be_same else read
+def _without_loaded(
+    reads: Mapping[str, FileRead], known: KnownFiles, max_file_bytes: int
+) -> dict[str, FileRead]:
+    """The files without those that this process compares with their loaded content."""
+    kept = dict[str, FileRead]()
+    for name, read in reads.items():
+        loaded = known.loaded.get(name)
+        if loaded is None:
+            kept[name] = read
+        # The digest of a file that this process has loaded is that of its whole content.
+        elif loaded.digest == read.digest or read.size_bytes > max_file_bytes:
+            kept[name] = replace(read, record_count=0, by_spark=False)
+    return kept
 
 
 def _is_refused_by_hadoop(path: str) -> bool:
@@ -214,11 +216,11 @@ def _counted(
     """The files that Spark will read, with the numbers of their records."""
     if session.table.landing.format == "parquet":
         return looked_at
-    by_spark = {name for name, read in looked_at.items() if read.by_spark}
-    files = [file for file in batch.files if file.name in by_spark]
-    if not files:
+    files = [file for file in batch.files if file.name in looked_at]
+    readable = [file for file in files if looked_at[file.name].problem is None]
+    if not readable:
         return looked_at
-    reads = {**looked_at, **spark_text.counted(session, batch.prefix, files, looked_at)}
+    reads = {**looked_at, **spark_text.counted(session, batch.prefix, readable, looked_at)}
     return {name: read for name, read in reads.items() if read is not None}
 
 

@@ -47,8 +47,7 @@ def landed(*names: str, size_bytes: int = 10) -> list[LandedFile]:
 
 
 def known(modified_ms: int, **more: Any) -> KnownFile:
-    loaded = {"loaded_bytes": 10, **more}
-    return KnownFile(size_bytes=10, modified_ms=modified_ms, **loaded)
+    return KnownFile(size_bytes=10, modified_ms=modified_ms, **more)
 
 
 def batch(number: int, *names: str) -> Batch:
@@ -79,9 +78,7 @@ class Story:
             for file in known.files
         ]
         seen = {
-            name: KnownFile(size_bytes=each, modified_ms=0, loaded_bytes=each)
-            if isinstance(each, int)
-            else each
+            name: KnownFile(size_bytes=each, modified_ms=0) if isinstance(each, int) else each
             for name, each in self.seen.items()
         }
         ledger = Ledger(
@@ -162,19 +159,17 @@ STORIES = {
         aside=["a.json"],
     ),
     "a taken file of another time is read again": Story(
-        [FILE], seen={"a.json": known(6, loaded_digest="d")}, taken=["a.json"]
+        [FILE], seen={"a.json": known(6, digest="d")}, taken=["a.json"]
     ),
     "a file that was set aside and has changed": Story(
-        [FILE], seen={"a.json": known(6, loaded_bytes=None)}, taken=["a.json"]
+        [FILE], seen={"a.json": known(6, is_taken=False)}, taken=["a.json"]
     ),
     "a file that was set aside and has not": Story(
-        [FILE], seen={"a.json": known(7, loaded_bytes=None)}, **NOTHING
+        [FILE], seen={"a.json": known(7, is_taken=False)}, **NOTHING
     ),
     **{
         f"a file with {name}": Story(
-            [replace(FILE, etag=now)],
-            seen={"a.json": known(7, loaded_digest="d", etag=before)},
-            **more,
+            [replace(FILE, etag=now)], seen={"a.json": known(7, digest="d", etag=before)}, **more
         )
         for name, before, now, more in (
             ("another etag", "1", "2", {"taken": ["a.json"]}),
@@ -184,7 +179,7 @@ STORIES = {
     },
     "a file that was written again with its etag": Story(
         [replace(FILE, modified_ms=9, etag="1")],
-        seen={"a.json": known(7, etag="1", loaded_bytes=9, loaded_digest="d")},
+        seen={"a.json": known(7, etag="1", loaded=known(6, digest="d"))},
         **NOTHING,
     ),
     "a name that is no text": Story(landed("a\udcff.json"), aside=["a\udcff.json"]),
@@ -206,7 +201,7 @@ STORIES = {
         landed("z.json", size_bytes=1_001) + landed("b.json"),
         newest=batch(2),
         older=[batch(1, "a.json")],
-        seen={"a.json": 10, "z.json": KnownFile(size_bytes=1_001, modified_ms=0)},
+        seen={"a.json": 10, "z.json": 1_001},
         arrived=1,
         write=Overwrite(),
         number=3,
@@ -240,18 +235,32 @@ def test_a_batch(story: Story) -> None:
     )
 
 
-@pytest.mark.parametrize("write", [APPEND, Overwrite()])
-@pytest.mark.parametrize(("size_bytes", "is_read"), [(10, True), (9, False), (11, False)])
-def test_a_replaced_file_is_read_only_if_it_may_have_the_content_that_was_loaded(
-    size_bytes: int, is_read: bool, write: WriteMode
+@pytest.mark.parametrize(
+    ("loaded", "name", "format_", "is_read"),
+    [
+        (KnownFile(size_bytes=9, digest="d"), "a.json", "json", True),
+        (KnownFile(size_bytes=9, digest="d"), "a.csv", "csv", True),
+        (KnownFile(size_bytes=9, digest="d"), "a.parquet", "parquet", False),
+        (KnownFile(size_bytes=9, digest="d"), "a.avro", "avro", False),
+        (KnownFile(size_bytes=9), "a.json", "json", False),  # of an older program
+        (KnownFile(size_bytes=11, digest="d"), "a.json", "json", False),  # it is shorter now
+        (
+            KnownFile(size_bytes=7, digest="x", loaded=KnownFile(size_bytes=9, digest="d")),
+            "a.json",
+            "json",
+            True,
+        ),
+    ],
+)
+def test_a_replaced_file_is_read_only_if_it_may_begin_with_what_was_loaded(
+    loaded: KnownFile, name: str, format_: str, is_read: bool
 ) -> None:
-    """Its size when it was loaded decides, even if it was set aside with another size since."""
-    seen = {f"{LANDING.prefix}a.json": replace(known(0), size_bytes=7)}
-    listing = landed("a.json", size_bytes=size_bytes)
-    found = choose_batch(listing, Ledger(newest=None, seen=seen), LANDING, write).batch
-    assert found is not None
-    assert [file.name for file in found.files] == (["a.json"] if is_read else [])
-    assert [aside.is_quarantined for aside in found.set_aside] == ([] if is_read else [True])
+    landing = replace(LANDING, format=format_)
+    ledger = Ledger(newest=None, seen={f"{LANDING.prefix}{name}": loaded})
+    found = choose_batch(landed(name, size_bytes=10), ledger, landing, APPEND)
+    assert found.batch is not None
+    assert [file.name for file in found.batch.files] == ([name] if is_read else [])
+    assert [aside.is_quarantined for aside in found.batch.set_aside] == ([] if is_read else [True])
 
 
 def test_an_overwrite_ends_with_a_late_file_that_is_older_than_the_one_taken() -> None:
@@ -267,8 +276,8 @@ def test_an_overwrite_ends_with_a_late_file_that_is_older_than_the_one_taken() -
 def test_an_overwrite_declared_anew_is_not_replaced_by_a_late_older_file(older: str) -> None:
     """What was taken before under another prefix, or of another format, hides nothing that was taken since."""
     taken = {
-        older: known(0),
-        "landing/orders/2024-02.json": known(0),
+        older: KnownFile(size_bytes=10, digest="1"),
+        "landing/orders/2024-02.json": KnownFile(size_bytes=10, digest="2"),
     }
     ledger = Ledger(
         newest=batch(2, "2024-02.json"),
@@ -295,14 +304,14 @@ def test_a_file_of_another_format_waits_until_that_is_declared(name: str, is_rea
 
 
 READ = FileRead(size_bytes=12, digest="new", record_count=3)
-TAKEN = KnownFile(size_bytes=12, modified_ms=6, loaded_bytes=12, loaded_digest="old")
+TAKEN = KnownFile(size_bytes=12, modified_ms=6, digest="old")
 JUDGED: dict[str, tuple[KnownFile | None, FileRead, str, bool]] = {
     "good": (None, READ, "", False),
-    "set aside before": (replace(TAKEN, loaded_bytes=None), READ, "", False),
+    "set aside before": (replace(TAKEN, is_taken=False), READ, "", False),
     "unreadable": (None, replace(READ, problem="no"), "no", True),
     "empty": (None, replace(READ, record_count=0), "it contains no record", False),
     "touched": (
-        replace(TAKEN, loaded_digest="new"),
+        replace(TAKEN, digest="new"),
         READ,
         "it was written again with content that was already read",
         False,
@@ -310,7 +319,20 @@ JUDGED: dict[str, tuple[KnownFile | None, FileRead, str, bool]] = {
     "replaced": (
         TAKEN,
         READ,
-        "it had 12 bytes when it was loaded and its content differs now. The loaded records stay",
+        "it had 12 bytes when it was loaded and its content differs now; its new records cannot be",
+        True,
+    ),
+    "grown": (TAKEN, replace(READ, continues=True, loaded_records=2), "", False),
+    "grown by blank lines": (
+        TAKEN,
+        replace(READ, continues=True, record_count=0),
+        "it was written again without new records",
+        False,
+    ),
+    "grown by a part that is unreadable": (
+        TAKEN,
+        replace(READ, continues=True, problem="no"),
+        "no",
         True,
     ),
 }
