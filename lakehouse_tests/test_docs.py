@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -154,6 +155,15 @@ def test_the_tables_of_change_data_are_tables(
     monkeypatch.syspath_prepend(tmp_path)
     found = module_tables([importlib.import_module("from_cdc")])
     assert list(found) == ["bronze/customers", "bronze/orders"]
+
+
+def test_the_queue_of_the_page_is_one_that_s3_may_send_to() -> None:
+    text = (DOCS / "s3.md").read_text()
+    notification, queue = map(json.loads, re.findall(r"```json\n(.*?)```", text, flags=re.DOTALL))
+    [allowed] = json.loads(queue["Policy"])["Statement"]
+    [told] = notification["QueueConfigurations"]
+    assert (allowed["Action"], allowed["Resource"]) == ("sqs:SendMessage", told["QueueArn"])
+    assert told["Events"] == ["s3:ObjectCreated:*"]
 
 
 @pytest.mark.parametrize("page", ["guide.md", "tables.md"])

@@ -21,9 +21,10 @@ from lakehouse.base.errors import LakehouseError
 from lakehouse.base.reasons import Reason
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
-from lakehouse.land.ledger import PlannedBatches, landed_files, last_loaded, unfinished_batch
+from lakehouse.land.ledger import PlannedBatches, last_loaded, unfinished_batch
 from lakehouse.land.plan.batches import Batch, Ledger
 from lakehouse.land.plan.choose_files import BatchPlan, choose_batch, repeat_batch
+from lakehouse.land.waiting_files import Discovery
 from lakehouse.store import FairOrder, TimeBudget
 
 # Seconds between two ticks. Listing a bucket costs money, and listing a folder is free.
@@ -76,11 +77,12 @@ def landing_sensor(
         description="Lists the landing prefixes, and starts a load for each table with new files.",
     )
     def tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        table_states = watch.table_states(context.instance, now=time.time())
+        table_states, queues = watch.table_states(context.instance, now=time.time())
         due = [state for state in table_states if state.batch is not None]
         if due:
             request_server(lake.settings)
         sentences = [f"{state.table.key}: {state.sentence}" for state in table_states]
+        sentences += queues
         server = server_sentence(lake.settings)
         if server:
             sentences.append(server)
@@ -117,6 +119,7 @@ class _Watch:
         self._lake = lake
         self._tables = tables
         self._budget = budget
+        self._discovery = Discovery(lake, tables, budget)
         self._turns = FairOrder(table.key for table in tables)
         # By table: the id of the newest event at the time of reading, the ledger, and the
         # unfinished batch, if there is one.
@@ -124,10 +127,13 @@ class _Watch:
         # A person may evaluate a tick in the UI while the daemon evaluates another tick.
         self._one_tick = threading.Lock()
 
-    def table_states(self, instance: dg.DagsterInstance, *, now: float) -> list[_TableState]:
-        """The state of each table."""
+    def table_states(
+        self, instance: dg.DagsterInstance, *, now: float
+    ) -> tuple[list[_TableState], Sequence[str]]:
+        """The state of each table, and a sentence per SQS queue that announces landed files."""
         with self._one_tick:
             self._budget.begin()
+            queues = self._discovery.receive()
             in_flight = runs_in_flight(instance, self._tables)
             running = {
                 table.key: [run.name for run in in_flight if run.table == table.key]
@@ -142,10 +148,11 @@ class _Watch:
             }
             seconds = round(self._budget.spent_seconds)
             deferred = f"left for the next tick, because storage took {seconds} s in this tick"
-            return [
+            table_states = [
                 states.get(table.key) or _TableState(table=table, sentence=deferred)
                 for table in self._tables
             ]
+            return table_states, queues
 
     def _state_of(
         self,
@@ -187,13 +194,14 @@ class _Watch:
     def _plan(self, table: Table, facts: NewestFacts | None, *, now: float) -> BatchPlan:
         event_id = facts.storage_id if facts else 0
         cached = self._ledgers.get(table.key)
-        if cached is None or cached[0] != event_id:
+        is_stale = cached is None or cached[0] != event_id
+        if cached is None or is_stale:
             cached = (event_id, *self._read_ledger(table, facts))
             self._ledgers[table.key] = cached
         _, ledger, unfinished = cached
         if unfinished is not None:
             return repeat_batch(unfinished)
-        listing = landed_files(self._lake.store, table.landing)
+        listing = self._discovery.waiting_files(table, ledger, refresh=is_stale, now=now)
         now_ms = round(now * 1_000)
         return choose_batch(listing, ledger, table.landing, table.write, now_ms=now_ms)
 

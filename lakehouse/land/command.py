@@ -1,6 +1,6 @@
 """The commands `lakehouse landing`, `schema` and `quarantine`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -33,15 +33,19 @@ from lakehouse.land.ledger import (
 )
 from lakehouse.land.plan.batches import (
     Batch,
+    LandedFile,
+    Ledger,
     describe_set_aside,
     quarantine_sentence,
 )
 from lakehouse.land.plan.choose_files import (
     choose_batch,
+    files_that_wait,
     may_be_by_spark,
     repeat_batch,
 )
 from lakehouse.land.quarantine import QuarantineReview
+from lakehouse.land.waiting_files import expiring_sentence
 from lakehouse.spark.session import connect
 
 
@@ -82,6 +86,7 @@ def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
         document["set_aside"],
         in_quarantine,
         document["next"],
+        document["expiring"],
     )
     for sentence in sentences:
         if not sentence:
@@ -97,12 +102,13 @@ def _document(context: LakeContext, table: Table) -> dict[str, Any]:
     facts = context.lake.facts(table.key)
     planned_count = ledger.newest_number
     last_batch, loaded = _last_batch(table, facts)
+    listing = list[LandedFile]()
     try:
+        listing += landed_files(context.lake.store, landing)
         unfinished = unfinished_batch(
             context.lake, table, last_loaded(table, facts, ledger), ledger, batches
         )
         if unfinished is None:
-            listing = landed_files(context.lake.store, landing)
             plan = choose_batch(listing, ledger, landing, table.write, now_ms=now_ms())
         else:
             plan = repeat_batch(unfinished)
@@ -111,6 +117,7 @@ def _document(context: LakeContext, table: Table) -> dict[str, Any]:
             next_load += f"; {_readers(plan.batch, landing)}"
     except (Broken, Refused) as error:
         next_load = str(error)  # the error that will stop the next load
+    waiting = files_that_wait(listing, ledger, landing) + _set_aside(listing, ledger, landing)
     # Forgotten files were loaded, but are no longer in `seen`.
     taken_in_ledger = sum(each.is_taken for each in ledger.seen.values())
     taken_count = taken_in_ledger + len(ledger.forgotten)
@@ -126,6 +133,9 @@ def _document(context: LakeContext, table: Table) -> dict[str, Any]:
         "quarantine_rows": quarantined_count(context.lake, table.key),
         "set_aside": describe_set_aside(ledger, landing),
         "next": next_load,
+        "expiring": expiring_sentence(
+            context.lake, table.key, landing.prefix, waiting, now_ms=now_ms()
+        ),
         "sentence": f"{files_text} below {landing.prefix} in {batches_text}; {loaded}",
     }
 
@@ -146,6 +156,12 @@ def _last_batch(table: Table, facts: TableFacts | None) -> tuple[int | None, str
     if last_batch is None:
         return None, "the table's log does not record which batches are loaded"
     return last_batch, f"the table's log records batch {last_batch} as the last one loaded"
+
+
+def _set_aside(listing: Sequence[LandedFile], ledger: Ledger, landing: Landing) -> list[LandedFile]:
+    """The files that a manifest names, but of which no batch loads a row."""
+    seen = {file.name: ledger.seen.get(f"{landing.prefix}{file.name}") for file in listing}
+    return [file for file in listing if (known := seen[file.name]) and not known.is_taken]
 
 
 @click.command("schema", epilog="Example: lakehouse schema orders-0001.csv")

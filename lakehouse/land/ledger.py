@@ -74,7 +74,7 @@ from lakehouse.spark import delta_writes
 from lakehouse.spark.delta_writes import FrameWrite, Transaction
 from lakehouse.spark.errors import translated
 from lakehouse.spark.frames import table_at
-from lakehouse.store import Store
+from lakehouse.store import Store, StoredFile
 
 _NAME = re.compile(r"(segment-)?(\d{20})\.json")
 # A load folds the manifests when there are this many. So reading a ledger takes at most about this
@@ -85,15 +85,15 @@ Record = TypeVar("Record", Batch, LedgerSegment)
 
 def landed_files(store: Store, landing: Landing) -> list[LandedFile]:
     """Every file below a landing's prefix, sorted by name."""
-    return [
-        LandedFile(
-            name=file.name.removeprefix(landing.prefix),
-            size_bytes=file.size_bytes,
-            modified_ms=file.modified_ms,
-            etag=file.etag,
-        )
-        for file in store.list(landing.prefix)
-    ]
+    return [landed_file(file, landing) for file in store.list(landing.prefix)]
+
+
+def landed_file(file: StoredFile, landing: Landing) -> LandedFile:
+    """A stored file as the ledger records it."""
+    name = file.name.removeprefix(landing.prefix)
+    return LandedFile(
+        name=name, size_bytes=file.size_bytes, modified_ms=file.modified_ms, etag=file.etag
+    )
 
 
 class _Listing(NamedTuple):
