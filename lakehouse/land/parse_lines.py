@@ -467,13 +467,12 @@ def is_plain_line(pattern: str | None) -> "Column":
 
 
 def is_whole_record(csv: Csv) -> "Column":
-    """Whether a line may be a whole record: no quoted field goes on in the next line.
+    """Whether a line is a whole record: each quoted field ends in it, at the end of the field.
 
-    An even number of quotes is enough, because the judgement finds a quote that is not closed.
+    Even if all quotes were closed, a field such as `"y"z` would have no clear value.
     """
-    without_quotes = F.replace("value", F.lit(csv.quote))
-    quote_count = F.octet_length("value") - F.octet_length(without_quotes)
-    return (quote_count % 2 == 0) | F.rlike("value", F.lit(line_pattern(csv)))
+    has_quote = F.contains("value", F.lit(csv.quote))
+    return ~has_quote | F.rlike("value", F.lit(line_pattern(csv)))
 
 
 def fields_of_start(text: bytes, landing: Landing, *, has_mark: bool) -> CsvFields | None:

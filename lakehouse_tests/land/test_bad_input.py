@@ -12,7 +12,7 @@ from lakehouse_tests.bad_input.draw_files import draw
 from lakehouse_tests.bad_input.landed import CSV, JSON, differences
 
 
-@pytest.mark.parametrize("is_by_spark", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("is_by_spark", [False, True])
 def test_every_record_of_the_corpus_and_of_drawn_files_is_a_row_or_in_quarantine(
     lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, is_by_spark: bool
 ) -> None:
