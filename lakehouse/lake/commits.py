@@ -206,6 +206,11 @@ def _file_action(
     }
 
 
+def transaction_action(app_id: str, version: int) -> dict[str, Any]:
+    """The action that records a version of an application in the table's log."""
+    return {"txn": {"appId": app_id, "version": version, "lastUpdated": now_ms()}}
+
+
 def refuse_deleted_rows(key: str, files: Iterable[DataFile]) -> None:
     """Raises `Broken` if deletion vectors hide rows of files that only this program writes."""
     for file in files:

@@ -45,7 +45,6 @@ from hashlib import blake2b
 from typing import Any, NamedTuple, TypeVar
 from uuid import uuid4
 
-from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.text import count_of
 from lakehouse.declare.landing import Landing
@@ -55,7 +54,12 @@ from lakehouse.delta.log import TableFacts, history_since
 from lakehouse.delta.protocol import unknown_features
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.evolve.plan.changes import NEW_KEY
-from lakehouse.lake.commits import commit_after_newest, commit_info, table_location
+from lakehouse.lake.commits import (
+    commit_after_newest,
+    commit_info,
+    table_location,
+    transaction_action,
+)
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.lake.lease import hold
 from lakehouse.land.plan.batches import (
@@ -534,13 +538,8 @@ def end_earlier_writes(lake: Lake, table_key: str, number: int) -> TableFacts | 
 
     check(snapshot)
     info = commit_info("WRITE", snapshot.version, {"repeats": number, "mark": uuid4().hex})
-    transaction = {
-        "appId": ingest_app_id(table_key),
-        "version": last,
-        "lastUpdated": now_ms(),
-    }
+    actions = [info, transaction_action(ingest_app_id(table_key), last)]
     with table_location(lake, table_key) as location:
-        actions = [info, {"txn": transaction}]
         if commit_after_newest(lake, snapshot, location, actions, check) is None:
             raise Transient(
                 f"load of {table_key}: other writers committed first, again and again. Use the same"

@@ -64,6 +64,7 @@ from lakehouse.lake.commits import (
     delete_dead_files,
     remove_action,
     table_location,
+    transaction_action,
 )
 from lakehouse.lake.deltalake_tables import with_due_checkpoint
 from lakehouse.lake.lake import Lake
@@ -598,7 +599,7 @@ def _commit_to_table(
                 " leave. Nothing is lost. Use the same command again"
             )
 
-    transaction = {"txn": {"appId": ARCHIVE_APP_ID, "version": number, "lastUpdated": now_ms()}}
+    transaction = transaction_action(ARCHIVE_APP_ID, number)
     metadata = {ROWS_MOVED: "archive", "number": number, "plan": figures, "mark": uuid4().hex}
     info = commit_info("DELETE", snapshot.version, metadata)
     with table_location(lake, snapshot.table) as location:
