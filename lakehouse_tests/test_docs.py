@@ -161,9 +161,9 @@ def test_the_queue_of_the_page_is_one_that_s3_may_send_to() -> None:
     text = (DOCS / "s3.md").read_text()
     notification, queue = map(json.loads, re.findall(r"```json\n(.*?)```", text, flags=re.DOTALL))
     [allowed] = json.loads(queue["Policy"])["Statement"]
-    [told] = notification["QueueConfigurations"]
-    assert (allowed["Action"], allowed["Resource"]) == ("sqs:SendMessage", told["QueueArn"])
-    assert told["Events"] == ["s3:ObjectCreated:*"]
+    [announced] = notification["QueueConfigurations"]
+    assert (allowed["Action"], allowed["Resource"]) == ("sqs:SendMessage", announced["QueueArn"])
+    assert announced["Events"] == ["s3:ObjectCreated:*"]
 
 
 @pytest.mark.parametrize("page", ["guide.md", "tables.md"])

@@ -497,7 +497,7 @@ def fields_of_start(text: bytes, landing: Landing, *, has_mark: bool) -> CsvFiel
 def judged_csv(lines: "DataFrame", fields: CsvFields, landing: Landing) -> JudgedLines:
     """Casts the fields of each line (`value`), and finds its problems."""
     # If a field that is added to each line is not found in its place, the line has more or fewer
-    # fields than declared, or a quote in it is not closed. No delimiter is a letter or a digit.
+    # fields than declared. No delimiter is a letter or a digit.
     end = uuid4().hex
     record = F.concat("value", F.lit(f"{landing.csv.delimiter}{end}"))
     texts = _csv_texts(record, landing, (*fields.names, _END))

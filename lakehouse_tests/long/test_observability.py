@@ -79,10 +79,10 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
 @contextmanager
 def running(command: list[str], log: Path, **environ: str) -> Iterator[None]:
     """A process that ends with the block."""
-    told = {**os.environ, **environ}
+    environment = {**os.environ, **environ}
     with (
         log.open("wb") as output,
-        subprocess.Popen(command, env=told, stdout=output, stderr=output) as started,
+        subprocess.Popen(command, env=environment, stdout=output, stderr=output) as started,
     ):
         try:
             yield

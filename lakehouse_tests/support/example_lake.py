@@ -59,8 +59,8 @@ def add_events(lake: Lake, *lines: Mapping[str, Any]) -> None:
     times = [datetime.fromisoformat(line["at"]) if "at" in line else None for line in lines]
     days = [{"at": at, "day": at and at.date()} for at in times]
     names = ("id", "at", "state", "day")
-    told = [{**line, **day} for line, day in zip(lines, days, strict=True)]
-    rows = pa.Table.from_pylist([{name: each[name] for name in names} for each in told])
+    events_with_days = [{**line, **day} for line, day in zip(lines, days, strict=True)]
+    rows = pa.Table.from_pylist([{name: each[name] for name in names} for each in events_with_days])
     more: dict[str, Any] = {"configuration": {"delta.enableChangeDataFeed": "true"}}
     place = lake.settings.table_uri(events.key)
     write_deltalake(place, rows, mode="append", partition_by=["day"], **more)

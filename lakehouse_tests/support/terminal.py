@@ -60,8 +60,8 @@ class Terminal:
     def refused(self, *arguments: str, **environ: str) -> str:
         """The sentence of a command that is refused and shows nothing else."""
         result = self.run(*arguments, **environ)
-        told = (arguments, result.stdout, result.stderr)
-        assert (result.exit_code, result.stdout) == (2, ""), told
+        details = (arguments, result.stdout, result.stderr)
+        assert (result.exit_code, result.stdout) == (2, ""), details
         return result.stderr
 
     def json(self, *arguments: str, exit_code: int = 0, **environ: str) -> Any:

@@ -2,8 +2,8 @@
 
 1. This process reads the first bytes of a file: its header, if it has one.
 2. Spark counts the lines of each block of the file. If a line is not a whole record, because a
-   quoted field has a line break or a quote is not closed, the file is staged like a small one, or
-   it is set aside if it is too large for that.
+   quoted field has a line break, or a quote is not closed or not doubled, the file is staged like a
+   small one, or it is set aside if it is too large for that.
 3. If all lines are plain (`plain_csv_pattern`, `plain_line_pattern`), Spark's CSV or JSON reader
    parses the file. If it fails, step 4 follows.
 4. Executors read the blocks as lines. Expressions give the values of each line, and the reason why
@@ -146,7 +146,10 @@ def counted(
         blocks = counts_by_path[spark_path(f"{root}/{prefix}{file.name}")]
         total = sum(blocks.values(), Counter[int]())
         if total[_PART]:
-            why = "it has line breaks inside quotes, a quote that is not closed, or a huge record"
+            why = (
+                "it has line breaks inside quotes, a quote that is not closed or not doubled, or a "
+                "huge record"
+            )
             results[file.name] = read_by_this_process(file, landing, why)
             continue
         read = reads[file.name]
