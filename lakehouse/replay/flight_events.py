@@ -35,7 +35,7 @@ import pandas
 import pyarrow
 from pyarrow import parquet
 
-from lakehouse.replay.files import read_flights, read_weather
+from lakehouse.replay.files import data_folder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,20 +61,11 @@ def flights_of_the_year() -> pandas.DataFrame:
 
     Times are UTC without tzinfo.
     """
-    raw = read_flights()
+    raw = pandas.read_csv(data_folder() / "flights.csv.zip")  # `NA` is NaN: such columns are floats
     date = _digits(raw.year, 4) + "-" + _digits(raw.month, 2) + "-" + _digits(raw.day, 2)
     clock = _digits(raw.hour * 100 + raw.minute, 4)
-    flight_id = (
-        date
-        + "-"
-        + raw.carrier.astype(_TEXT)
-        + "-"
-        + raw.flight.astype(_TEXT)
-        + "-"
-        + raw.origin.astype(_TEXT)
-        + "-"
-        + clock
-    )
+    names = [raw[name].astype(_TEXT) for name in ("carrier", "flight", "origin")]
+    flight_id = date.str.cat([*names, clock], sep="-")
     scheduled_hour = pandas.to_datetime(raw.time_hour, format="%Y-%m-%dT%H:%M:%SZ").dt.as_unit("s")
     scheduled = scheduled_hour + _minutes(raw.minute)
     notice_minutes = pandas.Series(180 + draw(_as_bytes(flight_id), "announced") % 361)
@@ -143,7 +134,11 @@ def draw(names: "NDArray[Any]", purpose: str) -> "NDArray[numpy.int64]":
         raise ValueError(f"names have up to {names.dtype.itemsize} bytes. Use at most {_WIDTH}.")
     state = numpy.full(len(names), crc32(f"{SEED} {purpose}".encode()), dtype=numpy.uint64)
     for word in padded.view("<u8").reshape(len(names), _WIDTH // 8).T:
-        state = _mixed(state ^ word)
+        # The next output of splitmix64.
+        state = (state ^ word) + _INCREMENT
+        state = (state ^ (state >> numpy.uint64(30))) * _FIRST_FACTOR
+        state = (state ^ (state >> numpy.uint64(27))) * _SECOND_FACTOR
+        state ^= state >> numpy.uint64(31)
     return (state >> numpy.uint64(2)).astype(numpy.int64)
 
 
@@ -183,14 +178,6 @@ def _digits(number: pandas.Series, width: int) -> pandas.Series:
     return number.astype(_TEXT).str.pad(width, fillchar="0")
 
 
-def _mixed(state: "NDArray[numpy.uint64]") -> "NDArray[numpy.uint64]":
-    """The next output of splitmix64."""
-    state = state + _INCREMENT
-    state = (state ^ (state >> numpy.uint64(30))) * _FIRST_FACTOR
-    state = (state ^ (state >> numpy.uint64(27))) * _SECOND_FACTOR
-    return state ^ (state >> numpy.uint64(31))
-
-
 _FLIGHT = (
     "flight_id",
     "flight_date",
@@ -212,12 +199,6 @@ _SLICE_ROWS = 1 << 16
 _ROW_GROUP_ROWS = 1 << 12
 
 
-def write_year(folder: Path) -> None:
-    """Writes `weather.parquet`, and then the larger `events.parquet`, so that errors show early."""
-    _write(folder / "weather.parquet", [observations()])
-    _write(folder / "events.parquet", delivered_events())
-
-
 def delivered_events() -> Iterator[pandas.DataFrame]:
     """All deliveries in landing order, in slices: the file's `hour`, and the event's columns."""
     flights = flights_of_the_year()
@@ -233,7 +214,7 @@ def delivered_events() -> Iterator[pandas.DataFrame]:
 
 def observations() -> pandas.DataFrame:
     """All observations with their `hour`, sorted by hour and station."""
-    weather = read_weather()
+    weather = pandas.read_csv(data_folder() / "weather.csv", dtype=str, keep_default_na=False)
     hour = pandas.to_datetime(weather.time_hour, format="%Y-%m-%dT%H:%M:%SZ").dt.as_unit("s")
     rows = weather.drop(columns=_STATION_CLOCK)
     rows.insert(0, "hour", hour)
@@ -265,4 +246,7 @@ def _write(path: Path, slices: Iterable[pandas.DataFrame]) -> None:
 
 
 if __name__ == "__main__":
-    write_year(Path(sys.argv[1]))
+    year = Path(sys.argv[1])
+    # The larger file comes last, so that errors show early.
+    _write(year / "weather.parquet", [observations()])
+    _write(year / "events.parquet", delivered_events())

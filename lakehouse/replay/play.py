@@ -18,7 +18,7 @@
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,8 +28,14 @@ from pathlib import Path
 
 from lakehouse.base.errors import Broken, Transient
 from lakehouse.base.processes import hold_lock
-from lakehouse.replay.files import LandingFile, hour_text, reference_files
-from lakehouse.replay.prepared_year import HOUR, PreparedYear, prepare
+from lakehouse.replay.files import (
+    HOUR,
+    LandingFile,
+    PreparedYear,
+    hour_text,
+    prepare,
+    reference_files,
+)
 from lakehouse.store import Store
 
 STATE = "_lakehouse/replay.json"
@@ -105,27 +111,25 @@ def play(
         end = min(year.end, until or year.end)
         if hours is not None:
             end = min(end, position.next + hours * HOUR)
-        played = Played(
-            since=position.next,
-            until=position.next,
-            files=0,
-            events=0,
-            share=_share(position, position.next, year),
-        )
+        since = position.next
+        file_count = 0
+        event_count = 0
         for hour, files in _hours(year, position, end):
-            played = Played(
-                since=position.next,
-                until=hour + HOUR,
-                files=played.files + _land(store, files),
-                events=played.events + sum(file.event_count for file in files),
-                share=_share(position, hour + HOUR, year),
-            )
-            _record(store, ReplayPosition(start=position.start, next=hour + HOUR))
-    return played
-
-
-def _share(position: ReplayPosition, hour: datetime, year: PreparedYear) -> float:
-    return (hour - position.start) / (year.end - position.start)
+            with ThreadPoolExecutor(max_workers=_FILES_WRITTEN_AT_ONCE) as pool:
+                names = [file.name for file in files]
+                contents = [file.content for file in files]
+                file_count += sum(pool.map(store.put_if_absent, names, contents))
+            event_count += sum(file.event_count for file in files)
+            position = ReplayPosition(start=position.start, next=hour + HOUR)
+            state = {"start": hour_text(position.start), "next": hour_text(position.next)}
+            store.put(STATE, json.dumps(state).encode())
+    return Played(
+        since=since,
+        until=position.next,
+        files=file_count,
+        events=event_count,
+        share=(position.next - position.start) / (year.end - position.start),
+    )
 
 
 def _hours(
@@ -145,13 +149,6 @@ def _hours(
             hour += HOUR
 
 
-def _land(store: Store, files: Sequence[LandingFile]) -> int:
-    """Writes the files that do not exist yet; returns the number of files that it wrote."""
-    with ThreadPoolExecutor(max_workers=_FILES_WRITTEN_AT_ONCE) as pool:
-        are_written = pool.map(lambda file: store.put_if_absent(file.name, file.content), files)
-        return sum(are_written)
-
-
 def _read_position(store: Store) -> ReplayPosition | None:
     try:
         state = json.loads(store.read(STATE))
@@ -165,8 +162,3 @@ def _read_position(store: Store) -> ReplayPosition | None:
             f"{STATE} cannot be read ({error!r}). Delete this file. The replay then starts again, "
             "and keeps existing files."
         ) from error
-
-
-def _record(store: Store, position: ReplayPosition) -> None:
-    state = {"start": hour_text(position.start), "next": hour_text(position.next)}
-    store.put(STATE, json.dumps(state).encode())

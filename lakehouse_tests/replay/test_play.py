@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 
 from lakehouse.base.errors import Broken, Transient
-from lakehouse.replay import play as play_module
-from lakehouse.replay.files import data_folder
+from lakehouse.replay.files import PreparedYear, data_folder
 from lakehouse.replay.play import STATE, play
-from lakehouse.replay.prepared_year import PreparedYear
 from lakehouse.store import DiskStore
 from lakehouse_tests.memory_store import MemoryStore
 
@@ -123,7 +121,7 @@ def test_two_replays_of_one_lake_do_not_run_at_once(
         with pytest.raises(Transient, match="another replay"):
             play(store, home, start=START, hours=1)
 
-    monkeypatch.setattr(play_module, "_record", second)
+    monkeypatch.setattr(store, "put", second)
     assert play(store, home, start=START, hours=1).until == START + HOUR
 
 

@@ -10,9 +10,9 @@ import pytest
 from pyarrow import parquet
 
 from lakehouse.base.errors import Broken
-from lakehouse.replay import prepared_year as world_module
-from lakehouse.replay.files import LandingFile, read_weather
-from lakehouse.replay.prepared_year import PreparedYear, prepare
+from lakehouse.replay import files as files_module
+from lakehouse.replay.files import LandingFile, PreparedYear, prepare
+from lakehouse.replay.flight_events import observations
 
 HOUR = timedelta(hours=1)
 
@@ -37,7 +37,7 @@ def test_the_year_holds_every_delivery_and_every_observation_once(
     assert (
         len(weather)
         == len(weather[["hour", "origin"]].drop_duplicates())
-        == len(read_weather())
+        == len(observations())
         == 26_115
     )
 
@@ -73,10 +73,10 @@ def test_a_preparation_that_was_killed_is_done_again(prepared_home: Path) -> Non
     """It left a half of the year where the fixture prepared the whole."""
     assert prepare(prepared_home).end == datetime(2014, 1, 1, 11)
     assert [path.name for path in (prepared_home / "replay").iterdir()] == [
-        f"{world_module.data_version()}-1"
+        f"{files_module.data_version()}-1"
     ]
 
 
 def test_a_preparation_that_fails_says_why(tmp_path: Path) -> None:
     with pytest.raises(Broken, match=r"could not be prepared in .*: .*weather.parquet"):
-        world_module._write_year(tmp_path / "missing")
+        files_module._write_year(tmp_path / "missing")
