@@ -147,33 +147,33 @@ def resolve_address(address: str) -> str:
 
 
 def print_errors(readings: Sequence[Found[Any]]) -> int:
-    """Prints each distinct error once; returns the exit code of the most severe one, or 0."""
-    tell_once(
-        (each.table.key, f"{type(each.error).__name__}: {each.error}")
-        for each in readings
-        if each.error
-    )
-    return worst_code(each.error.exit_code for each in readings if each.error)
+    """Prints each distinct error once; returns the exit code of the most severe one, or 0.
+
+    Errors that differ only in the table's key are combined.
+    """
+    first_errors = dict[str, str]()
+    tables = dict[str, list[str]]()
+    codes = list[int]()
+    for each in readings:
+        if each.error is None:
+            continue
+        codes.append(each.error.exit_code)
+        table = each.table.key
+        text = f"{type(each.error).__name__}: {each.error}"
+        # `\0` stands for the table's key, also where the key is percent-encoded in an address.
+        without_key = text.replace(table, "\0").replace(quote(table, safe=""), "\0")
+        first_errors.setdefault(without_key, text)
+        tables.setdefault(without_key, []).append(table)
+    for without_key, first in first_errors.items():
+        others = tables[without_key][1:]
+        count = count_of(len(others), "other table")
+        tell(f"{first} (the same for {count}: {', '.join(others)})" if others else first)
+    return worst_code(codes)
 
 
 def keys_by_address(tables: Mapping[str, Table], settings: Settings) -> dict[str, str]:
     """Maps the address of each table, with symbolic links resolved, to the table's key."""
     return {real_address(address_of(table, settings)): key for key, table in tables.items()}
-
-
-def tell_once(sentences: Iterable[tuple[str, str]]) -> None:
-    """Prints a message for each table key; messages that differ only in the key are combined."""
-    first_sentences = dict[str, str]()
-    tables = dict[str, list[str]]()
-    for table, sentence in sentences:
-        # `\0` stands for the table's key, also where the key is percent-encoded in an address.
-        without_key = sentence.replace(table, "\0").replace(quote(table, safe=""), "\0")
-        first_sentences.setdefault(without_key, sentence)
-        tables.setdefault(without_key, []).append(table)
-    for without_key, first in first_sentences.items():
-        others = tables[without_key][1:]
-        count = count_of(len(others), "other table")
-        tell(f"{first} (the same for {count}: {', '.join(others)})" if others else first)
 
 
 def worst_code(codes: Iterable[int]) -> int:
@@ -185,14 +185,11 @@ def worst_code(codes: Iterable[int]) -> int:
     return 0
 
 
-def error_cell(kind: str) -> str:
-    """The text of a cell for a table whose error (of this kind) is printed to standard error."""
-    return f"{kind}: see standard error"
-
-
 def cell_of(reading: Found[Any]) -> str:
     """The text of a cell for a table without a value; `print_errors` prints the error itself."""
-    return error_cell(type(reading.error).__name__) if reading.error else reading.sentence
+    if reading.error is None:
+        return reading.sentence
+    return f"{type(reading.error).__name__}: see standard error"
 
 
 def nearest(word: str, known: Mapping[str, Any]) -> str:
@@ -215,3 +212,9 @@ def complete_table(
         return [CompletionItem(key) for key in open_declared().tables if key.startswith(typed)]
     except LakehouseError:
         return []
+
+
+table_argument = click.argument("table", shell_complete=complete_table)
+tables_argument = click.argument(
+    "tables", metavar="[TABLE|ADDRESS]...", nargs=-1, shell_complete=complete_table
+)

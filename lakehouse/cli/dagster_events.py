@@ -25,8 +25,8 @@ def report_to_dagster(
     try:
         with late_interrupts():
             from lakehouse.assets.events import Reporter, open_instance, without_run
-        with open_instance(settings, tell) as instance, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about beta features of Dagster
+        ignoring = warnings.catch_warnings(action="ignore")  # about beta features of Dagster
+        with open_instance(settings, tell) as instance, ignoring:
             for event in events(Reporter(instance=instance, tell=tell)):
                 instance.report_runless_asset_event(without_run(event))
     except (Exception, KeyboardInterrupt) as error:

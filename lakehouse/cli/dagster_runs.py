@@ -102,7 +102,11 @@ class _Watch:
         self._run_id = run_id
         self.interrupted = False
         self.results = {key: AssetRun(key=key, run_id=run_id) for key in keys}
-        self._run_of_step = {_step(key): run for key, run in self.results.items()}
+        # Dagster names the step of an asset by its key.
+        self._run_of_step = {
+            dg.AssetKey(key.split("/")).to_python_identifier(): run
+            for key, run in self.results.items()
+        }
         self.spinner = working("opening a Spark session")
 
     def see(self, entry: EventLogEntry) -> None:
@@ -143,11 +147,6 @@ class _Watch:
                 "Step blocked by"
             ):
                 tell(f"{run.key}: waits for another run of this table")
-
-
-def _step(key: str) -> str:
-    """Dagster's name for the step of an asset."""
-    return dg.AssetKey(key.split("/")).to_python_identifier()
 
 
 def _outcome_sentence(metadata: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ that use the server.
 import contextlib
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import IO
 
 import click
@@ -131,10 +132,7 @@ def driver_for_command(settings: Settings) -> Iterator[None]:
 def driver_on_demand(settings: Settings) -> Iterator[None]:
     """Like `driver_for_command`, but starts a server only when the block opens a session."""
     with contextlib.ExitStack() as stack:
-
-        def start_driver() -> None:
-            stack.enter_context(driver_for_command(settings))
-
+        start_driver = partial(stack.enter_context, driver_for_command(settings))
         stack.enter_context(started_by(start_driver))
         yield
 

@@ -60,7 +60,11 @@ def main(port: str) -> int:
         if ended is not None:
             os.killpg(os.getpgrp(), signal.SIGINT)
         for process in running.values():
-            _wait_for_end(process)
+            while process.poll() is None:
+                try:
+                    process.wait(timeout=_INTERRUPT_SECONDS)
+                except subprocess.TimeoutExpired:
+                    process.send_signal(signal.SIGINT)
     if ended is None:
         return 0
     _log(f"the {ended} ended by itself with exit code {running[ended].returncode}")
@@ -91,9 +95,19 @@ def _run(
 
 
 def _commands(port: str, folder: Path, socket: Path) -> Mapping[str, Sequence[str]]:
-    """The module and arguments of each process. Writes their workspace.yaml to the folder."""
+    """The module and arguments of each process. Writes their workspace.yaml to the folder.
+
+    The code location has the module and the name that pyproject.toml gives to Dagster.
+    """
+    file = Path("pyproject.toml")
+    tool = tomllib.loads(file.read_text()).get("tool", {}) if file.is_file() else {}
+    dagster = tool.get("dagster", {})
+    project = tool.get("dg", {}).get("project", {})
+    module = dagster.get("module_name") or project.get("code_location_target_module")
+    name = dagster.get("code_location_name") or project.get("code_location_name")
+    location_name = name or module or "lakehouse"
+    module = module or "lakehouse.definitions"
     workspace = str(folder / "workspace.yaml")
-    module, location_name = _code_location()
     server = {"location_name": location_name, "socket": str(socket)}
     Path(workspace).write_text(json.dumps({"load_from": [{"grpc_server": server}]}))
     return {
@@ -110,17 +124,6 @@ def _commands(port: str, folder: Path, socket: Path) -> Mapping[str, Sequence[st
     }
 
 
-def _code_location() -> tuple[str, str]:
-    """The module and the name of the code location, as pyproject.toml gives them to Dagster."""
-    file = Path("pyproject.toml")
-    tool = tomllib.loads(file.read_text()).get("tool", {}) if file.is_file() else {}
-    dagster = tool.get("dagster", {})
-    dg = tool.get("dg", {}).get("project", {})
-    module = dagster.get("module_name") or dg.get("code_location_target_module")
-    name = dagster.get("code_location_name") or dg.get("code_location_name")
-    return module or "lakehouse.definitions", name or module or "lakehouse"
-
-
 def _start(command: Sequence[str]) -> "subprocess.Popen[bytes]":
     # Dagster's errors are shorter with this variable, which `dagster dev` also sets.
     environment = {**os.environ, "DAGSTER_IS_DEV_CLI": "1"}
@@ -130,16 +133,6 @@ def _start(command: Sequence[str]) -> "subprocess.Popen[bytes]":
 
 def _log(sentence: str) -> None:
     print(sentence, file=sys.stderr, flush=True)
-
-
-def _wait_for_end(process: "subprocess.Popen[bytes]") -> None:
-    while True:
-        try:
-            process.wait(timeout=_INTERRUPT_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)
-        else:
-            return
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ def settings_in_force() -> Settings:
 
     The project's folder is the nearest folder, from the working folder upwards, in which `maintain`
     has recorded tables, or else `project_folder`. If `maintain` has recorded tables in a lake on
-    disk, `with_project_defaults` gives the defaults.
+    disk, `with_project_defaults` gives the defaults. The package with the tables can be imported
+    afterwards, if it is in the working folder or in the project's.
     """
     here = Path.cwd()
     project = project_folder()
@@ -26,15 +27,11 @@ def settings_in_force() -> Settings:
     settings = parse_settings(os.environ, base=base)
     if not settings.on_s3 and Path(settings.root, MAINTAINED).is_dir():
         settings = parse_settings(with_project_defaults(os.environ), base=base)
+    package = settings.tables.partition(".")[0]
     for folder in (here, project):
-        _find_package(settings.tables.partition(".")[0], folder)
+        is_here = (folder / package).is_dir() or (folder / f"{package}.py").is_file()
+        if is_here and find_spec(package) is None:  # child processes need it, too
+            sys.path.append(str(folder))
+            paths = filter(None, (os.environ.get("PYTHONPATH"), str(folder)))
+            os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     return settings
-
-
-def _find_package(package: str, folder: Path) -> None:
-    """Lets this and child processes import `package` from `folder`, if it is only there."""
-    is_here = (folder / package).is_dir() or (folder / f"{package}.py").is_file()
-    if is_here and find_spec(package) is None:
-        sys.path.append(str(folder))
-        paths = filter(None, (os.environ.get("PYTHONPATH"), str(folder)))
-        os.environ["PYTHONPATH"] = os.pathsep.join(paths)

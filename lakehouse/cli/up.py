@@ -45,12 +45,12 @@ class _Stopped(BaseException):
     """A signal asked this process to stop."""
 
 
-def run_all(settings: Settings, say: Callable[[str], None]) -> int:
+def run_all(settings: Settings) -> int:
     """Runs everything until a signal (returns 0), or until Dagster ends by itself (returns 1).
 
     Also returns 1 if the thread that restarts the Spark Connect server has ended.
 
-    `say` is called with events and with the error lines of Dagster's log.
+    Prints events and the error lines of Dagster's log.
 
     Raises:
         Refused: a port is in use, this lake is already running, its storage is not safe, or a
@@ -72,19 +72,28 @@ def run_all(settings: Settings, say: Callable[[str], None]) -> int:
         if settings.spark == "server" and server.status(settings).pid is None:
             server.check_port_is_free(settings)
         check_storage(settings)
+        require("dagster_webserver", extra="demo", purpose="Dagster's page")
         home = dagster_home(settings)
+        log = home / "dagster.log"
+        services = ("lakehouse.cli.services", str(settings.port))
+        spark_server = contextlib.nullcontext()
+        if settings.spark == "server":
+            show_lines("starting the Spark Connect server and Dagster ...")
+            spark_server = server.supervised(settings, show_lines, waits=False)
         try:
-            with _stopped_by_signals() as check_stop, _spark(settings, say) as spark:
+            with _stopped_by_signals() as check_stop, spark_server as spark:
                 close_dead_runs(home)
-                with _dagster(settings, home) as dagster:
+                with contextlib.suppress(FileNotFoundError):
+                    log.replace(home / "dagster.log.1")
+                with _process(settings, services, log) as dagster:
                     try:
-                        _wait_until_up(settings, dagster, home / "dagster.log", say, check_stop)
-                        with _metrics(settings, home, say):
-                            _watch(dagster, spark, home / "dagster.log", say, check_stop)
+                        _wait_until_up(settings, dagster, log, check_stop)
+                        with _metrics(settings, home):
+                            _watch(dagster, spark, log, check_stop)
                     finally:
-                        say("stopping ...")
+                        show_lines("stopping ...")
         except _Stopped:
-            say("stopped")
+            show_lines("stopped")
             return 0
         return 1
 
@@ -117,46 +126,24 @@ def _stopped_by_signals() -> Iterator[Callable[[], None]]:
             signal.signal(number, action)
 
 
-@contextlib.contextmanager
-def _spark(settings: Settings, say: Callable[[str], None]) -> Iterator[threading.Thread | None]:
-    if settings.spark != "server":
-        yield None
-        return
-    say("starting the Spark Connect server and Dagster ...")
-    with server.supervised(settings, say, waits=False) as spark:
-        yield spark
-
-
-@contextlib.contextmanager
-def _dagster(settings: Settings, home: Path) -> Iterator[BoundProcess]:
-    require("dagster_webserver", extra="demo", purpose="Dagster's page")
-    log = home / "dagster.log"
-    with contextlib.suppress(FileNotFoundError):
-        log.replace(home / "dagster.log.1")
-    with _process(settings, ("lakehouse.cli.services", str(settings.port)), log) as dagster:
-        yield dagster
-
-
-@contextlib.contextmanager
-def _metrics(settings: Settings, home: Path, say: Callable[[str], None]) -> Iterator[None]:
+def _metrics(
+    settings: Settings, home: Path
+) -> contextlib.AbstractContextManager[BoundProcess | None]:
     """Serves the metrics in a separate process, because computing them takes memory and may fail.
 
     No other process depends on the metrics, so a port in use is only reported.
     """
     port = settings.metrics_port
     if port == 0:
-        yield
-        return
+        return contextlib.nullcontext()
     if not port_is_free(port):
-        say(
+        show_lines(
             f"no metrics: port {port} is in use by another program. Set LAKEHOUSE_METRICS_PORT to "
             "a free port, or to 0 for no metrics"
         )
-        yield
-        return
-    with _process(settings, ("lakehouse", "metrics", "--serve"), home / "metrics.log"):
-        say(f"metrics at http://127.0.0.1:{port}/metrics")
-        yield
+        return contextlib.nullcontext()
+    show_lines(f"metrics at http://127.0.0.1:{port}/metrics")
+    return _process(settings, ("lakehouse", "metrics", "--serve"), home / "metrics.log")
 
 
 @contextlib.contextmanager
@@ -177,7 +164,6 @@ def _wait_until_up(
     settings: Settings,
     dagster: BoundProcess,
     log: Path,
-    say: Callable[[str], None],
     check_stop: Callable[[], None],
 ) -> None:
     since = time.monotonic()
@@ -192,11 +178,13 @@ def _wait_until_up(
                 f"the end of {log}:\n{_tail(log)}"
             )
         time.sleep(0.2)  # polls another process
-    say(f"page at http://127.0.0.1:{settings.port}  (Ctrl-C stops everything)")
+    show_lines(f"page at http://127.0.0.1:{settings.port}  (Ctrl-C stops everything)")
     if settings.spark == "server":
         server.wait_until_running(settings)
         seconds = time.monotonic() - since
-        say(f"Spark Connect server up at localhost:{settings.spark_port} after {seconds:.1f} s")
+        show_lines(
+            f"Spark Connect server up at localhost:{settings.spark_port} after {seconds:.1f} s"
+        )
     check_stop()
 
 
@@ -213,7 +201,6 @@ def _watch(
     dagster: BoundProcess,
     spark: threading.Thread | None,
     log: Path,
-    say: Callable[[str], None],
     check_stop: Callable[[], None],
 ) -> None:
     """Shows Dagster's errors, one line each, until Dagster or the thread `spark` has ended."""
@@ -223,14 +210,14 @@ def _watch(
             for line in lines:
                 text = _COLOUR.sub("", line)
                 if _ALARM.search(text):
-                    say(text.strip()[:_SHOWN_CHARACTERS])
+                    show_lines(text.strip()[:_SHOWN_CHARACTERS])
             if bound_log(log):  # the log was emptied
                 lines.seek(0)
             if not dagster.is_alive:
-                say(f"Dagster ended by itself; the end of {log}:\n{_tail(log)}")
+                show_lines(f"Dagster ended by itself; the end of {log}:\n{_tail(log)}")
                 return
             if spark is not None and not spark.is_alive():
-                say("the thread that restarts the Spark Connect server has ended")
+                show_lines("the thread that restarts the Spark Connect server has ended")
                 return
             time.sleep(0.5)  # polls the log and the processes
 
@@ -245,7 +232,7 @@ def up_command() -> int | None:
 
     Spark runs here only with LAKEHOUSE_SPARK=server.
     """
-    return run_all(settings_in_force(), show_lines)
+    return run_all(settings_in_force())
 
 
 def check_storage(settings: Settings) -> None:

@@ -5,9 +5,10 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -17,6 +18,7 @@ from lakehouse.base import processes
 from lakehouse.base.errors import Refused
 from lakehouse.base.installation import ROOT
 from lakehouse.base.processes import group_members, hold_lock
+from lakehouse.base.settings import Settings
 from lakehouse.cli import up as foreground
 from lakehouse.cli.up import run_all
 from lakehouse.spark.server import server
@@ -83,14 +85,31 @@ def test_a_taken_port_is_refused_with_its_setting(name: str, setting: str, tmp_p
         port = other.getsockname()[1]
         settings = replace(own_settings(tmp_path), **{"port": free_port(), name: port})
         with pytest.raises(Refused, match=f"port {port}.* is in use.*{setting}"):
-            run_all(settings, print)
+            run_all(settings)
     assert server.status(settings).condition == "stopped"
 
 
 def test_a_lake_is_up_once(tmp_path: Path) -> None:
     settings = replace(own_settings(tmp_path), port=free_port())
     with hold_lock(settings.home / "up.lock"), pytest.raises(Refused, match="already running"):
-        run_all(settings, print)
+        run_all(settings)
+
+
+type_of_part = Callable[[str], contextlib.AbstractContextManager[None]]
+
+
+def stand_in(
+    monkeypatch: pytest.MonkeyPatch, part: type_of_part = lambda _: contextlib.nullcontext()
+) -> None:
+    """Puts `part` in the place of the Spark server and of Dagster's processes. The metrics are real."""
+    real = foreground._process
+
+    def process(settings: Settings, arguments: Sequence[str], log: Path) -> Any:
+        is_dagster = arguments[0] == "lakehouse.cli.services"
+        return part("Dagster") if is_dagster else real(settings, arguments, log)
+
+    monkeypatch.setattr(foreground, "_process", process)
+    monkeypatch.setattr(server, "supervised", lambda *_, **__: part("server"))
 
 
 def test_dagster_ends_before_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,21 +121,19 @@ def test_dagster_ends_before_the_server(tmp_path: Path, monkeypatch: pytest.Monk
         yield
         order.append(f"{name} ends")
 
-    monkeypatch.setattr(foreground, "_spark", lambda *_: part("server"))
-    monkeypatch.setattr(foreground, "_dagster", lambda *_: part("Dagster"))
+    stand_in(monkeypatch, part)
     for quiet in ("_wait_until_up", "_watch"):
         monkeypatch.setattr(foreground, quiet, lambda *_: None)
-    assert run_all(replace(own_settings(tmp_path), port=free_port()), print) == 1
+    assert run_all(replace(own_settings(tmp_path), port=free_port())) == 1
     assert order == ["server begins", "Dagster begins", "Dagster ends", "server ends"]
 
 
 def test_metrics_are_served_until_the_lake_stops_and_a_taken_port_only_costs_the_metrics(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for part in ("_spark", "_dagster"):
-        monkeypatch.setattr(foreground, part, lambda *_: contextlib.nullcontext())
+    stand_in(monkeypatch)
     monkeypatch.setattr(foreground, "_wait_until_up", lambda *_: None)
-    metrics_port, answers, said = free_port(), list[bool](), list[str]()
+    metrics_port, answers = free_port(), list[bool]()
 
     def watch(*_: object) -> None:
         address = f"http://127.0.0.1:{metrics_port}/metrics"
@@ -128,12 +145,14 @@ def test_metrics_are_served_until_the_lake_stops_and_a_taken_port_only_costs_the
 
     monkeypatch.setattr(foreground, "_watch", watch)
     settings = replace(own_settings(tmp_path), port=free_port(), metrics_port=metrics_port)
-    assert run_all(settings, said.append) == 1
+    assert run_all(settings) == 1
+    said = capsys.readouterr().out.splitlines()
     assert f"metrics at http://127.0.0.1:{metrics_port}/metrics" in said
     assert answers == [True] and processes.port_is_free(metrics_port)
     monkeypatch.setattr(foreground, "_watch", lambda *_: None)
     with socket.create_server(("127.0.0.1", metrics_port)):
-        assert run_all(settings, said.append) == 1
+        assert run_all(settings) == 1
+    said = capsys.readouterr().out.splitlines()
     taken = f"no metrics: port {metrics_port} is in use by another program. "
     assert [text for text in said if text.startswith(taken)]
 
@@ -154,10 +173,9 @@ def test_an_interrupt_that_was_dropped_on_the_way_ends_the_lake_all_the_same(
         ):  # as a destructor does, or a module in C while it is imported
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(foreground, "_spark", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr(foreground, "_dagster", lambda *_: contextlib.nullcontext())
+    stand_in(monkeypatch)
     monkeypatch.setattr(foreground, "close_dead_runs", dropped)
-    assert run_all(replace(own_settings(tmp_path), port=free_port()), print) == 0
+    assert run_all(replace(own_settings(tmp_path), port=free_port())) == 0
 
 
 def test_dagster_keeps_all_in_its_home_and_has_the_project_s_settings(tmp_path: Path) -> None:
