@@ -97,8 +97,7 @@ def observed_asset(table: Table, lake: Lake) -> Any:
         )
 
     # The decorator is beta in Dagster 1.13, so its name may change. Dagster is pinned.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dg.BetaWarning)
+    with warnings.catch_warnings(action="ignore", category=dg.BetaWarning):
         return dg.observable_source_asset(
             key=table_key(table),
             group_name=table.layer,
@@ -140,7 +139,14 @@ def observation_sensor(
     def tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         budget.begin()
         entries = _read_cursor(context.cursor)
-        sentences = [] if record is None else _confirm(record)
+        sentences = list[str]()
+        if record is not None:
+            try:
+                record.confirm(now_ms())
+            except Transient as error:
+                sentences.append(
+                    f"the record of the maintained tables could not be confirmed: {error}"
+                )
         changed, unreachable = _changed(tables, bounded, entries, budget)
         events, results = _observe_in_turn(changed, bounded, entries, budget)
         sentences += results
@@ -148,19 +154,11 @@ def observation_sensor(
             entries[key] = entries.pop(key)  # the table comes last in the next tick
             sentences.append(f"{key}: {error}")
         text = "; ".join(sentences) or f"nothing new in {count_of(len(tables), 'table')}"
-        cursor = _as_cursor(entries, tables)
-        return dg.SensorResult(asset_events=events, cursor=cursor, skip_reason=text)
+        keys = {table.key for table in tables}
+        cursor = {key: asdict(each) for key, each in entries.items() if key in keys}
+        return dg.SensorResult(asset_events=events, cursor=json.dumps(cursor), skip_reason=text)
 
     return tick
-
-
-def _confirm(record: MaintainedRecord) -> list[str]:
-    """Confirms that these tables are maintained; returns the message of an error, if any."""
-    try:
-        record.confirm(now_ms())
-    except Transient as error:
-        return [f"the record of the maintained tables could not be confirmed: {error}"]
-    return []
 
 
 def _observe_in_turn(
@@ -278,9 +276,3 @@ def _read_cursor(cursor: str | None) -> dict[str, _CursorEntry]:
     except (ValueError, TypeError, AttributeError, KeyError):
         return {}
     return entries
-
-
-def _as_cursor(entries: Mapping[str, _CursorEntry], tables: Sequence[Table]) -> str:
-    """The next cursor, without tables that the sensor no longer observes."""
-    keys = {table.key for table in tables}
-    return json.dumps({key: asdict(each) for key, each in entries.items() if key in keys})

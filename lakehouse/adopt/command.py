@@ -1,21 +1,20 @@
-"""`lakehouse adopt`: describes Delta tables that other programs write, and adopts them."""
+"""`lakehouse adopt`: describes Delta tables that other programs write, and adopts them.
+
+Adopted tables are added to the file of adopted tables. Nothing is written into the tables.
+"""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
 
-from lakehouse.adopt.maintain import (
-    choose_key,
-    refuse_adoption,
-    refuse_unknown_features,
-    with_clustering,
-    write_adopted,
-)
-from lakehouse.base.errors import LakehouseError, Refused
+from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.base.paths import quoted_address
+from lakehouse.base.processes import hold_lock
+from lakehouse.base.settings import Settings
 from lakehouse.base.text import count_of, usd_text
 from lakehouse.cli.context import (
     LakeContext,
@@ -37,14 +36,23 @@ from lakehouse.cli.output import (
 )
 from lakehouse.compact.assess import health_of
 from lakehouse.compact.plan.health import Health
-from lakehouse.declare.adopted_file import adopted_lines, adopted_table
+from lakehouse.declare.adopted_file import adopted_lines, adopted_table, parse_adopted
+from lakehouse.declare.policies import Compaction, LiquidClustering
 from lakehouse.declare.table import Table
-from lakehouse.delta.protocol import notable_features
+from lakehouse.declare.write_modes import folders_above, is_inside, key_of
+from lakehouse.delta.protocol import notable_features, unknown_features
 from lakehouse.delta.snapshot import TableFacts
-from lakehouse.lake.declared_tables import address_of
-from lakehouse.lake.find_tables import MOST_FOLDERS, Found, find_tables, for_each_table, no_table
-from lakehouse.lake.lake import open_lake
-from lakehouse.store import real_address
+from lakehouse.lake.declared_tables import address_of, checked
+from lakehouse.lake.find_tables import (
+    MOST_FOLDERS,
+    Found,
+    find_tables,
+    for_each_table,
+    is_table,
+    no_table,
+)
+from lakehouse.lake.lake import Lake, open_lake
+from lakehouse.store import DiskStore, real_address, store_at
 from lakehouse.watch.documents import address_field
 
 
@@ -130,9 +138,15 @@ def adopt_command(
     context = open_declared()
     addresses = _addresses_below(prefix or "") if address is None else [resolve_address(address)]
     findings = _inspected(context, addresses, key=key)
-    if address is not None:
-        _refuse_single(addresses[0], findings[0])
     readable = [each.value for each in findings if each.value]
+    if address is not None and findings[0].error:
+        raise findings[0].error
+    if address is not None and readable[0].is_declared:
+        declared_key = readable[0].table.key
+        raise Refused(
+            f"adopt {addresses[0]}: it is already declared as {declared_key}. Use lakehouse health "
+            f"{declared_key}"
+        )
     new = [each.table for each in readable if not each.is_declared]
     if new and not dry_run:
         write_adopted(context.lake.settings, new, declared=context.tables)
@@ -146,17 +160,6 @@ def adopt_command(
     if new and not dry_run:
         show("a running lake shows them once you reload its code location (Deployment, Reload)")
     return print_errors(findings)
-
-
-def _refuse_single(address: str, finding: Found[_Finding]) -> None:
-    """Refuses a table that cannot be adopted, or is declared already."""
-    if finding.error:
-        raise finding.error
-    if finding.value is not None and finding.value.is_declared:
-        key = finding.value.table.key
-        raise Refused(
-            f"adopt {address}: it is already declared as {key}. Use lakehouse health {key}"
-        )
 
 
 def _addresses_below(prefix: str) -> Sequence[str]:
@@ -206,23 +209,39 @@ def _inspected(
     def inspect(table: Table) -> _Finding:
         if table.key in refused:
             raise refused[table.key]
-        facts = lake.facts(table.key)
-        address = address_of(table, settings)
-        if facts is None:
-            raise no_table(address)
-        refuse_unknown_features(address, facts)
-        is_declared = table.key in context.tables
-        if not is_declared:
-            table = with_clustering(table, facts)
-        return _Finding(
-            table=table,
-            address=address,
-            facts=facts,
-            health=health_of(lake, table, facts),
-            is_declared=is_declared,
-        )
+        return _inspect(lake, table, is_declared=table.key in context.tables)
 
     return for_each_table(chosen, inspect)
+
+
+def _inspect(lake: Lake, table: Table, *, is_declared: bool) -> _Finding:
+    """The finding of a table, which keeps its liquid clustering if it is not declared yet.
+
+    Raises:
+        Refused: there is no table, or this program does not know one of its features.
+    """
+    facts = lake.facts(table.key)
+    address = address_of(table, lake.settings)
+    if facts is None:
+        raise no_table(address)
+    unknown = unknown_features(facts.snapshot.features)
+    if unknown:
+        raise Refused(
+            f"table {address} has the feature {', '.join(unknown)}. "
+            "This program does not know the feature's rules for rewriting and deleting files. Use "
+            "a table without this feature"
+        )
+    columns = facts.snapshot.clustering_columns
+    if columns and not is_declared:
+        layout = LiquidClustering(columns=columns)
+        table = replace(table, compaction=Compaction(data_layout=layout))
+    return _Finding(
+        table=table,
+        address=address,
+        facts=facts,
+        health=health_of(lake, table, facts),
+        is_declared=is_declared,
+    )
 
 
 def _document(finding: Found[_Finding]) -> dict[str, Any]:
@@ -267,3 +286,130 @@ def _row(finding: Found[_Finding]) -> tuple[str, ...]:
         usd_text(plan.estimate.usd) if plan.bins else "-",
         plan.sentence,
     )
+
+
+_WAIT_SECONDS = 10.0
+# Tables are two folders below the lake's root, quarantine tables are three folders below it.
+_TABLE_DEPTHS = (2, 3)
+_HEAD = (
+    "# Tables that other programs write and this lake maintains. lakehouse adopt adds entries; "
+    "docs/adopt.md explains them.\n"
+)
+
+
+def choose_key(
+    address: str, tables: Mapping[str, Table], lake: Lake, *, given_key: str | None
+) -> str:
+    """The key of a table to adopt: `given_key`, or a key derived from its address.
+
+    Raises:
+        Refused: `given_key` belongs to another table or, if the table is outside this lake, has
+            files in the lake. Or the table is in this lake, and its path is not `layer/name`, or
+            is not `given_key`.
+    """
+    settings = lake.settings
+    root = real_address(lake.settings.root)
+    path = address.removeprefix(f"{root}/") if is_inside(address, root) else None
+    if path is not None and (path.count("/") != 1 or given_key not in (None, path)):
+        suggestion = f"the key {path}" if path.count("/") == 1 else "a table at layer/name"
+        raise Refused(
+            f"adopt {address}: the table lies in this lake, {root}, where a table's key is its "
+            f"path. Use {suggestion}"
+        )
+    free_key = path or key_of(address, tables)
+    taken_keys = {*tables}
+    # At the path of this key, the lake may have files of an undeclared table.
+    while path is None and lake.holds_files(free_key):
+        taken_keys.add(free_key)
+        free_key = key_of(address, taken_keys)
+    if given_key is None:
+        return free_key
+    if given_key in tables:
+        raise Refused(
+            f"adopt {address}: the table at {address_of(tables[given_key], settings)} already has "
+            f"the key {given_key}. Use another key, for example {free_key}"
+        )
+    if path is None and lake.holds_files(given_key):
+        raise Refused(
+            f"adopt {address}: the path of the key {given_key}, {settings.root}/{given_key}, "
+            f"already has files. Use another key, for example {free_key}"
+        )
+    return given_key
+
+
+def refuse_adoption(lake: Lake, address: str, tables: Iterable[Table]) -> None:
+    """Refuses a table of another lake, and a table that lies inside or contains another table."""
+    for depth in _TABLE_DEPTHS:
+        root, *below = real_address(address).rsplit("/", depth)
+        if len(below) < depth or root in ("", "s3:", "s3:/", real_address(lake.settings.root)):
+            continue
+        is_lake = False
+        # This process may not be allowed to list the folders above a table.
+        with suppress(LakehouseError):
+            is_lake = bool(store_at(root).folders("_lakehouse"))
+        if is_lake:
+            raise Refused(
+                f"adopt {address}: it belongs to the lake {root}, which may keep versions that a "
+                "vacuum by this lake would delete. Either choose a table that is in no lake, or "
+                f"maintain this table with LAKEHOUSE_ROOT={root}"
+            )
+    for table in tables:
+        other = address_of(table, lake.settings)
+        for inner, outer in ((address, other), (other, address)):
+            if is_inside(inner, outer):
+                raise Refused(
+                    f"adopt {address}: {inner} lies inside the folder of the table {outer}. Use "
+                    "only one of these two tables"
+                )
+    for folder in folders_above(address):
+        if folder == lake.settings.root:
+            break
+        is_outer_table = False
+        with suppress(LakehouseError):  # as above
+            is_outer_table = is_table(store_at(folder), "")
+        if is_outer_table:
+            raise Refused(
+                f"adopt {address}: it lies inside the folder of the table {folder}. Use "
+                "only one of these two tables"
+            )
+
+
+def write_adopted(
+    settings: Settings, tables: Iterable[Table], *, declared: Mapping[str, Table]
+) -> None:
+    """Adds tables to the file of adopted tables, and keeps the other entries.
+
+    `declared` are all tables that are declared already. The file is replaced atomically, under a
+    lock, so no entry is lost if two people adopt at the same time.
+
+    Raises:
+        Refused: the file is not a file of adopted tables, or already has one of these tables, or
+            one of them conflicts with another table (`checked`).
+        Transient: another process is writing the file.
+        Broken: the new entries would be read as other tables; nothing was written.
+    """
+    store = DiskStore(settings.adopted.parent)
+    name = settings.adopted.name
+    try:
+        with hold_lock(settings.home / "locks" / "adopted.lock", seconds=_WAIT_SECONDS):
+            old_text = _HEAD
+            with suppress(FileNotFoundError):
+                old_text = store.read(name).decode("utf-8")
+            old_tables = parse_adopted(old_text, name=str(settings.adopted))
+            new_tables = {table.key: table for table in tables}
+            duplicates = [key for key in new_tables if key in old_tables]
+            if duplicates:
+                raise Refused(f"{settings.adopted} already has {duplicates[0]}. Use another key")
+            checked({**declared, **old_tables, **new_tables}, settings)
+            entries = [adopted_lines(table) for table in new_tables.values()]
+            text = "\n".join([old_text.rstrip("\n") + "\n", *entries])
+            if parse_adopted(text, name=str(settings.adopted)) != old_tables | new_tables:
+                raise Broken(
+                    f"{settings.adopted}: the new entries, parsed again, differ from the tables; "
+                    "nothing was written"
+                )
+            store.put(name, text.encode("utf-8"))
+    except BlockingIOError as error:
+        raise Transient(
+            f"{settings.adopted} is being written by another process; try again"
+        ) from error

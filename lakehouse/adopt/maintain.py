@@ -3,14 +3,10 @@
 `maintain` is a function, and `MaintainedTables` a component for Dagster's `dg` that declares the
 same in YAML. The project's own code still writes its assets, and is not changed. State is kept
 below the folder `base`, in `.lakehouse/`, or at the addresses in the LAKEHOUSE_ settings.
-
-`lakehouse adopt` adds tables to the file of adopted tables. Nothing is written into the tables.
 """
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,25 +17,19 @@ from lakehouse.adopt.asset import assessed_table, observation_sensor
 from lakehouse.assets.keys import NIGHTLY_CRON, automation_sensor, report_key, table_key
 from lakehouse.assets.metadata import Metadata, table_metadata
 from lakehouse.assets.resources import lake_of, lake_resources, spark_resource
-from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
+from lakehouse.base.errors import Refused
 from lakehouse.base.installation import has_capability, load_capability
 from lakehouse.base.paths import parse_address
-from lakehouse.base.processes import hold_lock
 from lakehouse.base.settings import Settings, parse_settings
 from lakehouse.compact.asset import compaction_asset
 from lakehouse.compact.sensor import compaction_schedules, compaction_sensor
-from lakehouse.declare.adopted_file import adopted_lines, parse_adopted
 from lakehouse.declare.knobs import declared_as
 from lakehouse.declare.maintained import Upkeep, maintained_table, with_project_defaults
-from lakehouse.declare.policies import Archive, Compaction, LiquidClustering, Ttl, Vacuum
+from lakehouse.declare.policies import Archive, Compaction, Ttl, Vacuum
 from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Adopted, Orphans, folders_above, is_inside, key_of
-from lakehouse.delta.log import TableFacts
-from lakehouse.delta.protocol import unknown_features
-from lakehouse.lake.declared_tables import address_of, checked, other_adopted
-from lakehouse.lake.find_tables import is_table
+from lakehouse.declare.write_modes import Adopted, Orphans, key_of
+from lakehouse.lake.declared_tables import checked, other_adopted
 from lakehouse.lake.lake import Lake
-from lakehouse.store import DiskStore, real_address, store_at
 from lakehouse.vacuum.asset import vacuum_asset
 from lakehouse.watch.check import health_check
 
@@ -97,8 +87,7 @@ def maintain(
         archive=archive,
         ttl=ttl,
     )
-    adopted = [_adopted_table(*each, orphans=orphans, base=str(folder)) for each in written]
-    maintained = _maintained_by_key(adopted, upkeep, layer=layer)
+    maintained = _maintained_by_key(written, upkeep, layer=layer, orphans=orphans, base=str(folder))
     lake_tables = _TABLES.setdefault(settings.root, {})
     lake_tables.update(checked({**lake_tables, **maintained}, settings))
     return _definitions(
@@ -204,42 +193,41 @@ def _written_tables(
                 yield spec.key, uri, pool
 
 
-def _adopted_table(
-    asset_key: dg.AssetKey, uri: str, pool: str, *, orphans: Orphans, base: str
-) -> Adopted:
-    """The declaration of a table's address, which may be relative to the folder `base`.
-
-    The upkeep uses the pool of the asset, so that the asset and its upkeep run one at a time.
-    """
-    try:
-        address = parse_address(uri, base=base)
-    except Refused as refused:
-        raise Refused(
-            f"maintain: asset {asset_key.to_user_string()}: {refused}. If its table is "
-            "stored elsewhere, leave this asset out of the call"
-        ) from None
-    return Adopted(uri=address, orphans=orphans, asset_key=tuple(asset_key.path), pool=pool)
-
-
 def _maintained_by_key(
-    adopted: Sequence[Adopted], upkeep: Upkeep, *, layer: str
+    written: Iterable[tuple[dg.AssetKey, str, str]],
+    upkeep: Upkeep,
+    *,
+    layer: str,
+    orphans: Orphans,
+    base: str,
 ) -> dict[str, Table]:
     """The tables' declarations by key, which is the layer and the asset's key (`_` for `/`).
 
+    Addresses may be relative to the folder `base`. The upkeep uses the pool of the asset, so that
+    the asset and its upkeep run one at a time.
+
     Raises:
-        Refused: two assets have the same key.
+        Refused: an address is invalid, or two assets have the same key.
     """
     tables = dict[str, Table]()
     assets = dict[str, str]()
-    for each in adopted:
-        asset = "/".join(each.asset_key)
-        key = key_of(f"/{layer}/{'_'.join(each.asset_key)}", ())
+    for asset_key, uri, pool in written:
+        asset = asset_key.to_user_string()
+        try:
+            address = parse_address(uri, base=base)
+        except Refused as refused:
+            raise Refused(
+                f"maintain: asset {asset}: {refused}. If its table is stored elsewhere, leave this "
+                "asset out of the call"
+            ) from None
+        key = key_of(f"/{layer}/{'_'.join(asset_key.path)}", ())
         if key in tables:
             raise Refused(
                 f"maintain: assets {assets[key]} and {asset} would both be the table {key}. Pass "
                 "one of them to a separate call, with another layer"
             )
-        tables[key] = maintained_table(key, each, upkeep)
+        adopted = Adopted(uri=address, orphans=orphans, asset_key=tuple(asset_key.path), pool=pool)
+        tables[key] = maintained_table(key, adopted, upkeep)
         assets[key] = asset
     return tables
 
@@ -306,162 +294,3 @@ class MaintainedTables(dg.Component, dg.Model, dg.Resolvable):
             base=context.project_root,
             **options,
         )
-
-
-_WAIT_SECONDS = 10.0
-# Tables are two folders below the lake's root, quarantine tables are three folders below it.
-_TABLE_DEPTHS = (2, 3)
-_HEAD = (
-    "# Tables that other programs write and this lake maintains. lakehouse adopt adds entries; "
-    "docs/adopt.md explains them.\n"
-)
-
-
-def refuse_unknown_features(address: str, facts: TableFacts) -> None:
-    """Refuses a table whose features this program does not know."""
-    unknown = unknown_features(facts.snapshot.features)
-    if unknown:
-        raise Refused(
-            f"table {address} has the feature {', '.join(unknown)}. "
-            "This program does not know the feature's rules for rewriting and deleting files. Use "
-            "a table without this feature"
-        )
-
-
-def with_clustering(table: Table, facts: TableFacts) -> Table:
-    """The declaration of a table to adopt, which keeps its liquid clustering."""
-    columns = facts.snapshot.clustering_columns
-    if not columns:
-        return table
-    return replace(table, compaction=Compaction(data_layout=LiquidClustering(columns=columns)))
-
-
-def choose_key(
-    address: str, tables: Mapping[str, Table], lake: Lake, *, given_key: str | None
-) -> str:
-    """The key of a table to adopt: `given_key`, or a key derived from its address.
-
-    Raises:
-        Refused: `given_key` belongs to another table or, if the table is outside this lake, has
-            files in the lake. Or the table is in this lake, and its path is not `layer/name`, or
-            is not `given_key`.
-    """
-    settings = lake.settings
-    root = real_address(lake.settings.root)
-    path = address.removeprefix(f"{root}/") if is_inside(address, root) else None
-    if path is not None and (path.count("/") != 1 or given_key not in (None, path)):
-        suggestion = f"the key {path}" if path.count("/") == 1 else "a table at layer/name"
-        raise Refused(
-            f"adopt {address}: the table lies in this lake, {root}, where a table's key is its "
-            f"path. Use {suggestion}"
-        )
-    free_key = path or key_of(address, tables)
-    taken_keys = {*tables}
-    # At the path of this key, the lake may have files of an undeclared table.
-    while path is None and lake.holds_files(free_key):
-        taken_keys.add(free_key)
-        free_key = key_of(address, taken_keys)
-    if given_key is None:
-        return free_key
-    if given_key in tables:
-        raise Refused(
-            f"adopt {address}: the table at {address_of(tables[given_key], settings)} already has "
-            f"the key {given_key}. Use another key, for example {free_key}"
-        )
-    if path is None and lake.holds_files(given_key):
-        raise Refused(
-            f"adopt {address}: the path of the key {given_key}, {settings.root}/{given_key}, "
-            f"already has files. Use another key, for example {free_key}"
-        )
-    return given_key
-
-
-def refuse_adoption(lake: Lake, address: str, tables: Iterable[Table]) -> None:
-    """Refuses a table of another lake, and a table that lies inside or contains another table."""
-    for root in _lakes_above(address):
-        if root != real_address(lake.settings.root):
-            raise Refused(
-                f"adopt {address}: it belongs to the lake {root}, which may keep versions that a "
-                "vacuum by this lake would delete. Either choose a table that is in no lake, or "
-                f"maintain this table with LAKEHOUSE_ROOT={root}"
-            )
-    for table in tables:
-        other = address_of(table, lake.settings)
-        for inner, outer in ((address, other), (other, address)):
-            if is_inside(inner, outer):
-                raise Refused(
-                    f"adopt {address}: {inner} lies inside the folder of the table {outer}. Use "
-                    "only one of these two tables"
-                )
-    for folder in folders_above(address):
-        if folder == lake.settings.root:
-            break
-        if _may_be_table(folder):
-            raise Refused(
-                f"adopt {address}: it lies inside the folder of the table {folder}. Use "
-                "only one of these two tables"
-            )
-
-
-def write_adopted(
-    settings: Settings, tables: Iterable[Table], *, declared: Mapping[str, Table]
-) -> None:
-    """Adds tables to the file of adopted tables, and keeps the other entries.
-
-    `declared` are all tables that are declared already. The file is replaced atomically, under a
-    lock, so no entry is lost if two people adopt at the same time.
-
-    Raises:
-        Refused: the file is not a file of adopted tables, or already has one of these tables, or
-            one of them conflicts with another table (`checked`).
-        Transient: another process is writing the file.
-        Broken: the new entries would be read as other tables; nothing was written.
-    """
-    store = DiskStore(settings.adopted.parent)
-    name = settings.adopted.name
-    try:
-        with hold_lock(settings.home / "locks" / "adopted.lock", seconds=_WAIT_SECONDS):
-            old_text = _HEAD
-            with suppress(FileNotFoundError):
-                old_text = store.read(name).decode("utf-8")
-            old_tables = parse_adopted(old_text, name=str(settings.adopted))
-            new_tables = {table.key: table for table in tables}
-            duplicates = [key for key in new_tables if key in old_tables]
-            if duplicates:
-                raise Refused(f"{settings.adopted} already has {duplicates[0]}. Use another key")
-            checked({**declared, **old_tables, **new_tables}, settings)
-            entries = [adopted_lines(table) for table in new_tables.values()]
-            text = "\n".join([old_text.rstrip("\n") + "\n", *entries])
-            if parse_adopted(text, name=str(settings.adopted)) != old_tables | new_tables:
-                raise Broken(
-                    f"{settings.adopted}: the new entries, parsed again, differ from the tables; "
-                    "nothing was written"
-                )
-            store.put(name, text.encode("utf-8"))
-    except BlockingIOError as error:
-        raise Transient(
-            f"{settings.adopted} is being written by another process; try again"
-        ) from error
-
-
-def _lakes_above(address: str) -> Iterator[str]:
-    """The folders that are a lake's root with this address as one of its tables."""
-    for depth in _TABLE_DEPTHS:
-        root, *below = real_address(address).rsplit("/", depth)
-        if len(below) < depth or root in ("", "s3:", "s3:/"):
-            continue
-        # This process may not be allowed to list the folders above a table.
-        with suppress(LakehouseError):
-            if store_at(root).folders("_lakehouse"):
-                yield root
-
-
-def _may_be_table(address: str) -> bool:
-    """Whether the address is a table; false if this process may not read the address.
-
-    A user of a table may lack permission for the folders above the table.
-    """
-    try:
-        return is_table(store_at(address), "")
-    except LakehouseError:
-        return False

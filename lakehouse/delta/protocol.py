@@ -1,7 +1,7 @@
 """Delta's table features, and the table properties for retention and checkpoints.
 
 Operations refuse unsupported features where they plan: `compact/plan/`, `vacuum/plan/`,
-`adopt/maintain.py` and `retain/run/tiers.py`.
+`adopt/command.py` and `retain/run/tiers.py`.
 """
 
 import re

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.adopt.maintain import write_adopted
+from lakehouse.adopt.command import write_adopted
 from lakehouse.base.errors import Refused
 from lakehouse.base.settings import parse_settings
 from lakehouse.declare.adopted_file import adopted_table

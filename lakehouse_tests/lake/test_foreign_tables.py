@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.adopt.maintain import refuse_adoption
+from lakehouse.adopt.command import refuse_adoption
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Refused
 from lakehouse.declare.adopted_file import adopted_table
