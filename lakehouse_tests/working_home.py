@@ -22,7 +22,8 @@ from lakehouse import SHORT_RETENTION_RISK, Archive, Compaction, Vacuum
 from lakehouse.base.errors import LakehouseError
 from lakehouse.base.settings import parse_settings
 from lakehouse.compact.run import compact
-from lakehouse.evolve.rebuild import declared_request, run_rebuild
+from lakehouse.evolve.rebuild import run_rebuild
+from lakehouse.evolve.run import declared_request
 from lakehouse.lake import lease
 from lakehouse.lake.lake import Lake, TableSession, open_lake
 from lakehouse.materialize.run import write_table

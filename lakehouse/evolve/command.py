@@ -11,6 +11,7 @@ from lakehouse.cli.context import (
     open_declared,
     open_table,
     print_errors,
+    table_argument,
 )
 from lakehouse.cli.dagster_events import report_change
 from lakehouse.cli.output import json_option, print_grid, show, tell, write_json
@@ -18,8 +19,8 @@ from lakehouse.cli.server_command import driver_for_command
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Adopted
 from lakehouse.evolve.plan.rebuild import Proposal, RebuildOutcome, RebuildPlan, RebuildSource
-from lakehouse.evolve.rebuild import declared_request, plan_rebuild, run_rebuild
-from lakehouse.evolve.run import apply_changes, propose
+from lakehouse.evolve.rebuild import plan_rebuild, run_rebuild
+from lakehouse.evolve.run import apply_changes, declared_request, propose
 from lakehouse.lake.find_tables import attempt
 from lakehouse.lake.lake import TableSession
 from lakehouse.spark.session import connect
@@ -102,7 +103,7 @@ def _print(proposals: Sequence[Proposal]) -> None:
 
 
 @click.command("rebuild", epilog="Example: lakehouse rebuild silver/flights --dry-run")
-@click.argument("table", shell_complete=complete_table)
+@table_argument
 @click.option("--dry-run", is_flag=True, help="Show the plan only.")
 @click.option(
     "--from",

@@ -4,7 +4,7 @@
 2. Read the log at its newest version V. For a rebuild from own rows, read the rows once to count
    the values that a cast would change, and to sum a hash of every row. Make the plan. A dry run
    ends here.
-3. Copy the log of V next to the table (`staged_rows`). Replace rows, columns and partitioning of
+3. Copy the log of V next to the table (`stage_log`). Replace rows, columns and partitioning of
    this copy in one overwrite: either with the rows of V under the new columns, or with the
    transform of all inputs at their newest versions. The commit records V, whether the rows are the
    same and, for a rebuild from inputs, the consumed versions.
@@ -24,42 +24,42 @@
 - Nothing is loaded or consumed twice: an overwrite keeps all transaction ids, and the commit with
   the rows also records the version of the first input from which they were computed.
 - Only staged rows are deleted. Files of earlier versions stay for time travel.
+
+The staged table is a copy of the table's log at one version, without data files, in
+`_lakehouse/rebuilds/<layer>/<name>/<id>/`. Spark overwrites it, so that its next versions are those
+that the table gets. Each rebuild uses a new folder. The next rebuild deletes the folder of a killed
+rebuild.
 """
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 from uuid import uuid4
 
-from lakehouse.base.errors import Refused, Transient
+from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.reasons import Reason
+from lakehouse.base.text import count_of
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Append, Merge, Overwrite
+from lakehouse.delta.columns import converted
 from lakehouse.delta.commits import REBUILD, is_news
 from lakehouse.delta.log import TableFacts, history_since, newest_first
+from lakehouse.delta.log.log_segment import find_segment, log_folder
 from lakehouse.delta.snapshot import Snapshot
-from lakehouse.evolve.compare import compare_with_spark
 from lakehouse.evolve.plan.rebuild import (
+    ColumnSource,
     DownstreamReader,
-    RebuildFacts,
     RebuildOutcome,
     RebuildPlan,
     RebuildRequest,
-    RebuildSource,
-    declared_sources,
+    column_types,
+    is_cast,
     rebuild_plan,
     refuse_impossible,
-)
-from lakehouse.evolve.staged_rows import (
-    RowSums,
-    check_own_rows,
-    commit_staged,
-    forget_staged,
-    rebuilt_rows,
-    stage_log,
-    sums_of_own_rows,
 )
 from lakehouse.lake.deltalake_tables import with_due_checkpoint
 from lakehouse.lake.lake import Lake, TableSession
@@ -78,9 +78,11 @@ from lakehouse.materialize.derive import (
 from lakehouse.materialize.plan import KEYS, ReadAll, code_record
 from lakehouse.materialize.transform_code import transform_code
 from lakehouse.spark import delta_writes, statements
+from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.delta_writes import FrameWrite, Transaction
-from lakehouse.spark.errors import translated
-from lakehouse.spark.frames import table_at
+from lakehouse.spark.errors import first_line, translated
+from lakehouse.spark.frames import content_hash, table_at
+from lakehouse.spark.statements import quote
 from lakehouse.spark.temporary_confs import (
     ANSI,
     HASH_MAPS,
@@ -100,7 +102,28 @@ from lakehouse.write.commit_rows import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+
+
+_FOLDER = "_lakehouse/rebuilds"
+_REQUESTS_AT_ONCE = 16
+_COUNT = "row_count"
+_HIGH = "high"
+_LOW = "low"
+# Spark cannot compare values of these types, so their JSON texts are compared.
+_NOT_COMPARABLE = ("map<", "variant")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowSums:
+    """The number of rows, and the sum of their hashes (`checksum`).
+
+    `inexact` is the number of rows with a value that a cast would change, by source column.
+    """
+
+    row_count: int
+    checksum: int
+    inexact: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,23 +154,6 @@ class PlannedRebuild:
         return {**confs_to_read(sizes), **ansi}
 
 
-def declared_request(session: TableSession, source: RebuildSource | None) -> RebuildRequest:
-    """The rebuild after which a table matches its declaration.
-
-    By default, a landed table is rebuilt from its own rows, and any other table from its inputs.
-    """
-    table = session.table
-    default: RebuildSource = "inputs" if table.source is None else "rows"
-    if (source or default) == "inputs":
-        return RebuildRequest(table=table, source="inputs")
-    with translated():
-        declared = compare_with_spark(session)
-    if declared is None:
-        return RebuildRequest(table=table, source="rows")
-    columns = declared_sources(table, columns_of(declared.rows), declared.facts.snapshot)
-    return RebuildRequest(table=table, source="rows", columns=columns)
-
-
 def plan_now(
     session: TableSession, request: RebuildRequest, tables: Iterable[Table]
 ) -> PlannedRebuild:
@@ -175,20 +181,18 @@ def plan_now(
         input_bytes = sum(each.snapshot.size_bytes for each in inputs.values())
         if first is not None:
             input_bytes += sum(size_bytes for _, size_bytes in first.archived)
-        rebuild_facts = RebuildFacts(table=facts, readers=readers, input_bytes=input_bytes)
-        plan = rebuild_plan(request, rebuild_facts)
+        plan = rebuild_plan(request, facts, readers, input_bytes=input_bytes)
         return PlannedRebuild(
             session=session, request=request, facts=facts, plan=plan, inputs=inputs, first=first
         )
     if table.inputs and not isinstance(table.write, Overwrite):
         derived_increments.check_written_alike(table, newest_first(lake.store, facts.history))
     frame = table_at(session.spark, facts.snapshot)
-    rebuild_facts = RebuildFacts(table=facts, readers=readers)
     # The first plan supplies the columns. The second one refuses casts that would change values.
-    columns = rebuild_plan(request, rebuild_facts).columns
+    columns = rebuild_plan(request, facts, readers).columns
     with session_confs(session.spark, confs_to_read([whole_table(facts.snapshot)])):
         sums = sums_of_own_rows(frame, columns, facts.snapshot)
-    plan = rebuild_plan(request, replace(rebuild_facts, inexact=sums.inexact))
+    plan = rebuild_plan(request, facts, readers, inexact=sums.inexact.items())
     plan = replace(plan, row_count=sums.row_count)
     return PlannedRebuild(session=session, request=request, facts=facts, plan=plan, sums=sums)
 
@@ -286,7 +290,10 @@ def run_rebuild(
             row_count = _check_staged(rebuild, spark.read.format("delta").load(uri))
         tell(f"{key}: replacing the table's rows")
         commit_staged(lake, snapshot, staged, mark)
-        after = _facts_since(lake, snapshot)
+        after = lake.facts(key)
+        assert after is not None
+        after = with_due_checkpoint(lake, after)
+        after = replace(after, history=history_since(lake.store, after.history, snapshot.version))
         [commit] = after.history.marked(mark)
         facts = apply_properties(lake, spark, session.table, after)
         forget_staged(lake, key)
@@ -316,29 +323,6 @@ def _refuse_other_columns(
         )
 
 
-def _facts_since(lake: Lake, snapshot: Snapshot) -> TableFacts:
-    """The table's facts now, with every commit after `snapshot`, and with a due checkpoint."""
-    facts = lake.facts(snapshot.table)
-    assert facts is not None
-    facts = with_due_checkpoint(lake, facts)
-    return replace(facts, history=history_since(lake.store, facts.history, snapshot.version))
-
-
-def _rows(rebuild: PlannedRebuild) -> "DataFrame":
-    """The rows that replace the table's rows."""
-    session = rebuild.session
-    table = rebuild.session.table
-    snapshot = rebuild.facts.snapshot
-    if rebuild.request.source == "rows":
-        frame = table_at(session.spark, snapshot)
-        return rebuilt_rows(frame, rebuild.plan.columns, snapshot)
-    rows = transformed(session, rebuild.inputs, rebuild.first)
-    check_has_columns(table, rows)
-    if isinstance(table.write, Merge):
-        return newest_per_key(rows, table.write)
-    return rows
-
-
 def _check_staged(rebuild: PlannedRebuild, staged: "DataFrame") -> int:
     """Step 4: checks the staged rows. Returns their number.
 
@@ -366,9 +350,16 @@ def _replace_rows(rebuild: PlannedRebuild, uri: str, mark: str) -> None:
     Commits without rows come first, if the table needs other features or must lose its clustering.
     """
     session = rebuild.session
+    table = session.table
     plan = rebuild.plan
     snapshot = rebuild.facts.snapshot
-    rows = _rows(rebuild)
+    if rebuild.request.source == "rows":
+        rows = rebuilt_rows(table_at(session.spark, snapshot), plan.columns, snapshot)
+    else:
+        rows = transformed(session, rebuild.inputs, rebuild.first)
+        check_has_columns(table, rows)
+        if isinstance(table.write, Merge):
+            rows = newest_per_key(rows, table.write)
     transaction, record_of_inputs = _record(rebuild)
     record = {
         "from": snapshot.version,
@@ -418,3 +409,184 @@ def _record(rebuild: PlannedRebuild) -> tuple[Transaction | None, dict[str, Any]
         return None, record
     app_id = derived_increments.consume_app_id(first.snapshot)
     return Transaction(app_id=app_id, version=version), record
+
+
+def sums_of_own_rows(
+    frame: "DataFrame", columns: Sequence[ColumnSource], snapshot: Snapshot
+) -> RowSums:
+    """The sums of a table's existing rows, over the columns that the rebuild keeps, in one pass.
+
+    Raises:
+        Refused: Spark has no cast between two of the types.
+    """
+    from pyspark.errors import AnalysisException
+
+    types = column_types(snapshot)
+    inexact_counts = dict[str, "Column"]()
+    for each in columns:
+        if each.source is not None and is_cast(each, snapshot):
+            changes = F.expr(_is_changed(each.source, types[each.source], each.column.type))
+            inexact_counts[each.source] = F.count_if(changes)
+    try:
+        kept_columns = frame.select(*[quote(name) for name in _sources(columns)])
+        return _sums(kept_columns, inexact_counts)
+    except AnalysisException as error:
+        raise Refused(
+            f"rebuild of {snapshot.table}: Spark refuses a cast: {first_line(error)}. Use another "
+            "type"
+        ) from error
+
+
+def rebuilt_rows(
+    frame: "DataFrame", columns: Sequence[ColumnSource], snapshot: Snapshot
+) -> "DataFrame":
+    """The rows of a table with other names, types or descriptions of columns.
+
+    A derived column is computed in the rows where it is null. Values that it has do not change.
+    """
+    existing = {column.name: column for column in snapshot.columns}
+
+    def value(each: ColumnSource) -> "Column":
+        name = each.column.name
+        type_ = each.column.type
+        metadata = {"comment": each.column.comment}
+        if each.source is None:
+            return F.expr(f"CAST(NULL AS {type_})").alias(name, metadata=metadata)
+        source = quote(each.source)
+        if is_cast(each, snapshot):
+            value = converted(source, existing[each.source].type, type_)
+            return F.expr(value).alias(name, metadata=metadata)
+        if each.column.comment == existing[each.source].comment:
+            return F.col(source).alias(name)
+        return F.col(source).alias(name, metadata=metadata)
+
+    rows = frame.select(*map(value, columns))
+    filled = dict[str, "Column"]()
+    for each in columns:
+        if each.expression:
+            name = quote(each.column.name)
+            computed = f"coalesce({name}, CAST({each.expression} AS {each.column.type}))"
+            filled[each.column.name] = F.expr(computed)
+    return rows.withColumns(filled) if filled else rows
+
+
+def stage_log(lake: Lake, snapshot: Snapshot) -> str:
+    """Copies the log of a version, and returns the staged table's folder."""
+    log = log_folder(snapshot.table)
+    listing = lake.store.list(log.rstrip("/"))
+    # Spark also needs the commit of a checkpoint that is the newest file.
+    version = snapshot.version
+    segment = find_segment(listing, snapshot.table, version=version, newest_commits=1)
+    assert segment is not None  # the snapshot was read from it
+    sidecars = [file for file in listing if file.name.startswith(f"{log}_sidecars/")]
+    folder = f"{_folder(snapshot.table)}/{uuid4().hex}"
+    for file in (*sidecars, *segment.checkpoint, *segment.commits):
+        lake.store.copy(file, log_folder(folder) + file.name.removeprefix(log))
+    return folder
+
+
+def commit_staged(lake: Lake, snapshot: Snapshot, folder: str, mark: str) -> None:
+    """Copies the staged files into the table, and creates the staged versions in its log.
+
+    The last version is that of the overwrite, whose metadata contains `mark`. Delta may have
+    compacted the staged table after it (`delta.autoOptimize.autoCompact`). That version is left
+    out: if another writer created its number first, the files of the overwrite would be live.
+
+    Raises:
+        Transient: another writer created one of these versions first.
+    """
+    key = snapshot.table
+    store = lake.store
+    staged = lake.facts(folder)
+    assert staged is not None
+    history = history_since(store, staged.history, snapshot.version)
+    [overwrite] = history.marked(mark)
+    commits = [each for each in history.commits if each.version <= overwrite.version]
+    files = {file.name: file for file in store.list(folder)}
+    names = [unquote(path) for commit in commits for path in commit.added_paths]
+
+    def copy(name: str) -> None:
+        store.copy(files[f"{folder}/{name}"], f"{key}/{name}")
+
+    with ThreadPoolExecutor(max_workers=_REQUESTS_AT_ONCE) as pool:
+        list(pool.map(copy, names))
+    for commit in commits:
+        name = f"{commit.version:020}.json"
+        content = store.read(log_folder(folder) + name)
+        if not store.put_if_absent(log_folder(key) + name, content):
+            store.delete([f"{key}/{each}" for each in names])
+            raise Transient(
+                f"rebuild of {key}: another writer created version {commit.version} first. The"
+                " table's rows were not replaced. Use the same command again"
+            )
+
+
+def check_own_rows(
+    staged: "DataFrame", columns: Sequence[ColumnSource], snapshot: Snapshot, expected: RowSums
+) -> None:
+    """Raises `Broken` unless the staged rows, cast back, equal the table's existing rows.
+
+    Derived columns are not compared, since they are computed where they are null.
+    """
+    types = column_types(snapshot)
+    # If several columns have the same source, the first one is compared.
+    by_source = {each.source: each for each in reversed(columns) if each.source is not None}
+    original = list["Column"]()
+    for name in _sources(columns):
+        staged_name = quote(by_source[name].column.name)
+        if is_cast(by_source[name], snapshot):
+            type_ = by_source[name].column.type
+            column = F.expr(converted(staged_name, type_, types[name]))
+        else:
+            column = F.col(staged_name)
+        original.append(column.alias(name))
+    sums = _sums(staged.select(*original), {})
+    if (sums.row_count, sums.checksum) != (expected.row_count, expected.checksum):
+        raise Broken(
+            f"rebuild of {snapshot.table}: the rows that were written next to it differ from the "
+            f"rows of version {snapshot.version}: {count_of(sums.row_count, 'row')} (checksum "
+            f"{sums.checksum}) instead of {expected.row_count} (checksum {expected.checksum}). "
+            "The table was not changed. Run the rebuild again"
+        )
+
+
+def forget_staged(lake: Lake, table_key: str) -> None:
+    """Deletes all rows that rebuilds of a table have staged. The caller holds its lock."""
+    names = [file.name for file in lake.store.list(_folder(table_key))]
+    if names:
+        lake.store.delete(names)
+
+
+def _folder(table_key: str) -> str:
+    return f"{_FOLDER}/{table_key}"
+
+
+def _sources(columns: Sequence[ColumnSource]) -> list[str]:
+    """The names of the existing columns whose values stay as they are, each once."""
+    unfilled = [each for each in columns if not each.expression]
+    return list(dict.fromkeys(each.source for each in unfilled if each.source is not None))
+
+
+def _is_changed(name: str, old_type: str, new_type: str) -> str:
+    """The SQL condition that a cast and the cast back change the value."""
+    value = quote(name)
+    cast_back = converted(converted(value, old_type, new_type), new_type, old_type)
+    if any(each in old_type for each in _NOT_COMPARABLE):
+        value = f"to_json(struct({value} AS v))"
+        cast_back = f"to_json(struct({cast_back} AS v))"
+    return f"NOT ({value} <=> {cast_back})"
+
+
+def _sums(frame: "DataFrame", inexact_counts: "Mapping[str, Column]") -> RowSums:
+    """The sums of the rows of a frame. The hashes are summed in two halves, without overflow."""
+    hashes = content_hash(frame.schema.fields)
+    high = F.sum(F.shiftright(hashes, 32)).alias(_HIGH)
+    low = F.sum(hashes.bitwiseAND(F.lit(0xFFFFFFFF))).alias(_LOW)
+    counts = [count.alias(f"inexact {name}") for name, count in inexact_counts.items()]
+    [row] = frame.agg(F.count(F.lit(1)).alias(_COUNT), high, low, *counts).collect()
+    checksum = 0 if row[_HIGH] is None else (row[_HIGH] << 32) + row[_LOW]
+    return RowSums(
+        row_count=row[_COUNT],
+        checksum=checksum,
+        inexact={name: row[f"inexact {name}"] for name in inexact_counts},
+    )

@@ -15,24 +15,134 @@
   the table's existing columns again.
 """
 
+import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Overwrite
-from lakehouse.evolve.compare import DeclaredTable, compare_with_spark, refuse_adopted
-from lakehouse.evolve.plan.changes import EvolutionPlan, Kind, Way
+from lakehouse.declare.write_modes import Adopted, Overwrite
+from lakehouse.delta.snapshot import TableFacts
+from lakehouse.evolve.compare import written_rows
+from lakehouse.evolve.plan.changes import EvolutionPlan, Kind, Way, compare
 from lakehouse.evolve.plan.rebuild import (
     EvolutionOutcome,
     Proposal,
     RebuildRequest,
+    RebuildSource,
     declared_sources,
 )
-from lakehouse.evolve.rebuild import plan_rebuild, run_rebuild
+from lakehouse.evolve.rebuild import plan_rebuild, rebuilt_rows, run_rebuild
 from lakehouse.lake.lake import TableSession
 from lakehouse.lake.lease import hold
-from lakehouse.spark.errors import translated
+from lakehouse.land.ledger import PlannedBatches
+from lakehouse.land.plan.records import columns_in_force, with_renamed_fields
+from lakehouse.land.rows import no_rows
+from lakehouse.materialize.derive import facts_of_inputs, transformed
+from lakehouse.spark.errors import first_line, translated
+from lakehouse.spark.frames import table_at
 from lakehouse.write.commit_rows import columns_of, safe_statements
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredTable:
+    """A table's facts, the plan of its changes, and a frame (`rows`) with the declared columns.
+
+    Only the schema of `rows` is used.
+    """
+
+    facts: TableFacts
+    rows: "DataFrame"
+    plan: EvolutionPlan
+
+
+@translated()
+def compare_with_spark(
+    session: TableSession, *, after_inputs: bool = False
+) -> DeclaredTable | None:
+    """The table and all changes of its declaration; `None` if there is no table yet.
+
+    With `after_inputs`, a function is analyzed against its inputs as they will be once they follow
+    their own declarations.
+
+    Raises:
+        Refused: other programs write the table, an input does not exist, Spark refuses the function
+            or an expression, or the declaration no longer has a schema.
+    """
+    from pyspark.errors import AnalysisException
+    from pyspark.logger import PySparkLogger
+
+    lake = session.lake
+    table = session.table
+    if isinstance(table.write, Adopted):
+        raise Refused(
+            f"evolve {table.key}: other programs write it, at {table.write.uri}, and change its"
+            " columns. Use their tools"
+        )
+    facts = lake.facts(table.key)
+    if facts is None:
+        return None
+    # PySpark would also log such an error with its Java stack. The message below is enough.
+    PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
+    try:
+        rows = declared_rows(session, facts, after_inputs=after_inputs)
+        columns = columns_of(rows)
+    except AnalysisException as error:
+        reason = first_line(error).rstrip(" ;.")
+        advice = "Correct the expressions of its declaration"
+        if table.inputs:
+            advice = "Correct the function"
+            if not after_inputs:
+                inputs = " ".join(source.key for source in table.inputs)
+                advice = (
+                    f"Use `lakehouse evolve {inputs} --dry-run` to see whether an input waits for "
+                    "a change. If no input does, correct the function"
+                )
+        raise Refused(
+            f"evolve {table.key}: Spark cannot analyze its columns: {reason}. {advice}"
+        ) from error
+    plan = compare(table, columns, facts.snapshot, written_rows(lake, table, facts))
+    return DeclaredTable(facts=facts, rows=rows, plan=plan)
+
+
+def declared_rows(
+    session: TableSession, facts: TableFacts, *, after_inputs: bool = False
+) -> "DataFrame":
+    """A frame with the declared columns. Only its schema is used."""
+    table = session.table
+    if table.source is None and after_inputs:
+        frames = {each.name: _as_declared(replace(session, table=each)) for each in table.inputs}
+        assert table.transform is not None
+        return table.transform(**frames)
+    if table.source is None:
+        return transformed(session, facts_of_inputs(session.lake, session.table))
+    landing = session.table.landing
+    ledger = PlannedBatches(session.lake.store, session.key, prefix=landing.prefix).ledger()
+    table = with_renamed_fields(session.table)
+    added = columns_in_force(ledger.columns, table.landing)
+    return no_rows(replace(session, table=table), added, facts)
+
+
+def _as_declared(session: TableSession) -> "DataFrame":
+    """A frame with the columns that a table will have once it follows its declaration."""
+    table = session.table
+    facts = session.lake.facts(table.key)
+    if facts is None:
+        raise Refused(
+            f"its input {table.key} has no table yet. Use `lakehouse materialize {table.key}` first"
+        )
+    rows = table_at(session.spark, facts.snapshot)
+    if isinstance(table.write, Adopted):
+        return rows
+    declared = declared_rows(session, facts, after_inputs=True)
+    if isinstance(table.write, Overwrite):
+        return declared
+    sources = declared_sources(table, columns_of(declared), facts.snapshot)
+    return rebuilt_rows(rows, sources, facts.snapshot)
 
 
 def propose(
@@ -44,9 +154,7 @@ def propose(
         Refused: other programs write the table, an input does not exist, or a column to drop is
             declared or unknown.
     """
-    refuse_adopted(session.table, asked="evolve")
-    with translated():
-        declared = compare_with_spark(session, after_inputs=True)
+    declared = compare_with_spark(session, after_inputs=True)
     if declared is None:
         return Proposal(table=session.key)
     plan = declared.plan
@@ -61,21 +169,17 @@ def propose(
             rebuild = plan_rebuild(session, needed, tables)
         except Refused as error:
             why_no_rebuild = str(error)
+    to_fill = [each.name for each in plan.added]
+    source = session.table.source
+    if source is not None:
+        to_fill = [name for name in to_fill if name in source.derived]
     return Proposal(
         table=session.key,
         plan=plan,
         rebuild=rebuild,
         why_no_rebuild=why_no_rebuild,
-        to_fill=_to_fill(session.table, plan),
+        to_fill=tuple(to_fill),
     )
-
-
-def _to_fill(table: Table, plan: EvolutionPlan) -> tuple[str, ...]:
-    """The added columns whose values a rebuild computes for existing rows."""
-    names = [each.name for each in plan.added]
-    if table.source is None:
-        return tuple(names)
-    return tuple(name for name in names if name in table.source.derived)
 
 
 def rebuild_request(
@@ -99,6 +203,22 @@ def rebuild_request(
     return RebuildRequest(table=table, source="rows", columns=columns)
 
 
+def declared_request(session: TableSession, source: RebuildSource | None) -> RebuildRequest:
+    """The rebuild after which a table matches its declaration.
+
+    By default, a landed table is rebuilt from its own rows, and any other table from its inputs.
+    """
+    table = session.table
+    default: RebuildSource = "inputs" if table.source is None else "rows"
+    if (source or default) == "inputs":
+        return RebuildRequest(table=table, source="inputs")
+    declared = compare_with_spark(session)
+    if declared is None:
+        return RebuildRequest(table=table, source="rows")
+    columns = declared_sources(table, columns_of(declared.rows), declared.facts.snapshot)
+    return RebuildRequest(table=table, source="rows", columns=columns)
+
+
 def apply_changes(
     session: TableSession,
     tables: Sequence[Table],
@@ -118,8 +238,7 @@ def apply_changes(
             afterwards.
     """
     key = session.key
-    refuse_adopted(session.table, asked="evolve")
-    declared = _compare(session)
+    declared = compare_with_spark(session)
     if declared is None:
         raise Refused(
             f"evolve {key}: there is no table yet. Use `lakehouse materialize {key}` to create it"
@@ -134,31 +253,20 @@ def apply_changes(
         sentences = [outcome.sentence]
     else:
         sentences = _change_safely(session, declared)
-    left = _remaining_changes(session)
+    remaining = compare_with_spark(session)
+    assert remaining is not None, f"{key} is gone"
+    left = remaining.plan
+    if left.blocking:
+        raise Broken(
+            f"evolve {key}: all changes were applied, but the table still differs from its "
+            f"declaration: {left.sentence}. Use `lakehouse history {key}` to look for commits of "
+            "other programs"
+        )
     if not sentences:
         sentences.append(f"nothing to apply: {left.sentence}")
         if left.of(Kind.CODE_CHANGED):
             sentences.append(f"Use `lakehouse rebuild {key}` to compute its rows again")
     return EvolutionOutcome(table=key, sentences=tuple(sentences), left=left, rebuild=outcome)
-
-
-def _remaining_changes(session: TableSession) -> EvolutionPlan:
-    """Step 3: the changes that remain. Raises `Broken` if one of them stops writes."""
-    key = session.key
-    declared = _compare(session)
-    assert declared is not None, f"{key} is gone"
-    if declared.plan.blocking:
-        raise Broken(
-            f"evolve {key}: all changes were applied, but the table still differs from its "
-            f"declaration: {declared.plan.sentence}. Use `lakehouse history {key}` to look for "
-            "commits of other programs"
-        )
-    return declared.plan
-
-
-def _compare(session: TableSession) -> DeclaredTable | None:
-    with translated():
-        return compare_with_spark(session)
 
 
 def _check_drops(declared: DeclaredTable, drop: Sequence[str]) -> None:
@@ -210,7 +318,7 @@ def apply_policy(
     """
     if session.table.evolution != "automatic":
         return ()
-    declared = _compare(session)
+    declared = compare_with_spark(session)
     if declared is None:
         return ()
     if not declared.plan.by_policy or declared.plan.stopping:

@@ -22,7 +22,6 @@ from lakehouse.evolve.plan.changes import compare
 from lakehouse.evolve.plan.rebuild import (
     EvolutionOutcome,
     Proposal,
-    RebuildFacts,
     RebuildOutcome,
     RebuildRequest,
     present_columns,
@@ -148,7 +147,7 @@ def _rebuild(terminal: Terminal) -> dict[str, Any]:
     columns = present_columns(facts.snapshot)
     table = _landed("bronze/t", "id BIGINT")
     request = RebuildRequest(table=table, source="rows", columns=columns)
-    plan = rebuild_plan(request, RebuildFacts(table=facts))
+    plan = rebuild_plan(request, facts)
     outcome = RebuildOutcome(
         plan=plan, version_after=2, row_count=1, bytes_written=900, seconds=1.5, facts=facts
     )

@@ -270,8 +270,11 @@ def compare(
     changes = _column_changes(table, columns, snapshot) if columns is not None else []
     if partitioning := _partitioning(table, snapshot):
         changes.append(Change(kind=Kind.PARTITIONING_CHANGED, sentence=partitioning))
-    if isinstance(table.write, Overwrite):
-        changes = _with_next_write(changes)
+    if isinstance(table.write, Overwrite):  # its next write replaces the schema and the rows
+        for place, change in enumerate(changes):
+            if change.kind is not Kind.COMMENT_CHANGED:
+                sentence = change.sentence.removesuffix(_NULL_IN_NEW_ROWS)
+                changes[place] = replace(change, kind=Kind.REPLACED, sentence=sentence, added=None)
     if table.source is not None:
         changes += _landed_write_changes(table, snapshot)
     elif written.way is not None and written.way != written.declared_way:
@@ -313,8 +316,10 @@ def _landed_write_changes(table: Table, snapshot: Snapshot) -> list[Change]:
     is_unknown = keys is None and (not snapshot.files or _POSITION in names)
     if is_unknown or isinstance(table.write, Overwrite):
         return []
+    declared = table.landing.column_names
+    undeclared = {(each.name, each.type) for each in snapshot.columns if each.name not in declared}
     existing_way = "appended"
-    if keys is not None and _undeclared_types(table, snapshot) >= _HISTORY:
+    if keys is not None and undeclared >= _HISTORY:
         existing_way = f"kept as a history by {keys}"
     elif keys is not None:
         existing_way = _merged_by(keys, is_soft=_DELETED in names)
@@ -329,12 +334,6 @@ def _landed_write_changes(table: Table, snapshot: Snapshot) -> list[Change]:
         " converted"
     )
     return [Change(kind=Kind.LANDED_WRITE_CHANGED, sentence=sentence)]
-
-
-def _undeclared_types(table: Table, snapshot: Snapshot) -> set[tuple[str, str]]:
-    """The names and types of the columns that the landing does not declare."""
-    declared = table.landing.column_names
-    return {(each.name, each.type) for each in snapshot.columns if each.name not in declared}
 
 
 def _present_keys(table: Table, snapshot: Snapshot) -> str | None:
@@ -459,21 +458,6 @@ def _partitioning(table: Table, snapshot: Snapshot) -> str:
         f"the declaration partitions by {_names(declared)}, but the table is partitioned by"
         f" {_names(snapshot.partition_columns)}"
     )
-
-
-def _with_next_write(changes: Sequence[Change]) -> list[Change]:
-    """The changes of an `Overwrite`, whose next write replaces the schema together with the rows.
-
-    All changes become `REPLACED`, except changed descriptions.
-    """
-    next_changes = list[Change]()
-    for change in changes:
-        if change.kind is Kind.COMMENT_CHANGED:
-            next_changes.append(change)
-            continue
-        sentence = change.sentence.removesuffix(_NULL_IN_NEW_ROWS)
-        next_changes.append(replace(change, kind=Kind.REPLACED, sentence=sentence, added=None))
-    return next_changes
 
 
 def _names(columns: Sequence[str]) -> str:

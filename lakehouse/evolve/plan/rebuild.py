@@ -15,8 +15,8 @@ rows of a derived table again. These rows are new to tables downstream.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from lakehouse.base.errors import Refused
@@ -118,7 +118,14 @@ def simple_type(ddl: str) -> str:
     """Spark's simple string of a type in DDL; empty if the type is unknown."""
     text = ddl.strip()
     if is_nested(text):
-        return _simple_nested(text)
+        types = {name: simple_type(part) for name, part in parts(text).items()}
+        if not types or not all(types.values()):
+            return ""
+        word = text.partition("<")[0].strip().lower()
+        members = types.values()
+        if word == "struct":
+            members = [f"{name}:{type_}" for name, type_ in types.items()]
+        return f"{word}<{','.join(members)}>"
     match = _TYPE.match(text)
     if match is None or text.startswith("<", match.end()):
         return ""
@@ -129,20 +136,14 @@ def simple_type(ddl: str) -> str:
     return "" if match[2] else _SYNONYMS.get(word, word)
 
 
-def _simple_nested(ddl: str) -> str:
-    """`simple_type` of a struct, an array or a map."""
-    word = ddl.partition("<")[0].strip().lower()
-    types = {name: simple_type(text) for name, text in parts(ddl).items()}
-    if not types or not all(types.values()):
-        return ""
-    if word == "struct":
-        return f"struct<{','.join(f'{name}:{type_}' for name, type_ in types.items())}>"
-    return f"{word}<{','.join(types.values())}>"
-
-
 def present_columns(snapshot: Snapshot) -> tuple[ColumnSource, ...]:
     """The table's existing columns, each with itself as the source."""
     return tuple(ColumnSource(column=each, source=each.name) for each in snapshot.columns)
+
+
+def column_types(snapshot: Snapshot) -> dict[str, str]:
+    """The type of each existing column, by name."""
+    return {column.name: column.type for column in snapshot.columns}
 
 
 def breaks_change_feed(columns: Sequence[ColumnSource], snapshot: Snapshot) -> bool:
@@ -157,13 +158,12 @@ def breaks_change_feed(columns: Sequence[ColumnSource], snapshot: Snapshot) -> b
 
 def is_cast(each: ColumnSource, snapshot: Snapshot) -> bool:
     """Whether the column takes the values of an existing column that has another type."""
-    types = {column.name: column.type for column in snapshot.columns}
-    return each.source is not None and types[each.source] != each.column.type
+    return each.source is not None and column_types(snapshot)[each.source] != each.column.type
 
 
 def change_texts(columns: Sequence[ColumnSource], snapshot: Snapshot) -> list[str]:
     """A phrase for each column that is added, renamed, dropped or given another type."""
-    types = {column.name: column.type for column in snapshot.columns}
+    types = column_types(snapshot)
     changes = list[str]()
     for each in columns:
         name = each.column.name
@@ -273,20 +273,6 @@ class RebuildRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RebuildFacts:
-    """The facts for the plan of a rebuild.
-
-    - `inexact`: for each source column, the number of rows with a value that the cast would change.
-    - `input_bytes`: for a rebuild from inputs, the size of the inputs' live files.
-    """
-
-    table: TableFacts
-    readers: tuple[DownstreamReader, ...] = ()
-    inexact: Mapping[str, int] = field(default_factory=dict[str, int])
-    input_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildPlan:
     """A rebuild of a table at `version`, and its predicted cost.
 
@@ -390,23 +376,17 @@ def refuse_impossible(request: RebuildRequest, snapshot: Snapshot) -> None:
         return
     for change in compare(table, None, snapshot).of(Kind.LANDED_WRITE_CHANGED):
         raise Refused(f"{rebuild}: {change.sentence}. Either restore the declaration, or {NEW_KEY}")
-    _refuse_other_keys(request, snapshot)
-    _refuse_unusable_columns(request, snapshot)
-
-
-def _refuse_other_keys(request: RebuildRequest, snapshot: Snapshot) -> None:
-    """Refuses new keys, and new types of keys, for landed change data. New names are accepted."""
-    write = request.table.write
-    if request.table.source is None or not isinstance(write, Merge):
-        return
+    keys = list[str]()
+    if table.source is not None and isinstance(table.write, Merge):
+        keys += table.write.keys
     for each in request.columns:
-        is_key = each.column.name in write.keys
-        if is_key and (each.source is None or is_cast(each, snapshot)):
+        # A key of landed change data may get another name.
+        if each.column.name in keys and (each.source is None or is_cast(each, snapshot)):
             raise Refused(
-                f"rebuild of {request.table.key}: {each.column.name} is a key of its change data, "
-                "and deleted keys are stored under its existing type. Either restore the "
-                f"declaration, or {NEW_KEY}"
+                f"{rebuild}: {each.column.name} is a key of its change data, and deleted keys are "
+                f"stored under its existing type. Either restore the declaration, or {NEW_KEY}"
             )
+    _refuse_unusable_columns(request, snapshot)
 
 
 def _refuse_unusable_columns(request: RebuildRequest, snapshot: Snapshot) -> None:
@@ -416,7 +396,7 @@ def _refuse_unusable_columns(request: RebuildRequest, snapshot: Snapshot) -> Non
     columns that are not among the columns.
     """
     rebuild = f"rebuild of {request.table.key}"
-    types = {column.name: column.type for column in snapshot.columns}
+    types = column_types(snapshot)
     for each in request.columns:
         if each.source is None:
             continue
@@ -442,34 +422,44 @@ def _refuse_unusable_columns(request: RebuildRequest, snapshot: Snapshot) -> Non
             )
 
 
-def rebuild_plan(request: RebuildRequest, facts: RebuildFacts) -> RebuildPlan:
+def rebuild_plan(
+    request: RebuildRequest,
+    facts: TableFacts,
+    readers: Sequence[DownstreamReader] = (),
+    *,
+    inexact: Iterable[tuple[str, int]] = (),
+    input_bytes: int = 0,
+) -> RebuildPlan:
     """The plan of a rebuild that `refuse_impossible` allows.
+
+    `inexact` has, for source columns, the number of rows with a value that the cast would change.
+    `input_bytes` is the size of the live files of the inputs, for a rebuild from inputs.
 
     Raises:
         Refused: a cast would change the values of some rows, or an `Append` downstream has not
             read all rows yet and could not read them afterwards.
     """
     table = request.table
-    snapshot = facts.table.snapshot
+    snapshot = facts.snapshot
     columns = request.columns or present_columns(snapshot)
-    _refuse_inexact_casts(table, columns, facts.inexact)
+    _refuse_inexact_casts(table, columns, inexact)
     partition_by = table.write.partition_by if isinstance(table.write, Append) else ()
     changes = change_texts(columns, snapshot) if request.source == "rows" else []
     if partition_by != snapshot.partition_columns:
         changes.append(f"partitioned by {', '.join(partition_by) or 'nothing'}")
     has_other_columns = request.source == "rows" and breaks_change_feed(columns, snapshot)
     if has_other_columns:
-        _refuse_waiting_readers(table, facts.readers)
-    work = _work(facts)
-    figures = _estimate(facts, work, table)
-    readers = [
+        _refuse_waiting_readers(table, readers)
+    bytes_read = max(snapshot.size_bytes, input_bytes)
+    figures = _estimate(facts, bytes_read, table)
+    effects = [
         _effect_on(
             reader,
             table.key,
             has_same_rows=request.source == "rows",
             has_other_columns=has_other_columns,
         )
-        for reader in facts.readers
+        for reader in readers
     ]
     return RebuildPlan(
         table=table.key,
@@ -479,22 +469,22 @@ def rebuild_plan(request: RebuildRequest, facts: RebuildFacts) -> RebuildPlan:
         partition_by=partition_by,
         changes=tuple(changes),
         files=snapshot.file_count,
-        bytes_read=work.bytes_removed,
+        bytes_read=bytes_read,
         row_count=snapshot.row_count,
         seconds=figures.seconds,
         usd=figures.usd,
         basis=figures.basis,
-        readers=tuple(readers),
+        readers=tuple(effects),
     )
 
 
 def _refuse_inexact_casts(
-    table: Table, columns: Sequence[ColumnSource], inexact: Mapping[str, int]
+    table: Table, columns: Sequence[ColumnSource], inexact: Iterable[tuple[str, int]]
 ) -> None:
     types = {each.source: each.column.type for each in columns}
     reasons = [
         f"{types[name]} cannot exactly hold the values of {name} in {count_of(count, 'row')}"
-        for name, count in inexact.items()
+        for name, count in inexact
         if count
     ]
     if not reasons:
@@ -507,25 +497,19 @@ def _refuse_inexact_casts(
     )
 
 
-def _work(facts: RebuildFacts) -> MergeWork:
-    """The work of writing all rows again, as one file per partition.
+def _estimate(facts: TableFacts, bytes_read: int, table: Table) -> Estimate:
+    """The cost of all passes over these bytes, at the rates measured for this table.
 
-    The bytes to read are the bytes of the table or of the inputs, whichever are more.
+    All rows are written again, as one file per partition.
     """
-    snapshot = facts.table.snapshot
-    bytes_read = max(snapshot.size_bytes, facts.input_bytes)
+    snapshot = facts.snapshot
     partitions = {file.partition for file in snapshot.files}
-    return MergeWork(
+    work = MergeWork(
         files_removed=max(1, snapshot.file_count),
         bytes_removed=bytes_read,
         files_added=max(1, len(partitions)),
     )
-
-
-def _estimate(facts: RebuildFacts, work: MergeWork, table: Table) -> Estimate:
-    """The cost of all passes over these bytes, at the rates measured for this table."""
-    snapshot = facts.table.snapshot
-    rates = fit_rates(facts.table.history, snapshot, prices=table.prices)
+    rates = fit_rates(facts.history, snapshot, prices=table.prices)
     once = estimate(rates, work, on_s3=snapshot.on_s3)
     seconds = _STATEMENTS_SECONDS + (1 + _COMPARISON_SHARE) * once.seconds
     usd = run_price(
@@ -535,9 +519,6 @@ def _estimate(facts: RebuildFacts, work: MergeWork, table: Table) -> Estimate:
         put_requests=2 * once.put_requests,  # each file is written, then copied into the table
     )
     return replace(once, seconds=seconds, usd=usd)
-
-
-_NO_TABLE = "there is no table yet; the first write creates it as declared"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -559,9 +540,9 @@ class Proposal:
     @property
     def sentence(self) -> str:
         """The changes in one sentence."""
-        if self.plan is not None:
-            return self.plan.sentence
-        return _NO_TABLE
+        if self.plan is None:
+            return "there is no table yet; the first write creates it as declared"
+        return self.plan.sentence
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -580,16 +561,11 @@ class Proposal:
             )
         if self.plan is not None and self.plan.of(Kind.CODE_CHANGED):
             sentences.append(f"Use `lakehouse rebuild {self.table}` to compute its rows again.")
-        if self.plan is not None and self.plan.advice and not self.why_no_rebuild:
-            sentences.append(self.advice)
-        return tuple(sentences)
-
-    @property
-    def advice(self) -> str:
-        """The command that applies the changes, or what to do if no command can."""
         if self.plan is not None and self.plan.impossible:
-            return self.plan.advice
-        return f"Use `lakehouse evolve {self.table}`."
+            sentences.append(self.plan.advice)
+        elif self.plan is not None and self.plan.blocking and not self.why_no_rebuild:
+            sentences.append(f"Use `lakehouse evolve {self.table}`.")
+        return tuple(sentences)
 
     def as_json(self) -> dict[str, Any]:
         """The documented shape, for `lakehouse evolve --dry-run --json`."""

@@ -10,7 +10,6 @@ from lakehouse.delta.snapshot import Column, TableFacts
 from lakehouse.evolve.plan.rebuild import (
     ColumnSource,
     DownstreamReader,
-    RebuildFacts,
     RebuildPlan,
     RebuildRequest,
     RebuildSource,
@@ -65,8 +64,8 @@ def plan(
     readers: tuple[DownstreamReader, ...] = (),
     inexact: dict[str, int] | None = None,
 ) -> RebuildPlan:
-    facts = RebuildFacts(table=facts_of(), readers=readers, inexact=inexact or {})
-    return rebuild_plan(RebuildRequest(table=table, source=source, columns=columns), facts)
+    request = RebuildRequest(table=table, source=source, columns=columns)
+    return rebuild_plan(request, facts_of(), readers, inexact=(inexact or {}).items())
 
 
 def reader(write: Append | Merge | Overwrite, *, waits: bool = False) -> DownstreamReader:
@@ -92,8 +91,8 @@ def test_a_plan_names_each_change_and_its_cost() -> None:
 
 def test_it_costs_more_to_compute_rows_of_large_inputs() -> None:
     request = RebuildRequest(table=MERGED, source="inputs")
-    small = rebuild_plan(request, RebuildFacts(table=facts_of()))
-    large = rebuild_plan(request, RebuildFacts(table=facts_of(), input_bytes=10**12))
+    small = rebuild_plan(request, facts_of())
+    large = rebuild_plan(request, facts_of(), input_bytes=10**12)
     assert (large.bytes_read, large.rows) == (10**12, "new")
     assert large.seconds > small.seconds
 
