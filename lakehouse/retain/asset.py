@@ -79,17 +79,28 @@ def retention_asset(
     )
     def retention(context: dg.AssetExecutionContext, config: RetentionConfig) -> Iterator[Event]:
         from lakehouse.assets.resources import open_session
+        from lakehouse.lake.find_tables import is_written
         from lakehouse.retain.plan.archive import parsed_values
         from lakehouse.retain.run.archive import run_archive
         from lakehouse.retain.run.ttl import run_ttl
 
         session = partial(open_session, context, getattr(context.resources, resource))
         owner = f"run {context.run.run_id}"
-        run: Callable[[], RetentionOutcome] = partial(run_ttl, lake, table, session, owner=owner)
-        if operation == "archive":
-            replace = [parsed_values(text) for text in config.replace]
-            run = partial(run_archive, lake, table, session, replace=replace, owner=owner)
-        yield from _run(context, lake, table, run, anyway=config.anyway)
+        with errors_for_dagster(context):
+            if not is_written(lake, table.key):
+                context.log.info(f"{operation} of {table.key}: skipped, there is no table yet")
+                return
+            reason = "" if config.anyway else skip_reason(context, lake, table, operation)
+            if reason:
+                context.log.info(reason)
+                return
+            if operation == "archive":
+                replace = [parsed_values(text) for text in config.replace]
+                outcome = run_archive(lake, table, session, replace=replace, owner=owner)
+            else:
+                outcome = run_ttl(lake, table, session, owner=owner)
+        context.log.info(f"{table.key}: {outcome.plan.sentence}")
+        yield from retention_events(reporter_of(context), table, lake, operation, outcome)
 
     return cast("dg.AssetsDefinition", retention)
 
@@ -122,30 +133,6 @@ def tiers_asset(table: Table, load_lake: LoadLake) -> dg.AssetsDefinition:
         return dg.MaterializeResult(metadata=metadata)
 
     return cast("dg.AssetsDefinition", tiers)
-
-
-def _run(
-    context: dg.AssetExecutionContext,
-    lake: Lake,
-    table: Table,
-    run: "Callable[[], RetentionOutcome]",
-    *,
-    anyway: bool,
-) -> Iterator[Event]:
-    from lakehouse.lake.find_tables import is_written
-
-    operation = context.asset_key.path[0]
-    with errors_for_dagster(context):
-        if not is_written(lake, table.key):
-            context.log.info(f"{operation} of {table.key}: skipped, there is no table yet")
-            return
-        reason = "" if anyway else skip_reason(context, lake, table, operation)
-        if reason:
-            context.log.info(reason)
-            return
-        outcome = run()
-    context.log.info(f"{table.key}: {outcome.plan.sentence}")
-    yield from retention_events(reporter_of(context), table, lake, operation, outcome)
 
 
 def retention_events(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakehouse.cli.context import (
-    complete_table,
     not_written,
     open_declared,
     open_table,
+    table_argument,
 )
 from lakehouse.cli.dagster_events import report_change, report_to_dagster
 from lakehouse.cli.output import (
@@ -49,7 +49,7 @@ _PARTITIONS = "COLUMN=VALUE"
 
 
 @click.command("archive", epilog="Example: lakehouse archive bronze/flight_events --dry-run")
-@click.argument("table", shell_complete=complete_table)
+@table_argument
 @_DRY_RUN
 @click.option(
     "--replace",
@@ -74,7 +74,7 @@ def archive_command(
 
 
 @click.command("ttl", epilog="Example: lakehouse ttl bronze/weather --dry-run")
-@click.argument("table", shell_complete=complete_table)
+@table_argument
 @_DRY_RUN
 @_ANYWAY
 @json_option
@@ -97,39 +97,31 @@ def _plan_or_run(
     anyway: bool,
     as_json: bool,
 ) -> None:
-    """Plans an operation, runs it unless `run` is `None`, and prints the plan or the outcome."""
+    """Plans an operation, runs it unless `run` is `None`, and prints the plan or the outcome.
+
+    A run reports to Dagster what its asset would have reported.
+    """
     context, declared = open_table(table)
-    planned = plan(context.lake, declared)
+    lake = context.lake
+    name = f"{operation} of {declared.key}"
+    planned = plan(lake, declared)
     if planned is None:
-        raise not_written(declared, operation=f"{operation} of {declared.key}")
-    document: Mapping[str, Any] = planned.as_json()
+        raise not_written(declared, operation=name)
+    document = planned.as_json()
     if run is not None:
-        bound = partial(run, context.lake, declared, partial(connect, context.lake.settings))
-        document = _run(context.lake, declared, operation, bound, anyway=anyway)
+        if not anyway:
+            refuse_held(lake, declared, operation)
+        with working(name), driver_on_demand(lake.settings):
+            outcome = run(lake, declared, partial(connect, lake.settings))
+        document = outcome.as_json()
+
+        def events(reporter: "Reporter") -> "Iterable[Event]":
+            from lakehouse.retain.asset import retention_events
+
+            return retention_events(reporter, declared, lake, operation, outcome)
+
+        report_to_dagster(lake.settings, f"the {name} is done", events)
     _show(document, as_json=as_json)
-
-
-def _run(
-    lake: Lake,
-    table: Table,
-    operation: str,
-    run: Callable[[], RetentionOutcome],
-    *,
-    anyway: bool,
-) -> Mapping[str, Any]:
-    """Runs the operation, and reports to Dagster what its asset would have reported."""
-    if not anyway:
-        refuse_held(lake, table, operation)
-    with working(f"{operation} of {table.key}"), driver_on_demand(lake.settings):
-        outcome = run()
-
-    def events(reporter: "Reporter") -> "Iterable[Event]":
-        from lakehouse.retain.asset import retention_events
-
-        return retention_events(reporter, table, lake, operation, outcome)
-
-    report_to_dagster(lake.settings, f"the {operation} of {table.key} is done", events)
-    return outcome.as_json()
 
 
 def _show(document: Mapping[str, Any], *, as_json: bool) -> None:
@@ -159,7 +151,7 @@ def _show(document: Mapping[str, Any], *, as_json: bool) -> None:
     "restore",
     epilog="Example: lakehouse restore bronze/flight_events --partition event_date=2013-01-05",
 )
-@click.argument("table", shell_complete=complete_table)
+@table_argument
 @click.option(
     "--partition",
     "partitions",
@@ -192,7 +184,7 @@ def restore_command(table: str, partitions: tuple[str, ...], dry_run: bool, as_j
 
 
 @click.command("tiers", epilog="Example: lakehouse tiers bronze/weather --dry-run")
-@click.argument("table", shell_complete=complete_table)
+@table_argument
 @click.option("--dry-run", is_flag=True, help="List every file that would be tagged, and tag none.")
 @json_option
 def tiers_command(table: str, dry_run: bool, as_json: bool) -> None:

@@ -292,7 +292,10 @@ def plan_archive(
         starts_ms = [start for each in in_table if (start := starts[each]) and start <= now_ms]
         clock_ms = max(starts_ms, default=now_ms)
     cutoff_ms = clock_ms - archive.older_than_days * DAY_MS
-    old = _ended_partitions(in_table, starts, cutoff_ms)
+    times = sorted({start for start in starts.values() if start is not None})
+    ended = {None, *(start for start, end in pairwise(times) if end <= cutoff_ms)}
+    old = [each for each in in_table.values() if starts[each.typed] in ended]
+    old.sort(key=lambda each: (starts[each.typed] or 0, each.text))
     reasons = {each.typed: _why_it_stays(each, facts, archive, now_ms, replace) for each in old}
     undated = "partitions without a time stay in the table"
     reasons |= {each.typed: undated for each in old if starts[each.typed] is None}
@@ -318,18 +321,6 @@ def plan_archive(
         usd=usd,
         notes=tuple(_notes(leaving, stays)),
     )
-
-
-def _ended_partitions(
-    in_table: Mapping[TypedPartition, Partition],
-    starts: Mapping[TypedPartition, int | None],
-    cutoff_ms: int,
-) -> list[Partition]:
-    """The partitions that ended before the cutoff or give no time, the oldest first."""
-    times = sorted({start for start in starts.values() if start is not None})
-    ended = {None, *(start for start, end in pairwise(times) if end <= cutoff_ms)}
-    old = [each for each in in_table.values() if starts[each.typed] in ended]
-    return sorted(old, key=lambda each: (starts[each.typed] or 0, each.text))
 
 
 def _sorted_out(
@@ -387,7 +378,7 @@ def archived_partitions(
     """The partitions of an archive, under the table's column names, and when they expire."""
     partitions = partitions_in(archived) if archived else {}
     names = snapshot.partition_columns
-    for typed, each in sorted(partitions.items(), key=lambda item: item[1].text):
+    for typed, each in partitions.items():
         values = tuple(zip(names, (text for _, text in each.values), strict=True))
         last_ms = max(file.modified_ms for file in each.files)
         expires_ms = None if archive is None else last_ms + archive.keep_days * DAY_MS

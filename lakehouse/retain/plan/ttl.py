@@ -156,18 +156,14 @@ def _expired_files(
     is_partition = column.name in snapshot.partition_columns
     for file in snapshot.files:
         known = bounds.get(file.path, UNKNOWN)
+        may_have_old_rows = known.null_count is None or known.null_count != file.row_count
+        if known.min_ms is not None:
+            may_have_old_rows = known.min_ms < cutoff_ms
         if known.max_ms is not None and known.max_ms < cutoff_ms and known.null_count == 0:
             expired.append(file)
-        elif not is_partition and _may_have(known, file, cutoff_ms):
+        elif may_have_old_rows and not is_partition:
             straddling.append(file)
     return expired, straddling
-
-
-def _may_have(known: TimeBounds, file: DataFile, cutoff_ms: int) -> bool:
-    """Whether a file may have rows before the cutoff."""
-    if known.min_ms is not None:
-        return known.min_ms < cutoff_ms
-    return known.null_count is None or known.null_count != file.row_count
 
 
 def _newest_ms(snapshot: Snapshot, bounds: Mapping[str, TimeBounds], now_ms: int) -> int | None:

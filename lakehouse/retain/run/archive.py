@@ -148,10 +148,10 @@ class ArchiveState:
     """
 
     facts: TableFacts
-    number: int
-    newest: TableFacts | None
-    applied: Snapshot | None
-    history: tuple[Commit, ...]
+    number: int = -1
+    newest: Snapshot | None = None
+    applied: Snapshot | None = None
+    history: tuple[Commit, ...] = ()
 
     @property
     def unapplied(self) -> tuple[Commit, ...]:
@@ -182,7 +182,7 @@ def read_state(lake: Lake, table_key: str, facts: TableFacts | None = None) -> A
                 f"archive of {table_key}: the table's log names its version {number}, but there is"
                 f" no archive. Put {archive_key(table_key)} back from a backup"
             )
-        return ArchiveState(facts=facts, number=-1, newest=None, applied=None, history=())
+        return ArchiveState(facts=facts)
     history = history_since(lake.store, newest.history, -1).commits
     if newest.snapshot.version < number:
         raise Broken(
@@ -206,7 +206,7 @@ def read_state(lake: Lake, table_key: str, facts: TableFacts | None = None) -> A
     return ArchiveState(
         facts=facts,
         number=number,
-        newest=newest,
+        newest=newest.snapshot,
         applied=applied and applied.snapshot,
         history=history,
     )
@@ -282,11 +282,19 @@ def _archive_of(table: Table) -> Archive:
 def _planned(
     lake: Lake, table: Table, state: ArchiveState, replace: Sequence[Mapping[str, str]]
 ) -> ArchivePlan:
+    snapshot = state.facts.snapshot
+    names = snapshot.partition_columns
+    types = by_name(snapshot.columns)
+    restored_ms = {  # a restore that was taken back counts, too
+        typed_partition(tuple(zip(names, texts, strict=True)), types): commit.committed_ms
+        for commit in state.history
+        for texts in _record_of(commit).get("restored", ())
+    }
     facts = ArchiveFacts(
-        snapshot=state.facts.snapshot,
+        snapshot=snapshot,
         archived=state.applied,
         written_by=written_by(lake, state),
-        restored_ms=_restored_ms(state),
+        restored_ms=restored_ms,
     )
     return plan_archive(table, _archive_of(table), facts, now_ms=now_ms(), replace=replace)
 
@@ -328,17 +336,6 @@ def _origin(commits: Sequence[Commit], paths: set[str]) -> str:
     return "append"
 
 
-def _restored_ms(state: ArchiveState) -> dict[TypedPartition, int]:
-    """When partitions were last restored. A restore that was taken back counts, too."""
-    names = state.facts.snapshot.partition_columns
-    types = by_name(state.facts.snapshot.columns)
-    return {
-        typed_partition(tuple(zip(names, texts, strict=True)), types): commit.committed_ms
-        for commit in state.history
-        for texts in _record_of(commit).get("restored", ())
-    }
-
-
 def run_archive(
     lake: Lake,
     table: Table,
@@ -364,8 +361,13 @@ def run_archive(
         for _ in range(_TRIES):
             state = settled_state(lake, table.key)
             planned = _planned(lake, table, state, replace)
-            if any(each.has_deleted_rows for each in planned.leaving):
-                _purge(open_spark(), state.facts.snapshot, planned)
+            with_deleted = [each.values for each in planned.leaving if each.has_deleted_rows]
+            if with_deleted:
+                spark = open_spark()
+                snapshot = state.facts.snapshot
+                predicate = statements.partition_predicate(snapshot.columns, with_deleted)
+                with translated(table.key, operation="archive"):
+                    spark.sql(statements.purge(snapshot.uri, predicate))
                 continue
             version = _move(lake, table, state, planned)
             delete_dead_files(lake, archive_key(table.key), now_ms() - _KEPT_MS, _OWN_FILE)
@@ -388,13 +390,6 @@ def run_archive(
     )
 
 
-def _purge(spark: "SparkSession", snapshot: Snapshot, planned: ArchivePlan) -> None:
-    partitions = [each.values for each in planned.leaving if each.has_deleted_rows]
-    predicate = statements.partition_predicate(snapshot.columns, partitions)
-    with translated(snapshot.table, operation="archive"):
-        spark.sql(statements.purge(snapshot.uri, predicate))
-
-
 def settled_state(lake: Lake, table_key: str) -> ArchiveState:
     """The state after step 1: the table names the newest version of its archive."""
     state = read_state(lake, table_key)
@@ -404,8 +399,8 @@ def settled_state(lake: Lake, table_key: str) -> ArchiveState:
         )
     if not state.unapplied:
         return state
-    assert state.newest is not None
-    newest = state.newest.snapshot
+    newest = state.newest
+    assert newest is not None
     refuse_table(state.facts.snapshot)
     _refuse_unproven(lake, state)
     content = {file.path: file for file in state.applied.files} if state.applied else {}
@@ -436,7 +431,7 @@ def _refuse_unproven(lake: Lake, state: ArchiveState) -> None:
             )
     kept = {file.path for file in state.applied.files} if state.applied else set[str]()
     in_table = partitions_in(snapshot)
-    for typed, archived in partitions_in(state.newest.snapshot).items():
+    for typed, archived in partitions_in(state.newest).items():
         is_added = any(file.path not in kept for file in archived.files)
         present = in_table.get(typed) if is_added else None
         for file in present.files if present else ():
@@ -461,7 +456,7 @@ def _log_digest(lake: Lake, table_key: str, version: int) -> str:
 def _move(lake: Lake, table: Table, state: ArchiveState, planned: ArchivePlan) -> int | None:
     """Steps 3 to 5; returns the table's version, or `None` if there was nothing to do."""
     snapshot = state.facts.snapshot
-    newest = None if state.newest is None else state.newest.snapshot
+    newest = state.newest
     metadata = archive_metadata(snapshot, newest)
     shape: Actions = [{"protocol": archive_protocol(snapshot)}, {"metaData": metadata}]
     if newest is not None and metadata == newest.definition["metaData"]:
@@ -469,7 +464,7 @@ def _move(lake: Lake, table: Table, state: ArchiveState, planned: ArchivePlan) -
     if planned.is_idle and (newest is None or not shape):
         return None
     files = [file for each in planned.leaving for file in each.files]
-    copies = _copies(lake, table.key, files, _archive_of(table).storage_class)
+    copies = _copies(lake, table, files)
     names = snapshot.physical_names
     actions = shape + [add_action(file, names) for file in copies]
     names_then = state.applied.physical_names if state.applied else {}
@@ -480,48 +475,44 @@ def _move(lake: Lake, table: Table, state: ArchiveState, planned: ArchivePlan) -
     return _commit_to_table(lake, state, number, removes, planned.figures)
 
 
-def _copies(
-    lake: Lake, table_key: str, files: Sequence[DataFile], storage_class: str
-) -> list[DataFile]:
+def _copies(lake: Lake, table: Table, files: Sequence[DataFile]) -> list[DataFile]:
     """Copies files into the archive, compares each copy, and returns them as they are there.
 
     Raises:
         Broken: a file is missing or has another size than in the log, or a copy differs.
     """
+    store = lake.store
     run_ms = now_ms()
     run_id = uuid4().hex
 
     def copy(file: DataFile) -> DataFile:
         inside = name_in_table(file.path)
         assert inside is not None  # else its partition stays
-        original = lake.store.stat(f"{table_key}/{inside}")
+        original = store.stat(f"{table.key}/{inside}")
         if original is None or original.size_bytes != file.size_bytes:
             raise Broken(
-                f"archive of {table_key}: {inside} is missing, or has another size than the log"
+                f"archive of {table.key}: {inside} is missing, or has another size than the log"
                 " says. The table is unchanged. Check the table"
             )
         folder, base_name = posixpath.split(inside)
         name = posixpath.join(folder, f"{run_id}-{base_name}")
-        _copy(lake.store, original, f"{archive_key(table_key)}/{name}", storage_class)
+        copy_name = f"{archive_key(table.key)}/{name}"
+        source = original
+        if store.bucket != LOCAL:
+            # A lifecycle rule that selects the table's files by a tag must not apply to copies.
+            storage_class = _archive_of(table).storage_class
+            source = dataclasses.replace(original, storage_class=storage_class)
+        store.copy(source, copy_name)
+        copied = store.stat(copy_name)
+        if copied is None or not _is_same(store, original, copied):
+            raise Broken(
+                f"archive: {copy_name} differs from {original.name}, from which it was copied. The"
+                " table is unchanged. Check the storage, then run the archive again"
+            )
         return dataclasses.replace(file, path=quote(name, safe="/=-_.~"), modified_ms=run_ms)
 
     with ThreadPoolExecutor(max_workers=_REQUESTS_AT_ONCE) as pool:
         return [*pool.map(copy, files)]
-
-
-def _copy(store: Store, original: StoredFile, name: str, storage_class: str) -> None:
-    """Copies a file, and compares the copy."""
-    source = original
-    if store.bucket != LOCAL:
-        # A lifecycle rule that selects the table's files by a tag must not apply to their copies.
-        source = dataclasses.replace(original, storage_class=storage_class)
-    store.copy(source, name)
-    copied = store.stat(name)
-    if copied is None or not _is_same(store, original, copied):
-        raise Broken(
-            f"archive: {name} differs from {original.name}, from which it was copied. The table is"
-            " unchanged. Check the storage, then run the archive again"
-        )
 
 
 def _is_same(store: Store, original: StoredFile, copied: StoredFile) -> bool:
@@ -559,7 +550,7 @@ def _commit_to_archive(
     """Creates the archive's next version, and returns it. `restored`: values of partitions."""
     snapshot = state.facts.snapshot
     key = archive_key(snapshot.table)
-    number = 0 if state.newest is None else state.newest.snapshot.version + 1
+    number = 0 if state.newest is None else state.newest.version + 1
     record = {
         "base": state.number,
         "table_version": snapshot.version,

@@ -14,7 +14,6 @@
 """
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from uuid import uuid4
 
@@ -38,8 +37,7 @@ from lakehouse.retain.plan.tiers import (
     plan_tiers,
 )
 from lakehouse.store.s3 import read_lifecycle, s3_place, set_tag
-from lakehouse.vacuum.lake_facts import LakeFacts
-from lakehouse.vacuum.plan.candidates import ASKED_AT_ONCE
+from lakehouse.vacuum.lake_facts import LakeFacts, at_once
 from lakehouse.vacuum.table_facts import gather
 
 _RECORDS = "tagged_files"
@@ -104,9 +102,7 @@ def _set_tags(lake: Lake, table_key: str, names: Sequence[str], *, is_tagged: bo
         with suppress(FileNotFoundError):
             set_tag(store, f"{folder}/{name}", key, value if is_tagged else None)
 
-    with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-        for _ in pool.map(change, names):
-            pass
+    at_once(change, names)
 
 
 def check_lifecycle(lake: Lake, snapshot: Snapshot) -> CheckResult:
