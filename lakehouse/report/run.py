@@ -11,7 +11,7 @@ The page is one HTML file, without scripts.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from math import ceil
 from pathlib import Path
@@ -25,10 +25,10 @@ from lakehouse.base.errors import LakehouseError
 from lakehouse.base.reasons import Reason
 from lakehouse.base.text import (
     DAY_MS,
-    MINUTE_MS,
     count_of,
     printable,
     size_text,
+    span_text,
     usd_text,
     utc_text,
 )
@@ -79,16 +79,21 @@ def read_report(
             histories[table.key] = history_document(table.key, version, recent, account)
 
     reading = plan_operations(lake, declared, list(declared.values()), on_facts=take)
-    charges, cost_problem = _read_costs(lake, now=now)
-    since = day_of(now - _COST_DAYS * DAY_MS).isoformat()
+    since = day_of(now - _COST_DAYS * DAY_MS)
+    charges = list[Charge]()
+    cost_problem = ""
+    try:
+        charges = read_charges(lake, since=since)
+    except LakehouseError as error:
+        cost_problem = str(error)
     return {
         "lake": lake.settings.root,
         "created_ms": now,
         "attention": _attention(reading, failed_checks, cost_problem),
         "tables": _tables(reading, points),
         "history": [histories[key] for key in declared if key in histories],
-        "costs": costs_document(charges, by="table", since=since),
-        "costs_by_day": costs_document(charges, by="day", since=since),
+        "costs": costs_document(charges, by="table", since=since.isoformat()),
+        "costs_by_day": costs_document(charges, by="day", since=since.isoformat()),
     }
 
 
@@ -129,14 +134,6 @@ def _points(history: Commits, file_count: int) -> list[list[int]]:
     return [[ms, count] for ms, count in reversed(points[::-1][::step])]
 
 
-def _read_costs(lake: Lake, *, now: int) -> tuple[list[Charge], str]:
-    """The recorded charges; or none, and why they cannot be read."""
-    try:
-        return read_charges(lake, since=day_of(now - _COST_DAYS * DAY_MS)), ""
-    except LakehouseError as error:
-        return [], str(error)
-
-
 def _attention(
     reading: DueReading, failed_checks: Iterable[tuple[str, str]], cost_problem: str
 ) -> list[dict[str, str]]:
@@ -154,14 +151,6 @@ def _attention(
 
 
 _UNKNOWN = Markup('<span class="soft">–</span>')
-# A score below `_BAD` is shown as bad, and a score below `_FAIR` as fair.
-_BAD = 50
-_FAIR = 75
-# Ages are shown in hours from two hours on, and in days from two days on.
-_HOURS_FROM_MINUTES = 2 * 60
-_DAYS_FROM_MINUTES = 2 * 24 * 60
-_WIDTH = 120
-_HEIGHT = 24
 
 
 def render_page(report: Mapping[str, Any]) -> str:
@@ -174,17 +163,24 @@ def render_page(report: Mapping[str, Any]) -> str:
         lstrip_blocks=True,
         finalize=_shown,
     )
+
+    def unless_unknown(text_of: Callable[[Any], str]) -> Callable[[Any], str]:
+        return lambda value: _UNKNOWN if value is None else text_of(value)
+
+    def ago(ms: int) -> Markup:
+        """`3 h ago`, with the time itself as a tooltip."""
+        age = span_text(max(0, report["created_ms"] - ms) / 1000)
+        return Markup('<span title="{}">{} ago</span>').format(utc_text(ms), age)
+
     environment.filters |= {
-        "size": lambda count: _UNKNOWN if count is None else size_text(count),
-        "count": lambda count: _UNKNOWN if count is None else f"{count:,}",
-        "usd": lambda usd: _UNKNOWN if usd is None else usd_text(usd),
-        "seconds": lambda seconds: _UNKNOWN if seconds is None else f"{seconds:.1f} s",
+        "size": unless_unknown(size_text),
+        "count": unless_unknown("{:,}".format),
+        "usd": unless_unknown(usd_text),
+        "seconds": unless_unknown("{:.1f} s".format),
         "time": utc_text,
         "noun": count_of,
-        "ago": lambda ms: _ago(ms, report["created_ms"]),
+        "ago": unless_unknown(ago),
         "name": _name,
-        "mood": _mood,
-        "spark": _sparkline,
         "words": lambda name: name.replace("_", " ").lower(),
     }
     template = environment.get_template("page.html.j2")
@@ -202,33 +198,6 @@ def _runs(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     return sorted(runs, key=lambda each: -each["committed_ms"])
 
 
-def _sparkline(points: Sequence[Sequence[float]]) -> Markup:
-    """A small line chart from 0 upwards as SVG; empty if there are fewer than two points.
-
-    The style sheet sets the colour of the line, to suit a light and a dark page.
-    """
-    if len(points) < 2:
-        return Markup()
-    low = points[0][0]
-    span = max(1.0, points[-1][0] - low)
-    most = max(1e-12, *(y for _, y in points))
-    coordinates = [
-        (
-            f"{(x - low) / span * (_WIDTH - 4) + 2:.1f}",
-            f"{_HEIGHT - 2 - y / most * (_HEIGHT - 4):.1f}",
-        )
-        for x, y in points
-    ]
-    line = " ".join(",".join(each) for each in coordinates)
-    end_x, end_y = coordinates[-1]
-    title = f"from {points[0][1]:,.4g} to {points[-1][1]:,.4g}, at most {most:,.4g}"
-    return Markup(  # noqa: S704  # holds numbers only
-        f'<svg class="spark" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}"'
-        f' role="img"><title>{title}</title><polyline points="{line}"/>'
-        f'<circle cx="{end_x}" cy="{end_y}" r="2"/></svg>'
-    )
-
-
 def _shown(value: Any) -> Any:
     """Escapes control characters and direction marks in a text. Jinja escapes HTML afterwards."""
     if isinstance(value, str) and not isinstance(value, Markup):
@@ -236,29 +205,7 @@ def _shown(value: Any) -> Any:
     return value
 
 
-def _ago(ms: int | None, now_ms: int) -> Markup:
-    """`3 h ago`, with the time itself as a tooltip; a dash if `ms` is `None`."""
-    if ms is None:
-        return _UNKNOWN
-    minutes = max(0, now_ms - ms) // MINUTE_MS
-    text = f"{minutes} min"
-    if minutes >= _DAYS_FROM_MINUTES:
-        text = f"{minutes // (24 * 60)} d"
-    elif minutes >= _HOURS_FROM_MINUTES:
-        text = f"{minutes // 60} h"
-    return Markup('<span title="{}">{} ago</span>').format(utc_text(ms), text)
-
-
 def _name(key: str) -> Markup:
     """A table's key, with a possible line break (`<wbr>`) after each slash and underscore."""
     text = str(escape(printable(key)))
     return Markup(text.replace("/", "/<wbr>").replace("_", "_<wbr>"))  # noqa: S704  # escaped
-
-
-def _mood(score: float | None) -> str:
-    """The CSS class of a score's colour."""
-    if score is None:
-        return "soft"
-    if score < _BAD:
-        return "bad"
-    return "fair" if score < _FAIR else "good"

@@ -5,15 +5,16 @@ from typing import Any, cast
 
 import click
 
-from lakehouse.base.operation import PRICE_HEADS, Operation, price_cells
+from lakehouse.base.operation import PRICE_HEADS, price_cells
 from lakehouse.base.text import count_of
 from lakehouse.cli.context import (
     cell_of,
-    complete_table,
     not_written,
     open_table,
     open_tables,
     print_errors,
+    table_argument,
+    tables_argument,
 )
 from lakehouse.cli.output import (
     bytes_text,
@@ -44,7 +45,7 @@ from lakehouse.watch.due import plan_operations
 
 
 @click.command("health", epilog="Example: lakehouse health silver/flights --verbose")
-@click.argument("tables", metavar="[TABLE|ADDRESS]...", nargs=-1, shell_complete=complete_table)
+@tables_argument
 @click.option(
     "-v", "--verbose", is_flag=True, help="Also show the parts of each score and the file sizes."
 )
@@ -89,9 +90,12 @@ def _print(readings: Sequence[Found[Health]], *, verbose: bool) -> None:
     )
     if not verbose:
         return
-    for each in ordered:
-        if each.value:
-            _print_details(each.value)
+    for health in [each.value for each in ordered if each.value]:
+        title = f"{health.plan.table} at version {health.plan.version}: {health.sentence}"
+        show(title, style="bold")
+        for part in health.parts:
+            show(f"  {part.name:<13} {part.value:4.2f} of weight {part.weight:<3} {part.sentence}")
+        show()
 
 
 def _row(reading: Found[Health]) -> tuple[str, ...]:
@@ -122,15 +126,8 @@ def _style(row: Sequence[str]) -> str:
     return "yellow" if score < 75 else "green"
 
 
-def _print_details(health: Health) -> None:
-    show(f"{health.plan.table} at version {health.plan.version}: {health.sentence}", style="bold")
-    for part in health.parts:
-        show(f"  {part.name:<13} {part.value:4.2f} of weight {part.weight:<3} {part.sentence}")
-    show()
-
-
 @click.command("plan", epilog="Example: lakehouse plan bronze/weather")
-@click.argument("tables", metavar="[TABLE|ADDRESS]...", nargs=-1, shell_complete=complete_table)
+@tables_argument
 @click.option(
     "-v", "--verbose", is_flag=True, help="Also show what is not due, and why, of all tables."
 )
@@ -152,28 +149,25 @@ def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
     if as_json:
         ranks = enumerate(reading.operations, start=1)
         write_json([{"rank": rank, **each.as_json()} for rank, each in ranks])
-    else:
-        _print_operations(reading.operations, verbose=verbose or bool(tables))
-    return print_errors(reading.errors)
-
-
-def _print_operations(operations: Sequence[Operation], *, verbose: bool) -> None:
-    """Prints the operations that are due; with `verbose`, all, each with its sentence."""
-    due = [each for each in operations if each.is_due]
+        return print_errors(reading.errors)
+    shows_all = verbose or bool(tables)
+    due = [each for each in reading.operations if each.is_due]
     heads = ("operation", "table", "bytes", *PRICE_HEADS, "reason", "")
     rows = list[tuple[str, ...]]()
-    for each in operations if verbose else due:
+    for each in reading.operations if shows_all else due:
         size = bytes_text(each.size_bytes)
         price = price_cells(each.net_benefit)
         rows.append((each.operation, each.table, size, *price, each.reason, each.sentence))
-    end = len(heads) if verbose else -1
+    end = len(heads) if shows_all else -1  # the sentence is the last column
     if rows:
         print_grid(heads[:end], [row[:end] for row in rows], numbers=heads[2:5])
-    show(f"{count_of(len(due), 'operation')} due, {len(operations) - len(due)} not due")
+    not_due_count = len(reading.operations) - len(due)
+    show(f"{count_of(len(due), 'operation')} due, {not_due_count} not due")
+    return print_errors(reading.errors)
 
 
 @click.command("history", epilog="Example: lakehouse history silver/flights --limit 10")
-@click.argument("table", shell_complete=complete_table)
+@table_argument
 @click.option(
     "--limit", type=click.IntRange(min=1), help="Show only this many of the newest commits."
 )

@@ -39,6 +39,15 @@ def address_field(table: Table) -> dict[str, str]:
 
 
 def _commit(commit: Commit, entry: Entry | None) -> dict[str, Any]:
+    compaction = None
+    if entry is not None:
+        predicted = entry.compaction.predicted
+        compaction = {
+            "reason": predicted.reason if predicted else None,
+            "sentence": predicted.sentence if predicted else None,
+            "as_predicted": not entry.wrong_figures if predicted else None,
+            "figures": figures_as_json(entry.figures),
+        }
     return {
         "version": commit.version,
         "committed_ms": commit.committed_ms,
@@ -48,15 +57,5 @@ def _commit(commit: Commit, entry: Entry | None) -> dict[str, Any]:
         "files_removed": len(commit.removed_paths),
         "bytes_added": commit.added_bytes,
         "bytes_removed": commit.removed_bytes,
-        "compaction": _compaction(entry) if entry else None,
-    }
-
-
-def _compaction(entry: Entry) -> dict[str, Any]:
-    predicted = entry.compaction.predicted
-    return {
-        "reason": predicted.reason if predicted else None,
-        "sentence": predicted.sentence if predicted else None,
-        "as_predicted": not entry.wrong_figures if predicted else None,
-        "figures": figures_as_json(entry.figures),
+        "compaction": compaction,
     }

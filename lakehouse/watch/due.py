@@ -16,7 +16,6 @@ from lakehouse.base.operation import Operation, ranked
 from lakehouse.compact.assess import FleetReading, read_fleet
 from lakehouse.declare.prices import PriceBook
 from lakehouse.declare.table import Table
-from lakehouse.declare.upkeep_records import Pause
 from lakehouse.declare.write_modes import Adopted
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.evolve.compare import compare_without_spark
@@ -66,9 +65,14 @@ def plan_operations(
     fleet = read_fleet(lake, declared, tables, on_facts=take)
     errors += [each for each in fleet.tables if each.error]
     pauses = {each.table.key: each.value.known.pause for each in fleet.tables if each.value}
-    upkeep = [_with_pause(each, pauses.get(each.table)) for each in planned]
-    operations = tuple(ranked([*fleet.operations, *upkeep]))
-    return DueReading(operations=operations, fleet=fleet, errors=tuple(errors))
+    operations = [*fleet.operations]
+    for operation in planned:
+        pause = pauses.get(operation.table)
+        if pause is not None and pause.holds(now_ms()) and operation.operation in _PAUSED:
+            why = pause.explanation
+            operation = replace(operation, reason=why.reason.name, sentence=why.sentence)
+        operations.append(operation)
+    return DueReading(operations=tuple(ranked(operations)), fleet=fleet, errors=tuple(errors))
 
 
 def _plans(lake: Lake, table: Table, facts: TableFacts, book: PriceBook) -> Iterator[Operation]:
@@ -81,11 +85,3 @@ def _plans(lake: Lake, table: Table, facts: TableFacts, book: PriceBook) -> Iter
         yield compare_without_spark(lake, table, facts).operation(facts.snapshot.size_bytes)
     if (table.archive or table.ttl) and has_capability("retain"):
         yield load_capability("retain.run.ttl").operation(lake, table, facts, book)
-
-
-def _with_pause(operation: Operation, pause: Pause | None) -> Operation:
-    """The operation. If a pause stops it, the pause is its reason."""
-    if pause is None or not pause.holds(now_ms()) or operation.operation not in _PAUSED:
-        return operation
-    why = pause.explanation
-    return replace(operation, reason=why.reason.name, sentence=why.sentence)

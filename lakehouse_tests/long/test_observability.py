@@ -26,7 +26,7 @@ from lakehouse_tests.lake.test_vacuums import past_vacuum, record_vacuum
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.example_terminal import latest_orders, orders
 from lakehouse_tests.support.terminal import Terminal, write_example_tables
-from lakehouse_tests.watch.metrics.test_plan import FOLDER, rules
+from lakehouse_tests.watch.metrics.test_run import FOLDER, rules
 
 # Of alerts that must fire for the lake below; the others must not.
 FIRING = {

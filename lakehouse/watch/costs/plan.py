@@ -11,9 +11,9 @@ Source: FinOps Open Cost and Usage Specification 1.3, "Cost and Usage".
 """
 
 from calendar import monthrange
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 from json import dumps
@@ -161,24 +161,25 @@ def operation_charges(
 
     `tables` must contain the tables of all operations.
     """
-    charges = dict[tuple[object, ...], Charge]()
+    quantities = defaultdict[tuple[date, str, str, str, Decimal], Decimal](Decimal)
     for operation in operations:
-        table = tables[operation.table]
-        for sku, quantity, unit_price in _priced_items(operation, table.prices, book):
-            charge = Charge(
-                day=day_of(operation.ended_ms),
-                table=table.key,
-                owner=table.owner,
-                part=operation.kind,
-                sku=sku,
-                quantity=quantity,
-                unit_price=unit_price,
-            )
-            key = (charge.day, *charge.identity)
-            if key in charges:
-                charge = replace(charge, quantity=quantity + charges[key].quantity)
-            charges[key] = charge
-    return [charge for charge in charges.values() if charge.quantity]
+        day = day_of(operation.ended_ms)
+        prices = tables[operation.table].prices
+        for sku, quantity, unit_price in _priced_items(operation, prices, book):
+            quantities[day, operation.table, operation.kind, sku, unit_price] += quantity
+    return [
+        Charge(
+            day=day,
+            table=table,
+            owner=tables[table].owner,
+            part=kind,
+            sku=sku,
+            quantity=quantity,
+            unit_price=unit_price,
+        )
+        for (day, table, kind, sku, unit_price), quantity in quantities.items()
+        if quantity
+    ]
 
 
 def _priced_items(

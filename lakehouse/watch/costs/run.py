@@ -12,7 +12,7 @@
 
 import io
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -91,7 +91,11 @@ def write_chargeback(
             rows = [
                 row_of(each, lake=lake.settings.root, region=book.prices.region) for each in written
             ]
-            _replace_days(lake, spark, rows)
+            table = pa.Table.from_pylist(rows, schema=_SCHEMA)
+            write = FrameWrite(mode="overwrite", partition_by=["x_day"], properties=_PROPERTIES)
+            with translated(), session_confs(spark, {PARTITIONS_OVERWRITTEN: "dynamic"}):
+                frame = spark.createDataFrame(table).coalesce(1)
+                write_frame(frame, lake.table_uri(CHARGEBACK), write)
     return written
 
 
@@ -137,12 +141,3 @@ def _current_charges(
         day = day_of(inventory.created_ms)
         charges += storage_charges(reconciled, tables, book, day=day)
     return charges
-
-
-def _replace_days(lake: Lake, spark: "SparkSession", rows: Sequence[Mapping[str, Any]]) -> None:
-    """Replaces the partitions of these rows in one commit."""
-    table = pa.Table.from_pylist(list(rows), schema=_SCHEMA)
-    with translated(), session_confs(spark, {PARTITIONS_OVERWRITTEN: "dynamic"}):
-        frame = spark.createDataFrame(table).coalesce(1)
-        write = FrameWrite(mode="overwrite", partition_by=["x_day"], properties=_PROPERTIES)
-        write_frame(frame, lake.table_uri(CHARGEBACK), write)

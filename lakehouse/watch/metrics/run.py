@@ -3,6 +3,10 @@
 If a table or a source cannot be read, its values are absent and a metric reports it. All other
 values are still read.
 
+An unknown value is absent, never 0. No label contains a run, a file or a partition, so the number
+of series grows only with the number of tables.
+Source: https://prometheus.io/docs/practices/naming/ and .../instrumenting/writing_exporters/
+
 They are served over HTTP on loopback, or written as text. Counters begin at 0 with the process that
 reads them; Prometheus handles such resets.
 
@@ -18,6 +22,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -45,8 +50,6 @@ from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import read_operations
 from lakehouse.land.ledger import quarantine_key, quarantined_count
 from lakehouse.vacuum.inventory.run import known_inventories
-from lakehouse.watch.metrics import plan as metrics
-from lakehouse.watch.metrics.plan import TABLE_LABELS, Metric, labels_of
 
 # Less than the 10 seconds after which Prometheus, by default, gives up a scrape.
 _WAIT_SECONDS = 8.0
@@ -59,6 +62,75 @@ Families = Iterable[GaugeMetricFamily]
 _LOG = logging.getLogger(__name__)
 
 disable_created_metrics()
+
+TABLE_LABELS = ("table", "layer")
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A gauge: its full name, its help text, and the names of its labels."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...] = TABLE_LABELS
+
+
+FILES = Metric("lakehouse_table_files", "Live files.")
+SMALL_FILES = Metric("lakehouse_table_small_files", "Live files that are small enough to compact.")
+MERGEABLE_FILES = Metric("lakehouse_table_mergeable_files", "Files that a compaction would remove.")
+ROWS = Metric("lakehouse_table_rows", "Rows, if the log counts them.")
+BYTES = Metric(
+    "lakehouse_table_bytes",
+    "Bytes by part: live, or tombstoned (removed, but still listed by the log).",
+    (*TABLE_LABELS, "part"),
+)
+HEALTH_SCORE = Metric("lakehouse_table_health_score", "Health, from 0 (bad) to 100.")
+LOG_COMMITS = Metric("lakehouse_table_log_commits", "Commits since the newest checkpoint.")
+LAST_WRITE = Metric("lakehouse_table_last_commit_timestamp_seconds", "Time of the newest commit.")
+LAST_COMPACTION = Metric(
+    "lakehouse_table_last_compaction_timestamp_seconds",
+    "End of the newest compaction that the log still records.",
+)
+LAST_VACUUM = Metric(
+    "lakehouse_table_last_vacuum_timestamp_seconds",
+    "Start of the newest vacuum, even if it deleted nothing. Absent unless vacuums are automatic.",
+)
+QUARANTINED_ROWS = Metric("lakehouse_quarantined_rows", "Rejected records in quarantine.")
+PAUSED = Metric("lakehouse_table_paused", "1 while a person has paused the upkeep, else 0.")
+READABLE = Metric("lakehouse_table_readable", "0 if the table's log or pause cannot be read.")
+DECISION = Metric(
+    "lakehouse_table_decision",
+    "1 for the reason why the table would, or would not, be compacted now.",
+    (*TABLE_LABELS, "operation", "reason"),
+)
+CHECK_PASSED = Metric(
+    "lakehouse_check_passed",
+    "1 if the newest result of the asset's check passed, else 0.",
+    (*TABLE_LABELS, "check"),
+)
+PREDICTION_ERROR = Metric(
+    "lakehouse_operation_prediction_error_ratio",
+    "Error of the newest prediction, as a share of the actual figure.",
+    (*TABLE_LABELS, "operation", "figure"),
+)
+INVENTORY = Metric(
+    "lakehouse_inventory_snapshot_timestamp_seconds",
+    "Time of the newest inventory that was loaded.",
+    (),
+)
+RECORDS_BYTES = Metric("lakehouse_dagster_records_bytes", "Bytes of Dagster's own records.", ())
+SOURCE_READABLE = Metric(
+    "lakehouse_source_readable", "0 if a source about the whole lake cannot be read.", ("source",)
+)
+READ_AT = Metric("lakehouse_metrics_read_timestamp_seconds", "When these metrics were read.", ())
+
+
+def labels_of(key: str) -> tuple[str, str]:
+    """The labels `table` and `layer` of a table or another asset.
+
+    The layer is the part of the key before the first slash.
+    """
+    return key, key.partition("/")[0]
 
 
 class Counters:
@@ -150,32 +222,26 @@ class LakeCollector(Collector):
             self._reading = None
 
 
-class _GaugesCollector(Collector):
-    def __init__(self, gauges: Families) -> None:
-        self._gauges = gauges
-
-    def collect(self) -> Families:
-        return self._gauges
-
-
-def metrics_text(gauges: Families) -> str:
+def metrics_text(gauges: "Gauges") -> str:
     """The gauges in Prometheus' text format."""
-    registry = CollectorRegistry()
-    registry.register(_GaugesCollector(gauges))
-    return generate_latest(registry).decode()
+    return generate_latest(gauges).decode()
 
 
 def serve(
-    read: Callable[[Counters], Families], *, max_age_seconds: float, port: int
+    read: "Callable[..., Gauges]", *, max_age_seconds: float, port: int
 ) -> Callable[[], None]:
     """Serves metrics at `http://127.0.0.1:<port>/metrics`; returns a function that stops this.
+
+    `read` is `read_gauges`, called with the `counters` of this server.
 
     Raises:
         OSError: the port cannot be opened, for example because it is in use.
     """
     registry = CollectorRegistry()
     # Collectors are asked in this order, and a reading counts operations.
-    registry.register(LakeCollector(lambda: read(counters), max_age_seconds=max_age_seconds))
+    registry.register(
+        LakeCollector(lambda: read(counters=counters).collect(), max_age_seconds=max_age_seconds)
+    )
     counters = Counters(registry, since_ms=now_ms())
     server, _ = start_http_server(port, addr="127.0.0.1", registry=registry)
     return server.shutdown
@@ -186,11 +252,15 @@ _DAYS = 30
 Value = TypeVar("Value")
 
 
-class Gauges:
+class Gauges(Collector):
     """The gauges that were read. An unknown value (`None`) is omitted."""
 
     def __init__(self) -> None:
         self.families = dict[Metric, GaugeMetricFamily]()
+
+    def collect(self) -> Families:
+        """The gauges, as Prometheus' library asks for them."""
+        return self.families.values()
 
     def add(self, metric: Metric, labels: Sequence[str], value: float | None) -> None:
         """Adds a value of a gauge."""
@@ -206,9 +276,9 @@ class Gauges:
         try:
             value = read()
         except (LakehouseError, OSError, sqlite3.Error):
-            self.add(metrics.SOURCE_READABLE, (name,), 0)
+            self.add(SOURCE_READABLE, (name,), 0)
             return None
-        self.add(metrics.SOURCE_READABLE, (name,), 1)
+        self.add(SOURCE_READABLE, (name,), 1)
         return value
 
 
@@ -217,8 +287,8 @@ def read_gauges(
     tables: Iterable[Table],
     *,
     dagster_home: Path | None,
-    counters: "Counters | None" = None,
-) -> list[GaugeMetricFamily]:
+    counters: Counters | None = None,
+) -> Gauges:
     """The present values of all gauges of a lake.
 
     `dagster_home` is the folder of Dagster's records, or `None` to omit their metrics. Operations
@@ -226,22 +296,22 @@ def read_gauges(
     """
     gauges = Gauges()
     read_ms = now_ms()
-    gauges.add(metrics.READ_AT, (), read_ms / 1000)
+    gauges.add(READ_AT, (), read_ms / 1000)
     declared = {table.key: table for table in tables}
     fleet = read_fleet(lake, declared, [*declared.values()])
     existing = dict[str, Table]()
     for found in fleet.tables:
         labels = labels_of(found.table.key)
         if found.error is not None:
-            gauges.add(metrics.READABLE, labels, 0)
+            gauges.add(READABLE, labels, 0)
         elif found.value is not None:
             existing[found.table.key] = found.table
-            gauges.add(metrics.READABLE, labels, 1)
+            gauges.add(READABLE, labels, 1)
             _add_table(gauges, labels, found.value, read_ms)
     for decision in fleet.decisions:
         if decision.table in existing:
             labels = (*labels_of(decision.table), "compaction", decision.reason.name)
-            gauges.add(metrics.DECISION, labels, 1)
+            gauges.add(DECISION, labels, 1)
     _add_quarantines(gauges, lake, existing)
     since_ms = read_ms - _DAYS * DAY_MS
     operations = gauges.source("operations", lambda: _operations(lake, since_ms))
@@ -250,10 +320,10 @@ def read_gauges(
             _add_operations(gauges, table, operations.get(key, ()), counters)
     inventories = gauges.source("inventory", lambda: known_inventories(lake))
     if inventories:
-        gauges.add(metrics.INVENTORY, (), inventories[0].created_ms / 1000)
+        gauges.add(INVENTORY, (), inventories[0].created_ms / 1000)
     if dagster_home is not None:
         _add_records(gauges, dagster_home, declared)
-    return list(gauges.families.values())
+    return gauges
 
 
 def _operations(lake: Lake, since_ms: int) -> Mapping[str, Sequence[UpkeepOperation]]:
@@ -267,17 +337,17 @@ def _operations(lake: Lake, since_ms: int) -> Mapping[str, Sequence[UpkeepOperat
 def _add_table(gauges: Gauges, labels: Sequence[str], reading: TableReading, read_ms: int) -> None:
     health = reading.health
     pause = reading.known.pause
-    gauges.add(metrics.FILES, labels, health.file_count)
-    gauges.add(metrics.SMALL_FILES, labels, health.small_file_count)
-    gauges.add(metrics.MERGEABLE_FILES, labels, health.mergeable_file_count)
-    gauges.add(metrics.ROWS, labels, health.row_count)
-    gauges.add(metrics.BYTES, (*labels, "live"), health.size_bytes)
-    gauges.add(metrics.BYTES, (*labels, "tombstoned"), health.tombstone_bytes)
-    gauges.add(metrics.HEALTH_SCORE, labels, health.score)
-    gauges.add(metrics.LOG_COMMITS, labels, health.log.commit_count)
-    gauges.add(metrics.LAST_WRITE, labels, _seconds(health.committed_ms))
-    gauges.add(metrics.LAST_COMPACTION, labels, _seconds(reading.known.state.last_compaction_ms))
-    gauges.add(metrics.PAUSED, labels, pause is not None and pause.holds(read_ms))
+    gauges.add(FILES, labels, health.file_count)
+    gauges.add(SMALL_FILES, labels, health.small_file_count)
+    gauges.add(MERGEABLE_FILES, labels, health.mergeable_file_count)
+    gauges.add(ROWS, labels, health.row_count)
+    gauges.add(BYTES, (*labels, "live"), health.size_bytes)
+    gauges.add(BYTES, (*labels, "tombstoned"), health.tombstone_bytes)
+    gauges.add(HEALTH_SCORE, labels, health.score)
+    gauges.add(LOG_COMMITS, labels, health.log.commit_count)
+    gauges.add(LAST_WRITE, labels, _seconds(health.committed_ms))
+    gauges.add(LAST_COMPACTION, labels, _seconds(reading.known.state.last_compaction_ms))
+    gauges.add(PAUSED, labels, pause is not None and pause.holds(read_ms))
 
 
 def _seconds(ms: int | None) -> float | None:
@@ -289,26 +359,26 @@ def _add_quarantines(gauges: Gauges, lake: Lake, existing: Mapping[str, Table]) 
     landed = [table for table in existing.values() if table.source is not None]
     for found in for_each_table(landed, lambda table: quarantined_count(lake, table.key)):
         key = found.table.key
-        gauges.add(metrics.QUARANTINED_ROWS, labels_of(key), found.value)
+        gauges.add(QUARANTINED_ROWS, labels_of(key), found.value)
         if found.error is not None:
-            gauges.add(metrics.READABLE, labels_of(quarantine_key(key)), 0)
+            gauges.add(READABLE, labels_of(quarantine_key(key)), 0)
 
 
 def _add_operations(
     gauges: Gauges,
     table: Table,
     operations: Sequence[UpkeepOperation],
-    counters: "Counters | None",
+    counters: Counters | None,
 ) -> None:
     """Adds what the operations of a table show. They are ordered oldest first."""
     labels = labels_of(table.key)
     vacuums_ms = [each.started_ms for each in operations if each.kind == "vacuum"]
     if table.vacuum.mode == "automatic" and vacuums_ms:
-        gauges.add(metrics.LAST_VACUUM, labels, _seconds(vacuums_ms[-1]))
+        gauges.add(LAST_VACUUM, labels, _seconds(vacuums_ms[-1]))
     newest = {each.kind: each for each in operations if each.figures}
     for kind, operation in newest.items():
         for figure in operation.figures:
-            gauges.add(metrics.PREDICTION_ERROR, (*labels, kind, figure.name), figure.error)
+            gauges.add(PREDICTION_ERROR, (*labels, kind, figure.name), figure.error)
     if counters is not None:
         counters.count(table.key, operations)
 
@@ -323,9 +393,9 @@ def _add_records(gauges: Gauges, home: Path, declared: Mapping[str, Table]) -> N
     size_bytes, checks = records or (0, None)
     if checks is None:
         return
-    gauges.add(metrics.RECORDS_BYTES, (), size_bytes)
+    gauges.add(RECORDS_BYTES, (), size_bytes)
     for (asset, check), has_passed in checks.items():
         parts = asset.split("/")
         layer = parts[-2] if len(parts) > 1 else ""
         if layer not in LAYERS or "/".join(parts[-2:]) in declared:
-            gauges.add(metrics.CHECK_PASSED, (*labels_of(asset), check), has_passed)
+            gauges.add(CHECK_PASSED, (*labels_of(asset), check), has_passed)

@@ -15,7 +15,7 @@ from lakehouse_tests.lake.test_vacuums import past_vacuum, record_vacuum
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.example_terminal import latest_orders
 from lakehouse_tests.support.terminal import Terminal, type_of_story
-from lakehouse_tests.watch.metrics.test_plan import LABELS, NAMES
+from lakehouse_tests.watch.metrics.test_run import LABELS, NAMES
 
 type_of_values = dict[tuple[str, str], float]
 

@@ -11,14 +11,13 @@ from prometheus_client import CollectorRegistry
 
 from lakehouse.base.operation import Figure
 from lakehouse.declare.upkeep_records import UpkeepOperation
-from lakehouse.watch.metrics import plan
-from lakehouse.watch.metrics.plan import Metric
-from lakehouse.watch.metrics.run import Counters, Gauges, _add_operations
+from lakehouse.watch.metrics import run
+from lakehouse.watch.metrics.run import Counters, Gauges, Metric, _add_operations
 from lakehouse_tests.support.example_assets import latest_orders
 from lakehouse_tests.support.terminal import is_command
 
 FOLDER = Path(__file__).resolve().parents[3] / "deploy" / "observability"
-METRICS = [each for each in vars(plan).values() if isinstance(each, Metric)]
+METRICS = [each for each in vars(run).values() if isinstance(each, Metric)]
 REGISTRY = CollectorRegistry()
 Counters(REGISTRY, since_ms=0)
 COUNTERS = REGISTRY._names_to_collectors
