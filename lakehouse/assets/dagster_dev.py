@@ -165,15 +165,15 @@ def accompany(settings: Settings, say: Callable[[str], None]) -> None:
                 time.sleep(0.5)  # a command supervises the server and will end it
                 continue
             with supervised(settings, say, waits=False) as restarter:
-                descendants = _descendants_while_starting(settings)
-                _wait_for_the_end(settings, restarter, descendants)
+                _end_descendants(settings, restarter)
             say("dagster dev has ended; the Spark Connect server is stopped")
 
 
-def _descendants_while_starting(settings: Settings) -> dict[Process, set[Process]]:
-    """Waits until the server answers. Meanwhile, collects the descendants of each `dagster dev`.
+def _end_descendants(settings: Settings, restarter: threading.Thread) -> None:
+    """Waits until all recorded `dagster dev` have ended, and ends the descendants of each.
 
-    Otherwise, the descendants of a `dagster dev` that ends in the meantime would stay unknown.
+    Also returns if the thread that restarts the server has ended. Descendants are collected while
+    the server starts, too: those of a `dagster dev` that ends meanwhile would stay unknown.
     """
     descendants: dict[Process, set[Process]] = {}
 
@@ -182,16 +182,6 @@ def _descendants_while_starting(settings: Settings) -> dict[Process, set[Process
         return False
 
     wait_until_running(settings, abandoned=is_abandoned)
-    return descendants
-
-
-def _wait_for_the_end(
-    settings: Settings, restarter: threading.Thread, descendants: dict[Process, set[Process]]
-) -> None:
-    """Waits until all recorded `dagster dev` have ended, and ends the descendants of each.
-
-    Also returns if the thread that restarts the server has ended.
-    """
     while restarter.is_alive():
         living = _living_descendants(settings)
         for dead_process in descendants.keys() - living.keys():
@@ -203,32 +193,29 @@ def _wait_for_the_end(
 
 
 def _living_descendants(settings: Settings) -> dict[Process, set[Process]]:
-    """The descendants of each recorded `dagster dev` that is alive.
+    """The descendants of each recorded `dagster dev` that is alive, without this process's.
 
-    A `dagster dev` that ended while its descendants were listed is left out: the kernel has given
-    them to another parent, so the list lacks them.
+    They are the web server, the daemon, the code servers and the runs. A `dagster dev` that ended
+    while its descendants were listed is left out: the kernel has given them to another parent, so
+    the list lacks them.
     """
-    found = {dagster_dev: _descendants(dagster_dev) for dagster_dev in recorded(settings)}
-    return {dagster_dev: each for dagster_dev, each in found.items() if dagster_dev.is_alive}
+    this = psutil.Process()
+    own_pids = {each.pid for each in (this, *this.children(recursive=True))}
+    descendants: dict[Process, set[Process]] = {}
+    for dagster_dev in recorded(settings):
+        pids = set[int]()
+        with contextlib.suppress(psutil.Error):
+            children = psutil.Process(dagster_dev.pid).children(recursive=True)
+            pids.update(each.pid for each in children)
+        processes = set(filter(None, map(identify, pids - own_pids)))
+        if dagster_dev.is_alive:
+            descendants[dagster_dev] = processes
+    return descendants
 
 
 def _is_expected(settings: Settings) -> bool:
     """Whether the server will start, by its supervisor or by our `dagster dev`'s companion."""
     return status(settings).supervisor is not None or find_dagster_dev() is not None
-
-
-def _descendants(process: Process) -> set[Process]:
-    """The descendants of a process, without this process and its descendants.
-
-    For `dagster dev`, these are the web server, the daemon, the code servers and the runs.
-    """
-    processes: set[Process] = set()
-    with contextlib.suppress(psutil.Error):
-        own_pids = {each.pid for each in psutil.Process().children(recursive=True)}
-        own_pids.add(os.getpid())
-        pids = {each.pid for each in psutil.Process(process.pid).children(recursive=True)}
-        processes.update(filter(None, map(identify, pids - own_pids)))
-    return processes
 
 
 def _end(processes: set[Process]) -> None:

@@ -120,17 +120,14 @@ def runs_in_flight(
     """
     by_compaction = {compaction_key(table): table for table in tables}
     by_key = {**by_compaction, **{table_key(table): table for table in tables}}
-    runs = list[tuple[dg.DagsterRun, dg.AssetKey]]()
-    for run in instance.get_runs(RunsFilter(statuses=NOT_FINISHED_STATUSES)):
-        keys = by_key.keys() & _selected(instance, run)
-        runs += [(run, key) for key in sorted(keys)]
     return tuple(
         RunInFlight(
             table=by_key[key].key,
             name=run.run_id[:8],
             is_compaction=key in by_compaction,
         )
-        for run, key in runs
+        for run in instance.get_runs(RunsFilter(statuses=NOT_FINISHED_STATUSES))
+        for key in sorted(by_key.keys() & _selected(instance, run))
     )
 
 

@@ -7,7 +7,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import yaml
@@ -99,7 +99,11 @@ def newest_checks(home: Path) -> dict[tuple[str, str], bool] | None:
 
 def folder_bytes(folder: Path) -> int:
     """The total size of all files in a folder and below it."""
-    return sum(_size(file) for file in folder.rglob("*"))
+    size_bytes = 0
+    for file in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # it has just been deleted
+            size_bytes += file.stat().st_size if file.is_file() else 0
+    return size_bytes
 
 
 def has_open_runs(home: Path) -> bool:
@@ -113,14 +117,6 @@ def has_open_runs(home: Path) -> bool:
     except sqlite3.Error:
         return True
     return bool(is_open)
-
-
-def _size(file: Path) -> int:
-    """The size of a file; 0 for a folder, and for a file that has just been deleted."""
-    try:
-        return file.stat().st_size if file.is_file() else 0
-    except FileNotFoundError:
-        return 0
 
 
 @contextmanager

@@ -86,9 +86,12 @@ def close_dead_runs(instance: dg.DagsterInstance, *, dagster_is_down: bool) -> l
     runs whose process ran on this machine are ended.
     """
     is_shared = not isinstance(instance.run_storage, SqliteRunStorage)
+    space = process_space()
 
     def is_dead(run: dg.DagsterRun, process: Process | None) -> bool:
-        if is_shared and not was_here(run):
+        # The pid of a process is valid with the same boot, pid namespace and user.
+        ran_here = space and read_tag(run.tags, "process_space") == f"{run.run_id} {space}"
+        if is_shared and not ran_here:
             return False
         return dagster_is_down if process is None else not process.is_alive
 
@@ -102,12 +105,6 @@ def close_launched_runs(instance: dg.DagsterInstance) -> list[str]:
     their processes can be alive. Runs that a command of this program executes itself are kept.
     """
     return _close(instance, lambda run, _: read_tag(run.tags, "once") is None)
-
-
-def was_here(run: dg.DagsterRun) -> bool:
-    """Whether the pid of the run's process is valid here: same boot, pid namespace and user."""
-    space = process_space()
-    return space is not None and read_tag(run.tags, "process_space") == f"{run.run_id} {space}"
 
 
 def _close(

@@ -8,7 +8,7 @@ import click
 
 from lakehouse.backtest.plan import Replay, bytes_ingested, real_replay, replay
 from lakehouse.base.errors import Refused
-from lakehouse.cli.context import complete_table, open_tables
+from lakehouse.cli.context import open_tables, table_argument
 from lakehouse.cli.output import (
     bytes_text,
     count_text,
@@ -21,13 +21,12 @@ from lakehouse.cli.output import (
 from lakehouse.declare.policies import AfterWrite, Scheduled, policy_for
 from lakehouse.delta.log.read_log import read_file_history
 from lakehouse.delta.snapshot import FileHistory
-from lakehouse.lake.lake import Lake
 
 _MIB = 2**20
 
 
 @click.command("backtest", epilog="Example: lakehouse backtest bronze/weather --min-small-files 8")
-@click.argument("table", shell_complete=complete_table)
+@table_argument
 @click.option("--min-small-files", type=click.IntRange(min=2), help="Compact from this many on.")
 @click.option("--target-mib", type=click.IntRange(min=1), help="Target file size in MiB.")
 @click.option("--cooldown-minutes", type=click.FloatRange(min=0), help="Pause after a compaction.")
@@ -49,12 +48,17 @@ def backtest_command(
     the policy in force, no compaction, and the real past. TABLE is a declared table, or the path or
     s3:// URI of any Delta table. An undeclared table gets a layer's default policy.
     """
+    if after_write and schedule:
+        raise Refused("backtest: use either --after-write or --schedule")
+    strategy = AfterWrite() if after_write else None
+    if schedule:
+        strategy = Scheduled(cron=schedule)
     context, [subject] = open_tables((table,))
     changes: dict[str, Any] = {
         "min_small_files": min_small_files,
         "target_file_bytes": target_mib and target_mib * _MIB,
         "cooldown_minutes": cooldown_minutes,
-        "strategy": _strategy(after_write=after_write, schedule=schedule),
+        "strategy": strategy,
     }
     changes = {name: value for name, value in changes.items() if value is not None}
     in_force = policy_for(subject.layer, subject.compaction)
@@ -62,32 +66,19 @@ def backtest_command(
     if changes:
         given = replace(subject.compaction, mode="automatic", **changes)
         policies = {"given": policy_for(subject.layer, given), **policies}
-    history = _history(context.lake, subject.key)
+    uri = context.lake.table_uri(subject.key)
+    history = read_file_history(context.lake.store, subject.key, uri=uri)
+    if history is None:
+        raise Refused(
+            f"backtest of {subject.key}: there is no Delta table at {uri}. "
+            "Use a declared table, a path or a URI"
+        )
     replays = {name: replay(history, policy) for name, policy in policies.items()}
     replays["really"] = real_replay(history)
     if as_json:
         write_json(_document(history, replays))
     else:
         _print(history, replays)
-
-
-def _strategy(*, after_write: bool, schedule: str | None) -> AfterWrite | Scheduled | None:
-    if after_write and schedule:
-        raise Refused("backtest: use either --after-write or --schedule")
-    if schedule:
-        return Scheduled(cron=schedule)
-    return AfterWrite() if after_write else None
-
-
-def _history(lake: Lake, key: str) -> FileHistory:
-    uri = lake.table_uri(key)
-    history = read_file_history(lake.store, key, uri=uri)
-    if history is None:
-        raise Refused(
-            f"backtest of {key}: there is no Delta table at {uri}. "
-            "Use a declared table, a path or a URI"
-        )
-    return history
 
 
 def _document(history: FileHistory, replays: Mapping[str, Replay]) -> dict[str, Any]:

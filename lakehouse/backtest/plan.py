@@ -16,7 +16,7 @@ from itertools import pairwise
 from statistics import fmean
 
 from lakehouse.compact.plan.bins import Bin, files_added
-from lakehouse.compact.plan.compaction import CompactionPlan, plan_compaction
+from lakehouse.compact.plan.compaction import plan_compaction
 from lakehouse.compact.plan.decision import (
     Bounds,
     CompactionCandidate,
@@ -150,10 +150,8 @@ class _Table:
 
     def remember_real_compaction(self, commit: FileCommit) -> None:
         """Records for which files each output of a real compaction stands."""
-        removed, added = (
-            defaultdict[object, list[DataFile]](list),
-            defaultdict[object, list[DataFile]](list),
-        )
+        removed = defaultdict[object, list[DataFile]](list)
+        added = defaultdict[object, list[DataFile]](list)
         for path in commit.removed_paths:
             if path in self._known:
                 file = self._known[path]
@@ -189,11 +187,6 @@ class _Table:
             if not decision.request:
                 return
             sentence = decision.sentence
-        self._compact(plan, commit, now_ms, sentence)
-
-    def _compact(
-        self, plan: CompactionPlan, commit: FileCommit, now_ms: int, sentence: str
-    ) -> None:
         removed = [file for bin_ in plan.bins for file in bin_.files]
         added = list[DataFile]()
         for bin_ in plan.bins:

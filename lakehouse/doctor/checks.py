@@ -12,7 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.metadata import version
+from itertools import takewhile
 from os import environ
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +28,6 @@ from lakehouse.doctor.plan import (
     Doubt,
     Finding,
     State,
-    Verdict,
     clock_verdict,
     extension_verdict,
     log_store_verdict,
@@ -61,7 +62,7 @@ class Examination:
         self._show = show
 
     def check(
-        self, name: str, run_check: Callable[[], Verdict], *, after: str = "", limited: bool = False
+        self, name: str, run_check: Callable[[], str], *, after: str = "", limited: bool = False
     ) -> bool:
         """Runs a check; returns whether it passed, perhaps with a warning.
 
@@ -71,15 +72,13 @@ class Examination:
         if after and self.state_of(after) not in ("ok", "warning"):
             return self.note(name, "skipped", f"needs {after}, which did not pass")
         try:
-            verdict = _within(_MOST_SECONDS, run_check) if limited else run_check()
+            verdict = _within_limit(run_check) if limited else run_check()
         except LakehouseError as error:
             return self.note(name, "failed", str(error))
         except Exception as error:
             line = (str(error).splitlines() or [""])[0][:_MOST_CHARACTERS]
             return self.note(name, "failed", f"{type(error).__name__}: {line}")
-        if isinstance(verdict, Doubt):
-            return self.note(name, "warning", verdict.sentence)
-        return self.note(name, "ok", verdict)
+        return self.note(name, "warning" if isinstance(verdict, Doubt) else "ok", verdict)
 
     def note(self, name: str, state: State, sentence: str) -> bool:
         """Records a finding; returns whether later checks may depend on it."""
@@ -96,9 +95,9 @@ class Examination:
         return "skipped"
 
 
-def _within(seconds: float, run_check: Callable[[], Verdict]) -> Verdict:
-    """Calls `run_check` in a separate thread, which is abandoned after `seconds`."""
-    results = list[Verdict]()
+def _within_limit(run_check: Callable[[], str]) -> str:
+    """Calls `run_check` in a separate thread, which is abandoned after `_MOST_SECONDS`."""
+    results = list[str]()
     errors = list[BaseException]()
 
     def work() -> None:
@@ -109,13 +108,14 @@ def _within(seconds: float, run_check: Callable[[], Verdict]) -> Verdict:
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    thread.join(seconds)
+    thread.join(_MOST_SECONDS)
     if errors:
         raise errors[0]
     if not results:
         raise Refused(
-            f"no answer within {seconds:.0f} s. Check on the cluster's page that there are workers "
-            "with free cores and memory, and that they can reach this machine and the storage"
+            f"no answer within {_MOST_SECONDS:.0f} s. Check on the cluster's page that there are "
+            "workers with free cores and memory, and that they can reach this machine and the "
+            "storage"
         )
     return results[0]
 
@@ -140,7 +140,7 @@ def nearest_folder(path: Path) -> Path:
     return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
-def _home(home: Path) -> Verdict:
+def _home(home: Path) -> str:
     folder = nearest_folder(home)
     if not folder.is_dir():
         raise Refused(f"{folder} is a file. Use a folder for LAKEHOUSE_HOME")
@@ -157,20 +157,20 @@ def _home(home: Path) -> Verdict:
         return f"{home} does not exist yet and can be created"
     if home.stat().st_mode & _OTHERS_MAY_WRITE:
         return Doubt(
-            sentence=f"other users may write to {home}, which holds the Spark server's token. Use: "
+            f"other users may write to {home}, which holds the Spark server's token. Use: "
             f"chmod go-w {home}"
         )
     return f"{home} can be written"
 
 
-def _jars() -> Verdict:
+def _jars() -> str:
     wrong = wrong_jars()
     if not wrong:
         return f"all {len(pinned())} jars of Delta and S3A match their checksums"
     missing = [name for name in wrong if not os.path.exists(FOLDER / name)]
     if missing:
         return Doubt(
-            sentence=f"{len(missing)} of {len(pinned())} jars are missing, for example "
+            f"{len(missing)} of {len(pinned())} jars are missing, for example "
             f"{missing[0]}. The next start fetches them. To fetch them now, use: make setup"
         )
     raise Refused(
@@ -198,7 +198,10 @@ def scratch(lake: Lake) -> Iterator[str]:
         with suppress(LakehouseError):  # the check `delete` reports this; the next run tries again
             _delete_all(lake, folder)
         if existing is not None:
-            _remove_created(root / _FOLDER, existing)
+            top = root / _FOLDER
+            for created in takewhile(lambda each: each != existing, (top, *top.parents)):
+                with suppress(OSError):  # it is not empty
+                    created.rmdir()
 
 
 def check_storage(examination: Examination, lake: Lake, folder: str) -> None:
@@ -208,13 +211,12 @@ def check_storage(examination: Examination, lake: Lake, folder: str) -> None:
     if isinstance(store, S3Store):
         examination.check("region", lambda: _region(store), after="storage")
     examination.check("write", lambda: _write(lake, folder), after="storage")
-    examination.check("read", lambda: _read(lake, folder), after="write")
-    examination.check("clock", lambda: _clock(lake, folder), after="write")
-    examination.check("conditional writes", lambda: _conditional(lake, folder), after="write")
-    examination.check("delete", lambda: _delete(lake, folder), after="write")
+    checks = {"read": _read, "clock": _clock, "conditional writes": _conditional, "delete": _delete}
+    for name, check in checks.items():
+        examination.check(name, partial(check, lake, folder), after="write")
 
 
-def _reach(lake: Lake) -> Verdict:
+def _reach(lake: Lake) -> str:
     store = lake.store
     if isinstance(store, S3Store):
         count = len(store.folders(""))
@@ -226,7 +228,7 @@ def _reach(lake: Lake) -> Verdict:
     return f"{root} exists" if folder == root else f"{root} does not exist yet"
 
 
-def _region(store: S3Store) -> Verdict:
+def _region(store: S3Store) -> str:
     with translated_s3(f"storage: cannot find the region of {store.bucket}", "list"):
         head = store.client.head_bucket(Bucket=store.bucket)
     region = s3_region(environ)
@@ -234,12 +236,12 @@ def _region(store: S3Store) -> Verdict:
     return region_verdict(store.bucket, head.get("BucketRegion"), configured)
 
 
-def _write(lake: Lake, folder: str) -> Verdict:
+def _write(lake: Lake, folder: str) -> str:
     lake.store.put(f"{folder}/file.txt", WRITTEN)
     return f"files can be written below {lake.settings.root}"
 
 
-def _read(lake: Lake, folder: str) -> Verdict:
+def _read(lake: Lake, folder: str) -> str:
     if lake.store.read(f"{folder}/file.txt") != WRITTEN:
         raise Refused(
             f"{folder}/file.txt does not contain what was just written. Use storage that returns "
@@ -253,13 +255,13 @@ def _read(lake: Lake, folder: str) -> Verdict:
     return "a written file can be read and listed immediately"
 
 
-def _clock(lake: Lake, folder: str) -> Verdict:
+def _clock(lake: Lake, folder: str) -> str:
     written = lake.store.stat(f"{folder}/file.txt")
     assert written is not None
     return clock_verdict(now_ms() - written.modified_ms)
 
 
-def _conditional(lake: Lake, folder: str) -> Verdict:
+def _conditional(lake: Lake, folder: str) -> str:
     store = lake.store
     name = f"{folder}/taken"
     if isinstance(store, S3Store):
@@ -281,7 +283,7 @@ def _conditional(lake: Lake, folder: str) -> Verdict:
     return "the storage creates a file only if it is absent"
 
 
-def _delete(lake: Lake, folder: str) -> Verdict:
+def _delete(lake: Lake, folder: str) -> str:
     name = f"{folder}/taken"
     failed = lake.store.delete_each([name])
     if failed:
@@ -311,15 +313,6 @@ def _delete_all(lake: Lake, folder: str) -> None:
         batch = [{"Key": key} for key in keys[start : start + _DELETE_BATCH]]
         with translated_s3(f"storage: cannot delete {prefix}", "delete"):
             store.client.delete_objects(Bucket=store.bucket, Delete={"Objects": batch})
-
-
-def _remove_created(folder: Path, existing: Path) -> None:
-    """Removes empty folders from `folder` up to, but not including, `existing`."""
-    for each in (folder, *folder.parents):
-        if each == existing:
-            return
-        with suppress(OSError):
-            each.rmdir()
 
 
 _VERSIONS = {
@@ -357,8 +350,8 @@ def check_spark(examination: Examination, lake: Lake, folder: str) -> None:
     """
     sessions = list["SparkSession"]()
 
-    def check(name: str, run_check: Callable[["SparkSession"], Verdict], *, after: str) -> None:
-        def translate() -> Verdict:
+    def check(name: str, run_check: Callable[["SparkSession"], str], *, after: str) -> None:
+        def translate() -> str:
             with translated():
                 try:
                     return run_check(sessions[0])
@@ -379,14 +372,14 @@ def check_spark(examination: Examination, lake: Lake, folder: str) -> None:
         check("commit", lambda spark: _commit(spark, lake, folder), after="spark's storage")
 
 
-def _open(settings: Settings, sessions: list["SparkSession"]) -> Verdict:
+def _open(settings: Settings, sessions: list["SparkSession"]) -> str:
     started = time.monotonic()
     sessions.append(connect(settings))
     address = f"localhost:{settings.spark_port}" if settings.spark == "server" else settings.spark
     return f"a session at {address.partition(';')[0]} answers, after {_seconds(started)}"
 
 
-def _versions(spark: "SparkSession") -> Verdict:
+def _versions(spark: "SparkSession") -> str:
     versions = {name: _value(spark, expression) for name, expression in _VERSIONS.items()}
     # If Java's version is known, Java methods may be called, and it is Delta's class that is
     # missing.
@@ -409,21 +402,21 @@ def _value(spark: "SparkSession", expression: str) -> str | None:
         return None
 
 
-def _extension(spark: "SparkSession") -> Verdict:
+def _extension(spark: "SparkSession") -> str:
     return extension_verdict(
         spark.conf.get("spark.sql.extensions", "") or "",
         spark.conf.get("spark.sql.catalog.spark_catalog", "") or "",
     )
 
 
-def _log_store(spark: "SparkSession", settings: Settings) -> Verdict:
+def _log_store(spark: "SparkSession", settings: Settings) -> str:
     if settings.log_store == "platform":
         return "the platform makes Spark's commits safe, as LAKEHOUSE_LOG_STORE says; not checked"
     log_store = spark.conf.get(log_store_setting("s3a" if settings.on_s3 else "file"), "") or ""
     return log_store_verdict(log_store, is_conditional=is_conditional(log_store))
 
 
-def _executors(spark: "SparkSession") -> Verdict:
+def _executors(spark: "SparkSession") -> str:
     started = time.monotonic()
     has_delta = _value(spark, _VERSIONS["Delta"]) is not None
     version = _VERSIONS["Delta"] if has_delta else "NULL"
@@ -436,7 +429,7 @@ def _executors(spark: "SparkSession") -> Verdict:
     )
 
 
-def _read_all(spark: "SparkSession", lake: Lake, folder: str) -> Verdict:
+def _read_all(spark: "SparkSession", lake: Lake, folder: str) -> str:
     name = f"{folder}/file.txt"
     try:
         reader = spark.read.options(**_WITHOUT_RETRIES)
@@ -444,9 +437,18 @@ def _read_all(spark: "SparkSession", lake: Lake, folder: str) -> Verdict:
     except Exception as error:
         if _missing_jar(error):
             raise
+        advice = (
+            "A lake on a disk must be at the same path for Spark's driver and executors. Use S3, "
+            "or a disk that all of them mount"
+        )
+        if lake.settings.on_s3:
+            advice = (
+                "Give Spark's driver and executors the jars of S3A, the endpoint, the region, and "
+                "keys: spark.hadoop.fs.s3a.… or AWS_ variables"
+            )
         raise Refused(
             f"Spark cannot read {lake.settings.root}/{name}, which this process wrote: "
-            f"{_cause(error)}. {_give_access(lake.settings)}"
+            f"{_cause(error)}. {advice}"
         ) from error
     if [line[0] for line in lines] != WRITTEN.decode().splitlines():
         raise Refused(
@@ -456,19 +458,7 @@ def _read_all(spark: "SparkSession", lake: Lake, folder: str) -> Verdict:
     return "Spark reads what this process writes"
 
 
-def _give_access(settings: Settings) -> str:
-    if not settings.on_s3:
-        return (
-            "A lake on a disk must be at the same path for Spark's driver and executors. Use S3, "
-            "or a disk that all of them mount"
-        )
-    return (
-        "Give Spark's driver and executors the jars of S3A, the endpoint, the region, and keys: "
-        "spark.hadoop.fs.s3a.… or AWS_ variables"
-    )
-
-
-def _commit(spark: "SparkSession", lake: Lake, folder: str) -> Verdict:
+def _commit(spark: "SparkSession", lake: Lake, folder: str) -> str:
     key = f"{folder}/table"
     uri = f"{lake.settings.spark_root}/{key}"
     started = time.monotonic()

@@ -15,7 +15,7 @@ from lakehouse.cli.output import attributes, json_option, print_grid, show, writ
 from lakehouse.cli.server_command import driver_for_command
 from lakehouse.cli.settings import settings_in_force
 from lakehouse.doctor.checks import Examination, check_machine, check_spark, check_storage, scratch
-from lakehouse.doctor.plan import Finding, Verdict
+from lakehouse.doctor.plan import Finding
 from lakehouse.lake.declared_tables import declared_tables
 from lakehouse.lake.lake import Lake, open_lake
 
@@ -55,7 +55,16 @@ def doctor_command(with_spark: bool, settings_only: bool, as_json: bool) -> int:
     examination = Examination(show=(lambda _: None) if as_json else show_finding)
     settings = _settings(examination)
     if settings is not None:
-        _examine(examination, settings, with_spark=with_spark)
+        check_machine(examination, settings)
+        examination.check("tables", lambda: _tables(settings))
+        examination.check("dagster", lambda: _dagster(settings))
+        lake = open_lake(settings)
+        with scratch(lake) as folder:
+            check_storage(examination, lake, folder)
+            if with_spark:
+                _check_spark(examination, lake, folder)
+            else:
+                examination.note("spark", "skipped", "by --no-spark")
     document = document_of(examination.findings)
     if as_json:
         write_json(document)
@@ -104,26 +113,13 @@ def _settings(examination: Examination) -> Settings | None:
     """The settings in force; `None` if they cannot be parsed, which is then a failed check."""
     parsed = list[Settings]()
 
-    def parse() -> Verdict:
+    def parse() -> str:
         settings = settings_in_force()
         parsed.append(settings)
         return f"the lake is {settings.root}, Spark is {settings.spark.partition(';')[0]}"
 
     examination.check("settings", parse)
     return parsed[0] if parsed else None
-
-
-def _examine(examination: Examination, settings: Settings, *, with_spark: bool) -> None:
-    check_machine(examination, settings)
-    examination.check("tables", lambda: _tables(settings))
-    examination.check("dagster", lambda: _dagster(settings))
-    lake = open_lake(settings)
-    with scratch(lake) as folder:
-        check_storage(examination, lake, folder)
-        if with_spark:
-            _check_spark(examination, lake, folder)
-        else:
-            examination.note("spark", "skipped", "by --no-spark")
 
 
 def _check_spark(examination: Examination, lake: Lake, folder: str) -> None:
@@ -140,12 +136,12 @@ def _check_spark(examination: Examination, lake: Lake, folder: str) -> None:
         check_spark(examination, lake, folder)
 
 
-def _tables(settings: Settings) -> Verdict:
+def _tables(settings: Settings) -> str:
     tables = declared_tables(settings)
     return f"{count_of(len(tables), 'table')} in {settings.tables} and {settings.adopted.name}"
 
 
-def _dagster(settings: Settings) -> Verdict:
+def _dagster(settings: Settings) -> str:
     home = os.environ.get("DAGSTER_HOME") or str(settings.dagster_home)
     if not os.path.exists(os.path.join(home, "dagster.yaml")):
         return f"{home} has no instance yet; the first start creates it"

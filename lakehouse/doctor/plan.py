@@ -1,6 +1,6 @@
 """The verdicts of `lakehouse doctor` on facts that its checks have read, and its findings.
 
-Each verdict is a sentence, or a `Doubt` for a warning. If the check fails, `Refused` is raised.
+Each verdict is a sentence, and a `Doubt` for a warning. If the check fails, `Refused` is raised.
 """
 
 from collections.abc import Mapping
@@ -26,17 +26,11 @@ class Finding:
     sentence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doubt:
-    """The result of a check that warns: this works today, but may fail later."""
-
-    sentence: str
+class Doubt(str):
+    """The sentence of a check that warns: this works today, but may fail later."""
 
 
-Verdict = str | Doubt
-
-
-def clock_verdict(off_ms: int) -> Verdict:
+def clock_verdict(off_ms: int) -> str:
     """Judges the difference between the clocks. `off_ms` > 0: this machine's clock is ahead."""
     seconds = abs(off_ms) / 1_000
     direction = "ahead of" if off_ms > 0 else "behind"
@@ -48,13 +42,13 @@ def clock_verdict(off_ms: int) -> Verdict:
     )
     if abs(off_ms) > _CLOCK_FAILED_MS:
         raise Refused(f"{sentence}; until then, vacuums refuse to delete")
-    return Doubt(sentence=sentence)
+    return Doubt(sentence)
 
 
-def region_verdict(bucket: str, actual: str | None, named: str | None) -> Verdict:
+def region_verdict(bucket: str, actual: str | None, named: str | None) -> str:
     """Compares the actual region of a bucket with `named`, the configured region, if any."""
     if not actual:
-        return Doubt(sentence=f"the server does not report the region of {bucket}")
+        return Doubt(f"the server does not report the region of {bucket}")
     if actual == (named or "us-east-1"):
         return f"{bucket} is in {actual}, as configured"
     configured = f"AWS_REGION is {named}" if named else "AWS_REGION is not set"
@@ -64,7 +58,7 @@ def region_verdict(bucket: str, actual: str | None, named: str | None) -> Verdic
     )
 
 
-def versions_verdict(server: Mapping[str, str | None], client: Mapping[str, str]) -> Verdict:
+def versions_verdict(server: Mapping[str, str | None], client: Mapping[str, str]) -> str:
     """Compares the versions of the Spark server with those of this environment.
 
     Both arguments map `Spark`, `Delta`, … to versions. An unknown version of the server is `None`.
@@ -82,11 +76,11 @@ def versions_verdict(server: Mapping[str, str | None], client: Mapping[str, str]
                 f"for {name} {_minor(theirs)}"
             )
     if server.get("Spark") not in (None, client["Spark"]):
-        return Doubt(sentence=f"{versions}; this environment has Spark {client['Spark']}")
+        return Doubt(f"{versions}; this environment has Spark {client['Spark']}")
     return versions
 
 
-def extension_verdict(extensions: str, catalog: str) -> Verdict:
+def extension_verdict(extensions: str, catalog: str) -> str:
     """Judges Spark's settings `spark.sql.extensions` and `spark.sql.catalog.spark_catalog`."""
     values = {
         "spark.sql.extensions": (extensions, "io.delta.sql.DeltaSparkSessionExtension"),
@@ -104,7 +98,7 @@ def extension_verdict(extensions: str, catalog: str) -> Verdict:
     return "Delta's SQL extension and catalog are set"
 
 
-def log_store_verdict(log_store: str, *, is_conditional: bool) -> Verdict:
+def log_store_verdict(log_store: str, *, is_conditional: bool) -> str:
     """Judges how Spark commits to the lake's storage."""
     name = log_store or "Delta's default log store"
     if is_conditional:

@@ -316,6 +316,13 @@ def project_texts(
     source = "\n".join(python_source(f"{table.name} = ", table))
     sentences = (f"Guessed by lakehouse init from {origin}. Check it.", *suggestion.notes)
     columns = [f"        {python_text(quoted(name))}," for name in table.landing.column_names]
+    comment = textwrap.TextWrapper(
+        _WIDTH,
+        initial_indent="# ",
+        subsequent_indent="# ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
     return {
         ".env": _ENV.format(package=package, root=root),
         ".gitignore": _GITIGNORE,
@@ -323,7 +330,7 @@ def project_texts(
         f"{package}/__init__.py": f'"""The tables of {package}."""\n',
         f"{package}/bronze.py": _BRONZE.format(
             names=", ".join(name for name in _DECLARING if f"{name}(" in source),
-            comment="\n".join(line for each in sentences for line in _comment(each)),
+            comment="\n".join(comment.fill(printable(each)) for each in sentences),
             table=source,
         ),
         f"{package}/silver.py": _SILVER.format(
@@ -356,15 +363,3 @@ def table_name(places: Iterable[str]) -> str:
 
 def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_").lstrip("0123456789_")[:90]
-
-
-def _comment(text: str) -> list[str]:
-    """The lines of a comment. Line breaks in `text` are escaped."""
-    return textwrap.wrap(
-        printable(text),
-        _WIDTH,
-        initial_indent="# ",
-        subsequent_indent="# ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

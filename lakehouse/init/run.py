@@ -75,7 +75,9 @@ def plan_project(address: str, folder: Path, key: str | None) -> Project:
     if not listed:
         raise Refused(f"there is no file at {location}. Check the address")
     files = _of_one_format(listed, address, is_renamed=not prefix)
-    found = files_schema({file.name: _sample(store, file) for file in _spread(files)})
+    step = ceil(len(files) / _SAMPLED_FILES)
+    sampled = reversed(files[::-step])  # evenly spread, with the last file
+    found = files_schema({file.name: _sample(store, file) for file in sampled})
     names = [file.name for file in files]
     landing = prefix or f"landing/{name}/"
     suggestion = suggest(found, names, key=key, prefix=landing)
@@ -186,12 +188,6 @@ def _of_one_format(
             "with names that end in .csv, .json, .parquet or .avro"
         )
     return chosen
-
-
-def _spread(files: Sequence[StoredFile]) -> list[StoredFile]:
-    """At most `_SAMPLED_FILES` of the files, evenly spread, and the last one."""
-    step = ceil(len(files) / _SAMPLED_FILES)
-    return [*reversed(files[::-step])]
 
 
 def _sample(store: Store, file: StoredFile) -> bytes:

@@ -6,7 +6,7 @@ common table expressions are left to the engine.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -79,18 +79,17 @@ def plan_query(statement: str, keys: Mapping[str, str]) -> QueryPlan:
             f"sql: {verb} is refused. This command only reads: use SELECT, WITH, DESCRIBE or SHOW "
             "TABLES"
         )
-    return QueryPlan(statement=statement, tables=tuple(_named_tables(names, keys)))
-
-
-def _named_tables(names: list[re.Match[str]], keys: Mapping[str, str]) -> Iterator[NamedTable]:
+    tables = list[NamedTable]()
     for piece in names:
         parts = re.findall(_PART, piece["name"])
         # Names of tables are in lower case, and SQL ignores the case of names without quotes.
         name = "/".join(part[1:-1] if part[0] in '"`' else part.lower() for part in parts)
         if name in keys:
-            yield NamedTable(
-                key=keys[name], start=piece.start(), end=piece.end(), version=_version_in(piece)
+            version = _version_in(piece)
+            tables.append(
+                NamedTable(key=keys[name], start=piece.start(), end=piece.end(), version=version)
             )
+    return QueryPlan(statement=statement, tables=tuple(tables))
 
 
 def _version_in(piece: re.Match[str]) -> int | datetime | None:

@@ -36,7 +36,7 @@ def test_versions_may_differ_in_their_last_number_and_be_unknown() -> None:
         "Spark 4.2.0, Delta unknown"
     )
     assert versions_verdict({"Spark": "4.2.1", "Delta": "4.4.0"}, CLIENT) == Doubt(
-        sentence="Spark 4.2.1, Delta 4.4.0; this environment has Spark 4.2.0"
+        "Spark 4.2.1, Delta 4.4.0; this environment has Spark 4.2.0"
     )
     with pytest.raises(Refused, match=r"Spark runs Delta 4\.3\.0.* Use a server with Delta 4\.4"):
         versions_verdict({"Spark": "4.2.0", "Delta": "4.3.0"}, CLIENT)
