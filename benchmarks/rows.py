@@ -98,7 +98,7 @@ ROWS = (
     Row(
         name="P8",
         promise="Error of predicted seconds, after ten compactions",
-        goal="under 10 %",
+        goal="under 15 %",
         benchmark="calibration",
         shown={
             "mean": "mean error of the seconds that compactions after the first 10 were predicted to take",
@@ -174,14 +174,17 @@ ROWS = (
     ),
     Row(
         name="P16",
-        promise="Landing of 2,000,000 records in large files against the bare Spark statement",
+        promise="Landing of 2 and 20 million records in large files against the bare Spark statement",
         goal="at most 1.5 times for Parquet, CSV and DMS, 2.5 times for JSON; own process below 400 MiB",
         benchmark="landing",
         shown={
-            "Parquet": "large files of parquet over the bare statement",
-            "CSV": "large files of csv over the bare statement",
-            "JSON": "large files of json over the bare statement",
-            "DMS": "large files of dms over the bare statement",
+            "Parquet": "2,000,000 records of parquet over the bare statement",
+            "Parquet, 20 million": "20,000,000 records of parquet over the bare statement",
+            "CSV": "2,000,000 records of csv over the bare statement",
+            "CSV, 20 million": "20,000,000 records of csv over the bare statement",
+            "JSON": "2,000,000 records of json over the bare statement",
+            "JSON, 20 million": "20,000,000 records of json over the bare statement",
+            "DMS, 5 million": "5,000,000 records of dms over the bare statement",
             "memory": "memory of the client",
         },
         shortfall="Spark reads CSV and JSON twice: first it counts the lines and matches each with the forms of its types. The columns with a row's "

@@ -194,6 +194,15 @@ def brought_back_by(commit: Commit) -> int | None:
     return version if isinstance(version, int) and not isinstance(version, bool) else None
 
 
+def restored_version(commit: Commit) -> int | None:
+    """The version that a RESTORE, by any program, brought back; `None` if only its time is known.
+
+    Source: Delta Lake 4.4.0, DeltaOperations.Restore; delta-rs 1.6, DeltaOperation::Restore
+    """
+    version = commit.parameters.get("version", "")
+    return int(version) if version.isdecimal() else None
+
+
 def rebuilt_from(commit: Commit) -> int | None:
     """The version whose rows our rebuild replaced; `None` for other commits."""
     rebuild = written_in(commit).get(REBUILD) if commit.operation == "WRITE" else None

@@ -241,6 +241,9 @@ LAKEHOUSE_HOME=.lakehouse
 LAKEHOUSE_ROOT={root}
 LAKEHOUSE_TABLES={package}
 LAKEHOUSE_REPLAY=off
+# Next to another lake that runs on this machine (for dagster dev: -p 3001):
+# LAKEHOUSE_PORT=3001
+# LAKEHOUSE_SPARK_PORT=15003
 """
 _GITIGNORE = """\
 .lakehouse/

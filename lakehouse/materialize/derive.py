@@ -13,6 +13,8 @@ and the consumed version are written in one commit.
 - An `Overwrite` is skipped only if the last `Overwrite` read exactly the declared inputs, no row of
   these inputs has changed since, and the declaration still gives the table's columns
   (`materialize/test_run.py`, `long/test_evolution.py`).
+- Rows that a RESTORE of the table has removed are read again, or the run is refused
+  (`materialize/test_run.py`).
 - If a run is killed and repeated, no row is lost or duplicated (`materialize/test_run.py`).
 - An `Append` adds only rows that no earlier run can have added. If this is unknown, the run stops
   with `Broken` and writes nothing (`materialize/test_run.py`, `materialize/test_plan.py`).
@@ -91,13 +93,17 @@ def next_increment(
 
     Raises:
         Broken: the input was replaced by an older copy of itself.
-        Refused: the table's rows were written in another way.
+        Refused: the table's rows were written in another way, or a RESTORE has removed some of them
+            since the input's newest version was read.
     """
     derived_increments.check_written_alike(table, commits_of(lake, target))
     version = first.snapshot.version
     transactions = {} if target is None else target.snapshot.transactions
-    consumed = derived_increments.consumed_of(first.snapshot, transactions)
+    recorded = derived_increments.consumed_of(first.snapshot, transactions)
+    consumed = recorded
     history = first.history
+    if recorded is not None:
+        consumed = derived_increments.still_consumed(recorded, commits_of(lake, target))
     if consumed is not None:
         history = history_since_consumed(lake, table, first, target, consumed)
     # An `Append` that has not read changes since its first write may hold all rows of the input.
@@ -107,7 +113,14 @@ def next_increment(
         read_another=any(app_id.startswith(prefix) for app_id in transactions),
         may_hold_all=isinstance(table.write, Merge) or not has_followed,
         is_append=isinstance(table.write, Append),
+        is_restored=consumed != recorded,
     )
+    if recorded is not None and recorded != consumed and recorded.version >= version:
+        raise Refused(
+            f"write of {table.key}: a RESTORE has removed rows of it, and Delta skips a write that "
+            f"records version {version} of {first.snapshot.table} again. Use `lakehouse rebuild "
+            f"{table.key}`"
+        )
     consumed_version = None if consumed is None else consumed.version
     increment = derived_increments.plan_increment(consumed_version, version, history, reader)
     return with_archive(lake, first, increment) if isinstance(increment, ReadAll) else increment

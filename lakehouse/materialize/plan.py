@@ -12,6 +12,7 @@ is never ahead of the rows (`docs/internals/decisions/0005-increments.md`).
 - Commits that move rows to an archive or back, or let rows expire, are skipped.
 - A foreign RESTORE or overwrite may repeat rows (`commits.may_repeat_rows`). A merge by keys
   ignores repeated rows. An append would duplicate them, so it cannot follow the changes.
+- After a RESTORE of the derived table itself, the changes are read again that it then lacks.
 """
 
 import json
@@ -33,6 +34,7 @@ from lakehouse.delta.commits import (
     keeps_rows,
     may_repeat_rows,
     rebuilt_from,
+    restored_version,
     written_in,
 )
 from lakehouse.delta.snapshot import Snapshot
@@ -44,6 +46,7 @@ KEYS = "keys"
 # Reasons to read all rows of an input.
 FIRST_READ = "it is read for the first time"
 CREATED_AGAIN = "it was created again since it was last read"
+RESTORED = "a RESTORE has removed rows that were made from it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,9 +108,11 @@ class Reader:
     - `may_hold_all`: it may have read all rows of the input at the consumed version, not only the
       changes up to it.
     - `is_append`: it appends rows, so a row that is read twice would be duplicated.
+    - `is_restored`: a RESTORE has removed rows, and it is unknown which versions they came from.
     """
 
     read_another: bool = False
+    is_restored: bool = False
     may_hold_all: bool = False
     is_append: bool = False
 
@@ -131,6 +136,28 @@ def consumed_of(read: Snapshot, transactions: Mapping[str, int]) -> Consumed | N
     return max(candidates, key=lambda each: each.version, default=None)
 
 
+def still_consumed(consumed: Consumed, commits: Iterable[Commit]) -> Consumed | None:
+    """The version of an input that the table's rows come from: an older one after a RESTORE.
+
+    A RESTORE removes rows, but not the transaction id that records them as `consumed`. `commits`
+    are the table's commits, newest first. `None` if the version is unknown.
+    """
+    restored: int | None = None  # the version that a RESTORE brought back
+    is_rebuilt = False
+    for commit in commits:
+        if restored is not None and commit.version > restored:
+            continue
+        if consumed.app_id in commit.applications:
+            return consumed._replace(version=commit.applications[consumed.app_id])
+        if commit.operation == "RESTORE" and not is_rebuilt:
+            restored = restored_version(commit)
+            if restored is None:
+                return None
+        # A rebuild from the inputs does not record a version that the table has consumed already.
+        is_rebuilt = is_rebuilt or (rebuilt_from(commit) is not None and not keeps_rows(commit))
+    return consumed if restored is None else None
+
+
 def plan_increment(
     consumed: int | None, input_version: int, history: Commits, reader: Reader
 ) -> Increment:
@@ -147,6 +174,8 @@ def plan_increment(
         return ReadAll(upto=input_version, explanation=explanation)
 
     if consumed is None:
+        if reader.is_restored:
+            return read_all(RESTORED)
         return read_all(CREATED_AGAIN if reader.read_another else FIRST_READ)
     commits = history.between(consumed, input_version)
     if commits is None:

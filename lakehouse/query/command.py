@@ -118,11 +118,11 @@ def _print_grid(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     shown = max(1, sum(used <= width for used in widths))
     heads, *cells = [line[:shown] for line in lines]
     print_grid(heads, cells)
-    if len(rows) > _MOST_ROWS or shown < len(names):
-        tell(
-            f"the first {len(cells)} rows and {shown} of {len(names)} columns; --csv and --json "
-            "print all"
-        )
+    cut = [f"the first {len(cells)} rows"] if len(rows) > _MOST_ROWS else []
+    if shown < len(names):
+        cut.append(f"{shown} of {len(names)} columns")
+    if cut:
+        tell(f"{' and '.join(cut)}; --csv and --json print all")
 
 
 def _shortened(text: str, most: int) -> str:

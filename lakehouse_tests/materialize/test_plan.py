@@ -11,6 +11,7 @@ from lakehouse.base.reasons import Reason
 from lakehouse.delta.commits import Commits, may_repeat_rows
 from lakehouse.materialize.plan import (
     FIRST_READ,
+    Consumed,
     Increment,
     NothingNew,
     ReadAll,
@@ -20,6 +21,7 @@ from lakehouse.materialize.plan import (
     check_written_alike,
     has_followed,
     plan_increment,
+    still_consumed,
 )
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore
@@ -262,3 +264,27 @@ def test_a_rebuild_ends_what_was_followed_before() -> None:
     kept = [*_rebuilt("same").commits]
     kept[1] = replace(kept[1], applications={app_id: 3})
     assert has_followed(read, reversed(kept))
+
+
+@pytest.mark.parametrize(
+    ("restored", "rebuilt", "version"),
+    [
+        ({"version": "0"}, False, None),
+        ({"version": "1"}, False, 3),
+        ({"version": "2"}, False, 5),
+        ({"timestamp": "2026-01-01"}, False, None),
+        ({"version": "1"}, True, 5),
+    ],
+)
+def test_after_a_restore_a_table_has_consumed_less(
+    restored: dict[str, str], rebuilt: bool, version: int | None
+) -> None:
+    app_id = "lakehouse/consume/bronze/i/other"
+    commits = [*_rebuilt("new" if rebuilt else "same").commits]
+    commits[1] = replace(commits[1], applications={app_id: 3})
+    commits[2] = replace(commits[2], applications={app_id: 5})
+    restore = replace(commits[4], operation="RESTORE", parameters=restored)
+    # Versions 0 to 2 with rows; then the RESTORE and the rebuild, in this order.
+    commits = [*commits[:3], replace(restore, version=3), replace(commits[3], version=4)]
+    kept = still_consumed(Consumed(app_id, 5), reversed(commits))
+    assert kept == (None if version is None else Consumed(app_id, version))

@@ -214,6 +214,26 @@ def test_an_overwrite_follows_its_inputs_and_foreign_writes(
     assert rows_in(lake, both.key, "count") == [(1,)]
 
 
+def test_rows_that_a_restore_has_removed_are_read_again(lake: Lake, spark: SparkSession) -> None:
+    """A RESTORE keeps the transaction id that records the removed rows as read."""
+    followers = (states, copies)
+    for number in (1, 2):
+        add_events(lake, event(number, 5, "planned"))
+        _run(lake, spark, followers)
+    spark.sql(f"RESTORE delta.`{lake.settings.table_uri(states.key)}` TO VERSION AS OF 0")
+    DeltaTable(lake.settings.table_uri(copies.key)).restore(0)
+    for table in followers:
+        with pytest.raises(
+            Refused, match=f"a RESTORE has removed .*`lakehouse rebuild {table.key}"
+        ):
+            write_table(lake, spark, table)
+    add_events(lake, event(3, 5, "planned"))
+    for _ in range(2):
+        _run(lake, spark, followers)
+        for table in followers:
+            assert rows_in(lake, table.key, "id") == [(1,), (2,), (3,)]
+
+
 def test_a_transform_without_the_named_columns_is_refused(lake: Lake, spark: SparkSession) -> None:
     add_events(lake, event(1, 5, "planned"))
     with pytest.raises(Refused, match="write= names column at, but the transform returns only id"):
