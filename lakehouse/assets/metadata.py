@@ -31,10 +31,10 @@ from lakehouse.write.outcome import WriteOutcome
 # Text that is already Markdown; `markdown_text` converts any other text.
 Markdown = NewType("Markdown", str)
 
+DATA_VERSION = "dagster/data_version"
 # Characters that begin inline markup: code, emphasis, links, images, tags, entities, cells and
 # escapes. Source: CommonMark 0.31, "Backslash escapes" and "Inlines"; GitHub Flavored Markdown,
 # "Tables" and "Strikethrough".
-DATA_VERSION = "dagster/data_version"
 _MARKUP = re.compile(r"[\\`*_\[\]<>&|~]")
 
 
@@ -191,12 +191,12 @@ def _column_schema(table: Table, snapshot: Snapshot) -> dg.TableSchema:
 def operation_metadata(operation: str, outcome: Any) -> Metadata:
     """The outcome of an upkeep operation: its figures as a table, its sentence, and its document.
 
-    Parts of the document with more than 1,000 entries are cut, and so many files in bins are
-    omitted. Unknown figures are not plotted, because zero would mislead.
+    Parts of the document with more than 1,000 entries are cut. If the bins name more files than
+    that, they are omitted. Unknown figures are not plotted, because zero would mislead.
     """
     document: dict[str, Any] = outcome.as_json()
     if sum(map(len, document.get("bins", ()))) > _ENTRIES:
-        document["bins"] = []
+        del document["bins"]
     for name, value in document.items():
         if isinstance(value, Mapping):
             document[name] = dict(islice(cast("Mapping[str, Any]", value).items(), _ENTRIES))

@@ -1,4 +1,4 @@
-"""The clock, and pauses. Functions in core get the time as an argument."""
+"""The clock, and pauses. Plans get the time as an argument."""
 
 import random
 import time

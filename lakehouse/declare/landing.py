@@ -199,7 +199,8 @@ def _is_encoding(name: object) -> bool:
 # Excludes the backslash, which escapes, and characters that names and numbers may contain.
 _SEPARATOR = re.compile(r"[\x01\t!-*,/:-@\[\]^`{-~]")
 _ONE_SEPARATOR = Accepts(
-    "one ASCII character other than a letter, a digit, a space, a backslash, +, -, . or _",
+    "one printable ASCII character other than a letter, a digit, a space, a backslash, +, -, . or "
+    "_; a tab; or \\x01",
     lambda value: bool(_SEPARATOR.fullmatch(str(value))),
 )
 _ENCODING = Accepts("an encoding that Python supports, like utf-16 or cp1252", _is_encoding)

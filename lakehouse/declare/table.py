@@ -41,13 +41,15 @@ class Table:
     tables). An `Adopted` table has neither. A `Merge` or `Append` reads only the changes of its
     first input, and all rows of the others. `transform` takes one DataFrame per input, by its name.
 
-    `code_version` says which rows a transform computed alike; the default is a hash of its source.
+    Rows that were written with the same `code_version` count as computed by the same code. The
+    default is a hash of the transform's source.
 
     `evolution` decides which changes of the declaration the next write applies to the table: safe
     changes (`"ask"`), also renamed columns and wider types (`"automatic"`), or no changes
     (`"refuse"`). `renamed` maps earlier column names to present names. `location` is the
     folder (`layer/name`) of a table that had another key before. The rows, the ledger and the
-    quarantine stay there, and `key` becomes that folder; leave `declared_key` out.
+    quarantine stay there. Internally, `key` is then this folder, and `declared_key`, which is never
+    given, the declared key.
 
     `fresh_within_hours` becomes a Dagster freshness policy. `owner` pays for the table.
     """
@@ -105,11 +107,11 @@ class Table:
         if self.evolution not in words:
             raise self._refused(f"evolution is {self.evolution!r}. Use one of {words}.")
         columns = None if self.source is None else self.source.column_names
-        check_renamed(f"Table {self.key}: renamed", self.renamed, columns)
+        check_renamed(f"Table {self.asset_key}: renamed", self.renamed, columns)
 
     def _check_upkeep(self) -> None:
         check_layout(
-            f"Table {self.key}",
+            f"Table {self.asset_key}",
             self.compaction.data_layout,
             partition_by=self.write.partition_by if isinstance(self.write, Append) else (),
             columns=None if self.source is None else self.source.column_names,
@@ -124,9 +126,9 @@ class Table:
                 " could delete rows that the archive has not taken yet. Use archive alone"
             )
         if self.ttl is not None:
-            check_ttl(f"Table {self.key}: ttl", self.ttl, self.write, types)
+            check_ttl(f"Table {self.asset_key}: ttl", self.ttl, self.write, types)
         if self.archive is not None:
-            check_archive(f"Table {self.key}: archive", self.archive, self.write, types)
+            check_archive(f"Table {self.asset_key}: archive", self.archive, self.write, types)
         self._check_properties()
 
     def _check_properties(self) -> None:
@@ -229,7 +231,7 @@ class Table:
             ) from error
 
     def _refused(self, why: str) -> Refused:
-        return Refused(f"Table {self.key}: {why}")
+        return Refused(f"Table {self.asset_key}: {why}")
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -287,7 +289,7 @@ _NAMED = 10
 
 
 def undeclared_among(keys: Iterable[str], declared: Iterable[Table]) -> tuple[str, ...]:
-    """The keys `layer/name` at which no declared table is, sorted."""
+    """The keys `layer/name` that no table declares, sorted."""
     known = {table.key for table in declared}
     unknown = {key for key in keys if key not in known}
     return tuple(sorted(key for key in unknown if _is_in_layer(key)))

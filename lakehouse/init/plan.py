@@ -291,8 +291,8 @@ from {package} import bronze
 
 
 # Change the function: the next run computes all rows again. For a large table, use Append(), or
-# Merge(keys=…, order_by=…) for one row per key. They read only new rows, and do not see which rows
-# of change data were deleted.
+# Merge(keys=…, order_by=…) for one row per key. They read only new rows, and keep rows that change
+# data deletes.
 @table(
     key="silver/{name}",
     inputs=[bronze.{name}],

@@ -141,7 +141,7 @@ def kept_for_versions(lake: Lake, table: Table, snapshot: Snapshot) -> frozenset
         except (Refused, Broken) as error:
             raise Refused(
                 f"vacuum of {snapshot.table}: version {version} is named in Vacuum.keep_versions, "
-                f"but cannot be kept: {error}. Either repair this, or remove {version} from "
+                f"but cannot be kept: {error}. Either restore its files, or remove {version} from "
                 "Vacuum.keep_versions"
             ) from error
         kept.update(files.live)
@@ -160,8 +160,8 @@ def _refuse_older_copy(lake: Lake, log: KnownLog, last: VacuumRecord) -> None:
     if is_replaced or _ends_before(lake, log, last.version):
         raise Broken(
             f"vacuum of {snapshot.table}: the log was replaced by an older copy. The last vacuum "
-            f"saw version {last.version}; the log is now at version {snapshot.version} and no "
-            "longer has that version. Restore the newest log. If it is lost for good, the table "
+            f"saw version {last.version}; the log, now at version {snapshot.version}, has no such "
+            "version, or another one. Restore the newest log. If it is lost for good, the table "
             "can still be read and written, but not vacuumed, because files of the lost versions "
             "look like orphans"
         )

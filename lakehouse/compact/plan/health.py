@@ -6,7 +6,7 @@ of an input is not a full read.
 
 Each part follows one rule: `value = limit / (limit + count)`, where the count is of files, commits
 or bytes. The value is 1 if the count is zero, one half at the limit, and falls smoothly towards 0
-beyond the limit. The exception is the average size: the share of files that would suffice.
+beyond the limit. The exception is the average size: files that would suffice, over files.
 
 Sources: Apache Amoro's health score has the parts small files (by their average size), equality
 deletes and position deletes. AutoComp scores the reduction of the file count. The limit of the log
@@ -224,17 +224,18 @@ def assess_health(snapshot: Snapshot, plan: CompactionPlan) -> Health:
     sizes = file_sizes(snapshot.files)
     candidate_bytes = plan.policy.candidate_bytes
     log_commit_limit = _log_commit_limit(snapshot)
+    small_file_count = sum(size < candidate_bytes for size in sizes)
     return Health(
         committed_ms=snapshot.committed_ms,
         file_count=snapshot.file_count,
-        small_file_count=sum(size < candidate_bytes for size in sizes),
+        small_file_count=small_file_count,
         size_bytes=snapshot.size_bytes,
         row_count=snapshot.row_count,
         tombstone_count=len(snapshot.tombstones),
         tombstone_bytes=snapshot.tombstone_bytes,
         log=snapshot.log,
         log_commit_limit=log_commit_limit,
-        parts=_parts(snapshot, plan, log_commit_limit),
+        parts=_parts(snapshot, plan, small_file_count, log_commit_limit),
         plan=plan,
     )
 
@@ -273,7 +274,9 @@ def assess_log_debt(health: Health) -> CheckResult:
     return CheckResult(name="log_debt", ok=count <= limit, sentence=sentence, numbers=numbers)
 
 
-def _parts(snapshot: Snapshot, plan: CompactionPlan, log_limit: int) -> tuple[HealthPart, ...]:
+def _parts(
+    snapshot: Snapshot, plan: CompactionPlan, small_file_count: int, log_limit: int
+) -> tuple[HealthPart, ...]:
     count = snapshot.file_count
     log = snapshot.log
     merge_limit = plan.policy.min_small_files
@@ -282,9 +285,14 @@ def _parts(snapshot: Snapshot, plan: CompactionPlan, log_limit: int) -> tuple[He
     removed_limit = max(1, snapshot.size_bytes)
     partitions = by_partition(snapshot.files).values()
     needed = sum(max(1, ceil(sum(file_sizes(files)) / target)) for files in partitions)
+    mergeable_count = plan.mergeable_file_count
+    what = "would be merged"
+    if plan.reason is Reason.PLAN_REFUSED:
+        mergeable_count = small_file_count
+        what = "small, and cannot be merged"
     small_files_sentence = (
-        f"{count_of(plan.files_removed, 'file')} would be merged; at {merge_limit}, this part of "
-        "the score is half"
+        f"{count_of(mergeable_count, 'file')} {what}; at {merge_limit}, this part of the score is "
+        "half"
     )
     average_size_sentence = (
         f"{count_of(count, 'file')} in {count_of(len(partitions), 'partition')}, "
@@ -298,7 +306,7 @@ def _parts(snapshot: Snapshot, plan: CompactionPlan, log_limit: int) -> tuple[He
         f"{count_of(len(snapshot.tombstones), 'removed file')} ({size_text(removed_bytes)}); "
         f"at {size_text(removed_limit)}, this part of the score is half"
     )
-    small_files_value = merge_limit / (merge_limit + plan.files_removed)
+    small_files_value = merge_limit / (merge_limit + mergeable_count)
     average_size_value = min(1.0, needed / count) if count else 1.0
     log_value = log_limit / (log_limit + log.commit_count)
     tombstones_value = removed_limit / (removed_limit + removed_bytes)

@@ -325,7 +325,7 @@ def csv_fields(first: Record | None, landing: Landing) -> CsvFields:
 
 
 def line_pattern(csv: Csv) -> str:
-    """A regular expression of Python and Java that a line matches if it is a whole record."""
+    """A regular expression of Java that a line matches if it is a whole record."""
     field = _field_pattern(csv.delimiter, csv.quote).decode()
     separator = re.escape(csv.delimiter)
     return rf"^{field}(?:{separator}{field})*+\z"
@@ -479,7 +479,7 @@ def _check_header(
     expected = landing.csv.delimiter.join(field_names(landing.schema))
     raise Unreadable(
         f"its header is {shown!r} and not {expected}. Land it with the declared names, each once, "
-        "or declare its own: `lakehouse schema` shows how"
+        "or declare the names of the file: `lakehouse schema` shows how"
     )
 
 

@@ -5,8 +5,9 @@ The undeclared fields of a record are kept as one JSON object, with each value a
 it does in a declared column.
 
 **Safety properties** (tests in `test_records.py`)
-- Every non-null field of a record is either declared, or kept in the object with its value, except
-  fields that count as added to the row by Debezium itself (`is_of_the_event`).
+- Every non-null field of a record, and each member of a declared STRUCT, is either declared, or
+  kept in the object with its value, except fields that count as added to the row by Debezium itself
+  (`is_of_the_event`).
 - No batch changes the name of an added column. All of them are STRING, so each value fits.
 """
 
@@ -93,7 +94,7 @@ class Unreadable(Exception):
 
 
 class CsvFields(NamedTuple):
-    """The names of the fields of a file's records in their order, and if they are its header."""
+    """The names of the fields of a file's records, and whether they come from its header."""
 
     names: tuple[str, ...]
     has_header: bool

@@ -1,1 +1,1 @@
-"""Java, jars, the Spark Connect server, and the processes of `make run`. Imports only core."""
+"""Java, jars, and the Spark Connect server."""

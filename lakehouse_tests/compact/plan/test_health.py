@@ -1,10 +1,13 @@
 """Counts are exact, and the score falls whenever anything gets worse."""
 
+from dataclasses import replace
+
 import pytest
 
+from lakehouse.base.reasons import Reason
 from lakehouse.compact.plan.health import Health, assess_health, assess_log_debt, assess_small_files
 from lakehouse.delta.snapshot import Snapshot, Tombstone
-from lakehouse_tests.support.example_snapshots import data_file, plan_of, snapshot
+from lakehouse_tests.support.example_snapshots import POLICY, data_file, plan_of, snapshot
 
 
 def health(table: Snapshot) -> Health:
@@ -73,6 +76,19 @@ def test_the_score_falls_with_each_of_its_parts(name: str, tables: list[Snapshot
 )
 def test_a_part_is_half_at_its_limit(name: str, table: Snapshot) -> None:
     assert part(health(table), name) == 0.5
+
+
+def test_files_beyond_a_run_and_files_of_a_refused_plan_lower_the_score() -> None:
+    table = snapshot([100 + number for number in range(400)])
+    whole = plan_of(table)
+    first_run = plan_of(table, replace(POLICY, max_bytes_per_run=20_000))
+    why = Reason.PLAN_REFUSED.explain(why="the feature x")
+    refused = replace(whole, bins=(), explanation=why)
+    assert first_run.files_removed < whole.files_removed
+    values = {
+        part(assess_health(table, each), "small files") for each in (whole, first_run, refused)
+    }
+    assert values == {4 / 404}
 
 
 def test_the_average_is_measured_against_what_each_partition_could_have() -> None:
