@@ -36,7 +36,7 @@ test: $(READY) ## the suite, four files at once; long proofs (the mark and the f
 # The folders and files of all plans, and what they stand on.
 PLANS = $(wildcard $(addprefix lakehouse_tests/,base declare delta/test_*.py */plan */*/plan */test_plan.py */*/test_plan.py))
 
-fast: $(READY) ## the tests of plans only: seconds, no Java
+fast: $(READY) ## the tests of plans only: half a minute, no Java
 	@$(BIN)/python -m pytest -q $(PLANS)
 
 check: $(READY) ## ruff, and pyright (strict on plans)

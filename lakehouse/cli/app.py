@@ -27,7 +27,7 @@ _COMMANDS = {
     "Use the tables": {
         "tables": ("materialize.command", "List the tables, and the state of each."),
         "materialize": ("materialize.command", "Write tables, inputs first, through Dagster."),
-        "sql": ("query.command", "Query the tables with SQL, without a JVM."),
+        "sql": ("query.command", "Query the tables with SQL, by Spark only if needed."),
         "landing": ("land.command", "Show landed files, and what the next load does."),
         "quarantine": ("land.command", "Show, retry or settle lines that did not load."),
     },

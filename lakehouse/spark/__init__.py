@@ -1,1 +1,1 @@
-"""Spark sessions, their settings, and every SQL statement."""
+"""Spark sessions, their settings, and the statements that change tables."""
