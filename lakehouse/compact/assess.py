@@ -10,7 +10,7 @@ decisions of the sensor (`read_fleet`). The rules are in `compact/plan`. The lak
 - `unreadable_files`: files that deltalake cannot rewrite as Spark reads them, for example with a
   string that is not UTF-8. The schema does not show this, so a compaction fails and makes the note.
   While the file is live, Spark compacts the table.
-- How long the lake's newest ten compactions took, as factors of the default rates. This prices the
+- How long the lake's newest five compactions took, as factors of the default rates. This prices the
   first compaction of a table (`compact.plan.estimate`).
 
 Notes about files and times that cannot be read count as empty.
@@ -41,7 +41,7 @@ from lakehouse.compact.plan.decision import (
     persons_hold,
     state_of,
 )
-from lakehouse.compact.plan.estimate import RUNS_COUNTED
+from lakehouse.compact.plan.estimate import RUNS_TIMED
 from lakehouse.compact.plan.health import Health, ReaderRun, Readers, assess_health, count_reads
 from lakehouse.compact.plan.history import (
     NO_REWRITES,
@@ -153,7 +153,7 @@ def _lake_factor(lake: Lake, engine: str) -> float | None:
             factor = operation.detail.get("speed_factors", {}).get(engine)
             if factor is not None:
                 factors.append(factor)
-    return median(factors[-RUNS_COUNTED:]) if factors else None
+    return median(factors[-RUNS_TIMED:]) if factors else None
 
 
 def failed_tries(lake: Lake, table_key: str | None = None) -> list[UpkeepOperation]:

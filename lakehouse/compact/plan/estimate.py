@@ -2,8 +2,9 @@
 
 The seconds of a compaction are a fixed time, plus a time per file added, per file removed and per
 byte removed. The default rates were measured on two cores. All four are multiplied by one factor:
-the median, over the table's newest ten compactions, of the actual seconds per expected second.
-Without such a compaction, the median of the lake's newest ten compactions is taken.
+the median, over the table's newest five compactions, of the actual seconds per expected second. A
+server that has just started is several times slower, so older runs mislead. Without such a
+compaction, the median of the lake's newest five compactions is taken.
 
 For the bytes added, a fixed size (footer, pages, column statistics) is subtracted from the bytes
 removed, once for each file by which the number of files falls. The rest is multiplied by a share:
@@ -39,8 +40,10 @@ _PUTS_PER_COMMIT = 3
 # 1 to 14 columns that Spark and deltalake wrote: each merged file saved 430 to 4,600 bytes.
 _BYTES_PER_FILE = 100
 _BYTES_PER_COLUMN = 325
-# Older runs no longer say how fast this machine is, or how well this table's files compress.
-RUNS_COUNTED = 10
+# Older runs no longer say how fast this machine is now.
+RUNS_TIMED = 5
+# Older runs no longer say how well this table's files compress.
+_RUNS_SIZED = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +81,8 @@ class Rates:
     - `run_count`: the number of the table's compactions on which the factor is based.
     """
 
-    seconds_fixed: float = 0.4
-    seconds_per_file_added: float = 0.08
+    seconds_fixed: float = 0.5
+    seconds_per_file_added: float = 0.03
     seconds_per_file: float = 0.001
     seconds_per_byte: float = 1 / 100e6
     factor: float = 1.0
@@ -136,11 +139,11 @@ def fit_rates(
 
 
 def speed_factors(logged: Sequence[LoggedCompaction], engine: str) -> list[float]:
-    """The actual seconds per expected second of the newest ten compactions, oldest first."""
+    """The actual seconds per expected second of the newest five compactions, oldest first."""
     defaults = _defaults_of(engine)
     timed = [run for run in logged if run.seconds is not None and run.files_removed]
     return [
-        (run.seconds or 0.0) / defaults.seconds_of(_work_of(run)) for run in timed[-RUNS_COUNTED:]
+        (run.seconds or 0.0) / defaults.seconds_of(_work_of(run)) for run in timed[-RUNS_TIMED:]
     ]
 
 
@@ -170,7 +173,7 @@ def _value_count(type_: str) -> int:
 
 def _written_share(logged: Sequence[LoggedCompaction], bytes_per_file: float) -> float:
     """The median share of `merged_bytes` that the newest compactions wrote; 1 if there are none."""
-    runs = [run for run in logged if run.bytes_removed][-RUNS_COUNTED:]
+    runs = [run for run in logged if run.bytes_removed][-_RUNS_SIZED:]
     shares = [run.bytes_added / _work_of(run).merged_bytes(bytes_per_file) for run in runs]
     return median(shares) if shares else 1.0
 

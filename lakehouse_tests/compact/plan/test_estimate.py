@@ -60,7 +60,7 @@ def test_without_a_measured_compaction_the_defaults_are_taken_and_named(
 ) -> None:
     found = estimate(fit_rates(past(commits), EMPTY), work(100, 30 * MB))
     assert (found.source, found.basis) == ("defaults", "defaults")
-    assert found.seconds == pytest.approx(0.4 + 0.08 + 100 * 0.001 + 30 / 100)
+    assert found.seconds == pytest.approx(0.5 + 0.03 + 100 * 0.001 + 30 / 100)
 
 
 TRUTHS = {"slow": (1.2, 0.24, 0.003, 3 / 100e6), "fast": (0.2, 0.04, 0.0005, 1 / 200e6)}
@@ -102,8 +102,8 @@ def test_a_machine_that_became_slower_is_believed() -> None:
 
 def test_a_prediction_says_how_many_runs_it_rests_on() -> None:
     few, many = (fit_rates(past(ran(TRUTHS["slow"], count)), EMPTY) for count in (2, 30))
-    assert (few.run_count, many.run_count, many.source) == (2, 10, "history")
-    assert estimate(many, work(1, 1)).basis == "the table's newest 10 runs"
+    assert (few.run_count, many.run_count, many.source) == (2, 5, "history")
+    assert estimate(many, work(1, 1)).basis == "the table's newest 5 runs"
 
 
 def test_the_bytes_written_follow_what_was_written_before() -> None:
