@@ -147,7 +147,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: landing(prefix=""), "like landing/"),
     (
         lambda: landing(format="csv", csv=Csv(delimiter="::")),
-        "Csv.delimiter is '::'. Use one ASCII",
+        "Csv.delimiter is '::'. Use one printable ASCII",
     ),
     (lambda: landing(format="csv", csv=Csv(delimiter="1")), "Csv.delimiter is '1'"),
     (
