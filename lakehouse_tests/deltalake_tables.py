@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from benchmarks.random_tables import differences
 from lakehouse.compact.run import compact, plan
-from lakehouse.declare.adopted_file import adopted_table
+from lakehouse.declare.adopted import adopted_table
 from lakehouse.declare.policies import Compaction
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake, open_lake

@@ -23,7 +23,7 @@ from lakehouse.declare.policies import policy_for
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.protocol import AUTO_COMPACT, OPTIMIZE_WRITE
 from lakehouse.delta.snapshot import Snapshot
-from lakehouse.lake.lake import Lake
+from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.spark.delta_writes import Transaction, merge_confs
 from lakehouse.spark.statements import optimize
 from lakehouse.spark.temporary_confs import (
@@ -150,7 +150,7 @@ def writing_session(
         return
     with decision.running():
         facts = lake.facts(table.key)
-        apply_properties(lake, spark, table, facts)
+        apply_properties(TableSession(lake=lake, spark=spark, table=table), facts)
         properties = {} if facts is None else facts.snapshot.properties
         known, size_bytes = (0, 0) if facts is None else merged_into(facts.snapshot)
         confs = merge_confs(

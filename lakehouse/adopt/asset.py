@@ -28,13 +28,13 @@ from lakehouse.base.errors import LakehouseError, Transient
 from lakehouse.base.reasons import CheckResult
 from lakehouse.base.text import count_of
 from lakehouse.compact.assess import Assessment, assess
-from lakehouse.declare.maintained import is_maintained
+from lakehouse.declare.adopted import is_maintained
 from lakehouse.declare.table import Table
-from lakehouse.delta.snapshot import LogFile
+from lakehouse.delta.snapshot import log_version
 from lakehouse.lake.declared_tables import MaintainedRecord
 from lakehouse.lake.find_tables import facts_of, is_table
 from lakehouse.lake.lake import Lake
-from lakehouse.store import TimeBudget
+from lakehouse.store import StoredFile, TimeBudget
 from lakehouse.watch.check import evaluation_of, judge
 
 # Seconds between two ticks. A tick costs two HEAD requests per table on S3, and nothing on a disk.
@@ -59,14 +59,14 @@ class _CursorEntry:
     which its checks last ran, or at which the log could not be read.
     """
 
-    newest: LogFile | None = None
+    newest: StoredFile | None = None
     is_made: bool = True
     checked_ms: int = 0
 
     @property
     def sentence(self) -> str:
         if self.newest is not None:
-            return f"version {self.newest.version}"
+            return f"version {log_version(self.newest.name)}"
         if self.is_made:
             return "it cannot be read"
         return "it does not exist yet"
@@ -271,7 +271,7 @@ def _read_cursor(cursor: str | None) -> dict[str, _CursorEntry]:
     entries = dict[str, _CursorEntry]()
     try:
         for key, entry in json.loads(cursor or "{}").items():
-            newest = entry["newest"] and LogFile(**entry["newest"])
+            newest = entry["newest"] and StoredFile(**entry["newest"])
             entries[key] = _CursorEntry(**{**entry, "newest": newest})
     except (ValueError, TypeError, AttributeError, KeyError):
         return {}

@@ -36,7 +36,7 @@ from lakehouse.cli.output import (
 )
 from lakehouse.compact.assess import health_of
 from lakehouse.compact.plan.health import Health
-from lakehouse.declare.adopted_file import adopted_lines, adopted_table, parse_adopted
+from lakehouse.declare.adopted import adopted_lines, adopted_table, parse_adopted
 from lakehouse.declare.policies import Compaction, LiquidClustering
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import folders_above, is_inside, key_of
@@ -164,7 +164,7 @@ def adopt_command(
 
 def _addresses_below(prefix: str) -> Sequence[str]:
     folder = resolve_address(prefix)
-    search = find_tables(folder)
+    search = find_tables(store_at(folder), folder)
     if search.left_count:
         tell(
             f"{search.left_count:,} folders were not searched, because {folder} has more than "

@@ -23,8 +23,8 @@ from lakehouse.base.paths import parse_address
 from lakehouse.base.settings import Settings, parse_settings
 from lakehouse.compact.asset import compaction_asset
 from lakehouse.compact.sensor import compaction_schedules, compaction_sensor
+from lakehouse.declare.adopted import maintained_table, with_project_defaults
 from lakehouse.declare.knobs import declared_as
-from lakehouse.declare.maintained import Upkeep, maintained_table, with_project_defaults
 from lakehouse.declare.policies import Archive, Compaction, Ttl, Vacuum
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Adopted, Orphans, key_of
@@ -81,13 +81,15 @@ def maintain(
             f"maintain: no asset has {' or '.join(_URI_KEYS)} in its metadata. Either use assets "
             f"that have an address there, or use {{asset key: address}}"
         )
-    upkeep = Upkeep(
-        compaction=compaction or Compaction(),
-        vacuum=vacuum or Vacuum(),
-        archive=archive,
-        ttl=ttl,
+    policies = {
+        "compaction": compaction or Compaction(),
+        "vacuum": vacuum or Vacuum(),
+        "archive": archive,
+        "ttl": ttl,
+    }
+    maintained = _maintained_by_key(
+        written, policies, layer=layer, orphans=orphans, base=str(folder)
     )
-    maintained = _maintained_by_key(written, upkeep, layer=layer, orphans=orphans, base=str(folder))
     lake_tables = _TABLES.setdefault(settings.root, {})
     lake_tables.update(checked({**lake_tables, **maintained}, settings))
     return _definitions(
@@ -195,7 +197,7 @@ def _written_tables(
 
 def _maintained_by_key(
     written: Iterable[tuple[dg.AssetKey, str, str]],
-    upkeep: Upkeep,
+    policies: Mapping[str, Any],
     *,
     layer: str,
     orphans: Orphans,
@@ -227,7 +229,7 @@ def _maintained_by_key(
                 "one of them to a separate call, with another layer"
             )
         adopted = Adopted(uri=address, orphans=orphans, asset_key=tuple(asset_key.path), pool=pool)
-        tables[key] = maintained_table(key, adopted, upkeep)
+        tables[key] = maintained_table(key, adopted, **policies)
         assets[key] = asset
     return tables
 

@@ -14,7 +14,7 @@ from lakehouse.declare.table import Table
 from lakehouse.lake.declared_tables import declared_tables
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.spark.session import connect
-from lakehouse.store.s3_client import ClientOptions, client_options, s3_client
+from lakehouse.store.s3 import client_options, s3_client
 
 if TYPE_CHECKING or is_installed("dagster_pyspark"):
     from dagster_pyspark import LazyPySparkResource
@@ -64,7 +64,7 @@ def lake_resources(settings: Settings) -> dict[str, Any]:
         class LakeS3(S3Resource):
             def get_client(self, **timeouts: Any) -> Any:
                 options = {name: getattr(self, name) for name in client_options({})}
-                return s3_client(ClientOptions(**options | timeouts))
+                return s3_client(**options | timeouts)
 
         resources["s3"] = LakeS3(**client_options(os.environ))
     return resources

@@ -83,7 +83,10 @@ def main(command: list[str]) -> int:
         command, stdin=subprocess.DEVNULL, stdout=sys.stderr, preexec_fn=_as_child
     )
     print(child.pid, flush=True)
-    code = _exit_code(child)
+    while (code := child.poll()) is None:
+        readable, _, _ = select.select([0], [], [], 0.2)
+        if readable and os.read(0, 1024) == b"":  # standard input was closed
+            break
     if code is None:
         _log("the starting process has ended; interrupting the command")
         os.killpg(os.getpgrp(), signal.SIGINT)  # the whole group, as a terminal does
@@ -97,15 +100,6 @@ def main(command: list[str]) -> int:
         if pid != os.getpid():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-    return code
-
-
-def _exit_code(child: "subprocess.Popen[bytes]") -> int | None:
-    """Waits for the command's exit code; `None` if the starting process ends first."""
-    while (code := child.poll()) is None:
-        readable, _, _ = select.select([0], [], [], 0.2)
-        if readable and os.read(0, 1024) == b"":  # standard input was closed
-            return None
     return code
 
 

@@ -1,7 +1,6 @@
 """The project: its folder, its settings, and whether packages of its extras are installed."""
 
 import os
-from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +23,13 @@ def project_folder() -> Path:
     """
     here = Path.cwd()
     for folder in (here, *here.parents):
-        variables = _variables(folder / ".env")
+        file = folder / ".env"
+        if not os.path.isfile(file) or not os.access(file, os.R_OK):
+            continue
+        from dotenv import dotenv_values  # as Dagster reads it
+
+        entries = dotenv_values(file).items()
+        variables = {name: value for name, value in entries if value is not None}
         if any(name.startswith("LAKEHOUSE_") for name in variables):
             os.environ.update(variables)
             return folder
@@ -35,14 +40,6 @@ def project_settings() -> Settings:
     """The settings of the project. Relative paths start at its folder."""
     folder = project_folder()
     return parse_settings(os.environ, base=folder)
-
-
-def _variables(file: Path) -> Mapping[str, str]:
-    if not os.path.isfile(file) or not os.access(file, os.R_OK):
-        return {}
-    from dotenv import dotenv_values  # as Dagster reads it
-
-    return {name: value for name, value in dotenv_values(file).items() if value is not None}
 
 
 def is_installed(module: str) -> bool:

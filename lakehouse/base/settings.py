@@ -30,16 +30,6 @@ _ADDRESSES = {
 }
 
 
-def refuse_credentials(environ: Mapping[str, str]) -> None:
-    """Refuses settings whose address contains credentials, without repeating the address."""
-    for name, advice in _ADDRESSES.items():
-        if holds_credentials(environ.get(name, "")):
-            raise Refused(
-                f"{name} holds a user, a password or a signed query. Use an address without"
-                f" credentials. {advice}"
-            )
-
-
 def s3_endpoint(environ: Mapping[str, str]) -> str | None:
     """The S3 server that these environment variables name; `None` means AWS."""
     return next((environ[name] for name in S3_ENDPOINTS if environ.get(name)), None)
@@ -216,7 +206,12 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
         Refused: a value is not valid, a LAKEHOUSE_ variable is unknown, or an address holds
             credentials.
     """
-    refuse_credentials(environ)
+    for name, advice in _ADDRESSES.items():
+        if holds_credentials(environ.get(name, "")):  # the message does not repeat the address
+            raise Refused(
+                f"{name} holds a user, a password or a signed query. Use an address without"
+                f" credentials. {advice}"
+            )
     _refuse_unknown(environ)
     metadata = {each.name: each.metadata for each in fields(Settings)}
 
@@ -249,12 +244,8 @@ def _refused(name: str, value: str, *, why: str = "") -> Refused:
 
 
 def _variable_text(value: object) -> str:
-    """The text of an environment variable that sets this value."""
-    match value:
-        case float():
-            return f"{value:.6f}".rstrip("0").rstrip(".")
-        case _:
-            return str(value)
+    """The text of an environment variable that sets this value. A float has no exponent."""
+    return f"{value:.6f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
 def _refuse_unknown(environ: Mapping[str, str]) -> None:

@@ -101,6 +101,22 @@ UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.lakehouse-put")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFile:
+    """A file in a store.
+
+    `name` is relative to the root and never URL-encoded. `etag` changes with the content, and is
+    empty if the store has no ETags. `storage_class` is S3's storage class, or empty if the response
+    has none, as for S3 Standard in HeadObject.
+    """
+
+    name: str
+    size_bytes: int
+    modified_ms: int
+    etag: str = ""
+    storage_class: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredObject:
     """One row of an inventory: an object, or one version of an object.
 

@@ -166,7 +166,7 @@ def _commit(load: ChangeBatch, rows: "DataFrame", merge: Callable[[str], str]) -
         delta_writes.run_merge(session.spark, rows, load.facts.snapshot, transaction, merge)
         return
     first_rows = _first_rows(rows.drop(_MARKS_ONLY), session.table)
-    commit_rows.write_rows(session.lake, session.table, first_rows, transaction)
+    commit_rows.write_rows(session, first_rows, transaction)
 
 
 def superseded_count(

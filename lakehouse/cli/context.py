@@ -17,7 +17,7 @@ from lakehouse.base.settings import NO_TABLES, Settings
 from lakehouse.base.text import count_of, nearest_words
 from lakehouse.cli.output import tell
 from lakehouse.cli.settings import settings_in_force
-from lakehouse.declare.adopted_file import adopted_table
+from lakehouse.declare.adopted import adopted_table
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Adopted, key_of
 from lakehouse.lake.declared_tables import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lakehouse.base.installation import project_folder
 from lakehouse.base.settings import Settings, parse_settings
-from lakehouse.declare.maintained import MAINTAINED, with_project_defaults
+from lakehouse.declare.adopted import MAINTAINED, with_project_defaults
 
 # Where a Dagster project that calls `maintain` records its tables by default.
 _RECORDS = f".lakehouse/lake/{MAINTAINED}"

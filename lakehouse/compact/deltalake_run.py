@@ -58,11 +58,9 @@ from lakehouse.lake.commits import (
     Location,
     commit_after_newest,
     encoded,
-    table_location,
-)
-from lakehouse.lake.deltalake_tables import (
     open_same_table,
     panics_translated,
+    table_location,
 )
 from lakehouse.lake.lake import Lake
 from lakehouse.store import DiskStore, S3Store, Store

@@ -236,7 +236,7 @@ def _compact(attempt: Attempt) -> CompactionOutcome:
         if commits:
             compared = verify(lake, attempt.spark, facts.snapshot, after, commits)
     if commits and planned.engine.engine == "deltalake":
-        from lakehouse.lake.deltalake_tables import with_due_checkpoint
+        from lakehouse.lake.commits import with_due_checkpoint
 
         after = with_due_checkpoint(lake, after)
     return replace(

@@ -42,7 +42,7 @@ from lakehouse.base.paths import bare_uri, is_absolute
 from lakehouse.compact.plan.history import Comparison
 from lakehouse.delta.commits import Commit, Commits, prediction_in
 from lakehouse.delta.log import TableFacts, history_since
-from lakehouse.delta.log.metadata import each_statistics
+from lakehouse.delta.log.actions import each_statistics
 from lakehouse.delta.partition_values import TypedPartition, by_name, typed_partition
 from lakehouse.delta.snapshot import DataFile, Snapshot
 from lakehouse.lake.lake import Lake

@@ -41,17 +41,6 @@ def instance_of(kinds: Any) -> Accepts:
     return Accepts(either(names), lambda value: isinstance(value, kinds))
 
 
-def tuple_of(kind: type) -> Accepts:
-    """A tuple of values of this class, which may be empty."""
-
-    def test(value: Any) -> bool:
-        if type(value) is not tuple:
-            return False
-        return all(isinstance(each, kind) for each in cast("tuple[Any, ...]", value))
-
-    return Accepts(f"a tuple of {kind.__name__}", test)
-
-
 def or_none(accepts: Accepts) -> Accepts:
     """The same values, or `None`."""
     return Accepts(f"{accepts.words}, or None", lambda value: value is None or accepts.test(value))

@@ -22,7 +22,8 @@ from lakehouse.declare.knobs import (
     or_none,
     whole,
 )
-from lakehouse.declare.policies import LAYERS, MIB
+from lakehouse.declare.policies import MIB
+from lakehouse.declare.write_modes import LAYERS
 from lakehouse.delta.columns import check_columns, field_names
 
 _WEEK_HOURS = 168.0
@@ -322,10 +323,6 @@ class Landing:
                 f"Landing.release_files is {self.release_files} and release_minutes is 0, so the"
                 " last files of a day would wait forever. Set release_minutes, too."
             )
-        self._check_text()
-        self._check_columns()
-
-    def _check_text(self) -> None:
         if self.csv != _PLAIN_CSV and self.format != "csv":
             raise Refused(f"Landing.csv is set, but the format is {self.format!r}. Leave it out.")
         if self.encoding != "utf-8" and self.format not in ("csv", "json"):
@@ -333,6 +330,7 @@ class Landing:
                 f"Landing.encoding is {self.encoding!r}, but the format is {self.format!r}. Leave"
                 " it out."
             )
+        self._check_columns()
 
     def _check_columns(self) -> None:
         names = field_names(self.schema)

@@ -8,11 +8,11 @@ that a person set by hand has no mark, and is kept.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.text import HOUR_MS
@@ -25,10 +25,8 @@ from lakehouse.declare.knobs import (
     instance_of,
     knob,
     one_of,
-    tuple_of,
     whole,
 )
-from lakehouse.declare.write_modes import Adopted, Append, Overwrite, WriteMode
 from lakehouse.delta.columns import check_columns
 from lakehouse.delta.protocol import RETENTION, span_ms_of
 from lakehouse.delta.snapshot import Snapshot
@@ -123,10 +121,7 @@ class BySensor:
 Strategy = AfterWrite | Scheduled | BySensor
 
 
-LAYERS = ("bronze", "silver", "gold")
 MIB = 1024 * 1024
-# Source: delta-io/delta v4.4.0, DeltaSQLConf, clusteredTable.numClusteringColumnsLimit.
-_CLUSTERING_COLUMNS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,61 +130,29 @@ class BinPacking:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ZOrder:
-    """Sorts rows along a Z-order curve over `columns`. Every run rewrites whole partitions."""
-
+class _ByColumns:
     columns: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        _check_column_tuple("ZOrder.columns", self.columns)
+        name = f"{type(self).__name__}.columns"
+        columns = self.columns
+        are_names = type(columns) is tuple and all(type(each) is str for each in columns)
+        if not columns or not are_names:
+            raise Refused(f"{name} is {columns!r}. Use a tuple of at least one column.")
+        check_columns(name, columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiquidClustering:
+class ZOrder(_ByColumns):
+    """Sorts rows along a Z-order curve over `columns`. Every run rewrites whole partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiquidClustering(_ByColumns):
     """Clusters rows incrementally by `columns`. The table must be unpartitioned."""
-
-    columns: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        _check_column_tuple("LiquidClustering.columns", self.columns)
 
 
 DataLayout = BinPacking | ZOrder | LiquidClustering
-
-
-def check_layout(
-    subject: str,
-    layout: DataLayout,
-    *,
-    partition_by: Sequence[str],
-    columns: Sequence[str] | None,
-) -> None:
-    """Refuses a layout that does not fit the table's partitions or columns.
-
-    `columns` is `None` if the columns are unknown. Messages begin with `subject`.
-    """
-    if isinstance(layout, BinPacking):
-        return
-    if isinstance(layout, LiquidClustering) and partition_by:
-        raise Refused(
-            f"{subject}: LiquidClustering cannot be combined with Append.partition_by"
-            f" {partition_by}. Either remove partition_by, or use ZOrder, which supports"
-            " partitions."
-        )
-    if isinstance(layout, LiquidClustering) and len(layout.columns) > _CLUSTERING_COLUMNS:
-        raise Refused(
-            f"{subject}: LiquidClustering has {len(layout.columns)} columns. Use at most"
-            f" {_CLUSTERING_COLUMNS}."
-        )
-    if isinstance(layout, ZOrder):
-        lowered = {name.lower() for name in partition_by}
-        shared = [name for name in layout.columns if name.lower() in lowered]
-        if shared:
-            raise Refused(
-                f"{subject}: ZOrder.columns contains the partition column {shared[0]!r}. Use"
-                " columns that are not in partition_by."
-            )
-    check_columns(f"{subject}: {type(layout).__name__}.columns", layout.columns, among=columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,13 +266,6 @@ def policy_for(layer: str, declared: Compaction) -> Compaction:
     return replace(declared, **defaults)
 
 
-def _check_column_tuple(name: str, columns: tuple[str, ...]) -> None:
-    are_names = type(columns) is tuple and all(type(each) is str for each in columns)
-    if not columns or not are_names:
-        raise Refused(f"{name} is {columns!r}. Use a tuple of at least one column.")
-    check_columns(name, columns)
-
-
 CLUSTERING_MARK = "lakehouse.clustering"
 
 
@@ -364,7 +320,7 @@ _EMPTY_OR_RISK = Accepts(
 )
 _VERSIONS = Accepts(
     "a tuple of whole numbers, 0 or more",
-    lambda value: tuple_of(int).test(value) and all(whole(0).test(each) for each in value),
+    lambda value: type(value) is tuple and all(map(whole(0).test, cast("Any", value))),
 )
 LOG_RETENTION = "delta.logRetentionDuration"
 # Source: Delta's default.
@@ -439,9 +395,6 @@ class Vacuum:
         return {RETENTION: span}
 
 
-_TIME_TYPES = ("date", "timestamp", "timestamp_ntz", "timestamp_ltz")
-# Column types that can give a partition its time. A string can hold an ISO date.
-_PARTITION_TYPES = (*_TIME_TYPES, "string")
 # Objects in these S3 storage classes can be read immediately. In the other Glacier classes, every
 # read of the archive would fail until its files are restored.
 _CLASSES = ("STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR")
@@ -481,45 +434,6 @@ class Archive:
         check_knobs(self)
 
 
-def check_archive(
-    what: str, archive: Any, write: WriteMode, types: Mapping[str, str | None] | None
-) -> None:
-    """Refuses an archive of a table without partitions that can have a time.
-
-    `types` maps the declared columns to their types. It is `None` for a table that is not loaded
-    from landed files. The partitions of an `Adopted` table are checked when a run is planned.
-    """
-    if not isinstance(archive, Archive):
-        raise Refused(f"{what} is {archive!r}. Use Archive(older_than_days=…, keep_days=…).")
-    if isinstance(write, Adopted):
-        return
-    partition_by = write.partition_by if isinstance(write, Append) else ()
-    if not partition_by:
-        raise Refused(
-            f"{what} is set, but only whole partitions are archived, and the table has no"
-            " partitions. Use Append(partition_by=…) with a date."
-        )
-    known_types = types or {}
-    if not any(_can_give_time(name, known_types.get(name)) for name in partition_by):
-        raise Refused(
-            f"{what} is set, but no column of partition_by {partition_by} can give a partition its"
-            " time. Use a DATE or TIMESTAMP column, a STRING column with values like 2026-01-31, or"
-            " columns named year, month, day, hour."
-        )
-
-
-def _can_give_time(name: str, type_: str | None) -> bool:
-    """Whether the column can give a partition its time; true if its type is unknown (`None`)."""
-    if type_ is None or name.lower() == "year":
-        return True
-    return _type_name(type_) in _PARTITION_TYPES
-
-
-def _type_name(type_: str) -> str:
-    """The type in lower case, without parameters and suffixes such as `NOT NULL`."""
-    return type_.split("(")[0].split(maxsplit=1)[0].lower()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ttl:
     """Deletes rows whose `column` lies more than `days` days before `clock`.
@@ -536,26 +450,3 @@ class Ttl:
         check_columns("Ttl.column", (self.column,))
         if not whole(1).test(self.days):
             raise Refused(f"Ttl.days is {self.days!r}. Use {whole(1).words}.")
-
-
-def check_ttl(
-    what: str, ttl: Any, write: WriteMode, types: Mapping[str, str | None] | None
-) -> None:
-    """Refuses a TTL of an Overwrite table, or of a column that is not a declared DATE or TIMESTAMP.
-
-    `types` maps the declared columns to their types. If `types` or the type of `ttl.column` is
-    `None` (unknown), the column is checked later, when a run is planned.
-    """
-    if not isinstance(ttl, Ttl):
-        raise Refused(f"{what} is {ttl!r}. Use Ttl(column=…, days=…).")
-    if isinstance(write, Overwrite):
-        raise Refused(
-            f"{what} is set, but each run of an Overwrite table writes all rows again. Use a filter"
-            " in its transform instead."
-        )
-    if types is None:
-        return
-    check_columns(what, (ttl.column,), among=[*types])
-    type_ = types[ttl.column]
-    if type_ is not None and _type_name(type_) not in _TIME_TYPES:
-        raise Refused(f"{what}: {ttl.column} is {type_}. Use a DATE or TIMESTAMP column.")

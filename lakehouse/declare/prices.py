@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from lakehouse.base.errors import Refused
-from lakehouse.declare.knobs import AMOUNT, TEXT, check_knobs, knob
+from lakehouse.declare.knobs import AMOUNT, TEXT, check_knobs, is_number, knob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,12 @@ def parse_price_book(
         )
     own_entries = _entries(own.get(region, {}))
     for entry, value in own_entries.items():
-        _check(entry, value, where=f"{name}: {region}")
+        where = f"{name}: {region}.{entry}"
+        if entry not in _SINGLE and not _STORED.fullmatch(entry):
+            names = (*_SINGLE, "storage.CLASS.usd_per_gb_month")
+            raise Refused(f"{where} is unknown. Use {', '.join(names)}.")
+        if not is_number(value) or not 0 <= value < 1e12:
+            raise Refused(f"{where} is {value!r}. Use a number, 0 or more.")
     entries = _entries(packaged.get(region) or packaged[str(packaged["region"])]) | own_entries
     stored = dict[str, float]()
     for entry, value in entries.items():
@@ -122,11 +127,3 @@ def _entries(table: Any, prefix: str = "") -> dict[str, Any]:
         if key != "source":
             entries |= _entries(value, f"{prefix}.{key}" if prefix else key)
     return entries
-
-
-def _check(entry: str, value: Any, *, where: str) -> None:
-    if entry not in _SINGLE and not _STORED.fullmatch(entry):
-        names = (*_SINGLE, "storage.CLASS.usd_per_gb_month")
-        raise Refused(f"{where}.{entry} is unknown. Use {', '.join(names)}.")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
-        raise Refused(f"{where}.{entry} is {value!r}. Use a number, 0 or more.")

@@ -1,10 +1,13 @@
 """The declaration of a table. An invalid value is refused when the declaration is created."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from inspect import signature
+from functools import partial
+from hashlib import blake2b
+from inspect import getsource, signature
 from math import inf
+from textwrap import dedent
 from typing import Any, Literal
 
 from lakehouse.base.errors import Refused
@@ -12,25 +15,32 @@ from lakehouse.base.text import first_names
 from lakehouse.declare.landing import ChangeSource, Landing
 from lakehouse.declare.policies import (
     CLUSTERING_MARK,
-    LAYERS,
     Archive,
+    BinPacking,
     BySensor,
     Compaction,
+    LiquidClustering,
     Scheduled,
     Ttl,
     Vacuum,
-    check_archive,
-    check_layout,
-    check_ttl,
+    ZOrder,
 )
 from lakehouse.declare.prices import DEFAULT_PRICES, Prices
-from lakehouse.declare.write_modes import Adopted, Append, Merge, Overwrite, WriteMode
+from lakehouse.declare.write_modes import LAYERS, Adopted, Append, Merge, Overwrite, WriteMode
 from lakehouse.delta.columns import check_columns, check_renamed, field_names, field_types
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
+# Source: delta-io/delta v4.4.0, DeltaSQLConf, clusteredTable.numClusteringColumnsLimit.
+_CLUSTERING_COLUMNS = 4
+_TIME_TYPES = ("date", "timestamp", "timestamp_ntz", "timestamp_ltz")
+# Column types that can give a partition its time. A string can hold an ISO date.
+_PARTITION_TYPES = (*_TIME_TYPES, "string")
 # With this property, Delta forgets which batches were loaded, so they would be loaded again.
 # Source: PROTOCOL.md, "Transaction Identifiers"
 TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
+# Changes with the way in which hashes of transforms are made. Hashes of different kinds are not
+# compared.
+_CODE_KIND = "source1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +53,7 @@ class Table:
 
     Rows that were written with the same `code_version` count as computed by the same code. The
     default is a hash of the transform's source.
+    Set it to say that another change matters, or that a change of the text does not.
 
     `evolution` decides which changes of the declaration the next write applies to the table: safe
     changes (`"ask"`), also renamed columns and wider types (`"automatic"`), or no changes
@@ -99,23 +110,42 @@ class Table:
             self._check_landed(self.source)
         elif self.transform is not None:
             self._check_derived()
-        self._check_evolution()
-        self._check_upkeep()
-
-    def _check_evolution(self) -> None:
         words = ("automatic", "ask", "refuse")
         if self.evolution not in words:
             raise self._refused(f"evolution is {self.evolution!r}. Use one of {words}.")
+        # The columns of a table that is not loaded from landed files are unknown (`None`).
         columns = None if self.source is None else self.source.column_names
         check_renamed(f"Table {self.asset_key}: renamed", self.renamed, columns)
+        self._check_layout(columns)
+        self._check_retention()
+        self._check_properties()
 
-    def _check_upkeep(self) -> None:
-        check_layout(
-            f"Table {self.asset_key}",
-            self.compaction.data_layout,
-            partition_by=self.write.partition_by if isinstance(self.write, Append) else (),
-            columns=None if self.source is None else self.source.column_names,
-        )
+    def _check_layout(self, columns: Sequence[str] | None) -> None:
+        layout = self.compaction.data_layout
+        if isinstance(layout, BinPacking):
+            return
+        if isinstance(layout, LiquidClustering) and self.partition_by:
+            raise self._refused(
+                "LiquidClustering cannot be combined with Append.partition_by"
+                f" {self.partition_by}. Either remove partition_by, or use ZOrder, which supports"
+                " partitions."
+            )
+        if isinstance(layout, LiquidClustering) and len(layout.columns) > _CLUSTERING_COLUMNS:
+            raise self._refused(
+                f"LiquidClustering has {len(layout.columns)} columns. Use at most"
+                f" {_CLUSTERING_COLUMNS}."
+            )
+        partition_names = {name.lower() for name in self.partition_by}
+        shared = [name for name in layout.columns if name.lower() in partition_names]
+        if isinstance(layout, ZOrder) and shared:
+            raise self._refused(
+                f"ZOrder.columns contains the partition column {shared[0]!r}. Use columns that are"
+                " not in partition_by."
+            )
+        subject = f"Table {self.asset_key}: {type(layout).__name__}.columns"
+        check_columns(subject, layout.columns, among=columns)
+
+    def _check_retention(self) -> None:
         types: dict[str, str | None] | None = None
         if self.source is not None:
             # The types of derived columns are unknown (`None`).
@@ -126,10 +156,56 @@ class Table:
                 " could delete rows that the archive has not taken yet. Use archive alone"
             )
         if self.ttl is not None:
-            check_ttl(f"Table {self.asset_key}: ttl", self.ttl, self.write, types)
+            self._check_ttl(self.ttl, types)
         if self.archive is not None:
-            check_archive(f"Table {self.asset_key}: archive", self.archive, self.write, types)
-        self._check_properties()
+            self._check_archive(self.archive, types or {})
+
+    def _check_ttl(self, ttl: Any, types: Mapping[str, str | None] | None) -> None:
+        """Refuses a TTL of an Overwrite table, or of a column that is no DATE or TIMESTAMP.
+
+        If the columns or the column's type are unknown (`None`), the column is checked later, when
+        a run is planned.
+        """
+        if not isinstance(ttl, Ttl):
+            raise self._refused(f"ttl is {ttl!r}. Use Ttl(column=…, days=…).")
+        if isinstance(self.write, Overwrite):
+            raise self._refused(
+                "ttl is set, but each run of an Overwrite table writes all rows again. Use a filter"
+                " in its transform instead."
+            )
+        if types is None:
+            return
+        check_columns(f"Table {self.asset_key}: ttl", (ttl.column,), among=[*types])
+        type_ = types[ttl.column]
+        if type_ is not None and _type_name(type_) not in _TIME_TYPES:
+            raise self._refused(f"ttl: {ttl.column} is {type_}. Use a DATE or TIMESTAMP column.")
+
+    def _check_archive(self, archive: Any, types: Mapping[str, str | None]) -> None:
+        """Refuses an archive of a table without partitions that can have a time.
+
+        A partition column of unknown type may give a time. The partitions of an `Adopted` table are
+        checked when a run is planned.
+        """
+        if not isinstance(archive, Archive):
+            raise self._refused(
+                f"archive is {archive!r}. Use Archive(older_than_days=…, keep_days=…)."
+            )
+        if isinstance(self.write, Adopted):
+            return
+        if not self.partition_by:
+            raise self._refused(
+                "archive is set, but only whole partitions are archived, and the table has no"
+                " partitions. Use Append(partition_by=…) with a date."
+            )
+        for name in self.partition_by:
+            type_ = types.get(name)
+            if type_ is None or name.lower() == "year" or _type_name(type_) in _PARTITION_TYPES:
+                return
+        raise self._refused(
+            f"archive is set, but no column of partition_by {self.partition_by} can give a"
+            " partition its time. Use a DATE or TIMESTAMP column, a STRING column with values like"
+            " 2026-01-31, or columns named year, month, day, hour."
+        )
 
     def _check_properties(self) -> None:
         if CLUSTERING_MARK in self.properties:
@@ -237,10 +313,40 @@ class Table:
         return hash(self.key)
 
     @property
+    def partition_by(self) -> tuple[str, ...]:
+        """The declared partition columns."""
+        return self.write.partition_by if isinstance(self.write, Append) else ()
+
+    @property
     def landing(self) -> Landing:
         """The landing that the rows come from. Only valid for landed tables."""
         assert self.source is not None, f"{self.key} has no landing"
         return self.source
+
+    @property
+    def transform_code(self) -> str | None:
+        """The code version of the transform, which is recorded with the rows it computes.
+
+        It is `code_version` or, by default, a hash of the function's source: from `def` to its end,
+        or the statement that contains a lambda. Functions that the transform calls, constants and
+        decorators do not count. `None` without a transform, or if its source is not available.
+        """
+        if self.transform is None:
+            return None
+        if self.code_version:
+            return f"{_CODE_KIND}:version {self.code_version}"
+        function: Any = self.transform
+        while isinstance(function, partial):
+            function = function.func
+        try:
+            source = dedent(getsource(function))
+        except (OSError, TypeError):
+            return None
+        lines = source.splitlines()
+        begins = [line.startswith(("def ", "async def ")) for line in lines]
+        first = begins.index(True) if True in begins else 0
+        text = "\n".join(line.rstrip() for line in lines[first:])
+        return f"{_CODE_KIND}:{blake2b(text.encode(), digest_size=8).hexdigest()}"
 
     @property
     def read_whole(self) -> tuple["Table", ...]:
@@ -286,13 +392,13 @@ def table(
 
 
 _NAMED = 10
+_IN_LAYER = re.compile(f"({'|'.join(LAYERS)})/[^/]+")
 
 
 def undeclared_among(keys: Iterable[str], declared: Iterable[Table]) -> tuple[str, ...]:
     """The keys `layer/name` that no table declares, sorted."""
-    known = {table.key for table in declared}
-    unknown = {key for key in keys if key not in known}
-    return tuple(sorted(key for key in unknown if _is_in_layer(key)))
+    unknown = {*keys} - {table.key for table in declared}
+    return tuple(sorted(filter(_IN_LAYER.fullmatch, unknown)))
 
 
 def undeclared_sentence(keys: Sequence[str]) -> str:
@@ -306,6 +412,6 @@ def undeclared_sentence(keys: Sequence[str]) -> str:
     )
 
 
-def _is_in_layer(key: str) -> bool:
-    layer, _, name = key.partition("/")
-    return layer in LAYERS and bool(name) and "/" not in name
+def _type_name(type_: str) -> str:
+    """The type in lower case, without parameters and suffixes such as `NOT NULL`."""
+    return type_.split("(")[0].split(maxsplit=1)[0].lower()

@@ -12,7 +12,7 @@ from lakehouse.declare.knobs import check_knobs, knob, one_of
 from lakehouse.delta.columns import check_columns
 
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9_]+")
-_LAYERS = ("bronze", "silver", "gold")
+LAYERS = ("bronze", "silver", "gold")
 Orphans = Literal["keep", "delete"]
 
 
@@ -56,7 +56,7 @@ def key_of(address: str, taken: Collection[str]) -> str:
     prefixed. If all these keys are taken, a number is appended to the first one.
     """
     parts = [part for part in address.removeprefix("s3://").split("/") if part]
-    layer = next((part for part in reversed(parts[:-1]) if part in _LAYERS), "silver")
+    layer = next((part for part in reversed(parts[:-1]) if part in LAYERS), "silver")
     names = [_name(part) for part in reversed(parts)]
     for count in range(1, min(len(names), 3) + 1):
         joined = "_".join(reversed(names[:count]))

@@ -22,7 +22,7 @@ from lakehouse.delta.snapshot import Column, PartitionValues
 TypedPartition = tuple[object, ...]
 
 _TEXT_TYPES = frozenset({"string", "binary"})
-_FLOATING_TYPES = frozenset({"float", "double"})
+
 # Spark writes an empty text as null. The second text is the folder name that stands for null.
 # Source: apache/spark v4.2.0, `ExternalCatalogUtils.scala`, getPartitionPathString;
 # delta-io/delta#6150.
@@ -31,12 +31,9 @@ _WRITTEN_AS_NULL = frozenset({"", "__HIVE_DEFAULT_PARTITION__"})
 _SPACE = " \t\n\r\x0b\x0c\x00"
 _INTEGER = re.compile(r"([+-]?\d+)(?:\.\d*)?")
 _DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
-_FLOATING = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[dDfF]?")
-_SPECIAL_FLOATS = {
-    "nan": nan,
-    **dict.fromkeys(("inf", "+inf", "infinity", "+infinity"), inf),
-    **dict.fromkeys(("-inf", "-infinity"), -inf),
-}
+_FLOATING = re.compile(
+    r"(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)[df]?|[+-]?inf(?:inity)?|nan", re.IGNORECASE
+)
 _DATE = re.compile(r"(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?")
 _TIMESTAMP = re.compile(
     r"(?P<year>\d{4,6})(?:-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2})"
@@ -125,11 +122,15 @@ def _typed(text: str | None, type_: str) -> object:
         return text  # valid in Spark, but Python cannot represent it
 
 
-def _integer(text: str, type_: str) -> int:
-    match = _INTEGER.fullmatch(text)
+def _matched(pattern: re.Pattern[str], text: str) -> re.Match[str]:
+    match = pattern.fullmatch(text)
     if match is None:
         raise ValueError(text)
-    value = int(match[1])
+    return match
+
+
+def _integer(text: str, type_: str) -> int:
+    value = int(_matched(_INTEGER, text)[1])
     most = 1 << (_INTEGER_BITS[type_] - 1)
     if not -most <= value < most:
         raise ValueError(text)
@@ -137,8 +138,7 @@ def _integer(text: str, type_: str) -> int:
 
 
 def _decimal(text: str, type_: str) -> Decimal:
-    if not _DECIMAL.fullmatch(text):
-        raise ValueError(text)
+    _matched(_DECIMAL, text)
     precision, scale = (int(digits) for digits in re.findall(r"\d+", type_) or ("10", "0"))
     value = Decimal(text).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
     if value and value.adjusted() >= precision - scale:  # too many digits before the point
@@ -148,13 +148,8 @@ def _decimal(text: str, type_: str) -> Decimal:
 
 def _floating(text: str, type_: str) -> float:
     """The number. NaN is always the same object, so that tuples with NaN are equal, as in Spark."""
-    special = _SPECIAL_FLOATS.get(text.lower())
-    if special is not None:
-        return special
-    match = _FLOATING.fullmatch(text)
-    if match is None:
-        raise ValueError(text)
-    value = float(match[1])
+    match = _matched(_FLOATING, text)
+    value = float(match["number"] or text)
     if type_ == "float":  # rounded to 32 bits
         try:
             value = struct.unpack("f", struct.pack("f", value))[0]
@@ -170,10 +165,7 @@ def _boolean(text: str, _: str) -> bool:
 
 
 def _date(text: str, _: str) -> date:
-    match = _DATE.fullmatch(text)
-    if match is None:
-        raise ValueError(text)
-    year, month, day = (int(part) if part else 1 for part in match.groups())
+    year, month, day = (int(part) if part else 1 for part in _matched(_DATE, text).groups())
     if year > 9999:
         raise OverflowError(text)
     return date(year, month, day)
@@ -181,23 +173,16 @@ def _date(text: str, _: str) -> date:
 
 def _local_timestamp(text: str, _: str) -> datetime:
     """The date and time in the text; a time zone after it is ignored."""
-    return _wall_clock(_matched_timestamp(text))
+    return _wall_clock(_matched(_TIMESTAMP, text))
 
 
 def _timestamp(text: str, _: str) -> datetime:
     """The time in UTC. Text without a zone uses the session's zone, which is always UTC here."""
-    match = _matched_timestamp(text)
+    match = _matched(_TIMESTAMP, text)
     offset = timedelta(hours=int(match["zone_hours"] or 0), minutes=int(match["zone_minutes"] or 0))
     if match["sign"] == "-":
         offset = -offset
     return _wall_clock(match) - offset
-
-
-def _matched_timestamp(text: str) -> re.Match[str]:
-    match = _TIMESTAMP.fullmatch(text)
-    if match is None:
-        raise ValueError(text)
-    return match
 
 
 def _wall_clock(match: re.Match[str]) -> datetime:
@@ -219,7 +204,8 @@ def _wall_clock(match: re.Match[str]) -> datetime:
 _CASTS: Mapping[str, Callable[[str, str], object]] = {
     **dict.fromkeys(_INTEGER_BITS, _integer),
     "decimal": _decimal,
-    **dict.fromkeys(_FLOATING_TYPES, _floating),
+    "float": _floating,
+    "double": _floating,
     "boolean": _boolean,
     "date": _date,
     "timestamp": _timestamp,

@@ -42,7 +42,7 @@ from lakehouse.spark.session import connect
 from lakehouse.spark.statements import optimize, path_table
 from lakehouse.spark.temporary_confs import session_confs
 from lakehouse.store import DiskStore, S3Store
-from lakehouse.store.s3_client import PERMISSIONS, completes_conditionally, translated_s3
+from lakehouse.store.s3 import PERMISSIONS, translated_s3
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -265,11 +265,7 @@ def _conditional(lake: Lake, folder: str) -> str:
     store = lake.store
     name = f"{folder}/taken"
     if isinstance(store, S3Store):
-        key = store.prefix + name
-        is_honoured = store.honours_conditions(name)
-        if is_honoured:
-            # S3A uploads a large commit in parts.
-            is_honoured = completes_conditionally(store.client, store.bucket, key)
+        is_honoured = store.honours_conditions(name) and store.completes_conditionally(name)
     else:
         is_created = store.put_if_absent(name, b"")
         is_overwritten = is_created and store.put_if_absent(name, b"")

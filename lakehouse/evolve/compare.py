@@ -12,8 +12,7 @@ from lakehouse.lake.lake import Lake
 from lakehouse.land.ledger import PlannedBatches
 from lakehouse.land.plan.records import columns_in_force
 from lakehouse.materialize import plan as derived_increments
-from lakehouse.materialize.plan import code_changed_since, recorded_code
-from lakehouse.materialize.transform_code import transform_code
+from lakehouse.materialize.plan import code_changed_since
 from lakehouse.write.outcome import WriteOutcome
 
 
@@ -51,8 +50,7 @@ def written_rows(lake: Lake, table: Table, facts: TableFacts) -> WrittenRows:
     if table.source is not None:
         return WrittenRows()
     history = facts.history
-    recorded = recorded_code(newest_first(lake.store, history))
-    code_since = code_changed_since(recorded, transform_code(table))
+    code_since = code_changed_since(newest_first(lake.store, history), table.transform_code)
     if isinstance(table.write, Overwrite):
         return WrittenRows(code_since=code_since)
     other = derived_increments.other_way(table, newest_first(lake.store, history))

@@ -61,11 +61,12 @@ from lakehouse.evolve.plan.rebuild import (
     rebuild_plan,
     refuse_impossible,
 )
-from lakehouse.lake.deltalake_tables import with_due_checkpoint
+from lakehouse.lake.commits import with_due_checkpoint
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.lake.lease import hold
 from lakehouse.materialize import plan as derived_increments
-from lakehouse.materialize.derive import (
+from lakehouse.materialize.plan import KEYS, ReadAll, code_record
+from lakehouse.materialize.run import (
     check_has_columns,
     facts_of_inputs,
     history_since_consumed,
@@ -75,8 +76,6 @@ from lakehouse.materialize.derive import (
     why_archived,
     with_archive,
 )
-from lakehouse.materialize.plan import KEYS, ReadAll, code_record
-from lakehouse.materialize.transform_code import transform_code
 from lakehouse.spark import delta_writes, statements
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.delta_writes import FrameWrite, Transaction
@@ -295,7 +294,7 @@ def run_rebuild(
         after = with_due_checkpoint(lake, after)
         after = replace(after, history=history_since(lake.store, after.history, snapshot.version))
         [commit] = after.history.marked(mark)
-        facts = apply_properties(lake, spark, session.table, after)
+        facts = apply_properties(session, after)
         forget_staged(lake, key)
     return RebuildOutcome(
         plan=rebuild.plan,
@@ -397,7 +396,7 @@ def _record(rebuild: PlannedRebuild) -> tuple[Transaction | None, dict[str, Any]
     is_incremental = isinstance(table.write, Append | Merge) and bool(table.inputs)
     if rebuild.request.source == "rows":
         return None, {KEYS: derived_increments.merge_keys(table)} if is_incremental else {}
-    code = code_record(transform_code(table))
+    code = code_record(table.transform_code)
     if not is_incremental:
         return None, {**read_by_overwrite(rebuild.inputs), **code}
     first = rebuild.inputs[table.inputs[0].key]

@@ -39,7 +39,7 @@ from lakehouse.lake.lease import hold
 from lakehouse.land.ledger import PlannedBatches
 from lakehouse.land.plan.records import columns_in_force, with_renamed_fields
 from lakehouse.land.rows import no_rows
-from lakehouse.materialize.derive import facts_of_inputs, transformed
+from lakehouse.materialize.run import facts_of_inputs, transformed
 from lakehouse.spark.errors import first_line, translated
 from lakehouse.spark.frames import table_at
 from lakehouse.write.commit_rows import columns_of, safe_statements

@@ -9,6 +9,9 @@ drivers and of other programs may write to one table. A write is refused unless:
    Another Connect server is asked, once per session. With LAKEHOUSE_LOG_STORE=platform nothing is
    asked: the platform that runs the server commits by a service of its own.
 
+Tables are opened with deltalake, too, which needs neither Spark nor Java: after our own commits, it
+writes the checkpoints.
+
 Source: delta-io/delta v4.4.0, S3SingleDriverLogStore and HDFSLogStore: they check for the version,
 then write or rename over it.
 """
@@ -17,7 +20,8 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 from uuid import uuid4
@@ -25,14 +29,16 @@ from uuid import uuid4
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.reasons import Explanation, Reason
-from lakehouse.base.settings import s3_endpoint
-from lakehouse.delta.snapshot import DataFile, Snapshot, file_paths
+from lakehouse.base.settings import s3_endpoint, s3_region
+from lakehouse.delta.protocol import checkpoint_interval
+from lakehouse.delta.snapshot import DataFile, Snapshot, TableFacts, file_paths
 from lakehouse.lake.lake import Lake
 from lakehouse.spark.server.log_store import is_conditional, log_store_setting
-from lakehouse.store import LOCAL, MountedStore, S3Store, Store, store_at
-from lakehouse.store.s3 import TAKEN
+from lakehouse.store import MountedStore, S3Store, Store, store_at
+from lakehouse.store.s3 import TAKEN, s3_place
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
 # What this process has tested already: buckets by endpoint, and the sessions of Connect servers.
@@ -78,26 +84,17 @@ def storage_fault(lake: Lake, table_key: str | None = None) -> Explanation | Non
     Spark is not needed. Each process tests a bucket once, with an object that an adopted table
     keeps in its log's folder only during the test.
     """
-    store = lake.store
-    name = None
-    if isinstance(store, MountedStore):
-        is_mounted = table_key in store.mounts
-        store, folder = store.place_of(table_key or "")
-        name = f"{folder}/_delta_log/_lakehouse_taken".lstrip("/") if is_mounted else None
-    bucket = (s3_endpoint(os.environ) or "AWS", store.bucket)
-    if store.bucket == LOCAL or bucket in _honouring:
+    place = s3_place(lake.store, table_key or "")
+    if place is None:
         return None
-    from lakehouse.store.s3 import TAKEN, S3Store
-    from lakehouse.store.s3_client import completes_conditionally
-
-    assert isinstance(store, S3Store)
-    tested = name or TAKEN
-    key = store.prefix + tested
-    # S3A uploads a large commit in parts.
-    is_safe = store.honours_conditions(tested) and completes_conditionally(
-        store.client, store.bucket, key
-    )
-    if name is not None:
+    store, folder = place
+    bucket = (s3_endpoint(os.environ) or "AWS", store.bucket)
+    if bucket in _honouring:
+        return None
+    is_foreign = table_key in lake.elsewhere
+    name = f"{folder}/_delta_log/_lakehouse_taken".lstrip("/") if is_foreign else TAKEN
+    is_safe = store.honours_conditions(name) and store.completes_conditionally(name)
+    if is_foreign:
         store.delete([name])
     if not is_safe:
         return Reason.COMMITS_NOT_CONDITIONAL.explain(bucket=store.bucket)
@@ -124,17 +121,17 @@ def table_location(lake: Lake, key: str) -> Iterator[Location]:
     store = lake.store
     folder = key
     if isinstance(store, MountedStore):
-        is_mounted = key in store.mounts
         store, folder = store.place_of(key)
-        if is_mounted and isinstance(store, S3Store):
-            # The credentials may only allow writes below the table's folder, so that folder becomes
-            # the store's own prefix.
-            store = store_at(f"s3://{store.bucket}/{folder}")
-            folder = ""
+    is_foreign = key in lake.elsewhere and isinstance(store, S3Store)
+    if is_foreign:
+        # The credentials may only allow writes below the table's folder, so that folder becomes the
+        # store's own prefix.
+        store = store_at(f"s3://{store.bucket}/{folder}")
+        folder = ""
     try:
         yield store, f"{folder}/" if folder else ""
     finally:
-        if key in lake.elsewhere and isinstance(store, S3Store):
+        if is_foreign:
             store.delete_each([TAKEN])
 
 
@@ -286,3 +283,89 @@ def delete_dead_files(lake: Lake, key: str, horizon_ms: int, own_file: re.Patter
         if path not in live and is_ours and last_ms is not None and last_ms < horizon_ms:
             dead.append(f"{key}/{path}")
     lake.store.delete(dead)
+
+
+def open_with_deltalake(lake: Lake, key: str, *, version: int | None = None) -> "DeltaTable":
+    """A table at its newest version, or at `version`, as deltalake reads it.
+
+    deltalake decodes an address twice (delta-rs 1.6.6: for the folder `a%20b`, it opens `a b`). So
+    it may open a wrong table, or find no table. The caller must compare the table's id.
+
+    Raises:
+        DeltaError: deltalake finds no table at the address, or cannot read the table.
+        OSError: the storage does not answer (`storage_errors` translates this error).
+    """
+    from deltalake import DeltaTable
+
+    uri = lake.table_uri(key)
+    if not lake.on_s3(key):
+        return DeltaTable(Path(uri).absolute().as_uri(), version=version)
+    # The S3 options that boto3 reads from the environment, but deltalake does not.
+    options = dict[str, str]()
+    if endpoint := s3_endpoint(os.environ):
+        options["AWS_ENDPOINT_URL"] = endpoint
+        options["AWS_ALLOW_HTTP"] = str(endpoint.startswith("http://")).lower()
+    if region := s3_region(os.environ):
+        options["AWS_REGION"] = region
+    return DeltaTable(uri, version=version, storage_options=options)
+
+
+def open_same_table(lake: Lake, snapshot: Snapshot, *, version: int) -> "DeltaTable":
+    """A snapshot's table at `version`; raises `Broken` if deltalake opens another table."""
+    table = open_with_deltalake(lake, snapshot.table, version=version)
+    table_id = str(table.metadata().id)
+    if table_id != snapshot.table_id:
+        raise Broken(
+            f"compaction of {snapshot.table}: deltalake opened a wrong table for {snapshot.uri} "
+            f'(id {table_id} instead of {snapshot.table_id}). Use engine="spark"'
+        )
+    return table
+
+
+def with_due_checkpoint(lake: Lake, facts: TableFacts) -> TableFacts:
+    """Writes a checkpoint if Delta's interval requires one; returns the table's current facts.
+
+    Call it after a commit that this program wrote without Spark and deltalake, which write
+    checkpoints after their commits themselves. If the checkpoint fails, the facts are returned
+    unchanged, and the table's health shows the length of the log.
+    """
+    snapshot = facts.snapshot
+    if snapshot.log.commit_count < checkpoint_interval(snapshot.properties):
+        return facts
+    with suppress(Exception), panics_translated(f"checkpoint of {snapshot.table}"):
+        open_same_table(lake, snapshot, version=snapshot.version).create_checkpoint()
+        return lake.facts(snapshot.table) or facts
+    return facts
+
+
+@contextmanager
+def panics_translated(asked: str) -> Iterator[None]:
+    """Raises `Broken` for a panic in deltalake; `asked` names the operation.
+
+    A panic is not an `Exception`, so error handlers would not catch it. A compaction whose panic
+    comes after its commit would then be reported as failed.
+    """
+    try:
+        yield
+    except BaseException as error:
+        # pyo3 creates this class at run time, and no module exports it.
+        if type(error).__name__ != "PanicException":
+            raise
+        cause = str(error).partition("\n")[0]
+        raise Broken(
+            f'{asked}: an internal error occurred in deltalake: {cause}. Use engine="spark", and '
+            "report this error with the version of deltalake"
+        ) from error
+
+
+@contextmanager
+def storage_errors(asked: str) -> Iterator[None]:
+    """Raises `Transient` if the storage does not answer deltalake; `asked` names the operation."""
+    try:
+        with panics_translated(asked):
+            yield
+    except OSError as error:
+        cause = str(error).partition("\n")[0]
+        raise Transient(
+            f"{asked}: deltalake cannot reach the table: {cause}. Try again later"
+        ) from error

@@ -23,8 +23,12 @@ from lakehouse.base.errors import Refused
 from lakehouse.base.installation import is_installed
 from lakehouse.base.settings import NO_TABLES, Settings
 from lakehouse.base.text import DAY_MS
-from lakehouse.declare.adopted_file import parse_adopted
-from lakehouse.declare.maintained import MAINTAINED, maintained_document, parse_maintained
+from lakehouse.declare.adopted import (
+    MAINTAINED,
+    maintained_document,
+    parse_adopted,
+    parse_maintained,
+)
 from lakehouse.declare.prices import DEFAULT_PRICES, PriceBook, parse_price_book
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Adopted, folders_above, is_inside
@@ -181,6 +185,7 @@ def checked(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
     if not addresses:
         return tables
     root = real_address(settings.root)
+    key_at = {address: key for key, address in addresses.items()}
     for key, address in addresses.items():
         if tables[key].archive is not None and address.startswith("s3:") != settings.on_s3:
             raise Refused(
@@ -193,8 +198,6 @@ def checked(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
                 f"adopted table {key} is at {address}, in the lake {root}. Either use the table's"
                 " path below the lake as its key, or adopt a table outside the lake."
             )
-    key_at = {address: key for key, address in addresses.items()}
-    for key, address in addresses.items():
         if key_at[address] != key:
             raise Refused(
                 f"adopted tables {key} and {key_at[address]} are both at {address}. Use one"

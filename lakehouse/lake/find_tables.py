@@ -10,12 +10,11 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from lakehouse.base.errors import LakehouseError, Refused
-from lakehouse.declare.policies import LAYERS
 from lakehouse.declare.table import Table, undeclared_among
-from lakehouse.declare.write_modes import Adopted
+from lakehouse.declare.write_modes import LAYERS, Adopted
 from lakehouse.delta.log import TableFacts, garbage_uncollected
 from lakehouse.lake.lake import Lake
-from lakehouse.store import Store, store_at
+from lakehouse.store import Store
 
 # One search looks into at most this many folders. A warehouse of a few thousand tables has about as
 # many other folders. A bucket with more folders must be searched part by part.
@@ -40,30 +39,28 @@ class FoundTables:
     left_count: int = 0
 
 
-def find_tables(
-    address: str, *, store: Store | None = None, most_folders: int = MOST_FOLDERS
-) -> FoundTables:
-    """The Delta tables at an address or below it, in at most `most_folders` folders.
+def find_tables(store: Store, address: str) -> FoundTables:
+    """The Delta tables in a store whose root is `address`, in at most `MOST_FOLDERS` folders.
 
     Folders inside a table are not searched.
     """
-    searched = store or store_at(address)
     tables = list[str]()
     passed = list[str]()
     unsearched = [""]
-    count = 0
+    left_count = MOST_FOLDERS
     with ThreadPoolExecutor(max_workers=_REQUESTS_AT_ONCE) as readers:
-        while unsearched and count < most_folders:
-            batch = unsearched[: most_folders - count]
-            unsearched = unsearched[most_folders - count :]
-            count += len(batch)
-            contents = list(readers.map(lambda folder: _subfolders(searched, folder), batch))
+        while unsearched and left_count:
+            batch = unsearched[:left_count]
+            unsearched = unsearched[left_count:]
+            left_count -= len(batch)
+            contents = list(readers.map(partial(_subfolders, store), batch))
             for folder, subfolders in zip(batch, contents, strict=True):
                 if subfolders is None:
                     tables.append(folder)
                     continue
                 for subfolder in subfolders:
-                    if _is_passed(subfolder.rpartition("/")[2]):
+                    name = subfolder.rpartition("/")[2]
+                    if name[:1] in ("", "_", ".") or "=" in name:  # hidden, or a partition
                         passed.append(subfolder)
                     else:
                         unsearched.append(subfolder)
@@ -78,11 +75,6 @@ def find_tables(
     )
 
 
-def _is_passed(name: str) -> bool:
-    """Whether a folder is skipped because of its name: it is hidden, or a partition."""
-    return name[:1] in ("", "_", ".") or "=" in name
-
-
 def undeclared_tables(lake: Lake, declared: Collection[Table]) -> tuple[str, ...]:
     """The keys of the tables in the lake's layers that are not declared, sorted.
 
@@ -91,7 +83,7 @@ def undeclared_tables(lake: Lake, declared: Collection[Table]) -> tuple[str, ...
     folders = [f"{layer}/{name}" for layer in LAYERS for name in lake.store.folders(layer)]
     unknown = undeclared_among(folders, declared)
     with ThreadPoolExecutor(max_workers=_REQUESTS_AT_ONCE) as readers:
-        contents = list(readers.map(lambda folder: _subfolders(lake.store, folder), unknown))
+        contents = list(readers.map(partial(_subfolders, lake.store), unknown))
     return tuple(
         key for key, subfolders in zip(unknown, contents, strict=True) if subfolders is None
     )

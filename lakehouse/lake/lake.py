@@ -25,18 +25,19 @@ from lakehouse.base.settings import Settings
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Adopted
 from lakehouse.delta.log import TableFacts, read_facts
-from lakehouse.delta.snapshot import LogFile
+from lakehouse.delta.snapshot import log_version
 from lakehouse.store import (
-    LOCAL,
     DiskStore,
     Mount,
     MountedStore,
     Store,
+    StoredFile,
     TimeBudget,
     bounded,
     real_address,
     store_at,
 )
+from lakehouse.store.s3 import s3_place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,12 +73,8 @@ class Lake:
         `None` for a table in the lake or on a disk. For these, the modification time of a new file
         in the lake shows the storage's time (`check_clock`).
         """
-        mount = self.store.mounts.get(key) if isinstance(self.store, MountedStore) else None
-        if mount is None or mount.store.bucket == LOCAL:
-            return None
-        from lakehouse.store import S3Store
-
-        return mount.store.clock_ms() if isinstance(mount.store, S3Store) else None
+        place = s3_place(self.store, key) if key in self.elsewhere else None
+        return None if place is None else place[0].clock_ms()
 
     def holds_files(self, key: str) -> bool:
         """Whether the lake's root has files below `key`, even if the table `key` is elsewhere."""
@@ -118,16 +115,16 @@ class Lake:
                 f"{error} ({key} is {self.elsewhere[key].replace('s3a://', 's3://', 1)})"
             ) from error
 
-    def has_moved_on(self, key: str, newest: LogFile | None) -> bool:
+    def has_moved_on(self, key: str, newest: StoredFile | None) -> bool:
         """Whether a log has a newer version than its file `newest`, or that file has changed.
 
         If `newest` is `None`: whether the log has version 0.
         """
         if newest is not None and self.changed(key, newest):
             return True
-        return self.has_version(key, 0 if newest is None else newest.version + 1)
+        return self.has_version(key, 0 if newest is None else log_version(newest.name) + 1)
 
-    def changed(self, key: str, known: LogFile) -> str:
+    def changed(self, key: str, known: StoredFile) -> str:
         """How a log file has changed since it was listed; an empty string if unchanged."""
         # Some S3 servers round times to whole seconds, but only in listings or in HEAD requests.
         times_apart_ms = 1_000 if self.on_s3(key) else 0
@@ -166,16 +163,15 @@ def open_lake(
     if not elsewhere:
         return Lake(settings=settings, store=store)
     bucket_of = cache(lambda bucket: store_at(f"s3://{bucket}", make_client))
-    mounts = {key: _mount(uri, bucket_of) for key, uri in elsewhere.items()}
+    mounts = dict[str, Mount]()
+    for key, uri in elsewhere.items():
+        if uri.startswith("s3://"):
+            bucket, folder = split_bucket(uri)
+            mounts[key] = Mount(store=bucket_of(bucket), folder=folder)
+        else:
+            mounts[key] = Mount(store=store_at(uri))
     uris = {key: uri.replace("s3://", "s3a://", 1) for key, uri in elsewhere.items()}
     return Lake(settings=settings, store=MountedStore(store, mounts), elsewhere=uris)
-
-
-def _mount(uri: str, bucket_of: Callable[[str], Store]) -> Mount:
-    if not uri.startswith("s3://"):
-        return Mount(store=DiskStore(Path(uri)))
-    bucket, folder = split_bucket(uri)
-    return Mount(store=bucket_of(bucket), folder=folder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,8 +198,7 @@ class PathResolver:
     def __init__(self, lake: Lake) -> None:
         self._names = dict[str, str]()
         for name, root in {"": lake.settings.spark_root, **lake.elsewhere}.items():
-            real_root = os.path.realpath(root) if root.startswith("/") else root
-            self._names[bare_uri(real_root)] = name
+            self._names[bare_uri(real_address(root))] = name
         self._real_folders: dict[str, str] = {}
 
     def __call__(self, uri: str) -> str | None:

@@ -27,8 +27,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from operator import itemgetter
 from threading import Lock
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
@@ -51,6 +52,8 @@ from lakehouse.lake.commits import (
     create_version,
     delete_dead_files,
     new_table,
+    open_with_deltalake,
+    panics_translated,
     refuse_deleted_rows,
     refuse_unsafe_storage,
     remove_action,
@@ -81,16 +84,7 @@ _PROPERTIES = {
 _LOG = logging.getLogger(__name__)
 
 
-class RowOfTable(Protocol):
-    """A row that is about one table of the lake."""
-
-    @property
-    def table(self) -> str:
-        """The table's key."""
-        ...
-
-
-Row = TypeVar("Row", bound=RowOfTable)
+# The values of a row by column. Times are in milliseconds since 1970, and maps are lists of pairs.
 Rows = list[dict[str, Any]]
 
 
@@ -99,45 +93,34 @@ class _MergedByAnotherError(Exception):
 
 
 @dataclass(slots=True)
-class _Known(Generic[Row]):
+class _Known:
     """What this process has read from one lake: the log, and the rows by live file and table.
 
     `looked` is when the newest look for a newer version began (`time.monotonic`).
     """
 
     facts: TableFacts | None = None
-    rows: dict[str, dict[str, list[Row]]] = field(default_factory=dict[str, Any])
+    rows: dict[str, dict[str, Rows]] = field(default_factory=dict[str, Any])
     looked: float = -1.0
     lock: Any = field(default_factory=Lock)
 
 
-class StateTable(Generic[Row]):
+class StateTable:
     """The table `key` of a lake. Its `schema` has strings, numbers, times (`TIME`) and maps.
 
-    `to_row` and `from_row` convert between a row and its columns by name. Times are in milliseconds
-    since 1970, and maps are lists of pairs. `current` selects, from all rows of the table, those
-    that no newer row replaces; by default, no row replaces another one.
+    Each row is about one table of the lake, which the column `table` names. `current` selects, from
+    all rows, those that no newer row replaces; by default, no row replaces another one.
     """
 
     def __init__(
-        self,
-        key: str,
-        schema: pa.Schema,
-        *,
-        to_row: Callable[[Row], dict[str, Any]],
-        from_row: Callable[[dict[str, Any]], Row],
-        current: Callable[[list[Row]], list[Row]] | None = None,
+        self, key: str, schema: pa.Schema, *, current: Callable[[Rows], Rows] | None = None
     ) -> None:
         self._key = key
         self._schema = schema
-        self._to_row = to_row
-        self._from_row = from_row
         self._current = current
-        self._known = WeakKeyDictionary[Store, _Known[Row]]()
+        self._known = WeakKeyDictionary[Store, _Known]()
 
-    def read(
-        self, lake: Lake, table_key: str | None = None, *, written_since_ms: int = 0
-    ) -> list[Row]:
+    def read(self, lake: Lake, table_key: str | None = None, *, written_since_ms: int = 0) -> Rows:
         """The rows, without files from before a time; only those about one table, if given.
 
         If nothing has changed, this costs two requests, which calls at the same time share.
@@ -158,7 +141,7 @@ class StateTable(Generic[Row]):
                 return [row for rows in by_table for row in rows.get(table_key, ())]
             return [row for rows in by_table for each in rows.values() for row in each]
 
-    def append(self, lake: Lake, rows: Sequence[Row]) -> None:
+    def append(self, lake: Lake, rows: Rows) -> None:
         """Adds rows in one commit.
 
         Raises:
@@ -186,7 +169,7 @@ class StateTable(Generic[Row]):
             raise Transient(f"{self._key}: its version 0 is not in the log yet; try again")
         return facts
 
-    def _refresh(self, lake: Lake, known: _Known[Row]) -> None:
+    def _refresh(self, lake: Lake, known: _Known) -> None:
         """Reads the log again if it has a newer version, and forgets files that are not live."""
         looked = time.monotonic()
         newest = None if known.facts is None else known.facts.newest
@@ -197,16 +180,16 @@ class StateTable(Generic[Row]):
             known.rows = {path: rows for path, rows in known.rows.items() if path in live}
         known.looked = looked
 
-    def _read_files(self, lake: Lake, known: _Known[Row], files: Iterable[DataFile]) -> None:
+    def _read_files(self, lake: Lake, known: _Known, files: Iterable[DataFile]) -> None:
         unread = [file for file in files if file.path not in known.rows]
         refuse_deleted_rows(self._key, unread)
         names = [f"{self._key}/{file.path}" for file in unread]
         try:
             for file, data in zip(unread, lake.store.read_many(names), strict=True):
-                table = pq.ParquetFile(io.BytesIO(data)).read(columns=self._schema.names)
-                by_table = dict[str, list[Row]]()
-                for each in map(self._from_row, _rows_of(table)):
-                    by_table.setdefault(each.table, []).append(each)
+                table = pq.ParquetFile(io.BytesIO(data)).read().select(self._schema.names)
+                by_table = dict[str, Rows]()
+                for row in _rows_of(table):
+                    by_table.setdefault(row["table"], []).append(row)
                 known.rows[file.path] = by_table
         except (FileNotFoundError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
             raise Broken(
@@ -221,7 +204,7 @@ class StateTable(Generic[Row]):
         files = self._mergeable(facts)
         if len(files) < _MERGED_COUNT:
             return
-        known = _Known[Row]()
+        known = _Known()
         self._read_files(lake, known, files)
         rows = [row for file in files for each in known.rows[file.path].values() for row in each]
         if self._current is not None:
@@ -237,16 +220,11 @@ class StateTable(Generic[Row]):
         return [file for file in files if file.size_bytes < _SMALL_BYTES]
 
     def _commit(
-        self,
-        lake: Lake,
-        snapshot: Snapshot,
-        rows: Sequence[Row],
-        replaced: Sequence[DataFile] = (),
+        self, lake: Lake, snapshot: Snapshot, rows: Rows, replaced: Sequence[DataFile] = ()
     ) -> None:
         """Commits a file with these rows, in place of the `replaced` files."""
         buffer = io.BytesIO()
-        values: Rows = [self._to_row(row) for row in rows]
-        pq.write_table(_table_of(values, self._schema), buffer)
+        pq.write_table(_table_of(rows, self._schema), buffer)
         path = f"part-{uuid4().hex}.parquet"
         data = buffer.getvalue()
         replaced_paths = {file.path for file in replaced}
@@ -266,7 +244,6 @@ class StateTable(Generic[Row]):
 
     def _write_checkpoint(self, lake: Lake) -> None:
         """Writes a checkpoint and deletes expired log files, so that the log stays short."""
-        from lakehouse.lake.deltalake_tables import open_with_deltalake, panics_translated
 
         try:
             with panics_translated(f"checkpoint of {self._key}"):
@@ -336,13 +313,13 @@ def _delta_type(arrow: pa.DataType) -> str | dict[str, Any]:
 
 
 _NOTE_SCHEMA = pa.schema(
-    [
-        ("kind", pa.string()),
-        ("table", pa.string()),
-        ("key", pa.string()),
-        ("at", TIME),
-        ("value", pa.string()),
-    ]
+    {
+        "kind": "string",
+        "table": "string",
+        "key": "string",
+        "at": TIME,
+        "value": "string",
+    }
 )
 
 
@@ -350,25 +327,28 @@ _NOTE_SCHEMA = pa.schema(
 class Note:
     """A note about a table (or the whole lake, if `table` is empty). Its `value` is JSON."""
 
-    kind: str
     table: str
-    key: str = ""
+    key: str
     at_ms: int
     value: Any
 
 
 def read_records(lake: Lake, kind: str, table_key: str | None = None) -> list[Note]:
     """The notes of a kind; only those of one table, if given. Raises as `StateTable.read`."""
-    return _current([each for each in _NOTES.read(lake, table_key) if each.kind == kind])
+    rows = [row for row in _NOTES.read(lake, table_key) if row["kind"] == kind]
+    return [
+        Note(table=row["table"], key=row["key"], at_ms=row["at"], value=json.loads(row["value"]))
+        for row in _current(rows)
+    ]
 
 
 def put_records(lake: Lake, kind: str, values: Mapping[tuple[str, str], Any]) -> None:
     """Notes values by table and key; `None` deletes. Raises as `StateTable.append`."""
     at_ms = now_ms()
-    rows = [
-        Note(kind=kind, table=table, key=key, at_ms=at_ms, value=value)
-        for (table, key), value in values.items()
-    ]
+    rows = Rows()
+    for (table, key), value in values.items():
+        text = None if value is None else json.dumps(value, separators=(",", ":"))
+        rows.append({"kind": kind, "table": table, "key": key, "at": at_ms, "value": text})
     if rows:
         _NOTES.append(lake, rows)
 
@@ -405,56 +385,38 @@ def pause_of(lake: Lake, table_key: str) -> Pause | None:
     return pauses(lake, table_key).get(table_key)
 
 
-def _current(rows: list[Note]) -> list[Note]:
-    newest = dict[tuple[str, str, str], Note]()
-    for each in sorted(rows, key=lambda row: row.at_ms):
-        newest[each.kind, each.table, each.key] = each
-    return [each for each in newest.values() if each.value is not None]
+def _current(rows: Rows) -> Rows:
+    newest = dict[tuple[str, str, str], dict[str, Any]]()
+    for row in sorted(rows, key=itemgetter("at")):
+        newest[row["kind"], row["table"], row["key"]] = row
+    return [row for row in newest.values() if row["value"] is not None]
 
 
-def _note_as_row(note: Note) -> dict[str, Any]:
-    row = asdict(note)
-    text = json.dumps(note.value, separators=(",", ":"))
-    return row | {"at": row.pop("at_ms"), "value": None if note.value is None else text}
-
-
-def _note_from_row(row: Mapping[str, Any]) -> Note:
-    values = dict(row)
-    text = values.pop("value")
-    return Note(at_ms=values.pop("at"), value=None if text is None else json.loads(text), **values)
-
-
-_NOTES = StateTable(
-    "_lakehouse/records",
-    _NOTE_SCHEMA,
-    to_row=_note_as_row,
-    from_row=_note_from_row,
-    current=_current,
-)
+_NOTES = StateTable("_lakehouse/records", _NOTE_SCHEMA, current=_current)
 
 
 OPERATIONS = "_lakehouse/operations"
 _FIGURES = pa.map_(pa.string(), pa.float64())
 _OPERATION_SCHEMA = pa.schema(
-    [
-        ("table", pa.string()),
-        ("kind", pa.string()),
-        ("operation_id", pa.string()),
-        ("started_at", TIME),
-        ("ended_at", TIME),
-        ("result", pa.string()),
-        ("reason", pa.string()),
-        ("why", pa.string()),
-        ("run", pa.string()),
-        ("by_person", pa.bool_()),
-        ("seconds", pa.float64()),
-        ("vcpu_seconds", pa.float64()),
-        ("usd", pa.float64()),
-        ("requests", pa.map_(pa.string(), pa.int64())),
-        ("predicted", _FIGURES),
-        ("actual", _FIGURES),
-        ("detail", pa.string()),
-    ]
+    {
+        "table": "string",
+        "kind": "string",
+        "operation_id": "string",
+        "started_at": TIME,
+        "ended_at": TIME,
+        "result": "string",
+        "reason": "string",
+        "why": "string",
+        "run": "string",
+        "by_person": "bool",
+        "seconds": "float64",
+        "vcpu_seconds": "float64",
+        "usd": "float64",
+        "requests": pa.map_(pa.string(), pa.int64()),
+        "predicted": _FIGURES,
+        "actual": _FIGURES,
+        "detail": "string",
+    }
 )
 # Should include the last vacuum that searched storage (mode INVENTORY or FULL), because its time
 # decides whether a new search is due. Otherwise, the next vacuum searches early, which is safe.
@@ -468,12 +430,12 @@ def read_operations(
 
     Only those of one table and of one kind, if given. Raises as `StateTable.read`.
     """
-    found = [
-        each
-        for each in _OPERATIONS.read(lake, table_key, written_since_ms=since_ms)
-        if each.ended_ms >= since_ms and kind in ("", each.kind)
+    rows = [
+        row
+        for row in _OPERATIONS.read(lake, table_key, written_since_ms=since_ms)
+        if row["ended_at"] >= since_ms and kind in ("", row["kind"])
     ]
-    return sorted(found, key=lambda each: each.ended_ms)
+    return [*map(_operation_from_row, sorted(rows, key=itemgetter("ended_at")))]
 
 
 def vacuum_records(lake: Lake, table_key: str) -> tuple[VacuumRecord, ...]:
@@ -495,7 +457,16 @@ def vacuum_records(lake: Lake, table_key: str) -> tuple[VacuumRecord, ...]:
 
 def record_operation(lake: Lake, operation: UpkeepOperation) -> None:
     """Adds an operation. Raises as `StateTable.append`."""
-    _OPERATIONS.append(lake, [operation])
+    same = {name: getattr(operation, name, None) for name in _OPERATION_SCHEMA.names}
+    row = same | {
+        "started_at": operation.started_ms,
+        "ended_at": operation.ended_ms,
+        "requests": [*operation.requests.items()],
+        "predicted": [(each.name, each.predicted) for each in operation.figures],
+        "actual": [(each.name, each.actual) for each in operation.figures],
+        "detail": json.dumps(operation.detail, separators=(",", ":")),
+    }
+    _OPERATIONS.append(lake, [row])
 
 
 def record_if_possible(lake: Lake, operation: UpkeepOperation) -> None:
@@ -506,18 +477,6 @@ def record_if_possible(lake: Lake, operation: UpkeepOperation) -> None:
         _LOG.warning(
             "the %s of %s is not in the lake's history: %s", operation.kind, operation.table, error
         )
-
-
-def _operation_as_row(operation: UpkeepOperation) -> dict[str, Any]:
-    same = {name: getattr(operation, name, None) for name in _OPERATION_SCHEMA.names}
-    return same | {
-        "started_at": operation.started_ms,
-        "ended_at": operation.ended_ms,
-        "requests": [*operation.requests.items()],
-        "predicted": [(each.name, each.predicted) for each in operation.figures],
-        "actual": [(each.name, each.actual) for each in operation.figures],
-        "detail": json.dumps(operation.detail, separators=(",", ":")),
-    }
 
 
 def _operation_from_row(row: Mapping[str, Any]) -> UpkeepOperation:
@@ -533,9 +492,4 @@ def _operation_from_row(row: Mapping[str, Any]) -> UpkeepOperation:
     )
 
 
-_OPERATIONS = StateTable(
-    OPERATIONS,
-    _OPERATION_SCHEMA,
-    to_row=_operation_as_row,
-    from_row=_operation_from_row,
-)
+_OPERATIONS = StateTable(OPERATIONS, _OPERATION_SCHEMA)

@@ -145,7 +145,8 @@ def take_out_lines(
     if rows.isEmpty():
         return
     with temporary_view(spark, rows) as view:
-        spark.sql(statements.delete_lines(facts.snapshot.uri, view))
+        uri = facts.snapshot.uri
+        spark.sql(statements.merge_lines(uri, view, "WHEN MATCHED THEN DELETE"))
 
 
 def _missing_entries(
@@ -360,12 +361,14 @@ def _mark(session: TableSession, lines: "DataFrame") -> None:
     if not marks:
         return
     ddl = f"source_file STRING, line BIGINT, digest STRING, {RETRIED_AS} STRING"
+    # A mark that is set stays.
+    mark = (
+        f"WHEN MATCHED AND target.{RETRIED_AS} IS NULL "
+        f"THEN UPDATE SET {RETRIED_AS} = source.{RETRIED_AS}"
+    )
     with temporary_view(spark, spark.createDataFrame(marks, ddl)) as view:
-        spark.sql(
-            statements.mark_lines(
-                facts_of(session.lake, session.key).snapshot.uri, view, RETRIED_AS
-            )
-        )
+        uri = facts_of(session.lake, session.key).snapshot.uri
+        spark.sql(statements.merge_lines(uri, view, mark))
 
 
 def _land_marked(session: TableSession, ledger: Ledger) -> dict[str, int]:

@@ -263,7 +263,6 @@ def write_batch(
     Returns the table's new facts, or the given `facts` if the batch has no files for the table.
     """
     lake = session.lake
-    spark = session.spark
     table = session.table
     quarantine(session, batch, parsed.frame if parsed.bad_count else None)
     if not batch.files:
@@ -275,7 +274,7 @@ def write_batch(
         return facts
     assert parsed.frame is not None
     rows = _table_rows(session, parsed.frame)
-    facts = commit_rows.follow_declaration(lake, spark, table, rows, facts)
+    facts = commit_rows.follow_declaration(session, rows, facts)
     frame = parsed.frame
     if facts is not None and not isinstance(table.write, Overwrite):
         # Members that are no longer declared are null.
@@ -290,11 +289,11 @@ def write_batch(
         apply_changes(load, frame, parsed.changes)
     else:
         # Spark reads large files in splits, and each split is written as it is read.
-        if not files_of_spark(batch) or commit_rows.partition_columns(table):
+        if not files_of_spark(batch) or table.partition_by:
             landed_bytes = sum(file.size_bytes for file in batch.files)
             rows = commit_rows.arranged(rows, table, landed_bytes, parsed.row_count, facts)
         transaction = Transaction(app_id=ingest_app_id(table.key), version=batch.number)
-        commit_rows.write_rows(lake, table, rows, transaction, facts=facts)
+        commit_rows.write_rows(session, rows, transaction, facts=facts)
     after = lake.facts(table.key)
     row_count = None if parsed.changes else parsed.row_count
     check_loaded(lake, table.key, batch.number, row_count, before=facts, after=after)
@@ -324,7 +323,7 @@ def _parsed_lines(
 ) -> "DataFrame":
     table = session.table
     if table.landing.changes is None:
-        return parse_records(table.landing, lines, added, commit_rows.partition_columns(table))
+        return parse_records(table.landing, lines, added, table.partition_by)
     from lakehouse.cdc.read import read_changes
 
     return read_changes(table, lines, added, [file.name for file in files])

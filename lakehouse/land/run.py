@@ -161,8 +161,6 @@ class LandingLoad:
 
     def _outcome(self, after: TableFacts | None, explanation: Explanation) -> WriteOutcome:
         """The outcome of all loaded batches. `explanation` is used if no batch was loaded."""
-        lake = self._session.lake
-        table = self._session.table
         files = [file for batch in self._loaded for file in batch.files]
         set_aside = tuple(each for batch in self._loaded for each in batch.set_aside)
         if self._loaded:
@@ -176,14 +174,14 @@ class LandingLoad:
                 names=names_in_parentheses([file.name for file in set_aside]),
             )
             sentence = quarantine_sentence(
-                table.key,
+                self._session.key,
                 lines=self._counts["rows_quarantined"],
                 files=sum(each.is_quarantined for each in set_aside),
             )
             if sentence:
                 explanation = replace(explanation, more=f"; {sentence}")
         outcome = commit_rows.outcome_of(
-            lake, table, before=self._facts_before, after=after, explanation=explanation
+            self._session, before=self._facts_before, after=after, explanation=explanation
         )
         from_files = [name for batch in self._loaded for name in batch.columns]
         return replace(

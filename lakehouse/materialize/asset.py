@@ -23,7 +23,6 @@ from lakehouse.compact.asset import compact_after_write
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.land.plan.batches import SetAside
-from lakehouse.materialize.transform_code import transform_code
 from lakehouse.watch.check import hand_on
 from lakehouse.write.outcome import WriteOutcome
 
@@ -60,7 +59,7 @@ def table_asset(table: Table, lake: Lake, tables: Sequence[Table] = ()) -> dg.As
         description=table.description or None,
         freshness_policy=freshness_policy,
         automation_condition=follows_rows() if table.inputs else None,
-        code_version=transform_code(table),
+        code_version=table.transform_code,
         metadata=declared_metadata(table, lake),
         output_required=False,
     )
@@ -93,7 +92,9 @@ def _materialize(
         name_tables(lake, session, [table])
         outcome = with_waiting_change(lake, table, outcome)
         facts, compaction_error = compact_after_write(context, table, lake, spark, outcome)
-    _log_outcome(context, table, outcome)
+    context.log.info(f"{table.key}: {outcome.sentence}")
+    if outcome.set_aside:
+        context.log.warning(set_aside_text(table, outcome.set_aside))
     if outcome.reason is Reason.INPUTS_UNCHANGED:
         tag_as_read_nothing(context.instance, context.run.run_id, table)
     if facts is not None:
@@ -164,9 +165,3 @@ def set_aside_text(table: Table, files: Sequence[SetAside]) -> str:
             f"_lakehouse/ingest/{table.key}"
         )
     return "\n".join(lines)
-
-
-def _log_outcome(context: dg.AssetExecutionContext, table: Table, outcome: WriteOutcome) -> None:
-    context.log.info(f"{table.key}: {outcome.sentence}")
-    if outcome.set_aside:
-        context.log.warning(set_aside_text(table, outcome.set_aside))

@@ -23,7 +23,7 @@ from lakehouse.cli.output import (
     write_json,
 )
 from lakehouse.cli.server_command import driver_for_command
-from lakehouse.declare.adopted_file import adopted_table
+from lakehouse.declare.adopted import adopted_table
 from lakehouse.declare.table import Table, undeclared_sentence
 from lakehouse.declare.write_modes import Adopted, Append, Merge, Overwrite, WriteMode
 from lakehouse.delta.snapshot import Snapshot
@@ -58,7 +58,16 @@ def materialize_command(selections: tuple[str, ...], as_json: bool) -> int:
         with driver_for_command(context.lake.settings):
             results = recorder.materialize([table.asset_key for table in tables])
             runs = {table.key: run for table, run in zip(tables, results, strict=True)}
-    documents = [_document(table, runs, context) for table in tables]
+    documents = list[dict[str, Any]]()
+    for table in tables:
+        run = runs[table.key]
+        if run.error:
+            sentence = str(run.error)
+        elif run.state == "done":
+            sentence = str(run.metadata["lakehouse/outcome"])
+        else:
+            sentence = _why_skipped(table, runs, context)
+        documents.append(run_document(table.key, run, sentence=sentence))
     if as_json:
         write_json(documents)
     else:
@@ -94,17 +103,6 @@ def _select(selections: Sequence[str], context: LakeContext) -> list[Table]:
 def _names(table: Table) -> set[str]:
     """What selects the table: its key, also that of the folder with `location=`, and its layer."""
     return {table.asset_key, table.key, table.layer}
-
-
-def _document(table: Table, runs: Mapping[str, "AssetRun"], context: LakeContext) -> dict[str, Any]:
-    run = runs[table.key]
-    if run.error:
-        sentence = str(run.error)
-    elif run.state == "done":
-        sentence = str(run.metadata["lakehouse/outcome"])
-    else:
-        sentence = _why_skipped(table, runs, context)
-    return run_document(table.key, run, sentence=sentence)
 
 
 def run_document(key: str, run: "AssetRun", *, sentence: str) -> dict[str, Any]:
@@ -150,31 +148,22 @@ def tables_command(as_json: bool) -> int:
         facts = context.lake.facts(table.key)
         return None if facts is None else facts.snapshot
 
-    declared = for_each_table(context.choose(()), read)
-    undeclared = _find_undeclared(context, declared)
-    readings = [*declared, *for_each_table(undeclared, read)]
+    readings = for_each_table(context.choose(()), read)
+    undeclared = ()
+    # After a reading failed with `Transient`, storage may not answer.
+    if not any(isinstance(each.error, Transient) for each in readings):
+        undeclared = undeclared_tables(context.lake, context.tables.values())
+    root = context.lake.settings.root
+    as_adopted = [adopted_table(key, f"{root}/{key}") for key in undeclared]
+    readings += for_each_table(as_adopted, read)
     if as_json:
         write_json([_table_document(each, context) for each in readings])
     else:
         heads = ("table", "from", "write", "version", "files", "bytes", "rows", "last commit")
         print_grid(heads, [_table_row(each, context) for each in readings], numbers=heads[3:7])
         if undeclared:
-            show(undeclared_sentence([table.key for table in undeclared]), style="yellow")
+            show(undeclared_sentence(undeclared), style="yellow")
     return print_errors(readings)
-
-
-def _find_undeclared(
-    context: LakeContext, readings: Sequence[Found[Snapshot]]
-) -> tuple[Table, ...]:
-    """The undeclared tables in the lake, each as if it were adopted.
-
-    The result is empty if a reading failed with `Transient`, because storage may not answer.
-    """
-    if any(isinstance(each.error, Transient) for each in readings):
-        return ()
-    root = context.lake.settings.root
-    keys = undeclared_tables(context.lake, context.tables.values())
-    return tuple(adopted_table(key, f"{root}/{key}") for key in keys)
 
 
 def _table_document(reading: Found[Snapshot], context: LakeContext) -> dict[str, Any]:
@@ -188,7 +177,7 @@ def _table_document(reading: Found[Snapshot], context: LakeContext) -> dict[str,
         "landing": table.source.prefix if table.source else None,
         "inputs": [each.key for each in table.inputs],
         "write": type(table.write).__name__.lower() if is_declared else None,
-        "partition_by": list(table.write.partition_by) if isinstance(table.write, Append) else [],
+        "partition_by": [*table.partition_by],
         "merge_keys": list(table.write.keys) if isinstance(table.write, Merge) else [],
         "file_count": snapshot.file_count if snapshot else 0,
         "size_bytes": snapshot.size_bytes if snapshot else 0,

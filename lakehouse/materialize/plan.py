@@ -314,53 +314,31 @@ CODE = "code"
 EARLIER_CODE = "earlier_code"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedCode:
-    """The code record of the newest commit that derived rows.
+def code_changed_since(commits: Iterable[Commit], code: str | None) -> int | None:
+    """The newest version with rows of other code than `code`; `None` if no such rows are known.
 
-    `version` is the commit's version. `code` is `None` if the commit records no hash. `earlier` is
-    the newest version with rows of other code than `code`; `None` if there are no such rows, or if
-    that is unknown.
-    """
+    `commits` are newest first. Each commit that derives rows records the hash of the transform
+    (`CODE`). If the table keeps rows of other code, the commit also records the newest version with
+    such rows (`EARLIER_CODE`). A commit that computes all rows again records only the hash. So the
+    newest commit that derived rows is enough. Commits that derive no rows, such as compactions, are
+    skipped.
 
-    version: int
-    code: str | None
-    earlier: int | None
-
-
-def recorded_code(commits: Iterable[Commit]) -> RecordedCode | None:
-    """The newest record in `commits` (newest first), or `None` if no commit derived rows.
-
-    Each commit that derives rows records the hash of the transform (`CODE`). If the table keeps
-    rows of other code, the commit also records the newest version with such rows (`EARLIER_CODE`).
-    A commit that computes all rows again records only the hash. So the newest commit that derived
-    rows is enough. Commits that derive no rows, such as compactions, are skipped.
+    Unknown code (`None`, or hashed in another way by another release) does not count as a change.
     """
     for commit in commits:
         written = written_in(commit)
         is_increment = any(app_id.startswith(CONSUME) for app_id in commit.applications)
         if not (is_increment or INPUTS in written or CODE in written):
             continue
-        code = written.get(CODE)
+        recorded = written.get(CODE)
+        if code is not None and isinstance(recorded, str):
+            # The part before the colon is the method by which the hash was computed.
+            is_comparable = code.partition(":")[0] == recorded.partition(":")[0]
+            if is_comparable and code != recorded:
+                return commit.version
         earlier = written.get(EARLIER_CODE)
-        return RecordedCode(
-            version=commit.version,
-            code=code if isinstance(code, str) else None,
-            earlier=earlier if isinstance(earlier, int) else None,
-        )
+        return earlier if isinstance(earlier, int) else None
     return None
-
-
-def code_changed_since(recorded: RecordedCode | None, code: str | None) -> int | None:
-    """The newest version with rows of other code than `code`; `None` if no such rows are known.
-
-    Unknown code (`None`, or hashed in another way by another release) does not count as a change.
-    """
-    if recorded is None:
-        return None
-    if code is None or recorded.code is None or _kind(code) != _kind(recorded.code):
-        return recorded.earlier
-    return recorded.earlier if code == recorded.code else recorded.version
 
 
 def code_record(code: str | None, earlier: int | None = None) -> dict[str, Any]:
@@ -379,8 +357,3 @@ def changed_code_sentence(table_key: str, since: int) -> str:
         f"its code has changed since version {since}, and existing rows were made by the earlier "
         f"code. Use lakehouse rebuild {table_key} to compute them again"
     )
-
-
-def _kind(code: str) -> str:
-    """The method by which a hash was computed: the part of the hash before the colon."""
-    return code.partition(":")[0]

@@ -2,32 +2,102 @@
 
 The table's lock is held throughout. If the write conflicts with another writer's commit, it starts
 again, a few times.
+
+An increment is what a run reads of an input: all rows, the latest changes, or nothing.
+
+For a `Merge` or `Append`, only the first input's changes since the last consumed version are read
+(all its rows if it is read for the first time, or its changes cannot be followed). Every other
+input is read whole. Each input is read at the version that it had when the run started. The rows
+and the consumed version are written in one commit.
+
+**Safety properties**
+- A run that finds no new rows in its inputs makes no commit, unless the declaration or the code of
+  an `Overwrite` has changed (`materialize/test_run.py`).
+- An `Overwrite` is skipped only if the last `Overwrite` read exactly the declared inputs, no row of
+  these inputs has changed since, and the declaration still gives the table's columns
+  (`materialize/test_run.py`, `long/test_evolution.py`).
+- Rows that a RESTORE of the table has removed are read again, or the run is refused
+  (`materialize/test_run.py`).
+- If a run is killed and repeated, no row is lost or duplicated (`materialize/test_run.py`).
+- An `Append` adds only rows that no earlier run can have added. If this is unknown, the run stops
+  with `Broken` and writes nothing (`materialize/test_run.py`, `materialize/test_plan.py`).
+- An `Append` or `Merge` is refused if the table's rows were written in another way, or merged by
+  other keys, until the table is rebuilt (`materialize/test_run.py`, `evolve/test_rebuild.py`).
 """
 
+import json
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
-from lakehouse.base.errors import Refused
+from lakehouse.base.errors import Broken, Refused
+from lakehouse.base.reasons import Explanation, Reason
+from lakehouse.base.text import count_of
 from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Adopted
+from lakehouse.declare.write_modes import Adopted, Append, Merge, Overwrite
+from lakehouse.delta.commits import ARCHIVE_APP_ID, CONSUME, INPUTS, Commit, Commits
+from lakehouse.delta.log import TableFacts, history_since, newest_first
+from lakehouse.delta.snapshot import Snapshot
+from lakehouse.evolve.plan.changes import NEW_KEY
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.lake.lease import hold
 from lakehouse.land.run import LandingLoad
-from lakehouse.spark.delta_writes import retry_conflicts
-from lakehouse.spark.errors import translated
+from lakehouse.materialize.plan import (
+    KEYS,
+    READ_MS,
+    Consumed,
+    Increment,
+    NothingNew,
+    ReadAll,
+    ReadChanges,
+    Reader,
+    changed_code_sentence,
+    changes_lost,
+    check_written_alike,
+    code_changed_since,
+    code_record,
+    consume_app_id,
+    consumed_by_overwrite,
+    consumed_of,
+    has_followed,
+    merge_keys,
+    plan_increment,
+    read_ms_of,
+    still_consumed,
+)
+from lakehouse.spark.delta_writes import Transaction, retry_conflicts
+from lakehouse.spark.errors import causes_of, translated
+from lakehouse.spark.frames import table_at, with_members_of
 from lakehouse.spark.temporary_confs import (
     HASH_MAPS,
     OLD_VERSIONS_REFUSED,
     READ_WHOLE,
+    USER_METADATA,
+    Size,
+    are_few,
+    confs_to_read,
+    merged_into,
     session_confs,
+    whole_table,
 )
-from lakehouse.write.commit_rows import apply_properties, with_properties
+from lakehouse.store import Store
+from lakehouse.write import commit_rows
 from lakehouse.write.outcome import WriteOutcome
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+# Error conditions of changes that were not recorded or have another schema, and of missing files.
+# Source: Delta Lake 4.4.0, delta-error-classes.json; Spark 4.2.0, error-conditions.json
+_NOT_RECORDED = (
+    "DELTA_MISSING_CHANGE_DATA",
+    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA",
+    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_SCHEMA_CHANGE",
+)
+_FILE_GONE = "FAILED_READ_FILE.FILE_NOT_EXIST"
 
 
 def write_table(
@@ -58,21 +128,411 @@ def write_table(
 
     def attempt() -> WriteOutcome:
         facts = lake.facts(table.key)
-        confs = {
-            OLD_VERSIONS_REFUSED: "false",
-            HASH_MAPS: "true",
-            **READ_WHOLE,
-        }
+        confs = {OLD_VERSIONS_REFUSED: "false", HASH_MAPS: "true", **READ_WHOLE}
         with session_confs(spark, confs):
-            target = apply_properties(lake, spark, table, facts)
-            if load is not None:
-                outcome = load.run(target)
-            else:  # imported here, because a load does not need it
-                from lakehouse.materialize.derive import derive
-
-                outcome = derive(session, target)
-            return with_properties(session, target, outcome)
+            target = commit_rows.apply_properties(session, facts)
+            outcome = derive(session, target) if load is None else load.run(target)
+            return commit_rows.with_properties(session, target, outcome)
 
     with hold(lake, spark, table.key, owner=f"write of {table.key}"), translated():
         outcome = retry_conflicts(attempt)
     return replace(outcome, seconds=time.monotonic() - started)
+
+
+def next_increment(
+    lake: Lake, table: Table, first: TableFacts, target: TableFacts | None
+) -> Increment:
+    """The increment of the first input that an `Append` or `Merge` into `target` reads next.
+
+    Raises:
+        Broken: the input was replaced by an older copy of itself.
+        Refused: the table's rows were written in another way, or a RESTORE has removed some of them
+            since the input's newest version was read.
+    """
+    check_written_alike(table, commits_of(lake, target))
+    version = first.snapshot.version
+    transactions = {} if target is None else target.snapshot.transactions
+    recorded = consumed_of(first.snapshot, transactions)
+    consumed = recorded
+    history = first.history
+    if recorded is not None:
+        consumed = still_consumed(recorded, commits_of(lake, target))
+    if consumed is not None:
+        history = history_since_consumed(lake, table, first, target, consumed)
+    # An `Append` that has not read changes since its first write may hold all rows of the input.
+    has_read_changes = has_followed(first.snapshot, commits_of(lake, target))
+    prefix = f"{CONSUME}{first.snapshot.table}/"
+    reader = Reader(
+        read_another=any(app_id.startswith(prefix) for app_id in transactions),
+        may_hold_all=isinstance(table.write, Merge) or not has_read_changes,
+        is_append=isinstance(table.write, Append),
+        is_restored=consumed != recorded,
+    )
+    if recorded is not None and recorded != consumed and recorded.version >= version:
+        raise Refused(
+            f"write of {table.key}: a RESTORE has removed rows of it, and Delta skips a write that "
+            f"records version {version} of {first.snapshot.table} again. Use `lakehouse rebuild "
+            f"{table.key}`"
+        )
+    consumed_version = None if consumed is None else consumed.version
+    increment = plan_increment(consumed_version, version, history, reader)
+    return with_archive(lake, first, increment) if isinstance(increment, ReadAll) else increment
+
+
+def with_archive(lake: Lake, first: TableFacts, increment: ReadAll) -> ReadAll:
+    """The increment, together with the input's archived rows at the same version."""
+    archived = archived_rows_and_bytes(lake, first)
+    if archived is None:
+        return increment
+    rows, _ = archived
+    more = f"; with {'the rows' if rows is None else count_of(rows, 'row')} of its archive"
+    explanation = replace(increment.explanation, more=more)
+    return replace(increment, archived=(archived,), explanation=explanation)
+
+
+def why_archived(lake: Lake, facts: TableFacts) -> str:
+    """Why a table cannot be rebuilt; an empty string if nothing of it is archived."""
+    key = facts.snapshot.table
+    if not archived_rows_and_bytes(lake, facts):
+        return ""
+    return (
+        f"partitions of {key} are in its archive, and would not be part of the result. Use"
+        f" `lakehouse restore {key}` first"
+    )
+
+
+def archived_rows_and_bytes(lake: Lake, facts: TableFacts) -> tuple[int | None, int] | None:
+    """The rows (`None`: unknown) and bytes of a table's archive; `None` if there are none."""
+    if ARCHIVE_APP_ID not in facts.snapshot.transactions:
+        return None
+    # Imported here, because few tables have an archive.
+    from lakehouse.retain.run.read import archived_size
+
+    rows, size_bytes = archived_size(lake, facts)
+    return (rows, size_bytes) if size_bytes else None
+
+
+def history_since_consumed(
+    lake: Lake, table: Table, first: TableFacts, target: TableFacts | None, consumed: Consumed
+) -> Commits:
+    """The commits of the first input from the last `consumed` version on.
+
+    Raises `Broken` if that version no longer exists.
+    """
+    key = first.snapshot.table
+    version = first.snapshot.version
+    history = history_since(lake.store, first.history, consumed.version - 1)
+    read_ms = read_ms_of(commits_of(lake, target), *consumed)
+    if consumed.version > version or history.has_replaced(consumed.version, read_ms):
+        # A rebuild can record only a version that is newer than the consumed version.
+        advice = f"use `lakehouse rebuild {table.key}`" if consumed.version < version else NEW_KEY
+        raise Broken(
+            f"write of {table.key}: it has consumed version {consumed.version} of {key}, which no"
+            f" longer exists. {key} is at version {version}: an older copy was put in its place."
+            " Either put the newest log back, or, to continue with the rows of the older copy,"
+            f" {advice}"
+        )
+    return history
+
+
+def _size_of_changes(store: Store, facts: TableFacts, increment: ReadChanges) -> Size:
+    """Rows and bytes of the files that the increment's commits added.
+
+    The row count is estimated from the table's average row size.
+    """
+    commits = history_since(store, facts.history, increment.first - 1).commits
+    added_bytes = sum(each.added_bytes for each in commits if each.changed_data)
+    row_count, size_bytes = whole_table(facts.snapshot)
+    if row_count is None or added_bytes >= size_bytes:
+        return row_count, max(added_bytes, size_bytes)
+    return row_count * added_bytes / size_bytes, added_bytes
+
+
+def commits_of(lake: Lake, target: TableFacts | None) -> Iterable[Commit]:
+    """The commits of the derived table, newest first, as far back as its log goes."""
+    return () if target is None else newest_first(lake.store, target.history)
+
+
+def _increment_of(
+    lake: Lake, consumed: Mapping[tuple[str, str], tuple[int, int | None]], facts: TableFacts
+) -> Increment:
+    """The increment of one input since the last overwrite."""
+    snapshot = facts.snapshot
+    history = facts.history
+    version, read_ms = consumed.get((snapshot.table, snapshot.table_id), (None, None))
+    if version is not None:
+        history = history_since(lake.store, facts.history, version - 1)
+        if history.has_replaced(version, read_ms):
+            version = None
+    read_another = any(key == snapshot.table for key, _ in consumed)
+    reader = Reader(read_another=read_another, may_hold_all=True)
+    return plan_increment(version, snapshot.version, history, reader)
+
+
+def changed_rows(spark: "SparkSession", uri: str, increment: ReadChanges) -> "DataFrame":
+    """The rows inserted or updated in the versions of an increment."""
+
+    def feed(first: int, upto: int) -> "DataFrame":
+        reader = (
+            spark.read.format("delta")
+            .option("readChangeFeed", "true")
+            .option("startingVersion", first)
+            .option("endingVersion", upto)
+        )
+        changes = reader.load(uri).where("_change_type IN ('insert', 'update_postimage')")
+        return changes.drop("_change_type", "_commit_version", "_commit_timestamp")
+
+    feeds = [feed(first, upto) for first, upto in increment.ranges]
+    return reduce(lambda rows, more_rows: rows.unionByName(more_rows), feeds)
+
+
+def changes_are_gone(error: Exception, snapshot: Snapshot) -> bool:
+    """Whether an error means that a table's changes were not recorded, or their files are gone.
+
+    False if a file of the newest version is gone, because the table itself is damaged then.
+    """
+    for cause in causes_of(error):
+        if cause.condition in _NOT_RECORDED:
+            return True
+        # The message may have the URL-encoded path.
+        messages = (cause.message, unquote(cause.message))
+        is_file_of_table = any(f"{snapshot.uri}/" in message for message in messages)
+        if cause.condition == _FILE_GONE and is_file_of_table:
+            live_files = (f"{snapshot.uri}/{unquote(file.path)}" for file in snapshot.files)
+            return not any(name in message for name in live_files for message in messages)
+    return False
+
+
+def derive(session: TableSession, target: TableFacts | None) -> WriteOutcome:
+    """Updates a derived table (`target`, if it exists). The caller holds its lock."""
+    lake = session.lake
+    table = session.table
+    changed_since = code_changed_since(commits_of(lake, target), table.transform_code)
+    derivation = _Derivation(
+        lake=lake,
+        spark=session.spark,
+        table=table,
+        inputs=facts_of_inputs(lake, table),
+        target=target,
+        changed_since=changed_since,
+    )
+    is_overwrite = isinstance(table.write, Overwrite)
+    explanation = derivation.overwrite() if is_overwrite else derivation.write_increment()
+    is_unchanged = explanation.reason is Reason.INPUTS_UNCHANGED
+    if is_overwrite and not is_unchanged:
+        changed_since = None  # all rows were computed again
+    if changed_since is not None:
+        more = f"{explanation.more}; {changed_code_sentence(table.key, changed_since)}"
+        explanation = replace(explanation, more=more)
+    after = target if is_unchanged else lake.facts(table.key)
+    outcome = commit_rows.outcome_of(session, before=target, after=after, explanation=explanation)
+    return replace(outcome, code_changed_since=changed_since)
+
+
+def facts_of_inputs(lake: Lake, table: Table) -> Mapping[str, TableFacts]:
+    """The facts of all inputs of a derived table, by key."""
+    inputs = dict[str, TableFacts]()
+    for source in table.inputs:
+        facts = lake.facts(source.key)
+        if facts is None:
+            raise Refused(
+                f"write of {table.key}: its input {source.key} has no table yet. Use `lakehouse "
+                f"materialize {source.key}` first"
+            )
+        inputs[source.key] = facts
+    return inputs
+
+
+def transformed(
+    session: TableSession,
+    inputs: Mapping[str, TableFacts],
+    increment: ReadAll | ReadChanges | None = None,
+) -> "DataFrame":
+    """Transforms the first input's increment (`None`: all its rows) with all other inputs."""
+    table = session.table
+    frames = {key: table_at(session.spark, facts.snapshot) for key, facts in inputs.items()}
+    if isinstance(increment, ReadChanges):
+        key = table.inputs[0].key
+        frames[key] = changed_rows(session.spark, inputs[key].snapshot.uri, increment)
+    if isinstance(increment, ReadAll) and increment.archived:
+        from lakehouse.retain.run.read import archived_rows
+
+        source = replace(session, table=table.inputs[0])
+        archived = archived_rows(source, inputs[source.key])
+        if archived is not None:
+            frames[source.key] = frames[source.key].unionByName(archived)
+    assert table.transform is not None
+    return table.transform(**{source.name: frames[source.key] for source in table.inputs})
+
+
+def read_by_overwrite(inputs: Mapping[str, TableFacts]) -> dict[str, object]:
+    """The metadata of an overwrite's commit: each input's id, version and commit time."""
+    records = dict[str, object]()
+    for key, facts in inputs.items():
+        version = facts.snapshot.version
+        committed_ms = facts.history.committed_ms_of(version)
+        records[key] = [facts.snapshot.table_id, version, committed_ms]
+    return {INPUTS: records}
+
+
+def read_by_increment(table: Table, first: TableFacts, upto: int) -> dict[str, object]:
+    """The metadata of an increment's commit: merge keys, and when version `upto` was committed."""
+    app_id = consume_app_id(first.snapshot)
+    read_ms = {app_id: first.history.committed_ms_of(upto)}
+    return {READ_MS: read_ms, KEYS: merge_keys(table)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Derivation(TableSession):
+    """One run of a derived table, with the facts of its inputs by key.
+
+    `target` is the table itself, or `None` if it does not exist yet. `changed_since` is the newest
+    version with rows that other code computed, or `None`.
+    """
+
+    inputs: Mapping[str, TableFacts]
+    target: TableFacts | None
+    changed_since: int | None
+
+    def write_increment(self) -> Explanation:
+        """Writes the rows that are new in the first input."""
+        first = self.inputs[self.table.inputs[0].key]
+        increment = next_increment(self.lake, self.table, first, self.target)
+        if isinstance(increment, NothingNew):
+            return increment.explanation
+        try:
+            self._write(first, increment)
+        except Exception as error:
+            is_gone = changes_are_gone(error, first.snapshot)
+            if not is_gone or not isinstance(increment, ReadChanges):
+                raise
+            explanation = Reason.INPUT_READ_WHOLE.explain(
+                table=first.snapshot.table,
+                version=increment.upto,
+                why=changes_lost(increment.first - 1),
+            )
+            increment = ReadAll(upto=increment.upto, explanation=explanation)
+            increment = with_archive(self.lake, first, increment)
+            # The failed write may have added columns.
+            retry = replace(self, target=self.lake.facts(self.key))
+            retry._write(first, increment)
+        return increment.explanation
+
+    def overwrite(self) -> Explanation:
+        """Writes all rows again if a row of an input or the declaration has changed.
+
+        With `evolution="automatic"`, also if the code has changed.
+        """
+        rows = transformed(self, self.inputs)
+        target = commit_rows.follow_declaration(self, rows, self.target)
+        reasons = self._reasons_to_overwrite(rows, target)
+        if not reasons:
+            versions = ", ".join(
+                f"{key} {facts.snapshot.version}" for key, facts in self.inputs.items()
+            )
+            return Reason.INPUTS_UNCHANGED.explain(versions=versions)
+        metadata = {**read_by_overwrite(self.inputs), **code_record(self.table.transform_code)}
+        with session_confs(self.spark, self._confs(target, None, metadata)):
+            commit_rows.write_rows(self, rows, facts=target)
+        more = "".join(f"; {explanation.sentence}" for explanation in reasons[1:])
+        return replace(reasons[0], more=more)
+
+    def _reasons_to_overwrite(
+        self, rows: "DataFrame", target: TableFacts | None
+    ) -> list[Explanation]:
+        """The reasons for an overwrite; empty if no overwrite is needed."""
+        consumed = consumed_by_overwrite(commits_of(self.lake, target))
+        reasons = list[Explanation]()
+        for facts in self.inputs.values():
+            increment = _increment_of(self.lake, consumed, facts)
+            if not isinstance(increment, NothingNew):
+                reasons.append(increment.explanation)
+        removed = sorted({key for key, _ in consumed} - self.inputs.keys())
+        if removed:
+            change = f"its rows were also made from {', '.join(removed)}, which it no longer reads"
+            reasons.append(Reason.DECLARATION_CHANGED.explain(what=change))
+        differences = [*commit_rows.differences_from(rows, self.table, target)]
+        if self.changed_since is not None and self.table.evolution == "automatic":
+            differences.append(
+                f"the code of its transform has changed since version {self.changed_since}"
+            )
+        if differences:
+            reasons.append(Reason.DECLARATION_CHANGED.explain(what="; ".join(differences)))
+        return reasons
+
+    def _confs(
+        self,
+        target: TableFacts | None,
+        increment: ReadAll | ReadChanges | None,
+        metadata: Mapping[str, object],
+    ) -> Mapping[str, str]:
+        """Session settings for the transformation and the write, with the commit's metadata.
+
+        The first input's `increment` is read (`None`: the whole input); other inputs are read
+        whole.
+        """
+        first, *others = self.inputs.values()
+        sizes = [whole_table(facts.snapshot) for facts in others]
+        if isinstance(increment, ReadChanges):
+            sizes.append(_size_of_changes(self.lake.store, first, increment))
+        else:
+            sizes.append(whole_table(first.snapshot))
+        if isinstance(increment, ReadAll):
+            sizes += increment.archived
+        if target is not None and isinstance(self.table.write, Merge):
+            sizes.append(merged_into(target.snapshot))
+        user_metadata = json.dumps(metadata, separators=(",", ":"))
+        return {**confs_to_read(sizes), USER_METADATA: user_metadata}
+
+    def _write(self, first: TableFacts, increment: ReadAll | ReadChanges) -> None:
+        """Writes the increment's rows in one commit.
+
+        Raises `Broken` if an existing `Append` would have to append the whole input again.
+        """
+        write = self.table.write
+        exists = self.target is not None
+        if exists and isinstance(write, Append) and isinstance(increment, ReadAll):
+            raise Broken(
+                f"write of {self.key}: {increment.sentence}, and appending it again would "
+                f"duplicate rows. To continue with the current rows of {first.snapshot.table}, "
+                f"use `lakehouse rebuild {self.key}`"
+            )
+        rows = transformed(self, self.inputs, increment)
+        check_has_columns(self.table, rows)
+        target = commit_rows.follow_declaration(self, rows, self.target)
+        app_id = consume_app_id(first.snapshot)
+        transaction = Transaction(app_id=app_id, version=increment.upto)
+        metadata = {
+            **read_by_increment(self.table, first, increment.upto),
+            **code_record(self.table.transform_code, earlier=self.changed_since),
+        }
+        with session_confs(self.spark, self._confs(target, increment, metadata)):
+            if isinstance(write, Merge):
+                rows = commit_rows.newest_per_key(rows, write)
+            if isinstance(write, Merge) and target is not None:
+                has_few_rows = False
+                if isinstance(increment, ReadChanges):
+                    _, size_bytes = _size_of_changes(self.lake.store, first, increment)
+                    has_few_rows = are_few(size_bytes, target.snapshot)
+                merge = commit_rows.KeyedMerge(
+                    snapshot=target.snapshot, write=write, transaction=transaction
+                )
+                commit_rows.merge_rows(self.spark, rows, merge, are_few=has_few_rows)
+            else:
+                if target is not None:
+                    types = {column.name: column.type for column in target.snapshot.columns}
+                    rows = with_members_of(rows, types)
+                commit_rows.write_rows(self, rows, transaction)
+
+
+def check_has_columns(table: Table, rows: "DataFrame") -> None:
+    """Raises `Refused` unless the rows have all columns that the table's write mode names."""
+    required = table.partition_by
+    if isinstance(table.write, Merge):
+        required = (*table.write.keys, *table.write.order_by)
+    missing = [name for name in required if name not in rows.columns]
+    if missing:
+        raise Refused(
+            f"write of {table.key}: write= names column {missing[0]}, but the transform returns "
+            f"only {', '.join(rows.columns)}. Correct write= or the transform"
+        )

@@ -26,7 +26,7 @@ from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.text import either, nearest_words
 from lakehouse.declare.table import Table
 from lakehouse.delta.log import newest_first
-from lakehouse.lake.deltalake_tables import open_with_deltalake, storage_errors
+from lakehouse.lake.commits import open_with_deltalake, storage_errors
 from lakehouse.lake.find_tables import is_table
 from lakehouse.lake.lake import Lake
 from lakehouse.query.plan import NamedTable, QueryPlan

@@ -228,15 +228,11 @@ def broken_by(causes: Sequence[Cause], *, operation: str, table_key: str = "TABL
             " read. Restore the object (aws s3api restore-object), and end the lifecycle rule that"
             " archives files of this table"
         )
+    # Even if it comes from a library without conditions.
+    innermost_line = next(cause.line for cause in reversed(causes) if cause.line)
     return Broken(
-        f"{operation}: data file {file[1]} cannot be read: {_innermost_line(causes)}. Either"
-        f" {restore}"
+        f"{operation}: data file {file[1]} cannot be read: {innermost_line}. Either {restore}"
     )
-
-
-def _innermost_line(causes: Sequence[Cause]) -> str:
-    """The innermost message of the chain, even if it comes from a library without conditions."""
-    return next(cause.line for cause in reversed(causes) if cause.line)
 
 
 def _condition(error: BaseException) -> str:

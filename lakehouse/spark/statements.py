@@ -127,12 +127,6 @@ def set_properties(uri: str, properties: Mapping[str, str]) -> str:
     return f"ALTER TABLE {path_table(uri)} SET TBLPROPERTIES ({pairs})"
 
 
-def unset_properties(uri: str, names: Sequence[str]) -> str:
-    """Removes properties of a table."""
-    listed = ", ".join(map(literal, names))
-    return f"ALTER TABLE {path_table(uri)} UNSET TBLPROPERTIES IF EXISTS ({listed})"
-
-
 def cluster_by(uri: str, columns: Sequence[str]) -> str:
     """Sets the columns of a table's liquid clustering; without columns, ends the clustering."""
     listed = f"({', '.join(map(quote, columns))})" if columns else "NONE"
@@ -148,11 +142,6 @@ def vacuum_dry_run(uri: str, inventory: str) -> str:
     columns = "path, length, isDir, modificationTime"
     listed = f"SELECT {columns} FROM {quote(inventory)}"  # noqa: S608  # it is quoted
     return f"VACUUM {path_table(uri)} FULL USING INVENTORY ({listed}) DRY RUN"
-
-
-def describe_detail(uri: str) -> str:
-    """One row about a table, with its `location` as Delta spells it."""
-    return f"DESCRIBE DETAIL {path_table(uri)}"
 
 
 def delete_rows(uri: str, conditions: Sequence[str]) -> str:
@@ -176,16 +165,15 @@ def is_before(column: Column, time_ms: int) -> str:
     return f"{quote(column.name)} < {text}"
 
 
-def delete_lines(uri: str, lines: str) -> str:
-    """Removes the lines of the view `lines` (source_file, line, digest) from a quarantine table."""
-    return f"{_merge_lines(uri, lines)} WHEN MATCHED THEN DELETE"
+def merge_lines(uri: str, lines: str, action: str) -> str:
+    """Merges the view `lines` (source_file, line, digest) into a quarantine table.
 
-
-def mark_lines(uri: str, lines: str, mark: str) -> str:
-    """Sets the column `mark` of these lines, except where it is set, to the value in `lines`."""
+    `action` begins with WHEN, and is over the aliases `source` and `target`.
+    """
     return (
-        f"{_merge_lines(uri, lines)} WHEN MATCHED AND target.{quote(mark)} IS NULL "
-        f"THEN UPDATE SET {quote(mark)} = source.{quote(mark)}"
+        f"MERGE INTO {path_table(uri)} AS target USING {quote(lines)} AS source "
+        "ON target.source_file = source.source_file AND target.line = source.line "
+        f"AND target.digest = source.digest {action}"
     )
 
 
@@ -202,21 +190,9 @@ def _definition(new: NewColumn, type_: str) -> str:
     return f"{name} {type_}{comment} {position}"
 
 
-def comment_on_column(uri: str, name: str, comment: str) -> str:
-    """Sets the description of a column."""
-    column = f"ALTER COLUMN {quote(name)} COMMENT {literal(comment)}"
-    return f"ALTER TABLE {path_table(uri)} {column}"
-
-
 def restore(uri: str, version: int) -> str:
     """Writes a new version of a table that equals an older one."""
     return f"RESTORE TABLE {path_table(uri)} TO VERSION AS OF {int(version)}"
-
-
-def _merge_lines(uri: str, lines: str) -> str:
-    names = ("source_file", "line", "digest")
-    same = " AND ".join(f"target.{name} = source.{name}" for name in names)
-    return f"MERGE INTO {path_table(uri)} AS target USING {quote(lines)} AS source ON {same}"
 
 
 def _merge_into(target: MergeTarget, source: str) -> str:

@@ -4,15 +4,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakehouse.base.paths import split_bucket
 from lakehouse.store.disk import DiskStore, Mount, MountedStore, real_address
 from lakehouse.store.interface import LOCAL, Store, StoredFile
+from lakehouse.store.s3 import S3Store
 from lakehouse.store.time_budget import FairOrder, TimeBudget
-
-if TYPE_CHECKING:
-    from lakehouse.store.s3 import S3Store
 
 __all__ = [
     "LOCAL",
@@ -41,10 +39,6 @@ def bounded(store: Store, budget: TimeBudget) -> Store:
             key: replace(mount, store=bound(mount.store)) for key, mount in store.mounts.items()
         }
         return MountedStore(bound(store.base), mounts)
-    if store.bucket == LOCAL:
-        return store
-    from lakehouse.store.s3 import S3Store
-
     return store.within(budget) if isinstance(store, S3Store) else store
 
 
@@ -55,15 +49,4 @@ def store_at(address: str, make_client: Callable[..., Any] | None = None) -> Sto
     """
     if not address.startswith("s3://"):
         return DiskStore(Path(address))
-    from lakehouse.store.s3 import S3Store
-
     return S3Store(*split_bucket(address), make_client)
-
-
-def __getattr__(name: str) -> object:
-    """Loads `S3Store`, which a lake on a disk does not need."""
-    if name != "S3Store":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from lakehouse.store.s3 import S3Store
-
-    return S3Store

@@ -102,19 +102,19 @@ class DiskStore(Store):
 
     def read(self, name: str) -> bytes:
         """See `Store.read`."""
-        with self._open(name) as file, translated(self.root / name, "read"):
+        with self._open(name) as file:
             return file.read()
 
     def read_part(self, name: str, start: int, count: int) -> bytes:
         """See `Store.read_part`."""
-        with self._open(name) as file, translated(self.root / name, "read"):
+        with self._open(name) as file:
             size = os.fstat(file.fileno()).st_size
             file.seek(start if start >= 0 else max(0, size + start))
             return file.read(count)
 
     def checksum(self, stored: StoredFile) -> str:
         """See `Store.checksum`. The file is never in memory as a whole."""
-        with self._open(stored.name) as file, translated(self.root / stored.name, "read"):
+        with self._open(stored.name) as file:
             return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
     def put(self, name: str, data: bytes) -> None:
@@ -122,7 +122,6 @@ class DiskStore(Store):
         path = self._path(name)
         with translated(path, "write"), _unfinished(path, data) as unfinished:
             os.replace(unfinished, path)
-            flush_folder(path.parent)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """See `Store.put_if_absent`."""
@@ -132,9 +131,7 @@ class DiskStore(Store):
                 os.link(unfinished, path)
             except FileExistsError:
                 # NFS repeats requests, so the file may be our own link. Source: link(2), "BUGS"
-                if not (path.exists() and path.samefile(unfinished)):
-                    return False
-            flush_folder(path.parent)
+                return path.exists() and path.samefile(unfinished)
             return True
 
     def copy(self, source: StoredFile, name: str, *, of: Store | None = None) -> None:
@@ -148,7 +145,6 @@ class DiskStore(Store):
                     f"store: {source.name} was written again while it was copied; try again"
                 )
             os.replace(unfinished, path)
-            flush_folder(path.parent)
 
     def stat(self, name: str) -> StoredFile | None:
         """See `Store.stat`."""
@@ -161,27 +157,28 @@ class DiskStore(Store):
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
         """See `Store.delete_each`."""
         paths = [self._path(name) for name in names]
-        if len(paths) < 8 * _UNLINKERS:
-            errors = [*map(_unlink, paths)]
-        else:
-            with ThreadPoolExecutor(max_workers=_UNLINKERS) as pool:
-                errors = [*pool.map(_unlink, paths)]
+        with ThreadPoolExecutor(max_workers=_UNLINKERS) as pool:
+            errors = pool.map(_unlink, paths)
         return {
             name: error.strerror or type(error).__name__
             for name, error in zip(names, errors, strict=True)
             if error
         }
 
-    def _open(self, name: str) -> BufferedReader:
+    @contextmanager
+    def _open(self, name: str) -> Iterator[BufferedReader]:
+        """Opens a file for reading, and translates errors of the block."""
         path = self.root / checked_name(name)
         self._check_inside(path)
         with translated(path, "read"):
             try:
-                return path.open("rb")
+                file = path.open("rb")
             except (IsADirectoryError, NotADirectoryError) as error:
                 raise FileNotFoundError(
                     errno.ENOENT, os.strerror(errno.ENOENT), str(path)
                 ) from error
+            with file:
+                yield file
 
     def _path(self, name: str) -> Path:
         path = self.root / checked_name(name)
@@ -242,7 +239,8 @@ def _stored(name: str, status: os.stat_result) -> StoredFile:
 def _unfinished(path: Path, data: bytes | Path) -> Iterator[Path]:
     """A private file next to `path` that holds `data` or a copy of a file, flushed to the disk.
 
-    On exit, the private file is deleted unless it was renamed.
+    On exit, the names in the folder are flushed to the disk, and the private file is deleted unless
+    it was renamed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     private = path.with_name(f".{uuid4().hex}.lakehouse-put")
@@ -260,17 +258,13 @@ def _unfinished(path: Path, data: bytes | Path) -> Iterator[Path]:
         # Hadoop's checksum of an earlier file of this name. Source: Hadoop, ChecksumFileSystem
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
         yield private
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
     finally:
         private.unlink(missing_ok=True)
-
-
-def flush_folder(folder: Path) -> None:
-    """Flushes the names in a folder to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
@@ -327,10 +321,8 @@ class MountedStore(Store):
     def requests(self) -> Counter[str]:
         """See `Store`."""
         # Mounts may share a store, which is counted once.
-        stores = {id(self.base): self.base}
-        for mount in self.mounts.values():
-            stores[id(mount.store)] = mount.store
-        return sum((store.requests for store in stores.values()), Counter[str]())
+        stores = {self.base, *(mount.store for mount in self.mounts.values())}
+        return sum((store.requests for store in stores), Counter[str]())
 
     def keeps_versions(self) -> bool | None:
         """See `Store.keeps_versions`. Answers for `base`; the buckets of mounts may differ."""
@@ -382,12 +374,10 @@ class MountedStore(Store):
     def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
         """See `Store.read_many`."""
         locations = [self.place_of(name) for name in names]
-        if not locations:
-            return iter(())
-        first, _ = locations[0]
-        if any(store is not first for store, _ in locations):
+        stores = {store for store, _ in locations}
+        if len(stores) != 1:
             return map(self.read, names)
-        return first.read_many([real_name for _, real_name in locations])
+        return stores.pop().read_many([real_name for _, real_name in locations])
 
     def stat(self, name: str) -> StoredFile | None:
         """See `Store.stat`."""

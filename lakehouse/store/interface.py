@@ -3,31 +3,14 @@
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from lakehouse.base.errors import Refused, Transient
-from lakehouse.base.stored_objects import StoredObject
+from lakehouse.base.stored_objects import StoredFile, StoredObject
 from lakehouse.base.text import count_of
 
 # The `bucket` of a store that is a folder of this machine.
 LOCAL = "local"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredFile:
-    """A file in a store.
-
-    `name` is relative to the root and never URL-encoded. `etag` changes with the content, and is
-    empty if the store has no ETags. `storage_class` is S3's storage class, or empty if the response
-    has none, as for S3 Standard in HeadObject.
-    """
-
-    name: str
-    size_bytes: int
-    modified_ms: int
-    etag: str = ""
-    storage_class: str = ""
 
 
 class Store(Protocol):

@@ -8,14 +8,18 @@
 - `delete` and `delete_each` also read the errors of single keys in a successful response.
 - A missing permission raises `Refused`, which names the action to grant. A function never returns
   an empty result instead (`test_s3_objects.py`).
+
+Region, endpoint, profile and attempts come from the AWS_ variables (`client_options`). boto3 itself
+finds the access keys, and is loaded by the first request.
 """
 
+import os
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from operator import attrgetter
@@ -25,6 +29,8 @@ from uuid import uuid4
 
 from lakehouse.base.clock import pause_about
 from lakehouse.base.errors import Refused, Transient
+from lakehouse.base.installation import require
+from lakehouse.base.settings import s3_endpoint, s3_region
 from lakehouse.base.stored_objects import (
     MUST_BE_RESTORED,
     LifecycleRule,
@@ -34,25 +40,10 @@ from lakehouse.base.stored_objects import (
 )
 from lakehouse.store.disk import MountedStore
 from lakehouse.store.interface import Store, StoredFile, checked_name, folder_prefix
-from lakehouse.store.s3_client import (
-    PASSING,
-    READERS,
-    answer_of,
-    client_from_environ,
-    copy_unchanged,
-    put_conditionally,
-    translated_s3,
-)
 from lakehouse.store.time_budget import TimeBudget
 
 ListedObject = Mapping[str, Any]
 
-# How an error message names an action, if not by its key in `PERMISSIONS`.
-_VERBS = {
-    "lifecycle": "read the lifecycle rules of",
-    "tags": "read the tags of",
-    "put tags": "write the tags of",
-}
 _PIECE_BYTES = 1024 * 1024
 # The size of the parts of an upload. S3 accepts at most 10,000 parts.
 _PART_BYTES = 64 * 1024 * 1024
@@ -62,6 +53,141 @@ _DELETE_BATCH = 1_000
 _PAUSES_SECONDS = (0.0, 0.1, 0.3, 0.9, 2.7)
 # An empty object. `honours_conditions` tries to create it although it exists, which has to fail.
 TAKEN = "_lakehouse/taken"
+# Threads that send requests for one caller. The client's pool has twice as many connections.
+READERS = 16
+_ATTEMPTS = 3  # botocore's default in its standard mode
+# Error codes of temporary failures: the same request may succeed later.
+PASSING = frozenset(
+    {
+        "SlowDown",
+        "InternalError",
+        "ServiceUnavailable",
+        "RequestTimeout",
+        "Throttling",
+        "OperationAborted",
+    }
+)
+# The HTTP status of a server that lacks the operation. A retry cannot fix this.
+_NOT_IMPLEMENTED = 501
+# Error codes for a condition that is not met.
+_NOT_MET = ("PreconditionFailed", "412")
+# The permission that an action needs. Error messages name the action by its key.
+PERMISSIONS = {
+    "list": "s3:ListBucket",
+    "read": "s3:GetObject (and s3:ListBucket)",
+    "write": "s3:PutObject",
+    "copy": "s3:PutObject and s3:GetObject (and s3:GetObjectTagging for objects with tags)",
+    "delete": "s3:DeleteObject",
+    "read the lifecycle rules of": "s3:GetLifecycleConfiguration",
+    "read the tags of": "s3:GetObjectTagging",
+    "write the tags of": "s3:PutObjectTagging and s3:DeleteObjectTagging",
+}
+# Matches the part of a URL after its host, to remove it from error messages: it may contain a
+# signature.
+_REQUEST = re.compile(r'(?<=\w)/[^\s"]*(?=")')
+
+
+def client_options(environ: Mapping[str, str]) -> dict[str, Any]:
+    """The options of `s3_client` that the AWS_ variables set, under the names of dagster-aws."""
+    return {
+        "region_name": s3_region(environ),
+        "endpoint_url": s3_endpoint(environ),
+        "profile_name": environ.get("AWS_PROFILE") or None,
+        "max_attempts": int(environ.get("AWS_MAX_ATTEMPTS") or _ATTEMPTS),
+    }
+
+
+def client_from_environ(**options: Any) -> Any:
+    """A client with the options that the AWS_ variables set, replaced by `options`."""
+    return s3_client(**client_options(os.environ) | options)
+
+
+def s3_client(
+    *,
+    endpoint_url: str | None,
+    max_attempts: int,
+    connect_seconds: float = 5,
+    read_seconds: float = 60,
+    **session: Any,
+) -> Any:
+    """The boto3 client for a store. Several threads may use the same client.
+
+    The seconds limit the wait for a connection and for each answer. `session` are options of
+    boto3's session.
+    """
+    require("boto3", extra="s3", purpose="a lake on S3")
+    import boto3
+    from botocore.config import Config
+
+    # Some S3 servers do not support trailing checksums. With TLS, they are not needed.
+    config = Config(
+        retries={"mode": "standard", "total_max_attempts": max_attempts},
+        max_pool_connections=2 * READERS,
+        connect_timeout=connect_seconds,
+        read_timeout=read_seconds,
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+    )
+    return boto3.Session(**session).client("s3", endpoint_url=endpoint_url, config=config)
+
+
+def code_of(error: Any) -> str:
+    """The error code in a ClientError of botocore."""
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def error_of_answer(error: Any, where: str, action: str) -> Exception:
+    """The error to raise for a failed action; FileNotFoundError for a missing key."""
+    code = code_of(error)
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    if code in ("NoSuchKey", "404"):
+        return FileNotFoundError(where)
+    if code == "NoSuchBucket":
+        return Refused(f"{where}: there is no such bucket. Create it first, or correct its name")
+    is_server_error = status >= 500 and status != _NOT_IMPLEMENTED
+    if code in PASSING or is_server_error or status == 429:
+        return Transient(f"{where}: S3 answers {code} ({status}); try again")
+    if code == "InvalidObjectState":
+        return Refused(
+            f"{where}: the object is archived and cannot be read. Restore it first, with "
+            "aws s3api restore-object"
+        )
+    if status == 403:
+        return Refused(
+            f"{where}: S3 answers {code}. Grant {PERMISSIONS[action]}, and use access keys that "
+            "have not expired"
+        )
+    message = error.response.get("Error", {}).get("Message", "")
+    return Refused(
+        f"{where}: S3 answers {code} ({status}): {message}. Check bucket, region and "
+        "AWS_ENDPOINT_URL"
+    )
+
+
+@contextmanager
+def translated_s3(where: str, action: str) -> Iterator[None]:
+    """Turns botocore's errors into `Refused`, `Transient` or `FileNotFoundError`.
+
+    Their messages begin with `where`. `action` is a key of `PERMISSIONS`.
+    """
+    from botocore.exceptions import (
+        BotoCoreError,
+        ClientError,
+        ConnectionError,
+        HTTPClientError,
+        IncompleteReadError,
+    )
+
+    try:
+        yield
+    except ClientError as error:
+        raise error_of_answer(error, where, action) from error
+    except (ConnectionError, HTTPClientError, IncompleteReadError) as error:
+        raise Transient(f"{where}: {_REQUEST.sub('', str(error))}; try again") from error
+    except BotoCoreError as error:
+        raise Refused(
+            f"{where}: {error}. Set access keys, region and endpoint in boto3's AWS_ variables"
+        ) from error
 
 
 class S3Store(Store):
@@ -120,8 +246,7 @@ class S3Store(Store):
 
     def list(self, prefix: str) -> list[StoredFile]:
         """See `Store.list`. Markers of folders, such as keys that end in `/`, are not files."""
-        pages = self._pages(self.prefix + folder_prefix(prefix))
-        entries = (entry for page in pages for entry in page.get("Contents", ()))
+        entries = self._entries(self.prefix + folder_prefix(prefix))
         files = [self._stored(entry) for entry in entries if not marks_a_folder(entry)]
         return sorted(files, key=attrgetter("name"))
 
@@ -136,23 +261,22 @@ class S3Store(Store):
         """See `Store.folders`. The listing begins at `after`, so earlier folders cost nothing."""
         key = self.prefix + folder_prefix(prefix)
         start = {"StartAfter": key + after} if after else {}
-        pages = self._pages(key, Delimiter="/", **start)
-        entries = (entry for page in pages for entry in page.get("CommonPrefixes", ()))
+        entries = self._entries(key, "CommonPrefixes", Delimiter="/", **start)
         names = (entry["Prefix"].removeprefix(key).removesuffix("/") for entry in entries)
         return sorted(name for name in names if name > after)
 
     def walk(self, prefix: str) -> Iterator[StoredObject]:
         """See `Store.walk`. Only current versions are listed."""
-        for page in self._pages(self.prefix + folder_prefix(prefix)):
-            for entry in page.get("Contents", ()):
-                yield StoredObject(
-                    bucket=self.bucket,
-                    key=entry["Key"],
-                    size_bytes=entry["Size"],
-                    modified_ms=round(entry["LastModified"].timestamp() * 1_000),
-                    is_dir=is_folder_marker(entry["Key"], entry["Size"]),
-                    storage_class=entry.get("StorageClass"),
-                )
+        for entry in self._entries(self.prefix + folder_prefix(prefix)):
+            file = self._stored(entry)
+            yield StoredObject(
+                bucket=self.bucket,
+                key=entry["Key"],
+                size_bytes=file.size_bytes,
+                modified_ms=file.modified_ms,
+                is_dir=is_folder_marker(entry["Key"], file.size_bytes),
+                storage_class=entry.get("StorageClass"),
+            )
 
     def read(self, name: str) -> bytes:
         """See `Store.read`."""
@@ -203,12 +327,30 @@ class S3Store(Store):
         )
 
     def copy(self, source: StoredFile, name: str, *, of: Store | None = None) -> None:
-        """See `Store.copy`."""
+        """See `Store.copy`. Without `storage_class`, the copy is in S3 Standard."""
+        from botocore.exceptions import ClientError
+
         key = self._key(name)
         store = of or self
+        source_key = store.prefix + source.name
+        own_class = {"StorageClass": source.storage_class} if source.storage_class else {}
         with self._translated("copy", key):
-            original = replace(source, name=store.prefix + source.name)
-            copy_unchanged(self.client, self.bucket, original, key, of=store.bucket)
+            try:
+                self.client.copy_object(
+                    Bucket=self.bucket,
+                    Key=key,
+                    CopySource={"Bucket": store.bucket, "Key": source_key},
+                    CopySourceIfMatch=source.etag,
+                    TaggingDirective="REPLACE",
+                    **own_class,
+                )
+            except ClientError as error:
+                if code_of(error) not in _NOT_MET:
+                    raise
+                raise Transient(
+                    f"store: s3://{self.bucket}/{source_key} was written again while it was "
+                    "copied; try again"
+                ) from error
 
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
         """See `Store.delete_each`."""
@@ -255,11 +397,12 @@ class S3Store(Store):
                 self._honours_if_none_match = not is_overwritten  # `False` is checked again
             return self._honours_if_none_match
 
-    def _pages(self, key: str, **more: str) -> Iterator[Mapping[str, Any]]:
+    def _entries(self, key: str, kind: str = "Contents", **more: str) -> Iterator[ListedObject]:
+        """The entries of one kind on all pages of a listing."""
         with self._translated("list", key):
-            yield from self.client.get_paginator("list_objects_v2").paginate(
-                Bucket=self.bucket, Prefix=key, **more
-            )
+            pages = self.client.get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=self.bucket, Prefix=key, **more):
+                yield from page.get(kind, ())
 
     def _key(self, name: str) -> str:
         return self.prefix + checked_name(name)
@@ -273,8 +416,55 @@ class S3Store(Store):
             storage_class=entry.get("StorageClass", ""),
         )
 
+    def completes_conditionally(self, name: str) -> bool:
+        """Whether the server refuses to complete a multipart upload to an existing object.
+
+        If the server does not refuse, the upload overwrites the object with one byte. A server may
+        honour conditions for PutObject only, but S3A uploads large commits in parts.
+        """
+        from botocore.exceptions import ClientError
+
+        target = {"Bucket": self.bucket, "Key": self.prefix + name}
+        client = self.client
+        with self._translated("write", target["Key"]):
+            upload = {**target, "UploadId": client.create_multipart_upload(**target)["UploadId"]}
+            etag = client.upload_part(**upload, PartNumber=1, Body=b"-")["ETag"]
+            parts = {"Parts": [{"PartNumber": 1, "ETag": etag}]}
+            try:
+                client.complete_multipart_upload(**upload, MultipartUpload=parts, IfNoneMatch="*")
+            except ClientError as error:
+                if code_of(error) not in (*_NOT_MET, "ConditionalRequestConflict"):
+                    raise
+                with suppress(ClientError):  # without the permission, the part of one byte stays
+                    client.abort_multipart_upload(**upload)
+                return True
+            return False
+
     def _put_once(self, key: str, data: bytes, writer: str) -> bool | None:
-        return put_conditionally(self.client, self.bucket, key, data, writer=writer)
+        """Whether this call wrote the key; `None` if a concurrent change leaves that undecided.
+
+        botocore, a proxy, or the caller (after `None`) may repeat the request. `writer` is the same
+        for all repetitions of one write and is stored with the object, so that a repetition
+        recognizes it.
+        """
+        from botocore.exceptions import ClientError
+
+        target = {"Bucket": self.bucket, "Key": key}
+        metadata = {"writer": writer}
+        try:
+            self.client.put_object(**target, Body=data, IfNoneMatch="*", Metadata=metadata)
+            return True
+        except ClientError as error:
+            if code_of(error) == "ConditionalRequestConflict":
+                return None
+            if code_of(error) not in _NOT_MET:
+                raise
+        try:
+            return self.client.head_object(**target)["Metadata"].get("writer") == writer
+        except ClientError as error:
+            if code_of(error) == "404":  # the object was deleted in the meantime
+                return None
+            raise
 
     def _delete_batch(self, keys: Sequence[str]) -> dict[str, str]:
         """Deletes at most 1,000 keys. Returns the error code of each key that S3 did not delete.
@@ -304,8 +494,7 @@ class S3Store(Store):
     @contextmanager
     def _translated(self, action: str, key: str) -> Iterator[None]:
         """Turns botocore's errors into `Refused`, `Transient` or `FileNotFoundError`."""
-        verb = _VERBS.get(action, action)
-        with translated_s3(f"store: cannot {verb} s3://{self.bucket}/{key}", action):
+        with translated_s3(f"store: cannot {action} s3://{self.bucket}/{key}", action):
             yield
 
 
@@ -380,11 +569,11 @@ def read_lifecycle(store: S3Store) -> tuple[LifecycleRule, ...]:
     """
     from botocore.exceptions import ClientError
 
-    with store._translated("lifecycle", ""):
+    with store._translated("read the lifecycle rules of", ""):
         try:
             answer = store.client.get_bucket_lifecycle_configuration(Bucket=store.bucket)
         except ClientError as error:
-            if answer_of(error).code != "NoSuchLifecycleConfiguration":
+            if code_of(error) != "NoSuchLifecycleConfiguration":
                 raise
             answer = {}
     return parse_rules(answer)
@@ -392,7 +581,7 @@ def read_lifecycle(store: S3Store) -> tuple[LifecycleRule, ...]:
 
 def tags_of(store: S3Store, name: str) -> dict[str, str]:
     """The tags of an object; raises FileNotFoundError if it does not exist."""
-    with store._translated("tags", store.prefix + name):
+    with store._translated("read the tags of", store.prefix + name):
         answer = store.client.get_object_tagging(Bucket=store.bucket, Key=store.prefix + name)
     return {tag["Key"]: tag["Value"] for tag in answer["TagSet"]}
 
@@ -410,7 +599,7 @@ def set_tag(store: S3Store, name: str, tag: str, value: str | None) -> bool:
         return False
     target = {"Bucket": store.bucket, "Key": store.prefix + name}
     tag_set = [{"Key": key, "Value": text} for key, text in new_tags.items()]
-    with store._translated("put tags", store.prefix + name):
+    with store._translated("write the tags of", store.prefix + name):
         if tag_set:
             store.client.put_object_tagging(**target, Tagging={"TagSet": tag_set})
         else:

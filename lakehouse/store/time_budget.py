@@ -18,28 +18,27 @@ from typing import Any
 
 from lakehouse.base.errors import Transient
 
-# The timeouts of one attempt. They allow for a listing by a busy server, which takes up to 3 s. A
-# request that is never answered takes 13 s: two attempts of 6 s, and a pause.
-CONNECT_SECONDS = 3.0
-READ_SECONDS = 6.0
+# With the default timeouts, a request that is never answered takes 13 s: two attempts of 6 s, and a
+# pause.
 ATTEMPTS = 2
-# After `LATE_SECONDS`, a tick starts no more work. After `MOST_SECONDS`, it sends no more requests,
-# so it ends within 41 s: 32 s, plus the timeouts of the last attempt.
-LATE_SECONDS = 18.0
-MOST_SECONDS = 32.0
 
 
 @dataclass(slots=True, kw_only=True)
 class TimeBudget:
     """The time budget of one sensor's ticks.
 
+    After `late_seconds`, a tick starts no more work. After `most_seconds`, it sends no more
+    requests, so it ends within 41 s: 32 s, plus the timeouts of the last attempt. The timeouts of
+    an attempt (`connect_seconds`, `read_seconds`) allow for a listing by a busy server, which takes
+    up to 3 s.
+
     If two ticks run at the same time, both use the budget of the tick that began later.
     """
 
-    late_seconds: float = field(default_factory=lambda: LATE_SECONDS)
-    most_seconds: float = field(default_factory=lambda: MOST_SECONDS)
-    connect_seconds: float = field(default_factory=lambda: CONNECT_SECONDS)
-    read_seconds: float = field(default_factory=lambda: READ_SECONDS)
+    late_seconds: float = 18.0
+    most_seconds: float = 32.0
+    connect_seconds: float = 3.0
+    read_seconds: float = 6.0
     clock: Callable[[], float] = time.monotonic
     _began: float = field(default=float("inf"), init=False)
 

@@ -46,10 +46,9 @@ from lakehouse.base.paths import is_absolute, vector_path
 from lakehouse.base.stored_objects import MAX_AGE_HOURS
 from lakehouse.base.text import first_names
 from lakehouse.declare.table import Table
-from lakehouse.delta.log.actions import parse_actions
-from lakehouse.delta.log.checkpoint import Checkpoint, read_checkpoint
+from lakehouse.delta.log.actions import Checkpoint, parse_actions, read_checkpoint
 from lakehouse.delta.log.log_segment import LogChanged, LogContradiction, find_segment, log_folder
-from lakehouse.delta.snapshot import LogFile, TableFacts
+from lakehouse.delta.snapshot import TableFacts
 from lakehouse.lake.lake import Lake, PathResolver, landing_prefixes
 from lakehouse.lake.state_tables import put_records, read_records
 from lakehouse.store import Store, StoredFile
@@ -146,11 +145,11 @@ def has_newer_version(lake: Lake, facts: TableFacts) -> bool:
     newest = facts.newest
     if change := lake.changed(table, newest):
         raise Broken(
-            f"vacuum of {table}: the commit of version {newest.version} has changed since it was "
-            f"read: {newest.name} {change}. The log may have been reset to an older state, so no "
-            "more files were deleted. Check the log, then run the vacuum again"
+            f"vacuum of {table}: the commit of version {facts.snapshot.version} has changed since "
+            f"it was read: {newest.name} {change}. The log may have been reset to an older state, "
+            "so no more files were deleted. Check the log, then run the vacuum again"
         )
-    return lake.has_version(table, newest.version + 1)
+    return lake.has_version(table, facts.snapshot.version + 1)
 
 
 Answer = TypeVar("Answer")
@@ -193,7 +192,7 @@ def readable_paths(
             for columns in (checkpoint.adds, checkpoint.removes):
                 paths.update(columns.path.at(range(len(columns.size_bytes))))
             paths.update(filter(None, map(vector_path, filter(None, vectors))))
-            is_sufficient |= trusts_checkpoints and checkpoint.add_count > 0
+            is_sufficient |= trusts_checkpoints and len(checkpoint.adds) > 0
     return frozenset(paths) if is_sufficient and paths else None
 
 
@@ -252,7 +251,7 @@ class LakeFacts:
         self._wanted = {table.key for table in declared} if wanted is None else wanted
         self._resolve = PathResolver(lake)
         self._kept: dict[str, KnownLog] = {}
-        self._newest: dict[str, LogFile | None] = {}
+        self._newest: dict[str, StoredFile | None] = {}
         self._unread: dict[str, UnreadLog] = {}
         self._current_ms: int | None = None
         self._was_asked = False

@@ -70,7 +70,7 @@ from lakehouse.declare.policies import VacuumMode
 from lakehouse.declare.prices import requests_by_class
 from lakehouse.declare.table import Table
 from lakehouse.declare.upkeep_records import FAILED_NAMED, UpkeepOperation, VacuumRecord
-from lakehouse.lake.deltalake_tables import open_with_deltalake, storage_errors
+from lakehouse.lake.commits import open_with_deltalake, storage_errors
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.lease import check_clock, hold
 from lakehouse.lake.state_tables import record_operation
@@ -211,7 +211,8 @@ def confirmed_by_spark(
 
     # For so few rows, adaptive planning and code generation take longer than the query itself.
     quick_planning = {ADAPTIVE: "false", WHOLE_STAGE: "false"}
-    location: str = spark.sql(statements.describe_detail(uri)).select("location").collect()[0][0]
+    detail = spark.sql(f"DESCRIBE DETAIL {statements.path_table(uri)}")
+    location: str = detail.select("location").collect()[0][0]
     confirmed = set[str]()
     with session_confs(spark, quick_planning):
         for start in range(0, len(candidates), _FILES_PER_DRY_RUN):

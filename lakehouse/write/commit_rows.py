@@ -46,16 +46,14 @@ from lakehouse.base.reasons import Explanation
 from lakehouse.compact.plan.target_size import count_outputs, target_in_force, write_history_of
 from lakehouse.declare.policies import (
     CLUSTERING_MARK,
-    DEFAULT_LOG_RETENTION,
-    LOG_RETENTION,
     clustering_change,
     policy_for,
 )
 from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Append, Merge, Overwrite
+from lakehouse.declare.write_modes import Merge, Overwrite
 from lakehouse.delta.columns import NewColumn
 from lakehouse.delta.log import TableFacts, history_since
-from lakehouse.delta.protocol import OPTIMIZE_WRITE, span_ms_of
+from lakehouse.delta.protocol import OPTIMIZE_WRITE
 from lakehouse.delta.snapshot import Column, Snapshot
 from lakehouse.evolve.plan.changes import (
     CHANGE_KEYS,
@@ -66,13 +64,13 @@ from lakehouse.evolve.plan.changes import (
     compare,
     differences,
 )
-from lakehouse.lake.lake import Lake, TableSession
+from lakehouse.lake.lake import TableSession
 from lakehouse.spark import delta_writes, statements
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.delta_writes import FrameWrite, Transaction
 from lakehouse.spark.errors import first_line
 from lakehouse.spark.frames import content_hash, table_at, with_columns_of
-from lakehouse.spark.statements import literal, quote
+from lakehouse.spark.statements import literal, path_table, quote
 from lakehouse.write.outcome import WriteOutcome
 
 if TYPE_CHECKING:
@@ -250,8 +248,7 @@ _TYPE_FEATURES = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}
 
 
 def write_rows(
-    lake: Lake,
-    table: Table,
+    session: TableSession,
     rows: "DataFrame",
     transaction: Transaction | None = None,
     *,
@@ -262,23 +259,24 @@ def write_rows(
     An `Overwrite` replaces all rows. It also replaces columns and partitioning if they differ from
     the existing table (`facts`).
     """
+    table = session.table
     is_overwrite = isinstance(table.write, Overwrite)
-    target = None if facts is None else facts.snapshot
     write = FrameWrite(
         mode="overwrite" if is_overwrite else "append",
         transaction=transaction,
-        partition_by=partition_columns(table),
-        properties=declared_properties(table),
-        replaces_schema=is_overwrite and bool(differences_from(rows, table, target)),
+        partition_by=table.partition_by,
+        properties=declared_properties(table, {}),
+        replaces_schema=is_overwrite and bool(differences_from(rows, table, facts)),
     )
-    delta_writes.write_frame(rows, lake.settings.table_uri(table.key), write)
+    delta_writes.write_frame(rows, session.lake.settings.table_uri(table.key), write)
 
 
-def declared_properties(table: Table) -> dict[str, str]:
-    """The table properties that follow from a declaration.
+def declared_properties(table: Table, existing: Mapping[str, str]) -> dict[str, str]:
+    """The table properties that follow from a declaration; `existing` are those of the table.
 
     The change data feed is enabled, so that derived tables can read only changes. Tables whose runs
-    replace all rows do not need it.
+    replace all rows do not need it. A longer log retention of the table is only shortened if the
+    declaration itself says so.
     """
     properties = dict[str, str]()
     if not isinstance(table.write, Overwrite):
@@ -286,23 +284,16 @@ def declared_properties(table: Table) -> dict[str, str]:
     change_keys = change_keys_text(table)
     if change_keys is not None:
         properties[CHANGE_KEYS] = change_keys
-    retention = table.vacuum.retention_properties({**properties, **table.properties})
+    retention = table.vacuum.retention_properties({**existing, **table.properties})
     return {**properties, **retention, **table.properties}
 
 
-def differences_from(rows: "DataFrame", table: Table, target: Snapshot | None) -> tuple[str, ...]:
+def differences_from(rows: "DataFrame", table: Table, facts: TableFacts | None) -> tuple[str, ...]:
     """Describes each difference in columns and partitioning that an `Overwrite` would remove.
 
     Empty for a table with another write mode.
     """
-    if target is None:
-        return ()
-    return differences(table, columns_of(rows), target)
-
-
-def partition_columns(table: Table) -> tuple[str, ...]:
-    """The declared partition columns of a table."""
-    return table.write.partition_by if isinstance(table.write, Append) else ()
+    return () if facts is None else differences(table, columns_of(rows), facts.snapshot)
 
 
 def arranged(
@@ -311,9 +302,8 @@ def arranged(
     """The rows, in few tasks, because each task writes a file: by partition, or by target size."""
     if facts is not None and facts.snapshot.properties.get(OPTIMIZE_WRITE) == "true":
         return frame  # Delta arranges each batch itself
-    partition_by = partition_columns(table)
-    if partition_by:
-        return frame.repartition(*[frame[name] for name in partition_by])
+    if table.partition_by:
+        return frame.repartition(*[frame[name] for name in table.partition_by])
     policy = policy_for(table.layer, table.compaction)
     files = () if facts is None else facts.snapshot.files
     size_bytes = 0 if facts is None else facts.snapshot.size_bytes
@@ -329,7 +319,7 @@ def check_columns(rows: "DataFrame", table: Table, snapshot: Snapshot | None) ->
 
 
 def follow_declaration(
-    lake: Lake, spark: "SparkSession", table: Table, rows: "DataFrame", facts: TableFacts | None
+    session: TableSession, rows: "DataFrame", facts: TableFacts | None
 ) -> TableFacts | None:
     """Applies the safe changes of the declaration, in commits without rows. Returns the new facts.
 
@@ -341,11 +331,11 @@ def follow_declaration(
     """
     if facts is None:
         return facts
-    plan = checked(compare(table, columns_of(rows), facts.snapshot))
+    plan = checked(compare(session.table, columns_of(rows), facts.snapshot))
     changes = [*safe_statements(plan, facts.snapshot, rows)]
     for statement in changes:
-        spark.sql(statement)
-    return lake.facts(table.key) if changes else facts
+        session.spark.sql(statement)
+    return session.lake.facts(session.key) if changes else facts
 
 
 def safe_statements(plan: EvolutionPlan, snapshot: Snapshot, rows: "DataFrame") -> Iterator[str]:
@@ -356,9 +346,11 @@ def safe_statements(plan: EvolutionPlan, snapshot: Snapshot, rows: "DataFrame") 
     if plan.added:
         types = {each.name: _ddl(_type_at(rows.schema, each)) for each in plan.added}
         yield statements.add_columns(snapshot.uri, plan.added, types)
+    path = path_table(snapshot.uri)
     for change in plan.of(Kind.COMMENT_CHANGED):
         assert change.column is not None and change.before is not None
-        yield statements.comment_on_column(snapshot.uri, change.before, change.column.comment)
+        comment = literal(change.column.comment)
+        yield f"ALTER TABLE {path} ALTER COLUMN {quote(change.before)} COMMENT {comment}"
 
 
 def needed_features(columns: Sequence[Column], snapshot: Snapshot) -> dict[str, str]:
@@ -419,8 +411,7 @@ def _ddl(type_: "DataType") -> str:
 
 
 def outcome_of(
-    lake: Lake,
-    table: Table,
+    session: TableSession,
     *,
     before: TableFacts | None,
     after: TableFacts | None,
@@ -428,21 +419,20 @@ def outcome_of(
 ) -> WriteOutcome:
     """The outcome of the commits between two readings of a table's log."""
     version = -1 if before is None else before.snapshot.version
-    commits = () if after is None else history_since(lake.store, after.history, version).commits
+    store = session.lake.store
+    commits = () if after is None else history_since(store, after.history, version).commits
+    columns_added = list[str]()
+    if before is not None and after is not None:
+        names_before = {column.name for column in before.snapshot.columns}
+        names_after = [column.name for column in after.snapshot.columns]
+        columns_added += [name for name in names_after if name not in names_before]
     return WriteOutcome(
-        table=table.key,
+        table=session.key,
         explanation=explanation,
         rows_written=sum(_rows_written(commit.metrics) for commit in commits),
-        columns_added=_added_between(before, after),
+        columns_added=tuple(columns_added),
         facts=after,
     )
-
-
-def _added_between(before: TableFacts | None, after: TableFacts | None) -> tuple[str, ...]:
-    if before is None or after is None:
-        return ()
-    names_before = {column.name for column in before.snapshot.columns}
-    return tuple(each.name for each in after.snapshot.columns if each.name not in names_before)
 
 
 def _rows_written(metrics: Mapping[str, str]) -> int:
@@ -454,9 +444,7 @@ def _rows_written(metrics: Mapping[str, str]) -> int:
     return sum(int(count) for count in counts if count.isdigit())
 
 
-def apply_properties(
-    lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | None
-) -> TableFacts | None:
+def apply_properties(session: TableSession, facts: TableFacts | None) -> TableFacts | None:
     """Applies properties and clustering, and returns the table's facts.
 
     The caller holds the table's lock.
@@ -468,16 +456,16 @@ def apply_properties(
     """
     from pyspark.errors import AnalysisException
 
-    alterations = [] if facts is None else [*_statements(table, facts)]
+    alterations = [] if facts is None else [*_statements(session.table, facts)]
     try:
         for statement in alterations:
-            spark.sql(statement)
+            session.spark.sql(statement)
     except AnalysisException as error:
         raise Refused(
-            f"{table.key}: Delta refuses the declared properties or clustering: "
+            f"{session.key}: Delta refuses the declared properties or clustering: "
             f"{first_line(error)}. Correct the declaration"
         ) from error
-    return lake.facts(table.key) if alterations else facts
+    return session.lake.facts(session.key) if alterations else facts
 
 
 def with_properties(
@@ -489,57 +477,39 @@ def with_properties(
     removes its clustering again.
     Source: delta-io/delta v4.4.0, WriteIntoDelta.scala, getNewDomainMetadata.
     """
-    table = session.table
     after = outcome.facts
     is_new = before is None
     had_clustering = before is not None and bool(before.snapshot.clustering_columns)
     has_clustering = after is not None and bool(after.snapshot.clustering_columns)
     if after is not None and (is_new or (had_clustering and not has_clustering)):
-        after = apply_properties(session.lake, session.spark, table, after)
+        after = apply_properties(session, after)
     return replace(outcome, facts=after)
 
 
 def _statements(table: Table, facts: TableFacts) -> Iterator[str]:
     """The ALTER statements that are needed, in the order of the module's steps."""
     snapshot = facts.snapshot
-    declared = declared_properties(table)
+    existing = snapshot.properties
+    desired = declared_properties(table, existing)
     plan = compare(table, None, snapshot)
     # Checked first, because a statement below records the declared keys.
     if plan.of(Kind.LANDED_WRITE_CHANGED):
         checked(plan)
     layout = policy_for(table.layer, table.compaction).data_layout
     clustering = clustering_change(snapshot, layout)
-    desired = {**declared}
     column_names = {column.name.lower() for column in snapshot.columns}
-    change_keys = json.loads(declared.get(CHANGE_KEYS, "[]"))
+    change_keys = json.loads(desired.get(CHANGE_KEYS, "[]"))
     if not column_names.issuperset(key.lower() for key in change_keys):
         # A key is not a column of the table yet, because its rename has not been applied. The
         # recorded keys are not changed before the rename.
         del desired[CHANGE_KEYS]
     if clustering.mark is not None:
         desired[CLUSTERING_MARK] = clustering.mark
-    existing = snapshot.properties
-    # A longer log retention is only shortened if the declaration itself says so.
-    is_kept_longer = _is_kept_as_long(existing.get(LOG_RETENTION), desired.get(LOG_RETENTION))
-    if is_kept_longer and LOG_RETENTION not in table.properties:
-        del desired[LOG_RETENTION]
     changed = {name: value for name, value in desired.items() if existing.get(name) != value}
     if changed:
         yield statements.set_properties(snapshot.uri, changed)
     if clustering.columns is not None:
         yield statements.cluster_by(snapshot.uri, clustering.columns)
     if clustering.mark is None and CLUSTERING_MARK in existing:
-        yield statements.unset_properties(snapshot.uri, [CLUSTERING_MARK])
-
-
-def _is_kept_as_long(existing: str | None, desired: str | None) -> bool:
-    """Whether the log is already kept at least as long as `desired`.
-
-    Without a property, Delta's default applies. False without `desired`, or if an interval cannot
-    be parsed.
-    """
-    if desired is None:
-        return False
-    existing_ms = span_ms_of(existing or DEFAULT_LOG_RETENTION)
-    desired_ms = span_ms_of(desired)
-    return existing_ms is not None and desired_ms is not None and existing_ms >= desired_ms
+        path = path_table(snapshot.uri)
+        yield f"ALTER TABLE {path} UNSET TBLPROPERTIES IF EXISTS ({literal(CLUSTERING_MARK)})"

@@ -13,7 +13,7 @@ from lakehouse.adopt.asset import observation_sensor, observed_asset
 from lakehouse.assets.dagster_records import newest_facts
 from lakehouse.assets.keys import compaction_key, table_key, vacuum_key
 from lakehouse.base.errors import Transient
-from lakehouse.declare.adopted_file import adopted_lines, adopted_table
+from lakehouse.declare.adopted import adopted_lines, adopted_table
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Adopted
 from lakehouse.definitions import define

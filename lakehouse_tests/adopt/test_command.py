@@ -7,7 +7,7 @@ import pytest
 from lakehouse.adopt.command import write_adopted
 from lakehouse.base.errors import Refused
 from lakehouse.base.settings import parse_settings
-from lakehouse.declare.adopted_file import adopted_table
+from lakehouse.declare.adopted import adopted_table
 from lakehouse.lake.lake import open_lake
 from lakehouse.lake.lease import hold
 from lakehouse.store import DiskStore

@@ -25,7 +25,7 @@ from lakehouse.adopt.maintain import _TABLES
 from lakehouse.assets.dagster_records import runs_in_flight
 from lakehouse.base.errors import Refused
 from lakehouse.base.settings import parse_settings
-from lakehouse.declare.adopted_file import adopted_lines, adopted_table
+from lakehouse.declare.adopted import adopted_lines, adopted_table
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Adopted
 from lakehouse.lake.lake import Lake, open_lake

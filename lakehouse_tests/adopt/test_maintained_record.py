@@ -14,7 +14,7 @@ from lakehouse import Compaction, maintain
 from lakehouse.base.clock import now_ms
 from lakehouse.base.settings import parse_settings
 from lakehouse.cli.app import commands
-from lakehouse.declare.maintained import MAINTAINED, Upkeep, maintained_table
+from lakehouse.declare.adopted import MAINTAINED, maintained_table
 from lakehouse.declare.write_modes import Adopted
 from lakehouse.lake.declared_tables import MaintainedRecord
 from lakehouse.lake.lake import open_lake
@@ -105,7 +105,7 @@ def test_what_maintain_has_is_not_adopted() -> None:
 
 
 def test_the_record_is_written_when_code_is_loaded_and_then_once_a_day(project: Path) -> None:
-    [table] = [maintained_table("silver/t", Adopted(uri="/w/t", asset_key=("t",)), Upkeep())]
+    [table] = [maintained_table("silver/t", Adopted(uri="/w/t", asset_key=("t",)))]
     lake = open_lake(parse_settings({}, base=project))
     record = MaintainedRecord(lake, [table], name="maintenance_observation")
     written = list[bool]()

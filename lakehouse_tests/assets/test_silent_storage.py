@@ -2,18 +2,19 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
 
 from lakehouse import Append, Landing, Table
 from lakehouse.assets.keys import table_key
-from lakehouse.declare.adopted_file import adopted_lines
+from lakehouse.declare.adopted import adopted_lines
 from lakehouse.declare.write_modes import Adopted
 from lakehouse.definitions import define
 from lakehouse.lake.lake import open_lake
 from lakehouse.land.asset import landing_sensor
-from lakehouse.store import S3Store, TimeBudget, time_budget
+from lakehouse.store import S3Store, TimeBudget
 from lakehouse_tests.silent_server import half_silent_server, silent_server
 from lakehouse_tests.support.dagster_events import skip_text, tick_of
 from lakehouse_tests.support.example_assets import example_settings
@@ -27,7 +28,8 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
         monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        monkeypatch.setattr(time_budget, "READ_SECONDS", 0.1)
+        defaults: Any = TimeBudget.__init__.__kwdefaults__
+        monkeypatch.setitem(defaults, "read_seconds", 0.1)
         yield server.endpoint
 
 

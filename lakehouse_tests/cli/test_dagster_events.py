@@ -19,7 +19,7 @@ from lakehouse.assets.keys import compaction_key, table_key, vacuum_key
 from lakehouse.assets.resources import spark_resource
 from lakehouse.base.settings import parse_settings
 from lakehouse.compact.asset import compaction_asset
-from lakehouse.declare.adopted_file import adopted_table
+from lakehouse.declare.adopted import adopted_table
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.vacuum import run as vacuum_run

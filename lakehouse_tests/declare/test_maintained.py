@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from lakehouse.base.errors import Refused
-from lakehouse.declare.maintained import (
-    Upkeep,
+from lakehouse.declare.adopted import (
     maintained_document,
     maintained_table,
     parse_maintained,
@@ -15,19 +14,17 @@ from lakehouse.declare.maintained import (
 from lakehouse.declare.policies import Archive, Compaction, Scheduled, Vacuum, ZOrder
 from lakehouse.declare.write_modes import Adopted
 
-PLAIN = maintained_table("silver/plain", Adopted(uri="/w/plain", asset_key=("plain",)), Upkeep())
+PLAIN = maintained_table("silver/plain", Adopted(uri="/w/plain", asset_key=("plain",)))
 FULL = maintained_table(
     "gold/full",
     Adopted(uri="s3://bucket/full", orphans="delete", asset_key=("a", "full"), pool="full"),
-    Upkeep(
-        compaction=Compaction(
-            strategy=Scheduled(cron="0 3 * * *"),
-            min_small_files=7,
-            data_layout=ZOrder(columns=("id", "day")),
-        ),
-        vacuum=Vacuum(keep_versions=(3, 4)),
-        archive=Archive(older_than_days=62, storage_class="GLACIER_IR"),
+    compaction=Compaction(
+        strategy=Scheduled(cron="0 3 * * *"),
+        min_small_files=7,
+        data_layout=ZOrder(columns=("id", "day")),
     ),
+    vacuum=Vacuum(keep_versions=(3, 4)),
+    archive=Archive(older_than_days=62, storage_class="GLACIER_IR"),
 )
 
 

@@ -11,14 +11,14 @@ from pyspark.sql import SparkSession
 from lakehouse.base.errors import Refused
 from lakehouse.cli.up import check_storage
 from lakehouse.compact.sensor import compaction_sensor
-from lakehouse.declare.adopted_file import adopted_table
+from lakehouse.declare.adopted import adopted_table
 from lakehouse.lake import commits as conditional_commits
 from lakehouse.lake.commits import refuse_unsafe_commits, storage_fault
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.lake.lease import hold
 from lakehouse.spark.temporary_confs import session_confs
 from lakehouse.store import S3Store, store_at
-from lakehouse.store.s3_client import client_from_environ
+from lakehouse.store.s3 import client_from_environ
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.support.dagster_events import materialized, skip_text, tick_of
 from lakehouse_tests.support.example_assets import orders

@@ -3,9 +3,10 @@
 import pytest
 
 from lakehouse.base.errors import Refused
-from lakehouse.declare.adopted_file import adopted_table
+from lakehouse.declare.adopted import adopted_table
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Overwrite
+from lakehouse.lake import find_tables as search
 from lakehouse.lake.find_tables import facts_of, find_tables
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.store import Store
@@ -18,7 +19,7 @@ def test_every_table_is_found_and_none_inside_another(store: Store) -> None:
         LogBuilder(store, key).create()
     store.put("sales/eu/file", b"")
     store.put("empty/deep/deeper/file", b"")
-    found = find_tables("/w", store=store)
+    found = find_tables(store, "/w")
     assert found.addresses == ("/w/orders", "/w/sales/eu/orders", "/w/sales/us")
     assert (found.left_count, found.passed) == (0, ("/w/.hidden", "/w/_hidden", "/w/sales/d=1"))
 
@@ -27,19 +28,22 @@ def test_a_table_at_the_address_itself_is_the_only_one(store: Store) -> None:
     LogBuilder(store, "t").create()
     for name in ("_delta_log/00000000000000000000.json", "t/x"):
         store.put(name, b"{}")
-    assert find_tables("s3://b/w", store=store).addresses == ("s3://b/w",)
+    assert find_tables(store, "s3://b/w").addresses == ("s3://b/w",)
 
 
 def test_a_table_whose_first_commits_were_cleaned_up_is_found(store: Store) -> None:
     LogBuilder(store, "a/t").create().append([("x", 1)]).checkpoint().forget_before(1)
-    assert find_tables("/w", store=store).addresses == ("/w/a/t",)
+    assert find_tables(store, "/w").addresses == ("/w/a/t",)
 
 
-def test_the_search_ends_where_there_are_too_many_folders(store: Store) -> None:
+def test_the_search_ends_where_there_are_too_many_folders(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "MOST_FOLDERS", 10)
     for number in range(30):
         store.put(f"f{number}/x/y", b"")
     LogBuilder(store, "f0").create()
-    found = find_tables("/w", store=store, most_folders=10)
+    found = find_tables(store, "/w")
     assert (found.left_count, found.addresses) == (29, ("/w/f0",))
 
 

@@ -7,7 +7,7 @@ import pytest
 from lakehouse.adopt.command import refuse_adoption
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Refused
-from lakehouse.declare.adopted_file import adopted_table
+from lakehouse.declare.adopted import adopted_table
 from lakehouse.lake import lease as check_clock
 from lakehouse.lake.lake import Lake, PathResolver, open_lake
 from lakehouse.lake.lease import hold

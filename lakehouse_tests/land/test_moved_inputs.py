@@ -8,7 +8,7 @@ import pytest
 from lakehouse import Table
 from lakehouse.base.errors import Broken
 from lakehouse.lake.lake import Lake
-from lakehouse.materialize import derive as derived_inputs
+from lakehouse.materialize import run as derived_inputs
 from lakehouse.materialize.plan import NothingNew, ReadChanges, consume_app_id
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.table_facts import gather

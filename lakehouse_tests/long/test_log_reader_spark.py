@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.delta.log import TableFacts, read_facts
-from lakehouse.delta.log.missing_data_files import unreadable_files
+from lakehouse.delta.log.read_log import unreadable_files
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.spark.temporary_confs import session_confs
 from lakehouse.store import DiskStore

@@ -18,7 +18,6 @@ from lakehouse.delta.commits import Commit, Commits
 from lakehouse.lake.lake import Lake
 from lakehouse.land.asset import landing_assets
 from lakehouse.materialize.asset import code_tags, table_asset
-from lakehouse.materialize.transform_code import transform_code
 from lakehouse.write.outcome import WriteOutcome
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.dagster_events import (
@@ -217,7 +216,7 @@ def test_changed_code_sets_off_no_run_by_itself(
         return orders.select("id")
 
     before = definitions.resolve_asset_graph().get(table_key(latest_orders)).code_version
-    assert before is not None and before == transform_code(latest_orders)
+    assert before is not None and before == latest_orders.transform_code
     changed: list[Any] = [*landing_assets(TABLES, dagster_lake)]
     for table in TABLES:
         transform = None if table.transform is None else least

@@ -33,5 +33,5 @@ def test_a_table_for_which_nothing_was_recorded_says_why_and_only_a_landed_one_n
 ) -> None:
     opened: Any = SimpleNamespace(lake=SimpleNamespace(store=MemoryStore()))
     runs = {each.key: AssetRun(key=each.key, run_id="7") for each in selected}
-    document = materialize._document(table, runs, opened)
-    assert (document["state"], document["sentence"]) == ("skipped", sentence)
+    assert runs[table.key].state == "skipped"
+    assert materialize._why_skipped(table, runs, opened) == sentence

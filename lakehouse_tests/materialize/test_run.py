@@ -14,7 +14,7 @@ from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Reason
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
-from lakehouse.materialize import derive as derived_inputs
+from lakehouse.materialize import run as derived_inputs
 from lakehouse.materialize.plan import consume_app_id
 from lakehouse.materialize.run import write_table
 from lakehouse.spark import delta_writes

@@ -9,13 +9,12 @@ import pytest
 
 from lakehouse import Append, Table
 from lakehouse.base.errors import Refused
-from lakehouse.materialize.transform_code import transform_code
 from lakehouse_tests.support.example_lake import events
 
 
 def of(transform: Callable[..., Any], **more: Any) -> str | None:
     table = Table(key="silver/t", inputs=(events,), write=Append(), transform=transform, **more)
-    return transform_code(table)
+    return table.transform_code
 
 
 def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -47,7 +46,7 @@ def test_the_source_of_the_function_counts_and_its_decorators_do_not() -> None:
 def test_a_declared_version_replaces_the_hash() -> None:
     assert of(ids, code_version="2") == of(lambda events: events, code_version="2")
     assert len({of(ids), of(ids, code_version="1"), of(ids, code_version="2")}) == 3
-    assert transform_code(events) is None
+    assert events.transform_code is None
     with pytest.raises(Refused, match="code_version is set, but the table has no transform"):
         replace(events, code_version="1")
 

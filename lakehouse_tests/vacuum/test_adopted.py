@@ -9,7 +9,7 @@ import pytest
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused
-from lakehouse.declare.adopted_file import adopted_table
+from lakehouse.declare.adopted import adopted_table
 from lakehouse.declare.policies import VacuumMode
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import open_lake

@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Transient
 from lakehouse.base.stored_objects import Part
-from lakehouse.declare.adopted_file import adopted_table
+from lakehouse.declare.adopted import adopted_table
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.vacuum import run
 from lakehouse.vacuum.lake_facts import LakeFacts

@@ -7,7 +7,7 @@ import pytest
 
 from lakehouse import Debezium, Landing, Merge, Table
 from lakehouse.base.errors import Refused
-from lakehouse.lake.lake import Lake
+from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.write.commit_rows import apply_properties, declared_properties
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder
@@ -15,13 +15,20 @@ from lakehouse_tests.memory_store import MemoryStore
 from lakehouse_tests.support.example_lake import copies
 
 
+def session_of(lake: Lake, table: Table) -> TableSession:
+    """A session without Spark, so that each statement fails."""
+    nobody_is_asked: Any = None
+    return TableSession(lake=lake, spark=nobody_is_asked, table=table)
+
+
 def test_a_table_that_has_what_it_needs_gets_no_commit(tmp_path: Path) -> None:
     lake = Lake(settings=own_settings(tmp_path), store=MemoryStore())
     facts = (
-        LogBuilder(lake.store, copies.key).create(properties=declared_properties(copies)).facts()
+        LogBuilder(lake.store, copies.key)
+        .create(properties=declared_properties(copies, {}))
+        .facts()
     )
-    nobody_is_asked: Any = None
-    assert apply_properties(lake, nobody_is_asked, copies, facts) is facts
+    assert apply_properties(session_of(lake, copies), facts) is facts
 
 
 def test_change_data_is_merged_by_the_keys_that_the_table_was_made_with(tmp_path: Path) -> None:
@@ -35,13 +42,12 @@ def test_change_data_is_merged_by_the_keys_that_the_table_was_made_with(tmp_path
     )
     facts = (
         LogBuilder(lake.store, by_both.key)
-        .create(properties=declared_properties(by_both), columns={"id": "long", "part": "long"})
+        .create(properties=declared_properties(by_both, {}), columns={"id": "long", "part": "long"})
         .facts()
     )
-    nobody_is_asked: Any = None
-    assert apply_properties(lake, nobody_is_asked, turned, facts) is facts
+    assert apply_properties(session_of(lake, turned), facts) is facts
     message = (
         r'to be merged by \["id"\], and were merged by \["id", "part"\].*restore the declaration'
     )
     with pytest.raises(Refused, match=message):
-        apply_properties(lake, nobody_is_asked, by_one, facts)
+        apply_properties(session_of(lake, by_one), facts)

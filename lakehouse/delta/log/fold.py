@@ -1,5 +1,7 @@
 """Reads commits, and folds a checkpoint and commits into a snapshot.
 
+The newest metaData, protocol and clustering give the shape of the table (`shape_of`).
+
 The newest action for each file, application and domain wins. Path and deletion vector together
 identify a file, because a DELETE with vectors removes a path and adds the same path again.
 Source: PROTOCOL.md, "Action Reconciliation".
@@ -19,7 +21,8 @@ that asks what happened since a version, or whether something ever happened, use
 import json
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, pairwise, takewhile
 from threading import Lock
@@ -29,36 +32,68 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 
 from lakehouse.base.clock import now_ms
-from lakehouse.base.errors import Transient
+from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.delta.commits import Commit, Commits
-from lakehouse.delta.file_columns import (
-    DataFile,
-    PartitionValues,
-    Rows,
-    Texts,
-    Tombstone,
-    TombstoneColumns,
-)
 from lakehouse.delta.log.actions import (
+    MALFORMED,
     Actions,
     AddedColumns,
     AddedFile,
+    Checkpoint,
+    FileKey,
     RemovedFile,
     TextPairs,
     append_removed,
+    compute,
+    integers,
+    number,
+    pairs,
     parse_actions,
+    part,
+    text,
+    texts,
 )
-from lakehouse.delta.log.checkpoint import Checkpoint, compute, integers
 from lakehouse.delta.log.log_segment import Segment, is_commit, log_folder
-from lakehouse.delta.log.metadata import shape_of
-from lakehouse.delta.snapshot import LogTail, Snapshot, last_removals
+from lakehouse.delta.protocol import CATALOG_FEATURES, COUNTABLE
+from lakehouse.delta.snapshot import (
+    Column,
+    DataFile,
+    FieldPath,
+    LogTail,
+    PartitionValues,
+    Rows,
+    Snapshot,
+    Texts,
+    Tombstone,
+    TombstoneColumns,
+    last_removals,
+    log_version,
+)
 from lakehouse.store import Store, StoredFile
 
+# Source: PROTOCOL.md, "Clustered Table"
+CLUSTERING_DOMAIN = "delta.clustering"
+_CATALOG = frozenset(CATALOG_FEATURES)
+# Writer versions, and the features that each of them added before features had names.
+# Source: PROTOCOL.md, "Valid Feature Names in Table Features".
+_IMPLIED_BY_WRITER = {
+    2: ("appendOnly", "invariants"),
+    3: ("checkConstraints",),
+    4: ("changeDataFeed", "generatedColumns"),
+    5: ("columnMapping",),
+    6: ("identityColumns",),
+}
+_READER_WITH_FEATURES = 3
+_WRITER_WITH_FEATURES = 7
+_PHYSICAL_NAME = "delta.columnMapping.physicalName"
+# The parts of arrays and maps: their names in a field path, and their keys in the schema's JSON.
+_PARTS = {"element": "elementType", "key": "keyType", "value": "valueType"}
+_SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 # Arrow copies the paths that it searches for. Copies of all paths would take too much memory.
 _PATHS_AT_ONCE = 500_000
 
 # The last action on each file in the commits after a checkpoint, by path and deletion vector.
-LaterActions = Mapping[tuple[str, str | None], AddedFile | RemovedFile]
+LaterActions = Mapping[FileKey, AddedFile | RemovedFile]
 
 
 class ReadCommit(NamedTuple):
@@ -88,7 +123,7 @@ def fold_layout(
         newest.merge_newer(actions)
     shape = shape_of(newest, table=segment.table, uri=uri, version=segment.version)
     adds = checkpoint.adds
-    checkpoint_count = checkpoint.add_count
+    checkpoint_count = len(adds)
     touched_keys = keys_among(adds, {path for path, _ in later})
     replaced_places = {place for place, key in touched_keys.items() if key in later}
     # The newest commit comes first, the checkpoint last, as deltalake lists files: its compaction
@@ -100,11 +135,11 @@ def fold_layout(
                 adds.append(add)
     places = array("q", range(checkpoint_count, len(adds)))
     places.extend(_without(checkpoint_count, replaced_places))
-    files = data_files(adds, places, shape.partition_of, compacted_paths(commits))
+    files = data_files(adds, places, shape, compacted_paths(commits))
     removed_vectors = _removed_vectors(checkpoint.removes, commits, files)
     committed_ms = commits[-1].commit.committed_ms if commits else segment.checkpoint[0].modified_ms
     return replace(
-        shape.snapshot,
+        shape,
         committed_ms=committed_ms,
         files=files,
         tombstones=_tombstones(checkpoint.removes, later, files),
@@ -168,7 +203,7 @@ def last_actions(commits: Sequence[ReadCommit]) -> LaterActions:
 
     One commit never both adds and removes the same file with the same deletion vector.
     """
-    later: dict[tuple[str, str | None], AddedFile | RemovedFile] = {}
+    later: dict[FileKey, AddedFile | RemovedFile] = {}
     for commit in commits:
         for action in chain(commit.actions.removes, commit.actions.adds):
             key = (action.path, action.vector)
@@ -196,12 +231,9 @@ def _without(count: int, dropped: Set[int]) -> Iterable[int]:
 
 
 def data_files(
-    adds: AddedColumns,
-    places: Sequence[int],
-    partition_of: Callable[[TextPairs], PartitionValues],
-    compacted: Set[str],
+    adds: AddedColumns, places: Sequence[int], shape: Snapshot, compacted: Set[str]
 ) -> Rows[DataFile]:
-    """The files of the `add` actions at these places.
+    """The files of the `add` actions at these places, in a table of this shape.
 
     `compacted` are the paths of files that compactions wrote. Sets `adds.partitions` and
     `adds.compacted`.
@@ -209,17 +241,17 @@ def data_files(
     # Only partitions in use are translated: others may belong to a former partitioning.
     used = set(map(adds.partition.__getitem__, places))
     adds.partitions = [
-        partition_of(pairs) if index in used else () for index, pairs in enumerate(adds.pairs)
+        partition_of(pairs, shape) if index in used else ()
+        for index, pairs in enumerate(adds.pairs)
     ]
     adds.compacted = set(keys_among(adds, compacted))
     return Rows(adds, places)
 
 
-def keys_among(adds: AddedColumns, paths: Iterable[str]) -> dict[int, tuple[str, str | None]]:
+def keys_among(adds: AddedColumns, paths: Iterable[str]) -> dict[int, FileKey]:
     """The path and deletion vector of each action on one of these paths, by place."""
-    places = _places_of(adds.path, _as_array(_texts_of(paths)))
-    vectors = (adds.vectors.get(place, (None, 0))[0] for place in places)
-    return dict(zip(places, zip(adds.path.at(places), vectors, strict=True), strict=True))
+    places = _places_of(adds.path, _array_of(paths))
+    return dict(zip(places, adds.keys(places), strict=True))
 
 
 def _places_of(texts: Texts, values: pa.Array) -> list[int]:
@@ -228,11 +260,11 @@ def _places_of(texts: Texts, values: pa.Array) -> list[int]:
     return pc.indices_nonzero(pc.is_in(_as_array(texts), value_set=values)).to_pylist()
 
 
-def _texts_of(values: Iterable[str]) -> Texts:
+def _array_of(values: Iterable[str]) -> pa.Array:
     texts = Texts()
     for value in values:
         texts.append(value)
-    return texts
+    return _as_array(texts)
 
 
 def _as_array(texts: Texts) -> pa.Array:
@@ -264,7 +296,7 @@ def _tombstones(
         added_again.update(_places_of(added_paths, removed_paths))
     live_paths = [added_paths[place] for place in added_again.intersection(files.places)]
     # An empty path names no file.
-    dropped = {*_places_of(removes.path, _as_array(_texts_of(["", *live_paths])))}
+    dropped = {*_places_of(removes.path, _array_of(["", *live_paths]))}
     # Only a path with a deletion vector, or a path that later commits removed, can occur twice.
     candidates = integers([*removes.vectors, *range(checkpoint_count, count)])
     places_by_path = defaultdict[str, list[int]](list)
@@ -300,6 +332,212 @@ def _removed_vectors(
     return last_ms
 
 
+def shape_of(newest: Actions, *, table: str, uri: str, version: int) -> Snapshot:
+    """A table's snapshot, still without files and commit time, from the newest actions.
+
+    Raises:
+        Broken: metadata or protocol is missing, or a required field is missing or invalid.
+        Refused: a table feature or the reader version makes it impossible to count files from the
+            log.
+    """
+    metadata = newest.metadata
+    protocol = newest.protocol
+    if metadata is None or protocol is None:
+        missing = "protocol" if protocol is None else "metaData"
+        raise Broken(
+            f"log of {table}: it has no {missing} at version {version}, so its first commit or its "
+            "checkpoint is damaged. Restore that file"
+        )
+    with _readable("metaData", table=table, version=version):
+        fields: list[Mapping[str, Any]] = json.loads(text(metadata, "schemaString"))["fields"]
+        columns = tuple(_column(field) for field in fields)
+        partition_columns = _partition_columns(metadata, columns)
+        properties = _without_nulls(dict(pairs(metadata, "configuration")))
+        physical_names = dict[str, str]()
+        physical_fields = dict[FieldPath, FieldPath]()
+        if properties.get("delta.columnMapping.mode", "none") != "none":
+            for field in fields:
+                name = text(field, "name")
+                physical_name = text(part(field, "metadata"), _PHYSICAL_NAME)
+                physical_names[name] = physical_name
+                physical_fields |= _fields_inside(field["type"], (name,), (physical_name,))
+        table_id = text(metadata, "id")
+    with _readable("protocol", table=table, version=version):
+        features = _features(protocol, table=table)
+    with _readable("clustering", table=table, version=version):
+        domain = newest.domains.get(CLUSTERING_DOMAIN)
+        clustering_columns = _clustering(domain, physical_names)
+    definition = {"protocol": _without_nulls(protocol), "metaData": _without_nulls(metadata)}
+    return Snapshot(
+        table=table,
+        uri=uri,
+        version=version,
+        committed_ms=0,
+        files=(),
+        log=LogTail(checkpoint_version=None, commit_count=0, commit_bytes=0),
+        columns=columns,
+        partition_columns=partition_columns,
+        clustering_columns=clustering_columns,
+        physical_names=physical_names,
+        physical_fields=physical_fields,
+        properties=properties,
+        features=features,
+        table_id=table_id,
+        definition=definition,
+    )
+
+
+@contextmanager
+def _readable(kind: str, *, table: str, version: int) -> Iterator[None]:
+    """Turns an error in this part of a log into `Broken`."""
+    try:
+        yield
+    except MALFORMED as error:
+        raise Broken(
+            f"log of {table}: its {kind} at version {version} cannot be read "
+            f"({type(error).__name__}: {error}). Restore the commit or "
+            f"checkpoint that contains the {kind}"
+        ) from error
+
+
+def _partition_columns(metadata: Mapping[str, Any], columns: Sequence[Column]) -> tuple[str, ...]:
+    names = texts(metadata, "partitionColumns")
+    unknown = [name for name in names if name not in {column.name for column in columns}]
+    if unknown:
+        raise ValueError(
+            f"partitionColumns has {unknown[0]!r}, which is not a column of schemaString"
+        )
+    return names
+
+
+def _features(protocol: Mapping[str, Any], *, table: str) -> frozenset[str]:
+    """All table features, including the features that an old protocol version implies."""
+    reader = number(protocol, "minReaderVersion")
+    writer = number(protocol, "minWriterVersion")
+    read = _feature_names(protocol, "readerFeatures", is_required=reader == _READER_WITH_FEATURES)
+    written = _feature_names(
+        protocol, "writerFeatures", is_required=writer == _WRITER_WITH_FEATURES
+    )
+    remedy = (
+        "Use a table with reader version 1 to 3 and without reader features other than "
+        f"{', '.join(sorted(COUNTABLE))}"
+    )
+    catalog = sorted((read | written) & _CATALOG)
+    if catalog:
+        raise Refused(
+            f"log of {table}: table feature {catalog[0]} is not supported, since only a catalog or "
+            f"coordinator may know the newest commits. {remedy}"
+        )
+    if reader > _READER_WITH_FEATURES or read - COUNTABLE:
+        unknown = ", ".join(sorted(read - COUNTABLE))
+        requirement = f"table feature {unknown}" if unknown else f"reader version {reader}"
+        raise Refused(
+            f"log of {table}: this program does not support {requirement}, so the table's files "
+            f"cannot be counted reliably. {remedy}"
+        )
+    implied = set[str]()
+    if writer < _WRITER_WITH_FEATURES:
+        for version, names in _IMPLIED_BY_WRITER.items():
+            if version <= writer:
+                implied.update(names)
+    return read | written | implied
+
+
+def _feature_names(protocol: Mapping[str, Any], name: str, *, is_required: bool) -> frozenset[str]:
+    if is_required or protocol.get(name) is not None:
+        return frozenset(texts(protocol, name))
+    return frozenset()
+
+
+def _clustering(domain: str | None, physical: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns of liquid clustering. A nested field has its full path, joined by dots.
+
+    With column mapping, only the first name of a path is translated to the logical name.
+    """
+    paths: list[list[str]] = [] if domain is None else json.loads(domain)["clusteringColumns"]
+    if not isinstance(paths, list) or not all(isinstance(path, list) and path for path in paths):
+        raise ValueError(f"clusteringColumns is {paths!r}, and must be a list of paths")
+    logical = {physical_name: name for name, physical_name in physical.items()}
+    return tuple(".".join([logical.get(path[0], path[0]), *path[1:]]) for path in paths)
+
+
+def partition_of(pairs: TextPairs, shape: Snapshot) -> PartitionValues:
+    """The partition of a `DataFile` whose action has these partition values.
+
+    Under column mapping, actions name columns by their physical names. A missing value is null, as
+    in Delta, which looks values up in a map.
+    Source: PROTOCOL.md, "Column Mapping" and "Partition Value Serialization".
+    """
+    values = dict(pairs)
+    physical_names = [shape.physical_names.get(name, name) for name in shape.partition_columns]
+    if values.keys() - {*physical_names}:
+        of_file = ", ".join(values) or "nothing"
+        of_table = ", ".join(physical_names) or "nothing"
+        raise Refused(
+            f"log of {shape.table}: a file is partitioned by {of_file}, the table by "
+            f"{of_table}. Restore the commit that adds the file, or rewrite the file under "
+            "the table's partitioning"
+        )
+    return tuple(zip(shape.partition_columns, map(values.get, physical_names), strict=True))
+
+
+def _column(field: Mapping[str, Any]) -> Column:
+    comment = (field.get("metadata") or {}).get("comment")
+    nullable = field.get("nullable", True)
+    if not isinstance(nullable, bool):
+        raise ValueError(
+            f"nullable of column {field.get('name')!r} is {nullable!r}, and must be true or false"
+        )
+    return Column(
+        name=text(field, "name"),
+        type=_spark_type(field["type"]),
+        nullable=nullable,
+        comment=comment if isinstance(comment, str) else "",
+    )
+
+
+def _fields_inside(
+    type_: Any, logical: FieldPath, physical: FieldPath
+) -> Iterator[tuple[FieldPath, FieldPath]]:
+    """The logical and physical path of each field inside the type at the two given paths."""
+    if isinstance(type_, str):
+        return
+    for field in type_.get("fields", ()):
+        name = text(field, "name")
+        physical_name = (field.get("metadata") or {}).get(_PHYSICAL_NAME, name)
+        logical_path = (*logical, name)
+        physical_path = (*physical, physical_name)
+        yield logical_path, physical_path
+        yield from _fields_inside(field["type"], logical_path, physical_path)
+    for name, key in _PARTS.items():
+        if key in type_:
+            yield from _fields_inside(type_[key], (*logical, name), (*physical, name))
+
+
+def _spark_type(type_: Any) -> str:
+    """Spark's simple spelling of a type in the schema's JSON.
+
+    Source: PROTOCOL.md, "Schema Serialization Format".
+    """
+    if isinstance(type_, str):
+        return _SPARK_NAMES.get(type_, type_)
+    match type_["type"]:
+        case "struct":
+            fields = [f"{field['name']}:{_spark_type(field['type'])}" for field in type_["fields"]]
+            return f"struct<{','.join(fields)}>"
+        case "array":
+            return f"array<{_spark_type(type_['elementType'])}>"
+        case "map":
+            return f"map<{_spark_type(type_['keyType'])},{_spark_type(type_['valueType'])}>"
+        case other:
+            return str(other)
+
+
+def _without_nulls(action: Mapping[str, Any]) -> dict[str, Any]:
+    """The action without the null fields that it has in a Parquet checkpoint."""
+    return {name: value for name, value in action.items() if value is not None}
+
+
 _KEPT_BYTES = 64 * 1024 * 1024
 # Without etags, only files older than this are cached, because some file systems store times in
 # whole seconds, and FAT in steps of two seconds.
@@ -322,7 +560,7 @@ def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadComm
         if commit is None:
             content = next(contents)
             actions = parse_actions(content, file.name)
-            version = int(file.name.rpartition("/")[2][:20])
+            version = log_version(file.name)
             commit = ReadCommit(
                 fold_commit(actions, version=version, modified_ms=file.modified_ms), actions
             )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from lakehouse.base.text import count_of
+from lakehouse.delta.snapshot import log_version
 from lakehouse.store import StoredFile
 
 _COMMIT = re.compile(r"\d{20}\.json")
@@ -62,7 +63,7 @@ class Segment:
     @property
     def checksum_version(self) -> int:
         """The version that `checksum` describes, or -1 if there is no checksum."""
-        return -1 if self.checksum is None else int(self.checksum.name.rpartition("/")[2][:20])
+        return -1 if self.checksum is None else log_version(self.checksum.name)
 
     @property
     def commits(self) -> tuple[StoredFile, ...]:
@@ -86,7 +87,7 @@ def is_commit(name: str) -> bool:
 
 
 class _LogListing:
-    """The files of a log by kind. `reached` is the newest version with any checkpoint file."""
+    """The files of a log by kind."""
 
     def __init__(self) -> None:
         self.commits: dict[int, StoredFile] = {}
@@ -94,7 +95,6 @@ class _LogListing:
         # (version, number of parts or UUID) -> part -> file
         self.parts: dict[tuple[int, str], dict[str, StoredFile]] = defaultdict(dict)
         self.pointer: StoredFile | None = None
-        self.reached = -1
 
     def add(self, file: StoredFile, name: str, *, upto: int | None) -> None:
         """Adds a file; `name` is without the folder. Files of versions after `upto` are ignored."""
@@ -107,14 +107,8 @@ class _LogListing:
         elif _CHECKSUM.fullmatch(name):
             self.checksums[int(name[:20])] = file
         elif match := _CHECKPOINT.fullmatch(name):
-            version = int(match["version"])
-            self.reached = max(self.reached, version)
             kind = match["parts"] or match["uuid"] or ""
-            self.parts[version, kind][match["part"] or ""] = file
-
-    def complete_checkpoints(self) -> list[tuple[int, str]]:
-        """Version and kind of each checkpoint whose parts are all in the listing."""
-        return [key for key, files in self.parts.items() if _is_complete(key[1], files)]
+            self.parts[int(match["version"]), kind][match["part"] or ""] = file
 
 
 def find_segment(
@@ -139,9 +133,9 @@ def find_segment(
         files.add(file, file.name.removeprefix(folder), upto=version)
     commits = files.commits
     checksums = files.checksums
-    complete = files.complete_checkpoints()
+    complete = [key for key, parts in files.parts.items() if _has_all_parts(key[1], parts)]
     if not complete and not commits:
-        if files.pointer is not None or files.reached >= 0:
+        if files.pointer is not None or files.parts:
             raise LogChanged(
                 f"log of {table}: it has traces of a checkpoint, but neither a complete checkpoint "
                 "nor commits"
@@ -149,7 +143,7 @@ def find_segment(
         return None
     # The newest complete checkpoint. If its version has two, both have the same content.
     checkpoint_version, kind = max(complete, default=(-1, ""))
-    newest = max(files.reached, checkpoint_version, *commits)
+    newest = max([*commits, *(number for number, _ in files.parts)])
     tail = _after(commits, checkpoint_version, newest, table=table)
     # Back from the checkpoint's version until, together with the tail, there are enough commits.
     candidates = range(checkpoint_version, newest - newest_commits, -1)
@@ -167,13 +161,12 @@ def find_segment(
     )
 
 
-def _is_complete(kind: str, files: Mapping[str, StoredFile]) -> bool:
-    """Whether no part is missing. `kind` is the number of parts (ten digits), a UUID, or empty."""
-    is_multi_part = len(kind) == _DIGITS_OF_A_PART
-    if not is_multi_part:
+def _has_all_parts(kind: str, parts: Iterable[str]) -> bool:
+    """`kind` is the number of parts (ten digits) or, for a single file, a UUID or empty."""
+    if len(kind) != _DIGITS_OF_A_PART:
         return True
-    has_all = len(files) == int(kind)
-    return has_all and [int(part) for part in sorted(files)] == [*range(1, len(files) + 1)]
+    numbers = sorted(map(int, parts))
+    return numbers == [*range(1, len(numbers) + 1)] and len(numbers) == int(kind)
 
 
 def _after(

@@ -16,24 +16,33 @@ Source: PROTOCOL.md, "Last Checkpoint File Schema", "Version Checksum File Schem
 
 The history begins with version 0 if the log still has all commits, otherwise with the oldest
 complete checkpoint after which no commit is missing. Nothing is written.
+
+`unreadable_files` compares the files of a version with the files in storage.
 """
 
 import gc
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 from urllib.parse import unquote
 
 from lakehouse.base.errors import Broken, Refused, Transient
-from lakehouse.base.paths import bare_uri, name_in_table
+from lakehouse.base.paths import bare_uri, is_absolute, name_below, name_in_table, vector_path
+from lakehouse.base.stored_objects import MUST_BE_RESTORED
 from lakehouse.base.text import count_of
 from lakehouse.delta.commits import Commits
-from lakehouse.delta.file_columns import DataFile
-from lakehouse.delta.log.actions import Actions, AddedColumns, AddedFile
-from lakehouse.delta.log.checkpoint import Checkpoint, read_checkpoint
+from lakehouse.delta.log.actions import (
+    Actions,
+    AddedColumns,
+    AddedFile,
+    Checkpoint,
+    FileKey,
+    read_checkpoint,
+)
 from lakehouse.delta.log.fold import (
+    CLUSTERING_DOMAIN,
     ReadCommit,
     compacted_paths,
     data_files,
@@ -41,6 +50,7 @@ from lakehouse.delta.log.fold import (
     keys_among,
     last_actions,
     read_commits,
+    shape_of,
 )
 from lakehouse.delta.log.log_segment import (
     LogChanged,
@@ -49,8 +59,13 @@ from lakehouse.delta.log.log_segment import (
     find_segment,
     log_folder,
 )
-from lakehouse.delta.log.metadata import CLUSTERING_DOMAIN, Shape, shape_of
-from lakehouse.delta.snapshot import FileCommit, FileHistory, LogFile, TableFacts
+from lakehouse.delta.snapshot import (
+    DataFile,
+    FileCommit,
+    FileHistory,
+    Snapshot,
+    TableFacts,
+)
 from lakehouse.store import Store, StoredFile
 
 _TRIES = 5
@@ -130,7 +145,7 @@ def _read(store: Store, segment: Segment, *, uri: str, newest_commits: int) -> T
         _check_pointer(segment, checkpoint, _json_in(store, segment.pointer))
     if segment.checkpoint:
         _check_older_commits(segment, checkpoint, commits[: len(segment.older)])
-    file_count = checkpoint.add_count
+    file_count = len(checkpoint.adds)
     size_bytes = sum(checkpoint.adds.size_bytes)
     snapshot = fold_layout(segment, checkpoint, commits, uri=uri)
     if segment.checksum_version == segment.version:  # otherwise, it is that of the checkpoint
@@ -139,21 +154,12 @@ def _read(store: Store, segment: Segment, *, uri: str, newest_commits: int) -> T
     if segment.checksum is not None:
         figures = {"numFiles": file_count, "tableSizeBytes": size_bytes}
         _check_checksum(segment, segment.checksum, figures, _json_in(store, segment.checksum))
-    newest = segment.newest
     history = tuple(each.commit for each in commits[-newest_commits:])
     return TableFacts(
-        newest=LogFile(
-            version=segment.version,
-            name=newest.name,
-            size_bytes=newest.size_bytes,
-            modified_ms=newest.modified_ms,
-        ),
+        newest=segment.newest,
         snapshot=snapshot,
         history=Commits(table=segment.table, commits=history),
     )
-
-
-FileKey = tuple[str, str | None]
 
 
 def _check_pointer(segment: Segment, checkpoint: Checkpoint, pointer: Mapping[str, Any]) -> None:
@@ -166,7 +172,7 @@ def _check_pointer(segment: Segment, checkpoint: Checkpoint, pointer: Mapping[st
         )
     if version is None or version != segment.checkpoint_version:
         return
-    add_count = checkpoint.add_count
+    add_count = len(checkpoint.adds)
     recorded = _count(pointer, "numOfAddFiles")
     if recorded not in (None, add_count):
         raise LogContradiction(
@@ -210,7 +216,8 @@ def _check_older_commits(
     added = {key for key, action in last.items() if isinstance(action, AddedFile)}
     missing = added - in_checkpoint
     if missing:  # rare: a checkpoint may spell a path differently from the commit
-        canonical_keys = {*_canonical_keys(checkpoint)}
+        adds = checkpoint.adds
+        canonical_keys = {*map(_canonical_key, adds.keys(range(len(adds))))}
         missing = {key for key in missing if _canonical_key(key) not in canonical_keys}
     first = older[0].commit.version
     final = older[-1].commit.version
@@ -233,13 +240,6 @@ def _check_older_commits(
             f"{min(path for path, _ in removed)}",
             suspect="",
         )
-
-
-def _canonical_keys(checkpoint: Checkpoint) -> Iterator[FileKey]:
-    adds = checkpoint.adds
-    for index, path in enumerate(adds.path.at(range(len(adds)))):
-        vector, _ = adds.vectors.get(index, (None, 0))
-        yield _canonical_key((path, vector))
 
 
 def _canonical_key(key: FileKey) -> FileKey:
@@ -366,14 +366,73 @@ def _file_commits(
         yield FileCommit(
             **{each.name: getattr(commit, each.name) for each in fields(commit)},
             added=_added_files(actions, shape, compacted),
-            shape=replace(shape.snapshot, version=commit.version, committed_ms=commit.committed_ms),
+            shape=replace(shape, version=commit.version, committed_ms=commit.committed_ms),
         )
 
 
-def _added_files(actions: Actions, shape: Shape, compacted: Set[str]) -> tuple[DataFile, ...]:
+def _added_files(actions: Actions, shape: Snapshot, compacted: Set[str]) -> tuple[DataFile, ...]:
     columns = AddedColumns()
     for add in actions.adds:
         columns.append(add)
     # A DELETE with vectors adds a compacted file again, under the same path.
     compacted_here = {add.path for add in actions.adds if add.path in compacted}
-    return tuple(data_files(columns, range(len(columns)), shape.partition_of, compacted_here))
+    return tuple(data_files(columns, range(len(columns)), shape, compacted_here))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadableFiles:
+    """Live files that cannot be read: decoded names relative to the table, sorted.
+
+    `archived` are the files whose storage class is an archive. An archived file may have been
+    restored, which the listing does not show.
+    """
+
+    missing: tuple[str, ...] = ()
+    archived: tuple[str, ...] = ()
+
+
+def unreadable_files(store: Store, snapshot: Snapshot) -> UnreadableFiles:
+    """The live files that are missing in storage, or have an archive storage class.
+
+    The table's folder is listed once, after the log was read. A file that a commit removes between
+    the two is not missing, since it stays in storage until a vacuum after the retention.
+
+    Raises:
+        Refused: a file lies outside the table's folder, as in a shallow clone.
+    """
+    stored = {file.name: file.storage_class for file in store.list(snapshot.table)}
+    names = sorted(live_sizes(snapshot))
+    return UnreadableFiles(
+        missing=tuple(name for name in names if f"{snapshot.table}/{name}" not in stored),
+        archived=tuple(
+            name for name in names if stored.get(f"{snapshot.table}/{name}") in MUST_BE_RESTORED
+        ),
+    )
+
+
+def live_sizes(snapshot: Snapshot) -> dict[str, int | None]:
+    """The files that a version needs: decoded names in the table's folder, with their sizes.
+
+    The size of a deletion vector's file is unknown (`None`).
+
+    Raises:
+        Refused: a file lies outside the table's folder, as in a shallow clone.
+    """
+    paths = dict[str, int | None]()
+    vectors = {file.deletion_vector for file in snapshot.files if file.deletion_vector is not None}
+    for vector in vectors:
+        path = vector_path(vector)
+        if path:  # an inline deletion vector has no file
+            paths[path] = None
+    paths |= {file.path: file.size_bytes for file in snapshot.files}
+    sizes = dict[str, int | None]()
+    for path, size_bytes in paths.items():
+        uri = unquote(path) if is_absolute(path) else f"{snapshot.uri}/{unquote(path)}"
+        name = name_in_table(path) or name_below(uri, snapshot.uri)
+        if name is None:
+            raise Refused(
+                f"files of {snapshot.table}: {path} lies outside the table's folder "
+                f"{snapshot.uri}. Use a table whose files are all in its folder"
+            )
+        sizes[name] = size_bytes
+    return sizes

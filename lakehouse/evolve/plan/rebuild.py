@@ -443,7 +443,7 @@ def rebuild_plan(
     snapshot = facts.snapshot
     columns = request.columns or present_columns(snapshot)
     _refuse_inexact_casts(table, columns, inexact)
-    partition_by = table.write.partition_by if isinstance(table.write, Append) else ()
+    partition_by = table.partition_by
     changes = change_texts(columns, snapshot) if request.source == "rows" else []
     if partition_by != snapshot.partition_columns:
         changes.append(f"partitioned by {', '.join(partition_by) or 'nothing'}")

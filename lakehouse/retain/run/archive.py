@@ -65,8 +65,8 @@ from lakehouse.lake.commits import (
     remove_action,
     table_location,
     transaction_action,
+    with_due_checkpoint,
 )
-from lakehouse.lake.deltalake_tables import with_due_checkpoint
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.lease import check_clock, hold
 from lakehouse.lake.state_tables import record_if_possible

@@ -22,7 +22,7 @@ from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import CheckResult
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ARCHIVE_APP_ID
-from lakehouse.delta.log.missing_data_files import live_sizes
+from lakehouse.delta.log.read_log import live_sizes
 from lakehouse.delta.protocol import unknown_features
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake

@@ -21,7 +21,7 @@ from lakehouse.declare.prices import PriceBook
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ROWS_MOVED
 from lakehouse.delta.log import history_since
-from lakehouse.delta.log.metadata import each_statistics
+from lakehouse.delta.log.actions import each_statistics
 from lakehouse.delta.snapshot import Column, Snapshot, TableFacts
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.lake.lease import check_clock, hold

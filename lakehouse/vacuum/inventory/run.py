@@ -48,8 +48,7 @@ from lakehouse.base.text import DAY_MS
 from lakehouse.compact.assess import note_cold_files
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import Commits
-from lakehouse.delta.file_columns import DataFile, made_of_columns
-from lakehouse.delta.snapshot import Snapshot, TableFacts, row_total
+from lakehouse.delta.snapshot import DataFile, Snapshot, TableFacts, made_of_columns, row_total
 from lakehouse.lake.commits import (
     Actions,
     add_action,
@@ -62,8 +61,8 @@ from lakehouse.lake.commits import (
     refuse_unsafe_storage,
     remove_action,
     table_location,
+    with_due_checkpoint,
 )
-from lakehouse.lake.deltalake_tables import with_due_checkpoint
 from lakehouse.lake.lake import Lake, PathResolver, landing_prefixes
 from lakehouse.vacuum.inventory.plan import (
     KnownTables,

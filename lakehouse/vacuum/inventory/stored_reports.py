@@ -25,8 +25,8 @@ import pyarrow.parquet as pq
 from lakehouse.base.errors import Refused
 from lakehouse.base.stored_objects import SCAN, StoredObject, is_folder_marker, plausible_ms
 from lakehouse.base.text import count_of, either
-from lakehouse.delta.file_columns import made_of_columns
-from lakehouse.delta.log.checkpoint import compute
+from lakehouse.delta.log.actions import compute
+from lakehouse.delta.snapshot import made_of_columns
 from lakehouse.store import Store
 
 REPORTS = "_lakehouse/inventory"

@@ -7,7 +7,7 @@ import pytest
 from lakehouse.base.errors import Refused
 from lakehouse.compact.plan.compaction import plan_table
 from lakehouse.compact.plan.target_size import choose_engine, missing_in_deltalake
-from lakehouse.declare.adopted_file import adopted_lines, adopted_table, parse_adopted
+from lakehouse.declare.adopted import adopted_lines, adopted_table, parse_adopted
 from lakehouse.declare.landing import Landing
 from lakehouse.declare.policies import Compaction, ZOrder
 from lakehouse.declare.table import Table

@@ -15,7 +15,7 @@ from lakehouse.compact.verify import expect_verification
 from lakehouse.delta.commits import may_repeat_rows
 from lakehouse.delta.log import history_since, newest_first
 from lakehouse.lake.lake import Lake
-from lakehouse.materialize import derive as derived_inputs
+from lakehouse.materialize import run as derived_inputs
 from lakehouse.materialize.plan import (
     CREATED_AGAIN,
     NothingNew,

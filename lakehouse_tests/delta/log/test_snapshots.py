@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.paths import name_below, vector_file
 from lakehouse.delta.log import read_facts
-from lakehouse.delta.log.missing_data_files import unreadable_files
+from lakehouse.delta.log.read_log import unreadable_files
 from lakehouse.delta.snapshot import Column, DataFile, LogTail, Tombstone
 from lakehouse.store import DiskStore, S3Store, StoredFile
 from lakehouse.vacuum.inventory.plan import fold_table_files, is_data_file

@@ -9,14 +9,14 @@ import pytest
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.paths import vector_file
 from lakehouse.base.reasons import Reason
-from lakehouse.base.stored_objects import Inventory, KnownObjects, Part, StoredObject
+from lakehouse.base.stored_objects import Inventory, KnownObjects, Part, StoredFile, StoredObject
 from lakehouse.declare.policies import SHORT_RETENTION_RISK, Vacuum
 from lakehouse.declare.prices import DEFAULT_PRICES
 from lakehouse.declare.table import Landing, Table
 from lakehouse.declare.upkeep_records import VacuumRecord
 from lakehouse.declare.write_modes import Adopted, Append
 from lakehouse.delta.commits import Commit, Commits
-from lakehouse.delta.snapshot import LogFile, LogTail, Snapshot, TableFacts
+from lakehouse.delta.snapshot import LogTail, Snapshot, TableFacts
 from lakehouse.vacuum.inventory.plan import OtherUses, Reference, TableFiles
 from lakehouse.vacuum.plan.candidates import (
     Candidate,
@@ -68,7 +68,7 @@ def log_of(history: Commits = HISTORY, **more: Any) -> TableFacts:
     snapshot = Snapshot(
         table="a/t", uri="s3a://b/a/t", version=3, committed_ms=NOW - HOUR, files=(), log=tail
     )
-    newest = LogFile(version=3, name="3.json", size_bytes=1, modified_ms=NOW)
+    newest = StoredFile(name="3.json", size_bytes=1, modified_ms=NOW)
     return TableFacts(snapshot=replace(snapshot, **more), history=history, newest=newest)
 
 

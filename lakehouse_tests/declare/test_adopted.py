@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.base.errors import Refused
-from lakehouse.declare.adopted_file import adopted_lines, adopted_table, parse_adopted, toml_text
+from lakehouse.declare.adopted import adopted_lines, adopted_table, parse_adopted, toml_text
 from lakehouse.declare.policies import (
     AfterWrite,
     Archive,
