@@ -35,6 +35,7 @@ from lakehouse_tests.deltalake_tables import (
     no_spark,
     rows,
 )
+from lakehouse_tests.kills import killed_at
 from lakehouse_tests.support.example_lake import events
 
 
@@ -276,10 +277,6 @@ def test_appends_and_compactions_at_once_lose_nothing(tmp_path: Path) -> None:
     assert append_and_compact_at_once(tmp_path, 15) == 0
 
 
-class Killed(BaseException):
-    """Ends a run between two steps."""
-
-
 @pytest.mark.parametrize("damage", [False, True])
 def test_a_run_that_was_killed_after_its_commit_is_verified_by_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bool
@@ -287,14 +284,9 @@ def test_a_run_that_was_killed_after_its_commit_is_verified_by_the_next_one(
     uri, lake = orders(tmp_path)
     kept = contents(uri)
 
-    def killed(*_: object) -> None:
-        raise Killed
-
     monkeypatch.setattr(verify, "equal_by_log", lambda *_: None)  # row counts decide
-    with monkeypatch.context() as patch:
-        patch.setattr(run, "verify", killed)
-        with pytest.raises(Killed):
-            compact(lake, no_spark, adopted(uri))
+    with killed_at(run, "verify", "before"):
+        compact(lake, no_spark, adopted(uri))
     assert expected(lake, KEY) is not None
     if damage:
         log = Path(uri, "_delta_log", f"{4:020}.json")

@@ -99,6 +99,7 @@ def test_a_pause_and_an_opt_out_bind_a_person_until_they_are_over(memory: Lake) 
         refuse_held(memory, events)
     pause_table(memory, Pause(table=events.key, since_ms=1, until_ms=now_ms() - 1))
     refuse_held(memory, events)
+    refuse_held(memory, replace(events, compaction=Compaction(mode="recommend")))
     with pytest.raises(Refused, match="mode off"):
         refuse_held(memory, replace(events, compaction=Compaction(mode="off")))
 

@@ -87,16 +87,9 @@ class Table:
 
 
 OVER = (
-    ". Version 1 is restored by version 4, but another writer committed just before: "
+    "Version 1 is restored by version 4, but another writer committed just before: "
     "the rows of version(s) 3 are in no newer version. Check versions 3 to 4"
 )
-
-
-@pytest.mark.parametrize(("is_beside", "told"), [(False, ". Version 1 is restored"), (True, OVER)])
-def test_what_somebody_writes_beside_the_restore_is_named(
-    memory: Lake, monkeypatch: pytest.MonkeyPatch, is_beside: bool, told: str
-) -> None:
-    assert Table(memory, is_beside=is_beside).undo(monkeypatch) == f"{FOUND}{told}"
 
 
 def test_nothing_is_restored_over_what_somebody_wrote_after_it(
@@ -109,12 +102,6 @@ def test_nothing_is_restored_over_what_somebody_wrote_after_it(
     assert table.sent == 0
 
 
-def test_a_restore_is_found_below_any_number_of_later_commits(
-    memory: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert Table(memory, later=600).undo(monkeypatch) == f"{FOUND}. Version 1 is restored"
-
-
 UNKNOWN = (
     "RESTORE to version 1 was sent, but its result is unknown ({}). "
     "If no version after 2 is this RESTORE, use RESTORE to version 1"
@@ -122,7 +109,10 @@ UNKNOWN = (
 # Who writes, which RESTORE fails, with what (`None`: the log does not answer after it), whether it was committed; and what is told.
 BY_HAND = "Restoring version 1 failed (SparkConnectGrpcException): use RESTORE to version 1 by hand"
 DID_IT = {"fails": True, "is_committed": True}
-FAILURES: dict[str, tuple[dict[str, Any], str]] = {
+STORIES: dict[str, tuple[dict[str, Any], str]] = {
+    "nothing else happens": ({}, "Version 1 is restored"),
+    "somebody writes beside it": ({"is_beside": True}, OVER),
+    "many commits follow before anybody looks": ({"later": 600}, "Version 1 is restored"),
     "the log does not answer after it": (DID_IT, UNKNOWN.format("Transient")),
     "the server is lost, and did it": ({**DID_IT, "error": LOST}, "Version 1 is restored"),
     "the server is lost, and may do it": (
@@ -133,8 +123,8 @@ FAILURES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("fault", "told"), FAILURES.values(), ids=FAILURES)
-def test_a_restore_that_fails_is_told_as_what_it_is_known_to_be(
-    memory: Lake, monkeypatch: pytest.MonkeyPatch, fault: dict[str, Any], told: str
+@pytest.mark.parametrize(("story", "told"), STORIES.values(), ids=STORIES)
+def test_a_restore_is_told_as_what_it_is_known_to_be(
+    memory: Lake, monkeypatch: pytest.MonkeyPatch, story: dict[str, Any], told: str
 ) -> None:
-    assert Table(memory, **fault).undo(monkeypatch) == f"{FOUND}. {told}"
+    assert Table(memory, **story).undo(monkeypatch) == f"{FOUND}. {told}"

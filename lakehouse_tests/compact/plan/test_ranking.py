@@ -19,7 +19,7 @@ from lakehouse.compact.plan.decision import (
     Try,
     decide_fleet,
 )
-from lakehouse.declare.policies import AfterWrite, Compaction
+from lakehouse.declare.policies import Compaction
 from lakehouse_tests.support.example_snapshots import POLICY
 
 NOW = 1_700_000_000_000
@@ -78,15 +78,6 @@ def test_no_more_compactions_at_once_than_slots(slots: int, requested: list[str]
     found = choose([state("a", 5), state("b", 6), state("c", 7)], slots=slots)
     assert [decision.table for decision in found if decision.request] == requested
     assert all(decision.reason is Reason.NO_SLOT for decision in found if not decision.request)
-
-
-def test_compactions_under_way_take_their_slots_and_writes_do_not() -> None:
-    runs = RunState(in_flight=(flying("x"), flying("y", compaction=False)))
-    found = choose([state("a", 5), state("b", 6)], runs, slots=2)
-    assert [(decision.table, decision.reason) for decision in found] == [
-        ("b", Reason.DUE),
-        ("a", Reason.NO_SLOT),
-    ]
 
 
 def shared_and_alone(
@@ -193,21 +184,6 @@ def test_a_table_dearer_than_the_budget_is_served_at_its_bound_and_overdraws_it_
     why = "5 mergeable files reach the threshold of 4"
     assert refused.sentence == f"{why}, but it costs 5 USD, and only 0 of the hourly 1 USD are left"
     assert (refused.reason, refused.due_since_ms) == (Reason.OVER_BUDGET, dear.due_since_ms)
-
-
-def test_who_is_left_alone_is_told_so_and_takes_no_slot() -> None:
-    after_write, hold = replace(POLICY, strategy=AfterWrite()), Reason.OPTED_OUT
-    candidates = [
-        CompactionCandidate(state=worthy("a"), policy=POLICY, hold=hold.explain(said="mode off")),
-        CompactionCandidate(state=worthy("b"), policy=after_write),
-        CompactionCandidate(state=worthy("c"), policy=POLICY),
-    ]
-    found = decide_fleet(candidates, RunState(), bounds=Bounds(slots=1), now_ms=NOW)
-    assert [(each.table, each.sentence, each.request) for each in found] == [
-        ("a", "its declaration says mode off, so nothing runs without --anyway", False),
-        ("b", "its strategy is AfterWrite, so the sensor requests no compaction", False),
-        ("c", "5 mergeable files reach the threshold of 4", True),
-    ]
 
 
 COSTS = st.sampled_from([0.001, 0.4, 1.0, 7.0])

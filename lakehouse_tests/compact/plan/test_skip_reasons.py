@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lakehouse.base.reasons import Reason
-from lakehouse.compact.plan.decision import find_hold, persons_hold
+from lakehouse.compact.plan.decision import find_hold
 from lakehouse.compact.plan.history import BreakerState, Rewrites, assess_breaker
 from lakehouse.declare.policies import Compaction
 from lakehouse.declare.upkeep_records import Pause
@@ -53,27 +53,3 @@ def test_the_first_reason_in_order_is_given(
 def test_a_table_without_a_hold_is_served(state: BreakerState | None) -> None:
     over = Pause(table="bronze/t", since_ms=0, until_ms=NOON)
     assert find_hold("bronze/t", Compaction(), pause=over, breaker=state, now_ms=NOON) is None
-
-
-@pytest.mark.parametrize(
-    ("knobs", "pause", "reason"),
-    [
-        (Compaction(mode="off"), None, Reason.OPTED_OUT),
-        (Compaction(mode="recommend"), PAUSE, Reason.PAUSED),
-        (Compaction(mode="recommend"), None, None),
-    ],
-)
-def test_a_person_is_held_by_an_opt_out_and_a_pause_only(
-    knobs: Compaction, pause: Pause | None, reason: Reason | None
-) -> None:
-    found = persons_hold(knobs, pause, NOON)
-    assert (found and found.reason) == reason
-
-
-def test_a_pause_without_an_end_says_how_it_ends() -> None:
-    pause = Pause(table="bronze/t", since_ms=NOON)
-    assert (
-        pause.holds(NOON * 2)
-        and pause.explanation.sentence
-        == "paused since 2026-11-20 12:00 UTC, until you run lakehouse resume bronze/t"
-    )
