@@ -126,9 +126,8 @@ def load_with_kills(lake: Lake, spark: "SparkSession", stream: Stream, random: R
 
 def differences(stream: Stream, lake: Lake) -> list[str]:
     """Rows that the table has and should not have, or the other way round."""
-    options = (
-        {"allow_http": "true"} if lake.settings.on_s3 else {}
-    )  # the rest is told by the environment
+    # The rest is told by the environment.
+    options = {"allow_http": "true"} if lake.settings.on_s3 else {}
     rows = (
         DeltaTable(f"{lake.settings.root}/{stream.table.key}", storage_options=options)
         .to_pyarrow_table()

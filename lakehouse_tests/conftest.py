@@ -100,9 +100,8 @@ def wait_until(
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, f"not seen within {seconds:.0f} s: {what}"
-        time.sleep(
-            every
-        )  # between two looks at another process; nothing is assumed of the time that passes
+        # Between two looks at another process; nothing is assumed of the time that passes.
+        time.sleep(every)
 
 
 def own_settings(home: Path, **values: str) -> Settings:

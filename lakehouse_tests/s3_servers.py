@@ -73,11 +73,8 @@ def _start_of(name: str, port: int) -> tuple[list[str], dict[str, str]]:
     if name == "moto":
         return ["moto.server", "-H", "127.0.0.1", "-p", str(port)], {}
     assert MINISTACK.is_dir(), f"{MINISTACK} is not there: make .venv/ministack"
-    needed = {
-        "SERVICES": "s3,sqs",
-        "IOT_MTLS_ENABLED": "0",
-        "DOCKER_HOST": "unix:///nowhere",
-    }  # or it listens on fixed ports, too
+    # Or it listens on fixed ports, too.
+    needed = {"SERVICES": "s3,sqs", "IOT_MTLS_ENABLED": "0", "DOCKER_HOST": "unix:///nowhere"}
     return ["ministack"], {
         "PYTHONPATH": str(MINISTACK),
         "BIND_HOST": "127.0.0.1",

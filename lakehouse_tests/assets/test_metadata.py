@@ -106,9 +106,10 @@ def test_a_compaction_shows_predicted_beside_actual(facts: TableFacts) -> None:
         CompactionOutcome(plan=plan, version_after=4, **counts, bytes_added=250, compared=compared)
     )
     assert next(iter(metadata)) == "lakehouse/account"
+    # What Dagster plots; seconds and USD are not known yet.
     assert {name for name in metadata if "predicted" in name or "actual" in name} == {
         "lakehouse/actual_files_removed"
-    }  # what Dagster plots; seconds and USD are not known yet
+    }
     assert metadata["lakehouse/outcome"] == plan.sentence
     document = metadata["lakehouse/compaction"].value
     for name in counts:

@@ -77,9 +77,8 @@ def test_a_prefix_that_is_not_answered_holds_up_no_other_table(
         sensor = landing_sensor(tables, lake, budget=budget)
         assert "bronze/b: left for the next tick" in skip_text(tick_of(sensor, instance))
         requested = set[dg.AssetKey]()
-        for _ in range(
-            5
-        ):  # the first of them suffices, unless the machine stands still for seconds
+        # The first of them suffices, unless the machine stands still for seconds.
+        for _ in range(5):
             for request in tick_of(sensor, instance).run_requests or []:
                 requested |= {*(request.asset_selection or ())}
             if len(requested) == 2:

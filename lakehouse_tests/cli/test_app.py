@@ -71,9 +71,8 @@ def test_an_interrupt_that_python_drops_comes_again(
             time.sleep(0.01)  # where an interrupt is raised
 
     monkeypatch.setattr(sys, "unraisablehook", interrupt_again)
-    before = signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # a worker of a parallel run ignores it
+    # A worker of a parallel run ignores it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
             until_interrupted()
@@ -140,6 +139,5 @@ def test_a_server_that_never_started_may_be_stopped_again_and_again(terminal: Te
     for action in ([], ["stop"]):
         assert terminal.json("server", *action) == {**status, **unknown}
     assert "lakehouse server start" in terminal.run("server").stdout
-    assert "LAKEHOUSE_SPARK" in terminal.refused(
-        "server", "start", LAKEHOUSE_SPARK="local[1]"
-    )  # nobody would use it
+    # Nobody would use it.
+    assert "LAKEHOUSE_SPARK" in terminal.refused("server", "start", LAKEHOUSE_SPARK="local[1]")

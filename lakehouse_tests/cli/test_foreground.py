@@ -168,9 +168,8 @@ def test_an_interrupt_that_was_dropped_on_the_way_ends_the_lake_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dropped(_home: Path) -> None:
-        with contextlib.suppress(
-            BaseException
-        ):  # as a destructor does, or a module in C while it is imported
+        # As a destructor does, or a module in C while it is imported.
+        with contextlib.suppress(BaseException):
             signal.raise_signal(signal.SIGINT)
 
     stand_in(monkeypatch)

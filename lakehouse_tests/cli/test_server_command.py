@@ -40,10 +40,8 @@ def test_a_server_in_use_is_not_stopped(tmp_path: Path, capsys: pytest.CaptureFi
         other.stdin.close()
         wait_for_other_users(users)
         assert "still" not in capsys.readouterr().err
-        with (
-            pytest.raises(BlockingIOError),
-            hold_lock(path, shared=True, seconds=0),
-        ):  # nobody begins to use a server that is being stopped
+        # Nobody begins to use a server that is being stopped.
+        with pytest.raises(BlockingIOError), hold_lock(path, shared=True, seconds=0):
             pass
     with hold_lock(path, seconds=0):
         pass

@@ -41,9 +41,8 @@ def settings(settings: Settings, spark: SparkSession, tmp_path: Path) -> Setting
     )
     dagster_home(own)
     with records(own) as instance:
-        assert (
-            instance.get_runs() == []
-        )  # made here, since Dagster cannot make its files in two processes at once
+        # Made here, since Dagster cannot make its files in two processes at once.
+        assert instance.get_runs() == []
     return own
 
 

@@ -53,11 +53,8 @@ def test_in_a_run_of_everything_upkeep_comes_last_and_a_table_that_is_not_made_y
         for each in instance.all_logs(result.run_id, of_type=dg.DagsterEventType.STEP_START)
     ]
     upkeep = ["compaction__bronze__orders", "compaction__silver__counts", "vacuum__bronze__orders"]
-    assert begun == [
-        "bronze__orders",
-        "silver__counts",
-        *upkeep,
-    ]  # a vacuum that follows its compaction is passed over with it
+    # A vacuum that follows its compaction is passed over with it.
+    assert begun == ["bronze__orders", "silver__counts", *upkeep]
     assert [
         instance.get_latest_materialization_event(key_of(orders))
         for key_of in (compaction_key, vacuum_key)

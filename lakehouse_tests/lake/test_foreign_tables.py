@@ -62,9 +62,8 @@ def test_the_clock_of_a_bucket_elsewhere_is_asked(
     check_clock.check_clock(lake, table.key)
     ahead = now_ms() + 6 * 60_000
     monkeypatch.setattr(check_clock, "now_ms", lambda: ahead)
-    monkeypatch.setattr(
-        DiskStore, "stat", lambda *_: None
-    )  # the lake's own disk has this machine's clock
+    # The lake's own disk has this machine's clock.
+    monkeypatch.setattr(DiskStore, "stat", lambda *_: None)
     message = r"this machine's clock and the storage's clock differ by -?3[56][0-9] s"
     with pytest.raises(Refused, match=message):
         check_clock.check_clock(lake, table.key)

@@ -237,9 +237,8 @@ def test_nothing_is_retried_while_a_batch_is_unfinished(lake: Lake, spark: Spark
     assert (rows_in(lake, events.key, "id"), places(lake)) == ([(1,)], [(A, 2)])
 
     lake.store.put(GONE, b"no gzip")
-    killed(
-        batch_rows, "quarantine", events
-    )  # its file is in a manifest, and not yet in the quarantine
+    # Its file is in a manifest, and not yet in the quarantine.
+    killed(batch_rows, "quarantine", events)
     with pytest.raises(Refused, match="batch 2 is unfinished"):
         retry(of(lake, spark), [], dry_run=False)
     write_table(lake, spark, events)

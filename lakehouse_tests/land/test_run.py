@@ -144,10 +144,8 @@ def test_a_batch_killed_between_staging_and_manifest_is_read_anew_and_one_killed
     land(lake, "a.json", [event(1, 5, "third")])
     write_table(lake, spark, events)
     assert rows_in(lake, events.key, "id", "state") == [(1, "second")]
-    assert rows_in(lake, QUARANTINE, "line", "raw") == [
-        (2, "no"),
-        (None, None),
-    ]  # the line, and the file that has changed
+    # The line, and the file that has changed.
+    assert rows_in(lake, QUARANTINE, "line", "raw") == [(2, "no"), (None, None)]
     assert lake.store.list("_lakehouse/staged") == []
 
 
@@ -165,9 +163,8 @@ def test_a_batch_that_was_killed_has_the_records_that_were_read_whatever_becomes
         file.name: lake.store.read(file.name) for file in lake.store.list("_lakehouse/staged")
     }
     lake.store.delete([*staged])
-    for _ in range(
-        2
-    ):  # what the first try read is not what the batch was, and is not taken for it by the second
+    # What the first try read is not what the batch was, and is not taken for it by the second.
+    for _ in range(2):
         message = r"batch 1 was planned with 2 files .*'changes.json' has changed"
         with pytest.raises(Broken, match=message):
             write_table(lake, spark, events)
@@ -463,9 +460,8 @@ def test_properties_are_set_at_once_and_when_changed(lake: Lake, spark: SparkSes
         ("delta.checkpointInterval", "5"),
         ("team", "it's ours"),
     }
-    assert ("delta.checkpointInterval", "5") in _properties(
-        lake, version=0
-    )  # in the commit that made the table
+    # In the commit that made the table.
+    assert ("delta.checkpointInterval", "5") in _properties(lake, version=0)
     write_table(lake, spark, replace(events, properties={"delta.checkpointInterval": "7"}))
     assert ("delta.checkpointInterval", "7") in _properties(lake)
 

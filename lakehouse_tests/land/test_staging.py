@@ -62,9 +62,8 @@ def test_records_are_staged_again_if_the_declaration_changes_them(tmp_path: Path
 
     as_text = replace(LANDING, schema="id BIGINT, x STRING")
     assert (staged_again(store, KEY, batch, LANDING), texts(batch)) == (batch, [data.decode()])
-    for _ in range(
-        2
-    ):  # whatever dies then: the records of the one are never taken for those of the other
+    # Whatever dies then: the records of the one are never taken for those of the other.
+    for _ in range(2):
         assert texts(staged_again(store, KEY, batch, as_text)) == ['{"id": 1, "x": "1.10"}']
         assert texts(staged_again(store, KEY, batch, LANDING)) == [data.decode()]
     for changes in (Debezium(), Debezium(unwrapped=True)):

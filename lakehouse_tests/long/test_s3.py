@@ -49,9 +49,8 @@ def test_landed_files_are_loaded_merged_and_compacted_once(on_s3: Settings) -> N
     name = "landing/events/T05:30 100%+ü.json"
     assert rows_of(spark, lake, "quarantine/bronze/events", "source_file", "line")[0] == (name, 3)
     land(lake, "[05:30].json", [event(0, 7, "left")])
-    assert (
-        write_table(lake, spark, events).set_aside == ()
-    )  # no name is a pattern to those who read it themselves
+    # No name is a pattern to those who read it themselves.
+    assert write_table(lake, spark, events).set_aside == ()
     outcome = compact(lake, spark, events)
     assert (outcome.files_removed, outcome.files_added, outcome.rows_verified) == (3, 1, 5)
     assert outcome.bytes_removed == outcome.plan.bytes_removed

@@ -56,9 +56,8 @@ def test_a_server_killed_in_the_middle_of_a_write_and_of_a_compaction_comes_back
         assert write_table(lake, third, slow_copies(0)).rows_written == 16
         copies = DeltaTable(settings.table_uri("silver/copies")).to_pyarrow_table()
         assert sorted(copies["id"].to_pylist()) == sorted([*range(8)] * 2)
-        assert (
-            version_of(lake, "silver/copies") == 0
-        )  # no statement was sent a second time to the server that came back
+        # No statement was sent a second time to the server that came back.
+        assert version_of(lake, "silver/copies") == 0
         third.stop()
 
 

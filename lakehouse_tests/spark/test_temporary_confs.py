@@ -25,12 +25,10 @@ def test_a_session_that_was_lost_inside_a_block_is_not_handed_out_again(
 ) -> None:
     from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
-    prepare(
-        shared_settings
-    )  # a URL gets the token of the environment, where a test before this one may have left that of its own server
-    settings = replace(
-        shared_settings, spark=f"sc://localhost:{shared_settings.spark_port}/"
-    )  # not the session of the other tests
+    # A URL gets the token of the environment, where a test before this one may have left that of its own server.
+    prepare(shared_settings)
+    # Not the session of the other tests.
+    settings = replace(shared_settings, spark=f"sc://localhost:{shared_settings.spark_port}/")
     mine = connect(settings)
     with pytest.raises(SparkConnectGrpcException), session_confs(mine, SET):
         raise SparkConnectGrpcException(

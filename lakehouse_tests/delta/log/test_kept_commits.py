@@ -49,10 +49,8 @@ def test_a_commit_is_read_once() -> None:
     assert read(log, storage) == (["a"], [])
     log.append([("b", 1)])
     assert read(log, storage) == (["a", "b"], ["2"])
-    assert read(log, storage) == (
-        ["a", "b"],
-        ["2"],
-    )  # so young a file may have a successor of the same time
+    # So young a file may have a successor of the same time.
+    assert read(log, storage) == (["a", "b"], ["2"])
     another = LogBuilder(Storage()).create().append([("c", 1)])
     assert [file.path for file in another.snapshot().files] == ["c"]
 

@@ -92,9 +92,8 @@ def test_a_forgotten_name_that_comes_back_is_refused_however_often_it_changes() 
         assert "under a new name" in aside.why
         ledger = extend_ledger(ledger, [batch])
         assert choose_batch([back], ledger, LANDING, Append()).batch is None
-        assert ledger.seen[
-            f"{PREFIX}f.json"
-        ].is_taken  # so that no retry of its quarantine has it read again
+        # So that no retry of its quarantine has it read again.
+        assert ledger.seen[f"{PREFIX}f.json"].is_taken
     again = fold_batches(
         LedgerSegment(number=3, forgotten=ledger.forgotten), [replace(NEWEST, number=4)], **GONE
     )  # type: ignore[arg-type]

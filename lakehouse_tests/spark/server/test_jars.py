@@ -70,9 +70,8 @@ def test_a_spoilt_jar_is_named_and_replaced(folder: Path, ivy: list[bytes | None
     with (folder / "delta-storage-4.4.0.jar").open("rb") as running:
         spoilt = running.read()
         assert jars.fetch(folder) == tuple(folder / name for name in jars.pinned())
-        assert (
-            running.seek(0) == 0 and running.read() == spoilt
-        )  # a server that runs keeps what it has open
+        # A server that runs keeps what it has open.
+        assert running.seek(0) == 0 and running.read() == spoilt
     assert jars.wrong_jars(folder) == ()
 
 
