@@ -60,9 +60,7 @@ def config_map() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("environ", [compose()["services"]["code"]["environment"], config_map()])
-def test_the_settings_are_accepted_and_name_one_lake_on_a_foreign_server(
-    environ: dict[str, str],
-) -> None:
+def test_settings_are_accepted_and_name_a_lake_on_a_foreign_server(environ: dict[str, str]) -> None:
     """A name that is not a setting is refused."""
     settings = parse_settings(environ, base=ROOT)
     assert settings.root == f"s3://{environ['LAKE_BUCKET']}/lake"

@@ -148,9 +148,7 @@ def test_every_file_on_the_map_is_there() -> None:
 PROGRAM = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
-def test_the_tables_of_change_data_are_tables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tables_of_change_data_are_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "from_cdc.py").write_text(PROGRAM.findall((DOCS / "cdc.md").read_text())[0])
     monkeypatch.syspath_prepend(tmp_path)
     found = module_tables([importlib.import_module("from_cdc")])

@@ -101,9 +101,7 @@ REFUSED_ROOTS = {
 
 
 @pytest.mark.parametrize(("value", "why"), REFUSED_ROOTS.items())
-def test_a_root_that_cannot_be_meant_is_refused_with_its_name_and_what_to_use(
-    value: str, why: str
-) -> None:
+def test_an_impossible_root_is_refused_with_its_name_and_what_to_use(value: str, why: str) -> None:
     with pytest.raises(Refused, match=f"^LAKEHOUSE_ROOT(: | is ).*{why}"):
         parse(LAKEHOUSE_ROOT=value)
 
@@ -197,9 +195,7 @@ def test_a_header_for_spark_is_taken_and_never_repeated() -> None:
         ("AWS_ENDPOINT_URL_SQS", "http://me:hush@127.0.0.1:9324"),
     ],
 )
-def test_credentials_in_an_address_are_refused_with_their_place_and_not_repeated(
-    name: str, value: str
-) -> None:
+def test_credentials_in_addresses_are_refused_and_not_repeated(name: str, value: str) -> None:
     message = rf"^{name} holds .*\. Use an address without credentials\. Put .* into "
     with pytest.raises(Refused, match=message) as refusal:
         parse(**{name: value})

@@ -44,7 +44,5 @@ def test_line_breaks_stay_where_lines_are_meant() -> None:
         ("x", [], []),
     ],
 )
-def test_the_nearest_words_are_named_nearest_first(
-    word: str, known: list[str], near: list[str]
-) -> None:
+def test_near_words_are_named_nearest_first(word: str, known: list[str], near: list[str]) -> None:
     assert nearest_words(word, known) == near

@@ -110,9 +110,7 @@ def test_the_page_in_the_docs_is_what_the_records_say() -> None:
     assert (ROOT / "docs" / "internals" / "benchmarks.md").read_text() == page(recorded(FOLDER))
 
 
-def test_a_name_that_is_not_known_is_refused_with_those_that_are(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_unknown_name_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert runner.main(["throughput,thruput"]) == 2
     assert f"benchmark 'thruput' is not known. Use {', '.join(NAMES)}" in capsys.readouterr().err
 

@@ -58,9 +58,7 @@ def measured(output: Path, done: Sequence[Iteration], **values: Any) -> StudyRun
     return run
 
 
-def test_batches_are_the_same_for_all_and_a_tenth_of_each_but_the_first_updates_the_newest_rows() -> (
-    None
-):
+def test_batches_are_the_same_for_all_and_a_tenth_of_later_ones_updates_the_newest_rows() -> None:
     batches = draw_batches(1_000, 200)
     assert batches == draw_batches(1_000, 200)
     assert batches[0].start == 0
@@ -99,9 +97,7 @@ def test_an_arm_is_held_against_no_compaction_of_the_same_repetition() -> None:
     assert figures_of(by_arm([each for each in iterations if each.arm == "ours"]))[0].ratio is None
 
 
-def test_the_page_has_each_arm_next_to_the_published_figures_and_says_what_was_not_run(
-    tmp_path: Path,
-) -> None:
+def test_a_page_has_each_arm_next_to_published_figures_and_what_was_not_run(tmp_path: Path) -> None:
     done = [iteration(arm, number) for number in (1, 2) for arm in ("none", "ours")]
     page_file = write_report(measured(tmp_path, done), tmp_path / "docs")
     assert page_file == tmp_path / "run" / "study.md"

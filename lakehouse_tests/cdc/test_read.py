@@ -127,9 +127,7 @@ ENVELOPED: Sequence[tuple[object, str | None]] = [
 
 
 @pytest.mark.long
-def test_enveloped_events_of_mysql_are_ordered_by_file_number_and_position_and_all_that_is_none_is_told(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_events_of_mysql_are_ordered_by_file_and_position(lake: Lake, spark: SparkSession) -> None:
     land(lake, "a.json", [line for line, _ in ENVELOPED], prefix=PREFIX)
     columns = {"schema": "id BIGINT, v STRING, at TIMESTAMP", "derived": {"loud": "upper(v)"}}
     table = people(Debezium(), Merge(keys=("id",)), required=("v",), **columns)
@@ -166,9 +164,7 @@ def test_unwrapped_rows_have_an_operation_and_an_order(lake: Lake, spark: SparkS
     assert others == [(4, "the position is missing"), (5, "the operation is missing")]
 
 
-def test_unwrapped_rows_that_their_time_alone_orders_are_changes_only_where_they_say_so(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_unwrapped_rows_need_more_than_their_time(lake: Lake, spark: SparkSession) -> None:
     lines = [
         {
             "id": 1,
@@ -190,9 +186,7 @@ def test_unwrapped_rows_that_their_time_alone_orders_are_changes_only_where_they
 
 
 @pytest.mark.long
-def test_a_soft_deletion_keeps_the_last_known_values_whatever_the_source_sends_with_it(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_a_soft_deletion_keeps_the_last_known_values(lake: Lake, spark: SparkSession) -> None:
     schema = "id BIGINT, v STRING, w STRING, n INT, ok BOOLEAN"
     table = people(
         Debezium(), Merge(keys=("id",), deletes="soft"), schema=schema, derived={"loud": "upper(v)"}
@@ -327,9 +321,7 @@ def test_a_deletion_that_is_told_again_takes_effect(lake: Lake, spark: SparkSess
     assert rows_in(lake, KEY, "id") == []
 
 
-def test_files_that_lack_a_column_that_the_source_dropped_or_has_not_added_yet_load_with_null(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_files_that_lack_a_source_s_column_load_nulls(lake: Lake, spark: SparkSession) -> None:
     changes, write = Dms(position=("seq",)), Merge(keys=("id",))
     table = people(changes, write, schema="Op STRING, id BIGINT, v STRING, fax STRING, seq INT")
     land(lake, "LOAD00000001.csv", ["id,v,fax,seq", "1,a,555,NULL", "2,a,556,NULL"], prefix=PREFIX)
@@ -415,9 +407,7 @@ FILES = {
 
 
 @pytest.mark.long
-def test_changes_at_one_position_follow_the_offsets_in_file_names_in_whatever_loads_they_arrive(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_changes_at_one_position_follow_offsets_of_files(lake: Lake, spark: SparkSession) -> None:
     names = [*FILES]
     for number, loads in enumerate([[names], [names[2:], names[:2]]]):
         source = Landing(

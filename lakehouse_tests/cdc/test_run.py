@@ -58,9 +58,7 @@ def test_a_batch_that_dies_at_any_step_ends_the_same(lake: Lake, spark: SparkSes
 
 
 @pytest.mark.long
-def test_a_memory_of_deletions_that_is_lost_stops_the_load_and_one_that_never_was_does_not(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_a_lost_memory_of_deletions_stops_the_load(lake: Lake, spark: SparkSession) -> None:
     source = Landing(
         prefix="landing/people/", format="json", schema="id BIGINT", changes=Debezium()
     )

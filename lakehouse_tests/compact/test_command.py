@@ -48,17 +48,13 @@ def test_a_pause_may_last_for_a_span(told: Terminal, until: str, hours: float) -
 @pytest.mark.parametrize(
     "until", ["2999-12-01T06:00Z", "2999-12-01T06:00", "2999-12-01T07:00+01:00"]
 )
-def test_a_pause_may_last_until_a_moment_utc_where_no_zone_is_named(
-    told: Terminal, until: str
-) -> None:
+def test_a_pause_may_last_until_a_moment_in_utc_by_default(told: Terminal, until: str) -> None:
     assert told.json("pause", "bronze/orders", "--until", until)["until_ms"] == 32_501_023_200_000
     assert ", until 2999-12-01 06:00 UTC" in told.run("plan", "--verbose").stdout
 
 
 @pytest.mark.parametrize("until", ["0h", "1999-01-01", "soon", "3w", "", "-3h"])
-def test_an_end_that_cannot_be_meant_is_refused_and_nothing_is_paused(
-    told: Terminal, until: str
-) -> None:
+def test_an_impossible_end_is_refused_and_nothing_is_paused(told: Terminal, until: str) -> None:
     result = told.refused("pause", "bronze/orders", f"--until={until}")
     assert result.startswith(f"Refused: --until is {until!r}") and "Use a future time" in result
     assert held(told) == {}

@@ -47,9 +47,7 @@ def test_files_of_an_unknown_commit_stay(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_log_whole", [True, False])
-def test_a_committed_file_stays_although_a_checkpoint_dropped_its_tombstone(
-    tmp_path: Path, is_log_whole: bool
-) -> None:
+def test_a_committed_file_stays_without_a_tombstone(tmp_path: Path, is_log_whole: bool) -> None:
     """An older version needs it, and only a vacuum ends that."""
     uri, lake = orders(
         tmp_path, configuration={"delta.deletedFileRetentionDuration": "interval 0 seconds"}

@@ -50,9 +50,7 @@ def orders(tmp_path: Path, commits: int = 4, **options: Any) -> tuple[str, Lake]
 @pytest.mark.parametrize(
     "number", [*range(8), *(pytest.param(each, marks=pytest.mark.long) for each in range(8, 220))]
 )
-def test_what_a_plan_says_of_a_random_table_is_what_deltalake_commits(
-    tmp_path: Path, number: int
-) -> None:
+def test_deltalake_commits_what_plans_of_random_tables_say(tmp_path: Path, number: int) -> None:
     assert compare(tmp_path, 1, number) == ()
 
 
@@ -71,9 +69,7 @@ def test_a_compaction_is_recorded_and_priced_like_one_by_spark(tmp_path: Path) -
     assert info["engineInfo"].startswith("delta-rs")
 
 
-def test_a_workshop_that_a_killed_run_left_is_emptied_and_no_file_behind_its_links_goes(
-    tmp_path: Path,
-) -> None:
+def test_a_workshop_of_a_killed_run_is_emptied_but_no_file_behind_its_links(tmp_path: Path) -> None:
     uri, lake = orders(tmp_path)
     workshop = lake.settings.home / "workshops" / KEY.replace("/", ".")
     (workshop / "_delta_log").mkdir(parents=True)
@@ -305,9 +301,7 @@ def counts_of_version(_: object, sides: Any, __: object) -> dict[object, object]
     return {(): (sides[0].version, {})}
 
 
-def test_an_undo_never_takes_the_rows_of_another_writer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_undo_takes_no_rows_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     uri, lake = orders(tmp_path)
 
     def append() -> None:

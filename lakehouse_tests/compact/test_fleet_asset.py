@@ -135,9 +135,7 @@ def test_reads_are_those_of_the_newest_day(instance: DagsterInstance) -> None:
     assert len(later.records) == 0
 
 
-def test_runs_that_read_nothing_and_runs_of_other_jobs_are_no_reads(
-    instance: DagsterInstance,
-) -> None:
+def test_runs_that_read_nothing_and_of_other_jobs_are_no_reads(instance: DagsterInstance) -> None:
     in_vain = begun(instance, table_key(latest_orders), table_key(totals))
     tag_as_read_nothing(instance, in_vain.run_id, totals)
     of_others = instance.add_run(dg.DagsterRun(job_name="rotate_keys", run_id=str(uuid4())))
@@ -176,9 +174,7 @@ def test_waiting_outlasts_a_tick_and_ends_with_the_request(
     assert asked(tick(instance, dagster_lake, cursor=long_ago)) == ["compaction/gold/totals"]
 
 
-def test_what_was_asked_for_within_the_hour_is_taken_off_the_budget(
-    instance: DagsterInstance, tmp_path: Path
-) -> None:
+def test_the_requests_of_an_hour_share_a_budget(instance: DagsterInstance, tmp_path: Path) -> None:
     lake = example_lake(tmp_path, LAKEHOUSE_COMPACTION_BUDGET_USD="0.015")
     materialized(instance, orders, version=7, **FACTS)
     [request] = tick(instance, lake).run_requests or []
@@ -207,9 +203,7 @@ def test_so_many_compactions_are_under_way_at_once_as_the_setting_says(
     assert f"but at most {slots} compaction" in skip_text(tick(instance, lake, [*TABLES, late]))
 
 
-def test_a_table_that_was_just_compacted_cools_down(
-    instance: DagsterInstance, dagster_lake: Lake
-) -> None:
+def test_a_table_just_compacted_cools_down(instance: DagsterInstance, dagster_lake: Lake) -> None:
     materialized(instance, orders, version=7, **FACTS)
     told_compaction(instance, orders, committed=dg.MetadataValue.timestamp(now_ms() / 1000))
     waits = "but the last compaction was only 0.0 min ago (cooldown 2 min)"

@@ -61,9 +61,7 @@ def test_deleted_rows_count_as_gone_and_loosen_the_bounds() -> None:
 @pytest.mark.parametrize(
     ("sizes", "rows"), [((2, 3), 5), ((3, 2), None), ((5,), None), ((2, 3, 1), None)]
 )
-def test_a_row_that_moved_to_another_partition_is_not_passed_over(
-    sizes: tuple[int, ...], rows: int | None
-) -> None:
+def test_a_row_moved_to_another_partition_is_seen(sizes: tuple[int, ...], rows: int | None) -> None:
     log = LogBuilder().create(partition_by=["d"])
     log.append([("d=0/a", 1, 1), ("d=0/b", 1, 1), ("d=1/c", 1, 3)])
     written = {f"d={day}/new": {"numRecords": count} for day, count in enumerate(sizes)}

@@ -110,9 +110,7 @@ def unreadable(folder: Path, kind: str) -> tuple[str, str, str]:
 
 
 @pytest.mark.parametrize("kind", ["text", "struct in a map"])
-def test_a_file_that_deltalake_cannot_read_is_named_where_deltalake_is_declared(
-    tmp_path: Path, kind: str
-) -> None:
+def test_a_file_that_a_declared_deltalake_cannot_read_is_named(tmp_path: Path, kind: str) -> None:
     uri, path, column = unreadable(tmp_path, kind)
     lake = lake_with(adopted(uri), tmp_path / "home")
     why = f"deltalake cannot read column '{column}' of {path}"

@@ -47,9 +47,7 @@ def test_a_dry_run_is_the_plan_with_its_files_and_nothing_is_written(told: Termi
     assert sorted(told.home.rglob("*")) == before
 
 
-def test_a_person_sees_what_is_due_in_a_narrow_list_and_every_reason_on_request(
-    told: Terminal,
-) -> None:
+def test_what_is_due_is_a_narrow_list_and_every_reason_comes_on_request(told: Terminal) -> None:
     head, rule, *due, count = told.run("plan").stdout.splitlines()
     heads = ["operation", "table", "bytes", "costs", "USD", "pays", "back", "in", "reason"]
     assert head.split() == heads and len(rule) <= 100

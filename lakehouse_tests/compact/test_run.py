@@ -71,9 +71,7 @@ def test_a_partitioned_table_with_odd_values_and_late_data_gets_times_in_microse
 
 
 @pytest.mark.long
-def test_a_compaction_that_cannot_read_a_file_names_it_and_says_what_to_do(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_an_unreadable_file_is_named_with_what_to_do(lake: Lake, spark: SparkSession) -> None:
     uri = lake.settings.table_uri(events.key)
     for _ in range(2):
         write_deltalake(uri, pa.table({"id": range(10)}), mode="append")
@@ -96,9 +94,7 @@ def test_a_compaction_that_cannot_read_a_file_names_it_and_says_what_to_do(
     assert version_of(lake, events.key) == 2
 
 
-def test_an_unpartitioned_table_fills_bins_up_to_the_target(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_an_unpartitioned_table_fills_bins_to_the_target(lake: Lake, spark: SparkSession) -> None:
     small = replace(events, compaction=Compaction(target_file_bytes=4096))
     uri = lake.settings.table_uri(events.key)
     for rows in (10, 300, 50, 700, 2000, 20, 90, 200, 40, 60, 30, 80):
@@ -138,9 +134,7 @@ def test_the_commit_carries_the_plans_figures_and_the_session_no_setting(
     assert facts_of(lake, events.key).history.commits[-1].user_metadata is None
 
 
-def test_a_table_that_is_not_there_is_refused_and_has_no_plan(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_a_missing_table_is_refused_and_has_no_plan(lake: Lake, spark: SparkSession) -> None:
     assert plan(lake, events) is None
     message = r"there is no table yet\. Use lakehouse materialize bronze/events first"
     with pytest.raises(Refused, match=message):

@@ -73,18 +73,14 @@ def test_it_asks_when_the_threshold_is_reached(instance: dg.DagsterInstance) -> 
 
 
 @pytest.mark.parametrize("cursor", ["", "odd", "[]", '{"other": 1}'])
-def test_a_cursor_that_a_person_wrote_wrongly_costs_places_alone(
-    cursor: str, instance: dg.DagsterInstance
-) -> None:
+def test_a_wrong_cursor_costs_places_alone(cursor: str, instance: dg.DagsterInstance) -> None:
     materialized(instance, orders, version=7, mergeable_file_count=4)
     assert read_cursor(cursor) == SensorCursor()
     assert len(tick(instance, cursor=cursor).run_requests or []) == 1
 
 
 @pytest.mark.parametrize("asks", [True, False])
-def test_the_newer_of_observation_and_materialization_is_believed(
-    instance: dg.DagsterInstance, asks: bool
-) -> None:
+def test_the_newer_of_two_events_is_believed(instance: dg.DagsterInstance, asks: bool) -> None:
     first, newer = (observed, materialized) if asks else (materialized, observed)
     first(instance, orders, version=7, mergeable_file_count=0 if asks else 40)
     newer(instance, orders, version=8, mergeable_file_count=40 if asks else 0)
@@ -197,9 +193,7 @@ def test_runs_that_were_refused_since_the_table_was_paused_never_use_up_the_trie
 
 
 @pytest.mark.parametrize("key", [table_key(orders), compaction_key(orders)])
-def test_a_run_that_a_person_started_is_waited_for(
-    instance: dg.DagsterInstance, key: dg.AssetKey
-) -> None:
+def test_a_person_s_run_is_waited_for(instance: dg.DagsterInstance, key: dg.AssetKey) -> None:
     materialized(instance, orders, version=7, mergeable_file_count=4)
     run = begun(instance, key)
     waits = f"bronze/orders: a run of this table is under way ({run.run_id[:8]})"

@@ -71,9 +71,7 @@ def test_what_another_compaction_committed_meanwhile_is_still_to_be_verified(
 
 
 @pytest.mark.parametrize("found", [None, Broken("rows differ")])
-def test_a_note_that_cannot_be_deleted_changes_nothing_of_what_was_found(
-    memory: Lake, found: Broken | None
-) -> None:
+def test_a_note_that_stays_changes_no_finding(memory: Lake, found: Broken | None) -> None:
     class NothingGoes(MemoryStore):
         def delete(self, names: Iterable[str]) -> None:
             raise Transient(f"S3 answers SlowDown (503) of {sorted(names)}")
@@ -127,9 +125,7 @@ def test_a_compaction_is_compared_however_many_commits_came_after_it(
 
 
 @pytest.mark.parametrize(("forgotten", "is_told"), [(2, False), (3, True)])
-def test_a_compaction_of_which_the_log_tells_no_more_is_told_once(
-    memory: Lake, forgotten: int, is_told: bool
-) -> None:
+def test_a_forgotten_commit_is_reported_once(memory: Lake, forgotten: int, is_told: bool) -> None:
     log = LogBuilder(memory.store, KEY).create()
     for number in range(5):
         log.append([(f"more-{number}", 1)])

@@ -31,9 +31,7 @@ from lakehouse.delta.columns import is_wider, type_change
         ("int", "string", False),
     ],
 )
-def test_a_type_is_wider_if_it_holds_every_value_exactly(
-    before: str, after: str, wider: bool
-) -> None:
+def test_a_wider_type_holds_every_value_exactly(before: str, after: str, wider: bool) -> None:
     assert is_wider(before, after) is wider
 
 

@@ -19,9 +19,7 @@ CHANGED = {
 
 
 @pytest.mark.parametrize(("past", "version", "changed"), CHANGED.values(), ids=CHANGED)
-def test_whether_rows_changed_after_a_version(
-    past: Commits, version: int, changed: bool | None
-) -> None:
+def test_rows_changed_after_a_version(past: Commits, version: int, changed: bool | None) -> None:
     assert past.data_changed_after(version) is changed
 
 

@@ -84,9 +84,7 @@ TEXTS: dict[str | None, bool] = {"": True, "__HIVE_DEFAULT_PARTITION__": True, "
 
 
 @pytest.mark.parametrize(("value", "is_changed"), TEXTS.items())
-def test_texts_that_optimize_would_turn_into_null_are_known(
-    value: str | None, is_changed: bool
-) -> None:
+def test_texts_that_optimize_turns_into_null_are_known(value: str | None, is_changed: bool) -> None:
     columns = by_name([Column(name="n", type="int"), Column(name="p", type="string")])
     partition: PartitionValues = (("n", ""), ("p", value))
     assert is_changed_by_rewrite(partition, columns) is is_changed

@@ -180,9 +180,7 @@ def test_a_home_that_others_may_write(on_disk: Terminal) -> None:
     assert state == "warning" and sentence.endswith(f"Use: chmod go-w {on_disk.home}")
 
 
-def test_a_jar_with_other_bytes(
-    on_disk: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_changed_jar(on_disk: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in jars.pinned():
         (tmp_path / name).write_text("other bytes")
     monkeypatch.setattr(machine_checks, "FOLDER", tmp_path)
@@ -230,9 +228,7 @@ def test_another_region(on_s3: Terminal) -> None:
 
 
 @pytest.mark.parametrize("method", ["PUT", "POST"])  # POST ends an upload in parts
-def test_a_server_that_ignores_conditions(
-    on_s3: Terminal, s3: tuple[PlantedS3, str], method: str
-) -> None:
+def test_ignored_conditions(on_s3: Terminal, s3: tuple[PlantedS3, str], method: str) -> None:
     s3[0].deaf_to = method
     try:
         name, sentence = only_failure(on_s3)
@@ -279,9 +275,7 @@ def test_another_version_of_spark_is_the_only_failure_up_to_a_commit(
 
 
 @pytest.mark.spark
-def test_a_token_that_the_server_refuses(
-    with_spark: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_token_the_server_refuses(with_spark: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_session, "_sessions", {})
     spark = f"sc://localhost:{with_spark.environ['LAKEHOUSE_SPARK_PORT']}"
     name, sentence = only_failure(

@@ -59,9 +59,7 @@ SCHEMA = {"fields": [{"field": "before", "fields": []}, {"field": "after", "fiel
         ),
     ],
 )
-def test_events_suggest_their_rows(
-    lines: list[dict[str, Any]], ddl: str, changes: Debezium
-) -> None:
+def test_events_suggest_rows(lines: list[dict[str, Any]], ddl: str, changes: Debezium) -> None:
     found = suggestion(json_schema(json.loads(json.dumps(lines))), "1.json")
     assert (found.table.landing.schema, found.table.landing.changes) == (ddl, changes)
     assert found.table.write == Merge(keys=("order_id",))

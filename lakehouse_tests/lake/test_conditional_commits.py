@@ -70,9 +70,7 @@ def test_a_bucket_is_tested_once_per_process(tmp_path: Path, bucket: str) -> Non
     assert not lake.store.requests
 
 
-def test_the_bucket_of_an_adopted_table_is_tested_and_left_as_it_was(
-    tmp_path: Path, bucket: str
-) -> None:
+def test_an_adopted_table_s_bucket_is_tested_and_left_as_is(tmp_path: Path, bucket: str) -> None:
     table = adopted_table("silver/orders", f"s3://{bucket}/orders")
     assert storage_fault(open_lake(own_settings(tmp_path), tables=[table]), table.key) is None
     assert [*store_at(f"s3://{bucket}").walk("")] == []
@@ -100,9 +98,7 @@ def test_the_sensor_requests_no_compaction_of_a_bucket_that_ignores_conditions(
         assert f"bronze/orders: the bucket {bucket} ignores If-None-Match" in skip_text(result)
 
 
-def test_a_spark_server_with_delta_s_own_log_store_is_refused_unless_its_platform_is_trusted(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_delta_s_own_log_store_needs_a_trusted_platform(lake: Lake, spark: SparkSession) -> None:
     with session_confs(spark, {"spark.delta.logStore.file.impl": OWN_STORE}):
         refused = "^write of bronze/t: Spark's commits to .* are not conditional.*LAKEHOUSE_LOG_STORE=platform"
         with (

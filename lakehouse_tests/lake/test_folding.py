@@ -127,9 +127,7 @@ def test_a_reader_that_a_fold_overtakes_lists_again() -> None:
     assert names_in(store) == ["segment-32.json"]
 
 
-def test_batches_of_a_table_that_was_deleted_are_done_again_from_the_segment_unless_files_of_them_are_forgotten() -> (
-    None
-):
+def test_batches_of_a_deleted_table_are_repeated_unless_files_of_them_are_forgotten() -> None:
     store, last = MemoryStore(), FOLD_EVERY
     late_ms = 1000 * DAY_MS
     landed = paths(*range(1, last + 1))

@@ -43,9 +43,7 @@ def test_a_table_of_another_lake_is_refused(tmp_path: Path, lake: Lake, inside: 
     refuse_adoption(other, address, ())
 
 
-def test_a_file_of_a_table_elsewhere_has_the_table_s_key_for_a_place(
-    tmp_path: Path, lake: Lake
-) -> None:
+def test_a_file_of_a_table_elsewhere_lies_at_the_table_s_key(tmp_path: Path, lake: Lake) -> None:
     place = PathResolver(lake)
     uri = lake.elsewhere["silver/orders"]
     (tmp_path / "link").symlink_to(uri)

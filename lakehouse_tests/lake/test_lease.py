@@ -91,9 +91,7 @@ def test_the_lease_of_another_machine_may_be_taken_once_it_has_ended(
         assert not is_free(lake)
 
 
-def test_a_lease_is_renewed_while_its_holder_works(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_working_holder_renews_its_lease(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_lock, "LEASE_SECONDS", 6.0)
     with hold(lake, None, "bronze/t", owner="write"):
         first = lake.store.stat(OBJECT)

@@ -200,9 +200,7 @@ def test_canceled_and_repeated_runs_of_a_person_add_no_pause_and_the_next_key_is
     assert second.run_key != first.run_key
 
 
-def test_a_broken_table_is_named_and_delays_no_other(
-    dagster_lake: Lake, tick: type_of_tick
-) -> None:
+def test_a_broken_table_is_named_and_stops_no_other(dagster_lake: Lake, tick: type_of_tick) -> None:
     dagster_lake.store.put(f"_lakehouse/ingest/bronze/orders/{1:020}.json", b"no manifest")
     text = skip_text(tick())
     assert f"{1:020}.json" in text and "bronze/shops: nothing new has landed" in text

@@ -117,9 +117,7 @@ def test_a_misread_value_goes_to_quarantine(lake: Lake, spark: SparkSession, nam
     assert rows_in(lake, "quarantine/bronze/typed", "raw", "reason") == sorted(refused, key=str)
 
 
-def test_an_empty_text_in_a_partition_column_and_a_derived_day_after_9999_go_to_quarantine(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_values_that_no_partition_holds_go_to_quarantine(lake: Lake, spark: SparkSession) -> None:
     source = Landing(
         prefix="landing/by/",
         format="json",

@@ -150,9 +150,7 @@ def test_a_batch_killed_between_staging_and_manifest_is_read_anew_and_one_killed
 
 
 @pytest.mark.long
-def test_a_batch_that_was_killed_has_the_records_that_were_read_whatever_becomes_of_its_files(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_a_killed_batch_keeps_the_records_that_were_read(lake: Lake, spark: SparkSession) -> None:
     land(lake, "changes.json", [event(1, 5, "new"), "nope"])
     land(lake, "goes.json", [event(2, 5, "new")])
     for when in ("after", "before"):  # after its quarantine, and before its rows
@@ -276,9 +274,7 @@ def test_an_overwrite_has_all_records_of_a_grown_object(lake: Lake, spark: Spark
 
 
 @pytest.mark.long
-def test_a_table_that_does_not_tell_its_batches_is_loaded_only_after_a_person_has_told_them(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_a_table_without_its_batches_waits_for_a_person(lake: Lake, spark: SparkSession) -> None:
     land(lake, "a.json", [event(1, 5, "new")])
     write_table(lake, spark, events)
     uri = lake.settings.table_uri(events.key)
@@ -486,9 +482,7 @@ codes = Table(
 
 
 @pytest.mark.long
-def test_a_table_made_anew_by_another_declaration_loses_no_line(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_a_table_made_by_another_declaration_loses_no_line(lake: Lake, spark: SparkSession) -> None:
     """Its quarantine knows the number of each batch: what is refused only now stands there, too, and nothing twice."""
     # The text of the last line is staged as another where n is a STRING.
     stateless, unfit = {"id": 2, "at": "2013-01-01T05:00:00Z"}, '{"id": "x", "n": 1.10}'

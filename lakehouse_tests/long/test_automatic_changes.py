@@ -14,9 +14,7 @@ from lakehouse_tests.evolve.test_run import FIRST, PREFIX, quiet, shops
 from lakehouse_tests.support.example_lake import land, rows_in, version_of
 
 
-def test_only_a_table_that_says_automatic_is_changed_before_a_write_and_only_as_far_as_that(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_only_an_automatic_table_changes_before_a_write(lake: Lake, spark: SparkSession) -> None:
     land(lake, "1.json", [{"id": 1, "city": "Rome", "n": 5}], prefix=PREFIX)
     write_table(lake, spark, FIRST)
 

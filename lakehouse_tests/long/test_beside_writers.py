@@ -25,9 +25,7 @@ from lakehouse_tests.support.example_lake import events, rows_of
 PARTITIONS = 12
 
 
-def test_the_partition_that_somebody_changes_is_left_out_of_the_next_try(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_a_contested_partition_is_left_out_of_the_next_try(lake: Lake, spark: SparkSession) -> None:
     table = _two_files_per_partition(lake, spark)
     planned = run.plan(lake, events)
     outcome = _compact_while(lake, spark, f"DELETE FROM {table} WHERE part = 3 AND id % 10 = 3")
@@ -46,9 +44,7 @@ def test_the_partition_that_somebody_changes_is_left_out_of_the_next_try(
     assert (rest.conflicts, rest.files_removed, rest.wasted_bytes) == (0, 2, 0)
 
 
-def test_what_was_committed_before_a_conflict_stands_and_is_verified(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_commits_before_a_conflict_stand_and_are_verified(lake: Lake, spark: SparkSession) -> None:
     table = _two_files_per_partition(lake, spark)
     large = spark.range(1000, 2000).selectExpr("id", "5 AS part").coalesce(1)  # its bin comes last
     uri = lake.settings.table_uri(events.key)

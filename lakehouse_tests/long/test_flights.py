@@ -20,9 +20,7 @@ START = datetime(2013, 11, 2)
 STEPS = (timedelta(hours=16), timedelta(hours=42))
 
 
-def test_late_repeated_and_half_known_flights_add_up_in_gold(
-    lake: Lake, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_late_half_known_flights_add_up(lake: Lake, spark: SparkSession, tmp_path: Path) -> None:
     tables = declared_tables(lake.settings)
     for step in STEPS:
         play(lake.store, tmp_path / "home", start=START, until=START + step)

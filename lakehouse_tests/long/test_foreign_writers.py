@@ -87,9 +87,7 @@ class Writer:
 
 
 @pytest.mark.parametrize("made", ["PARTITIONED BY (part)", "with deletion vectors"])
-def test_no_row_is_lost_or_doubled_beside_random_writes(
-    lake: Lake, spark: SparkSession, made: str
-) -> None:
+def test_random_writes_lose_and_double_no_row(lake: Lake, spark: SparkSession, made: str) -> None:
     uri = lake.settings.table_uri(TABLE.key)
     writer, session = Writer(statements.path_table(uri), SEED), new_session(lake.settings)
     if made == "with deletion vectors":

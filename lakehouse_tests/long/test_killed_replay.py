@@ -23,9 +23,7 @@ __all__ = ["home"]  # fixtures
         "reference/planes",
     ],
 )
-def test_a_replay_that_was_killed_goes_on_where_it_stopped(
-    home: Path, at: str, after: bool
-) -> None:
+def test_a_killed_replay_goes_on_where_it_stopped(home: Path, at: str, after: bool) -> None:
     whole, killed = MemoryStore(), Dying(at, after=after)
     play(whole, home, start=START, until=datetime(2013, 1, 3))
     with pytest.raises(KeyboardInterrupt):

@@ -91,9 +91,7 @@ def table(spark: SparkSession, tmp_path: Path) -> RealTable:
 
 
 @pytest.mark.parametrize("with_checkpoint", [False, True])
-def test_partition_values_come_back_as_they_were_written(
-    table: RealTable, with_checkpoint: bool
-) -> None:
+def test_partition_values_come_back_as_written(table: RealTable, with_checkpoint: bool) -> None:
     """The random tables of `make bench` have other types and names of partition columns."""
     values = ["a b", "a/b", "100%", "a%20b", "ä€😀", "x=y", "q?#&+", "it's", "Tab\t", ":*|<>", "{b}", "null", " lead"]  # fmt: skip
     rows = ", ".join(f"({number}, {json.dumps(value)})" for number, value in enumerate(values))

@@ -188,9 +188,7 @@ def test_a_conflict_is_a_lost_race_only_if_another_writer_s_object_is_there(
     assert storage.content() == "{}\n"
 
 
-def test_another_failure_is_an_unknown_outcome(
-    commit: Callable[..., None], storage: Storage
-) -> None:
+def test_other_failures_are_unknown_outcomes(commit: Callable[..., None], storage: Storage) -> None:
     storage.client.put_object(Bucket=BUCKET, Key=VERSION, Body=b"theirs")
     storage.faults.append(Fault(status=403))
     message = error_of(commit, "{}")
@@ -329,9 +327,7 @@ def log_of(folder: Path) -> dict[str, str]:
     return {file.name: file.read_text() for file in folder.glob("a b%20ü/_delta_log/*")}
 
 
-def test_a_version_on_disk_is_written_once_and_leaves_nothing_else(
-    link: Callable[..., None], tmp_path: Path
-) -> None:
+def test_a_version_on_disk_is_written_once(link: Callable[..., None], tmp_path: Path) -> None:
     name = f"{0:020}.json"
     link('{"ü": 1}')
     assert error_of(link, "{}").startswith(LOST_RACE)

@@ -9,9 +9,7 @@ from lakehouse.write.commit_rows import KeyedMerge, merge_rows
 from lakehouse_tests.support.example_lake import states
 
 
-def test_a_merge_writes_few_files_unless_the_table_says_otherwise(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_merges_write_few_files_unless_declared_otherwise(lake: Lake, spark: SparkSession) -> None:
     """Into a table with deletion vectors, Delta would write a file for each task of the source."""
     uri, found = lake.settings.table_uri(states.key), list[int]()
     spark.sql(

@@ -51,9 +51,7 @@ OTHERWISE = {
 
 
 @pytest.mark.parametrize(("commits", "told"), OTHERWISE.values(), ids=OTHERWISE)
-def test_a_compaction_that_is_not_as_planned_is_told(
-    commits: Sequence[Commit], told: list[str]
-) -> None:
+def test_a_compaction_not_as_planned_is_named(commits: Sequence[Commit], told: list[str]) -> None:
     found = differences(snapshot(FILES), plan(FILES), commits)
     assert [difference.split(":")[0] for difference in found] == told
 

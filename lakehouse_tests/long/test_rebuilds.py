@@ -70,9 +70,7 @@ def test_a_rebuild_that_is_killed_leaves_the_old_table_or_the_new_one(
     assert rows_in(lake, copies.key, "id") == [(1,), (1,), (2,)]
 
 
-def test_an_append_becomes_a_merge_and_an_overwrite_becomes_a_merge_and_an_overwrite_again(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_the_write_mode_changes_with_the_declaration(lake: Lake, spark: SparkSession) -> None:
     add_events(lake, event(1, 5, "a"), event(1, 6, "b"), event(2, 5, "a"))
     write_table(lake, spark, copies)
     merged = replace(copies, write=Merge(keys=("id",), order_by=("state",)))
@@ -100,9 +98,7 @@ def test_an_append_becomes_a_merge_and_an_overwrite_becomes_a_merge_and_an_overw
     assert write_table(lake, spark, whole).reason is Reason.INPUTS_UNCHANGED
 
 
-def test_partitions_become_clusters_and_clusters_partitions(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_partitions_become_clusters_and_vice_versa(lake: Lake, spark: SparkSession) -> None:
     """An overwrite ends the clustering, which is applied again."""
     add_events(lake, event(1, 5, "a"), event(2, 5, "b", day=2))
     clustered = replace(PLAIN, compaction=Compaction(data_layout=LiquidClustering(columns=("id",))))

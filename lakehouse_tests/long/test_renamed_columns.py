@@ -282,9 +282,7 @@ def load_after(lake: Lake, spark: SparkSession) -> None:
     assert rows_in(lake, f"quarantine/{AFTER.key}", "line", "reason") == [(7, clash)]
 
 
-def test_changes_go_on_after_the_columns_and_the_key_were_renamed(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_changes_go_on_after_columns_and_key_were_renamed(lake: Lake, spark: SparkSession) -> None:
     load_before(lake, spark)
     with pytest.raises(Refused, match="doc is renamed to text in the declaration"):
         load_after(lake, spark)
@@ -293,9 +291,7 @@ def test_changes_go_on_after_the_columns_and_the_key_were_renamed(
     load_after(lake, spark)
 
 
-def test_an_added_column_that_was_renamed_keeps_its_record_and_takes_both_names(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_a_renamed_added_column_takes_both_names(lake: Lake, spark: SparkSession) -> None:
     """Retried lines of CSV have the declared fields, by whichever name."""
     schema = "id STRING, city STRING"
     landing = Landing(prefix=PREFIX, format="csv", schema=schema, new_columns="add")

@@ -12,9 +12,7 @@ from lakehouse_tests.materialize.test_run import _run
 from lakehouse_tests.support.example_lake import add_events, copies, event, events, rows_in, states
 
 
-def test_changes_that_are_gone_are_merged_from_the_whole_input_and_never_appended_again(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_lost_changes_are_merged_from_the_whole_input(lake: Lake, spark: SparkSession) -> None:
     """First the files of changes that were recorded are vacuumed, then changes are not recorded any more."""
     uri = lake.settings.table_uri(events.key)
     add_events(lake, event(1, 5, "planned"), event(2, 5, "planned"))

@@ -17,9 +17,7 @@ from lakehouse.lake.lake import Lake
 from lakehouse_tests.support.example_lake import events, version_of
 
 
-def test_deleted_rows_are_purged_file_by_file_and_then_nothing_is_due(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_deleted_rows_are_purged_once_file_by_file(lake: Lake, spark: SparkSession) -> None:
     append(spark, lake, "SELECT id, INT(id % 2) AS day FROM range(0, 300, 1, 3)", by="day", files=3)
     uri = lake.settings.table_uri(events.key)
     spark.sql(
@@ -59,9 +57,7 @@ def test_rows_are_laid_out_along_columns_once_until_enough_is_new(
     assert again.partitions == ((("day", "1"),),)
 
 
-def test_a_liquid_table_is_clustered_once_until_enough_is_new(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_liquid_clustering_runs_once_until_enough_is_new(lake: Lake, spark: SparkSession) -> None:
     uri = lake.settings.table_uri(events.key)
     spark.sql(f"CREATE TABLE delta.`{uri}` (id BIGINT, other BIGINT) USING delta CLUSTER BY (id)")
     append(spark, lake, "SELECT id, id % 7 AS other FROM range(0, 6000, 1, 2)", files=2)

@@ -63,9 +63,7 @@ def test_landed_files_are_loaded_merged_and_compacted_once(on_s3: Settings) -> N
     assert staged_files(lake) == []
 
 
-def test_spark_itself_reads_large_parquet_files_in_a_bucket(
-    on_s3: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_spark_reads_large_parquet_on_s3(on_s3: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose_files, "SPARK_READS_FROM_BYTES", 1)
     lake, spark = open_lake(on_s3), connect(on_s3)
     orders = declared("parquet")
@@ -79,9 +77,7 @@ def test_spark_itself_reads_large_parquet_files_in_a_bucket(
     assert files[-1] == ("landing/parquet/a [b]*.parquet", 9)
 
 
-def test_spark_itself_reads_large_texts_in_a_bucket(
-    on_s3: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_spark_reads_large_texts_on_s3(on_s3: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose_files, "SPARK_READS_FROM_BYTES", 1)
     lake, spark = open_lake(on_s3), connect(on_s3)
     for module, format, content in (

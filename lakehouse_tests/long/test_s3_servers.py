@@ -50,9 +50,7 @@ def made(spark: SparkSession, lake: Lake) -> tuple[str, set[str]]:
 
 
 @pytest.mark.parametrize("mode", ["LITE", "INVENTORY", "FULL"])
-def test_what_the_dry_run_names_goes_from_the_bucket_and_nothing_else(
-    in_bucket: Lake, mode: str
-) -> None:
+def test_only_what_the_dry_run_names_goes_from_the_bucket(in_bucket: Lake, mode: str) -> None:
     lake, spark, table = in_bucket, connect(in_bucket.settings), table_of()
     uri, needed = made(spark, lake)
     before, files = rows(spark, uri), data_files(lake)

@@ -21,9 +21,7 @@ from lakehouse_tests.conftest import wait_until
 pytestmark = pytest.mark.spark
 
 
-def test_a_terminal_that_is_interrupted_says_so_and_neither_it_nor_one_that_is_killed_blocks_anybody(
-    settings: Settings,
-) -> None:
+def test_an_interrupted_or_killed_terminal_blocks_nobody(settings: Settings) -> None:
     land(settings, "1.json", {"id": "a", "amount": 1, "d": "1"})
     with somebody_holds(settings, ORDERS):
         process = start(settings, "materialize", ORDERS, "--json")

@@ -40,9 +40,7 @@ print(lakehouse.__file__, ROOT, len(pinned()) > 10, "lakehouse.MaintainedTables"
 """
 
 
-def test_a_wheel_has_its_entry_points_and_data_and_keeps_its_state_where_it_is_used(
-    tmp_path: Path,
-) -> None:
+def test_a_wheel_has_entry_points_and_data_and_keeps_state_where_it_is_used(tmp_path: Path) -> None:
     tree, site, work = tmp_path / "tree", tmp_path / "site", tmp_path / "work"
     shutil.copytree(
         HOUSE / "lakehouse", tree / "lakehouse", ignore=shutil.ignore_patterns("__pycache__")

@@ -116,9 +116,7 @@ def test_a_run_killed_at_its_commit_leaves_each_row_once(
     assert rows_in(lake, copies.key, "id", "state") == every
 
 
-def test_a_file_of_an_input_that_cannot_be_read_is_never_passed_over_whatever_the_server_is_set_to(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_an_unreadable_file_of_an_input_is_never_skipped(lake: Lake, spark: SparkSession) -> None:
     for number in (1, 2):
         add_events(lake, event(number, 5, "new"))
     [first, _] = [
@@ -187,9 +185,7 @@ def test_what_is_written_meanwhile_is_left_to_the_next_run(lake: Lake, spark: Sp
 
 
 @pytest.mark.long
-def test_an_overwrite_follows_its_inputs_and_foreign_writes(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_an_overwrite_follows_inputs_and_foreign_writes(lake: Lake, spark: SparkSession) -> None:
     places = {key: lake.settings.table_uri(key) for key in (states.key, copies.key, counts.key)}
     both = replace(
         counts,

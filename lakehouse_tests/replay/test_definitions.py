@@ -31,9 +31,7 @@ def tick(settings: Settings, instance: dg.DagsterInstance) -> tuple[str, str | N
     return data.skip_message or "", data.cursor
 
 
-def test_it_is_on_by_itself_and_each_tick_lands_the_next_hours_and_says_so(
-    settings: Settings,
-) -> None:
+def test_it_is_on_and_each_tick_lands_the_next_hours_and_says_so(settings: Settings) -> None:
     sensor = replay_sensor(settings)
     found = (sensor.name, sensor.default_status, sensor.minimum_interval_seconds)
     assert found == ("replay_sensor", dg.DefaultSensorStatus.RUNNING, 20)

@@ -44,9 +44,7 @@ class Dying(MemoryStore):
         return answer
 
 
-def test_a_replay_lands_what_the_world_holds_and_the_references(
-    home: Path, world: PreparedYear
-) -> None:
+def test_a_replay_lands_the_world_and_the_references(home: Path, world: PreparedYear) -> None:
     store = MemoryStore()
     played = play(store, home, start=START, until=datetime(2013, 1, 3))
     files = landed(store)
@@ -80,9 +78,7 @@ def test_a_file_that_is_there_already_is_left_as_it_is(home: Path) -> None:
     assert store.read("landing/weather/2013-01-01T06-EWR.json") == b"mine"
 
 
-def test_a_later_start_lands_what_is_delivered_from_then_on(
-    home: Path, world: PreparedYear
-) -> None:
+def test_a_later_start_lands_what_comes_from_then_on(home: Path, world: PreparedYear) -> None:
     store, start = MemoryStore(), datetime(2013, 6, 1)
     play(store, home, start=start, hours=12)
     events = {file.name: file.content for file in world.files(start, start + 12 * HOUR)}
@@ -112,9 +108,7 @@ def test_a_state_that_says_nothing_is_told_from_none(home: Path, text: bytes) ->
     assert landed(store) == {}
 
 
-def test_two_replays_of_one_lake_do_not_run_at_once(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_lake_has_one_replay_at_a_time(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
 
     def second(*_: object) -> None:
@@ -125,9 +119,7 @@ def test_two_replays_of_one_lake_do_not_run_at_once(
     assert play(store, home, start=START, hours=1).until == START + HOUR
 
 
-def test_a_replay_on_disk_leaves_landed_files_and_its_state_alone(
-    home: Path, tmp_path: Path
-) -> None:
+def test_a_replay_on_disk_leaves_landed_files_and_state_alone(home: Path, tmp_path: Path) -> None:
     store = DiskStore(tmp_path / "lake")
     played = play(store, home, start=START, hours=12)
     there = sorted(

@@ -190,9 +190,7 @@ def test_a_run_whose_leaving_files_are_compacted_is_taken_back_by_the_next_one(l
     assert all_rows(lake) == sorted([*ROWS, (12, 1)])
 
 
-def test_a_feature_that_a_commit_of_ours_would_break_is_refused_whenever_it_comes(
-    lake: Lake,
-) -> None:
+def test_a_feature_that_our_commit_would_break_is_refused_whenever_it_comes(lake: Lake) -> None:
     """No other program could write the table after a commit without the time that the feature wants."""
     features = ["appendOnly", "invariants", "inCommitTimestamp"]
     protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}
@@ -376,9 +374,7 @@ def test_archived_partitions_expire_and_their_bytes_go_after_the_retention(
     assert archive_files(lake) == []
 
 
-def test_copies_that_no_commit_names_go_after_the_retention(
-    lake: Lake, later: Callable[[float], None]
-) -> None:
+def test_unnamed_copies_go_after_the_retention(lake: Lake, later: Callable[[float], None]) -> None:
     add_rows(lake, ROWS)
     with killed_at(archive_run, "_commit_to_archive", "before"):
         archived(lake)
@@ -458,9 +454,7 @@ def test_a_partition_leaves_some_days_after_the_next_one_started(
     assert [each.text for each in made.leaving] == names[:leaving]
 
 
-def test_one_run_moves_so_many_files_the_oldest_first(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_moves_the_oldest_files_first(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive_plan, "MOST_FILES", 1)
     add_rows(lake, [*ROWS, (7, 7)])
     outcome = archived(lake)
@@ -482,9 +476,7 @@ def test_an_archive_and_a_ttl_of_one_table_contradict_each_other() -> None:
         replace(DAYS, ttl=Ttl(column="day", days=400))
 
 
-def test_a_rerun_of_an_adopted_table_by_another_home_is_stopped_by_the_condition(
-    lake: Lake, settings: Settings
-) -> None:
+def test_a_rerun_by_another_home_is_stopped_by_a_condition(lake: Lake, settings: Settings) -> None:
     """Two homes without any lock in common: one moves the partition, the other one finds nothing."""
     add_rows(lake, ROWS)
     other = open_lake(replace(settings, root=lake.settings.root))

@@ -46,9 +46,7 @@ def metadata_of(done: dg.ExecuteInProcessResult, node: str) -> Any:
     return event.metadata
 
 
-def test_old_days_move_then_expire_and_the_table_is_only_observed(
-    lake: Lake, instance: dg.DagsterInstance
-) -> None:
+def test_old_days_move_and_then_expire(lake: Lake, instance: dg.DagsterInstance) -> None:
     assert ran(lake, instance).success  # there is no table yet
     add_rows(lake, [(1, 1), (2, 2), (3, 3), (9, 9)])
     metadata = metadata_of(ran(lake, instance), "archive__bronze__days")
@@ -77,9 +75,7 @@ def test_a_paused_table_is_left_alone_and_fails_only_a_run_that_a_person_asked_f
     assert f"use: lakehouse {operation} {table.key} --anyway" in str(failed.step_failure_data)
 
 
-def test_they_run_once_a_day_whatever_happens_to_the_table(
-    lake: Lake, instance: dg.DagsterInstance
-) -> None:
+def test_they_run_once_a_day_whatever_happens(lake: Lake, instance: dg.DagsterInstance) -> None:
     assets = [retention_asset("archive", TABLE, lake), retention_asset("ttl", EXPIRING, lake)]
     resources = {"spark": spark_resource(lake.settings)}
     defs = dg.Definitions([*assets, dg.AssetSpec(table_key(TABLE))], resources=resources)
@@ -125,9 +121,7 @@ def declared(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return terminal
 
 
-def test_an_archive_is_planned_and_restored_without_a_jvm_until_it_is_done(
-    declared: Terminal,
-) -> None:
+def test_an_archive_and_its_restore_are_planned_without_a_jvm(declared: Terminal) -> None:
     log = LogBuilder(DiskStore(declared.root), "bronze/days")
     log.create(columns={"id": "bigint", "day": "date"}, partition_by=["day"])
     for day in (1, 2, 3, 9):

@@ -88,9 +88,7 @@ def test_renamed_dropped_and_added_columns_never_bring_back_foreign_values(
 
 
 @pytest.mark.long
-def test_a_restore_brings_rows_back_for_as_long_as_they_may_stay(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_a_restore_brings_rows_back_while_they_may_stay(lake: Lake, spark: "SparkSession") -> None:
     add_rows(lake, ROWS)
     add_rows(lake, [(8, 8)])
     archived(lake)
@@ -120,9 +118,7 @@ def test_a_restore_brings_rows_back_for_as_long_as_they_may_stay(
     assert archived(lake).plan.notes == (stay,)
 
 
-def test_a_restore_that_dies_or_is_taken_back_leaves_each_row_in_one_place(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_a_dead_restore_leaves_each_row_in_one_place(lake: Lake, spark: "SparkSession") -> None:
     add_rows(lake, ROWS)
     archived(lake)
     for when in ("before", "after"):
@@ -147,9 +143,7 @@ def test_a_restore_that_dies_or_is_taken_back_leaves_each_row_in_one_place(
     assert (archive_rows(lake), table_rows(lake)) == ([], ROWS)
 
 
-def test_a_missing_archived_file_is_an_error_and_nothing_is_restored(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_a_missing_archived_file_stops_the_restore(lake: Lake, spark: "SparkSession") -> None:
     add_rows(lake, ROWS)
     archived(lake)
     [name] = [f.name for f in lake.store.list(archive_key(KEY)) if f.name.endswith(".parquet")]

@@ -132,9 +132,7 @@ def test_what_cannot_expire_is_refused() -> None:
 
 
 @pytest.mark.spark
-def test_exactly_the_expired_rows_are_deleted_and_rows_written_meanwhile_too(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_exactly_the_expired_rows_are_deleted(lake: Lake, spark: "SparkSession") -> None:
     now = datetime.now(tz=UTC)
 
     def add(ages: dict[int, float | None]) -> None:

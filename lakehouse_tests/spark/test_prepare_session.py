@@ -26,9 +26,7 @@ def session(shared_settings: Settings) -> SparkSession:
 
 
 @pytest.mark.spark
-def test_each_session_is_its_own_and_knows_its_id(
-    shared_settings: Settings, session: SparkSession
-) -> None:
+def test_each_session_knows_its_own_id(shared_settings: Settings, session: SparkSession) -> None:
     configs = [spark_session.session_config(shared_settings) for _ in range(2)]
     assert configs[0] != configs[1]
     assert [set(config) for config in configs] == [{"spark.remote"}, {"spark.remote"}]
@@ -45,9 +43,7 @@ def test_spark_is_asked_how_many_tasks_it_runs_at_once(session: SparkSession) ->
 
 
 @pytest.mark.spark
-def test_every_session_reads_times_without_a_zone_as_utc_and_stores_microseconds(
-    shared_settings: Settings,
-) -> None:
+def test_each_session_reads_times_as_utc_and_stores_microseconds(shared_settings: Settings) -> None:
     """Whatever the server is set to: one elsewhere is not started here."""
     session = spark_session.connect(shared_settings)
     session.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
@@ -78,9 +74,7 @@ def test_a_lost_race_for_a_commit_is_transient(
 
 
 @pytest.mark.spark
-def test_a_supervised_server_is_stopped_and_supervised_by_nobody_else(
-    shared_settings: Settings,
-) -> None:
+def test_nobody_else_stops_or_supervises_a_supervised_server(shared_settings: Settings) -> None:
     with pytest.raises(Refused, match="supervises the Spark Connect server"):
         server.stop(shared_settings)
     with pytest.raises(Transient, match="already supervises"), server.supervised(shared_settings):
@@ -115,9 +109,7 @@ ADDRESSES = ["", "/", "/;use_ssl=true", ":15999/;user_id=me"]
 
 
 @pytest.mark.parametrize("given", [f"sc://127.0.0.1{each}" for each in ADDRESSES])
-def test_the_url_of_a_server_elsewhere_gets_a_user_and_a_session(
-    given: str, tmp_path: Path
-) -> None:
+def test_the_url_of_a_server_elsewhere_has_a_user_and_session(given: str, tmp_path: Path) -> None:
     settings = own_settings(tmp_path, LAKEHOUSE_SPARK=given)
     remote, other = (spark_session.session_config(settings)["spark.remote"] for _ in range(2))
     parameters = dict(part.split("=") for part in urlsplit(remote).path.strip("/;").split(";"))

@@ -20,9 +20,7 @@ SET = {TRANSACTION_APP: "mine", TRANSACTION_VERSION: "7"}
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_session_that_was_lost_inside_a_block_is_not_handed_out_again(
-    shared_settings: Settings,
-) -> None:
+def test_a_session_lost_inside_a_block_is_not_handed_out_again(shared_settings: Settings) -> None:
     from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
     # A URL gets the token of the environment, where a test before this one may have left that of its own server.

@@ -39,9 +39,7 @@ def test_a_plan_lists_the_log_of_each_table_once_and_looks_for_the_state_of_the_
     assert lake.store.requests == {"ListObjectsV2": 3 + 1, "GetObject": 3, "HeadObject": 5}
 
 
-def test_tables_that_are_not_declared_cost_a_listing_of_each_layer_and_a_look_for_their_log(
-    bucket: str, tmp_path: Path
-) -> None:
+def test_undeclared_tables_cost_a_listing_per_layer_and_a_look(bucket: str, tmp_path: Path) -> None:
     lake = open_lake(own_settings(tmp_path, LAKEHOUSE_ROOT=f"s3://{bucket}/some/lake"))
     for key in ("bronze/orders", "gold/sums"):
         LogBuilder(lake.store, key).create().append([("a", 1)]).store_data()

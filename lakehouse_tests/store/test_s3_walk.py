@@ -55,9 +55,7 @@ def test_every_key_is_listed_once(bucket: str, shape: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("shape", [*SHAPES])
-def test_named_keys_are_found_in_no_more_requests_than_names_or_pages(
-    bucket: str, shape: str
-) -> None:
+def test_keys_are_found_in_no_more_requests_than_names_or_pages(bucket: str, shape: str) -> None:
     client, asked = stored(bucket, SHAPES[shape])
     there = SHAPES[shape][:: max(1, len(SHAPES[shape]) // 7)]
     absent = ["t/not there", "t/\ue000", "zz", "\x01"]

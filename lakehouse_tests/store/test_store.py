@@ -21,9 +21,7 @@ from lakehouse.store import DiskStore, S3Store, Store, store_at
 
 
 @pytest.mark.parametrize("name", ["AWS_REGION", "AWS_DEFAULT_REGION"])
-def test_either_name_of_the_region_is_read(
-    name: str, aws: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_either_region_name_is_read(name: str, aws: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_DEFAULT_REGION")
     monkeypatch.setenv(name, "eu-west-3")
     assert S3Store("bucket", "lake").client.meta.region_name == "eu-west-3"
@@ -43,9 +41,7 @@ def test_what_is_put_is_read_and_listed_with_its_size(store: Store) -> None:
     assert (store.read("a/b/one.json"), names(store)) == (b"new", ["a/b/one.json"])
 
 
-def test_an_etag_of_s3_changes_with_the_content_and_a_listing_tells_it_as_a_look_does(
-    store: Store,
-) -> None:
+def test_an_etag_of_s3_changes_with_the_content_and_is_the_same_in_a_listing(store: Store) -> None:
     found: list[str] = []
     for data in (b"old", b"new"):
         store.put("a", data)
@@ -147,9 +143,7 @@ def test_a_copy_has_the_content_and_replaces_what_had_its_name(store: Store) -> 
     assert names(store) == ["b/c"]
 
 
-def test_a_copy_on_a_disk_has_its_own_time_and_a_file_that_was_written_again_is_not_copied(
-    tmp_path: Path,
-) -> None:
+def test_a_copy_on_disk_has_its_own_time_and_no_rewritten_file_is_copied(tmp_path: Path) -> None:
     """Files that no log names are deleted by their age."""
     store = DiskStore(tmp_path)
     store.put("a", b"12345")

@@ -23,9 +23,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[SilentServer]:
         yield server
 
 
-def test_a_request_of_a_tick_waits_for_its_timeout_and_tries_once_more(
-    silent: SilentServer,
-) -> None:
+def test_a_request_of_a_tick_waits_for_its_timeout_and_retries_once(silent: SilentServer) -> None:
     store = bounded(S3Store("bucket", "lake"), TimeBudget(read_seconds=0.1))
     with pytest.raises(Transient, match=r"cannot list s3://bucket/lake/x/: Read timeout"):
         store.list("x")

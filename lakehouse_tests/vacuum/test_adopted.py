@@ -86,9 +86,7 @@ def test_what_the_log_never_told_of_stays_unless_a_person_says_that_it_is_the_ta
     assert (found.mode, names(found)) == ("FULL", ["d=1/gone", "d=1/orphan"])
 
 
-def test_a_log_that_forgot_its_beginning_gives_up_what_it_still_tells(
-    tmp_path: Path, warehouse: Path
-) -> None:
+def test_a_log_that_forgot_its_beginning_gives_up_the_rest(tmp_path: Path, warehouse: Path) -> None:
     orders = LogBuilder(DiskStore(warehouse), "later").create().append([("a", 1), ("b", 1)])
     orders.delete(["a"]).checkpoint()
     orders.append([("c", 1)]).store_data().delete(["b"]).forget_before(3)

@@ -141,9 +141,7 @@ def test_a_vacuum_that_may_not_delete_fails_its_check_and_the_command(
 
 
 @pytest.mark.parametrize("mode", ["recommend", "off"])
-def test_nothing_runs_by_itself_unless_the_declaration_says_so(
-    dagster_lake: Lake, mode: str
-) -> None:
+def test_nothing_runs_by_itself_unless_declared(dagster_lake: Lake, mode: str) -> None:
     asset = vacuum_asset(replace(orders, vacuum=Vacuum(mode=mode)), dagster_lake, [orders])  # type: ignore[arg-type]
     assert not asset.automation_conditions_by_key
 

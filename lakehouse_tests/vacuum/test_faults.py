@@ -131,9 +131,7 @@ def test_the_metadata_that_is_written_for_readers_of_iceberg_stays(lake: Lake) -
     assert paths(planned(lake, "INVENTORY", table_of("bronze/u"))) == ["metadata/gone", "orphan"]
 
 
-def test_a_table_that_was_made_inside_the_folder_since_the_report_keeps_its_files(
-    lake: Lake,
-) -> None:
+def test_a_table_made_inside_the_folder_since_the_report_keeps_its_files(lake: Lake) -> None:
     """Nobody declared it; it has files that are old already, since they were converted."""
     report(lake)
     LogBuilder(lake.store, f"{KEY}/inner").create().append([("live", 1)]).store_data()

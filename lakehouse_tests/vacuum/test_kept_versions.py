@@ -56,9 +56,7 @@ def test_the_files_of_a_named_version_stay_in_every_mode(lake: Lake, mode: str) 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_deletion_vector_of_a_kept_version_stays(
-    lake: Lake, story: LogBuilder, mode: str
-) -> None:
+def test_a_vector_of_a_kept_version_stays(lake: Lake, story: LogBuilder, mode: str) -> None:
     """The version reads the file together with its vector of that time."""
     story.delete_rows({"d=1/live": 1}).delete_rows({"d=1/live": 2})
     first, second = sorted(name for name in map(_vector_name, (1, 2)))
@@ -79,9 +77,7 @@ def _vector_name(number: int) -> str:
     return name
 
 
-def test_what_a_vacuum_by_the_log_kept_goes_once_its_version_is_not_named(
-    lake: Lake, story: LogBuilder
-) -> None:
+def test_what_was_kept_goes_once_its_version_is_not_named(lake: Lake, story: LogBuilder) -> None:
     """No listing finds it again, and its removal may be older than the last vacuum."""
     named = table_of(KEY, keep_versions=(1,))
     plan = planned(lake, "LITE", named)
@@ -96,9 +92,7 @@ def test_what_a_vacuum_by_the_log_kept_goes_once_its_version_is_not_named(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_vacuum_is_refused_while_a_kept_version_cannot_be_read(
-    lake: Lake, story: LogBuilder, mode: str
-) -> None:
+def test_an_unreadable_kept_version_stops_vacuums(lake: Lake, story: LogBuilder, mode: str) -> None:
     """Its files are unknown, and the unknown is never deleted; the way out is to give it up."""
     story.checkpoint().lose(1)
     age(lake)
@@ -112,9 +106,7 @@ def test_a_version_that_does_not_exist_yet_keeps_nothing(lake: Lake) -> None:
     assert paths(planned(lake, "FULL", table_of(KEY, keep_versions=(40,)))) == PAST
 
 
-def test_a_named_version_that_reads_files_of_another_table_is_refused(
-    lake: Lake, story: LogBuilder
-) -> None:
+def test_a_named_version_that_reads_another_table_is_refused(lake: Lake, story: LogBuilder) -> None:
     """A vacuum of the other table would not know that the version is kept."""
     story.append([(f"file:{lake.settings.root}/bronze/other/a", 1)])
     why = (

@@ -111,9 +111,7 @@ def test_twice_as_many_tables_take_twice_as_many_requests_and_nothing_is_read_tw
     assert asked[8].total() <= 2 * asked[4].total(), asked
 
 
-def test_a_commit_between_two_vacuums_of_a_run_is_seen_and_no_other_log_is_read_again(
-    tmp_path: Path,
-) -> None:
+def test_a_commit_between_vacuums_is_seen_and_no_other_log_is_read_again(tmp_path: Path) -> None:
     lake, store, tables = lake_of(tmp_path, 3)
     facts = LakeFacts(lake, tables)
     assert vacuum(facts, tables[0]) == {"live"}

@@ -73,9 +73,7 @@ def story(lake: Lake) -> LogBuilder:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("inner", ["inner", "d=1/inner", "d", "e=1/f", "d=3"])
-def test_files_that_a_new_table_took_over_stay(
-    lake: Lake, story: LogBuilder, inner: str, mode: str
-) -> None:
+def test_files_of_a_new_table_stay(lake: Lake, story: LogBuilder, inner: str, mode: str) -> None:
     """As CONVERT makes one of what lies there: orphans and removed files, as old as they were; the folder may be a partition's."""
     orphan, removed = f"{inner}/part-00000.parquet", f"{inner}/deeper/part-00001.parquet"
     story.append([(removed, 1)]).delete([removed])
@@ -99,9 +97,7 @@ def test_files_that_a_new_table_took_over_stay(
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("where", WHERE)
-def test_what_a_clone_that_was_made_meanwhile_reads_stays(
-    lake: Lake, where: str, mode: str
-) -> None:
+def test_what_a_clone_made_meanwhile_reads_stays(lake: Lake, where: str, mode: str) -> None:
     """It may be new, another version of a table that was known, or another table in its place with no more versions."""
     keys = {"new": "scratch/clone", "declared": "silver/declared", "around it": "bronze"}
     key = keys.get(where, "silver/s")
@@ -135,17 +131,13 @@ def test_a_clone_that_cannot_be_read_any_more_stops_it(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_retention_that_is_raised_meanwhile_holds(
-    lake: Lake, story: LogBuilder, mode: str
-) -> None:
+def test_a_retention_raised_meanwhile_holds(lake: Lake, story: LogBuilder, mode: str) -> None:
     found = planned(lake, mode)
     gone, work = carried_out(lake, found, meanwhile=lambda: story.set_properties(**LONGER))
     assert (gone, [*work.spared]) == (set(), paths(found))
 
 
-def test_a_retention_that_is_raised_meanwhile_holds_for_what_lost_its_tombstone(
-    lake: Lake, story: LogBuilder
-) -> None:
+def test_raised_retentions_hold_for_what_lost_its_tombstone(lake: Lake, story: LogBuilder) -> None:
     """A checkpoint dropped it by the shorter retention; the commit still tells of the removal. Both files are older than either."""
     story.checkpoint(tombstones=False)
     for name in PAST:
@@ -162,9 +154,7 @@ def test_a_retention_that_is_raised_meanwhile_holds_for_what_lost_its_tombstone(
     assert gone == {"d=1/orphan"}
 
 
-def test_what_was_brought_back_and_removed_again_meanwhile_stays_though_its_tombstone_is_gone(
-    lake: Lake, story: LogBuilder
-) -> None:
+def test_what_was_brought_back_and_removed_meanwhile_stays(lake: Lake, story: LogBuilder) -> None:
     """The newest version knows nothing of the file; that a version within the retention had it, only its commit tells."""
     remove = {"path": "d=1/orphan", "deletionTimestamp": NOW, "dataChange": True}
 
@@ -176,9 +166,7 @@ def test_what_was_brought_back_and_removed_again_meanwhile_stays_though_its_tomb
     assert (gone, [*work.spared]) == ({"d=1/gone"}, ["d=1/orphan"])
 
 
-def test_a_table_that_its_catalog_took_over_meanwhile_keeps_everything(
-    lake: Lake, story: LogBuilder
-) -> None:
+def test_a_table_that_its_catalog_took_over_keeps_everything(lake: Lake, story: LogBuilder) -> None:
     features = {key: ["catalogManaged"] for key in ("readerFeatures", "writerFeatures")}
     protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
     gone, work = during(lake, lambda: story.commit("UPGRADE", protocol))
@@ -250,9 +238,7 @@ def test_a_log_that_was_put_back_since_the_last_vacuum_stops_the_next(
     planned(lake, "FULL")
 
 
-def test_a_log_that_goes_on_or_another_table_in_its_place_is_vacuumed_again(
-    lake: Lake, story: LogBuilder
-) -> None:
+def test_a_log_that_goes_on_or_another_table_is_vacuumed(lake: Lake, story: LogBuilder) -> None:
     VacuumProgress(lake, TABLE).record(planned(lake), has_ended_well=True)
     story.append([("d=1/more", 1)]).store_data()
     assert paths(planned(lake, "FULL")) == PAST
@@ -291,9 +277,7 @@ def test_a_further_try_is_checked_anew(
     assert tries == [[f"{KEY}/{name}" for name in PAST]]
 
 
-def test_a_log_of_which_only_a_checkpoint_is_left_is_vacuumed(
-    lake: Lake, story: LogBuilder
-) -> None:
+def test_a_log_with_only_a_checkpoint_left_is_vacuumed(lake: Lake, story: LogBuilder) -> None:
     story.checkpoint().forget_before(3)
     age(lake)
     report(lake)
@@ -327,9 +311,7 @@ def test_a_removed_file_that_is_written_again_and_not_committed_yet_stays(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_files_whose_folder_was_replaced_by_a_link_to_another_table_s_stay(
-    lake: Lake, mode: str
-) -> None:
+def test_files_whose_folder_became_a_link_to_another_table_s_stay(lake: Lake, mode: str) -> None:
     folder = Path(lake.settings.root) / KEY / "d=1"
     theirs = Path(lake.settings.root) / "silver/u/d=1"
 

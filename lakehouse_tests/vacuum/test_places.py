@@ -163,9 +163,7 @@ def test_what_a_clone_reads_of_a_table_whose_folder_is_a_link_stays(lake: Lake) 
 
 
 @pytest.mark.parametrize("where", ["lake/cold", "outside"])
-def test_a_partition_that_is_a_link_is_neither_missing_nor_in_the_way(
-    lake: Lake, where: str
-) -> None:
+def test_a_linked_partition_is_neither_missing_nor_in_the_way(lake: Lake, where: str) -> None:
     folder, to = Path(lake.settings.root) / KEY / "d=2", Path(lake.settings.root).parent / where
     folder.rename(to)
     folder.symlink_to(to)
@@ -179,9 +177,7 @@ def test_a_partition_that_is_a_link_is_neither_missing_nor_in_the_way(
 
 
 @pytest.mark.parametrize("mode", ["LITE", "FULL"])
-def test_what_a_removed_name_reaches_through_a_link_is_another_table_s_file_and_stays(
-    lake: Lake, mode: Any
-) -> None:
+def test_what_a_removed_name_reaches_through_a_link_stays(lake: Lake, mode: Any) -> None:
     LogBuilder(lake.store, "silver/u").create().append([("d=1/gone", 3)])
     other = LogBuilder(lake.store, "silver/t").create(partition_by=["d"]).append([("d=1/gone", 3)])
     lake.store.put("silver/u/d=1/gone", b"123")
@@ -230,9 +226,7 @@ def test_a_path_that_names_no_file_of_the_table_stops_no_vacuum(lake: Lake, path
 
 
 @pytest.mark.parametrize("name", ["./odd", "d=1/./odd", "d=1//odd", "x/../odd", "./d=1/../odd"])
-def test_a_name_that_is_spelt_oddly_in_the_log_is_the_file_that_delta_reads(
-    lake: Lake, name: str
-) -> None:
+def test_a_name_spelt_oddly_in_the_log_is_the_file_that_delta_reads(lake: Lake, name: str) -> None:
     plain = "odd" if name.endswith("../odd") or name == "./odd" else "d=1/odd"
     for key, part in (("bronze/u", "removed"), ("bronze/v", "live")):
         story = LogBuilder(lake.store, key).create().append([(name, 3), ("live", 1)])

@@ -223,9 +223,7 @@ def test_keys_that_name_no_folder_stop_no_vacuum(in_bucket: Lake) -> None:
     assert carried_out(in_bucket, planned(in_bucket, "FULL"))[0] == {*PAST}
 
 
-def test_a_storage_that_tells_nothing_stops_it_before_anything_goes(
-    s3: FaultyS3, in_bucket: Lake
-) -> None:
+def test_a_silent_storage_stops_it_before_anything_goes(s3: FaultyS3, in_bucket: Lake) -> None:
     def tell_nothing() -> None:
         s3.fault, s3.times, s3.method = _slow_down, -1, "HEAD"
 

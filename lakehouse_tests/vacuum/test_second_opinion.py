@@ -61,9 +61,7 @@ def kept(lake: Lake, *names: str) -> set[str] | None:
 
 
 @pytest.mark.parametrize("checkpoint", [None, "both", "struct"])
-def test_live_and_recently_removed_files_are_kept_and_others_are_not(
-    lake: Lake, checkpoint: str | None
-) -> None:
+def test_only_live_and_recently_removed_files_are_kept(lake: Lake, checkpoint: str | None) -> None:
     names = ("live", "old", "recent", "twice", "again")
     story = story_of(lake).append([(name, 1) for name in names])
     story.commit("DELETE", *(removal(name, hours=800) for name in ("old", "twice", "again")))

@@ -146,9 +146,7 @@ def test_a_log_that_does_not_show_whether_it_is_a_clone_stops_all(
         planned(lake, "FULL")
 
 
-def test_a_folder_of_tables_that_cannot_be_read_stops_those_whose_files_it_reads(
-    lake: Lake,
-) -> None:
+def test_an_unreadable_folder_of_tables_stops_those_whose_files_it_reads(lake: Lake) -> None:
     story = LogBuilder(lake.store, "bronze").create().append([("t/d=1/orphan", 3)])
     LogBuilder(lake.store, "bronze/u").create().append([("a", 1)]).store_data().delete(["a"])
     story.append([("x", 1)])

@@ -72,9 +72,7 @@ def test_a_prediction_that_failed_is_shown(terminal: Terminal, story: type_of_st
     assert "wrongly predicted: files removed 7" in terminal.run("history", "gold/totals").stdout
 
 
-def test_seconds_and_money_stand_beside_their_prediction(
-    terminal: Terminal, story: type_of_story
-) -> None:
+def test_seconds_and_money_have_their_prediction(terminal: Terminal, story: type_of_story) -> None:
     estimate = {"seconds": 3.0, "usd": 0.0002, "bytes_written": 300, "source": "defaults"}
     written = {
         **PREDICTION,

@@ -91,9 +91,7 @@ def test_no_row_is_doubled_whatever_the_key(lake: Lake, spark: SparkSession) -> 
 
 
 @pytest.mark.spark
-def test_the_rows_that_are_merged_are_those_that_the_range_was_taken_of(
-    spark: SparkSession,
-) -> None:
+def test_the_merged_rows_are_those_of_the_range(spark: SparkSession) -> None:
     """Their keys would be others whenever they are computed again."""
     kept, [within] = with_key_range(
         spark.range(20).selectExpr("int(rand() * 1000000000) AS k"), ("k",)
@@ -103,9 +101,7 @@ def test_the_rows_that_are_merged_are_those_that_the_range_was_taken_of(
 
 
 @pytest.mark.spark
-def test_kept_rows_belong_to_the_session_of_their_rows(
-    shared_settings: Settings, spark: SparkSession
-) -> None:
+def test_kept_rows_belong_to_their_session(shared_settings: Settings, spark: SparkSession) -> None:
     """PySpark would give them to the one that was opened last."""
     newest = new_session(shared_settings)
     try:

@@ -217,9 +217,7 @@ def test_only_bytes_that_are_rewritten_for_nothing_count(log: Log, times: int) -
     assert log.rewrites.times == times
 
 
-def test_a_loop_in_one_partition_is_seen_beside_others_and_a_useful_compaction_of_ours_ends_it() -> (
-    None
-):
+def test_a_loop_in_one_partition_is_seen_and_a_useful_compaction_of_ours_ends_it() -> None:
     log = Log().append(4, "d=1/").append(4, "d=2/")
     log.optimize(1, folder="d=1/").optimize(1, folder="d=2/")
     for _ in range(3):
@@ -254,9 +252,7 @@ def test_bins_of_two_fresh_files_are_never_a_loop(rounds: list[tuple[int, int]])
     assert log.rewrites.times == 0
 
 
-def test_the_last_success_is_in_the_log_and_a_compaction_that_failed_after_its_commit_is_none() -> (
-    None
-):
+def test_the_last_success_is_in_the_log_and_none_if_it_failed_after_its_commit() -> None:
     log = Log().append(4).optimize(ours=True).append(4).optimize().append(4).optimize(ours=True)
     history = Commits(table="bronze/t", commits=tuple(log.commits))
     assert last_success_ms(replace(history, commits=history.commits[:5]), ()) == NOON + 1

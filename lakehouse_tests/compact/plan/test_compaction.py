@@ -61,9 +61,7 @@ def test_a_large_file_is_taken_for_its_deleted_rows(
 TEXT_AND_NUMBER = (Column(name="p", type="string"), Column(name="n", type="int"))
 
 
-def test_a_partition_whose_text_optimize_would_turn_into_null_is_left_alone_and_the_plan_says_so() -> (
-    None
-):
+def test_a_partition_whose_text_optimize_would_turn_into_null_is_left_alone() -> None:
     files = [
         data_file(500 + place, f"{value}-{place}", partition=(("p", value), ("n", "1")))
         for value in ("", None, "a")
@@ -114,9 +112,7 @@ FRESHNESS = {
 
 
 @pytest.mark.parametrize(("files", "merged"), FRESHNESS.values(), ids=FRESHNESS)
-def test_a_bin_needs_two_files_that_no_compaction_wrote(
-    files: list[tuple[bool, int]], merged: bool
-) -> None:
+def test_a_bin_needs_two_uncompacted_files(files: list[tuple[bool, int]], merged: bool) -> None:
     made = [
         data_file(1_000, str(place), compacted=old, deleted=rows)
         for place, (old, rows) in enumerate(files)
@@ -194,9 +190,7 @@ NOTHING = {
 
 
 @pytest.mark.parametrize(("files", "reason"), NOTHING.values(), ids=NOTHING)
-def test_a_plan_that_does_nothing_says_why_with_numbers(
-    files: Sequence[int | DataFile], reason: Reason
-) -> None:
+def test_idle_plans_say_why_with_numbers(files: Sequence[int | DataFile], reason: Reason) -> None:
     found = plan(files)
     assert (found.reason, found.bins, found.partitions) == (reason, (), None)
     assert re.search(r"\d|^one ", found.sentence)

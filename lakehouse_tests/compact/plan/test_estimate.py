@@ -55,9 +55,7 @@ def predicted(commits: list[Commit], files: int, size_bytes: int) -> float:
     [[], [write(1, 10)], [compaction(1, seconds=None)]],
     ids=["no commit", "a write", "no start was written"],
 )
-def test_without_a_measured_compaction_the_defaults_are_taken_and_named(
-    commits: list[Commit],
-) -> None:
+def test_without_a_measured_compaction_defaults_are_taken_and_named(commits: list[Commit]) -> None:
     found = estimate(fit_rates(past(commits), EMPTY), work(100, 30 * MB))
     assert (found.source, found.basis) == ("defaults", "defaults")
     assert found.seconds == pytest.approx(0.5 + 0.03 + 100 * 0.001 + 30 / 100)
@@ -144,9 +142,7 @@ def test_the_first_compaction_of_small_files_knows_that_they_shrink(
     assert half == pytest.approx(written / 2, rel=0.05)
 
 
-def test_large_files_hardly_shrink_and_no_file_grows_smaller_than_the_mean_of_those_merged() -> (
-    None
-):
+def test_large_files_hardly_shrink_and_none_gets_smaller_than_the_mean_merged_file() -> None:
     rates = replace(DEFAULT_RATES, bytes_per_file=1_000)
     assert estimate(rates, work(10, 100 * MB)).bytes_written == 100 * MB - 9_000
     assert estimate(rates, work(10, 5_000)).bytes_written == 500

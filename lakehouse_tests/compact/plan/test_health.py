@@ -119,9 +119,7 @@ def test_small_files_fail_the_check_at_twice_the_threshold(count: int, ok: bool)
         *((100, "nonsense", True), (100, "0", True)),
     ],
 )
-def test_log_debt_fails_beyond_ten_checkpoint_intervals(
-    commits: int, interval: str | None, ok: bool
-) -> None:
+def test_log_debt_fails_after_ten_intervals(commits: int, interval: str | None, ok: bool) -> None:
     properties = {} if interval is None else {"delta.checkpointInterval": interval}
     log = {"commit_count": commits, "properties": properties, "checkpoint_version": 5}
     result = assess_log_debt(health(snapshot([9_000], **log)))  # type: ignore[arg-type]

@@ -65,9 +65,7 @@ def test_zeros_of_either_sign_are_one_partition_to_a_condition_and_two_to_optimi
 # bounds
 
 
-def test_a_bounded_run_takes_the_partitions_with_most_files_gone_per_byte_and_says_what_is_left() -> (
-    None
-):
+def test_a_bounded_run_takes_most_files_per_byte_and_says_what_is_left() -> None:
     table = snapshot([*in_day(1, 2_000, 2_000), *in_day(2, *[100] * 10), *in_day(3, 900, 900, 900)])
     plan = planned(table, max_bytes_per_run=3_700)
     assert plan.partitions == ((("day", "2"),), (("day", "3"),))

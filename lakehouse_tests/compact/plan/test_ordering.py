@@ -65,9 +65,7 @@ def done(table: Snapshot, past: Commits, plan: CompactionPlan) -> tuple[Snapshot
     return after(table, past, plan, bins, halves)
 
 
-def test_a_z_order_takes_every_file_of_the_partitions_once_and_then_waits_for_a_quarter_of_new_bytes() -> (
-    None
-):
+def test_a_z_order_takes_every_file_once_and_then_waits_for_a_quarter_of_new_bytes() -> None:
     table, past = written(
         start(days=True), NO_PAST, [*daily(1, 9_000, 9_000), *daily(2, 500, 500), *daily(3, 5)]
     )
@@ -86,9 +84,7 @@ def test_a_z_order_takes_every_file_of_the_partitions_once_and_then_waits_for_a_
     assert zordered(table, past).partitions == ((("day", "2"),),)
 
 
-def test_other_columns_are_another_order_and_old_files_are_in_order_if_the_last_one_left_nothing() -> (
-    None
-):
+def test_other_columns_are_another_order_and_old_files_may_be_in_order() -> None:
     table, past = written(start(days=True), NO_PAST, daily(1, 900, 900))
     table, past = done(table, past, zordered(table, past))
     table, past = written(table, past, daily(1, 10, name="new"))
@@ -105,9 +101,7 @@ NAMES = {"order.id": "`order.id`", "Day": "day", "a b": "a b", "x'y": "x'y", "a.
 
 
 @pytest.mark.parametrize(("declared", "logged"), NAMES.items())
-def test_laid_out_files_are_in_order_however_the_log_spells_the_column(
-    declared: str, logged: str
-) -> None:
+def test_files_are_in_order_however_the_log_spells_the_column(declared: str, logged: str) -> None:
     layout = ZOrder(columns=(declared,))
     table, past = written(
         snapshot([], columns=[Column(name=declared, type="int")]),

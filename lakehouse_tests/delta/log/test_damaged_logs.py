@@ -195,9 +195,7 @@ SCHEMAS += ['{"fields":[{"name":"id"}]}', "[" * 100_000, '{"fields":[]}']
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)
-def test_a_schema_that_cannot_be_read_is_told_by_table_and_version_unless_a_newer_one_is_there(
-    schema: str,
-) -> None:
+def test_an_unreadable_schema_is_named_unless_a_newer_one_is_there(schema: str) -> None:
     log = made()
     first = lines_of(log, log.commit_name(0))
     [metadata] = [line["metaData"] for line in first if "metaData" in line]

@@ -84,9 +84,7 @@ def test_an_input_that_is_older_than_what_was_read_of_it_is_broken(memory: Lake)
         increment(memory)
 
 
-def test_another_commit_in_the_place_of_the_one_that_was_read_long_ago_is_broken(
-    memory: Lake,
-) -> None:
+def test_another_commit_in_the_place_of_the_one_read_long_ago_is_broken(memory: Lake) -> None:
     source = appended(LogBuilder(memory.store, events.key).create(), 5)
     driver = facts_of(memory, events.key)
     app_id = consume_app_id(driver.snapshot)
@@ -144,9 +142,7 @@ def test_rows_that_were_written_in_another_way_are_not_added_to(
 
 
 @pytest.mark.parametrize("is_told", [True, False])
-def test_an_overwrite_of_long_ago_is_not_done_again_for_nothing(
-    memory: Lake, is_told: bool
-) -> None:
+def test_an_overwrite_of_long_ago_is_not_repeated_for_nothing(memory: Lake, is_told: bool) -> None:
     """Also where an older program did not tell when the version was committed; another commit in its place is seen where it was told."""
     source = LogBuilder(memory.store, states.key).create().append([("a", 1)])
     facts = facts_of(memory, states.key)
@@ -180,9 +176,7 @@ def test_a_compaction_finds_its_commit_below_any_number_of_others(memory: Lake) 
     assert [each.version for each in found] == [2]
 
 
-def test_a_vacuum_keeps_what_a_follower_far_behind_and_an_unverified_compaction_still_read(
-    memory: Lake,
-) -> None:
+def test_vacuums_keep_what_a_late_follower_and_an_unverified_compaction_read(memory: Lake) -> None:
     compacted_long_ago(memory)
     followed(memory, copies.key, 3)
     expect_verification(memory, events.key, "a mark", version=1)

@@ -109,9 +109,7 @@ def test_what_was_read_while_another_file_lay_there_is_not_kept() -> None:
     assert read(log, storage)[0] == ["a"]
 
 
-def test_the_kept_commits_are_forgotten_when_there_is_no_room(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_kept_commits_are_forgotten_when_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     storage, logs = Storage(), dict[str, LogBuilder]()
     for name in "abc":
         logs[name] = LogBuilder(storage, f"bronze/{name}").create()

@@ -38,9 +38,7 @@ def test_a_commit_tells_what_it_added_and_removed_and_whether_rows_changed() -> 
     assert last.shape.files == ()
 
 
-def test_a_story_tells_by_what_the_table_was_clustered_at_each_version_also_after_its_beginning_is_gone() -> (
-    None
-):
+def test_a_story_has_the_clustering_of_each_version_also_without_its_beginning() -> None:
     log = LogBuilder().create(features=["clustering", "domainMetadata"]).append([("a", 10)])
     log.commit("CLUSTER BY", clustered("id")).append([("b", 10)]).set_properties(x="y").checkpoint()
     log.append([("c", 10)]).commit("CLUSTER BY", clustered()).append([("d", 10)])
@@ -64,9 +62,7 @@ CHECKPOINTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS.values(), ids=CHECKPOINTS)
-def test_a_story_without_its_beginning_starts_at_the_oldest_checkpoint_that_serves(
-    checkpoint: dict[str, Any],
-) -> None:
+def test_a_story_without_its_beginning_starts_at_a_checkpoint(checkpoint: dict[str, Any]) -> None:
     log = LogBuilder().create().append([("a", 10), ("b", 20)])
     log.optimize(["a", "b"], into=("c", 25)).checkpoint(**checkpoint)
     log.append([("d", 5)]).checkpoint(**checkpoint).append([("e", 6)])
@@ -85,9 +81,7 @@ def test_a_gap_that_no_checkpoint_closes_is_broken() -> None:
 
 
 @pytest.mark.parametrize("kept", [[], [0, 1], [1]])
-def test_a_story_reaches_the_newest_version_though_only_its_checkpoint_is_left(
-    kept: list[int],
-) -> None:
+def test_a_story_reaches_a_newest_version_with_only_a_checkpoint_left(kept: list[int]) -> None:
     log = LogBuilder().create().append([("a", 10)]).checkpoint().append([("b", 10)])
     log.append([("c", 10)]).checkpoint()
     for version in {*range(4)} - {*kept}:

@@ -79,9 +79,7 @@ def test_a_created_table_has_no_files() -> None:
 
 
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS.values(), ids=CHECKPOINTS)
-def test_every_kind_of_checkpoint_folds_to_the_same_layout(
-    checkpoint: dict[str, Any] | None,
-) -> None:
+def test_all_checkpoints_fold_to_the_same_layout(checkpoint: dict[str, Any] | None) -> None:
     story = LogBuilder().create(partition_by=["d"])
     story.append(
         [("d=1/a", 10), ("d=1/b", 20, None), ("d=__HIVE_DEFAULT_PARTITION__/n", 7)],
@@ -115,9 +113,7 @@ STEPS = st.tuples(st.sampled_from("awdorc"), st.integers(0, 2**16))
 
 
 @given(st.lists(STEPS, max_size=25), st.data())
-def test_where_checkpoints_lie_changes_nothing(
-    steps: list[tuple[str, int]], data: st.DataObject
-) -> None:
+def test_checkpoints_change_no_snapshot(steps: list[tuple[str, int]], data: st.DataObject) -> None:
     plain = LogBuilder().create(partition_by=["d"])
     checkpointed = LogBuilder().create(partition_by=["d"])
     for number, (step, seed) in enumerate(steps):
@@ -238,9 +234,7 @@ def test_files_that_a_compaction_wrote_are_marked_also_below_a_checkpoint() -> N
     assert compacted(story, newest_commits=1) == {"c": False, "ab": False, "d": False}
 
 
-def test_files_that_were_only_added_anew_are_not_taken_for_compacted_and_those_that_lost_rows_since_are() -> (
-    None
-):
+def test_compacted_files_stay_so_without_some_rows_and_no_file_added_anew_is_one() -> None:
     story = LogBuilder().create().append([("a", 1), ("b", 2), ("c", 3)])
     story.optimize(["a", "b"], into=("ab", 3)).readd(["c", "ab"])
     assert compacted(story) == {"c": False, "ab": True}
@@ -538,9 +532,7 @@ class CleaningStore(MemoryStore):
         return listing
 
 
-def test_a_log_that_is_cleaned_up_while_it_is_read_is_listed_again_and_under_every_try_it_is_told() -> (
-    None
-):
+def test_a_log_that_is_cleaned_up_while_it_is_read_is_listed_again() -> None:
     story = LogBuilder(store := CleaningStore()).create()
     for number in range(20):
         story.append([(f"f{number}", 1)])
@@ -588,9 +580,7 @@ def test_live_files_in_an_archive_are_known_by_the_listing(bucket: str) -> None:
     assert (found.missing, found.archived) == ((), ("a", "b"))
 
 
-def test_a_checkpoint_that_drops_tombstones_hides_no_vector_that_the_commits_before_it_removed() -> (
-    None
-):
+def test_a_checkpoint_without_tombstones_hides_no_vector_that_earlier_commits_removed() -> None:
     builder = LogBuilder().create(reader_features=["deletionVectors"]).append([("a", 5)])
     builder.delete_rows({"a": 1}).delete_rows({"a": 2})
     before = builder.snapshot().removed_vectors
@@ -628,9 +618,7 @@ def test_a_missing_deletion_vector_is_named() -> None:
 @pytest.mark.parametrize(
     "path", ["file:///lake/bronze/t/a%20b/v%2525.bin", "/lake/bronze/t/a%20b/v%2525.bin"]
 )
-def test_a_deletion_vector_with_a_path_of_its_own_is_looked_for_under_its_decoded_name(
-    path: str,
-) -> None:
+def test_a_vector_with_a_path_of_its_own_is_looked_for_under_its_decoded_name(path: str) -> None:
     story = LogBuilder().create()
     story.commit("DELETE", add_of("a", deletionVector=vector_of(path, storage="p"))).store_data()
     live = fold_table_files(story.snapshot(), resolve=lambda uri: name_below(uri, "/lake")).live
@@ -679,9 +667,7 @@ ODD = ["./odd", "d=1/../odd", ".//odd", "../t/odd"]
 @pytest.mark.parametrize(
     ("path", "name"), [*((path, "d x/a") for path in ABSOLUTE), *((path, "odd") for path in ODD)]
 )
-def test_a_path_that_is_absolute_or_spelt_oddly_is_looked_for_where_delta_reads_it(
-    path: str, name: str
-) -> None:
+def test_an_odd_or_absolute_path_is_looked_for_where_delta_reads_it(path: str, name: str) -> None:
     story = LogBuilder().create().append([(path, 1)])
     assert unreadable_files(story.store, story.snapshot()).missing == (name,)
     story.store.put(f"bronze/t/{name}", b"")

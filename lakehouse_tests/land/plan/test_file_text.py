@@ -64,9 +64,7 @@ def test_lines_end_in_any_of_three_ways_and_blank_ones_are_left_out_whatever_the
     ]
 
 
-def test_a_line_over_the_limit_is_one_record_with_its_problem_and_those_after_it_are_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_line_over_the_limit_is_one_bad_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "MAX_RECORD_BYTES", 2_000)
     for size in (500, 10_000):
         monkeypatch.setattr(file_text, "_CHUNK_BYTES", size)

@@ -138,9 +138,7 @@ def quarantined(lake: Lake, table: Table) -> list[tuple[int, str, str]]:
 
 
 @pytest.mark.usefixtures("all_by_spark")
-def test_a_write_of_good_lines_counts_them_and_a_killed_load_is_repeated_once(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_a_killed_load_of_good_lines_is_repeated_once(lake: Lake, spark: "SparkSession") -> None:
     table = declared("orders")
     for number, good in enumerate(GOOD):
         lake.store.put(f"landing/orders/{number:02}.json", f"{good}\n".encode() * 3)

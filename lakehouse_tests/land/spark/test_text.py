@@ -99,9 +99,7 @@ def test_a_large_file_gives_the_same_rows_and_the_same_quarantine_as_small_ones(
 
 @pytest.mark.long
 @pytest.mark.usefixtures("all_by_spark")
-def test_a_file_with_a_line_break_in_a_field_is_read_whole_if_it_is_small_enough(
-    lake: Lake, spark: "SparkSession"
-) -> None:
+def test_small_files_with_line_breaks_in_fields_are_read(lake: Lake, spark: "SparkSession") -> None:
     table = declared("orders", new_columns="add", max_file_bytes=150)
     lake.store.put("landing/orders/a.csv", content_of([LINES[0], "4;;'a\nb';;;;;"]))
     lake.store.put("landing/orders/b.csv", content_of(["5;new;x;;;;;"] * 20))

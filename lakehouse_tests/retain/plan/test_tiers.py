@@ -67,15 +67,11 @@ STAYS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("tagged", "more"), STAYS.values(), ids=STAYS)
-def test_every_other_file_stays(
-    story: LogBuilder, tagged: tuple[str, ...], more: dict[str, Any]
-) -> None:
+def test_all_others_stay(story: LogBuilder, tagged: tuple[str, ...], more: dict[str, Any]) -> None:
     assert planned(story, *tagged, **more).tag == ()
 
 
-def test_a_small_file_and_the_files_of_a_table_with_a_week_s_retention_stay(
-    story: LogBuilder,
-) -> None:
+def test_small_files_and_those_of_a_table_with_a_week_s_retention_stay(story: LogBuilder) -> None:
     story.append([("small", 127 * KIB)]).delete(["small"])
     assert planned(story).tag == ("old",)
     story.set_properties(delta__deletedFileRetentionDuration="interval 7 days")

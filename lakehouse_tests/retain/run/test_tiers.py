@@ -100,9 +100,7 @@ def test_after_any_kill_a_restored_file_is_found_and_the_next_run_untags_it(
     assert check_lifecycle(lake, story.snapshot()).numbers["tagged_live_files"] == 0
 
 
-def test_a_tagged_file_that_a_clone_borrows_afterwards_is_untagged(
-    lake: Lake, story: LogBuilder
-) -> None:
+def test_a_tagged_file_that_a_clone_borrows_is_untagged(lake: Lake, story: LogBuilder) -> None:
     applied(lake)
     clone = LogBuilder(lake.store, "bronze/clone").create()
     clone.append([(f"{lake.table_uri(KEY)}/{name}", SIZE) for name in ("a", "old")])

@@ -33,9 +33,7 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_comes_at_the_end_and_to_whoever_handled_it_before(
-    number: signal.Signals,
-) -> None:
+def test_an_interrupt_comes_at_the_end_and_to_its_earlier_handler(number: signal.Signals) -> None:
     came: list[str] = []
     before = signal.signal(number, lambda *_: came.append("handled"))
     try:

@@ -95,9 +95,7 @@ def test_jars_out_of_reach_are_transient_and_leave_nothing_behind(
     assert sorted(path.name for path in folder.parent.iterdir()) == ["jars", "jars.lock"]
 
 
-def test_another_java_is_refused_by_what_was_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_java_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = tmp_path / "bin" / "java"
     old.parent.mkdir()
     old.write_text(
@@ -111,9 +109,7 @@ def test_another_java_is_refused_by_what_was_found(
         jars.find_java.__wrapped__()
 
 
-def test_a_machine_without_java_gets_one_that_takes_the_arguments_of_spark(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_machine_without_java_gets_one_for_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("JAVA_HOME", "PATH"):
         monkeypatch.setenv(name, "")
     home = jars.find_java.__wrapped__()

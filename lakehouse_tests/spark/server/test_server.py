@@ -44,9 +44,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
 
 
 @pytest.mark.spark
-def test_a_started_server_is_running_and_a_second_start_gives_the_same_one(
-    started: Settings,
-) -> None:
+def test_a_started_server_is_running_and_a_second_start_gives_the_same(started: Settings) -> None:
     state = server.status(started)
     assert state.condition == "running"
     assert server.start(started) == state
@@ -135,9 +133,7 @@ def test_a_port_of_somebody_else_is_refused_by_number_and_setting(tmp_path: Path
     assert server.status(settings).condition == "stopped"
 
 
-def test_a_pid_that_came_back_as_another_process_is_not_the_server_and_is_not_stopped(
-    tmp_path: Path,
-) -> None:
+def test_a_pid_of_another_process_is_not_the_server_and_is_not_stopped(tmp_path: Path) -> None:
     settings = own_settings(tmp_path)
     with waiting_process() as bystander:
         kept(settings, process={"pid": bystander.pid, "born": "long ago"})

@@ -90,9 +90,7 @@ def test_a_run_under_way_and_a_report_that_is_loaded_ask_for_nothing(
 
 
 @pytest.mark.usefixtures("no_java")
-def test_storage_that_does_not_answer_is_waited_for(
-    tmp_path: Path, instance: dg.DagsterInstance
-) -> None:
+def test_silent_storage_is_waited_for(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     sensor = inventory_sensor(example_lake(tmp_path, AwayStore()))
     assert said(tick_of(sensor, instance)).startswith("the reports cannot be listed now: ")
 

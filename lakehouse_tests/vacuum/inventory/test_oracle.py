@@ -18,9 +18,7 @@ GOING = (Part.TOMBSTONED_PAST, Part.ORPHANED_OLD, Part.CHANGE_DATA_PAST, Part.VE
 
 
 @pytest.mark.parametrize("checkpointed", [False, True])
-def test_what_another_implementation_would_vacuum_is_what_we_tell_to_the_byte(
-    tmp_path: Path, checkpointed: bool
-) -> None:
+def test_another_implementation_would_vacuum_the_same(tmp_path: Path, checkpointed: bool) -> None:
     folder = tmp_path / "lake" / "bronze" / "t"
     properties = {
         "delta.deletedFileRetentionDuration": "interval 0 seconds",

@@ -95,9 +95,7 @@ LATE = "the report's time is 60 min ahead of this machine's clock (limit 5 min)"
         (created("2026-11-20"), {}, "cannot be parsed"),
     ],
 )
-def test_a_manifest_that_cannot_be_trusted_is_refused_by_name(
-    document: Any, more: dict[str, Any], said: str
-) -> None:
+def test_a_faulty_manifest_is_refused(document: Any, more: dict[str, Any], said: str) -> None:
     with pytest.raises(Refused, match="inventory report daily/x") as refused:
         parse(document, **more)
     assert said in str(refused.value)
@@ -108,9 +106,7 @@ FOLDERS |= {"a/b/c/d/x": "a/b/c/d", "a/b/c/de/x": "a/b", "x": None}
 
 
 @pytest.mark.parametrize(("name", "table"), FOLDERS.items())
-def test_a_key_belongs_to_the_longest_table_folder_by_whole_components(
-    name: str, table: str | None
-) -> None:
+def test_a_key_belongs_to_the_longest_table_folder_above_it(name: str, table: str | None) -> None:
     assert Owners(["a/b", "a/b/c/d"]).table_of(name) == table
 
 
@@ -259,9 +255,7 @@ def test_a_live_file_of_another_size_is_told() -> None:
         ({}, False),
     ],
 )
-def test_a_live_file_in_an_archive_is_found_and_a_removed_one_is_not(
-    more: dict[str, Any], archived: bool
-) -> None:
+def test_only_live_files_in_an_archive_are_found(more: dict[str, Any], archived: bool) -> None:
     dead = stored("a/t/kept", storage_class="GLACIER")
     found = only(held(stored("a/t/d=1/live", 5, **more), ALL[1], dead))
     assert found.archived == (("d=1/live",) if archived else ())

@@ -50,9 +50,7 @@ VERSIONS = [
 
 
 @in_each_format
-def test_a_report_of_any_format_gives_the_listing_to_the_row(
-    store: Store, file_format: str
-) -> None:
+def test_a_report_of_any_format_is_the_listing_to_the_row(store: Store, file_format: str) -> None:
     for name in ODD:
         store.put(name, name.encode())
     listing = walked(store)
@@ -149,9 +147,7 @@ def test_a_data_file_that_is_not_the_manifest_s_is_refused(
         (one(size=-1), "has size -1"),
     ],
 )
-def test_rows_that_cannot_be_trusted_are_refused(
-    file_format: str, row: dict[str, Any], said: str
-) -> None:
+def test_untrustworthy_rows_are_refused(file_format: str, row: dict[str, Any], said: str) -> None:
     store = MemoryStore()
     write_report(store, [row, row], created_ms=NOW, file_format=file_format)
     with pytest.raises(Refused, match=said):

@@ -250,9 +250,7 @@ def test_a_scan_holds_little_of_what_it_lists(tmp_path: Path) -> None:
     assert peak(40_000) < 1.3 * peak(20_000)
 
 
-def test_a_lake_is_reconciled_with_tables_inside_tables_declared_or_not(
-    store: Store, tmp_path: Path
-) -> None:
+def test_a_lake_is_reconciled_with_tables_inside_tables(store: Store, tmp_path: Path) -> None:
     story = LogBuilder(store, "bronze/t").create().append([("a", 5), ("b", 6)]).store_data()
     story.optimize(["a", "b"], into=("c", 10)).store_data()
     LogBuilder(store, "bronze/t/nested").create().append([("x", 7)]).store_data()
@@ -277,9 +275,7 @@ def test_a_lake_is_reconciled_with_tables_inside_tables_declared_or_not(
 
 
 @pytest.mark.parametrize("is_current", [True, False])
-def test_a_log_of_which_only_versions_are_left_makes_no_table(
-    is_current: bool, tmp_path: Path
-) -> None:
+def test_a_log_of_old_versions_alone_makes_no_table(is_current: bool, tmp_path: Path) -> None:
     store, name = MemoryStore(), f"bronze/t/d=1/_delta_log/{0:020}.json"
     newest = version(name, None, 7, is_delete_marker=not is_current)
     versions = (newest, version(name, None, 9, is_latest=False))

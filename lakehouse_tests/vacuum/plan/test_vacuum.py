@@ -461,9 +461,7 @@ def test_landed_files_below_a_table_stay() -> None:
     assert later(plan(objects), using(landed=("a/t/",))) == []
 
 
-def test_a_live_file_in_the_folder_of_another_table_is_not_missing_and_nothing_else_there_goes() -> (
-    None
-):
+def test_a_live_file_in_another_table_s_folder_is_not_missing_and_nothing_there_goes() -> None:
     live = {**BOOKS.live, "inner/live": BOOKS.live["live"]}
     facts = having(live=live, removed={**BOOKS.removed, "inner/old": OLD})
     inner = [stored("inner/live", 5), stored("inner/old"), stored("inner/orphan")]
