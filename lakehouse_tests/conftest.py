@@ -58,7 +58,6 @@ _LONGEST = (
     "journeys/test_itself.py",
     "cli/test_through_dagster.py",
     "land/test_run.py",
-    "assets/test_lakehouse_runs.py",
     "materialize/test_run.py",
     "evolve/test_rebuild.py",
     "cdc/test_run.py",

@@ -22,31 +22,21 @@ BASE = {
     "ratio": "FLOAT",
     "big": "BIGINT",
 }
+
+
+def _row(*values: Any) -> type_of_row:
+    return dict(zip(BASE, values, strict=True))
+
+
 # Two rows before the change, an update of one of them, and rows after it in old and new files.
-BEFORE: tuple[type_of_row, ...] = (
-    {
-        "id": 1,
-        "n": 5,
-        "price": "10.25",
-        "city": "Rome",
-        "day": "2013-01-05",
-        "ratio": 0.5,
-        "big": 7,
-    },
-    {"id": 2, "n": 6, "price": "0.50", "city": "Oslo", "day": "2013-01-06", "ratio": 1.5, "big": 8},
-    {
-        "id": 1,
-        "n": 9,
-        "price": "10.75",
-        "city": "Bern",
-        "day": "2013-01-07",
-        "ratio": 2.5,
-        "big": 9,
-    },
+BEFORE = (
+    _row(1, 5, "10.25", "Rome", "2013-01-05", 0.5, 7),
+    _row(2, 6, "0.50", "Oslo", "2013-01-06", 1.5, 8),
+    _row(1, 9, "10.75", "Bern", "2013-01-07", 2.5, 9),
 )
-AFTER: tuple[type_of_row, ...] = (
-    {"id": 2, "n": 7, "price": "1.25", "city": "Riga", "day": "2013-01-06", "ratio": 3.5, "big": 3},
-    {"id": 3, "n": 8, "price": "2.25", "city": "Kiel", "day": "2013-01-08", "ratio": 4.5, "big": 4},
+AFTER = (
+    _row(2, 7, "1.25", "Riga", "2013-01-06", 3.5, 3),
+    _row(3, 8, "2.25", "Kiel", "2013-01-08", 4.5, 4),
 )
 # Columns that some changes add; the last row has values for them.
 ADDED: type_of_row = {"note": "x", "more": 4}

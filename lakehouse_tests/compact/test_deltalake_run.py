@@ -39,10 +39,10 @@ from lakehouse_tests.kills import killed_at
 from lakehouse_tests.support.example_lake import events
 
 
-def orders(tmp_path: Path, commits: int = 4, **options: Any) -> tuple[str, Lake]:
-    """A table with one small file per commit (and partition), and a lake that maintains it."""
-    uri = str(tmp_path / "orders")
-    for place in range(commits):
+def orders(tmp_path: Path, uri: str = "", **options: Any) -> tuple[str, Lake]:
+    """A table with a small file of each of four commits (and partitions), and a lake that maintains it."""
+    uri = uri or str(tmp_path / "orders")
+    for place in range(4):
         write_deltalake(uri, rows(Random(place), 10, place * 10), mode="append", **options)
     return uri, lake_with(adopted(uri), tmp_path / "home")
 
@@ -359,12 +359,8 @@ def test_no_row_is_doubled_where_the_log_spells_a_path_as_deltalake_would_not(
 def test_a_table_on_s3_is_compacted_with_the_keys_that_boto3_finds(
     aws: str, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uri = f"s3://{bucket}/warehouse/orders"
     options = {"AWS_ENDPOINT_URL": aws, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
-    for place in range(4):
-        table = rows(Random(place), 10, place * 10)
-        write_deltalake(uri, table, mode="append", storage_options=options)
-    lake = lake_with(adopted(uri), tmp_path / "home")
+    uri, lake = orders(tmp_path, f"s3://{bucket}/warehouse/orders", storage_options=options)
 
     def append() -> None:
         table = rows(Random(9), 10, 900)
@@ -383,11 +379,8 @@ def test_a_table_on_s3_is_compacted_with_the_keys_that_boto3_finds(
 def test_a_table_of_the_lake_itself_is_compacted_on_s3_next_to_tables_elsewhere(
     aws: str, bucket: str, tmp_path: Path
 ) -> None:
-    uri = f"s3://{bucket}/lake/{events.key}"
     options = {"AWS_ENDPOINT_URL": aws, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
-    for place in range(4):
-        table = rows(Random(place), 10, place * 10)
-        write_deltalake(uri, table, mode="append", storage_options=options)
+    uri, _ = orders(tmp_path, f"s3://{bucket}/lake/{events.key}", storage_options=options)
     settings = own_settings(tmp_path / "home", LAKEHOUSE_ROOT=f"s3://{bucket}/lake")
     lake = open_lake(settings, tables=[adopted(str(tmp_path / "elsewhere"))])
     assert compact(lake, no_spark, replace(events, compaction=QUIET)).files_removed == 4

@@ -1,7 +1,5 @@
 """Clients that are killed in the middle of a statement, for real."""
 
-from pathlib import Path
-
 from pyspark.sql import SparkSession
 from pyspark.sql.connect.client import SparkConnectClient
 from pyspark.sql.connect.proto.base_pb2 import GetStatusResponse
@@ -13,6 +11,7 @@ from lakehouse.spark.session import connection_url, prepare
 from lakehouse_tests.conftest import type_of_client, wait_until
 from lakehouse_tests.support.clients import slow_copies
 from lakehouse_tests.support.example_lake import event, events, facts_of, land, rows_of
+from lakehouse_tests.support.vacuums import data_files
 
 PROGRAM = "import sys; from lakehouse_tests.support import clients; getattr(clients, sys.argv[1])(*map(int, sys.argv[2:]))"
 
@@ -26,13 +25,13 @@ def test_a_statement_whose_client_was_killed_goes_on_beside_the_next_run_and_no_
         write_table(lake, spark, events)
         if number == 0:
             write_table(lake, spark, slow_copies(0))
-    before = _data_files(lake.settings, "silver/copies")
+    before = data_files(lake, "silver/copies")
     client = new_client(PROGRAM, lake.settings, "copy_slowly", "4000")
     assert client.stdout is not None
     session = client.stdout.readline().strip()
     wait_until(
         "a part of the rows is written",
-        lambda: _data_files(lake.settings, "silver/copies") - before,
+        lambda: data_files(lake, "silver/copies") - before,
     )
     client.kill()
     client.wait()
@@ -57,11 +56,3 @@ def _is_at_work(settings: Settings, session: str) -> bool:
         return any(each.state == running for each in statuses)
     finally:
         client.close()
-
-
-def _data_files(settings: Settings, key: str) -> set[str]:
-    return {
-        str(path)
-        for path in Path(settings.root, key).rglob("*.parquet")
-        if "_delta_log" not in path.parts
-    }

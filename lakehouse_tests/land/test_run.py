@@ -36,7 +36,7 @@ from lakehouse.store import DiskStore, Mount, MountedStore, S3Store
 from lakehouse_tests.conftest import wait_until
 from lakehouse_tests.kills import Killed, killed_at
 from lakehouse_tests.support.clients import Thrown, gate
-from lakehouse_tests.support.example_lake import event, events, land, rows_in, version_of
+from lakehouse_tests.support.example_lake import event, events, facts_of, land, rows_in, version_of
 
 QUARANTINE = "quarantine/bronze/events"
 SOURCE = events.landing
@@ -410,10 +410,8 @@ def test_a_backlog_is_worked_off_in_batches_bounded_by_files_and_by_what_they_un
     outcome = write_table(lake, spark, small)
     assert (outcome.files_read, outcome.rows_written) == (8, 245)
     assert outcome.sentence.startswith("batch 1 to 3 has 8 landed files (")
-    facts = lake.facts(events.key)
-    assert facts is not None and [
-        commit.metrics["numOutputRows"] for commit in facts.history.commits
-    ] == ["240", "4", "1"]
+    commits = facts_of(lake, events.key).history.commits
+    assert [commit.metrics["numOutputRows"] for commit in commits] == ["240", "4", "1"]
     assert [
         file.name.rpartition("/")[2][:8]
         for file in lake.store.list(f"_lakehouse/ingest/{events.key}")
@@ -463,9 +461,7 @@ def test_properties_are_set_at_once_and_when_changed(lake: Lake, spark: SparkSes
 
 
 def _properties(lake: Lake, version: int | None = None) -> set[tuple[str, str]]:
-    facts = lake.facts(events.key, version=version)
-    assert facts is not None
-    return set(facts.snapshot.properties.items())
+    return set(facts_of(lake, events.key, version).snapshot.properties.items())
 
 
 codes = Table(

@@ -1,5 +1,6 @@
 """Files whose rows cannot be written are set aside alone, and each row of the others is there once."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,48 +63,41 @@ DEATHS = (
 )
 
 
-def test_each_file_with_a_row_that_cannot_be_written_is_set_aside(
-    lake: Lake, spark: SparkSession
+@pytest.mark.parametrize("deaths", [(), pytest.param(DEATHS, marks=pytest.mark.long)])
+def test_each_file_with_a_row_that_cannot_be_written_is_set_aside_whatever_dies(
+    lake: Lake, spark: SparkSession, deaths: Sequence[tuple[Any, str, str]]
 ) -> None:
     halved = replace(PARTS, source=replace(SOURCE, derived=HALVED))
     put(lake, "a.json", part(1, 2), "nope")
     put(lake, "b.json", part(2, 2), "nope", part(3, 3))
     put(lake, "c.json", part(4, 5))
-    write_table(lake, spark, halved)
-    assert rows_in(lake, PARTS.key, "id", "half") == [(1, 1.0)]
-    assert quarantined(lake) == [("a.json", 2), ("b.json", None), ("c.json", None)]
-    why = "its rows cannot be written: [USER_RAISED_EXCEPTION] an odd size"
-    assert (f"{SOURCE.prefix}b.json", why) in rows_in(lake, QUARANTINE, "source_file", "reason")
-    assert write_table(lake, spark, halved).reason is Reason.NOTHING_LANDED
-
-
-@pytest.mark.long
-def test_a_file_with_a_row_that_cannot_be_written_is_alone_in_quarantine_whatever_dies(
-    lake: Lake, spark: SparkSession
-) -> None:
-    halved = replace(PARTS, source=replace(SOURCE, derived=HALVED))
-    put(lake, "a.json", part(1, 2), "nope")
-    put(lake, "b.json", part(2, 2), "nope", part(3, 3))
-    put(lake, "c.json", part(4, 4))
     put(lake, "d.json", part(5, 6), "nope")
-    for owner, step, when in DEATHS:
+    for owner, step, when in deaths:
         with killed_at(owner, step, when):
             write_table(lake, spark, halved)
     put(lake, "e.json", part(6, 8))
     write_table(lake, spark, halved)
-    assert rows_in(lake, PARTS.key, "id", "half") == [(1, 1.0), (4, 2.0), (5, 3.0), (6, 4.0)]
-    assert quarantined(lake) == [("a.json", 2), ("b.json", None), ("d.json", 2)]
+    assert rows_in(lake, PARTS.key, "id", "half") == [(1, 1.0), (5, 3.0), (6, 4.0)]
+    aside = [("b.json", None), ("c.json", None)]
+    assert quarantined(lake) == [("a.json", 2), *aside, ("d.json", 2)]
     why = "its rows cannot be written: [USER_RAISED_EXCEPTION] an odd size"
     assert (f"{SOURCE.prefix}b.json", why) in rows_in(lake, QUARANTINE, "source_file", "reason")
     assert write_table(lake, spark, halved).reason is Reason.NOTHING_LANDED
     assert lake.store.list("_lakehouse/staged") == []
 
-    mended = replace(halved, source=replace(SOURCE, derived={"half": "size / 2"}))
+
+@pytest.mark.long
+def test_a_file_set_aside_for_its_rows_is_loaded_by_another_declaration(
+    lake: Lake, spark: SparkSession
+) -> None:
+    put(lake, "b.json", part(2, 2), "nope", part(3, 3))
+    write_table(lake, spark, replace(PARTS, source=replace(SOURCE, derived=HALVED)))
+    mended = replace(PARTS, source=replace(SOURCE, derived={"half": "size / 2"}))
     session = TableSession(lake=lake, spark=spark, table=mended)
     assert retry(session, [f"{SOURCE.prefix}b.json"], dry_run=False).files == 1
     write_table(lake, spark, mended)
-    assert rows_in(lake, PARTS.key, "id") == [(1,), (2,), (3,), (4,), (5,), (6,)]
-    assert quarantined(lake) == [("a.json", 2), ("b.json", 2), ("d.json", 2)]
+    assert rows_in(lake, PARTS.key, "id") == [(2,), (3,)]
+    assert quarantined(lake) == [("b.json", 2)]
     assert write_table(lake, spark, mended).reason is Reason.NOTHING_LANDED
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,7 +25,6 @@ from lakehouse.spark.session import connect
 from lakehouse.store import S3Store, StoredFile, TimeBudget
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.land.test_notifications import record, records
-from lakehouse_tests.s3_servers import lake_on_s3
 from lakehouse_tests.support.dagster_events import materialized, skip_text, tick_of
 from lakehouse_tests.support.example_lake import rows_of
 
@@ -298,21 +297,13 @@ def test_a_tick_of_the_sensor_at_rest_lists_nothing_and_says_what_the_queue_gave
     assert not world.lake.store.requests
 
 
-@pytest.fixture(scope="module", params=["moto", "ministack"])
-def settings_on_s3(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Settings]:
-    """Settings of a lake in a bucket of a server that runs as a process of its own."""
-    with lake_on_s3(request.param, tmp_path_factory.mktemp(request.param)) as settings:
-        yield settings
-
-
+@pytest.mark.parametrize("on_s3", ["moto", "ministack"], indirect=True)
 @pytest.mark.long
 def test_every_row_is_there_once_whatever_becomes_of_messages_and_processes(
-    settings_on_s3: Settings, monkeypatch: pytest.MonkeyPatch
+    on_s3: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqs, "_WAIT_SECONDS", 0)
-    world, spark, random = World(open_lake(settings_on_s3)), connect(settings_on_s3), Random(5)
+    world, spark, random = World(open_lake(on_s3)), connect(on_s3), Random(5)
     landed = list[str]()
     for step in range(16):
         for each in range(random.randrange(4)):

@@ -1,6 +1,5 @@
 """Every change of a declaration, for every way of writing a table, against an oracle that was told the change."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -14,7 +13,6 @@ from lakehouse.lake.lake import Lake, TableSession, open_lake
 from lakehouse.materialize.run import write_table
 from lakehouse.spark.session import connect
 from lakehouse_tests.evolution_cases import AFTER, BASE, BEFORE, CASES, WAYS, Case, Way
-from lakehouse_tests.s3_servers import lake_on_s3
 from lakehouse_tests.support.example_lake import rows_in, rows_of
 
 
@@ -79,12 +77,6 @@ def test_rows_after_a_change_are_those_of_an_oracle_that_was_told_it(
 ) -> None:
     """Old and new landed files mixed; read by Spark and by deltalake."""
     check_case(lake, spark, Way(way), CASES[change])
-
-
-@pytest.fixture(scope="module")
-def on_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    with lake_on_s3("moto", tmp_path_factory.mktemp("s3")) as settings:
-        yield settings
 
 
 @pytest.mark.parametrize("way", ["landed append", "landed merge", "derived merge"])

@@ -12,6 +12,7 @@ from lakehouse.spark.temporary_confs import OLD_VERSIONS_REFUSED, session_confs
 from lakehouse.vacuum.inventory.run import scan
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.run import vacuum
+from lakehouse_tests.support.example_lake import facts_of
 from lakehouse_tests.support.vacuums import append, create, data_files, table_of
 
 KEY = "bronze/t"
@@ -37,7 +38,7 @@ def test_a_kept_version_reads_as_it_was_written(
     spark.sql(statements.delete_rows(uri, ["id IN (0, 10, 12)"]))
     spark.sql(f"OPTIMIZE delta.`{uri}`")
     spark.sql(statements.delete_rows(uri, ["part = 1"]))
-    newest = DeltaTable(uri).version() if not vectors else _newest(lake)
+    newest = DeltaTable(uri).version() if not vectors else facts_of(lake, KEY).snapshot.version
     named, another = newest - 4, newest - 3
     before = {version: rows_at(spark, uri, version) for version in (named, another, newest)}
     table = table_of(KEY, keep_versions=(named, another))
@@ -57,9 +58,3 @@ def test_a_kept_version_reads_as_it_was_written(
     with pytest.raises(Exception, match=r"FAILED_READ_FILE|DOES_NOT_EXIST|does not exist"):
         rows_at(spark, uri, named)
     assert rows_at(spark, uri, newest) == before[newest]
-
-
-def _newest(lake: Lake) -> int:
-    facts = lake.facts(KEY)
-    assert facts is not None
-    return facts.snapshot.version

@@ -6,7 +6,7 @@ from lakehouse.declare.write_modes import Merge
 from lakehouse.lake.lake import Lake
 from lakehouse.spark.delta_writes import Transaction
 from lakehouse.write.commit_rows import KeyedMerge, merge_rows
-from lakehouse_tests.support.example_lake import states
+from lakehouse_tests.support.example_lake import facts_of, states
 
 
 def test_merges_write_few_files_unless_declared_otherwise(lake: Lake, spark: SparkSession) -> None:
@@ -16,16 +16,13 @@ def test_merges_write_few_files_unless_declared_otherwise(lake: Lake, spark: Spa
         f"CREATE TABLE delta.`{uri}` (id BIGINT, at BIGINT) USING delta TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
     )
     for number in (1, 2):
-        facts = lake.facts(states.key)
-        assert facts is not None
+        snapshot = facts_of(lake, states.key).snapshot
         rows = spark.range(100 * number, 100 * number + 80, 1, 6).selectExpr("id", "id AS at")
         transaction = Transaction(app_id="lakehouse/test", version=number)
         write = Merge(keys=("id",), order_by=("at",))
-        merge = KeyedMerge(snapshot=facts.snapshot, write=write, transaction=transaction)
+        merge = KeyedMerge(snapshot=snapshot, write=write, transaction=transaction)
         merge_rows(spark, rows, merge)
-        after = lake.facts(states.key)
-        assert after is not None
-        found.append(len(after.history.commits[-1].added_paths))
+        found.append(len(facts_of(lake, states.key).history.commits[-1].added_paths))
         if number == 1:
             spark.sql(
                 f"ALTER TABLE delta.`{uri}` SET TBLPROPERTIES ('delta.autoOptimize.optimizeWrite' = 'false')"

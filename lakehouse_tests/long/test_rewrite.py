@@ -12,9 +12,8 @@ from lakehouse.compact.run import compact, plan
 from lakehouse.declare.policies import Compaction, LiquidClustering, ZOrder
 from lakehouse.declare.table import Landing, Table
 from lakehouse.declare.write_modes import Append
-from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake
-from lakehouse_tests.support.example_lake import events, version_of
+from lakehouse_tests.support.example_lake import events, facts_of
 
 
 def test_deleted_rows_are_purged_once_file_by_file(lake: Lake, spark: SparkSession) -> None:
@@ -29,7 +28,7 @@ def test_deleted_rows_are_purged_once_file_by_file(lake: Lake, spark: SparkSessi
     check_as_planned(lake, outcome)
     assert (outcome.plan.reason, outcome.files_removed) == (Reason.DELETED_ROWS, 4)
     assert outcome.rows_verified == 109
-    assert {file.deletion_vector for file in layout_of(lake).files} == {None}
+    assert {file.deletion_vector for file in facts_of(lake, events.key).snapshot.files} == {None}
     assert planned(lake, table).as_json()["statement"] == "packing"
 
 
@@ -93,12 +92,6 @@ def planned(lake: Lake, table: Table) -> CompactionPlan:
     return found
 
 
-def layout_of(lake: Lake) -> Snapshot:
-    facts = lake.facts(events.key)
-    assert facts is not None
-    return facts.snapshot
-
-
 def append(
     spark: SparkSession, lake: Lake, query: str, *, by: str | None = None, files: int = 1
 ) -> None:
@@ -112,8 +105,6 @@ def check_as_planned(lake: Lake, outcome: CompactionOutcome, *, exact_added: boo
     told = outcome.as_json()
     for figure in ("files_removed", "bytes_removed", *(["files_added"] if exact_added else [])):
         assert told[figure] == told[f"actual_{figure}"] > 0
-    facts = lake.facts(events.key)
-    assert facts is not None and outcome.version_after == version_of(lake, events.key)
-    assert {path for bin_ in told["bins"] for path in bin_} == set(
-        facts.history.commits[-1].removed_paths
-    )
+    newest = facts_of(lake, events.key).history.commits[-1]
+    assert outcome.version_after == newest.version
+    assert {path for bin_ in told["bins"] for path in bin_} == set(newest.removed_paths)

@@ -1,6 +1,5 @@
 """The write path on S3, as moto speaks it: landed, merged, compacted, streams of changes."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
@@ -21,15 +20,7 @@ from lakehouse_tests.land.spark import test_json as test_spark_json
 from lakehouse_tests.land.spark import test_text as test_spark_text
 from lakehouse_tests.land.spark.test_parquet import ROWS, as_parquet, declared
 from lakehouse_tests.retain.example_days import DAYS
-from lakehouse_tests.s3_servers import lake_on_s3
 from lakehouse_tests.support.example_lake import event, events, land, rows_of, states, version_of
-
-
-@pytest.fixture(scope="module")
-def on_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """Settings of a lake in a bucket of its own, with its own server, which knows where the bucket is."""
-    with lake_on_s3("moto", tmp_path_factory.mktemp("s3")) as settings:
-        yield settings
 
 
 def test_landed_files_are_loaded_merged_and_compacted_once(on_s3: Settings) -> None:

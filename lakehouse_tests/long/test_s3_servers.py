@@ -3,7 +3,6 @@
 `make bench` installs MiniStack beside the other packages.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -18,17 +17,10 @@ from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.run import rehearse, vacuum
 from lakehouse_tests.land.test_kills import type_of_client
 from lakehouse_tests.long.test_vacuum_kills import STEPS, check_killed_and_finished
-from lakehouse_tests.s3_servers import lake_on_s3
+from lakehouse_tests.support.example_lake import facts_of
 from lakehouse_tests.support.vacuums import append, create, data_files, rows, table_of
 
-
-@pytest.fixture(scope="module", params=["moto", "ministack"])
-def on_s3(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Settings]:
-    """Settings of a lake in a bucket of a server that runs as a process of its own."""
-    with lake_on_s3(request.param, tmp_path_factory.mktemp(request.param)) as settings:
-        yield settings
+pytestmark = pytest.mark.parametrize("on_s3", ["moto", "ministack"], indirect=True)
 
 
 @pytest.fixture
@@ -44,9 +36,7 @@ def made(spark: SparkSession, lake: Lake) -> tuple[str, set[str]]:
     append(spark, uri, 10)
     spark.sql(f"DELETE FROM delta.`{uri}` WHERE part = 0")
     spark.sql(f"DELETE FROM delta.`{uri}` WHERE id = 1")
-    facts = lake.facts("bronze/t")
-    assert facts is not None
-    return uri, {file.path for file in facts.snapshot.files}
+    return uri, {file.path for file in facts_of(lake, "bronze/t").snapshot.files}
 
 
 @pytest.mark.parametrize("mode", ["LITE", "INVENTORY", "FULL"])

@@ -10,13 +10,14 @@ from deltalake import DeltaTable, write_deltalake
 from lakehouse.base.errors import Transient
 from lakehouse.compact.assess import failed_tries
 from lakehouse.compact.run import compact
-from lakehouse.lake.lake import Lake, open_lake
+from lakehouse.lake.lake import open_lake
 from lakehouse.materialize.run import write_table
 from lakehouse.spark.server import server
 from lakehouse.spark.session import connect
 from lakehouse_tests.conftest import own_settings, wait_until
 from lakehouse_tests.support.clients import Thrown, new_session, slow_copies, small_events
 from lakehouse_tests.support.example_lake import events, version_of
+from lakehouse_tests.support.vacuums import data_files
 
 
 def test_a_server_killed_in_the_middle_of_a_write_and_of_a_compaction_comes_back_and_nothing_is_lost_or_doubled(
@@ -59,12 +60,3 @@ def test_a_server_killed_in_the_middle_of_a_write_and_of_a_compaction_comes_back
         # No statement was sent a second time to the server that came back.
         assert version_of(lake, "silver/copies") == 0
         third.stop()
-
-
-def data_files(lake: Lake, key: str) -> set[str]:
-    """What lies in a table's folder, committed or not."""
-    return {
-        file.name
-        for file in lake.store.list(key)
-        if file.name.endswith(".parquet") and "_delta_log" not in file.name
-    }

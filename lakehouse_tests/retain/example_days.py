@@ -48,9 +48,7 @@ def table_rows(lake: Lake) -> list[Row]:
 
 def archive_rows(lake: Lake) -> list[Row]:
     """The rows in the archive at the version that the table names, sorted."""
-    facts = lake.facts(KEY)
-    assert facts is not None
-    number = facts.snapshot.transactions.get("lakehouse-archive")
+    number = archive_version(lake)
     if number is None:
         return []
     return _rows(DeltaTable(lake.settings.table_uri(archive_key(KEY)), version=number))

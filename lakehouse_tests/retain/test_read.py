@@ -25,6 +25,7 @@ from lakehouse_tests.retain.example_days import (
     archived,
     table_rows,
 )
+from lakehouse_tests.support.example_lake import facts_of, version_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,8 +35,7 @@ pytestmark = pytest.mark.spark
 
 def read_all(lake: Lake, spark: "SparkSession", *columns: str) -> list[tuple[object, ...]]:
     """The rows of the table and its archive, sorted."""
-    facts = lake.facts(KEY)
-    assert facts is not None
+    facts = facts_of(lake, KEY)
     session = TableSession(lake=lake, spark=spark, table=DAYS)
     rows = read_module.table_at(spark, facts.snapshot)
     more = archived_rows(session, facts)
@@ -97,9 +97,7 @@ def test_a_restore_brings_rows_back_while_they_may_stay(lake: Lake, spark: "Spar
     [planned] = restore_plan(lake, DAYS, request).partitions
     assert planned.text == "day=2013-01-02"
     version = run_restore(session, request).version_after
-    assert version is not None
-    facts = lake.facts(KEY)
-    assert facts is not None and version == facts.snapshot.version
+    assert version is not None and version == version_of(lake, KEY)
     assert (20, 2) in table_rows(lake) and (20, 2) not in archive_rows(lake)
     assert all_rows(lake) == sorted([*ROWS, (8, 8)])
     outcome = archived(lake)

@@ -85,9 +85,9 @@ def columns_of(lake: Lake, table: Table) -> list[str]:
     return [*ledger.columns]
 
 
-def facts_of(lake: Lake, key: str) -> TableFacts:
+def facts_of(lake: Lake, key: str, version: int | None = None) -> TableFacts:
     """The facts of a table that is there."""
-    facts = lake.facts(key)
+    facts = lake.facts(key, version=version)
     assert facts is not None
     return facts
 

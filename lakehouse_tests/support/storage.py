@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lakehouse.base.settings import Settings
 from lakehouse.lake.lake import Lake
 from lakehouse.store import DiskStore, S3Store, Store, s3
 from lakehouse_tests.conftest import own_settings
@@ -61,6 +62,18 @@ def bucket(aws: str, request: pytest.FixtureRequest) -> str:
     name = f"lake-{abs(hash(request.node.nodeid)):x}"
     boto3.client("s3").create_bucket(Bucket=name)
     return name
+
+
+@pytest.fixture(scope="module")
+def on_s3(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Settings]:
+    """Settings of a lake in a bucket of a server that runs as a process of its own: moto's, unless the test names another."""
+    from lakehouse_tests.s3_servers import lake_on_s3
+
+    name = getattr(request, "param", "moto")
+    with lake_on_s3(name, tmp_path_factory.mktemp(name)) as settings:
+        yield settings
 
 
 @pytest.fixture

@@ -1,14 +1,11 @@
 """Versions that are named survive a vacuum; no Spark: Delta's answer is taken to be our plan."""
 
-from pathlib import Path
-
 import pytest
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.paths import vector_file
-from lakehouse.lake.lake import Lake, open_lake
+from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import vacuum_records
-from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder, vector_of
 from lakehouse_tests.support.faults import (
     KEY,
@@ -19,26 +16,11 @@ from lakehouse_tests.support.faults import (
     paths,
     planned,
     report,
-    story_of,
 )
 from lakehouse_tests.support.vacuums import table_of
+from lakehouse_tests.vacuum.test_meanwhile import MODES, lake, story
 
-DAY = 86_400_000
-MODES = ("FULL", "INVENTORY", "LITE")
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return open_lake(own_settings(tmp_path))
-
-
-@pytest.fixture(autouse=True)
-def story(lake: Lake) -> LogBuilder:
-    """Version 1 reads the file `d=1/gone`, which version 2 removed long ago."""
-    story = story_of(lake)
-    age(lake)
-    report(lake)
-    return story
+__all__ = ["lake", "story"]  # fixtures
 
 
 def past(mode: str) -> list[str]:

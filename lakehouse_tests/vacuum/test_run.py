@@ -18,6 +18,7 @@ from lakehouse.vacuum.inventory.run import scan
 from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.plan.candidates import LoggedFiles
 from lakehouse.vacuum.run import rehearse, vacuum
+from lakehouse_tests.support.example_lake import facts_of, version_of
 from lakehouse_tests.support.vacuums import AT_ONCE, data_files, rows, stored, table_of
 
 
@@ -116,9 +117,7 @@ def test_the_declared_retention_is_set_on_the_table(lake: Lake, spark: SparkSess
     table = table_of(retention_hours=800)
     outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
     assert outcome.plan.facts.table_files.retention_ms == 800 * 3_600_000
-    facts = lake.facts("bronze/t")
-    assert facts is not None
-    assert facts.snapshot.properties["delta.logRetentionDuration"] == "interval 48000 minutes"
-    version = facts.snapshot.version
+    snapshot = facts_of(lake, "bronze/t").snapshot
+    assert snapshot.properties["delta.logRetentionDuration"] == "interval 48000 minutes"
     vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
-    assert lake.facts("bronze/t").snapshot.version == version  # type: ignore[union-attr]
+    assert version_of(lake, "bronze/t") == snapshot.version

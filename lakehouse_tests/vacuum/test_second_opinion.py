@@ -17,34 +17,22 @@ from lakehouse.declare.adopted import adopted_table
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.vacuum import run
 from lakehouse.vacuum.lake_facts import LakeFacts
-from lakehouse.vacuum.plan.candidates import Candidate, VacuumFacts
+from lakehouse.vacuum.plan.candidates import Candidate
 from lakehouse.vacuum.run import confirmed_by_delta, kept_by_deltalake, rehearse, vacuum
 from lakehouse.vacuum.table_facts import gather
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder, add_of
-from lakehouse_tests.support.faults import HOUR, KEY, TABLE
+from lakehouse_tests.support.faults import HOUR, KEY, known_of
 from lakehouse_tests.support.vacuums import data_files, table_of
+from lakehouse_tests.vacuum.test_meanwhile import lake, nobody
+
+__all__ = ["lake"]  # fixtures
 
 ODD = [f"d={each}/x.parquet" for each in ("a%20b", "%2520", "x%2Fy", "%25", "%C3%BC", "a:b", "%5C")]
 
 
-def nobody() -> Any:
-    raise AssertionError("Spark was asked")
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return open_lake(own_settings(tmp_path))
-
-
 def story_of(lake: Lake, **options: Any) -> LogBuilder:
     return LogBuilder(lake.store, KEY).create(partition_by=["d"], **options)
-
-
-def facts_of(lake: Lake) -> VacuumFacts:
-    found = gather(LakeFacts(lake, [TABLE]), TABLE)
-    assert found is not None
-    return found
 
 
 def candidate(name: str) -> Candidate:
@@ -57,7 +45,7 @@ def removal(path: str, *, hours: float) -> dict[str, Any]:
 
 
 def kept(lake: Lake, *names: str) -> set[str] | None:
-    return kept_by_deltalake(lake, facts_of(lake), [candidate(name) for name in names])
+    return kept_by_deltalake(lake, known_of(lake), [candidate(name) for name in names])
 
 
 @pytest.mark.parametrize("checkpoint", [None, "both", "struct"])
@@ -96,7 +84,7 @@ def test_files_with_odd_names_are_recognized(lake: Lake) -> None:
     for path in ODD:
         story.append([(path, 1), (f"{path}.recent", 1)])
         story.commit("DELETE", removal(f"{path}.recent", hours=1))
-    live = facts_of(lake).table_files.live
+    live = known_of(lake).table_files.live
     assert len(live) == len(ODD) and kept(lake) == {*live, *(f"{name}.recent" for name in live)}
 
 
@@ -144,7 +132,7 @@ def test_where_deltalake_cannot_know_spark_is_asked(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, change: Callable[[Lake], None]
 ) -> None:
     story_of(lake).append([("live", 1)])
-    facts, asked = facts_of(lake), [candidate("deletion_vector_1.bin")]
+    facts, asked = known_of(lake), [candidate("deletion_vector_1.bin")]
     assert kept_by_deltalake(lake, facts, asked) == {"live"}
     change(lake)
     assert kept_by_deltalake(lake, facts, asked) is None
@@ -198,7 +186,7 @@ def test_a_storage_that_does_not_answer_ends_the_vacuum_for_now(
 ) -> None:
     lake = open_lake(own_settings(tmp_path, LAKEHOUSE_ROOT=f"s3://{bucket}/lake"))
     story_of(lake).append([("live", 1)])
-    facts = facts_of(lake)
+    facts = known_of(lake)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setattr(run, "open_with_deltalake", refused)
     message = f"vacuum of {KEY}: deltalake cannot reach the table: .*Try again later"

@@ -97,9 +97,10 @@ def test_small_files_pass_until_twice_the_threshold_of_a_compaction(
 ) -> None:
     story.append(small_files(count)).store_data()
     found = results(dagster_lake)["small_files"]
-    assert found.ok is passes
-    said = f"{count} mergeable files, a compaction is due at 4, the check fails at 8"
-    assert said in found.sentence
+    assert (found.ok, found.numbers) == (passes, {"mergeable_files": count})
+    plan = assess(dagster_lake, orders, story.facts()).health.plan
+    said = f"; {count} mergeable files, a compaction is due at 4, the check fails at 8"
+    assert found.sentence == plan.sentence + said
 
 
 def test_a_missing_file_is_an_error_that_names_it(dagster_lake: Lake, story: LogBuilder) -> None:

@@ -97,3 +97,4 @@ def test_tries_that_came_to_nothing_are_in_the_account(told: Terminal) -> None:
     account = told.json("history", "silver/orders")["account"]
     expected = (2, 3.0, 600)
     assert (account["wasted_runs"], account["wasted_seconds"], account["wasted_bytes"]) == expected
+    assert "wasted in 30 days: 2 runs, 3.0 s, 600 B" in told.run("history", "silver/orders").stdout

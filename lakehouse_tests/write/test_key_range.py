@@ -17,7 +17,7 @@ from lakehouse.spark.statements import MergeTarget
 from lakehouse.spark.temporary_confs import INTERPRETED, session_confs
 from lakehouse.write.commit_rows import KeyedMerge, merge_rows, with_key_range
 from lakehouse_tests.support.clients import new_session
-from lakehouse_tests.support.example_lake import add_events, event, rows_in, states
+from lakehouse_tests.support.example_lake import add_events, event, facts_of, rows_in, states
 
 # Columns of a key: of the rows of a table, each in a file of its own, and of those that are merged: the first three are rows 1 to 3 of the
 # table, the last is new. A range that is wrong leaves one of their files out, whose row is then there twice.
@@ -74,20 +74,14 @@ def test_no_row_is_doubled_whatever_the_key(lake: Lake, spark: SparkSession) -> 
     uri, write = lake.settings.table_uri("silver/keys"), Merge(keys=keys, order_by=("version",))
     with session_confs(spark, {"spark.sql.session.timeZone": "Europe/Berlin", **INTERPRETED}):
         rows(0, 1).repartitionByRange(6, "number").write.format("delta").save(uri)
-        facts = lake.facts("silver/keys")
-        assert facts is not None and facts.snapshot.file_count == 6
-        merge = KeyedMerge(
-            snapshot=facts.snapshot, write=write, transaction=Transaction(app_id="t", version=1)
-        )
+        snapshot = facts_of(lake, "silver/keys").snapshot
+        assert snapshot.file_count == 6
+        transaction = Transaction(app_id="t", version=1)
+        merge = KeyedMerge(snapshot=snapshot, write=write, transaction=transaction)
         merge_rows(spark, rows(1, 2), merge, are_few=True)
-        found = (
-            table_at(spark, facts.snapshot, version=1)
-            .groupBy(*keys)
-            .count()
-            .select("count")
-            .collect()
-        )
-    assert [row["count"] for row in found] == [1] * 7
+        found = table_at(spark, snapshot, version=1).groupBy(*keys).count()
+        counts = [row["count"] for row in found.select("count").collect()]
+    assert counts == [1] * 7
 
 
 @pytest.mark.spark

@@ -166,16 +166,9 @@ def test_two_spellings_of_one_value_are_one_partition(
     assert (found.files_removed == 2) is same
 
 
-@pytest.mark.parametrize(
-    ("feature", "why"),
-    [
-        ("clustering", "the table is clustered by id, which BinPacking cannot plan"),
-        ("catalogManaged", "table feature catalogManaged is unknown"),
-    ],
-)
-def test_a_feature_that_changes_the_selection_is_refused_by_name(feature: str, why: str) -> None:
-    with pytest.raises(Refused, match=f"bronze/t: {why}"):
-        plan([1_000, 1_000], features=frozenset({feature}), clustering_columns=["id"])
+def test_a_table_of_a_catalog_is_refused() -> None:
+    with pytest.raises(Refused, match="bronze/t: table feature catalogManaged is unknown"):
+        plan([1_000, 1_000], features=frozenset({"catalogManaged"}))
 
 
 NOTHING = {

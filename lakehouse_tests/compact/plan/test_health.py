@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lakehouse.base.reasons import Reason
-from lakehouse.compact.plan.health import Health, assess_health, assess_log_debt, assess_small_files
+from lakehouse.compact.plan.health import Health, assess_health, assess_log_debt
 from lakehouse.delta.snapshot import Snapshot, Tombstone
 from lakehouse_tests.support.example_snapshots import POLICY, data_file, plan_of, snapshot
 
@@ -99,17 +99,6 @@ def test_the_average_is_measured_against_what_each_partition_could_have() -> Non
             for size in sizes
         ]
         assert part(health(snapshot(days)), "average size") == expected
-
-
-@pytest.mark.parametrize(
-    ("count", "ok"), [(0, True), (4, True), (7, True), (8, False), (40, False)]
-)
-def test_small_files_fail_the_check_at_twice_the_threshold(count: int, ok: bool) -> None:
-    found = health(snapshot([100] * count))
-    result = assess_small_files(found)
-    assert (result.ok, result.numbers) == (ok, {"mergeable_files": count})
-    assert result.sentence.startswith(found.plan.sentence)
-    assert f"{count} mergeable" in result.sentence and "the check fails at 8" in result.sentence
 
 
 @pytest.mark.parametrize(

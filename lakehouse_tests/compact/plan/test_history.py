@@ -10,7 +10,7 @@ from lakehouse.compact.plan.history import account_for, operation_of
 from lakehouse.declare.prices import DEFAULT_PRICES
 from lakehouse.delta.commits import Commit
 from lakehouse_tests.log_builder import START_MS, LogBuilder
-from lakehouse_tests.support.example_histories import compaction, failed, past, write
+from lakehouse_tests.support.example_histories import compaction, past, write
 
 MB = 1_000_000
 
@@ -88,16 +88,6 @@ def test_bytes_rewritten_per_byte_ingested(commits: list[Commit], ratio: float |
     account = account_for(past(commits))
     assert account.write_amplification == ratio
     assert account.as_json()["write_amplification"] == ratio
-
-
-def test_wasted_work_is_counted() -> None:
-    wasted = [failed(0, seconds=1.5, wasted_bytes=100), failed(0, seconds=2.0, wasted_bytes=50)]
-    account = account_for(past([write(1, MB)]), wasted)
-    assert (account.wasted_runs, account.wasted_seconds, account.wasted_bytes) == (2, 3.5, 150)
-    assert account.sentences == (
-        "write amplification 0.00: 0 B rewritten for 977 KiB ingested",
-        "wasted in 30 days: 2 runs, 3.5 s, 150 B",
-    )
 
 
 def test_a_compaction_has_its_plan_s_figures_and_others_have_none() -> None:

@@ -31,15 +31,14 @@ from lakehouse.land.plan.choose_files import (
 )
 
 LANDING = Landing(prefix="landing/orders/", format="json", schema="id STRING", max_file_bytes=1_000)
+APPEND = Append()
+FILE = LandedFile(name="a.json", size_bytes=10, modified_ms=7)
+LEDGER = Ledger(newest=None, seen={})
 
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose_files, "MAX_BATCH_FILES", 3)
-
-
-APPEND = Append()
-FILE = LandedFile(name="a.json", size_bytes=10, modified_ms=7)
 
 
 def landed(*names: str, size_bytes: int = 10) -> list[LandedFile]:
@@ -267,8 +266,7 @@ def test_an_overwrite_ends_with_a_late_file_that_is_older_than_the_one_taken() -
     """A manifest tells of the file: else the next turn of the same load finds it again, and so without end."""
     plan = Story(landed("0.json"), newest=batch(4, "a.json"), arrived=4, write=Overwrite()).plan()
     assert plan.batch is not None
-    ledger = Ledger(newest=None, seen={})
-    settled = settle_batch(plan, plan.batch, ledger, {}, row_count=0, is_overwrite=True)
+    settled = settle_batch(plan, plan.batch, LEDGER, {}, row_count=0, is_overwrite=True)
     assert ([aside.name for aside in settled.set_aside], settled.number) == (["0.json"], 5)
 
 
@@ -291,9 +289,9 @@ def test_an_overwrite_declared_anew_is_not_replaced_by_a_late_older_file(older: 
 
 @pytest.mark.parametrize(("name", "is_read"), [("b.parquet", True), ("b.txt", False)])
 def test_a_file_of_another_format_waits_until_that_is_declared(name: str, is_read: bool) -> None:
-    aside = choose_batch(landed(name), Ledger(newest=None, seen={}), LANDING, APPEND).batch
+    aside = choose_batch(landed(name), LEDGER, LANDING, APPEND).batch
     assert aside is not None and not aside.files
-    ledger = extend_ledger(Ledger(newest=None, seen={}), [aside])
+    ledger = extend_ledger(LEDGER, [aside])
     now = replace(LANDING, format="parquet")
     assert choose_batch(landed(name), ledger, LANDING, APPEND).batch is None
     found = choose_batch(landed(name), ledger, now, APPEND).batch
@@ -384,8 +382,7 @@ def test_an_overwrite_takes_a_file_with_rows_and_else_older_ones_wait(row_count:
     columns = ("id",)
     staged = replace(plan.batch, columns=columns)
     reads = {"2.json": READ}
-    ledger = Ledger(newest=None, seen={})
-    settled = settle_batch(plan, staged, ledger, reads, row_count=row_count, is_overwrite=True)
+    settled = settle_batch(plan, staged, LEDGER, reads, row_count=row_count, is_overwrite=True)
     assert [file.name for file in settled.files] == ["2.json"][:row_count]
     assert settled.columns == columns[:row_count]
     expected = ["x.csv", "1.json"] if row_count else ["x.csv", "2.json"]
@@ -399,9 +396,8 @@ def test_an_append_takes_files_without_a_row_and_its_sentence_counts_what_is_lef
     many = Story(landed("a.json", *(f"{place}.csv" for place in range(9)))).plan()
     assert many.sentence.endswith("9 files set aside (0.csv, 1.csv, 2.csv and 6 more)")
     assert plan.batch is not None
-    ledger = Ledger(newest=None, seen={})
     reads = {"a.json": READ}
-    settled = settle_batch(plan, plan.batch, ledger, reads, row_count=0, is_overwrite=False)
+    settled = settle_batch(plan, plan.batch, LEDGER, reads, row_count=0, is_overwrite=False)
     assert [file.name for file in settled.files] == ["a.json"]
 
 
@@ -415,7 +411,7 @@ def test_no_manifest_is_read_where_the_newest_batch_alone_may_be_unfinished() ->
 
 def test_everything_landed_is_taken_once_and_only_once_over_any_number_of_batches() -> None:
     listing = landed(*(f"{place:02}.json" for place in range(10)), "x.csv")
-    ledger, taken = Ledger(newest=None, seen={}), []
+    ledger, taken = LEDGER, []
     while (found := choose_batch(listing, ledger, LANDING, Append())).batch:
         taken.extend(file.name for file in (*found.batch.files, *found.batch.set_aside))
         ledger = extend_ledger(ledger, [found.batch])
@@ -431,7 +427,6 @@ RELEASING = Landing(
     release_bytes=1024,
     release_minutes=2,
 )
-LEDGER = Ledger(newest=None, seen={})
 MINUTE_MS = 60_000
 
 # Bytes and minutes of age of the files that wait, and what releases them.

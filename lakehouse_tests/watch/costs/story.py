@@ -21,6 +21,7 @@ from lakehouse.watch.costs.plan import Charge, row_of
 from lakehouse.watch.costs.run import _SCHEMA, CHARGEBACK, read_charges
 from lakehouse_tests.lake.test_vacuums import past_vacuum, record_vacuum
 from lakehouse_tests.log_builder import START_MS
+from lakehouse_tests.support.example_lake import facts_of
 
 A = Table(
     key="bronze/a",
@@ -56,9 +57,8 @@ def scan_at(lake: Lake, ms: int) -> None:
 
 def record_compaction(lake: Lake, table: Table) -> None:
     """Adds the newest compaction in the table's log to the lake's operations."""
-    facts = lake.facts(table.key)
-    assert facts is not None
-    entry = account_for(facts.history, prices=table.prices).entries[-1]
+    history = facts_of(lake, table.key).history
+    entry = account_for(history, prices=table.prices).entries[-1]
     record_operation(lake, operation_of(table.key, entry, table.prices))
 
 
