@@ -8,10 +8,12 @@ import click
 
 from lakehouse.backtest.plan import Replay, bytes_ingested, real_replay, replay
 from lakehouse.base.errors import Refused
+from lakehouse.base.text import Document
 from lakehouse.cli.context import open_tables, table_argument
 from lakehouse.cli.output import (
     bytes_text,
     count_text,
+    flag,
     json_option,
     print_grid,
     show,
@@ -30,7 +32,7 @@ _MIB = 2**20
 @click.option("--min-small-files", type=click.IntRange(min=2), help="Compact from this many on.")
 @click.option("--target-mib", type=click.IntRange(min=1), help="Target file size in MiB.")
 @click.option("--cooldown-minutes", type=click.FloatRange(min=0), help="Pause after a compaction.")
-@click.option("--after-write", is_flag=True, help="Compact after each write.")
+@flag("--after-write", help="Compact after each write.")
 @click.option("--schedule", metavar="CRON", help="Compact by the clock (UTC).")
 @json_option
 def backtest_command(
@@ -81,7 +83,7 @@ def backtest_command(
         _print(history, replays)
 
 
-def _document(history: FileHistory, replays: Mapping[str, Replay]) -> dict[str, Any]:
+def _document(history: FileHistory, replays: Mapping[str, Replay]) -> Document:
     """The JSON document (docs/reference/json.md)."""
     return {
         "table": history.table,

@@ -1,4 +1,4 @@
-"""Text for people (sizes, counts, times, names) and the units of time.
+"""Text for people (sizes, counts, times, names), the units of time, and JSON documents.
 
 `printable` escapes names and errors from outside, so that they cannot control a terminal or a page.
 """
@@ -8,11 +8,14 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from difflib import get_close_matches
 from math import floor, log10
+from typing import Any
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 
+# An object in JSON, for example what a command prints with `--json`.
+Document = dict[str, Any]
 
 # Words that are less similar than this (`difflib.SequenceMatcher.ratio`) are not suggested.
 _LEAST_SIMILARITY = 0.5

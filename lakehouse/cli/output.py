@@ -9,6 +9,7 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import IO, Any
 
 import click
@@ -20,7 +21,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from lakehouse.base.operation import FIGURE_HEADS, figures_in
-from lakehouse.base.text import printable, size_text, utc_text
+from lakehouse.base.text import Document, printable, size_text, utc_text
 
 # The width of tables that are printed to a pipe: so large that grep finds most sentences on one
 # line.
@@ -31,16 +32,17 @@ _GAP = 2
 # printed below their rows.
 _LEAST_ROOM = 45
 
+# An option without a value.
+flag = partial(click.option, is_flag=True)
 # The option `--json`. Commands receive it as `as_json`.
-json_option = click.option(
+json_option = flag(
     "--json",
     "as_json",
-    is_flag=True,
     help="Print one JSON document on standard output, and nothing else (docs/reference/json.md).",
 )
 
 
-def attributes(value: object, *names: str) -> dict[str, Any]:
+def attributes(value: object, *names: str) -> Document:
     """The attributes of a value with these names."""
     return {name: getattr(value, name) for name in names}
 

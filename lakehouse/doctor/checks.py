@@ -267,8 +267,7 @@ def _conditional(lake: Lake, folder: str) -> str:
     if isinstance(store, S3Store):
         is_honoured = store.honours_conditions(name) and store.completes_conditionally(name)
     else:
-        is_created = store.put_if_absent(name, b"")
-        is_overwritten = is_created and store.put_if_absent(name, b"")
+        is_overwritten = store.put_if_absent(name, b"") and store.put_if_absent(name, b"")
         is_honoured = not is_overwritten
     if not is_honoured:
         raise Refused(

@@ -4,14 +4,13 @@ import os
 import re
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any
 
 import click
 
 from lakehouse.base.errors import LakehouseError, Refused
 from lakehouse.base.settings import ACCEPTED, Settings
-from lakehouse.base.text import count_of
-from lakehouse.cli.output import attributes, json_option, print_grid, show, write_json
+from lakehouse.base.text import Document, count_of
+from lakehouse.cli.output import attributes, flag, json_option, print_grid, show, write_json
 from lakehouse.cli.server_command import driver_for_command
 from lakehouse.cli.settings import settings_in_force
 from lakehouse.doctor.checks import Examination, check_machine, check_spark, check_storage, scratch
@@ -37,10 +36,9 @@ _PARAMETER = re.compile(r";(?!(?:use_ssl|user_id|user_agent)=)([^=;]*)=[^;]*")
     default=True,
     help="Also check Spark. With LAKEHOUSE_SPARK=server, a stopped server is started for this.",
 )
-@click.option(
+@flag(
     "--settings",
     "settings_only",
-    is_flag=True,
     help="Check nothing. Show the settings in force and where each comes from, without secrets.",
 )
 @json_option
@@ -94,7 +92,7 @@ def _show_settings(settings: Settings, *, as_json: bool) -> None:
     print_grid(heads, [[each[head] for head in heads] for each in documents])
 
 
-def document_of(findings: Sequence[Finding]) -> dict[str, Any]:
+def document_of(findings: Sequence[Finding]) -> Document:
     """The JSON document of these findings."""
     states = [each.state for each in findings]
     return {

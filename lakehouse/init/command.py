@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from lakehouse.base.text import size_text
-from lakehouse.cli.output import show, show_lines
+from lakehouse.cli.output import flag, show, show_lines
 from lakehouse.init.run import check_target, plan_project, write_project
 
 
@@ -19,7 +19,7 @@ from lakehouse.init.run import check_target, plan_project, write_project
     help="A file, a folder, or s3://bucket/folder: CSV, JSON, Parquet or Avro, also change data.",
 )
 @click.option("--table", metavar="bronze/NAME", help="Default: by the name of SOURCE.")
-@click.option("--dry-run", is_flag=True, help="Print the files, and write nothing.")
+@flag("--dry-run", help="Print the files, and write nothing.")
 def init_command(folder: Path, source: str, table: str | None, dry_run: bool) -> None:
     """Make a project in FOLDER from the files of SOURCE. Does not start a JVM.
 

@@ -2,14 +2,14 @@
 
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from itertools import combinations, takewhile
 from keyword import iskeyword
 from pathlib import PurePosixPath
 from typing import Any, cast
 
-from lakehouse.base.text import first_names, printable
+from lakehouse.base.text import Document, first_names, printable
 from lakehouse.declare.knobs import changed_fields
 from lakehouse.declare.landing import ChangeSource, Csv, Debezium, Dms, Landing, format_of
 from lakehouse.declare.table import Table
@@ -137,13 +137,13 @@ def _debezium(found: FileSchema) -> tuple[FileSchema, ChangeSource] | None:
     return replace(schema, left_out=left_out, rows=inserts, encoding=found.encoding), changes
 
 
-def _fields_of(schema: Any) -> dict[str, Mapping[str, Any]]:
+def _fields_of(schema: Any) -> dict[str, Document]:
     """The fields in a struct's schema of Kafka Connect, by name; empty without a schema."""
     fields = map(_object, _object(schema).get("fields") or ())
     return {str(field.get("field")): field for field in fields}
 
 
-def _connect_type(field: Mapping[str, Any]) -> str:
+def _connect_type(field: Document) -> str:
     """The SQL type of a field of Kafka Connect. A struct is kept as text."""
     if field.get("type") == "array":
         return f"ARRAY<{_connect_type(_object(field.get('items')))}>"
@@ -174,8 +174,8 @@ def _dms(found: FileSchema, files: Sequence[str]) -> tuple[FileSchema, ChangeSou
     return schema, Dms(position=position)
 
 
-def _object(value: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
+def _object(value: Any) -> Document:
+    return cast("Document", value) if isinstance(value, dict) else {}
 
 
 _WIDTH = 100
@@ -224,7 +224,7 @@ def _parts(value: Any) -> tuple[str, Sequence[tuple[str, Any]], str]:
         case tuple():
             return "(", [("", part) for part in cast("tuple[Any, ...]", value)], ")"
         case dict():
-            items = cast("dict[str, Any]", value).items()
+            items = cast("Document", value).items()
             return "{", [(f"{python_text(name)}: ", part) for name, part in items], "}"
         case _ if is_dataclass(value):
             parts = [(f"{name}=", part) for name, part in changed_fields(value).items()]

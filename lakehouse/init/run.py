@@ -83,11 +83,9 @@ def plan_project(address: str, folder: Path, key: str | None) -> Project:
     suggestion = suggest(found, names, key=key, prefix=landing)
     copies = dict[str, StoredFile]()
     if not prefix:
-        endings = ["" if format_of(each) == found.format else f".{found.format}" for each in names]
-        paths = [
-            f"{_LAKE}/{landing}{each}{ending}" for each, ending in zip(names, endings, strict=True)
-        ]
-        copies = dict(zip(paths, files, strict=True))
+        for file in files:
+            ending = "" if format_of(file.name) == found.format else f".{found.format}"
+            copies[f"{_LAKE}/{landing}{file.name}{ending}"] = file
     origin = f"{count_of(len(files), 'file')} ({address})"
     package = package_name(folder.name, is_taken=lambda name: find_spec(name) is not None)
     root = f"s3://{store.bucket}/{store.prefix}".rstrip("/") if prefix else _LAKE

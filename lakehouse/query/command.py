@@ -12,7 +12,7 @@ import click
 from lakehouse.base.errors import Refused
 from lakehouse.base.text import printable
 from lakehouse.cli.context import LakeContext, open_declared
-from lakehouse.cli.output import console, json_option, print_grid, tell, write_csv, write_json
+from lakehouse.cli.output import console, flag, json_option, print_grid, tell, write_csv, write_json
 from lakehouse.cli.server_command import driver_on_demand
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import OPERATIONS
@@ -34,8 +34,8 @@ _GAP = 2
 
 @click.command("sql", epilog='Example: lakehouse sql "SELECT * FROM gold.carrier_daily LIMIT 10"')
 @click.argument("statement")
-@click.option("--spark", "by_spark", is_flag=True, help="Run the statement in Spark SQL.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print all rows as CSV.")
+@flag("--spark", "by_spark", help="Run the statement in Spark SQL.")
+@flag("--csv", "as_csv", help="Print all rows as CSV.")
 @json_option
 def sql_command(statement: str, by_spark: bool, as_csv: bool, as_json: bool) -> None:
     """Read tables by SQL. STATEMENT is a SELECT, WITH, DESCRIBE or SHOW TABLES.
@@ -74,9 +74,9 @@ def known_names(context: LakeContext) -> dict[str, str]:
     }
     for table in context.tables.values():
         keys[table.asset_key] = table.key
-        parts = {"quarantine": table.source, "archive": table.archive}
-        for folder in [name for name, declared in parts.items() if declared]:
-            keys[f"{folder}/{table.asset_key}"] = f"{folder}/{table.key}"
+        for folder, declared in (("quarantine", table.source), ("archive", table.archive)):
+            if declared:
+                keys[f"{folder}/{table.asset_key}"] = f"{folder}/{table.key}"
     return keys
 
 
