@@ -1,12 +1,13 @@
 """`lakehouse archive`, `lakehouse restore`, `lakehouse ttl` and `lakehouse tiers`."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from lakehouse.base.text import Document
 from lakehouse.cli.context import (
     not_written,
     open_declared,
@@ -17,6 +18,7 @@ from lakehouse.cli.dagster_events import report_change, report_to_dagster
 from lakehouse.cli.output import (
     bytes_text,
     count_text,
+    flag,
     json_option,
     print_figures,
     print_grid,
@@ -43,8 +45,8 @@ from lakehouse.vacuum.lake_facts import LakeFacts
 if TYPE_CHECKING:
     from lakehouse.assets.events import Event, Reporter
 
-_ANYWAY = click.option("--anyway", is_flag=True, help="Also if the table is paused.")
-_DRY_RUN = click.option("--dry-run", is_flag=True, help="Show only the plan. Starts no JVM.")
+_ANYWAY = flag("--anyway", help="Also if the table is paused.")
+_DRY_RUN = flag("--dry-run", help="Show only the plan. Starts no JVM.")
 _PARTITIONS = "COLUMN=VALUE"
 
 
@@ -124,7 +126,7 @@ def _plan_or_run(
     _show(document, as_json=as_json)
 
 
-def _show(document: Mapping[str, Any], *, as_json: bool) -> None:
+def _show(document: Document, *, as_json: bool) -> None:
     if as_json:
         write_json(document)
         return
@@ -185,7 +187,7 @@ def restore_command(table: str, partitions: tuple[str, ...], dry_run: bool, as_j
 
 @click.command("tiers", epilog="Example: lakehouse tiers bronze/weather --dry-run")
 @table_argument
-@click.option("--dry-run", is_flag=True, help="List every file that would be tagged, and tag none.")
+@flag("--dry-run", help="List every file that would be tagged, and tag none.")
 @json_option
 def tiers_command(table: str, dry_run: bool, as_json: bool) -> None:
     """Tag removed files that TABLE keeps for more than a month, for a cheaper storage class.

@@ -26,12 +26,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from itertools import pairwise, takewhile
-from typing import Any
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.paths import name_in_table
 from lakehouse.base.reasons import Explained, Explanation, Reason
-from lakehouse.base.text import DAY_MS, count_of, first_names, size_text
+from lakehouse.base.text import DAY_MS, Document, count_of, first_names, size_text
 from lakehouse.compact.plan.estimate import run_price
 from lakehouse.declare.policies import Archive
 from lakehouse.declare.table import TRANSACTION_RETENTION, Table
@@ -39,6 +38,8 @@ from lakehouse.delta.partition_values import TypedPartition, by_name, typed_part
 from lakehouse.delta.protocol import unknown_features
 from lakehouse.delta.snapshot import Column, DataFile, PartitionValues, Snapshot, live_rows
 
+# The partitions with all values of any of these combinations (column -> value).
+Selection = Sequence[Mapping[str, str]]
 _CALENDAR = ("year", "month", "day", "hour")
 _FIRST = (1, 1, 1, 0)
 _ISO_TEXT = re.compile(r"\d{4}-\d{2}(-\d{2})?")
@@ -172,12 +173,12 @@ class Partition:
         """The partition in words."""
         return partition_text(self.values)
 
-    def is_among(self, chosen: Sequence[Mapping[str, str]]) -> bool:
+    def is_among(self, chosen: Selection) -> bool:
         """Whether it has one of these combinations of values."""
         values = dict(self.values).items()
         return any(each.items() <= values for each in chosen)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Document:
         """The documented JSON shape."""
         return {
             "values": dict(self.values),
@@ -242,7 +243,7 @@ class ArchivePlan(Explained):
         return not self.leaving and not self.expiring
 
     @property
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Document:
         """The predicted figures, as the commit records them."""
         return {
             "reason": self.reason.name,
@@ -256,7 +257,7 @@ class ArchivePlan(Explained):
             "usd": round(self.usd, 9),
         }
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Document:
         """The documented JSON shape."""
         return {
             "table": self.table,
@@ -275,7 +276,7 @@ def plan_archive(
     facts: ArchiveFacts,
     *,
     now_ms: int,
-    replace: Sequence[Mapping[str, str]] = (),
+    replace: Selection = (),
 ) -> ArchivePlan:
     """The plan of a run now. `replace` selects partitions whose rows replace the archived ones.
 
@@ -391,7 +392,7 @@ def _why_it_stays(
     facts: ArchiveFacts,
     archive: Archive,
     now_ms: int,
-    replace: Sequence[Mapping[str, str]],
+    replace: Selection,
 ) -> str:
     """Why an old partition stays in the table; empty if it leaves."""
     if any(name_in_table(file.path) is None for file in partition.files):
@@ -461,7 +462,7 @@ class RestorePlan:
         sizes = _sizes(self.partitions)
         return f"moves {sizes} back into the table; tables downstream do not read them again"
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Document:
         """The documented JSON shape."""
         return {
             "table": self.table,
@@ -476,7 +477,7 @@ def plan_restore(
     table: Table,
     snapshot: Snapshot,
     archived: Snapshot | None,
-    chosen: Sequence[Mapping[str, str]],
+    chosen: Selection,
     written_by: Mapping[TypedPartition, str],
 ) -> RestorePlan:
     """The plan of a restore of the partitions with any of the `chosen` values; empty selects all.
@@ -544,7 +545,7 @@ def out_of_date(snapshot: Snapshot, what: str) -> Refused:
     )
 
 
-def archive_metadata(snapshot: Snapshot, archived: Snapshot | None) -> dict[str, Any]:
+def archive_metadata(snapshot: Snapshot, archived: Snapshot | None) -> Document:
     """The `metaData` of the archive of a table: its columns, all nullable.
 
     `archived` is the archive at its newest version; `None` if there is none.
@@ -571,7 +572,7 @@ def archive_metadata(snapshot: Snapshot, archived: Snapshot | None) -> dict[str,
     }
 
 
-def archive_protocol(snapshot: Snapshot) -> dict[str, Any]:
+def archive_protocol(snapshot: Snapshot) -> Document:
     """The `protocol` of an archive: the least one that can read the table's columns."""
     needed = snapshot.features & _COLUMN_FEATURES
     if snapshot.physical_names:
@@ -616,7 +617,7 @@ def _columns(snapshot: Snapshot) -> dict[str, Column]:
     return {snapshot.physical_names.get(each.name, each.name): each for each in snapshot.columns}
 
 
-def _without_requirements(part: dict[str, Any]) -> dict[str, Any]:
+def _without_requirements(part: Document) -> Document:
     """A part of a schema in which everything may be null, without defaults and constraints."""
     part |= {name: True for name in _NULLABLE if name in part}
     if "metadata" in part:

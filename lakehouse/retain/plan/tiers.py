@@ -12,13 +12,12 @@ Amazon S3 Lifecycle"; API reference, GetBucketLifecycleConfiguration.
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from typing import Any
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.paths import name_in_table
 from lakehouse.base.reasons import CheckResult, Explained, Reason
 from lakehouse.base.stored_objects import LifecycleRule, Part, StoredObject
-from lakehouse.base.text import DAY_MS, count_of, printable
+from lakehouse.base.text import DAY_MS, Document, count_of, printable
 from lakehouse.vacuum.inventory.plan import ObjectClassifier
 from lakehouse.vacuum.plan.candidates import VacuumFacts
 
@@ -46,7 +45,7 @@ class TierPlan(Explained):
     untag: tuple[str, ...]
     size_bytes: int
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Document:
         """The plan in its documented JSON shape."""
         return {
             "table": self.table,
@@ -125,7 +124,7 @@ class LiveObjects:
     archive: str = ""
 
 
-def tier_rule(prefix: str) -> dict[str, Any]:
+def tier_rule(prefix: str) -> Document:
     """The rule that moves tagged files below the lake's `prefix` to IA, then to Glacier.
 
     The days count from a file's creation. Both classes can be read without a restore, so older

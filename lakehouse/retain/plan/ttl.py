@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Explained, Explanation, Reason
-from lakehouse.base.text import DAY_MS, count_of, size_text
+from lakehouse.base.text import DAY_MS, Document, count_of, size_text
 from lakehouse.compact.plan.estimate import run_price
 from lakehouse.declare.policies import Ttl
 from lakehouse.declare.table import Table
@@ -79,7 +79,7 @@ class TtlPlan(Explained):
         """Whether no row has expired."""
         return not self.expired_files and not self.straddling_files
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Document:
         """The documented JSON shape, also in the metadata of the run's commit."""
         names = (
             "table version cutoff_ms expired_files expired_bytes straddling_files"

@@ -32,11 +32,11 @@ import dataclasses
 import posixpath
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -45,7 +45,7 @@ from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.operation import Figure, figures_as_json
 from lakehouse.base.paths import name_in_table
 from lakehouse.base.reasons import Explained
-from lakehouse.base.text import DAY_MS
+from lakehouse.base.text import DAY_MS, Document
 from lakehouse.compact.plan.estimate import run_price
 from lakehouse.declare.policies import Archive
 from lakehouse.declare.table import Table
@@ -75,6 +75,7 @@ from lakehouse.retain.plan.archive import (
     ArchivePlan,
     Partition,
     RestorePlan,
+    Selection,
     archive_metadata,
     archive_protocol,
     files_of,
@@ -109,7 +110,7 @@ class RetentionOutcome:
     version_after: int | None = None
     figures: tuple[Figure, ...] = ()
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Document:
         """The plan's JSON document, with the outcome."""
         return {
             **self.plan.as_json(),
@@ -245,7 +246,7 @@ def _refuse_undone_restore(lake: Lake, facts: TableFacts, history: Sequence[Comm
         )
 
 
-def _record_of(commit: Commit) -> Mapping[str, Any]:
+def _record_of(commit: Commit) -> Document:
     record = written_in(commit).get(_RECORD)
     if not isinstance(record, dict):
         raise Broken(
@@ -260,28 +261,18 @@ def plan(
     table: Table,
     facts: TableFacts | None = None,
     *,
-    replace: Sequence[Mapping[str, str]] = (),
+    state: ArchiveState | None = None,
+    replace: Selection = (),
 ) -> ArchivePlan | None:
     """The plan of a run now; `None` if there is no table. Needs no Spark, and writes nothing.
 
-    Without `facts`, the table's log is read. `replace` is as in `run_archive`.
+    Without `state`, the archive's log is read and, without `facts`, the table's log, too. `replace`
+    is as in `run_archive`.
     """
-    _archive_of(table)
-    state = read_state(lake, table.key, facts)
-    return None if state is None else _planned(lake, table, state, replace)
-
-
-def _archive_of(table: Table) -> Archive:
-    if table.archive is None:
-        raise Refused(
-            f"archive of {table.key}: the table declares none. Use Table(archive=Archive(…))"
-        )
-    return table.archive
-
-
-def _planned(
-    lake: Lake, table: Table, state: ArchiveState, replace: Sequence[Mapping[str, str]]
-) -> ArchivePlan:
+    archive = _archive_of(table)
+    state = state or read_state(lake, table.key, facts)
+    if state is None:
+        return None
     snapshot = state.facts.snapshot
     names = snapshot.partition_columns
     types = by_name(snapshot.columns)
@@ -290,13 +281,21 @@ def _planned(
         for commit in state.history
         for texts in _record_of(commit).get("restored", ())
     }
-    facts = ArchiveFacts(
+    archive_facts = ArchiveFacts(
         snapshot=snapshot,
         archived=state.applied,
         written_by=written_by(lake, state),
         restored_ms=restored_ms,
     )
-    return plan_archive(table, _archive_of(table), facts, now_ms=now_ms(), replace=replace)
+    return plan_archive(table, archive, archive_facts, now_ms=now_ms(), replace=replace)
+
+
+def _archive_of(table: Table) -> Archive:
+    if table.archive is None:
+        raise Refused(
+            f"archive of {table.key}: the table declares none. Use Table(archive=Archive(…))"
+        )
+    return table.archive
 
 
 def written_by(lake: Lake, state: ArchiveState) -> dict[TypedPartition, str]:
@@ -341,7 +340,7 @@ def run_archive(
     table: Table,
     open_spark: "Callable[[], SparkSession]",
     *,
-    replace: Sequence[Mapping[str, str]] = (),
+    replace: Selection = (),
     owner: str = "",
 ) -> RetentionOutcome:
     """Moves old partitions, and lets archived ones expire. Moving nothing is not an error.
@@ -360,7 +359,8 @@ def run_archive(
     with hold(lake, None, table.key, owner=owner or f"archive of {table.key}"):
         for _ in range(_TRIES):
             state = settled_state(lake, table.key)
-            planned = _planned(lake, table, state, replace)
+            planned = plan(lake, table, state=state, replace=replace)
+            assert planned is not None
             with_deleted = [each.values for each in planned.leaving if each.has_deleted_rows]
             if with_deleted:
                 spark = open_spark()
@@ -571,7 +571,7 @@ def _commit_to_table(
     state: ArchiveState,
     number: int,
     removes: Actions,
-    figures: Mapping[str, Any] | None = None,
+    figures: Document | None = None,
 ) -> int:
     """Commits the removal of files, and names the archive's version `number` (step 5)."""
     snapshot = state.facts.snapshot

@@ -14,7 +14,7 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lakehouse.base.errors import Broken, Refused, Transient
@@ -30,6 +30,7 @@ from lakehouse.lake.lease import hold
 from lakehouse.retain.plan.archive import (
     Partition,
     RestorePlan,
+    Selection,
     names_in_archive,
     out_of_date,
     plan_restore,
@@ -137,28 +138,27 @@ def archived_size(lake: Lake, facts: TableFacts) -> tuple[int | None, int]:
     return state.applied.row_count, state.applied.size_bytes
 
 
-def restore_plan(lake: Lake, table: Table, chosen: Sequence[Mapping[str, str]] = ()) -> RestorePlan:
+def restore_plan(
+    lake: Lake,
+    table: Table,
+    chosen: Selection = (),
+    state: ArchiveState | None = None,
+) -> RestorePlan:
     """Plans a restore. Nothing is written, and Spark is not needed.
+
+    Without `state`, the logs of the table and of its archive are read.
 
     Raises:
         Refused: there is no table, or as `plan_restore`.
     """
-    state = read_state(lake, table.key)
+    state = state or read_state(lake, table.key)
     if state is None:
         raise Refused(f"restore of {table.key}: the table does not exist")
-    return _plan(lake, table, state, chosen)
-
-
-def _plan(
-    lake: Lake, table: Table, state: ArchiveState, chosen: Sequence[Mapping[str, str]]
-) -> RestorePlan:
     written = written_by(lake, state)
     return plan_restore(table, state.facts.snapshot, state.applied, chosen, written)
 
 
-def run_restore(
-    session: TableSession, chosen: Sequence[Mapping[str, str]] = ()
-) -> RetentionOutcome:
+def run_restore(session: TableSession, chosen: Selection = ()) -> RetentionOutcome:
     """Restores partitions. Raises as `restore_plan`, and:
 
     Raises:
@@ -174,7 +174,7 @@ def run_restore(
         hold(lake, None, table.key, owner=f"restore of {table.key}"),
     ):
         state = settled_state(lake, table.key)
-        plan = _plan(lake, table, state, chosen)
+        plan = restore_plan(lake, table, chosen, state)
         version = _restore(session, state, plan) if plan.partitions else None
     outcome = RetentionOutcome(
         plan=plan,
