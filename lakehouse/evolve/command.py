@@ -14,7 +14,7 @@ from lakehouse.cli.context import (
     table_argument,
 )
 from lakehouse.cli.dagster_events import report_change
-from lakehouse.cli.output import json_option, print_grid, show, tell, write_json
+from lakehouse.cli.output import flag, json_option, print_grid, show, tell, write_json
 from lakehouse.cli.server_command import driver_for_command
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Adopted
@@ -28,9 +28,7 @@ from lakehouse.spark.session import connect
 
 @click.command("evolve", epilog="Example: lakehouse evolve bronze/orders --dry-run")
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
-@click.option(
-    "--dry-run", is_flag=True, help="Show each change, how and when it is made, and what it costs."
-)
+@flag("--dry-run", help="Show each change, how and when it is made, and what it costs.")
 @click.option(
     "--drop",
     multiple=True,
@@ -104,7 +102,7 @@ def _print(proposals: Sequence[Proposal]) -> None:
 
 @click.command("rebuild", epilog="Example: lakehouse rebuild silver/flights --dry-run")
 @table_argument
-@click.option("--dry-run", is_flag=True, help="Show the plan only.")
+@flag("--dry-run", help="Show the plan only.")
 @click.option(
     "--from",
     "source",

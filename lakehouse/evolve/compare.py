@@ -21,13 +21,13 @@ def compare_without_spark(lake: Lake, table: Table, facts: TableFacts) -> Evolut
 
     Without Spark, the columns of a function and the types of derived columns are unknown.
     """
-    added = list[str]()
+    columns = None
     if table.source is not None:
         ledger = PlannedBatches(lake.store, table.key, prefix=table.source.prefix).ledger()
         added_columns = columns_in_force(ledger.columns, table.source)
         # If an added column was renamed, the declaration has its new name.
         added = [name for name in added_columns if name not in table.renamed]
-    columns = columns_without_spark(table, facts.snapshot, added)
+        columns = columns_without_spark(table.source, facts.snapshot, added)
     return compare(table, columns, facts.snapshot, written_rows(lake, table, facts))
 
 

@@ -36,19 +36,20 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 from uuid import uuid4
 
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.reasons import Reason
-from lakehouse.base.text import count_of
+from lakehouse.base.text import Document, count_of
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Append, Merge, Overwrite
 from lakehouse.delta.columns import converted
 from lakehouse.delta.commits import REBUILD, is_news
 from lakehouse.delta.log import TableFacts, history_since, newest_first
 from lakehouse.delta.log.log_segment import find_segment, log_folder
+from lakehouse.delta.partition_values import by_name
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.evolve.plan.rebuild import (
     ColumnSource,
@@ -385,7 +386,7 @@ def _replace_rows(rebuild: PlannedRebuild, uri: str, mark: str) -> None:
         delta_writes.write_frame(rows, uri, write)
 
 
-def _record(rebuild: PlannedRebuild) -> tuple[Transaction | None, dict[str, Any]]:
+def _record(rebuild: PlannedRebuild) -> tuple[Transaction | None, Document]:
     """The transaction id of the consumed version, and what the commit records about inputs.
 
     There is no transaction id for a version that was consumed before, because Delta silently skips
@@ -443,7 +444,7 @@ def rebuilt_rows(
 
     A derived column is computed in the rows where it is null. Values that it has do not change.
     """
-    existing = {column.name: column for column in snapshot.columns}
+    existing = by_name(snapshot.columns)
 
     def value(each: ColumnSource) -> "Column":
         name = each.column.name
@@ -551,9 +552,7 @@ def check_own_rows(
 
 def forget_staged(lake: Lake, table_key: str) -> None:
     """Deletes all rows that rebuilds of a table have staged. The caller holds its lock."""
-    names = [file.name for file in lake.store.list(_folder(table_key))]
-    if names:
-        lake.store.delete(names)
+    lake.store.delete([file.name for file in lake.store.list(_folder(table_key))])
 
 
 def _folder(table_key: str) -> str:

@@ -161,9 +161,7 @@ def propose(
     _check_drops(declared, drop)
     rebuild = None
     why_no_rebuild = ""
-    needed = None
-    if not plan.impossible:
-        needed = rebuild_request(session.table, declared, drop=drop)
+    needed = None if plan.impossible else rebuild_request(session.table, declared, drop=drop)
     if needed is not None:
         try:
             rebuild = plan_rebuild(session, needed, tables)

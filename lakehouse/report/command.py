@@ -31,7 +31,7 @@ def report_command(out: Path, as_json: bool) -> None:
     days, and the costs. It loads nothing from the network. With --json, the same values are printed
     and no file is written.
     """
-    from lakehouse.report.run import read_report
+    from lakehouse.report.run import read_report, render_page
 
     context = open_declared()
     failed = list[tuple[str, str]]()
@@ -42,8 +42,6 @@ def report_command(out: Path, as_json: bool) -> None:
     if as_json:
         write_json(report)
         return
-    from lakehouse.report.run import render_page
-
     try:
         out.write_text(render_page(report), encoding="utf-8")
     except OSError as error:

@@ -25,6 +25,7 @@ from lakehouse.base.errors import LakehouseError
 from lakehouse.base.reasons import Reason
 from lakehouse.base.text import (
     DAY_MS,
+    Document,
     count_of,
     printable,
     size_text,
@@ -57,13 +58,13 @@ def read_report(
     declared: Mapping[str, Table],
     *,
     failed_checks: Iterable[tuple[str, str]] = (),
-) -> dict[str, Any]:
+) -> Document:
     """The document of `lakehouse report --json`, which the page shows.
 
     `failed_checks` are assets and names of checks, from Dagster's records.
     """
     now = now_ms()
-    histories = dict[str, dict[str, Any]]()
+    histories = dict[str, Document]()
     points = dict[str, list[list[int]]]()
 
     def take(table: Table, facts: TableFacts) -> None:
@@ -97,12 +98,12 @@ def read_report(
     }
 
 
-def _tables(reading: DueReading, points: Mapping[str, list[list[int]]]) -> list[dict[str, Any]]:
+def _tables(reading: DueReading, points: Mapping[str, list[list[int]]]) -> list[Document]:
     """The tables: first those that cannot be read, then by ascending health score."""
-    operations = defaultdict[str, list[dict[str, Any]]](list)
+    operations = defaultdict[str, list[Document]](list)
     for each in reading.operations:
         operations[each.table].append(each.as_json())
-    tables = list[dict[str, Any]]()
+    tables = list[Document]()
     for found in reading.fleet.tables:
         key = found.table.key
         health = Found(
@@ -121,7 +122,7 @@ def _tables(reading: DueReading, points: Mapping[str, list[list[int]]]) -> list[
     return sorted(tables, key=_health_rank)
 
 
-def _health_rank(table: Mapping[str, Any]) -> tuple[bool, float]:
+def _health_rank(table: Document) -> tuple[bool, float]:
     score = table["health"]["score"]
     return not table["problem"], 101 if score is None else score
 
@@ -153,7 +154,7 @@ def _attention(
 _UNKNOWN = Markup('<span class="soft">–</span>')
 
 
-def render_page(report: Mapping[str, Any]) -> str:
+def render_page(report: Document) -> str:
     """The HTML of a report (`report.run.read_report`)."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -188,9 +189,9 @@ def render_page(report: Mapping[str, Any]) -> str:
     return template.render(report=report, runs=_runs(report), costs_of=costs_of)
 
 
-def _runs(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _runs(report: Document) -> list[Document]:
     """The listed compactions of all tables, the newest first."""
-    runs = list[dict[str, Any]]()
+    runs = list[Document]()
     for history in report["history"]:
         for commit in history["commits"]:
             if run := commit["compaction"]:

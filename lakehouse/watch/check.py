@@ -13,7 +13,7 @@ from lakehouse.assets.events import Reporter
 from lakehouse.assets.keys import table_key
 from lakehouse.assets.metadata import health_result
 from lakehouse.assets.runs import errors_for_dagster
-from lakehouse.base.errors import Broken, Refused
+from lakehouse.base.errors import Broken, LakehouseError, Refused
 from lakehouse.base.installation import load_capability
 from lakehouse.base.reasons import CheckResult
 from lakehouse.base.text import count_of, first_names
@@ -73,16 +73,13 @@ def check_names(table: Table, lake: Lake) -> tuple[str, ...]:
     lack `declaration`, because other programs change their columns. Only tables of `maintain` have
     `health`: their own code materializes them, so their pages do not show our observations.
     """
-    omitted = set[str]()
-    if not lake.on_s3(table.key):
-        omitted.add("lifecycle")
-    if table.source is None:
-        omitted.add("quarantine")
-    if isinstance(table.write, Adopted):
-        omitted.add("declaration")
-    if not is_maintained(table):
-        omitted.add("health")
-    return tuple(name for name in _DESCRIPTIONS if name not in omitted)
+    has_check = {
+        "lifecycle": lake.on_s3(table.key),
+        "quarantine": table.source is not None,
+        "declaration": not isinstance(table.write, Adopted),
+        "health": is_maintained(table),
+    }
+    return tuple(name for name in _DESCRIPTIONS if has_check.get(name, True))
 
 
 def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple[CheckResult, ...]:
@@ -95,21 +92,18 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
         Transient: storage did not answer.
     """
     names = check_names(table, lake)
-    unreadable = UnreadableFiles()
     try:
         facts = lake.facts(table.key) if assessed is None else assessed.facts
-        if facts is not None:
-            assessed = assessed or assess(lake, table, facts)
-            unreadable = unreadable_files(lake.store, facts.snapshot)
+        if facts is None:
+            sentence = "there is no table yet"
+            return tuple(CheckResult(name=name, ok=True, sentence=sentence) for name in names)
+        known = assessed or assess(lake, table, facts)
+        lost = unreadable_files(lake.store, facts.snapshot)
     except (Broken, Refused) as error:
-        return tuple(_unreadable(name, error) for name in names)
-    if assessed is None:
-        sentence = "there is no table yet"
-        return tuple(CheckResult(name=name, ok=True, sentence=sentence) for name in names)
-    known = assessed
+        return tuple(unreadable(name, error) for name in names)
     judges: dict[str, Callable[[], CheckResult]] = {
         "health": lambda: health_result(table, known),
-        "readable": lambda: _readable(known.facts.snapshot, unreadable),
+        "readable": lambda: _readable(known.facts.snapshot, lost),
         "small_files": lambda: assess_small_files(known.health),
         "log_debt": lambda: assess_log_debt(known.health),
         "breaker": lambda: _breaker(table, lake, known),
@@ -153,14 +147,13 @@ def check_events(
 
 def check_fields(result: CheckResult) -> dict[str, Any]:
     """The fields that Dagster's check result and its check event share."""
-    severity = dg.AssetCheckSeverity.ERROR if result.is_error else dg.AssetCheckSeverity.WARN
-    fields = {
+    return {
         "check_name": result.name,
         "passed": result.ok,
-        "severity": severity,
+        "severity": dg.AssetCheckSeverity.ERROR if result.is_error else dg.AssetCheckSeverity.WARN,
         "description": result.sentence,
+        "metadata": {**result.details, **result.numbers},
     }
-    return {**fields, "metadata": {**result.details, **result.numbers}}
 
 
 def evaluation_of(table: Table, result: CheckResult) -> dg.AssetCheckEvaluation:
@@ -170,9 +163,9 @@ def evaluation_of(table: Table, result: CheckResult) -> dg.AssetCheckEvaluation:
     )
 
 
-def _readable(snapshot: Snapshot, unreadable: UnreadableFiles) -> CheckResult:
-    missing = unreadable.missing
-    archived = unreadable.archived
+def _readable(snapshot: Snapshot, lost: UnreadableFiles) -> CheckResult:
+    missing = lost.missing
+    archived = lost.archived
     sentences = list[str]()
     if missing:
         sentences.append(
@@ -245,21 +238,19 @@ def _quarantine(table: Table, lake: Lake) -> CheckResult:
     try:
         rows = quarantined_count(lake, table.key)
     except (Broken, Refused) as error:
-        return _unreadable("quarantine", error)
-    if rows is None:
-        return CheckResult(
-            name="quarantine",
-            ok=False,
-            sentence=f"{key} contains refused lines, but its log does not record how many",
-        )
+        return unreadable("quarantine", error)
     sentence = "no refused lines"
-    if rows:
+    if rows is None:
+        sentence = f"{key} contains refused lines, but its log does not record how many"
+    elif rows:
         sentence = (
             f"{count_of(rows, 'refused line')} in {key}, each with its file, line number, reason "
             f"and text. Use lakehouse quarantine show {table.key}, then retry or drop"
         )
-    return CheckResult(name="quarantine", ok=rows == 0, sentence=sentence, numbers={"lines": rows})
+    numbers = {} if rows is None else {"lines": rows}
+    return CheckResult(name="quarantine", ok=rows == 0, sentence=sentence, numbers=numbers)
 
 
-def _unreadable(name: str, error: Broken | Refused) -> CheckResult:
+def unreadable(name: str, error: LakehouseError) -> CheckResult:
+    """The result of a check that fails with this error."""
     return CheckResult(name=name, ok=False, sentence=str(error), is_error=True)

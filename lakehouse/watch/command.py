@@ -19,6 +19,7 @@ from lakehouse.cli.context import (
 from lakehouse.cli.output import (
     bytes_text,
     count_text,
+    flag,
     json_option,
     print_grid,
     show,
@@ -46,9 +47,7 @@ from lakehouse.watch.due import plan_operations
 
 @click.command("health", epilog="Example: lakehouse health silver/flights --verbose")
 @tables_argument
-@click.option(
-    "-v", "--verbose", is_flag=True, help="Also show the parts of each score and the file sizes."
-)
+@flag("-v", "--verbose", help="Also show the parts of each score and the file sizes.")
 @json_option
 def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
     """Show file counts and health scores. Does not start a JVM.
@@ -128,9 +127,7 @@ def _style(row: Sequence[str]) -> str:
 
 @click.command("plan", epilog="Example: lakehouse plan bronze/weather")
 @tables_argument
-@click.option(
-    "-v", "--verbose", is_flag=True, help="Also show what is not due, and why, of all tables."
-)
+@flag("-v", "--verbose", help="Also show what is not due, and why, of all tables.")
 @json_option
 def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
     """Show what is due: compactions, vacuums, archives, TTLs and changed declarations.
@@ -171,7 +168,7 @@ def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
 @click.option(
     "--limit", type=click.IntRange(min=1), help="Show only this many of the newest commits."
 )
-@click.option("--compactions", is_flag=True, help="Show only compactions.")
+@flag("--compactions", help="Show only compactions.")
 @json_option
 def history_command(
     table: str,

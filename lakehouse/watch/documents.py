@@ -1,9 +1,9 @@
 """The documents of `lakehouse health` and `history`, which the report page shows, too."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from lakehouse.base.operation import figures_as_json
+from lakehouse.base.text import Document
 from lakehouse.compact.plan.health import Health
 from lakehouse.compact.plan.history import Account, Entry
 from lakehouse.declare.table import Table
@@ -12,7 +12,7 @@ from lakehouse.delta.commits import Commit
 from lakehouse.lake.find_tables import Found
 
 
-def health_document(reading: Found[Health]) -> dict[str, Any]:
+def health_document(reading: Found[Health]) -> Document:
     """The document of a table's health."""
     document = {"table": reading.table.key, "score": None, "sentence": reading.sentence}
     if reading.value:
@@ -22,7 +22,7 @@ def health_document(reading: Found[Health]) -> dict[str, Any]:
 
 def history_document(
     table: str, version: int, commits: Sequence[Commit], account: Account
-) -> dict[str, Any]:
+) -> Document:
     """The document of a table's newest commits, and the account of its compactions."""
     entries = {entry.compaction.version: entry for entry in account.entries}
     return {
@@ -38,7 +38,7 @@ def address_field(table: Table) -> dict[str, str]:
     return {"uri": table.write.uri} if isinstance(table.write, Adopted) else {}
 
 
-def _commit(commit: Commit, entry: Entry | None) -> dict[str, Any]:
+def _commit(commit: Commit, entry: Entry | None) -> Document:
     compaction = None
     if entry is not None:
         predicted = entry.compaction.predicted

@@ -17,13 +17,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.operation import Operation
+from lakehouse.base.text import Document
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Append, Merge, Overwrite
 from lakehouse.delta.columns import NewColumn, type_change
+from lakehouse.delta.partition_values import by_name
 from lakehouse.delta.snapshot import Column, Snapshot
 
 # The last alternative in messages about a table that cannot be changed as declared.
@@ -176,7 +177,7 @@ class EvolutionPlan:
             " write compares the columns"
         )
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Document:
         """The documented shape, for `lakehouse evolve --json`."""
         return {
             "table": self.table,
@@ -362,7 +363,7 @@ def differences(table: Table, columns: Sequence[Column], snapshot: Snapshot) -> 
 
 
 def _column_changes(table: Table, columns: Sequence[Column], snapshot: Snapshot) -> list[Change]:
-    existing = {column.name: column for column in snapshot.columns}
+    existing = by_name(snapshot.columns)
     spellings = {name.lower(): name for name in existing}
     names = {column.name for column in columns}
     earlier_names = dict[str, str]()
@@ -382,11 +383,7 @@ def _column_changes(table: Table, columns: Sequence[Column], snapshot: Snapshot)
             sentence = f"{column.name} is declared, but spelled {spelling} in the table"
             changes.append(Change(kind=Kind.SPELLING_CHANGED, sentence=sentence, column=column))
         else:
-            sentence = f"{column.name} ({column.type}) is declared, but not in the table"
-            added = NewColumn(column=column, after=after)
-            changes.append(
-                Change(kind=Kind.COLUMN_ADDED, sentence=sentence, column=column, added=added)
-            )
+            changes.append(_addition(NewColumn(column=column, after=after), column))
         after = column.name
     lowered = {name.lower() for name in names}
     # Renamed columns and partition columns are reported as other kinds of changes.
@@ -425,16 +422,17 @@ def _type_changes(column: Column, present: Column) -> list[Change]:
         kind = Kind.TYPE_WIDENED if change.is_widening else Kind.TYPE_CHANGED
         sentence = f"{column.name} is declared as {column.type}, but is {present.type} in the table"
         return [Change(kind=kind, sentence=sentence, column=column, before=present.name)]
-    changes = list[Change]()
-    for added in change.added:
-        sentence = f"{added.name} ({added.column.type}) is declared, but not in the table"
-        changes.append(
-            Change(kind=Kind.COLUMN_ADDED, sentence=sentence, column=column, added=added)
-        )
+    changes = [_addition(added, column) for added in change.added]
     for name, type_ in change.left:
         sentence = f"{name} ({type_}) is no longer declared{_NULL_IN_NEW_ROWS}"
         changes.append(Change(kind=Kind.COLUMN_LEFT, sentence=sentence))
     return changes
+
+
+def _addition(added: NewColumn, column: Column) -> Change:
+    """The change that adds the declared `column`, or a member of it."""
+    sentence = f"{added.name} ({added.column.type}) is declared, but not in the table"
+    return Change(kind=Kind.COLUMN_ADDED, sentence=sentence, column=column, added=added)
 
 
 def _renamed_for(table: Table) -> dict[str, str]:

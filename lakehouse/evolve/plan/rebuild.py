@@ -17,14 +17,16 @@ rows of a derived table again. These rows are new to tables downstream.
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from lakehouse.base.errors import Refused
-from lakehouse.base.text import count_of, first_names, size_text, usd_text
+from lakehouse.base.text import Document, count_of, first_names, size_text, usd_text
 from lakehouse.compact.plan.estimate import Estimate, MergeWork, estimate, fit_rates, run_price
+from lakehouse.declare.landing import Landing
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Adopted, Append, Merge, Overwrite
 from lakehouse.delta.columns import field_types, is_nested, parts, type_change
+from lakehouse.delta.partition_values import by_name
 from lakehouse.delta.snapshot import Column, Snapshot, TableFacts
 from lakehouse.evolve.plan.changes import NEW_KEY, EvolutionPlan, Kind, compare
 
@@ -64,14 +66,14 @@ def declared_sources(
     name that differs only in upper and lower case. If the declared type is empty (unknown), or the
     declared description is empty, the existing one is kept.
     """
-    existing = {column.name: column for column in snapshot.columns}
+    existing = by_name(snapshot.columns)
     derived = {} if table.source is None else table.source.derived
     spellings = {name.lower(): name for name in existing}
     source_names = dict[str, str]()
     for change in compare(table, columns, snapshot).changes:
         # `before` is the earlier name of a renamed column. For any other column in the table, it is
         # the column's own name.
-        if change.column is not None and change.before in existing:
+        if change.column is not None and change.before is not None:
             source_names[change.column.name] = change.before
     sources = list[ColumnSource]()
     for declared in columns:
@@ -93,18 +95,16 @@ def declared_sources(
 
 
 def columns_without_spark(
-    table: Table, snapshot: Snapshot, added: Iterable[str] = ()
-) -> tuple[Column, ...] | None:
-    """The declared columns of a landed table; `None` for a derived table.
+    landing: Landing, snapshot: Snapshot, added: Iterable[str]
+) -> tuple[Column, ...]:
+    """The declared columns of a landed table.
 
     The type of a derived column is empty, since it is unknown without Spark. Columns that
     the lake adds (names that begin with `_`) and columns `added` for undeclared fields are taken
     unchanged from the table.
     """
-    if table.source is None:
-        return None
-    types = {name: simple_type(text) for name, text in field_types(table.source.schema)}
-    names = table.source.column_names
+    types = {name: simple_type(text) for name, text in field_types(landing.schema)}
+    names = landing.column_names
     added_names = {*added}
     declared = [Column(name=name, type=types.get(name, "")) for name in names]
     undeclared = [column for column in snapshot.columns if column.name not in names]
@@ -314,7 +314,7 @@ class RebuildPlan:
         cost = f"about {self.seconds:.1f} s and {usd_text(self.usd)} USD, by {self.basis}"
         return f"version {self.version} ({size}) is written again from {origin}{changes}; {cost}"
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Document:
         """The documented shape, for `lakehouse rebuild --json`."""
         document = asdict(self)
         document["columns"] = [
@@ -349,7 +349,7 @@ class RebuildOutcome:
             f"{self.seconds:.1f} s (predicted: {self.plan.seconds:.1f} s)"
         )
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Document:
         """The documented shape, for `lakehouse rebuild --json`."""
         actual = {
             "version_after": self.version_after,
@@ -567,9 +567,9 @@ class Proposal:
             sentences.append(f"Use `lakehouse evolve {self.table}`.")
         return tuple(sentences)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Document:
         """The documented shape, for `lakehouse evolve --dry-run --json`."""
-        changes: list[dict[str, Any]] = []
+        changes: list[Document] = []
         if self.plan is not None:
             changes = self.plan.as_json()["changes"]
         return {
@@ -594,7 +594,7 @@ class EvolutionOutcome:
     left: EvolutionPlan
     rebuild: RebuildOutcome | None = None
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Document:
         """The documented shape, for `lakehouse evolve --json`."""
         return {
             "table": self.table,

@@ -1,20 +1,14 @@
 """`lakehouse costs`: what the lake costs, by table, layer, owner, storage class or day."""
 
 from datetime import datetime
-from typing import Any
 
 import click
 
 from lakehouse.base.clock import now_ms
-from lakehouse.base.text import usd_text
+from lakehouse.base.text import Document, usd_text
 from lakehouse.cli.context import complete_table, open_declared
 from lakehouse.cli.output import bytes_text, json_option, print_grid, show, write_json
 from lakehouse.watch.costs.plan import GROUPS, costs_document, day_of
-
-_NOTHING = (
-    "no costs are recorded since {since}. The asset costs/chargeback records them after each "
-    "inventory"
-)
 
 
 @click.command("costs", epilog="Example: lakehouse costs --by owner --since 2026-11-01")
@@ -52,12 +46,15 @@ def costs_command(table: str | None, by: str, since: datetime | None, as_json: b
     if as_json:
         write_json(document)
     elif not charges:
-        show(_NOTHING.format(since=first))
+        show(
+            f"no costs are recorded since {first}. The asset costs/chargeback records them after "
+            "each inventory"
+        )
     else:
         _print(document)
 
 
-def _print(document: dict[str, Any]) -> None:
+def _print(document: Document) -> None:
     heads = (document["by"], "stored", "storage USD", "compute USD", "requests USD", "USD")
     amounts = ("storage_usd", "compute_usd", "requests_usd", "usd")
     rows = [

@@ -20,6 +20,7 @@ from json import dumps
 from typing import Any
 
 from lakehouse.base.errors import Refused
+from lakehouse.base.text import Document
 from lakehouse.declare.prices import DEFAULT_CLASS, PriceBook, Prices, requests_by_class
 from lakehouse.declare.table import Table
 from lakehouse.declare.upkeep_records import UpkeepOperation
@@ -31,49 +32,10 @@ _DIGITS = 12
 _EXACT = Context(prec=60)
 _GB = 1024**3
 
-_MOST_USD = 1_000  # of a unit price, so that `_PRICE` can hold it
+_MOST_USD = 1_000  # of a unit price, so that its column can hold it
 # The units of the quantities, by the first part of a SKU.
 _UNITS = {"storage": "GB-Months", "compute": "vCPU-Hours", "requests": "Requests"}
 GROUPS = ("table", "layer", "owner", "class", "day")
-
-# In Spark, the product of a quantity and a price has the type of a cost, so it loses no digit.
-_QUANTITY = "DECIMAL(22, 12)"
-_PRICE = "DECIMAL(15, 12)"
-_COST = "DECIMAL(38, 24)"
-# Name -> type as Spark spells it.
-# - x_part: for storage, the use of the objects (a `Part` in lower case); else the operation's kind.
-# - x_bytes: the stored bytes; null for operations.
-COLUMNS: Mapping[str, str] = {
-    "BillingAccountId": "STRING",
-    "BillingCurrency": "STRING",
-    "BillingPeriodStart": "TIMESTAMP",
-    "BillingPeriodEnd": "TIMESTAMP",
-    "ChargePeriodStart": "TIMESTAMP",
-    "ChargePeriodEnd": "TIMESTAMP",
-    "ChargeCategory": "STRING",
-    "ServiceCategory": "STRING",
-    "RegionId": "STRING",
-    "SubAccountId": "STRING",
-    "ResourceId": "STRING",
-    "ResourceName": "STRING",
-    "SkuId": "STRING",
-    "Tags": "STRING",
-    "ConsumedQuantity": _QUANTITY,
-    "ConsumedUnit": "STRING",
-    "PricingQuantity": _QUANTITY,
-    "PricingUnit": "STRING",
-    "ListUnitPrice": _PRICE,
-    "ContractedUnitPrice": _PRICE,
-    "ListCost": _COST,
-    "ContractedCost": _COST,
-    "EffectiveCost": _COST,
-    "BilledCost": _COST,
-    "x_day": "DATE",
-    "x_table": "STRING",
-    "x_owner": "STRING",
-    "x_part": "STRING",
-    "x_bytes": "BIGINT",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +43,7 @@ class Charge:
     """A priced quantity of one day. `table` is empty for bytes that belong to no table.
 
     `sku` is the priced item, for example `storage/STANDARD`, `compute/vcpu-hour` or `requests/get`.
-    For `part` and `size_bytes`, see `COLUMNS`.
+    For `part` and `size_bytes`, see `COLUMNS` in `costs/run.py`.
     """
 
     day: date
@@ -211,7 +173,7 @@ def updated(recorded: Sequence[Charge], current: Sequence[Charge]) -> list[Charg
     return [charges[key] for key in sorted(charges)]
 
 
-def costs_document(charges: Sequence[Charge], *, by: str, since: str) -> dict[str, Any]:
+def costs_document(charges: Sequence[Charge], *, by: str, since: str) -> Document:
     """The document of `lakehouse costs --json`: the sums by one of `GROUPS`.
 
     Days are in order, all other groups by descending cost. `size_bytes` are the stored bytes on the
@@ -223,7 +185,7 @@ def costs_document(charges: Sequence[Charge], *, by: str, since: str) -> dict[st
     groups = dict[str, list[Charge]]()
     for charge in charges:
         groups.setdefault(_group(charge, by), []).append(charge)
-    sums = list[dict[str, Any]]()
+    sums = list[Document]()
     for name, group in sorted(groups.items()):
         sizes = [
             each.size_bytes or 0 for each in group if each.is_storage and each.day in shown_days

@@ -33,7 +33,6 @@ from lakehouse.spark.errors import translated
 from lakehouse.spark.temporary_confs import PARTITIONS_OVERWRITTEN, session_confs
 from lakehouse.vacuum.inventory.run import known_inventories, reconcile_inventory
 from lakehouse.watch.costs.plan import (
-    COLUMNS,
     Charge,
     charge_of,
     day_of,
@@ -51,16 +50,47 @@ if TYPE_CHECKING:
 CHARGEBACK = "costs/chargeback"
 # Each run computes the operations of today and of this many days before it.
 _DAYS_BACK = 7
-_ARROW_TYPES = {
-    "STRING": pa.string(),
-    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
-    "DATE": pa.date32(),
-    "BIGINT": pa.int64(),
-    "DECIMAL(22, 12)": pa.decimal128(22, 12),
-    "DECIMAL(15, 12)": pa.decimal128(15, 12),
-    "DECIMAL(38, 24)": pa.decimal128(38, 24),
-}
-_SCHEMA = pa.schema([pa.field(name, _ARROW_TYPES[kind]) for name, kind in COLUMNS.items()])
+_TEXT = pa.string()
+_TIME = pa.timestamp("us", tz="UTC")
+# In Spark, the product of a quantity and a price has the type of a cost, so it loses no digit.
+_QUANTITY = pa.decimal128(22, 12)
+_PRICE = pa.decimal128(15, 12)
+_COST = pa.decimal128(38, 24)
+# - x_part: for storage, the use of the objects (a `Part` in lower case); else the operation's kind.
+# - x_bytes: the stored bytes; null for operations.
+COLUMNS = pa.schema(
+    {
+        "BillingAccountId": _TEXT,
+        "BillingCurrency": _TEXT,
+        "BillingPeriodStart": _TIME,
+        "BillingPeriodEnd": _TIME,
+        "ChargePeriodStart": _TIME,
+        "ChargePeriodEnd": _TIME,
+        "ChargeCategory": _TEXT,
+        "ServiceCategory": _TEXT,
+        "RegionId": _TEXT,
+        "SubAccountId": _TEXT,
+        "ResourceId": _TEXT,
+        "ResourceName": _TEXT,
+        "SkuId": _TEXT,
+        "Tags": _TEXT,
+        "ConsumedQuantity": _QUANTITY,
+        "ConsumedUnit": _TEXT,
+        "PricingQuantity": _QUANTITY,
+        "PricingUnit": _TEXT,
+        "ListUnitPrice": _PRICE,
+        "ContractedUnitPrice": _PRICE,
+        "ListCost": _COST,
+        "ContractedCost": _COST,
+        "EffectiveCost": _COST,
+        "BilledCost": _COST,
+        "x_day": pa.date32(),
+        "x_table": _TEXT,
+        "x_owner": _TEXT,
+        "x_part": _TEXT,
+        "x_bytes": pa.int64(),
+    }
+)
 # No column gets statistics: queries select days, which are partitions.
 _PROPERTIES = {"delta.dataSkippingNumIndexedCols": "0"}
 
@@ -91,7 +121,7 @@ def write_chargeback(
             rows = [
                 row_of(each, lake=lake.settings.root, region=book.prices.region) for each in written
             ]
-            table = pa.Table.from_pylist(rows, schema=_SCHEMA)
+            table = pa.Table.from_pylist(rows, schema=COLUMNS)
             write = FrameWrite(mode="overwrite", partition_by=["x_day"], properties=_PROPERTIES)
             with translated(), session_confs(spark, {PARTITIONS_OVERWRITTEN: "dynamic"}):
                 frame = spark.createDataFrame(table).coalesce(1)
@@ -109,7 +139,7 @@ def read_charges(lake: Lake, *, since: date) -> list[Charge]:
     facts = lake.facts(CHARGEBACK)
     if facts is None:
         return []
-    if [each.name for each in facts.snapshot.columns] != [*COLUMNS]:
+    if [each.name for each in facts.snapshot.columns] != COLUMNS.names:
         raise Refused(
             f"{CHARGEBACK}: an earlier version wrote this table, with other columns. Move"
             f" {lake.table_uri(CHARGEBACK)} to another place; the next inventory begins a new one"

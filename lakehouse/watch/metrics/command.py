@@ -8,7 +8,7 @@ import click
 
 from lakehouse.base.errors import Refused
 from lakehouse.cli.context import open_tables, tables_argument
-from lakehouse.cli.output import show, show_lines
+from lakehouse.cli.output import flag, show, show_lines
 
 # With --serve, metrics are read again if they are older than this. On S3, each reading costs a few
 # requests per table.
@@ -18,9 +18,8 @@ _MAX_AGE_SECONDS_ON_S3 = 300
 
 @click.command("metrics", epilog="Example: lakehouse metrics bronze/weather")
 @tables_argument
-@click.option(
+@flag(
     "--serve",
-    is_flag=True,
     help="Serve the metrics at LAKEHOUSE_METRICS_PORT on loopback, until Ctrl-C.",
 )
 def metrics_command(tables: tuple[str, ...], serve: bool) -> None:

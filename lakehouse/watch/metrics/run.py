@@ -337,17 +337,21 @@ def _operations(lake: Lake, since_ms: int) -> Mapping[str, Sequence[UpkeepOperat
 def _add_table(gauges: Gauges, labels: Sequence[str], reading: TableReading, read_ms: int) -> None:
     health = reading.health
     pause = reading.known.pause
-    gauges.add(FILES, labels, health.file_count)
-    gauges.add(SMALL_FILES, labels, health.small_file_count)
-    gauges.add(MERGEABLE_FILES, labels, health.mergeable_file_count)
-    gauges.add(ROWS, labels, health.row_count)
+    values = {
+        FILES: health.file_count,
+        SMALL_FILES: health.small_file_count,
+        MERGEABLE_FILES: health.mergeable_file_count,
+        ROWS: health.row_count,
+        HEALTH_SCORE: health.score,
+        LOG_COMMITS: health.log.commit_count,
+        LAST_WRITE: _seconds(health.committed_ms),
+        LAST_COMPACTION: _seconds(reading.known.state.last_compaction_ms),
+        PAUSED: pause is not None and pause.holds(read_ms),
+    }
+    for metric, value in values.items():
+        gauges.add(metric, labels, value)
     gauges.add(BYTES, (*labels, "live"), health.size_bytes)
     gauges.add(BYTES, (*labels, "tombstoned"), health.tombstone_bytes)
-    gauges.add(HEALTH_SCORE, labels, health.score)
-    gauges.add(LOG_COMMITS, labels, health.log.commit_count)
-    gauges.add(LAST_WRITE, labels, _seconds(health.committed_ms))
-    gauges.add(LAST_COMPACTION, labels, _seconds(reading.known.state.last_compaction_ms))
-    gauges.add(PAUSED, labels, pause is not None and pause.holds(read_ms))
 
 
 def _seconds(ms: int | None) -> float | None:

@@ -18,7 +18,7 @@ from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import record_operation
 from lakehouse.vacuum.inventory.run import scan
 from lakehouse.watch.costs.plan import Charge, row_of
-from lakehouse.watch.costs.run import _SCHEMA, CHARGEBACK, read_charges
+from lakehouse.watch.costs.run import CHARGEBACK, COLUMNS, read_charges
 from lakehouse_tests.lake.test_vacuums import past_vacuum, record_vacuum
 from lakehouse_tests.log_builder import START_MS
 from lakehouse_tests.support.example_lake import facts_of
@@ -77,7 +77,7 @@ def record_vacuum_of(lake: Lake, table: Table, ended_ms: int, *, seconds: float)
 def record_charges(root: Path, charges: Iterable[Charge]) -> None:
     """Writes the table of costs without Spark."""
     rows = [row_of(each, lake="/lake", region="us-east-1") for each in charges]
-    table = pa.Table.from_pylist(rows, schema=_SCHEMA)
+    table = pa.Table.from_pylist(rows, schema=COLUMNS)
     write_deltalake(root / CHARGEBACK, table, partition_by=["x_day"])
 
 
