@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import compress
 from typing import Any
 
 import dagster as dg
@@ -35,7 +36,7 @@ from lakehouse.lake.declared_tables import MaintainedRecord
 from lakehouse.lake.find_tables import facts_of, is_table
 from lakehouse.lake.lake import Lake
 from lakehouse.store import StoredFile, TimeBudget
-from lakehouse.watch.check import evaluation_of, judge
+from lakehouse.watch.check import evaluation_of, judge, unreadable
 
 # Seconds between two ticks. A tick costs two HEAD requests per table on S3, and nothing on a disk.
 _SECONDS_ON_DISK = 10
@@ -78,6 +79,9 @@ class _CursorEntry:
         A `checked_ms` in the future does not count, because then the clock was set back.
         """
         return 0 <= now_ms() - self.checked_ms < _CHECK_AGAIN_MS
+
+
+_NEVER_READ = _CursorEntry()
 
 
 def observed_asset(table: Table, lake: Lake) -> Any:
@@ -174,11 +178,11 @@ def _observe_in_turn(
         if number and budget.is_late():
             sentences.append(f"{len(tables) - number} more left for the next tick")
             break
-        previous = entries.pop(table.key, None)
+        previous = entries.pop(table.key, _NEVER_READ)
         try:
             entries[table.key], new_events = _observe(table, lake, previous)
         except Transient as error:
-            entries[table.key] = previous or _CursorEntry()
+            entries[table.key] = previous
             sentences.append(f"{table.key}: {error}")
             continue
         events += new_events
@@ -206,9 +210,7 @@ def _changed(
     unreachable: dict[str, Transient] = {}
 
     def is_changed(table: Table) -> bool:
-        previous = entries.get(table.key)
-        if previous is None:
-            return True
+        previous = entries.get(table.key, _NEVER_READ)
         if previous.newest is None and not previous.has_fresh_checks:
             return True
         if budget.is_late(_FINDING_SHARE):
@@ -226,14 +228,11 @@ def _changed(
     ranks = {key: rank for rank, key in enumerate(entries)}
     ordered = sorted(tables, key=lambda table: ranks.get(table.key, -1))
     with ThreadPoolExecutor(max_workers=_REQUESTS_AT_ONCE) as pool:
-        answers = [*pool.map(is_changed, ordered)]
-    changed = [table for table, answer in zip(ordered, answers, strict=True) if answer]
+        changed = [*compress(ordered, pool.map(is_changed, ordered))]
     return changed, unreachable
 
 
-def _observe(
-    table: Table, lake: Lake, previous: _CursorEntry | None
-) -> tuple[_CursorEntry, list[_Event]]:
+def _observe(table: Table, lake: Lake, previous: _CursorEntry) -> tuple[_CursorEntry, list[_Event]]:
     """Observes one table; returns its new cursor entry and the events to report.
 
     Raises:
@@ -241,15 +240,14 @@ def _observe(
     """
     now = now_ms()
     checked_ms = None  # all checks run, unless they ran within the last hour
-    if previous is not None and previous.newest is not None and previous.has_fresh_checks:
+    if previous.newest is not None and previous.has_fresh_checks:
         checked_ms = previous.checked_ms
     try:
         assessed = assessed_table(table, lake)
     except Transient:
         raise
     except LakehouseError as error:
-        unreadable = CheckResult(name="readable", ok=False, sentence=str(error), is_error=True)
-        return _CursorEntry(checked_ms=now), [evaluation_of(table, unreadable)]
+        return _CursorEntry(checked_ms=now), [evaluation_of(table, unreadable("readable", error))]
     if assessed is None:
         return _CursorEntry(checked_ms=now, is_made=False), []
     tags = {DATA_VERSION: data_version(assessed.facts)}

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 import click
 
@@ -15,7 +14,7 @@ from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.base.paths import quoted_address
 from lakehouse.base.processes import hold_lock
 from lakehouse.base.settings import Settings
-from lakehouse.base.text import count_of, usd_text
+from lakehouse.base.text import Document, count_of, usd_text
 from lakehouse.cli.context import (
     LakeContext,
     cell_of,
@@ -28,6 +27,7 @@ from lakehouse.cli.output import (
     attributes,
     bytes_text,
     count_text,
+    flag,
     json_option,
     print_grid,
     show,
@@ -72,7 +72,7 @@ class _Finding:
         engines = [commit.engine or "unknown" for commit in self.facts.history.commits]
         return dict(Counter(engines).most_common())
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Document:
         """The documented JSON shape."""
         snapshot = self.facts.snapshot
         plan = self.health.plan
@@ -113,7 +113,7 @@ class _Finding:
     type=click.Path(file_okay=False),
     help="Adopt every Delta table below this folder or s3://bucket/prefix.",
 )
-@click.option("--dry-run", is_flag=True, help="Show the tables, and write nothing.")
+@flag("--dry-run", help="Show the tables, and write nothing.")
 @json_option
 def adopt_command(
     address: str | None, key: str | None, prefix: str | None, dry_run: bool, as_json: bool
@@ -244,7 +244,7 @@ def _inspect(lake: Lake, table: Table, *, is_declared: bool) -> _Finding:
     )
 
 
-def _document(finding: Found[_Finding]) -> dict[str, Any]:
+def _document(finding: Found[_Finding]) -> Document:
     if finding.value:
         return finding.value.as_json()
     return {
@@ -390,26 +390,23 @@ def write_adopted(
     """
     store = DiskStore(settings.adopted.parent)
     name = settings.adopted.name
-    try:
-        with hold_lock(settings.home / "locks" / "adopted.lock", seconds=_WAIT_SECONDS):
-            old_text = _HEAD
-            with suppress(FileNotFoundError):
-                old_text = store.read(name).decode("utf-8")
-            old_tables = parse_adopted(old_text, name=str(settings.adopted))
-            new_tables = {table.key: table for table in tables}
-            duplicates = [key for key in new_tables if key in old_tables]
-            if duplicates:
-                raise Refused(f"{settings.adopted} already has {duplicates[0]}. Use another key")
-            checked({**declared, **old_tables, **new_tables}, settings)
-            entries = [adopted_lines(table) for table in new_tables.values()]
-            text = "\n".join([old_text.rstrip("\n") + "\n", *entries])
-            if parse_adopted(text, name=str(settings.adopted)) != old_tables | new_tables:
-                raise Broken(
-                    f"{settings.adopted}: the new entries, parsed again, differ from the tables; "
-                    "nothing was written"
-                )
-            store.put(name, text.encode("utf-8"))
-    except BlockingIOError as error:
-        raise Transient(
-            f"{settings.adopted} is being written by another process; try again"
-        ) from error
+    busy = Transient(f"{settings.adopted} is being written by another process; try again")
+    lock = settings.home / "locks" / "adopted.lock"
+    with hold_lock(lock, seconds=_WAIT_SECONDS, refusal=busy):
+        old_text = _HEAD
+        with suppress(FileNotFoundError):
+            old_text = store.read(name).decode("utf-8")
+        old_tables = parse_adopted(old_text, name=str(settings.adopted))
+        new_tables = {table.key: table for table in tables}
+        duplicates = [key for key in new_tables if key in old_tables]
+        if duplicates:
+            raise Refused(f"{settings.adopted} already has {duplicates[0]}. Use another key")
+        checked({**declared, **old_tables, **new_tables}, settings)
+        entries = [adopted_lines(table) for table in new_tables.values()]
+        text = "\n".join([old_text.rstrip("\n") + "\n", *entries])
+        if parse_adopted(text, name=str(settings.adopted)) != old_tables | new_tables:
+            raise Broken(
+                f"{settings.adopted}: the new entries, parsed again, differ from the tables; "
+                "nothing was written"
+            )
+        store.put(name, text.encode("utf-8"))

@@ -25,6 +25,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -128,10 +129,10 @@ def recorded(settings: Settings) -> list[Process]:
 
 def server_sentence(settings: Settings) -> str | None:
     """Explains why runs wait for the server; `None` if it runs, or if nothing would start it."""
-    if settings.spark != "server" or status(settings).is_running or not _is_expected(settings):
+    state = status(settings)
+    if settings.spark != "server" or state.is_running or not _is_expected(settings):
         return None
-    log = folder(settings) / "server.log"
-    return f"runs wait for the Spark Connect server, which is starting (log: {log})"
+    return f"runs wait for the Spark Connect server, which is starting (log: {state.log})"
 
 
 def find_dagster_dev() -> Process | None:
@@ -149,24 +150,6 @@ def is_dagster_dev(command_line: list[str]) -> bool:
         Path(program).name == "dagster" and argument == "dev"
         for program, argument in pairwise(command_line)
     )
-
-
-def accompany(settings: Settings, say: Callable[[str], None]) -> None:
-    """Supervises the server while a recorded `dagster dev` is alive.
-
-    Returns immediately if another companion supervises the server.
-
-    Raises:
-        Refused, Broken, Transient: the server cannot be started.
-    """
-    with contextlib.suppress(BlockingIOError), hold_lock(_lock(settings), seconds=0):
-        while recorded(settings):
-            if status(settings).supervisor is not None:
-                time.sleep(0.5)  # a command supervises the server and will end it
-                continue
-            with supervised(settings, say, waits=False) as restarter:
-                _end_descendants(settings, restarter)
-            say("dagster dev has ended; the Spark Connect server is stopped")
 
 
 def _end_descendants(settings: Settings, restarter: threading.Thread) -> None:
@@ -252,12 +235,24 @@ def _log(settings: Settings) -> Path:
 
 
 def main() -> int:
-    """Runs the companion; returns the exit code of an error, otherwise 0."""
+    """Runs the companion; returns the exit code of an error, otherwise 0.
+
+    Supervises the server while a recorded `dagster dev` is alive. Returns immediately if another
+    companion supervises the server.
+    """
     settings = parse_settings(os.environ, base=ROOT)
+    say = partial(print, flush=True)
     try:
-        accompany(settings, lambda line: print(line, flush=True))
+        with contextlib.suppress(BlockingIOError), hold_lock(_lock(settings), seconds=0):
+            while recorded(settings):
+                if status(settings).supervisor is not None:
+                    time.sleep(0.5)  # a command supervises the server and will end it
+                    continue
+                with supervised(settings, say, waits=False) as restarter:
+                    _end_descendants(settings, restarter)
+                say("dagster dev has ended; the Spark Connect server is stopped")
     except LakehouseError as error:
-        print(error, flush=True)
+        say(error)
         return error.exit_code
     return 0
 

@@ -17,7 +17,7 @@ from lakehouse.assets.dagster_records import COMMITTED, NewestFacts
 from lakehouse.assets.keys import compaction_key, table_key, vacuum_key
 from lakehouse.base.operation import FIGURE_HEADS, Figure
 from lakehouse.base.reasons import CheckResult
-from lakehouse.base.text import printable
+from lakehouse.base.text import Document, printable
 from lakehouse.compact.assess import Assessment, assess
 from lakehouse.compact.plan.decision import TableState
 from lakehouse.compact.plan.history import CompactionOutcome, Rewrites
@@ -159,7 +159,7 @@ def sensed_state(table: str, facts: NewestFacts | None) -> tuple[TableState, Rew
 
     Without an event, the state is unknown and the rewrites are 0.
     """
-    recorded: dict[str, Any] = {} if facts is None else facts.values.get("lakehouse/state", {})
+    recorded: Document = {} if facts is None else facts.values.get("lakehouse/state", {})
     values: dict[str, Any] = {
         each.name: recorded.get(each.name)
         for each in fields(TableState)
@@ -194,7 +194,7 @@ def operation_metadata(operation: str, outcome: Any) -> Metadata:
     Parts of the document with more than 1,000 entries are cut. If the bins name more files than
     that, they are omitted. Unknown figures are not plotted, because zero would mislead.
     """
-    document: dict[str, Any] = outcome.as_json()
+    document: Document = outcome.as_json()
     if sum(map(len, document.get("bins", ()))) > _ENTRIES:
         del document["bins"]
     for name, value in document.items():

@@ -66,9 +66,8 @@ def repeated_by_person(tags: Mapping[str, str]) -> bool:
 
 def asked_by_person(tags: Mapping[str, str]) -> bool:
     """Whether a person started the run, rather than a sensor or a schedule."""
-    if repeated_by_person(tags):
-        return True
-    return not tags.keys() & {"dagster/sensor_name", "dagster/schedule_name"}
+    is_automated = tags.keys() & {"dagster/sensor_name", "dagster/schedule_name"}
+    return repeated_by_person(tags) or not is_automated
 
 
 def recorded_process(run: dg.DagsterRun) -> Process | None:

@@ -1,11 +1,11 @@
 """`lakehouse replay`: lands the next hours of a real year of flights."""
 
 from datetime import datetime
-from typing import Any
 
 import click
 
 from lakehouse.base.errors import Refused
+from lakehouse.base.text import Document
 from lakehouse.cli.output import attributes, json_option, show, write_json
 from lakehouse.cli.settings import settings_in_force
 from lakehouse.lake.lake import open_lake
@@ -56,7 +56,7 @@ def replay_command(until: datetime | None, hours: int | None, as_json: bool) -> 
         show("next: lakehouse materialize")
 
 
-def replay_document(played: Played) -> dict[str, Any]:
+def replay_document(played: Played) -> Document:
     """The JSON document of a replay."""
     return {
         "since": played.since.isoformat(),
