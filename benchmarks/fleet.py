@@ -24,6 +24,7 @@ from lakehouse.assets.keys import table_key
 from lakehouse.assets.metadata import state_metadata
 from lakehouse.base.clock import now_ms
 from lakehouse.base.settings import parse_settings
+from lakehouse.compact.asset import TICK_SECONDS_ON_S3, compaction_sensor
 from lakehouse.compact.plan.decision import (
     Bounds,
     CompactionCandidate,
@@ -33,8 +34,6 @@ from lakehouse.compact.plan.decision import (
     describe,
 )
 from lakehouse.compact.plan.history import Rewrites
-from lakehouse.compact.sensor import TICK_SECONDS_ON_S3, compaction_sensor
-from lakehouse.declare.policies import policy_for
 from lakehouse.declare.upkeep_records import Pause
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import pause_table, record_operation
@@ -57,7 +56,7 @@ def main(*table_counts: int) -> list[Figure]:
         chance, tables = random.Random(7), fleet_of(count)
         states = [state_of_one(chance, table, FILES // COUNTS[-1]) for table in tables]
         candidates = [
-            CompactionCandidate(state=state, policy=policy_for(table.layer, table.compaction))
+            CompactionCandidate(state=state, policy=table.compaction_policy)
             for state, table in zip(states, tables, strict=True)
         ]
         choice = partial(

@@ -24,14 +24,13 @@ from lakehouse.compact.assess import health_of
 from lakehouse.lake.find_tables import for_each_table
 from lakehouse.lake.lake import Lake
 from lakehouse.store import LOCAL, DiskStore
+from lakehouse.vacuum.facts import LakeFacts, plan
 from lakehouse.vacuum.inventory.run import (
     covered_files,
     newest_inventory,
     reconcile_inventory,
     scan,
 )
-from lakehouse.vacuum.lake_facts import LakeFacts
-from lakehouse.vacuum.table_facts import plan
 
 COUNTS = (3, 10, 30)
 

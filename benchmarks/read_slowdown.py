@@ -17,7 +17,6 @@ from benchmarks.figures import Figure, alone, timed
 from benchmarks.own_lake import landed_table, own_lake
 from lakehouse import Table
 from lakehouse.compact.run import compact, plan
-from lakehouse.declare.policies import policy_for
 from lakehouse.lake.lake import Lake
 
 _KEPT, _LEFT = landed_table("bronze/kept"), landed_table("bronze/left")
@@ -71,10 +70,7 @@ def main(
 
 def _is_due(lake: Lake) -> bool:
     planned = plan(lake, _KEPT)
-    return (
-        planned is not None
-        and planned.files_removed >= policy_for(_KEPT.layer, _KEPT.compaction).min_small_files
-    )
+    return planned is not None and planned.files_removed >= _KEPT.compaction_policy.min_small_files
 
 
 def _slowdown(spark, lake: Lake, table: Table, budget_seconds: int) -> float:

@@ -27,8 +27,8 @@ from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.spark import statements
 from lakehouse.spark.server import server
 from lakehouse.spark.session import connect
+from lakehouse.vacuum.facts import LakeFacts
 from lakehouse.vacuum.inventory.run import newest_inventory, scan
-from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.run import vacuum
 from lakehouse_tests.conftest import own_settings
 

@@ -22,8 +22,8 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.settings import parse_settings
 from lakehouse.lake.lake import open_lake
 from lakehouse.vacuum import run
+from lakehouse.vacuum.facts import LakeFacts
 from lakehouse.vacuum.inventory.run import scan
-from lakehouse.vacuum.lake_facts import LakeFacts
 
 COUNTS, FILES, FOLDERS = (25, 50, 100, 200), 500, 10
 # Requests for a table, from the fewest tables to the most. Tables are asked again by time, which

@@ -30,7 +30,7 @@ from lakehouse.materialize.run import write_table
 from lakehouse.retain.run.archive import run_archive
 from lakehouse.retain.run.read import run_restore
 from lakehouse.spark.session import connect
-from lakehouse.vacuum.lake_facts import LakeFacts
+from lakehouse.vacuum.facts import LakeFacts
 from lakehouse.vacuum.run import vacuum
 from lakehouse_tests.kills import WRITES
 from lakehouse_tests.retain.example_days import DAYS

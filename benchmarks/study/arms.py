@@ -19,7 +19,6 @@ from lakehouse.compact.plan.decision import (
     state_of,
 )
 from lakehouse.compact.run import compact
-from lakehouse.declare.policies import policy_for
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.protocol import AUTO_COMPACT, OPTIMIZE_WRITE
 from lakehouse.delta.snapshot import Snapshot
@@ -185,7 +184,7 @@ def keep_files_few(
 
 def is_due(lake: Lake, table: Table) -> bool:
     """Whether the sensor compacts the table now. A batch stands for an hour: no cooldown applies."""
-    facts, policy = lake.facts(table.key), policy_for(table.layer, table.compaction)
+    facts, policy = lake.facts(table.key), table.compaction_policy
     plan = plan_table(table, facts.snapshot, facts.history, now_ms=now_ms())
     [decision] = decide_fleet(
         [CompactionCandidate(state=state_of(facts.snapshot, plan), policy=policy)],

@@ -39,8 +39,7 @@ from lakehouse.assets.runs import errors_for_dagster, machine_tag
 from lakehouse.base.clock import now_ms
 from lakehouse.base.settings import Settings
 from lakehouse.base.text import DAY_MS, HOUR_MS
-from lakehouse.compact.plan.decision import RunInFlight
-from lakehouse.compact.plan.health import ReaderRun
+from lakehouse.compact.plan.decision import ReaderRun, RunInFlight
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Adopted
 

@@ -21,7 +21,6 @@ from lakehouse.base.text import Document, printable
 from lakehouse.compact.assess import Assessment, assess
 from lakehouse.compact.plan.decision import TableState
 from lakehouse.compact.plan.history import CompactionOutcome, Rewrites
-from lakehouse.declare.policies import policy_for
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ingest_app_id, keeps_rows, moves_rows
 from lakehouse.delta.snapshot import Snapshot, TableFacts
@@ -77,7 +76,7 @@ _NOT_RECORDED = ("table", "prices", "on_s3")
 
 def declared_metadata(table: Table, lake: Lake) -> Metadata:
     """The metadata that follows from the declaration: address, name, policy, and the upkeep."""
-    policy = policy_for(table.layer, table.compaction)
+    policy = table.compaction_policy
     knobs = dict[str, int | float | str]()
     for field in fields(policy):
         value = getattr(policy, field.name)

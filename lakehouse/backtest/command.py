@@ -63,7 +63,7 @@ def backtest_command(
         "strategy": strategy,
     }
     changes = {name: value for name, value in changes.items() if value is not None}
-    in_force = policy_for(subject.layer, subject.compaction)
+    in_force = subject.compaction_policy
     policies = {"in_force": in_force, "none": replace(in_force, mode="off")}
     if changes:
         given = replace(subject.compaction, mode="automatic", **changes)

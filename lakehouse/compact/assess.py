@@ -34,17 +34,19 @@ from lakehouse.compact.plan.decision import (
     Bounds,
     CompactionCandidate,
     Decision,
+    ReaderRun,
+    Readers,
     RunState,
     TableState,
+    count_reads,
     decide_fleet,
     find_hold,
     persons_hold,
     state_of,
 )
 from lakehouse.compact.plan.estimate import RUNS_TIMED
-from lakehouse.compact.plan.health import Health, ReaderRun, Readers, assess_health, count_reads
+from lakehouse.compact.plan.health import Health, assess_health
 from lakehouse.compact.plan.history import (
-    NO_REWRITES,
     Account,
     BreakerState,
     Rewrites,
@@ -53,7 +55,7 @@ from lakehouse.compact.plan.history import (
     find_rewrites,
     last_success_ms,
 )
-from lakehouse.declare.policies import policy_for
+from lakehouse.declare.policies import Compaction
 from lakehouse.declare.table import Table
 from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.delta.commits import Commits, moves_rows
@@ -172,13 +174,11 @@ def hold_now(lake: Lake, table: Table, history: Commits | None) -> Explanation |
     A person may still compact the table, unless `refuse_held` or the compaction itself refuses it.
     """
     failures = failed_tries(lake, table.key)
-    rewrites = NO_REWRITES
-    succeeded_ms = None
-    if history is not None:
-        rewrites = find_rewrites(history)
-        succeeded_ms = last_success_ms(history, failures)
+    history = history or Commits(table=table.key, commits=())
+    succeeded_ms = last_success_ms(history, failures)
+    rewrites = find_rewrites(history)
     breaker = assess_breaker(failures, rewrites, now_ms(), succeeded_ms=succeeded_ms)
-    policy = policy_for(table.layer, table.compaction)
+    policy = table.compaction_policy
     pause = pause_of(lake, table.key)
     return find_hold(table.key, policy, pause=pause, breaker=breaker, now_ms=now_ms())
 
@@ -199,11 +199,8 @@ def refuse_held(lake: Lake, table: Table, command: str = "compact") -> None:
     Raises:
         Refused: the table is held. The message names `--anyway`, which overrides the hold.
     """
-    now = now_ms()
-    pause = pause_of(lake, table.key)
-    hold = pause.explanation if pause is not None and pause.holds(now) else None
-    if command == "compact":
-        hold = persons_hold(policy_for(table.layer, table.compaction), pause, now)
+    policy = table.compaction if command == "compact" else Compaction()
+    hold = persons_hold(policy, pause_of(lake, table.key), now_ms())
     why = hold.sentence if hold else ""
     if command == "vacuum" and table.vacuum.mode == "off":
         why = "its declaration says Vacuum(mode='off')"
@@ -291,15 +288,15 @@ class TableReading:
 
     health: Health
     known: CompactionCandidate
-    written_ms: tuple[int, ...]
+    written_ms: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetReading:
     """The tables' readings, in the given order, and the decisions, in the sensor's order."""
 
-    tables: tuple[Found[TableReading], ...]
-    decisions: tuple[Decision, ...]
+    tables: Sequence[Found[TableReading]]
+    decisions: Sequence[Decision]
 
     @property
     def operations(self) -> list[Operation]:
@@ -339,7 +336,7 @@ def read_fleet(
     candidates = list[CompactionCandidate]()
     written_ms = dict[str, Sequence[int]]()
     for each in readings:
-        policy = policy_for(each.table.layer, each.table.compaction)
+        policy = each.table.compaction_policy
         unknown = CompactionCandidate(state=TableState(table=each.table.key), policy=policy)
         candidates.append(each.value.known if each.value else unknown)
         written_ms[each.table.key] = each.value.written_ms if each.value else ()
@@ -348,7 +345,7 @@ def read_fleet(
     )
     readers = _readers(lake, declared, written_ms, now)
     decisions = decide_fleet(candidates, RunState(), bounds=bounds, now_ms=now, readers=readers)
-    return FleetReading(tables=tuple(readings), decisions=decisions)
+    return FleetReading(tables=readings, decisions=decisions)
 
 
 def _readers(
@@ -359,25 +356,23 @@ def _readers(
     `written_ms` maps the tables that were read to their commit times. The logs of other tables are
     read here if they are derived from one of these tables.
     """
-    unread = list[Table]()
-    for table in declared.values():
-        is_derived = any(source.key in written_ms for source in table.inputs)
-        if is_derived and table.key not in written_ms:
-            unread.append(table)
+    others = [table for table in declared.values() if table.key not in written_ms]
+    unread = [table for table in others if any(source.key in written_ms for source in table.inputs)]
     all_times = dict(written_ms)
     for each in for_each_table(unread, lambda table: lake.facts(table.key)):
         all_times[each.table.key] = _write_times(each.value) if each.value else ()
-    runs = list[ReaderRun]()
-    for key, times_ms in all_times.items():
-        runs += [ReaderRun(tables=frozenset([key]), ended_ms=ended_ms) for ended_ms in times_ms]
-    return count_reads(list(declared.values()), runs, since_ms=now - DAY_MS, now_ms=now)
+    runs = [
+        ReaderRun(tables=frozenset([key]), ended_ms=ended_ms)
+        for key, times_ms in all_times.items()
+        for ended_ms in times_ms
+    ]
+    return count_reads([*declared.values()], runs, since_ms=now - DAY_MS, now_ms=now)
 
 
-def _write_times(facts: TableFacts) -> tuple[int, ...]:
+def _write_times(facts: TableFacts) -> Sequence[int]:
     """The times (ms) at which commits in the table's history changed rows, other than by upkeep."""
     commits = facts.history.commits
-    writes = [each for each in commits if each.changed_data and not moves_rows(each)]
-    return tuple(commit.committed_ms for commit in writes)
+    return [each.committed_ms for each in commits if each.changed_data and not moves_rows(each)]
 
 
 def _reading(lake: Lake, table: Table, facts: TableFacts) -> TableReading:
@@ -385,8 +380,8 @@ def _reading(lake: Lake, table: Table, facts: TableFacts) -> TableReading:
     assessed = assess(lake, table, facts, failures)
     known = CompactionCandidate(
         state=assessed.state,
-        policy=policy_for(table.layer, table.compaction),
-        failures=tuple(failures),
+        policy=table.compaction_policy,
+        failures=failures,
         rewrites=assessed.rewrites,
         pause=pause_of(lake, table.key),
         hold=without_spark(table.key, assessed.state.engine),

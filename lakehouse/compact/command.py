@@ -26,11 +26,8 @@ from lakehouse.cli.server_command import driver_on_demand
 from lakehouse.compact import run
 from lakehouse.compact.assess import refuse_held
 from lakehouse.compact.plan.compaction import CompactionPlan
-from lakehouse.compact.plan.history import CompactionOutcome
-from lakehouse.declare.table import Table
 from lakehouse.declare.upkeep_records import Pause
 from lakehouse.lake.find_tables import is_written
-from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import pause_of, pause_table, resume_table
 from lakehouse.spark.session import connect
 from lakehouse.watch.documents import address_field
@@ -52,9 +49,10 @@ def compact_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> N
     rows, so downstream tables are not updated.
     """
     context, declared_table = open_table(table)
+    lake = context.lake
     table = declared_table.key
     if dry_run:
-        plan = run.plan(context.lake, declared_table)
+        plan = run.plan(lake, declared_table)
         if plan is None:
             raise not_written(declared_table, operation=f"compact {table}")
         if as_json:
@@ -63,44 +61,37 @@ def compact_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> N
             _print_plan(plan)
         return
     if not anyway:
-        refuse_held(context.lake, declared_table)
-    if not is_written(context.lake, table):
+        refuse_held(lake, declared_table)
+    if not is_written(lake, table):
         raise not_written(declared_table, operation=f"compact {table}")
-    document = _compact(context.lake, declared_table).as_json()
+    with working(f"compacting {table}"), driver_on_demand(lake.settings):
+        # A failure is not reported, because one of a person's compaction opens no breaker.
+        spark = partial(connect, lake.settings)
+        outcome = run.compact(lake, spark, declared_table, by_person=True)
+
+    def events(reporter: "Reporter") -> "Iterable[Event]":
+        from lakehouse.compact.asset import compaction_events
+
+        return compaction_events(reporter, declared_table, lake, outcome)
+
+    report_to_dagster(lake.settings, f"{table} was compacted", events)
+    document = outcome.as_json()
     if as_json:
         write_json(document)
     else:
         _print(document)
 
 
-def _compact(lake: Lake, table: Table) -> CompactionOutcome:
-    """Compacts the table, and reports to Dagster what its asset would have reported."""
-    settings = lake.settings
-    with working(f"compacting {table.key}"), driver_on_demand(settings):
-        # A failure is not reported, because one of a person's compaction opens no breaker.
-        outcome = run.compact(lake, partial(connect, settings), table, by_person=True)
-
-    def events(reporter: "Reporter") -> "Iterable[Event]":
-        from lakehouse.compact.asset import compaction_events
-
-        return compaction_events(reporter, table, lake, outcome)
-
-    report_to_dagster(settings, f"{table.key} was compacted", events)
-    return outcome
-
-
 def _print(document: Mapping[str, Any]) -> None:
+    version = f"version {document['version']}"
     if document["version_after"] is None:
         # No commit was made, even if files were planned, for example after another writer's commit.
         result = "the plan" if document["files_removed"] else "nothing to do"
-        version = document["version"]
-        show(f"{document['table']}: {result} at version {version}: {document['sentence']}")
-        for sentence in document["sentences"]:
-            show(sentence)
-        return
-    versions = f"version {document['version']} -> {document['version_after']}"
-    show(f"{document['table']}: {versions}, {document['reason']}: {document['sentence']}")
-    print_figures(document)
+        show(f"{document['table']}: {result} at {version}: {document['sentence']}")
+    else:
+        versions = f"{version} -> {document['version_after']}"
+        show(f"{document['table']}: {versions}, {document['reason']}: {document['sentence']}")
+        print_figures(document)
     for sentence in document["sentences"]:
         show(sentence)
 

@@ -40,6 +40,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,7 +56,9 @@ from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.delta.snapshot import DataFile, Snapshot
 from lakehouse.lake.commits import (
     VERSIONS_TRIED,
+    Actions,
     Location,
+    add_action,
     commit_after_newest,
     encoded,
     open_same_table,
@@ -63,13 +66,12 @@ from lakehouse.lake.commits import (
     table_location,
 )
 from lakehouse.lake.lake import Lake
-from lakehouse.store import DiskStore, S3Store, Store
+from lakehouse.store import DiskStore, S3Store
 from lakehouse.store.s3 import download, upload
 
 if TYPE_CHECKING:
     from deltalake import WriterProperties
 
-Actions = list[dict[str, Any]]
 Inputs = Mapping[str, DataFile]
 # A link in the workshop to the table's folder. Files at paths that deltalake does not respell are
 # read through this one link, because a link per file takes longer than the rest of a compaction.
@@ -97,21 +99,22 @@ def compact_by_deltalake(
     """
     key = snapshot.table
     with table_location(lake, key) as location, _workshop(lake, key) as folder:
-        inputs = _inputs(planned, location[0])
-        _fetch_inputs(inputs, folder, location, Path(lake.table_uri(snapshot.table)).absolute())
-        with panics_translated(f"compaction of {snapshot.table}"):
+        inputs = _fetch(planned, folder, location, Path(lake.table_uri(key)).absolute())
+        with panics_translated(f"compaction of {key}"):
             schema: Actions = [{kind: action} for kind, action in snapshot.definition.items()]
             _write_log(inputs, folder, planned, [*schema])
             try:
                 actions = _rewrite(inputs, folder, planned, user_metadata)
             except Exception as error:
-                _name_unreadable(snapshot.table, inputs, folder, schema, error)
+                unreadable = _find_unreadable(inputs, folder, schema)
+                if unreadable is not None:
+                    raise UnreadableFileError(key, *unreadable) from error
                 raise
-        written = [Path(unquote(action["add"]["path"])) for action in actions if "add" in action]
+        written = [unquote(action["add"]["path"]) for action in actions if "add" in action]
         paths_in_log = {folder / inside: file.path for inside, file in inputs.items()}
-        misread = find_misread(paths_in_log, [folder / file for file in written])
+        misread = find_misread(paths_in_log, [folder / name for name in written])
         if misread is not None:
-            raise UnreadableFileError(snapshot.table, *misread)
+            raise UnreadableFileError(key, *misread)
         with _delivered(folder, written, location):
             _commit(lake, snapshot, planned, actions, location)
 
@@ -149,29 +152,27 @@ def _workshop(lake: Lake, key: str) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _inputs(planned: CompactionPlan, store: Store) -> Inputs:
-    """The planned files in the plan's order, by their paths in the workshop."""
-    files = [file for bin_ in planned.bins for file in bin_.files]
-    on_disk = not isinstance(store, S3Store)
-    inputs = dict[str, DataFile]()
-    for number, file in enumerate(files):
-        is_plain = _PLAIN_PATH.fullmatch(file.path) is not None
-        inside = f"{_LINK}/{file.path}" if on_disk and is_plain else f"input-{number}.parquet"
-        inputs[inside] = file
-    return inputs
+def _fetch(planned: CompactionPlan, folder: Path, location: Location, root: Path) -> Inputs:
+    """Links or downloads the planned files (step 1). Returns them by their paths in the workshop.
 
-
-def _fetch_inputs(inputs: Inputs, folder: Path, location: Location, root: Path) -> None:
-    """Links or downloads the planned files (step 1). `root`: the table's folder on a disk."""
+    They are in the plan's order. `root`: the table's folder on a disk.
+    """
     store, prefix = location
+    files = [file for bin_ in planned.bins for file in bin_.files]
     if isinstance(store, S3Store):
-        names = [f"{prefix}{unquote(file.path)}" for file in inputs.values()]
-        download(store, names, [folder / inside for inside in inputs])
-        return
+        downloads = {f"input-{number}.parquet": file for number, file in enumerate(files)}
+        names = [f"{prefix}{unquote(file.path)}" for file in files]
+        download(store, names, [folder / inside for inside in downloads])
+        return downloads
     (folder / _LINK).symlink_to(root)
-    for inside, file in inputs.items():
-        if not inside.startswith(f"{_LINK}/"):
+    links = dict[str, DataFile]()
+    for number, file in enumerate(files):
+        inside = f"{_LINK}/{file.path}"
+        if not _PLAIN_PATH.fullmatch(file.path):
+            inside = f"input-{number}.parquet"
             (folder / inside).symlink_to(root / unquote(file.path))
+        links[inside] = file
+    return links
 
 
 def _write_log(inputs: Inputs, folder: Path, planned: CompactionPlan, actions: Actions) -> None:
@@ -179,24 +180,12 @@ def _write_log(inputs: Inputs, folder: Path, planned: CompactionPlan, actions: A
     remaining = iter(inputs.items())
     for number, bin_ in enumerate(planned.bins):
         for inside, file in islice(remaining, len(bin_.files)):
-            actions.append(_add_action(inside, file, file.size_bytes))
+            actions.append(add_action(replace(file, path=inside)))
         # deltalake closes the bin here. It skips this entry as too large, and never opens it.
         too_large = planned.statement.up_to_bytes + 1
-        actions.append(_add_action(f"end-of-bin-{number}", bin_.files[0], too_large))
+        end = replace(bin_.files[0], path=f"end-of-bin-{number}", size_bytes=too_large)
+        actions.append(add_action(end))
     (folder / "_delta_log" / f"{0:020}.json").write_bytes(encoded(actions))
-
-
-def _add_action(path: str, file: DataFile, size_bytes: int) -> dict[str, Any]:
-    add = {
-        "path": path,
-        "partitionValues": dict(file.partition),
-        "size": size_bytes,
-        "modificationTime": file.modified_ms,
-        "dataChange": True,
-    }
-    if file.row_count is not None:
-        add["stats"] = json.dumps({"numRecords": file.row_count})
-    return {"add": add}
 
 
 def _rewrite(inputs: Inputs, folder: Path, planned: CompactionPlan, user_metadata: str) -> Actions:
@@ -220,25 +209,28 @@ def _rewrite(inputs: Inputs, folder: Path, planned: CompactionPlan, user_metadat
         elif kind == "remove":
             content["path"] = inputs[content["path"]].path
         elif kind == "add" and "stats" in content:
-            content["stats"] = json.dumps(sound_statistics(json.loads(content["stats"]), fields))
+            statistics = json.loads(content["stats"])
+            for bounds in statistics.keys() & {"minValues", "maxValues"}:
+                statistics[bounds] = _sound_bounds(statistics[bounds], fields)
+            content["stats"] = json.dumps(statistics)
         actions.append({kind: content})
     return actions
 
 
 @contextmanager
-def _delivered(folder: Path, files: Sequence[Path], location: Location) -> Iterator[None]:
+def _delivered(folder: Path, names: Sequence[str], location: Location) -> Iterator[None]:
     """Copies files from the workshop `folder` into the table (step 3). The block commits them."""
     store, prefix = location
     is_delivered = False
     try:
-        for file in files:
-            _copy_file(folder, file.as_posix(), location)
+        for name in names:
+            _copy_file(folder, name, location)
         is_delivered = True
         yield
     except BaseException as error:
         if not is_delivered or isinstance(error, CommitFailedError):
             with suppress(LakehouseError, OSError):
-                store.delete([f"{prefix}{file.as_posix()}" for file in files])
+                store.delete([f"{prefix}{name}" for name in names])
         raise
 
 
@@ -253,37 +245,29 @@ def _copy_file(folder: Path, name: str, location: Location) -> None:
     store.copy(written, f"{prefix}{name}", of=workshop)
 
 
-def _name_unreadable(
-    table: str, inputs: Inputs, folder: Path, schema: Actions, error: Exception
-) -> None:
-    """Raises `UnreadableFileError` if deltalake cannot read one of the inputs by itself."""
-    for inside, file in inputs.items():
-        column = _unreadable_column([*schema, _add_action(inside, file, file.size_bytes)], folder)
-        if column is not None:
-            why = f"deltalake cannot read column {column!r} of {file.path}"
-            raise UnreadableFileError(table, file.path, why) from error
+def _find_unreadable(inputs: Inputs, folder: Path, schema: Actions) -> tuple[str, str] | None:
+    """The path in the log of the first input that deltalake cannot read by itself, and the reason.
 
-
-def _unreadable_column(actions: Actions, folder: Path) -> str | None:
-    """The first column that deltalake cannot read from the files of a log; `None` if it reads all.
-
-    `actions` become the only commit of the table in `folder`, a workshop.
+    Each input becomes, in turn, the only file of the table in `folder`, a workshop. `None` if
+    deltalake reads all inputs.
     """
     from deltalake import DeltaTable, QueryBuilder
 
     log = folder / "_delta_log"
-    for commit in log.iterdir():
-        commit.unlink()
-    (log / f"{0:020}.json").write_text("\n".join(map(json.dumps, actions)))
-    table = DeltaTable(folder.absolute().as_uri())
-    query = QueryBuilder().register("files", table)
-    for column in [field.name for field in table.schema().fields]:
-        quoted = column.replace('"', '""')
-        try:
-            for _ in query.execute(f'SELECT "{quoted}" FROM files'):  # noqa: S608
-                pass
-        except Exception:
-            return column
+    for inside, file in inputs.items():
+        for commit in log.iterdir():
+            commit.unlink()
+        actions = [*schema, add_action(replace(file, path=inside))]
+        (log / f"{0:020}.json").write_bytes(encoded(actions))
+        table = DeltaTable(folder.absolute().as_uri())
+        query = QueryBuilder().register("files", table)
+        for field in table.schema().fields:
+            quoted = field.name.replace('"', '""')
+            try:
+                for _ in query.execute(f'SELECT "{quoted}" FROM files'):  # noqa: S608
+                    pass
+            except Exception:
+                return file.path, f"deltalake cannot read column {field.name!r} of {file.path}"
     return None
 
 
@@ -300,7 +284,9 @@ def _commit(
     def check(newest: Snapshot) -> None:
         if _unchangeable(newest) != _unchangeable(snapshot):
             raise CommitFailedError("another writer changed the table's metadata or protocol")
-        removed_paths = planned_paths - _live_paths(newest.files)
+        # A file that got a deletion vector after the plan counts as removed.
+        live_paths = {file.path for file in newest.files if file.deletion_vector is None}
+        removed_paths = planned_paths - live_paths
         if removed_paths:
             raise CommitFailedError(
                 f"another writer removed {len(removed_paths)} of the planned files"
@@ -308,11 +294,6 @@ def _commit(
 
     if commit_after_newest(lake, snapshot, location, actions, check) is None:
         raise CommitFailedError(f"other writers committed first {VERSIONS_TRIED} times in a row")
-
-
-def _live_paths(files: Sequence[DataFile]) -> set[str]:
-    """The paths of the live files, except those that got a deletion vector after the plan."""
-    return {file.path for file in files if file.deletion_vector is None}
 
 
 def _unchangeable(snapshot: Snapshot) -> tuple[object, ...]:
@@ -352,22 +333,16 @@ def find_misread(inputs: Mapping[Path, str], written: Sequence[Path]) -> tuple[s
         footer = pq.read_metadata(path)
         other_columns = {*_columns_of(footer)} - columns
         misread = sorted(name for name in other_columns if name.lower() in in_lower_case)
+        metadata = footer.metadata or {}
+        spark_version = metadata.get(_SPARK_VERSION, _FIRST_GREGORIAN_VERSION)
         reason = ""
         if misread:
             reason = f"the column name {misread[0]} in another case than the table"
-        elif _may_have_julian_dates(footer.metadata or {}):
+        elif spark_version < _FIRST_GREGORIAN_VERSION or not _JULIAN_KEYS.isdisjoint(metadata):
             reason = "dates of an old calendar"
         if reason:
             return path_in_log, f"deltalake would misread {path_in_log}, which has {reason}"
     return None
-
-
-def _may_have_julian_dates(metadata: Mapping[bytes, bytes]) -> bool:
-    """Whether a footer's metadata shows that Spark may have written dates of the old calendar."""
-    if not _JULIAN_KEYS.isdisjoint(metadata):
-        return True
-    version = metadata.get(_SPARK_VERSION)
-    return version is not None and version < _FIRST_GREGORIAN_VERSION
 
 
 def writer_properties(fields: Sequence[Any]) -> "WriterProperties | None":
@@ -387,20 +362,11 @@ def writer_properties(fields: Sequence[Any]) -> "WriterProperties | None":
     )
 
 
-def sound_statistics(statistics: Mapping[str, Any], fields: Sequence[Any]) -> dict[str, Any]:
-    """The statistics of a file that deltalake wrote, without bounds that may be wrong.
+def _sound_bounds(bounds: Mapping[str, Any], fields: Sequence[Any]) -> dict[str, Any]:
+    """The bounds in the statistics of a file that deltalake wrote, without those that may be wrong.
 
     deltalake 1.6.6 rounds the bounds of decimals to a double or to 64 bits, and ignores NaN.
     """
-    bounds = {
-        kind: _sound_bounds(statistics[kind], fields)
-        for kind in ("minValues", "maxValues")
-        if kind in statistics
-    }
-    return {**statistics, **bounds}
-
-
-def _sound_bounds(bounds: Mapping[str, Any], fields: Sequence[Any]) -> dict[str, Any]:
     sound = dict[str, Any]()
     for field in fields:
         name = field["name"]

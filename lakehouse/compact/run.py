@@ -41,7 +41,7 @@ from lakehouse.compact.assess import (
 )
 from lakehouse.compact.plan.bins import Clustering, Packing, Purge, ZOrdering
 from lakehouse.compact.plan.compaction import CompactionPlan, partitions_removed_from
-from lakehouse.compact.plan.estimate import run_price, speed_factors
+from lakehouse.compact.plan.estimate import speed_factors
 from lakehouse.compact.plan.history import CompactionOutcome, operation_of
 from lakehouse.compact.plan.target_size import choose_engine, may_need_no_spark
 from lakehouse.compact.verify import expect_verification, settled, verify, verify_left
@@ -95,8 +95,14 @@ def compact(
         Broken: the rows after the compaction differ from the rows before it.
     """
     session: SparkSession | None = None
-    known = lake.facts(table.key) if may_need_no_spark(table) else None
-    if _needs_spark(lake, table, known):
+    known: TableFacts | None = None
+    engine = "spark"
+    if may_need_no_spark(table):
+        known = lake.facts(table.key)
+        engine = "deltalake"
+    if known is not None:
+        engine = choose_engine(table, with_unreadable_files(lake, known.snapshot)).engine
+    if engine == "spark":
         session = spark() if callable(spark) else spark
     attempt = Attempt(
         lake=lake,
@@ -140,17 +146,6 @@ class Attempt:
     conflicts: list[UpkeepOperation] = field(default_factory=list[UpkeepOperation])
     contested: frozenset[TypedPartition] = frozenset()
 
-    def facts(self) -> TableFacts | None:
-        """The table's facts now. The log is read again only if it has changed."""
-        if self.known and not self.lake.has_moved_on(self.table.key, self.known.newest):
-            return self.known
-        return self.lake.facts(self.table.key)
-
-    def begin(self, planned: CompactionPlan) -> None:
-        """Notes that the plan's statement starts now."""
-        self.started = time.monotonic()
-        self.planned = planned
-
     def record(
         self, result: Literal["failed", "conflict"], why: str, *, wasted_share: float = 1.0
     ) -> UpkeepOperation:
@@ -174,20 +169,11 @@ class Attempt:
             by_person=self.by_person,
             seconds=seconds,
             vcpu_seconds=seconds * prices.vcpus,
-            usd=run_price(prices, seconds=seconds),
+            usd=prices.run_usd(seconds=seconds),
             detail={"bytes_rewritten": round(planned_bytes * wasted_share)},
         )
         record_if_possible(self.lake, operation)
         return operation
-
-
-def _needs_spark(lake: Lake, table: Table, facts: TableFacts | None) -> bool:
-    """Whether Spark compacts the table at its present version."""
-    if not may_need_no_spark(table):
-        return True
-    if facts is None:
-        return False
-    return choose_engine(table, with_unreadable_files(lake, facts.snapshot)).engine == "spark"
 
 
 def _compact_and_record(attempt: Attempt, *, owner: str) -> CompactionOutcome:
@@ -201,11 +187,22 @@ def _compact_and_record(attempt: Attempt, *, owner: str) -> CompactionOutcome:
     ):
         verify_left(lake, attempt.spark, table.key)
         outcome = retry_conflicts(partial(_compact, attempt), tries=_TRIES)
+    if outcome.version_after is None:
+        return outcome
     # Unreadable operations must not fail a compaction that has succeeded.
     with contextlib.suppress(LakehouseError):
-        if outcome.version_after is not None and outcome.facts is not None:
-            outcome = replace(outcome, account=account_of(lake, table, outcome.facts))
-    _record(attempt, outcome)
+        outcome = replace(outcome, account=account_of(lake, table, outcome.facts))
+    entry = outcome.entry
+    if entry is not None:
+        engine = outcome.plan.engine.engine
+        factors = speed_factors(outcome.facts.history.compactions(), engine)
+        operation = replace(
+            operation_of(table.key, entry, table.prices),
+            run=attempt.run,
+            by_person=attempt.by_person,
+            detail={"speed_factors": {engine: round(factors[-1], 4)} if factors else {}},
+        )
+        record_if_possible(lake, operation)
     return outcome
 
 
@@ -217,7 +214,9 @@ def _compact(attempt: Attempt) -> CompactionOutcome:
     """
     lake = attempt.lake
     table = attempt.table
-    facts = attempt.facts()
+    facts = attempt.known
+    if facts is None or lake.has_moved_on(table.key, facts.newest):
+        facts = lake.facts(table.key)
     if facts is None:
         raise Refused(
             f"compaction of {table.key}: there is no table yet. "
@@ -255,9 +254,12 @@ def _optimize(attempt: Attempt, snapshot: Snapshot, planned: CompactionPlan, mar
     """
     lake = attempt.lake
     expect_verification(lake, attempt.table.key, mark, version=snapshot.version)
-    attempt.begin(planned)
+    attempt.started = time.monotonic()
+    attempt.planned = planned
+    figures = {name: value for name, value in planned.as_json().items() if name != "bins"}
+    metadata = {"compaction": mark, "started_ms": now_ms(), "plan": figures}
     try:
-        _run(attempt, snapshot, planned, _metadata(planned, mark))
+        _run(attempt, snapshot, planned, json.dumps(metadata, separators=(",", ":")))
         return time.monotonic() - attempt.started
     except Exception as error:
         if not is_conflict(error):
@@ -290,13 +292,6 @@ def _run(attempt: Attempt, snapshot: Snapshot, planned: CompactionPlan, user_met
             f"because {planned.engine.why_not_deltalake}. Try again; the next run uses Spark"
         )
     run_statement(attempt.spark, snapshot, planned, user_metadata, cores=cores_of(lake.settings))
-
-
-def _metadata(planned: CompactionPlan, mark: str) -> str:
-    """The commit's metadata, as JSON: the time of the start, and the plan without its bins."""
-    figures = {name: value for name, value in planned.as_json().items() if name != "bins"}
-    content = {"compaction": mark, "started_ms": now_ms(), "plan": figures}
-    return json.dumps(content, separators=(",", ":"))
 
 
 def _facts_since(lake: Lake, table: Table, version: int) -> TableFacts:
@@ -376,22 +371,6 @@ def failure_recorded(attempt: Attempt) -> Iterator[None]:
             why = str(error) if isinstance(error, LakehouseError) else first_line(error)
             attempt.record("failed", why)
         raise
-
-
-def _record(attempt: Attempt, outcome: CompactionOutcome) -> None:
-    """Adds a compaction that committed to the lake's operations."""
-    entry, facts = outcome.entry, outcome.facts
-    if entry is None or facts is None:
-        return
-    engine = outcome.plan.engine.engine
-    factors = speed_factors(facts.history.compactions(), engine)
-    operation = replace(
-        operation_of(attempt.table.key, entry, attempt.table.prices),
-        run=attempt.run,
-        by_person=attempt.by_person,
-        detail={"speed_factors": {engine: round(factors[-1], 4)} if factors else {}},
-    )
-    record_if_possible(attempt.lake, operation)
 
 
 def run_statement(

@@ -110,13 +110,12 @@ def content_sums(
     with session_confs(spark, READ_CONFS):
         plain_sums: Mapping[str, RowSum] = {}
         if plain_paths:
-            rows = _read_files(spark, snapshot, plain_paths, version=newest)
-            plain_sums = _by_file(snapshot, rows)
+            plain_sums = _by_file(snapshot, _read_files(spark, snapshot, plain_paths, newest))
         for side in sides:
             through_log = [file for file in side.files if not is_plain(file)]
             log_sums: Mapping[str, RowSum] = {}
             if through_log:
-                rows = _read_table(spark, snapshot, through_log, version=side.version)
+                rows = _read_table(spark, snapshot, through_log, side.version)
                 log_sums = _by_file(snapshot, rows)
             sums: dict[TypedPartition, RowSum] = {}
             for file in side.files:
@@ -184,7 +183,7 @@ def _comparable_path(snapshot: Snapshot, path: str) -> str:
 
 
 def _read_files(
-    spark: "SparkSession", snapshot: Snapshot, paths: Iterable[str], *, version: int
+    spark: "SparkSession", snapshot: Snapshot, paths: Iterable[str], version: int
 ) -> "DataFrame":
     """The rows of data files, read as plain Parquet.
 
@@ -200,7 +199,7 @@ def _read_files(
 
 
 def _read_table(
-    spark: "SparkSession", snapshot: Snapshot, files: Sequence[DataFile], *, version: int
+    spark: "SparkSession", snapshot: Snapshot, files: Sequence[DataFile], version: int
 ) -> "DataFrame":
     """The rows that the table had at `version` in the partitions of these files.
 
@@ -370,9 +369,11 @@ def verify_left(lake: Lake, spark: "SparkSession | None", table_key: str) -> Non
     if note is None or facts is None:
         return
     with settled(lake, table_key, note.mark):
+        if facts.snapshot.version < note.version:
+            return  # the table was replaced
         after = _facts_since(lake, facts, note)
-        commits = () if after is None else after.history.marked(note.mark)
-        if after is None or not commits:
+        commits = after.history.marked(note.mark)
+        if not commits:
             return
         undone = _undone(after.history, commits[-1].version)
         if undone is not None:
@@ -475,14 +476,12 @@ def _send(
         spark.sql(statements.restore(before.uri, before.version))
 
 
-def _facts_since(lake: Lake, facts: TableFacts, note: Expected) -> TableFacts | None:
-    """The facts with every commit since the compaction began; `None` if the table was replaced.
+def _facts_since(lake: Lake, facts: TableFacts, note: Expected) -> TableFacts:
+    """The facts with every commit since the compaction began.
 
     Raises:
         Broken: the log has lost some of these commits, and none of the others has the note's mark.
     """
-    if facts.snapshot.version < note.version:
-        return None
     history = history_since(lake.store, facts.history, note.version)
     is_complete = history.between(note.version, facts.snapshot.version) is not None
     if not is_complete and not history.marked(note.mark):

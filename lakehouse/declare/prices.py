@@ -29,6 +29,13 @@ class Prices:
     def __post_init__(self) -> None:
         check_knobs(self)
 
+    def run_usd(self, *, seconds: float, get_requests: int = 0, put_requests: int = 0) -> float:
+        """The price of a run of this many seconds and requests."""
+        usd_times_1000 = (
+            get_requests * self.usd_per_1000_gets + put_requests * self.usd_per_1000_puts
+        )
+        return seconds * self.vcpus / 3600 * self.usd_per_vcpu_hour + usd_times_1000 / 1000
+
 
 DEFAULT_PRICES = Prices()
 

@@ -24,6 +24,7 @@ from lakehouse.declare.policies import (
     Ttl,
     Vacuum,
     ZOrder,
+    policy_for,
 )
 from lakehouse.declare.prices import DEFAULT_PRICES, Prices
 from lakehouse.declare.write_modes import LAYERS, Adopted, Append, Merge, Overwrite, WriteMode
@@ -347,6 +348,11 @@ class Table:
         first = begins.index(True) if True in begins else 0
         text = "\n".join(line.rstrip() for line in lines[first:])
         return f"{_CODE_KIND}:{blake2b(text.encode(), digest_size=8).hexdigest()}"
+
+    @property
+    def compaction_policy(self) -> Compaction:
+        """The compaction policy in force, with the layer's defaults (`policy_for`)."""
+        return policy_for(self.layer, self.compaction)
 
     @property
     def read_whole(self) -> tuple["Table", ...]:

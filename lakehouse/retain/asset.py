@@ -116,7 +116,7 @@ def tiers_asset(table: Table, load_lake: LoadLake) -> dg.AssetsDefinition:
     )
     def tiers(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any] | None:
         from lakehouse.retain.run.tiers import run as run_tiers
-        from lakehouse.vacuum.lake_facts import LakeFacts
+        from lakehouse.vacuum.facts import LakeFacts
 
         with errors_for_dagster(context):
             lake, declared = load_lake()

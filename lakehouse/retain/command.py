@@ -40,7 +40,7 @@ from lakehouse.retain.run import tiers as tiers_run
 from lakehouse.retain.run import ttl as ttl_run
 from lakehouse.retain.run.archive import RetentionOutcome
 from lakehouse.spark.session import connect
-from lakehouse.vacuum.lake_facts import LakeFacts
+from lakehouse.vacuum.facts import LakeFacts
 
 if TYPE_CHECKING:
     from lakehouse.assets.events import Event, Reporter

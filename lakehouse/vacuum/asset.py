@@ -31,7 +31,7 @@ from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import vacuum_records
 
 if TYPE_CHECKING:
-    from lakehouse.vacuum.lake_facts import LakeFacts
+    from lakehouse.vacuum.facts import LakeFacts
     from lakehouse.vacuum.plan.vacuum import VacuumOutcome
 
 DELETED = "deleted"
@@ -140,18 +140,18 @@ def _facts_of_run(
     load_lake: Callable[[], tuple[Lake, Sequence[Table]]],
 ) -> "LakeFacts":
     """The lake's facts, which the vacuums of one run share. Facts of other runs are dropped."""
-    from lakehouse.vacuum.lake_facts import LakeFacts
+    from lakehouse.vacuum.facts import LakeFacts
 
     key = (context.run.run_id, lake.settings.root)
     if key not in _FACTS:
         whole_lake, declared = load_lake()
         selection = context.run.asset_selection
-        selected = [
-            table for table in declared if selection is None or vacuum_key(table) in selection
-        ]
+        wanted = {
+            table.key for table in declared if selection is None or vacuum_key(table) in selection
+        }
         for old_key in [each for each in _FACTS if each[0] != context.run.run_id]:
             del _FACTS[old_key]
-        _FACTS[key] = LakeFacts(whole_lake, declared, wanted={table.key for table in selected})
+        _FACTS[key] = LakeFacts(whole_lake, declared, wanted=wanted)
     return _FACTS[key]
 
 

@@ -29,7 +29,7 @@ from lakehouse.lake.find_tables import Found, attempt
 from lakehouse.lake.lake import Lake
 from lakehouse.spark.session import connect
 from lakehouse.vacuum import run
-from lakehouse.vacuum.lake_facts import LakeFacts
+from lakehouse.vacuum.facts import LakeFacts
 from lakehouse.vacuum.plan.vacuum import VacuumOutcome, VacuumPlan
 
 if TYPE_CHECKING:
@@ -108,15 +108,17 @@ def _attempt(
 
 def _report(lake: Lake, readings: Sequence[Found[VacuumPlan | VacuumOutcome]]) -> None:
     """Reports to Dagster what the assets of the tables would have reported."""
+    outcomes = [
+        (each.table, each.value) for each in readings if isinstance(each.value, VacuumOutcome)
+    ]
 
     def events(_: "Reporter") -> "Iterable[Event]":
         from lakehouse.vacuum.asset import vacuum_events
 
-        for each in readings:
-            if isinstance(each.value, VacuumOutcome):
-                yield from vacuum_events(each.table, each.value)
+        for table, outcome in outcomes:
+            yield from vacuum_events(table, outcome)
 
-    if any(isinstance(each.value, VacuumOutcome) for each in readings):
+    if outcomes:
         report_to_dagster(lake.settings, "the vacuum is done", events)
 
 

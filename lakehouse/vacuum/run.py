@@ -57,6 +57,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cache
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -65,19 +66,18 @@ from lakehouse.base.clock import now_ms, pause_about
 from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.base.paths import is_absolute, name_in_table
 from lakehouse.base.text import HOUR_MS, count_of
-from lakehouse.compact.plan.estimate import run_price
 from lakehouse.declare.policies import VacuumMode
 from lakehouse.declare.prices import requests_by_class
 from lakehouse.declare.table import Table
 from lakehouse.declare.upkeep_records import FAILED_NAMED, UpkeepOperation, VacuumRecord
 from lakehouse.lake.commits import open_with_deltalake, storage_errors
-from lakehouse.lake.lake import Lake
+from lakehouse.lake.lake import Lake, PathResolver
 from lakehouse.lake.lease import check_clock, hold
 from lakehouse.lake.state_tables import record_operation
 from lakehouse.spark.errors import translated
 from lakehouse.store import StoredFile
+from lakehouse.vacuum.facts import LakeFacts, at_once, has_newer_version, plan
 from lakehouse.vacuum.inventory.plan import is_data_file
-from lakehouse.vacuum.lake_facts import LakeFacts, at_once, has_newer_version
 from lakehouse.vacuum.plan.candidates import (
     Candidate,
     DeletionGuard,
@@ -87,7 +87,6 @@ from lakehouse.vacuum.plan.candidates import (
     written_once,
 )
 from lakehouse.vacuum.plan.vacuum import DELETE_KEYS, VacuumOutcome, VacuumPlan, plan_rest
-from lakehouse.vacuum.table_facts import own_folders, plan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -143,10 +142,9 @@ def kept_by_deltalake(
         with storage_errors(f"vacuum of {facts.table}"):
             delta_table = open_with_deltalake(lake, facts.table)
             snapshot = facts.log.snapshot
-            is_older = delta_table.version() < snapshot.version
-            if is_older or delta_table.metadata().id != snapshot.table_id:
-                return None
-            if _may_be_vectors(delta_table, candidates):
+            is_newest = delta_table.version() >= snapshot.version
+            is_same_table = delta_table.metadata().id == snapshot.table_id
+            if not (is_newest and is_same_table) or _may_be_vectors(delta_table, candidates):
                 return None
             live: Any = delta_table.get_add_actions().column("path")
             kept_names = _recently_removed(delta_table, facts.table_files.retention_ms)
@@ -256,19 +254,28 @@ def _inventory(paths: Sequence[str], candidates: Sequence[Candidate]) -> "pa.Tab
     """
     import pyarrow as pa
 
-    types = [
-        ("path", pa.string()),
-        ("length", pa.int64()),
-        ("isDir", pa.bool_()),
-        ("modificationTime", pa.int64()),
-    ]
-    columns = [
-        paths,
-        [each.size_bytes for each in candidates],
-        [False] * len(candidates),
-        [each.modified_ms for each in candidates],
-    ]
-    return pa.table(columns, schema=pa.schema(types))
+    columns = {
+        "path": pa.array(paths, pa.string()),
+        "length": pa.array([each.size_bytes for each in candidates], pa.int64()),
+        "isDir": pa.array([False] * len(candidates), pa.bool_()),
+        "modificationTime": pa.array([each.modified_ms for each in candidates], pa.int64()),
+    }
+    return pa.table(columns)
+
+
+def own_folders(lake: Lake, table: str) -> Callable[[str], bool]:
+    """Returns a function that checks, for a file's name, whether the file is in the table's folder.
+
+    A file is elsewhere if one of the folders in its name is a symbolic link.
+    """
+    resolve = PathResolver(lake)
+    uri = lake.table_uri(table)
+
+    @cache
+    def is_own(folder: str) -> bool:
+        return not folder or resolve(f"{uri}/{folder}") == f"{resolve(uri)}/{folder}"
+
+    return lambda name: is_own(name.rpartition("/")[0])
 
 
 class Recheck:
@@ -296,9 +303,8 @@ class Recheck:
         """
         table = self._planned.table
         self._ask_the_lake()
-        in_new_tables = self._in_new_tables(batch)
         why = "a table was created in its folder meanwhile"
-        candidates = self._without(batch, in_new_tables, why)
+        candidates = self._without(batch, self._in_new_tables(batch), why)
         if not self._facts.on_s3:
             is_own = own_folders(self._lake_facts.lake, table)
             linked = {each.name for each in candidates if not is_own(each.name)}
@@ -381,7 +387,8 @@ class Recheck:
         for each in candidates:
             if each.name in allowed_names:
                 continue
-            is_lent = facts.table_files.name_in_lake(each.name) in facts.other_uses.borrowed
+            name_in_lake = f"{facts.table_files.real_folder}/{each.name}"
+            is_lent = name_in_lake in facts.other_uses.borrowed
             needed_again = f"version {facts.table_files.version} needs it again"
             self._spared[each.name] = "another table reads it" if is_lent else needed_again
         return allowed
@@ -457,8 +464,7 @@ class VacuumProgress:
             deleted_bytes=self.deleted_bytes,
             requests=requests,
             seconds=seconds,
-            usd=run_price(
-                self._table.prices,
+            usd=self._table.prices.run_usd(
                 seconds=seconds,
                 get_requests=counts["get"],
                 put_requests=counts["put"],
@@ -594,8 +600,7 @@ def _confirmed(
 ) -> list[Candidate]:
     """The planned files that Delta would also delete. The others are added to `spared`."""
     confirmed = confirmed_by_delta(lake, open_spark, planned.facts, planned.candidates)
-    confirmed_names = {each.name for each in confirmed}
-    kept_names = {each.name for each in planned.candidates} - confirmed_names
+    kept_names = {each.name for each in planned.candidates} - {each.name for each in confirmed}
     spared |= dict.fromkeys(kept_names, "Delta would not delete it")
     return confirmed
 

@@ -47,11 +47,11 @@ from lakehouse.compact.plan.target_size import count_outputs, target_in_force, w
 from lakehouse.declare.policies import (
     CLUSTERING_MARK,
     clustering_change,
-    policy_for,
 )
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Merge, Overwrite
 from lakehouse.delta.columns import NewColumn
+from lakehouse.delta.commits import Commits
 from lakehouse.delta.log import TableFacts, history_since
 from lakehouse.delta.protocol import OPTIMIZE_WRITE
 from lakehouse.delta.snapshot import Column, Snapshot
@@ -304,10 +304,10 @@ def arranged(
         return frame  # Delta arranges each batch itself
     if table.partition_by:
         return frame.repartition(*[frame[name] for name in table.partition_by])
-    policy = policy_for(table.layer, table.compaction)
+    policy = table.compaction_policy
     files = () if facts is None else facts.snapshot.files
     size_bytes = 0 if facts is None else facts.snapshot.size_bytes
-    history = None if facts is None else facts.history
+    history = Commits(table=table.key, commits=()) if facts is None else facts.history
     target_bytes = target_in_force(size_bytes, policy, write_history_of(history))
     return frame.coalesce(count_outputs(landed_bytes, row_count, files, target_bytes))
 
@@ -495,7 +495,7 @@ def _statements(table: Table, facts: TableFacts) -> Iterator[str]:
     # Checked first, because a statement below records the declared keys.
     if plan.of(Kind.LANDED_WRITE_CHANGED):
         checked(plan)
-    layout = policy_for(table.layer, table.compaction).data_layout
+    layout = table.compaction_policy.data_layout
     clustering = clustering_change(snapshot, layout)
     column_names = {column.name.lower() for column in snapshot.columns}
     change_keys = json.loads(desired.get(CHANGE_KEYS, "[]"))

@@ -102,9 +102,8 @@ def test_a_compaction_shows_predicted_beside_actual(facts: TableFacts) -> None:
     plan = plan_of(facts.snapshot, policy_for(orders.layer, orders.compaction))
     counts = {"files_removed": 2, "files_added": 1, "bytes_removed": 300}
     compared = Comparison(by="content", row_count=3)
-    metadata = compaction_metadata(
-        CompactionOutcome(plan=plan, version_after=4, **counts, bytes_added=250, compared=compared)
-    )
+    outcome = CompactionOutcome(plan=plan, version_after=4, compared=compared, facts=facts)
+    metadata = compaction_metadata(replace(outcome, **counts, bytes_added=250))
     assert next(iter(metadata)) == "lakehouse/account"
     # What Dagster plots; seconds and USD are not known yet.
     assert {name for name in metadata if "predicted" in name or "actual" in name} == {
@@ -117,8 +116,8 @@ def test_a_compaction_shows_predicted_beside_actual(facts: TableFacts) -> None:
     assert (document["version"], document["version_after"]) == (3, 4)
     assert "| files removed | 2 | 2 | 0.0% |" in metadata["lakehouse/account"].value
     assert "| bytes added | 300 B | 250 B | 20.0% |" in metadata["lakehouse/account"].value
-    assert "| seconds | 0.48 | - | - |" in metadata["lakehouse/account"].value
-    assert document["figures"]["seconds"]["predicted"] == 0.482
+    assert "| seconds | 0.53 | - | - |" in metadata["lakehouse/account"].value
+    assert document["figures"]["seconds"]["predicted"] == 0.532
     [basis, duration] = metadata["lakehouse/notes"].value.split("\n\n")  # paragraphs
     assert basis.startswith("predicted from defaults") and duration.startswith("OPTIMIZE")
 

@@ -1,7 +1,8 @@
 """What the sensor weighs the fleet by: readers, waiting, budget, hands off; and the ranking that it reports."""
 
+import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -19,7 +20,7 @@ from lakehouse.assets.dagster_records import (
 from lakehouse.assets.keys import compaction_key, table_key
 from lakehouse.base.clock import now_ms
 from lakehouse.base.text import DAY_MS
-from lakehouse.compact.sensor import (
+from lakehouse.compact.asset import (
     COST_TAG,
     PLAN_KEY,
     SensorCursor,
@@ -167,7 +168,8 @@ def test_waiting_outlasts_a_tick_and_ends_with_the_request(
     waiting = read_cursor(first.cursor).due_since_ms
     assert set(waiting) == {"gold/totals"}
     read_by(instance, latest_orders, 3)
-    long_ago = SensorCursor(due_since_ms={"gold/totals": now_ms() - 3_600_001}).as_cursor()
+    cursor = SensorCursor(due_since_ms={"gold/totals": now_ms() - 3_600_001})
+    long_ago = json.dumps(asdict(cursor))
     again = tick(instance, dagster_lake, cursor=first.cursor)
     assert asked(again) == ["compaction/bronze/orders"]
     assert read_cursor(again.cursor).due_since_ms["gold/totals"] == waiting["gold/totals"]
@@ -248,7 +250,7 @@ def test_the_ranking_is_reported_when_it_changes_and_not_more_than_once_a_minute
     ranking = str(event.metadata["lakehouse/ranking"].value).splitlines()
     assert ranking[2].startswith("| 1 | bronze/orders | DUE | 10 | 1,000 |")
     cursor = read_cursor(first.cursor)
-    later = replace(cursor, reported_ms=cursor.reported_ms - 61_000).as_cursor()
+    later = json.dumps(asdict(replace(cursor, reported_ms=cursor.reported_ms - 61_000)))
     assert tick(instance, dagster_lake, cursor=later).asset_events == []
     materialized(instance, orders, version=8, mergeable_file_count=0)
     assert tick(instance, dagster_lake, cursor=first.cursor).asset_events == []

@@ -71,7 +71,7 @@ def test_a_server_that_was_lost_after_the_statement_began_is_a_failure(
     planned = plan([40, 50, 60, 70])
     attempt = attempt_of(memory)
     if is_begun:
-        attempt.begin(planned)
+        attempt.planned = planned
     with pytest.raises(Transient), failure_recorded(attempt), translated():
         raise Py4JNetworkError("answered nothing")
     found = failed_tries(memory, events.key)

@@ -227,10 +227,10 @@ def _rewriting(rows: Sequence[tuple[int, int]]) -> Callable[..., None]:
     """Stands for OPTIMIZE: one commit of the plan, in which these rows take the place of all files."""
 
     def run_statement(
-        _spark: object, snapshot: Snapshot, planned: CompactionPlan, mark: str, *, cores: int
+        _spark: object, snapshot: Snapshot, _planned: CompactionPlan, figures: str, *, cores: int
     ) -> None:
-        figures = CommitProperties(custom_metadata={"userMetadata": run._metadata(planned, mark)})
-        write_deltalake(snapshot.uri, _arrow(rows), mode="overwrite", commit_properties=figures)
+        properties = CommitProperties(custom_metadata={"userMetadata": figures})
+        write_deltalake(snapshot.uri, _arrow(rows), mode="overwrite", commit_properties=properties)
 
     return run_statement
 

@@ -10,8 +10,7 @@ from lakehouse.base.errors import Broken
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize import run as derived_inputs
 from lakehouse.materialize.plan import NothingNew, ReadChanges, consume_app_id
-from lakehouse.vacuum.lake_facts import LakeFacts
-from lakehouse.vacuum.table_facts import gather
+from lakehouse.vacuum.facts import LakeFacts, gather
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.example_lake import copies, events, facts_of, states
 

@@ -14,7 +14,7 @@ from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Adopted
 from lakehouse.lake.lake import open_lake
 from lakehouse.spark.temporary_confs import session_confs
-from lakehouse.vacuum.lake_facts import LakeFacts
+from lakehouse.vacuum.facts import LakeFacts
 from lakehouse.vacuum.run import vacuum
 from lakehouse_tests.cli.test_through_dagster import settings as settings
 from lakehouse_tests.long.test_log_reader_spark import RealTable

@@ -20,7 +20,7 @@ from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.materialize.run import write_table
 from lakehouse.spark.server.conf import TOKEN_VARIABLE
 from lakehouse.spark.session import connect
-from lakehouse.vacuum.lake_facts import LakeFacts
+from lakehouse.vacuum.facts import LakeFacts
 from lakehouse.vacuum.run import vacuum
 from lakehouse_tests.cluster import Cluster, ConnectServer, deployed_conf, standalone
 from lakehouse_tests.conftest import own_settings, wait_until

@@ -5,11 +5,11 @@ from pyspark.sql import SparkSession
 
 from lakehouse.base.clock import now_ms
 from lakehouse.lake.lake import Lake
-from lakehouse.vacuum.inventory.run import inventory_table, known_inventories, scan
+from lakehouse.vacuum.inventory.run import known_inventories, scan
 from lakehouse_tests.land.test_kills import PROGRAM, type_of_client
 from lakehouse_tests.support.example_lake import rows_of
 
-KEY = inventory_table("local")
+KEY = "inventory/local"
 
 
 @pytest.mark.parametrize("step", range(3))

@@ -9,8 +9,8 @@ from lakehouse.declare.policies import VACUUM_MODES
 from lakehouse.lake.lake import Lake
 from lakehouse.spark import statements
 from lakehouse.spark.temporary_confs import OLD_VERSIONS_REFUSED, session_confs
+from lakehouse.vacuum.facts import LakeFacts
 from lakehouse.vacuum.inventory.run import scan
-from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.run import vacuum
 from lakehouse_tests.support.example_lake import facts_of
 from lakehouse_tests.support.vacuums import append, create, data_files, table_of

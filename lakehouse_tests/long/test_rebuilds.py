@@ -17,7 +17,7 @@ from lakehouse.evolve import rebuild
 from lakehouse.evolve.plan.rebuild import ColumnSource, present_columns
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.run import write_table
-from lakehouse.vacuum.lake_facts import LakeFacts
+from lakehouse.vacuum.facts import LakeFacts
 from lakehouse.vacuum.run import vacuum
 from lakehouse_tests.evolve.test_rebuild import rebuilt, staged_files
 from lakehouse_tests.kills import killed_at

@@ -12,8 +12,8 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.settings import Settings
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.spark.session import connect
+from lakehouse.vacuum.facts import LakeFacts
 from lakehouse.vacuum.inventory.run import scan
-from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.run import rehearse, vacuum
 from lakehouse_tests.land.test_kills import type_of_client
 from lakehouse_tests.long.test_vacuum_kills import STEPS, check_killed_and_finished

@@ -6,8 +6,8 @@ from pyspark.sql import SparkSession
 from lakehouse.base.clock import now_ms
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import vacuum_records
+from lakehouse.vacuum.facts import LakeFacts
 from lakehouse.vacuum.inventory.run import scan
-from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.run import vacuum
 from lakehouse_tests.land.test_kills import PROGRAM, type_of_client
 from lakehouse_tests.support.vacuums import age, append, create, data_files, rows, table_of

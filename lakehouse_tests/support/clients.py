@@ -18,8 +18,8 @@ from lakehouse.spark.errors import translated
 from lakehouse.spark.session import _builder, connect, prepare, prepare_session, session_id
 from lakehouse.store import DiskStore
 from lakehouse.vacuum import run
+from lakehouse.vacuum.facts import LakeFacts
 from lakehouse.vacuum.inventory.run import scan
-from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse_tests.support.example_lake import events
 from lakehouse_tests.support.vacuums import table_of
 

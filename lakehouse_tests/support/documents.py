@@ -36,16 +36,14 @@ from lakehouse.replay.command import replay_document
 from lakehouse.replay.play import Played
 from lakehouse.retain.plan.tiers import plan_tiers, tier_rule
 from lakehouse.store import DiskStore
-from lakehouse.vacuum.inventory.plan import TableFiles
-from lakehouse.vacuum.lake_facts import LakeFacts
-from lakehouse.vacuum.plan.candidates import VacuumFacts
+from lakehouse.vacuum.facts import LakeFacts, plan
 from lakehouse.vacuum.plan.vacuum import VacuumOutcome
-from lakehouse.vacuum.table_facts import plan
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.retain.example_documents import example_move, example_outcome, example_restore
 from lakehouse_tests.support.example_snapshots import plan_of
 from lakehouse_tests.support.terminal import Terminal, write_example_tables
+from lakehouse_tests.support.vacuum_facts import table_files, vacuum_facts
 from lakehouse_tests.watch.costs.story import record_charges
 from lakehouse_tests.watch.costs.test_plan import share, stored
 
@@ -131,9 +129,9 @@ def _quarantine_review() -> dict[str, Any]:
 
 def _compaction(terminal: Terminal) -> dict[str, Any]:
     story = LogBuilder(DiskStore(terminal.root), "bronze/t")
-    snapshot = story.create().append([("a", 1), ("b", 1)]).snapshot()
-    planned = plan_of(snapshot, policy_for("bronze", Compaction()))
-    return CompactionOutcome(plan=planned, version_after=None).as_json()
+    facts = story.create().append([("a", 1), ("b", 1)]).facts()
+    planned = plan_of(facts.snapshot, policy_for("bronze", Compaction()))
+    return CompactionOutcome(plan=planned, version_after=None, facts=facts).as_json()
 
 
 def _landed(key: str, schema: str) -> Table:
@@ -173,17 +171,15 @@ def _vacuum(home: Path) -> dict[str, Any]:
     orders = _landed("bronze/orders", "id BIGINT")
     planned = plan(LakeFacts(lake, [orders]), orders, mode="LITE")
     assert planned is not None
-    outcome = VacuumOutcome(
-        plan=planned, deleted_files=0, deleted_bytes=0, requests={}, seconds=0.0, usd=0.0
-    )
-    return outcome.as_json()
+    figures: dict[str, Any] = {"deleted_files": 0, "deleted_bytes": 0, "seconds": 0.0, "usd": 0.0}
+    return VacuumOutcome(plan=planned, requests={}, spared={}, failed={}, **figures).as_json()
 
 
 def _tiers() -> dict[str, Any]:
-    files = TableFiles(
+    files = table_files(
         table="bronze/t", version=0, retention_ms=100 * DAY_MS, live={}, removed={"a": 0}
     )
-    facts = VacuumFacts(table_files=files, log=LogBuilder(key="bronze/t").create().facts())
+    facts = vacuum_facts(files, LogBuilder(key="bronze/t").create().facts())
     plan = plan_tiers(facts, {"b"}, now_ms=0)
     return {**plan.as_json(), "rule": tier_rule("")}
 

@@ -14,12 +14,11 @@ from lakehouse.base.errors import LakehouseError
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
 from lakehouse.vacuum import run
+from lakehouse.vacuum.facts import LakeFacts, gather, plan
 from lakehouse.vacuum.inventory.run import update_inventory
-from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.plan.candidates import Candidate, VacuumFacts
 from lakehouse.vacuum.plan.vacuum import VacuumPlan
 from lakehouse.vacuum.run import VacuumProgress
-from lakehouse.vacuum.table_facts import gather, plan
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.reports import row_of, write_report
 from lakehouse_tests.support.vacuums import table_of

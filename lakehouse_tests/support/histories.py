@@ -18,8 +18,8 @@ from lakehouse.base.paths import vector_file
 from lakehouse.lake.lake import Lake
 from lakehouse.spark import statements
 from lakehouse.spark.temporary_confs import OLD_VERSIONS_REFUSED, session_confs
+from lakehouse.vacuum.facts import LakeFacts
 from lakehouse.vacuum.inventory.run import scan
-from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.plan.vacuum import VacuumOutcome
 from lakehouse.vacuum.run import vacuum
 from lakehouse_tests.support.vacuums import MONTH_SECONDS, data_files, table_of

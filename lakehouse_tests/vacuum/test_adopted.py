@@ -15,11 +15,10 @@ from lakehouse.declare.table import Table
 from lakehouse.lake.lake import open_lake
 from lakehouse.lake.state_tables import vacuum_records
 from lakehouse.store import DiskStore
+from lakehouse.vacuum.facts import LakeFacts, plan
 from lakehouse.vacuum.inventory.run import scan
-from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.plan.vacuum import VacuumPlan
 from lakehouse.vacuum.run import Recheck, vacuum
-from lakehouse.vacuum.table_facts import plan
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import START_MS, LogBuilder
 from lakehouse_tests.support.faults import LONG_AGO

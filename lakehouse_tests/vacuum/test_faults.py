@@ -17,10 +17,9 @@ from lakehouse.declare.write_modes import Append
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.materialize.plan import consume_app_id
 from lakehouse.vacuum import run
+from lakehouse.vacuum.facts import LakeFacts, gather
 from lakehouse.vacuum.inventory.run import scan
-from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.plan.vacuum import VacuumPlan
-from lakehouse.vacuum.table_facts import gather
 from lakehouse_tests import log_builder
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import START_MS, LogBuilder, add_of

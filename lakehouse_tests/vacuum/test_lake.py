@@ -12,9 +12,9 @@ import pytest
 from lakehouse.base.clock import now_ms
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
-from lakehouse.vacuum import lake_facts, run
+from lakehouse.vacuum import run
+from lakehouse.vacuum.facts import LakeFacts
 from lakehouse.vacuum.inventory.run import scan
-from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder, add_of
 from lakehouse_tests.memory_store import MemoryStore
@@ -133,13 +133,13 @@ def test_a_clone_that_is_made_between_two_vacuums_of_a_run_is_seen_ten_seconds_l
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later_ms: int, left: set[str]
 ) -> None:
     now = now_ms()
-    monkeypatch.setattr(lake_facts, "now_ms", lambda: now)
+    monkeypatch.setattr("lakehouse.vacuum.facts.now_ms", lambda: now)
     lake, store, tables = lake_of(tmp_path, 2)
     facts = LakeFacts(lake, tables)
     vacuum(facts, tables[0])
     borrowed = f"{lake.settings.table_uri(tables[1].key)}/orphan"
     LogBuilder(store, "scratch/clone").create().append([(borrowed, 1)])
-    monkeypatch.setattr(lake_facts, "now_ms", lambda: now + later_ms)
+    monkeypatch.setattr("lakehouse.vacuum.facts.now_ms", lambda: now + later_ms)
     assert vacuum(facts, tables[1]) == left
 
 

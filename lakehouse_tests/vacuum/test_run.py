@@ -13,9 +13,9 @@ from lakehouse.declare.policies import VACUUM_MODES
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import vacuum_records
 from lakehouse.vacuum import run
+from lakehouse.vacuum.facts import LakeFacts
 from lakehouse.vacuum.inventory.plan import ObjectClassifier
 from lakehouse.vacuum.inventory.run import scan
-from lakehouse.vacuum.lake_facts import LakeFacts
 from lakehouse.vacuum.plan.candidates import LoggedFiles
 from lakehouse.vacuum.run import rehearse, vacuum
 from lakehouse_tests.support.example_lake import facts_of, version_of

@@ -16,10 +16,9 @@ from lakehouse.base.stored_objects import Part
 from lakehouse.declare.adopted import adopted_table
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.vacuum import run
-from lakehouse.vacuum.lake_facts import LakeFacts
+from lakehouse.vacuum.facts import LakeFacts, gather
 from lakehouse.vacuum.plan.candidates import Candidate
 from lakehouse.vacuum.run import confirmed_by_delta, kept_by_deltalake, rehearse, vacuum
-from lakehouse.vacuum.table_facts import gather
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder, add_of
 from lakehouse_tests.support.faults import HOUR, KEY, known_of

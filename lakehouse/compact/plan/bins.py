@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
-from operator import attrgetter
 from typing import ClassVar, assert_never
 
 from lakehouse.base.paths import name_in_table
@@ -34,8 +33,6 @@ from lakehouse.delta.snapshot import (
     live_bytes,
     partitions_of,
 )
-
-_SIZE = attrgetter("size_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,13 +122,11 @@ class PartitionPlan:
     - `kept`: small outputs of compactions that are not merged yet, because each is larger than all
       merged files together.
     - `candidates`: the files that a merge may select.
-    - `pays`: whether a rewrite pays off.
     """
 
     files: Sequence[DataFile]
-    bins: tuple[Bin, ...]
+    bins: Sequence[Bin]
     candidates: Sequence[DataFile] = ()
-    pays: bool = True
     cutoff_bytes: int = 0
     has_second_tier: bool = False
     kept: Sequence[DataFile] = ()
@@ -151,21 +146,19 @@ class PartitionPlan:
 class Rewrite:
     """The result of a planner. Without bins, there is nothing to do.
 
-    `numbers` contains additional numbers for the sentence of `reason`, and `more` is appended to
-    that sentence. `files_left` is the number of files that are left for the next run. `kept`:
-    see `PartitionPlan`.
+    `numbers` contains additional numbers for the sentence of `reason`. `files_left` is the number
+    of files that are left for the next run. `kept`: see `PartitionPlan`.
     """
 
     statement: Statement
     reason: Reason
-    bins: tuple[Bin, ...] = ()
+    bins: Sequence[Bin] = ()
     files_left: int = 0
     kept: Sequence[DataFile] = ()
     numbers: Mapping[str, object] = field(default_factory=dict[str, object])
-    more: str = ""
 
 
-def files_added(statement: Statement, bins: Iterable[Bin]) -> int:
+def files_added(statement: Statement, bins: Sequence[Bin]) -> int:
     """The number of files that the bins are rewritten into; for ordered rewrites, an upper bound.
 
     Packing and purge write one file per bin. An ordered rewrite writes a file per range of values,
@@ -178,21 +171,21 @@ def files_added(statement: Statement, bins: Iterable[Bin]) -> int:
         case Packing(writes_empty_files=False):
             return sum(any(file.row_count != 0 for file in bin_.files) for bin_ in bins)
         case Packing() | Purge():
-            return len([*bins])
+            return len(bins)
         case ZOrdering() | Clustering():
             return sum(max(1, bin_.size_bytes // statement.up_to_bytes) for bin_ in bins)
         case _:
             assert_never(statement)
 
 
-def live_share(bins: Iterable[Bin]) -> float:
+def live_share(bins: Sequence[Bin]) -> float:
     """The estimated share of the bins' bytes that belongs to live rows; 1 without bins.
 
     A file without a row count counts as if all of its rows were live.
     """
-    files = [file for bin_ in bins for file in bin_.files]
-    size_bytes = sum(map(_SIZE, files))
-    return sum(map(live_bytes, files)) / size_bytes if size_bytes else 1.0
+    size_bytes = sum(bin_.size_bytes for bin_ in bins)
+    live = sum(live_bytes(file) for bin_ in bins for file in bin_.files)
+    return live / size_bytes if size_bytes else 1.0
 
 
 def files_by_partition(
@@ -204,7 +197,7 @@ def files_by_partition(
     """
     columns = by_name(snapshot.columns)
     files_by_spelling = by_partition(snapshot.files)
-    groups: defaultdict[TypedPartition, list[Sequence[DataFile]]] = defaultdict(list)
+    groups = defaultdict[TypedPartition, list[Sequence[DataFile]]](list)
     for partition in sorted(files_by_spelling, key=str):
         if not is_changed_by_rewrite(partition, columns):
             groups[typed_partition(partition, columns)].append(files_by_spelling[partition])
@@ -227,7 +220,7 @@ def pack(
     *,
     up_to_bytes: int,
     least_files: int = 2,
-) -> tuple[Bin, ...]:
+) -> Sequence[Bin]:
     """The bins of one partition, packed as Delta does, with one open bin at a time.
 
     `files` are in ascending order of size. Bins with fewer than `least_files` files are dropped.
@@ -236,8 +229,8 @@ def pack(
     for group in _grouped_as_delta(files, columns):
         for members in _fill_bins(group, up_to_bytes):
             if len(members) >= least_files:
-                bins.append(Bin(partition=members[0].partition, files=tuple(members)))
-    return tuple(bins)
+                bins.append(Bin(partition=members[0].partition, files=members))
+    return bins
 
 
 def _grouped_as_delta(
@@ -253,7 +246,7 @@ def _grouped_as_delta(
         return [candidates]
     types = by_name(columns)
     keys = {partition: grouping_key(partition, types) for partition in spellings}
-    groups: defaultdict[object, list[DataFile]] = defaultdict(list)
+    groups = defaultdict[object, list[DataFile]](list)
     for file in candidates:
         groups[keys[file.partition]].append(file)
     return [*groups.values()]
@@ -280,80 +273,6 @@ def is_fresh(file: DataFile) -> bool:
 # A core that reads less than this does not speed up a scan: Spark counts the opening of a file as
 # this many bytes (`spark.sql.files.openCostInBytes`).
 TRIVIAL_BYTES_PER_CORE = 4 * 1024 * 1024
-# `warm`: partitions that changed within `cold_hours`. `cold`: partitions whose rewrite would read
-# `cold_files` in a storage class that is slow or paid to read.
-_COUNT_NAMES = ("candidates", "fresh", "bins", "warm", "cold", "cold_files", "cold_bytes")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BestGroup:
-    """The partitions that one statement rewrites into files of up to `target` bytes.
-
-    - `plans`: may be empty.
-    - `file_count`: the number of files that would be removed by rewriting every partition whose
-      rewrite pays off now.
-    - `counts`: numbers for the sentence of the plan.
-    - `leaves_cores_idle`: if `plans` is empty, whether the reason is that a rewrite would leave
-      cores idle.
-    """
-
-    plans: Sequence[PartitionPlan]
-    target: int
-    file_count: int
-    counts: Mapping[str, int]
-    leaves_cores_idle: bool
-
-
-def best_group(
-    facts: PlanningFacts, planned: Callable[[int], Iterable[PartitionPlan]]
-) -> BestGroup:
-    """The group of partitions with the same cut-off that removes the most files.
-
-    A statement selects files below one size, the cut-off, in all partitions. `planned` returns the
-    plans of all partitions for a target. The target is halved until the table keeps enough files
-    for all cores, or no rewrite pays off.
-    """
-    target = facts.policy.target_file_bytes
-    by_cutoff, counts = _by_cutoff(facts, planned(target))
-    # If a rewrite pays off at first, but no plan is left in the end, all plans leave cores idle.
-    leaves_cores_idle = bool(by_cutoff)
-    plans = _group_with_most_removed(by_cutoff)
-    while plans and not keeps_cores_busy(facts, plans):
-        target //= 2
-        by_cutoff, _ = _by_cutoff(facts, planned(target))
-        plans = _group_with_most_removed(by_cutoff)
-    return BestGroup(
-        plans=plans,
-        target=target,
-        file_count=sum(plan.file_count for group in by_cutoff.values() for plan in group),
-        counts=counts,
-        leaves_cores_idle=leaves_cores_idle,
-    )
-
-
-def _by_cutoff(
-    facts: PlanningFacts, planned: Iterable[PartitionPlan]
-) -> tuple[Mapping[int, Sequence[PartitionPlan]], Mapping[str, int]]:
-    """The partitions whose rewrite pays off now, by cut-off, and counts over all partitions."""
-    by_cutoff: defaultdict[int, list[PartitionPlan]] = defaultdict(list)
-    counts: Counter[str] = Counter(dict.fromkeys(_COUNT_NAMES, 0))
-    for plan in planned:
-        counts["candidates"] += len(plan.candidates)
-        counts["fresh"] += sum(map(is_fresh, plan.candidates))
-        counts["bins"] += len(plan.bins)
-        if plan.pays and may_be_rewritten(facts, plan, counts):
-            by_cutoff[plan.cutoff_bytes].append(plan)
-    return by_cutoff, counts
-
-
-def _group_with_most_removed(
-    by_cutoff: Mapping[int, Sequence[PartitionPlan]],
-) -> Sequence[PartitionPlan]:
-    def removed_count(plans: Sequence[PartitionPlan]) -> int:
-        return sum(plan.file_count - len(plan.bins) for plan in plans)
-
-    groups = sorted(by_cutoff.values(), key=removed_count)
-    return groups[-1] if groups else []
 
 
 def last_write_ms(files: Sequence[DataFile], write_history: WriteHistory) -> int:
@@ -368,8 +287,13 @@ def last_write_ms(files: Sequence[DataFile], write_history: WriteHistory) -> int
 
 
 def may_be_rewritten(facts: PlanningFacts, plan: PartitionPlan, counts: Counter[str]) -> bool:
-    """Whether the partition may be rewritten now. If not, `counts` gets it as warm or cold."""
-    if _is_warm(facts, plan):
+    """Whether the partition may be rewritten now. If not, `counts` gets it as warm or cold.
+
+    `warm` counts partitions that changed within `cold_hours`. `cold` counts partitions whose
+    rewrite would read `cold_files` in a storage class that is slow or paid to read.
+    """
+    cold_since_ms = facts.now_ms - facts.policy.cold_hours * HOUR_MS
+    if facts.policy.cold_hours and last_write_ms(plan.files, facts.write_history) > cold_since_ms:
         counts["warm"] += 1
         return False
     if not facts.snapshot.cold_files:
@@ -381,23 +305,15 @@ def may_be_rewritten(facts: PlanningFacts, plan: PartitionPlan, counts: Counter[
     if cold_files:
         counts["cold"] += 1
         counts["cold_files"] += len(cold_files)
-        counts["cold_bytes"] += sum(file.size_bytes for file in cold_files)
+        counts["cold_bytes"] += sum(file_sizes(cold_files))
     return not cold_files
-
-
-def _is_warm(facts: PlanningFacts, plan: PartitionPlan) -> bool:
-    """Whether the partition changed too recently to be rewritten under `cold_hours`."""
-    if not facts.policy.cold_hours:
-        return False
-    cold_since_ms = facts.now_ms - facts.policy.cold_hours * HOUR_MS
-    return last_write_ms(plan.files, facts.write_history) > cold_since_ms
 
 
 def keeps_cores_busy(
     facts: PlanningFacts,
     plans: Iterable[PartitionPlan],
     *,
-    added: Callable[[tuple[Bin, ...]], int] = len,
+    added: Callable[[Sequence[Bin]], int] = len,
 ) -> bool:
     """Whether the table keeps enough files for all cores; with fewer, a full scan is slower.
 
@@ -411,7 +327,7 @@ def keeps_cores_busy(
 
 
 def partition_plans(
-    facts: PlanningFacts, bins_of: Callable[[Sequence[DataFile]], tuple[Bin, ...]]
+    facts: PlanningFacts, bins_of: Callable[[Sequence[DataFile]], Sequence[Bin]]
 ) -> tuple[list[PartitionPlan], Mapping[str, int]]:
     """The plans of all partitions with bins that may be rewritten now, and counts of the others.
 
@@ -422,7 +338,7 @@ def partition_plans(
         bins = bins_of(files)
         if bins:
             plans.append(PartitionPlan(files=files, bins=bins))
-    counts: Counter[str] = Counter(dict.fromkeys(_COUNT_NAMES, 0))
+    counts = Counter[str]()
     ready = [plan for plan in plans if may_be_rewritten(facts, plan, counts)]
     return ready, counts
 
@@ -439,9 +355,7 @@ def fits(facts: PlanningFacts, size_bytes: int) -> bool:
     return size_bytes <= (facts.policy.max_bytes_per_run or inf)
 
 
-def within_bounds(
-    facts: PlanningFacts, plans: Sequence[PartitionPlan]
-) -> tuple[PartitionPlan, ...]:
+def within_bounds(facts: PlanningFacts, plans: Sequence[PartitionPlan]) -> Sequence[PartitionPlan]:
     """The plans that fit into one run, in the order of `in_order`.
 
     A plan that does not fit waits for the next run; smaller plans after it may still fit. The
@@ -455,17 +369,17 @@ def within_bounds(
             size_bytes += plan.size_bytes
         elif not chosen:
             break
-    return tuple(chosen)
+    return chosen
 
 
-def one_run(facts: PlanningFacts, plans: Sequence[PartitionPlan]) -> tuple[tuple[Bin, ...], int]:
+def one_run(facts: PlanningFacts, plans: Sequence[PartitionPlan]) -> tuple[Sequence[Bin], int]:
     """The bins of one run, and the number of files that are left for the next run.
 
     A partition is never split. The first partition is always rewritten, whatever its size.
     """
-    chosen = within_bounds(facts, plans) or (in_order(facts, plans)[0],)
+    chosen = within_bounds(facts, plans) or in_order(facts, plans)[:1]
     files_left = sum(plan.file_count for plan in plans) - sum(plan.file_count for plan in chosen)
-    return tuple(bin_ for plan in chosen for bin_ in plan.bins), files_left
+    return [bin_ for plan in chosen for bin_ in plan.bins], files_left
 
 
 def in_order(facts: PlanningFacts, plans: Iterable[PartitionPlan]) -> list[PartitionPlan]:
@@ -475,8 +389,6 @@ def in_order(facts: PlanningFacts, plans: Iterable[PartitionPlan]) -> list[Parti
     """
     if facts.policy.cold_hours:
         return sorted(plans, key=lambda plan: last_write_ms(plan.files, facts.write_history))
-
-    def removed_per_byte(plan: PartitionPlan) -> float:
-        return (plan.file_count - len(plan.bins)) / max(1, plan.size_bytes)
-
-    return sorted(plans, key=lambda plan: -removed_per_byte(plan))
+    return sorted(
+        plans, key=lambda plan: (len(plan.bins) - plan.file_count) / max(1, plan.size_bytes)
+    )

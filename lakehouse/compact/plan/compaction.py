@@ -6,7 +6,7 @@ compaction is planned again without the partitions of the removed files
 Source: delta-io/delta v4.4.0, `ConflictChecker.scala`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, assert_never
@@ -46,7 +46,6 @@ from lakehouse.declare.policies import (
     Compaction,
     LiquidClustering,
     ZOrder,
-    policy_for,
 )
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import Commit, Commits
@@ -67,11 +66,11 @@ class CompactionPlan(Explained):
     table: str
     version: int
     statement: Statement
-    bins: tuple[Bin, ...]
+    bins: Sequence[Bin]
     partitions: tuple[PartitionValues, ...] | None
     policy: Compaction
     estimate: Estimate
-    files_left: int = 0
+    files_left: int
     engine: EngineChoice = SPARK
 
     @property
@@ -152,7 +151,7 @@ def plan_table(
     Raises:
         Refused: see `choose_engine` and `plan_compaction`.
     """
-    policy = policy_for(table.layer, table.compaction)
+    policy = table.compaction_policy
     try:
         choice = choose_engine(table, snapshot)
         policy = replace(policy, engine=choice.engine)
@@ -163,7 +162,7 @@ def plan_table(
     except Refused as refusal:
         if not or_refusal:
             raise
-        facts = _planning_facts(snapshot, policy, DEFAULT_RATES, now_ms=now_ms, history=history)
+        facts = _planning_facts(snapshot, policy, DEFAULT_RATES, now_ms, history)
         statement = plain_statement(facts)
         why = {"why": str(refusal)}
         return _priced(facts, Rewrite(statement=statement, reason=Reason.PLAN_REFUSED, numbers=why))
@@ -178,7 +177,7 @@ def plan_once_cold(
 
     `None` if the table is cold now, or its policy has no `cold_hours`.
     """
-    cold_hours = policy_for(table.layer, table.compaction).cold_hours
+    cold_hours = table.compaction_policy.cold_hours
     if not cold_hours:
         return None
     at_ms = last_write_ms(snapshot.files, write_history_of(history)) + ceil(cold_hours * HOUR_MS)
@@ -210,12 +209,12 @@ def plan_compaction(
             " its name, and OPTIMIZE cannot be limited to partitions of such a column. Rename the"
             " column (with column mapping), or partition the table by another column"
         )
-    facts = _planning_facts(snapshot, policy, rates, now_ms=now_ms, history=history)
+    facts = _planning_facts(snapshot, policy, rates, now_ms, history)
     return _priced(facts, _rewrite(facts))
 
 
 def _planning_facts(
-    snapshot: Snapshot, policy: Compaction, rates: Rates, *, now_ms: int, history: Commits
+    snapshot: Snapshot, policy: Compaction, rates: Rates, now_ms: int, history: Commits
 ) -> PlanningFacts:
     write_history = write_history_of(history)
     target = target_in_force(snapshot.size_bytes, policy, write_history)
@@ -252,18 +251,19 @@ def _rewrite(facts: PlanningFacts) -> Rewrite:
 
 def _priced(facts: PlanningFacts, rewrite: Rewrite) -> CompactionPlan:
     """The plan for a planner's result, with its sentence and its price."""
+    snapshot = facts.snapshot
     work = MergeWork(
         files_removed=sum(len(bin_.files) for bin_ in rewrite.bins),
         bytes_removed=sum(bin_.size_bytes for bin_ in rewrite.bins),
         files_added=files_added(rewrite.statement, rewrite.bins),
         live_share=live_share(rewrite.bins),
     )
-    columns = by_name(facts.snapshot.columns)
+    columns = by_name(snapshot.columns)
     partitions = {typed_partition(bin_.partition, columns): bin_.partition for bin_ in rewrite.bins}
-    is_limited = bool(facts.snapshot.partition_columns and rewrite.bins)
+    is_limited = bool(snapshot.partition_columns and rewrite.bins)
     numbers: dict[str, object] = {
-        "version": facts.snapshot.version,
-        "files": facts.snapshot.file_count,
+        "version": snapshot.version,
+        "files": snapshot.file_count,
         "files_removed": work.files_removed,
         "bytes_removed": work.bytes_removed,
         "files_added": work.files_added,
@@ -271,21 +271,21 @@ def _priced(facts: PlanningFacts, rewrite: Rewrite) -> CompactionPlan:
         "where": f" in {len(partitions)} partitions" if len(partitions) > 1 else "",
         **rewrite.numbers,
     }
-    more = rewrite.more + _clauses_on_unmerged_files(facts, rewrite)
     return CompactionPlan(
-        table=facts.snapshot.table,
-        version=facts.snapshot.version,
-        explanation=Explanation(rewrite.reason, numbers, more),
+        table=snapshot.table,
+        version=snapshot.version,
+        explanation=Explanation(rewrite.reason, numbers, _clauses(facts, rewrite)),
         statement=rewrite.statement,
         bins=rewrite.bins,
         partitions=tuple(partitions.values()) if is_limited else None,
         policy=facts.policy,
-        estimate=estimate(facts.rates, work, on_s3=facts.snapshot.on_s3),
+        estimate=estimate(facts.rates, work, on_s3=snapshot.on_s3),
         files_left=rewrite.files_left,
     )
 
 
-def _clauses_on_unmerged_files(facts: PlanningFacts, rewrite: Rewrite) -> str:
+def _clauses(facts: PlanningFacts, rewrite: Rewrite) -> str:
+    """What the sentence adds about files that are not merged, and about actions of Delta itself."""
     clauses = ""
     if rewrite.kept:
         size = size_text(sum(file_sizes(rewrite.kept)))
@@ -300,15 +300,11 @@ def _clauses_on_unmerged_files(facts: PlanningFacts, rewrite: Rewrite) -> str:
             f"; never merged: {count_of(len(unmergeable), 'file')} ({size}) in partitions with an"
             " empty string, since OPTIMIZE would turn the string into null (delta-io/delta#6150)"
         )
-    return clauses + _clause_on_properties(facts.snapshot)
-
-
-def _clause_on_properties(snapshot: Snapshot) -> str:
-    """What Delta does by itself because of the table's properties; empty if nothing."""
     actions = {AUTO_COMPACT: "compacts after commits", OPTIMIZE_WRITE: "shuffles each write"}
-    names = [name for name in actions if snapshot.properties.get(name) in ("true", "auto")]
-    clauses = [f"Delta itself {actions[name]} ({name} is set)" for name in names]
-    return "".join(f"; {clause}" for clause in clauses)
+    for name, action in actions.items():
+        if facts.snapshot.properties.get(name) in ("true", "auto"):
+            clauses += f"; Delta itself {action} ({name} is set)"
+    return clauses
 
 
 def partitions_removed_from(

@@ -23,6 +23,10 @@ hour:
   below the cost of one table. A table over its patience may overdraw the budget. So each cycle
   serves at least the table that has waited longest, and exceeds the budget by at most its cost.
 
+A run that writes a table reads the table's inputs, so lineage and runs show the reads of a table
+without a query log. Callers count the reads of about the last 24 hours. A run that reads only the
+changes of an input is not a full read.
+
 The sensor reads the facts from Dagster's events, the terminal from the Delta logs. Both call
 `decide_fleet`, so the same facts give the same decisions.
 """
@@ -30,14 +34,14 @@ The sensor reads the facts from Dagster's events, the terminal from the Delta lo
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean, median
 from typing import Any, Literal
 
 from lakehouse.base.operation import NetBenefit
 from lakehouse.base.reasons import Explained, Explanation, Reason
-from lakehouse.base.text import HOUR_MS, MINUTE_MS, first_names, usd_text, utc_text
+from lakehouse.base.text import DAY_MS, HOUR_MS, MINUTE_MS, first_names, usd_text, utc_text
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.compact.plan.estimate import usd_per_opening
-from lakehouse.compact.plan.health import Readers
 from lakehouse.compact.plan.history import (
     NO_REWRITES,
     TRIES_ALLOWED,
@@ -48,8 +52,97 @@ from lakehouse.compact.plan.history import (
 )
 from lakehouse.declare.policies import BySensor, Compaction
 from lakehouse.declare.prices import DEFAULT_PRICES, Prices
+from lakehouse.declare.table import Table
 from lakehouse.declare.upkeep_records import Pause, UpkeepOperation
-from lakehouse.delta.snapshot import DataFile, Snapshot, files_with_vectors, row_total
+from lakehouse.delta.snapshot import Snapshot, files_with_vectors, row_total
+
+# The slowdown compares the medians of this many runs, so that one slow run does not decide.
+_ROLLING_RUNS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderRun:
+    """A successful run: the tables it wrote, when it ended, and its duration (`None`: unknown)."""
+
+    tables: frozenset[str]
+    ended_ms: int
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readers:
+    """The readers of one table.
+
+    `slowdown` is the share by which the newest runs that read the table took longer than the first
+    runs after its last compaction (`None`: unknown).
+    """
+
+    reads_per_day: float
+    slowdown: float | None = None
+
+
+def count_reads(
+    tables: Sequence[Table],
+    runs: Iterable[ReaderRun],
+    *,
+    since_ms: int,
+    now_ms: int,
+    compacted_ms: Mapping[str, int] | None = None,
+) -> Mapping[str, Readers]:
+    """The readers of each table, by the table's key, from the runs that ended since `since_ms`.
+
+    `compacted_ms` has the time of each table's last compaction, as far as it is known. Durations
+    are compared between runs that wrote the same tables (one kind of run), since a run of the whole
+    lake takes longer than a run of one table. If several kinds of runs read a table, it gets their
+    mean slowdown.
+    """
+    write_counts = Counter[str]()
+    by_kind = defaultdict[frozenset[str], list[ReaderRun]](list)
+    for run in sorted(runs, key=lambda each: each.ended_ms):
+        if run.ended_ms >= since_ms:
+            write_counts.update(run.tables)
+            by_kind[run.tables].append(run)
+    days = max(now_ms - since_ms, MINUTE_MS) / DAY_MS
+    readers_of = _readers_of({table.key: table.inputs for table in tables})
+    full_readers_of = _readers_of({table.key: table.read_whole for table in tables})
+    readers: dict[str, Readers] = {}
+    for key in readers_of:
+        after_ms = (compacted_ms or {}).get(key, 0)
+        slowdowns = list[float]()
+        for kind, kind_runs in by_kind.items():
+            if kind & readers_of[key]:
+                later = [run.seconds for run in kind_runs if run.ended_ms > after_ms]
+                slowdown = slowdown_of([each for each in later if each is not None])
+                if slowdown is not None:
+                    slowdowns.append(slowdown)
+        read_count = sum(write_counts[reader] for reader in full_readers_of[key])
+        readers[key] = Readers(
+            reads_per_day=read_count / days, slowdown=fmean(slowdowns) if slowdowns else None
+        )
+    return readers
+
+
+def _readers_of(inputs_of: Mapping[str, Iterable[Table]]) -> Mapping[str, frozenset[str]]:
+    """The keys of the tables that read each table. `inputs_of`: what each table reads."""
+    readers = defaultdict[str, set[str]](set)
+    for key, inputs in inputs_of.items():
+        for source in inputs:
+            readers[source.key].add(key)
+    return {key: frozenset(readers[key]) for key in inputs_of}
+
+
+def slowdown_of(seconds: Sequence[float]) -> float | None:
+    """The share by which the newest five runs took longer than the first five (negative: faster).
+
+    `seconds` are durations of runs of one kind since a compaction, oldest first. Medians are
+    compared, so that a single run that had to wait decides nothing. `None` if there are fewer than
+    ten runs, or if the first ones took no time.
+    """
+    first = seconds[:_ROLLING_RUNS]
+    newest = seconds[_ROLLING_RUNS:][-_ROLLING_RUNS:]
+    if len(newest) < _ROLLING_RUNS or not median(first) > 0:
+        return None
+    return median(newest) / median(first) - 1
 
 
 def find_hold(
@@ -65,12 +158,12 @@ def find_hold(
     A half-open, closed or unknown (`None`) breaker is no reason to skip.
     """
     hold = persons_hold(policy, pause, now_ms)
-    if hold is None and policy.mode == "recommend":
-        why = f"its declaration says mode {policy.mode}"
-        hold = Reason.RECOMMEND_ONLY.explain(why=why, table=table_key)
-    if hold is None and breaker is not None and breaker.position == "open":
-        hold = breaker.explanation
-    return hold
+    if hold is not None:
+        return hold
+    if policy.mode == "recommend":
+        why = "its declaration says mode recommend"
+        return Reason.RECOMMEND_ONLY.explain(why=why, table=table_key)
+    return breaker.explanation if breaker is not None and breaker.position == "open" else None
 
 
 def persons_hold(policy: Compaction, pause: Pause | None, now_ms: int) -> Explanation | None:
@@ -106,6 +199,7 @@ class TableState:
       after it.
     - `oldest_small_ms`: the write time of the oldest file that a compaction would merge and that no
       compaction wrote.
+    - `deleted_rows_share`: the share of stored rows that deletion vectors hide.
     - `purged_row_count`: deleted rows that a compaction would remove from storage.
     - `slowdown`: the share by which the readers' newest runs took longer than the runs after the
       last compaction.
@@ -168,6 +262,9 @@ def state_of(
 
     `once_cold` is the time from which the whole table is cold, and the plan for that time.
     """
+    with_vectors = files_with_vectors(snapshot.files)
+    deleted_row_count = sum(file.deleted_row_count for file in with_vectors)
+    row_count = row_total(snapshot.files) if with_vectors else 0
     cold_figures = None
     if once_cold is not None:
         at_ms, cold_plan = once_cold
@@ -177,7 +274,7 @@ def state_of(
         version=snapshot.version,
         committed_ms=snapshot.committed_ms,
         file_count=snapshot.file_count,
-        deleted_rows_share=_deleted_rows_share(snapshot.files),
+        deleted_rows_share=None if row_count is None else deleted_row_count / max(1, row_count),
         once_cold=cold_figures,
         engine=plan.engine.engine,
         on_s3=snapshot.on_s3,
@@ -201,19 +298,6 @@ def _figures(snapshot: Snapshot, plan: CompactionPlan) -> dict[str, Any]:
     }
 
 
-def _deleted_rows_share(files: Sequence[DataFile]) -> float | None:
-    """The share of stored rows that deletion vectors hide; `None` if a row count is unknown."""
-    with_vectors = files_with_vectors(files)
-    if not with_vectors:
-        return 0.0
-    row_count = row_total(files)
-    if row_count is None:
-        return None
-    if row_count == 0:
-        return 0.0
-    return sum(file.deleted_row_count for file in with_vectors) / row_count
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInFlight:
     """A queued or running run that works on `table`, with its name in Dagster's UI."""
@@ -233,16 +317,16 @@ class Try:
     table: str
     version: int
     result: Literal["succeeded", "failed", "refused", "canceled", "in flight"]
-    committed_ms: int | None = None
-    ended_ms: int = 0
+    committed_ms: int | None
+    ended_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
     """The runs that decisions depend on: runs under way, and earlier tries of the same versions."""
 
-    in_flight: tuple[RunInFlight, ...] = ()
-    tries: tuple[Try, ...] = ()
+    in_flight: Sequence[RunInFlight] = ()
+    tries: Sequence[Try] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +340,7 @@ class CompactionCandidate:
 
     state: TableState
     policy: Compaction
-    failures: tuple[UpkeepOperation, ...] = ()
+    failures: Sequence[UpkeepOperation] = ()
     rewrites: Rewrites = NO_REWRITES
     pause: Pause | None = None
     hold: Explanation | None = None
@@ -276,10 +360,10 @@ class Decision(Explained):
 
     state: TableState
     finding: Explanation
-    run_key: str | None = None
-    due_since_ms: int | None = None
-    is_overdue: bool = False
-    shares_run: bool = False
+    run_key: str | None
+    due_since_ms: int | None
+    is_overdue: bool
+    shares_run: bool
 
     @property
     def table(self) -> str:
@@ -301,7 +385,7 @@ def _decide_table(
     finding = find_trigger(state, policy, now_ms=now_ms)
     present = (state.version, state.committed_ms)
     tries_of_version = [each for each in runs.tries if (each.version, each.committed_ms) == present]
-    nothing_to_do = _nothing_to_do(state, finding, tries_of_version, now_ms=now_ms)
+    nothing_to_do = _nothing_to_do(state, finding, tries_of_version, now_ms)
     busy = None
     if runs.in_flight:
         busy = Reason.RUN_IN_FLIGHT.explain(runs="; ".join(run.name for run in runs.in_flight))
@@ -316,7 +400,7 @@ def _decide_table(
     due_since_ms = None
     if nothing_to_do is None and not any(run.is_compaction for run in runs.in_flight):
         due_since_ms = now_ms if state.due_since_ms is None else state.due_since_ms
-    waits = waits or _cooling_down(state, policy, finding, now_ms=now_ms)
+    waits = waits or _cooling_down(state, policy, finding, now_ms)
     may_share_run = state.engine == "deltalake" and not candidate.shared_a_run
     return Decision(
         state=state,
@@ -338,7 +422,7 @@ def run_key(state: TableState, number: int) -> str:
 
 
 def _nothing_to_do(
-    state: TableState, finding: Explanation, tries: Sequence[Try], *, now_ms: int
+    state: TableState, finding: Explanation, tries: Sequence[Try], now_ms: int
 ) -> Explanation | None:
     """Why a free slot would not help: nothing is due, or this version needs no further try."""
     if not is_due(finding):
@@ -356,7 +440,7 @@ def _nothing_to_do(
 
 
 def _cooling_down(
-    state: TableState, policy: Compaction, finding: Explanation, *, now_ms: int
+    state: TableState, policy: Compaction, finding: Explanation, now_ms: int
 ) -> Explanation | None:
     if not policy.cooldown_minutes or state.last_compaction_ms is None:
         return None
@@ -384,13 +468,20 @@ def find_trigger(state: TableState, policy: Compaction, *, now_ms: int) -> Expla
     counts = {"mergeable": mergeable, "threshold": threshold}
     if mergeable > 0 and mergeable >= threshold:
         return Reason.DUE.explain(**counts)
-    trigger = (
-        _by_age(state, policy, mergeable, now_ms=now_ms)
-        or _by_slower_reads(state, mergeable)
-        or _by_deleted_rows(state, policy)
-    )
-    if trigger is not None:
-        return trigger
+    age_limit = policy.max_small_file_age_hours
+    if mergeable and age_limit and state.oldest_small_ms is not None:
+        hours = (now_ms - state.oldest_small_ms) / HOUR_MS
+        if hours >= age_limit:
+            age = {"hours": f"{hours:.1f}", "limit": f"{age_limit:g}"}
+            return Reason.DUE_AGE.explain(mergeable=mergeable, **age)
+    slowdown = state.slowdown or 0.0
+    if slowdown >= _SLOWDOWN_SHARE and mergeable >= _FEWEST_FILES:
+        return Reason.READS_SLOWER.explain(slowdown=f"{slowdown:.0%}", mergeable=mergeable)
+    share = state.deleted_rows_share or 0.0
+    share_limit = policy.purge_deleted_rows_share
+    # Deleted rows count only if the plan removes some of them from storage.
+    if share_limit and share >= share_limit and state.purged_row_count:
+        return Reason.DUE_DELETED_ROWS.explain(share=f"{share:.0%}", limit=f"{share_limit:.0%}")
     note = ""
     cold = state.once_cold
     if cold:
@@ -402,34 +493,6 @@ def find_trigger(state: TableState, policy: Compaction, *, now_ms: int) -> Expla
 def is_due(finding: Explanation) -> bool:
     """Whether a trigger is reached."""
     return finding.reason in _DUE
-
-
-def _by_age(
-    state: TableState, policy: Compaction, mergeable: int, *, now_ms: int
-) -> Explanation | None:
-    limit = policy.max_small_file_age_hours
-    if not mergeable or not limit or state.oldest_small_ms is None:
-        return None
-    hours = (now_ms - state.oldest_small_ms) / HOUR_MS
-    if hours < limit:
-        return None
-    return Reason.DUE_AGE.explain(mergeable=mergeable, hours=f"{hours:.1f}", limit=f"{limit:g}")
-
-
-def _by_slower_reads(state: TableState, mergeable: int) -> Explanation | None:
-    slowdown = state.slowdown
-    if slowdown is None or slowdown < _SLOWDOWN_SHARE or mergeable < _FEWEST_FILES:
-        return None
-    return Reason.READS_SLOWER.explain(slowdown=f"{slowdown:.0%}", mergeable=mergeable)
-
-
-def _by_deleted_rows(state: TableState, policy: Compaction) -> Explanation | None:
-    """The trigger of deleted rows, reached only if the plan removes some of them from storage."""
-    limit = policy.purge_deleted_rows_share
-    share = state.deleted_rows_share
-    if not limit or share is None or share < limit or not state.purged_row_count:
-        return None
-    return Reason.DUE_DELETED_ROWS.explain(share=f"{share:.0%}", limit=f"{limit:.0%}")
 
 
 CYCLE_MS = HOUR_MS
@@ -457,7 +520,7 @@ def decide_fleet(
     bounds: Bounds,
     now_ms: int,
     readers: Mapping[str, Readers] | None = None,
-) -> tuple[Decision, ...]:
+) -> Sequence[Decision]:
     """One decision per table, in the order of service. Tables without facts come last.
 
     Each run that compacts takes one of `bounds.slots`, unless the run waits for its table's pool.
@@ -476,7 +539,7 @@ def decide_fleet(
         if readers is not None:
             of_table = readers[key]
             state = replace(state, reads_per_day=of_table.reads_per_day, slowdown=of_table.slowdown)
-        own = RunState(in_flight=tuple(in_flight[key]), tries=tuple(tries[key]))
+        own = RunState(in_flight=in_flight[key], tries=tries[key])
         undecided.append(
             _decide_table(
                 replace(candidate, state=state), own, patience_ms=bounds.patience_ms, now_ms=now_ms
@@ -485,9 +548,7 @@ def decide_fleet(
     return _with_slots(sorted(undecided, key=_order), runs, bounds)
 
 
-def _with_slots(
-    ordered: Iterable[Decision], runs: RunState, bounds: Bounds
-) -> tuple[Decision, ...]:
+def _with_slots(ordered: Iterable[Decision], runs: RunState, bounds: Bounds) -> Sequence[Decision]:
     """The decisions once slots and budget are assigned, in this order."""
     running = [run for run in runs.in_flight if run.is_compaction]
     free_slots = bounds.slots - len({run.name for run in running})
@@ -508,7 +569,7 @@ def _with_slots(
             free_slots -= 0 if joins_shared_run else 1
             spent_usd += each.state.estimate_usd or 0.0
         decisions.append(replace(decision, shares_run=shares_run))
-    return tuple(decisions)
+    return decisions
 
 
 def _order(decision: Decision) -> tuple[object, ...]:

@@ -122,12 +122,16 @@ def fit_rates(
     `lake_factor` is the median of `speed_factors` over all tables; `None` if it is unknown.
     """
     logged = [run for run in history.compactions() if run.engine == engine]
-    values = _values_per_row(snapshot)
+    # Values of partition columns are only in the log.
+    columns = [each for each in snapshot.columns if each.name not in snapshot.partition_columns]
+    values = sum(_value_count(column.type) for column in columns)
     bytes_per_file = _BYTES_PER_FILE + _BYTES_PER_COLUMN * values if values else 0.0
+    runs = [run for run in logged if run.bytes_removed][-_RUNS_SIZED:]
+    shares = [run.bytes_added / work_of(run).merged_bytes(bytes_per_file) for run in runs]
     rates = replace(
         _defaults_of(engine),
         bytes_per_file=bytes_per_file,
-        written_share=_written_share(logged, bytes_per_file),
+        written_share=median(shares) if shares else 1.0,
         prices=prices,
     )
     factors = speed_factors(logged, engine)
@@ -142,16 +146,15 @@ def speed_factors(logged: Sequence[LoggedCompaction], engine: str) -> list[float
     """The actual seconds per expected second of the newest five compactions, oldest first."""
     defaults = _defaults_of(engine)
     timed = [run for run in logged if run.seconds is not None and run.files_removed]
-    return [
-        (run.seconds or 0.0) / defaults.seconds_of(_work_of(run)) for run in timed[-RUNS_TIMED:]
-    ]
+    return [(run.seconds or 0.0) / defaults.seconds_of(work_of(run)) for run in timed[-RUNS_TIMED:]]
 
 
 def _defaults_of(engine: str) -> Rates:
     return _DELTALAKE_RATES if engine == "deltalake" else DEFAULT_RATES
 
 
-def _work_of(run: LoggedCompaction) -> MergeWork:
+def work_of(run: LoggedCompaction) -> MergeWork:
+    """The work of a compaction in a table's log."""
     return MergeWork(
         files_removed=run.files_removed,
         bytes_removed=run.bytes_removed,
@@ -159,23 +162,9 @@ def _work_of(run: LoggedCompaction) -> MergeWork:
     )
 
 
-def _values_per_row(snapshot: Snapshot) -> int:
-    """The number of values per row in a file. Values of partition columns are only in the log."""
-    partition_columns = snapshot.partition_columns
-    columns = [column for column in snapshot.columns if column.name not in partition_columns]
-    return sum(_value_count(column.type) for column in columns)
-
-
 def _value_count(type_: str) -> int:
     """The number of values per row in a column: one per struct field, or one for other types."""
     return sum(map(_value_count, struct_types(type_).values())) or 1
-
-
-def _written_share(logged: Sequence[LoggedCompaction], bytes_per_file: float) -> float:
-    """The median share of `merged_bytes` that the newest compactions wrote; 1 if there are none."""
-    runs = [run for run in logged if run.bytes_removed][-_RUNS_SIZED:]
-    shares = [run.bytes_added / _work_of(run).merged_bytes(bytes_per_file) for run in runs]
-    return median(shares) if shares else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,11 +175,11 @@ class Estimate:
     vcpu_hours: float
     usd: float
     source: Literal["defaults", "lake", "history"]
-    bytes_read: int = 0
-    bytes_written: int = 0
-    get_requests: int = 0
-    put_requests: int = 0
-    run_count: int = 0
+    bytes_read: int
+    bytes_written: int
+    get_requests: int
+    put_requests: int
+    run_count: int
 
     @property
     def basis(self) -> str:
@@ -222,17 +211,12 @@ def estimate(rates: Rates, work: MergeWork, *, on_s3: bool = False) -> Estimate:
     seconds = rates.seconds_of(work) if has_work else 0.0
     merged_bytes = work.merged_bytes(rates.bytes_per_file)
     bytes_written = round(merged_bytes * rates.written_share * work.live_share)
-    gets = 0
-    puts = 0
-    if has_work and on_s3:
-        gets, puts = requests(
-            work.files_removed, work.files_added, work.bytes_removed, bytes_written
-        )
+    gets, puts = requests(work, bytes_written) if has_work and on_s3 else (0, 0)
     prices = rates.prices
     return Estimate(
         seconds=seconds,
         vcpu_hours=seconds * prices.vcpus / 3600,
-        usd=run_price(prices, seconds=seconds, get_requests=gets, put_requests=puts),
+        usd=prices.run_usd(seconds=seconds, get_requests=gets, put_requests=puts),
         source=rates.source,
         bytes_read=work.bytes_removed,
         bytes_written=bytes_written,
@@ -242,27 +226,15 @@ def estimate(rates: Rates, work: MergeWork, *, on_s3: bool = False) -> Estimate:
     )
 
 
-def run_price(
-    prices: Prices, *, seconds: float, get_requests: int = 0, put_requests: int = 0
-) -> float:
-    """The price of this many seconds and requests, in USD."""
-    usd_times_1000 = (
-        get_requests * prices.usd_per_1000_gets + put_requests * prices.usd_per_1000_puts
-    )
-    return seconds * prices.vcpus / 3600 * prices.usd_per_vcpu_hour + usd_times_1000 / 1000
-
-
 def usd_per_opening(prices: Prices, *, on_s3: bool) -> float:
     """The price of opening one file for a read, in USD: its time and, on S3, its requests."""
     get_requests = _REQUESTS_PER_OPENING if on_s3 else 0
-    return run_price(prices, seconds=DEFAULT_RATES.seconds_per_file, get_requests=get_requests)
+    return prices.run_usd(seconds=DEFAULT_RATES.seconds_per_file, get_requests=get_requests)
 
 
-def requests(
-    files_removed: int, files_added: int, bytes_read: int, bytes_written: int
-) -> tuple[int, int]:
+def requests(work: MergeWork, bytes_written: int) -> tuple[int, int]:
     """The number of GETs and PUTs of a compaction."""
-    gets = files_removed * _GETS_PER_FILE + ceil(bytes_read / _BYTES_PER_GET)
+    gets = work.files_removed * _GETS_PER_FILE + ceil(work.bytes_removed / _BYTES_PER_GET)
     parts = ceil(bytes_written / _BYTES_PER_PUT)
-    puts = files_added if parts <= files_added else parts + 2 * files_added
+    puts = work.files_added if parts <= work.files_added else parts + 2 * work.files_added
     return gets + _GETS_PER_COMMIT, puts + _PUTS_PER_COMMIT

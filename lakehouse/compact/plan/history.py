@@ -12,7 +12,7 @@ days). Two kinds of failures are counted separately:
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from statistics import fmean
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from lakehouse.base.operation import Figure, figures_as_json, share_off
 from lakehouse.base.reasons import Explained, Explanation, Reason
 from lakehouse.base.text import HOUR_MS, count_of, size_text
 from lakehouse.compact.plan.compaction import CompactionPlan
-from lakehouse.compact.plan.estimate import requests, run_price
+from lakehouse.compact.plan.estimate import requests, work_of
 from lakehouse.declare.prices import DEFAULT_PRICES, Prices
 from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.delta.commits import Commit, Commits, LoggedCompaction, is_news, written_in
@@ -36,6 +36,9 @@ _MEAN_OF = 10
 # - seconds: the time up to the commit.
 PredictionErrors = Mapping[str, float | None]
 NO_ERRORS: PredictionErrors = dict.fromkeys(("files", "bytes", "seconds"))
+
+
+_COUNTS = ("files_removed", "files_added", "bytes_removed", "bytes_added")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,17 +68,17 @@ class Entry:
         """Predicted and actual figures."""
         run = self.compaction
         predicted = run.predicted
-        names = ("files_removed", "files_added", "bytes_removed", "bytes_added", "seconds")
         figures = [
-            Figure(each, getattr(predicted, each, None), getattr(run, each)) for each in names
+            Figure(each, getattr(predicted, each, None), getattr(run, each))
+            for each in (*_COUNTS, "seconds")
         ]
         usd = None if self.usd is None else round(self.usd, 9)
         return (*figures, Figure("usd", getattr(predicted, "usd", None), usd))
 
     @property
-    def wrong_figures(self) -> tuple[Figure, ...]:
+    def wrong_figures(self) -> Sequence[Figure]:
         """The figures that a plan knows in advance, and that turned out to be others."""
-        return tuple(each for each in self.figures[:3] if each.predicted != each.actual)
+        return [each for each in self.figures[:3] if each.predicted != each.actual]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +106,13 @@ class Account:
     @property
     def mean_errors(self) -> PredictionErrors:
         """The mean errors of the newest ten runs."""
-        return _means([each.errors for each in self.entries[-_MEAN_OF:]])
+        newest = [each.errors for each in self.entries[-_MEAN_OF:]]
+        means = dict[str, float | None]()
+        for name in NO_ERRORS:
+            shares = [errors[name] for errors in newest]
+            known = [share for share in shares if share is not None]
+            means[name] = fmean(known) if known else None
+        return means
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -133,7 +142,10 @@ class Account:
         amplification = self.write_amplification
         return {
             "compaction_count": len(self.entries),
-            "mean_errors": errors_as_json(self.mean_errors),
+            "mean_errors": {
+                name: None if share is None else round(share, 4)
+                for name, share in self.mean_errors.items()
+            },
             "bytes_ingested": self.bytes_ingested,
             "bytes_rewritten": self.bytes_rewritten,
             "write_amplification": None if amplification is None else round(amplification, 4),
@@ -154,14 +166,17 @@ def account_for(
 
     Requests are priced only if `on_s3`.
     """
-    entries = tuple(
-        Entry(compaction=compaction, usd=_usd(compaction, prices, on_s3=on_s3))
-        for compaction in history.compactions()
-    )
+    entries = list[Entry]()
+    for run in history.compactions():
+        gets, puts = requests(work_of(run), run.bytes_added) if on_s3 else (0, 0)
+        usd = None
+        if run.seconds is not None:
+            usd = prices.run_usd(seconds=run.seconds, get_requests=gets, put_requests=puts)
+        entries.append(Entry(compaction=run, usd=usd))
     # A commit that only adds existing files again (a backfill of row ids) rewrites nothing.
     rewrites = [each for each in history.commits if not each.changed_data and each.removed_paths]
     return Account(
-        entries=entries,
+        entries=tuple(entries),
         bytes_ingested=sum(commit.added_bytes for commit in history.commits if is_news(commit)),
         bytes_rewritten=sum(commit.added_bytes for commit in rewrites),
         wasted_runs=len(wasted),
@@ -193,34 +208,11 @@ def operation_of(table_key: str, entry: Entry, prices: Prices) -> UpkeepOperatio
     )
 
 
-def errors_as_json(errors: PredictionErrors) -> dict[str, float | None]:
-    """The documented JSON shape of prediction errors."""
-    return {name: None if share is None else round(share, 4) for name, share in errors.items()}
-
-
-def _usd(run: LoggedCompaction, prices: Prices, *, on_s3: bool) -> float | None:
-    if run.seconds is None:
-        return None
-    if not on_s3:
-        return run_price(prices, seconds=run.seconds)
-    sizes = (run.files_removed, run.files_added, run.bytes_removed, run.bytes_added)
-    gets, puts = requests(*sizes)
-    return run_price(prices, seconds=run.seconds, get_requests=gets, put_requests=puts)
-
-
-def _means(errors: Sequence[PredictionErrors]) -> PredictionErrors:
-    means = dict[str, float | None]()
-    for name in NO_ERRORS:
-        shares = [each[name] for each in errors]
-        known = [share for share in shares if share is not None]
-        means[name] = fmean(known) if known else None
-    return means
-
-
 def _share(share: float | None) -> str:
     return "unknown" if share is None else f"{share:.1%}"
 
 
+_NO_ACCOUNT: Mapping[str, Any] = {"mean_errors": NO_ERRORS, "write_amplification": None}
 _COMPARED = {
     "rows": "row counts and statistics in the log",
     "counts": "row counts in the log",
@@ -266,7 +258,7 @@ class CompactionOutcome:
     wasted_bytes: int = 0
     wasted_seconds: float = 0.0
     account: Account | None = None
-    facts: TableFacts | None = None
+    facts: TableFacts
 
     @property
     def rows_verified(self) -> int | None:
@@ -285,17 +277,11 @@ class CompactionOutcome:
     def figures(self) -> tuple[Figure, ...]:
         """Predicted and actual figures; seconds and USD are unknown if nothing was committed."""
         entry = self.entry
-        usd = entry.usd if entry else None
-        actual = {
-            "files_removed": self.files_removed,
-            "files_added": self.files_added,
-            "bytes_removed": self.bytes_removed,
-            "bytes_added": self.bytes_added,
-            "seconds": entry.compaction.seconds if entry else None,
-            "usd": None if usd is None else round(usd, 9),
-        }
+        actual: dict[str, float | None] = {name: getattr(self, name) for name in _COUNTS}
+        if entry:
+            actual = {each.name: each.actual for each in entry.figures}
         predicted = self.plan.predicted
-        return tuple(Figure(name, predicted[name], actual[name]) for name in predicted)
+        return tuple(Figure(name, predicted[name], actual.get(name)) for name in predicted)
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -320,10 +306,10 @@ class CompactionOutcome:
     def _why_nothing_was_merged(self) -> str:
         """Why OPTIMIZE did not commit, although files were planned."""
         planned_version = self.plan.version
-        newest_version = self.facts.snapshot.version if self.facts else None
+        newest_version = self.facts.snapshot.version
         planned_files = count_of(self.plan.files_removed, "planned file")
         not_merged = f"OPTIMIZE did not merge the {planned_files}"
-        if newest_version is not None and newest_version > planned_version:
+        if newest_version > planned_version:
             return (
                 f"{not_merged}: other writers have committed up to version {newest_version} since"
                 f" the planned version {planned_version}. The next plan will use the newest version"
@@ -337,15 +323,14 @@ class CompactionOutcome:
 
     def as_json(self) -> dict[str, Any]:
         """The JSON shape of the plan, plus the actual figures with the prefix `actual_`."""
-        account = self.account
-        means = errors_as_json(account.mean_errors if account else NO_ERRORS)
+        account = self.account.as_json() if self.account else _NO_ACCOUNT
         return {
             **self.plan.as_json(),
             "version_after": self.version_after,
             **{f"actual_{each.name}": each.actual for each in self.figures},
             "figures": figures_as_json(self.figures),
-            **{f"mean_error_{name}": share for name, share in means.items()},
-            "write_amplification": account.as_json()["write_amplification"] if account else None,
+            **{f"mean_error_{name}": share for name, share in account["mean_errors"].items()},
+            "write_amplification": account["write_amplification"],
             "optimize_seconds": round(self.seconds_optimize, 3),
             "verify_seconds": round(self.seconds_verify, 3),
             "rows_verified": self.rows_verified,
@@ -383,6 +368,7 @@ class Rewrites:
 
 
 NO_REWRITES = Rewrites()
+_SEVERITY = attrgetter("times", "last_ms")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -407,9 +393,13 @@ def assess_breaker(
     clock was set back, and are ignored. `succeeded_ms` is the time of the last success.
     """
     closed_ms = succeeded_ms if succeeded_ms is not None and succeeded_ms <= now_ms else 0
-    failed = _last_of_each_run(
+    counted = [
         each for each in failures if closed_ms <= each.ended_ms <= now_ms and not each.by_person
-    )
+    ]
+    ordered = sorted(counted, key=lambda each: each.ended_ms)
+    last = {each.run: each for each in ordered}
+    # Attempts without a run id are runs of their own.
+    failed = [each for each in ordered if not each.run or last[each.run] is each]
     causes = list[tuple[int, Explanation]]()
     if len(failed) >= TRIES_ALLOWED:
         newest = failed[-1]
@@ -493,7 +483,7 @@ def find_rewrites(history: Commits) -> Rewrites:
                     series.pop(path, None)
         if ends_series and _is_ours(commit):
             series = dict.fromkeys(series, NO_REWRITES)
-    return max(series.values(), key=_severity, default=NO_REWRITES)
+    return max(series.values(), key=_SEVERITY, default=NO_REWRITES)
 
 
 def _pause_after(
@@ -505,13 +495,6 @@ def _pause_after(
     return retry_at_ms, reason.explain(
         count=count, limit=TRIES_ALLOWED, hours=hours, until=retry_at_ms, **numbers
     )
-
-
-def _last_of_each_run(failures: Iterable[UpkeepOperation]) -> list[UpkeepOperation]:
-    """The last attempt of each run, and all attempts without a run id, oldest first."""
-    ordered = sorted(failures, key=lambda each: each.ended_ms)
-    last = {each.run: each for each in ordered if each.run}
-    return [each for each in ordered if not each.run or last[each.run] is each]
 
 
 def _by_folder(commit: Commit) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
@@ -537,7 +520,7 @@ def _series_after(
     """
     if not earlier and not new_count:
         return None
-    worst = max(earlier, key=_severity, default=NO_REWRITES)
+    worst = max(earlier, key=_SEVERITY, default=NO_REWRITES)
     if commit.operation == "REORG":
         return worst
     if not earlier or new_count >= 2 or len(earlier) >= 2 * added:
@@ -548,10 +531,6 @@ def _series_after(
         version=commit.version,
         last_ms=commit.committed_ms,
     )
-
-
-def _severity(rewrites: Rewrites) -> tuple[int, int]:
-    return rewrites.times, rewrites.last_ms
 
 
 def _is_ours(commit: Commit) -> bool:

@@ -32,24 +32,24 @@ deltalake gets the same plan. It packs the planned files in the order of a log t
 writes for it (`compact/deltalake_run.py`), with the end of each bin marked.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import accumulate
 
 from lakehouse.base.reasons import Reason
 from lakehouse.compact.plan.bins import (
-    BestGroup,
     Bin,
     Packing,
     PartitionPlan,
     PlanningFacts,
     Rewrite,
-    best_group,
     files_by_partition,
     fits,
     in_order,
     is_fresh,
+    keeps_cores_busy,
+    may_be_rewritten,
     not_now,
     pack,
     within_bounds,
@@ -67,9 +67,52 @@ LEAST_KEPT_BYTES = 16 * 1024 * 1024
 
 
 def plan_packing(facts: PlanningFacts) -> Rewrite:
-    """The merge of small files, or the reason for doing nothing."""
-    group = best_group(facts, partial(_planned, facts))
-    return _bounded(facts, group) if group.plans else _nothing_to_do(facts, group)
+    """The merge of small files, or the reason for doing nothing.
+
+    A statement selects files below one size, the cut-off, in all partitions. So it rewrites those
+    partitions with the same cut-off whose rewrite removes the most files. The target is halved
+    until the table keeps enough files for all cores, or no rewrite pays off.
+    """
+    target = facts.policy.target_file_bytes
+    by_cutoff, counts = _by_cutoff(facts, target)
+    if not by_cutoff:
+        return _nothing_to_do(facts, counts)
+    plans = _most_removed(by_cutoff)
+    while plans and not keeps_cores_busy(facts, plans):
+        target //= 2
+        by_cutoff, _ = _by_cutoff(facts, target)
+        plans = _most_removed(by_cutoff)
+    if not plans:
+        return _nothing_to_do(facts, counts, Reason.CORES_KEPT_BUSY)
+    file_count = sum(plan.file_count for group in by_cutoff.values() for plan in group)
+    return _bounded(facts, plans, target, file_count)
+
+
+def _by_cutoff(
+    facts: PlanningFacts, target: int
+) -> tuple[Mapping[int, Sequence[PartitionPlan]], Mapping[str, int]]:
+    """The partitions whose rewrite pays off now, by cut-off, and counts over all partitions."""
+    by_cutoff = defaultdict[int, list[PartitionPlan]](list)
+    counts = Counter[str]()
+    for files in files_by_partition(facts.snapshot).values():
+        plan = _partition_plan(facts, files, target)
+        counts["candidates"] += len(plan.candidates)
+        counts["fresh"] += sum(map(is_fresh, plan.candidates))
+        counts["bins"] += len(plan.bins)
+        pays = any(_worthwhile_files(bin_, facts, plan, target) for bin_ in plan.bins)
+        if pays and may_be_rewritten(facts, plan, counts):
+            by_cutoff[plan.cutoff_bytes].append(plan)
+    return by_cutoff, counts
+
+
+def _most_removed(by_cutoff: Mapping[int, Sequence[PartitionPlan]]) -> Sequence[PartitionPlan]:
+    """The group of partitions whose rewrite removes the most files; empty without groups."""
+
+    def removed_count(plans: Sequence[PartitionPlan]) -> int:
+        return sum(plan.file_count - len(plan.bins) for plan in plans)
+
+    groups = sorted(by_cutoff.values(), key=removed_count)
+    return groups[-1] if groups else []
 
 
 def plain_statement(facts: PlanningFacts) -> Packing:
@@ -82,46 +125,37 @@ def plain_statement(facts: PlanningFacts) -> Packing:
     )
 
 
-def has_too_many_deleted_rows(file: DataFile, *, max_ratio: float) -> bool:
+def _has_too_many_deleted_rows(file: DataFile, max_ratio: float) -> bool:
     """Delta's test, with the same rounding errors: 5 deleted rows of 100 exceed the ratio 0.05.
 
     Source: delta-io/delta v4.4.0, `actions.scala`, HasNumRecords; `OptimizeTableCommand.scala`,
     filterCandidateFileList.
     """
-    if file.deletion_vector is None:
+    if file.deletion_vector is None or file.row_count == 0:
         return False
     if file.row_count is None:
         return True
-    if file.row_count == 0:
-        return False
     return 1.0 - (file.row_count - file.deleted_row_count) / file.row_count > max_ratio
-
-
-def _planned(facts: PlanningFacts, target: int) -> Iterator[PartitionPlan]:
-    for files in files_by_partition(facts.snapshot).values():
-        plan = _partition_plan(facts, files, target)
-        pays = any(_worthwhile_files(bin_, facts, plan, target) for bin_ in plan.bins)
-        yield replace(plan, pays=pays)
 
 
 def _partition_plan(facts: PlanningFacts, files: Sequence[DataFile], target: int) -> PartitionPlan:
     """The plan of one partition. Candidates are small, or have too many deleted rows."""
     shielded_targets, has_second_tier = _shielded_targets(facts, files, target)
     cutoff = min([target, *shielded_targets]) * 3 // 4
-    candidates = _candidates(files, cutoff, MAX_DELETED_ROWS_RATIO)
+    candidates = _candidates(files, cutoff)
     merged = candidates
     merge_cutoff = cutoff
     if not has_second_tier:
         merge_cutoff = _merge_cutoff(facts, candidates, cutoff)
         if merge_cutoff < cutoff:
-            merged = _candidates(candidates, merge_cutoff, MAX_DELETED_ROWS_RATIO)
+            merged = _candidates(candidates, merge_cutoff)
     return PartitionPlan(
         files=files,
         candidates=candidates,
         bins=pack(merged, facts.snapshot.columns, up_to_bytes=target),
         cutoff_bytes=merge_cutoff,
         has_second_tier=has_second_tier,
-        kept=tuple(candidates[len(merged) :]),
+        kept=candidates[len(merged) :],
     )
 
 
@@ -185,11 +219,13 @@ def _earlier_target(file: DataFile, facts: PlanningFacts, target: int) -> int:
     return earlier if 4 * file.size_bytes >= 3 * earlier else 0
 
 
-def _candidates(files: Iterable[DataFile], cutoff: int, max_ratio: float) -> list[DataFile]:
+def _candidates(
+    files: Iterable[DataFile], cutoff: int, max_ratio: float = MAX_DELETED_ROWS_RATIO
+) -> list[DataFile]:
     return [
         file
         for file in files
-        if file.size_bytes < cutoff or has_too_many_deleted_rows(file, max_ratio=max_ratio)
+        if file.size_bytes < cutoff or _has_too_many_deleted_rows(file, max_ratio)
     ]
 
 
@@ -202,26 +238,30 @@ def _worthwhile_files(
     """
     worthwhile = [file for file in bin_.files if is_fresh(file)]
     if plan.has_second_tier:
-        second_tier = list[DataFile]()
-        for file in bin_.files:
-            earlier = _earlier_target(file, facts, target)
-            if earlier and earlier * _SECOND_TIER_FACTOR <= target:
-                second_tier.append(file)
+        second_tier = [
+            file
+            for file in bin_.files
+            if 0 < _SECOND_TIER_FACTOR * _earlier_target(file, facts, target) <= target
+        ]
         if len(second_tier) > len(worthwhile):
             worthwhile = second_tier
     return worthwhile if len(worthwhile) >= 2 else []
 
 
-def _bounded(facts: PlanningFacts, group: BestGroup) -> Rewrite:
-    """The rewrite of one run: whole partitions, or the smallest files of one partition."""
-    target = group.target
-    chosen = within_bounds(facts, group.plans)
+def _bounded(
+    facts: PlanningFacts, plans: Sequence[PartitionPlan], target: int, file_count: int
+) -> Rewrite:
+    """The rewrite of one run: whole partitions, or the smallest files of one partition.
+
+    All runs together remove `file_count` files.
+    """
+    chosen = within_bounds(facts, plans)
     ratio = MAX_DELETED_ROWS_RATIO
     least_left = 0
     if not chosen:
-        first = in_order(facts, group.plans)[0]
+        first = in_order(facts, plans)[0]
         limited, ratio = _limited_to_run(facts, first, target)
-        chosen = (limited,)
+        chosen = [limited]
         # A limited plan does not select large files for their deleted rows. If its bins differ from
         # the whole plan's, work is left, even if the difference of the file counts is 0.
         least_left = int(limited.bins != first.bins)
@@ -233,9 +273,9 @@ def _bounded(facts: PlanningFacts, group: BestGroup) -> Rewrite:
             max_deleted_rows_ratio=ratio,
         ),
         reason=Reason.MERGEABLE_FILES,
-        bins=tuple(bin_ for plan in chosen for bin_ in plan.bins),
-        files_left=max(least_left, group.file_count - sum(plan.file_count for plan in chosen)),
-        kept=tuple(file for plan in chosen for file in plan.kept),
+        bins=[bin_ for plan in chosen for bin_ in plan.bins],
+        files_left=max(least_left, file_count - sum(plan.file_count for plan in chosen)),
+        kept=[file for plan in chosen for file in plan.kept],
         numbers={"target_bytes": target},
     )
 
@@ -269,19 +309,15 @@ def _limited_to_run(
     return replace(plan, bins=bins, cutoff_bytes=cutoff), 1.0
 
 
-def _nothing_to_do(facts: PlanningFacts, group: BestGroup) -> Rewrite:
-    """A result without bins, and the reason."""
-    counts = group.counts
-    if group.leaves_cores_idle:
-        reason = Reason.CORES_KEPT_BUSY
-    elif held_back := not_now(counts):
-        reason = held_back
-    elif not counts["candidates"]:
+def _nothing_to_do(
+    facts: PlanningFacts, counts: Mapping[str, int], reason: Reason | None = None
+) -> Rewrite:
+    """A result without bins, with `reason`, or with the reason that the counts show."""
+    reason = reason or not_now(counts)
+    if reason is None and not counts["candidates"]:
         reason = Reason.NOTHING_SMALL
-    elif counts["bins"]:
-        reason = Reason.ALREADY_COMPACTED
-    else:
-        reason = Reason.NOTHING_SHARES_A_BIN
+    elif reason is None:
+        reason = Reason.ALREADY_COMPACTED if counts["bins"] else Reason.NOTHING_SHARES_A_BIN
     numbers = {
         "candidate_bytes": facts.policy.candidate_bytes,
         "target_bytes": facts.policy.target_file_bytes,

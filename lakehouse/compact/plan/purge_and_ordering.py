@@ -28,7 +28,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Reason
@@ -50,7 +49,7 @@ from lakehouse.compact.plan.bins import (
 )
 from lakehouse.compact.plan.target_size import comparable_names
 from lakehouse.declare.policies import LiquidClustering, ZOrder
-from lakehouse.delta.snapshot import DataFile, Snapshot, files_with_vectors, row_total
+from lakehouse.delta.snapshot import DataFile, Snapshot, files_with_vectors
 
 # Delta's defaults. Source: DeltaSQLConf, `optimize.clustering.mergeStrategy.minCubeSize.threshold`
 # and `.targetCubeSize`.
@@ -69,7 +68,7 @@ def plan_zordering(facts: PlanningFacts, layout: ZOrder) -> Rewrite:
     unordered = [file for file in facts.snapshot.files if not _is_in_order(file, facts, columns)]
     unordered_paths = {file.path for file in unordered}
 
-    def bins_of(files: Sequence[DataFile]) -> tuple[Bin, ...]:
+    def bins_of(files: Sequence[DataFile]) -> Sequence[Bin]:
         unordered_here = [file for file in files if file.path in unordered_paths]
         if not _pays_off(facts, unordered_here, files):
             return ()
@@ -118,16 +117,15 @@ def plan_clustering(facts: PlanningFacts, layout: LiquidClustering) -> Rewrite:
         current_columns = ", ".join(snapshot.clustering_columns) or "nothing"
         numbers = _numbers(facts, layout.columns, []) | {"declared": current_columns}
         return Rewrite(statement=statement, reason=Reason.NOT_CLUSTERED_YET, numbers=numbers)
-    cubes = _files_by_cube(facts)
-    candidates = [*cubes.loose, *cubes.in_open_cubes]
-    is_exact = not cubes.has_unknown and _bytes(candidates) <= _BIN_BYTES
-    bound = "" if is_exact else "at most "
-    numbers = _numbers(facts, layout.columns, cubes.loose) | {"bound": bound}
-    plan = PartitionPlan(files=snapshot.files, bins=(Bin(partition=(), files=tuple(candidates)),))
-    if not _pays_off(facts, cubes.loose, candidates):
-        return Rewrite(statement=statement, reason=Reason.IN_ORDER, numbers=numbers)
-    counts: Counter[str] = Counter()
-    if not may_be_rewritten(facts, plan, counts):
+    loose, in_open_cubes = _files_by_cube(facts)
+    candidates = [*loose, *in_open_cubes]
+    may_be_in_cube = any(_is_older_than_log(file, facts) for file in loose)
+    is_exact = not may_be_in_cube and _bytes(candidates) <= _BIN_BYTES
+    numbers = _numbers(facts, layout.columns, loose) | {"bound": "" if is_exact else "at most "}
+    plan = PartitionPlan(files=snapshot.files, bins=(Bin(partition=(), files=candidates),))
+    counts = Counter[str]()
+    is_due = _pays_off(facts, loose, candidates) and may_be_rewritten(facts, plan, counts)
+    if not is_due:
         reason = not_now(counts) or Reason.IN_ORDER
         return Rewrite(statement=statement, reason=reason, numbers={**numbers, **counts})
     return Rewrite(statement=statement, reason=Reason.OUT_OF_ORDER, bins=plan.bins, numbers=numbers)
@@ -136,16 +134,16 @@ def plan_clustering(facts: PlanningFacts, layout: LiquidClustering) -> Rewrite:
 def _check_columns(snapshot: Snapshot, columns: Sequence[str]) -> None:
     """Refuses columns that the table does not have, or that are partition columns."""
     partitions = {name.lower() for name in snapshot.partition_columns}
-    names = {column.name.lower(): column.name for column in snapshot.columns}
-    accepted = [name for lower_name, name in names.items() if lower_name not in partitions]
+    names = [column.name for column in snapshot.columns]
+    accepted = {name.lower(): name for name in names if name.lower() not in partitions}
     for name in columns:
-        if name.lower() not in {each.lower() for each in accepted}:
+        if name.lower() not in accepted:
             why = "is not a column of the table"
             if name.lower() in partitions:
                 why = "is a partition column, so each file has a single value of it"
             raise Refused(
                 f"plan of {snapshot.table}: ZOrder.columns holds {name!r}, which {why}. "
-                f"Use any of: {', '.join(accepted)}"
+                f"Use any of: {', '.join(accepted.values())}"
             )
 
 
@@ -164,46 +162,36 @@ def _is_in_order(file: DataFile, facts: PlanningFacts, columns: tuple[str, ...])
     arranged = facts.write_history.arranged.get(file.path)
     if arranged is not None:
         return arranged[0] == columns
-    is_older_than_log = not file.compacted and file.path not in facts.write_history.written_ms
-    return is_older_than_log and facts.write_history.settled == columns
+    return _is_older_than_log(file, facts) and facts.write_history.settled == columns
 
 
-class _FilesByCube(NamedTuple):
-    """Files in no cube (`loose`), and files in cubes that are not full.
-
-    `has_unknown`: whether a loose file is older than the log, so that it may be in a cube.
-    """
-
-    loose: list[DataFile]
-    in_open_cubes: list[DataFile]
-    has_unknown: bool
+def _is_older_than_log(file: DataFile, facts: PlanningFacts) -> bool:
+    return not file.compacted and file.path not in facts.write_history.written_ms
 
 
-def _files_by_cube(facts: PlanningFacts) -> _FilesByCube:
-    """The files that clustering may rewrite.
+def _files_by_cube(facts: PlanningFacts) -> tuple[list[DataFile], list[DataFile]]:
+    """The files that clustering may rewrite: files in no cube, and files in open cubes.
 
-    A file with a deletion vector remains in its cube. Cubes that are ordered by other columns are
-    not rewritten. A single cube that is not full is not rewritten if there are no loose files.
+    A cube that is not full is open. A file with a deletion vector remains in its cube. Cubes that
+    are ordered by other columns are not rewritten. A single open cube is not rewritten if there are
+    no loose files.
     """
     columns = comparable_names(facts.snapshot.clustering_columns)
     loose = list[DataFile]()
     cubed = list[tuple[int, DataFile]]()
-    has_unknown = False
     for file in facts.snapshot.files:
         arranged = facts.write_history.arranged.get(file.path)
         if arranged is None:
-            is_known = file.compacted or file.path in facts.write_history.written_ms
-            has_unknown = has_unknown or not is_known
             loose.append(file)
         elif arranged[0] == columns:
             cubed.append((arranged[1], file))
-    sizes: Counter[int] = Counter()
+    sizes = Counter[int]()
     for cube, file in cubed:
         sizes[cube] += file.size_bytes
     open_cubes = [(cube, file) for cube, file in cubed if sizes[cube] < _FULL_CUBE_BYTES]
     if not loose and len({cube for cube, _ in open_cubes}) < 2:
-        return _FilesByCube([], [], has_unknown)
-    return _FilesByCube(loose, [file for _, file in open_cubes], has_unknown)
+        return [], []
+    return loose, [file for _, file in open_cubes]
 
 
 def _numbers(
@@ -229,16 +217,16 @@ def plan_purge(facts: PlanningFacts) -> Rewrite | None:
     # Files without row counts in the log cannot make a purge due.
     files = facts.snapshot.files
     deleted = sum(file.deleted_row_count for file in files_with_vectors(files) if file.row_count)
-    rows = row_total(files) if deleted else 0
-    if rows is None:
-        rows = sum(file.row_count or 0 for file in files)
+    rows = sum(file.row_count or 0 for file in files) if deleted else 0
     due_share = facts.policy.purge_deleted_rows_share
     if not due_share or not deleted or deleted / rows < due_share:
         return None
     # The bins shrink until the table keeps enough files for all cores, or each bin has one file.
     target = facts.policy.target_file_bytes
     plans, _ = partition_plans(facts, partial(_purge_bins, facts, target))
-    while _merges_files(plans) and not keeps_cores_busy(facts, plans):
+    while not keeps_cores_busy(facts, plans) and any(
+        len(bin_.files) > 1 for plan in plans for bin_ in plan.bins
+    ):
         target //= 2
         plans, _ = partition_plans(facts, partial(_purge_bins, facts, target))
     if not plans:
@@ -267,16 +255,7 @@ def may_hold_other_columns(snapshot: Snapshot) -> bool:
     return not snapshot.features.isdisjoint({"changeDataFeed", "columnMapping"})
 
 
-def _merges_files(plans: Sequence[PartitionPlan]) -> bool:
-    return any(len(bin_.files) > 1 for plan in plans for bin_ in plan.bins)
-
-
-def _purge_bins(facts: PlanningFacts, target: int, files: Sequence[DataFile]) -> tuple[Bin, ...]:
-    purged = filter(_is_purged, files)
+def _purge_bins(facts: PlanningFacts, target: int, files: Sequence[DataFile]) -> Sequence[Bin]:
+    with_vectors = [file for file in files if file.deletion_vector is not None]
+    purged = [file for file in with_vectors if file.row_count is None or file.deleted_row_count]
     return pack(purged, facts.snapshot.columns, up_to_bytes=target, least_files=1)
-
-
-def _is_purged(file: DataFile) -> bool:
-    if file.deletion_vector is None:
-        return False
-    return file.row_count is None or file.deleted_row_count > 0

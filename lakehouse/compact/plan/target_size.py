@@ -14,7 +14,7 @@ table.
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from lakehouse.base.errors import Refused
@@ -80,8 +80,14 @@ def choose_engine(table: Table, snapshot: Snapshot) -> EngineChoice:
     """
     if not may_need_no_spark(table):
         return SPARK
-    why_not = knob_that_requires_spark(table.compaction) or missing_in_deltalake(snapshot) or ""
-    if table.compaction.engine == "deltalake" and why_not:
+    policy = table.compaction
+    if not isinstance(policy.data_layout, BinPacking):
+        why_not = f"its data_layout is {type(policy.data_layout).__name__}"
+    elif policy.verify == "content":
+        why_not = 'verify is "content", and Spark compares every row'
+    else:
+        why_not = missing_in_deltalake(snapshot) or ""
+    if policy.engine == "deltalake" and why_not:
         raise Refused(
             f'plan of {table.key}: engine is "deltalake", which cannot compact the table, since '
             f'{why_not}. Use engine="auto" or "spark"'
@@ -104,33 +110,16 @@ def missing_in_deltalake(snapshot: Snapshot) -> str | None:
     for column in snapshot.columns:
         if not _TYPES.fullmatch(column.type) or _INNER_VOID.search(column.type):
             return f"column {column.name!r} has the type {column.type}"
-    unsuitable = _unsuitable_file(snapshot)
-    if unsuitable:
-        return unsuitable
+    if any(map(is_absolute, file_paths(snapshot.files))):
+        return "it has files of another table"
+    if row_total(snapshot.files) is None:
+        return "a file has no row count in the log"
     types = {column.name: column.type for column in snapshot.columns}
     for partition in partitions_of(snapshot.files):
         for name, value in partition:
             if not is_plain(value, types[name]):
                 return f"a partition has {name} = {value!r}"
-    return None
-
-
-def _unsuitable_file(snapshot: Snapshot) -> str:
-    """Which file deltalake cannot rewrite or verify, as a clause; empty if there is none."""
-    if any(map(is_absolute, file_paths(snapshot.files))):
-        return "it has files of another table"
-    if row_total(snapshot.files) is None:
-        return "a file has no row count in the log"
-    return min(snapshot.unreadable_files.values(), default="")
-
-
-def knob_that_requires_spark(policy: Compaction) -> str:
-    """The knob of the policy that requires Spark, as a clause; empty if no knob does."""
-    if not isinstance(policy.data_layout, BinPacking):
-        return f"its data_layout is {type(policy.data_layout).__name__}"
-    if policy.verify == "content":
-        return 'verify is "content", and Spark compares every row'
-    return ""
+    return min(snapshot.unreadable_files.values(), default=None)
 
 
 # Spark counts opening a file as 4 MiB of reading (`spark.sql.files.openCostInBytes`). With files of
@@ -161,20 +150,16 @@ class WriteHistory:
     The keys of all mappings are paths. Columns have the spelling of `comparable_names`.
     """
 
-    last_target: int | None = None
-    unchanged: bool = False
-    targets: Mapping[str, int] = field(default_factory=dict[str, int])
-    written_ms: Mapping[str, int] = field(default_factory=dict[str, int])
-    arranged: Mapping[str, tuple[tuple[str, ...], int]] = field(
-        default_factory=dict[str, tuple[tuple[str, ...], int]]
-    )
-    settled: tuple[str, ...] = ()
+    last_target: int | None
+    unchanged: bool
+    targets: Mapping[str, int]
+    written_ms: Mapping[str, int]
+    arranged: Mapping[str, tuple[tuple[str, ...], int]]
+    settled: tuple[str, ...]
 
 
-def write_history_of(history: Commits | None) -> WriteHistory:
-    """The earlier compactions and writes of a table; empty for a table that does not exist yet."""
-    if history is None:
-        return WriteHistory()
+def write_history_of(history: Commits) -> WriteHistory:
+    """The earlier compactions and writes of a table."""
     targets = dict[str, int]()
     written_ms = dict[str, int]()
     arranged = dict[str, tuple[tuple[str, ...], int]]()

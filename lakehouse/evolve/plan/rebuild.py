@@ -21,7 +21,7 @@ from typing import Literal
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.text import Document, count_of, first_names, size_text, usd_text
-from lakehouse.compact.plan.estimate import Estimate, MergeWork, estimate, fit_rates, run_price
+from lakehouse.compact.plan.estimate import Estimate, MergeWork, estimate, fit_rates
 from lakehouse.declare.landing import Landing
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Adopted, Append, Merge, Overwrite
@@ -512,8 +512,7 @@ def _estimate(facts: TableFacts, bytes_read: int, table: Table) -> Estimate:
     rates = fit_rates(facts.history, snapshot, prices=table.prices)
     once = estimate(rates, work, on_s3=snapshot.on_s3)
     seconds = _STATEMENTS_SECONDS + (1 + _COMPARISON_SHARE) * once.seconds
-    usd = run_price(
-        table.prices,
+    usd = table.prices.run_usd(
         seconds=seconds,
         get_requests=once.get_requests,
         put_requests=2 * once.put_requests,  # each file is written, then copied into the table

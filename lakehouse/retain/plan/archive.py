@@ -31,7 +31,6 @@ from lakehouse.base.errors import Refused
 from lakehouse.base.paths import name_in_table
 from lakehouse.base.reasons import Explained, Explanation, Reason
 from lakehouse.base.text import DAY_MS, Document, count_of, first_names, size_text
-from lakehouse.compact.plan.estimate import run_price
 from lakehouse.declare.policies import Archive
 from lakehouse.declare.table import TRANSACTION_RETENTION, Table
 from lakehouse.delta.partition_values import TypedPartition, by_name, typed_partition
@@ -303,7 +302,7 @@ def plan_archive(
     leaving, stays = _sorted_out(old, reasons)
     expiring = [each for each in archived.values() if (each.expires_ms or now_ms) <= now_ms]
     seconds = _SECONDS_PER_FILE * files_of(leaving)
-    usd = run_price(table.prices, seconds=seconds)
+    usd = table.prices.run_usd(seconds=seconds)
     if snapshot.on_s3:
         usd += files_of(leaving) * table.prices.usd_per_1000_puts / 1_000
     return ArchivePlan(

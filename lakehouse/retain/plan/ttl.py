@@ -19,7 +19,6 @@ from typing import Any, cast
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Explained, Explanation, Reason
 from lakehouse.base.text import DAY_MS, Document, count_of, size_text
-from lakehouse.compact.plan.estimate import run_price
 from lakehouse.declare.policies import Ttl
 from lakehouse.declare.table import Table
 from lakehouse.delta.partition_values import typed_partition
@@ -141,7 +140,7 @@ def plan_ttl(
         straddling_bytes=straddling_bytes,
         row_count=row_count,
         seconds=seconds,
-        usd=run_price(table.prices, seconds=seconds),
+        usd=table.prices.run_usd(seconds=seconds),
     )
 
 

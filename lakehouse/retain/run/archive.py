@@ -46,7 +46,6 @@ from lakehouse.base.operation import Figure, figures_as_json
 from lakehouse.base.paths import name_in_table
 from lakehouse.base.reasons import Explained
 from lakehouse.base.text import DAY_MS, Document
-from lakehouse.compact.plan.estimate import run_price
 from lakehouse.declare.policies import Archive
 from lakehouse.declare.table import Table
 from lakehouse.declare.upkeep_records import UpkeepOperation
@@ -134,7 +133,7 @@ def record_moved_rows(lake: Lake, table: Table, kind: str, outcome: RetentionOut
         reason=outcome.plan.reason.name if isinstance(outcome.plan, Explained) else "",
         seconds=seconds,
         vcpu_seconds=seconds * table.prices.vcpus,
-        usd=run_price(table.prices, seconds=seconds),
+        usd=table.prices.run_usd(seconds=seconds),
         figures=outcome.figures,
     )
     record_if_possible(lake, operation)

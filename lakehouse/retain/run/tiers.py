@@ -37,8 +37,7 @@ from lakehouse.retain.plan.tiers import (
     plan_tiers,
 )
 from lakehouse.store.s3 import read_lifecycle, s3_place, set_tag
-from lakehouse.vacuum.lake_facts import LakeFacts, at_once
-from lakehouse.vacuum.table_facts import gather
+from lakehouse.vacuum.facts import LakeFacts, at_once, gather
 
 _RECORDS = "tagged_files"
 

@@ -83,17 +83,6 @@ def inventory_events(
         assess_readable(outcome.reconciliation, address=lake.settings.root),
     )
     key = inventory_key(lake)
-    yield dg.MaterializeResult(asset_key=key, metadata=_metadata(outcome, tables))
-    for result in results:
-        if not result.ok:
-            reporter.tell(f"{result.name}: {result.sentence}")
-        yield dg.AssetCheckResult(asset_key=key, **check_fields(result))
-
-
-def _metadata(outcome: "InventoryOutcome", declared: Sequence[Table]) -> dict[str, Any]:
-    """The totals of an inventory, and undeclared tables with what to do about them."""
-    found = outcome.reconciliation.tables
-    undeclared = undeclared_among([table.table for table in found], declared)
     metadata: dict[str, Any] = {
         "lakehouse/report": outcome.inventory.name,
         "lakehouse/objects": outcome.inventory.object_count,
@@ -102,9 +91,15 @@ def _metadata(outcome: "InventoryOutcome", declared: Sequence[Table]) -> dict[st
         "lakehouse/seconds": round(outcome.seconds, 3),
         "lakehouse/missing_files": outcome.missing_count,
     }
+    found = [table.table for table in outcome.reconciliation.tables]
+    undeclared = undeclared_among(found, tables)
     if undeclared:
         metadata["lakehouse/not_declared"] = undeclared_sentence(undeclared)
-    return metadata
+    yield dg.MaterializeResult(asset_key=key, metadata=metadata)
+    for result in results:
+        if not result.ok:
+            reporter.tell(f"{result.name}: {result.sentence}")
+        yield dg.AssetCheckResult(asset_key=key, **check_fields(result))
 
 
 def daily_and_once_soon(tables: Sequence[Table]) -> dg.AutomationCondition[Any]:
@@ -130,7 +125,7 @@ def daily_and_once_soon(tables: Sequence[Table]) -> dg.AutomationCondition[Any]:
     return (first | daily) & ~dg.AutomationCondition.in_progress()
 
 
-def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.SensorDefinition:
+def inventory_sensor(lake: Lake) -> dg.SensorDefinition:
     """Requests a load when an AWS report is complete, and otherwise reports what it waits for.
 
     A tick lists the names of the configurations, and the names of each configuration's reports. It
@@ -138,7 +133,7 @@ def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.Sens
     is requested once (`run_key`): if its load fails, the daily run tries again.
     """
     key = inventory_key(lake)
-    budget = budget or TimeBudget()
+    budget = TimeBudget()
     bounded = lake.within(budget)
 
     @dg.sensor(

@@ -12,7 +12,7 @@ import click
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.stored_objects import Inventory, Part
-from lakehouse.cli.context import LakeContext, complete_table, nearest, open_declared
+from lakehouse.cli.context import complete_table, nearest, open_declared
 from lakehouse.cli.dagster_events import report_to_dagster
 from lakehouse.cli.output import (
     attributes,
@@ -28,7 +28,6 @@ from lakehouse.cli.output import (
 )
 from lakehouse.vacuum.inventory.plan import Reconciliation, assess_missing
 from lakehouse.vacuum.inventory.run import (
-    InventoryOutcome,
     inventory_table,
     newest_inventory,
     reconcile_inventory,
@@ -64,8 +63,18 @@ def load_command(configuration: str | None, as_json: bool) -> int:
     log of a table cannot be read.
     """
     context = open_declared()
-    outcome = _load(context, configuration)
-    key = inventory_table(context.lake.store.bucket)
+    lake = context.lake
+    tables = tuple(context.tables.values())
+    with working(f"inventory of {lake.store.bucket}"):
+        outcome = update_inventory(lake, tables, now_ms=now_ms(), configuration=configuration)
+
+    def events(reporter: "Reporter") -> "Iterable[Event]":
+        from lakehouse.vacuum.inventory.asset import inventory_events
+
+        return inventory_events(reporter, lake, tables, outcome)
+
+    report_to_dagster(lake.settings, "the inventory is loaded", events)
+    key = inventory_table(lake)
     document = {
         "table": key,
         "report": outcome.inventory.name,
@@ -86,22 +95,6 @@ def load_command(configuration: str | None, as_json: bool) -> int:
     return _exit_code(outcome.reconciliation)
 
 
-def _load(context: LakeContext, configuration: str | None) -> InventoryOutcome:
-    """Loads an inventory, and reports to Dagster what its asset would have reported."""
-    lake = context.lake
-    tables = tuple(context.tables.values())
-    with working(f"inventory of {lake.store.bucket}"):
-        outcome = update_inventory(lake, tables, now_ms=now_ms(), configuration=configuration)
-
-    def events(reporter: "Reporter") -> "Iterable[Event]":
-        from lakehouse.vacuum.inventory.asset import inventory_events
-
-        return inventory_events(reporter, lake, tables, outcome)
-
-    report_to_dagster(lake.settings, "the inventory is loaded", events)
-    return outcome
-
-
 @inventory_command.command("report", epilog="Example: lakehouse inventory report bronze/weather")
 @click.argument("table", required=False, shell_complete=complete_table)
 @_configuration_option
@@ -117,8 +110,9 @@ def report_command(table: str | None, configuration: str | None, as_json: bool) 
     context = open_declared()
     now = now_ms()
     inventory = newest_inventory(context.lake, configuration=configuration)
-    tables_declared = context.tables.values()
-    reconciliation = reconcile_inventory(context.lake, tables_declared, inventory, now_ms=now)
+    reconciliation = reconcile_inventory(
+        context.lake, context.tables.values(), inventory, now_ms=now
+    )
     tables = {each.table: each for each in reconciliation.tables}
     if table is not None and table not in tables:
         raise Refused(
@@ -196,12 +190,11 @@ def _print(document: dict[str, Any]) -> None:
 
 
 def _row(table: str, part: str, share: dict[str, Any], meaning: str) -> tuple[str, ...]:
-    files = count_text(share["file_count"])
     return (
         table,
         part,
         share["storage_class"] or "-",
-        files,
+        count_text(share["file_count"]),
         bytes_text(share["size_bytes"]),
         meaning,
     )

@@ -45,12 +45,12 @@ class TableFiles:
     """A table's files, by decoded names relative to the table's folder.
 
     - `retention_ms`: of the table's own properties. A vacuum replaces it by a declared retention
-      (`vacuum/table_facts.py`). `None` if unknown; in this case, all files are kept.
+      (`vacuum/facts.py`). `None` if unknown; in this case, all files are kept.
     - `live`: the data files and deletion vectors that the newest version reads.
     - `removed`: the files that only older versions or their change data need, with the time of the
       last removal (`None` if unknown). The name of a live file may be among them.
-    - `real_folder`: the table's folder relative to the lake, with symbolic links resolved; empty if
-      unknown.
+    - `real_folder`: the table's folder relative to the lake, with symbolic links resolved as far as
+      they are known.
     - `elsewhere`: files in other folders of the lake that the newest version reads (names relative
       to the lake). `kept_elsewhere`: such files that only older versions read, according to the
       removals in the log.
@@ -64,16 +64,12 @@ class TableFiles:
     retention_ms: int | None
     live: Mapping[str, Reference]
     removed: Mapping[str, int | None]
-    real_folder: str = ""
-    partition_columns: tuple[str, ...] = ()
-    elsewhere: Mapping[str, Reference] = field(default_factory=dict[str, Reference])
-    kept_elsewhere: frozenset[str] = frozenset()
-    outside: tuple[str, ...] = ()
-    unplaced: frozenset[str] = frozenset()
-
-    def name_in_lake(self, name: str) -> str:
-        """The name of one of the table's files, relative to the lake, with links resolved."""
-        return f"{self.real_folder or self.table}/{name}"
+    real_folder: str
+    partition_columns: tuple[str, ...]
+    elsewhere: Mapping[str, Reference]
+    kept_elsewhere: Set[str]
+    outside: tuple[str, ...]
+    unplaced: Set[str]
 
     def borrowed(self, tables: Iterable[str]) -> Set[str]:
         """The files in other folders of the lake that any version of this table may read.
@@ -122,12 +118,12 @@ def fold_table_files(
         retention_ms=retention_ms,
         live=live,
         removed=last_removals([names.own(path) for path in removed_ms], removed_ms.values()),
-        real_folder=resolve(snapshot.uri) or "",
+        real_folder=resolve(snapshot.uri) or snapshot.table,
         partition_columns=snapshot.partition_columns,
         elsewhere=names.elsewhere,
-        kept_elsewhere=frozenset(names.kept_elsewhere),
+        kept_elsewhere=names.kept_elsewhere,
         outside=tuple(sorted(names.outside)),
-        unplaced=frozenset(names.unplaced),
+        unplaced=names.unplaced,
     )
 
 
@@ -224,12 +220,8 @@ def table_roots(names: Iterable[str]) -> set[str]:
 
     `names` are the names of objects, relative to the lake. Folder markers do not count as a log.
     """
-    in_logs = (name for name in names if _LOG_FOLDER in name)
-    return {name.partition(_LOG_FOLDER)[0] for name in in_logs if _is_log(name)}
-
-
-def _is_log(name: str) -> bool:
-    return not name.startswith("archive/") and not name.endswith(FOLDER_SUFFIX)
+    logs = (name for name in names if _LOG_FOLDER in name and not name.endswith(FOLDER_SUFFIX))
+    return {name.partition(_LOG_FOLDER)[0] for name in logs if not name.startswith("archive/")}
 
 
 class Owners:
@@ -284,7 +276,7 @@ class OtherUses:
 
     def may_read(self, table_files: TableFiles, name: str) -> bool:
         """Whether another table reads, or may read, a file of this table."""
-        is_borrowed = table_files.name_in_lake(name) in self.borrowed
+        is_borrowed = f"{table_files.real_folder}/{name}" in self.borrowed
         return is_borrowed or name.rpartition("/")[2] in self.unplaced
 
 
@@ -352,7 +344,7 @@ class ObjectClassifier:
             return Part.FOLDERS
         if self._uses.may_read(self._table_files, name):
             return Part.LENT
-        if self._table_files.name_in_lake(name).startswith(self._uses.landed):
+        if f"{self._table_files.real_folder}/{name}".startswith(self._uses.landed):
             return Part.LANDED
         return self._not_read_now(name, each)
 
@@ -412,9 +404,9 @@ class TableShares:
     """
 
     table: str
-    version: int | None
-    retention_ms: int | None
-    shares: tuple[UsageShare, ...]
+    version: int | None = None
+    retention_ms: int | None = None
+    shares: Sequence[UsageShare]
     missing: tuple[str, ...] = ()
     archived: tuple[str, ...] = ()
     cold_files: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -436,7 +428,7 @@ class TableShares:
 class Reconciliation:
     """The whole inventory: the tables, sorted by name, and the objects outside all tables."""
 
-    tables: tuple[TableShares, ...]
+    tables: Sequence[TableShares]
     unclaimed: tuple[UsageShare, ...]
 
     @property
@@ -459,9 +451,9 @@ class KnownTables:
     """
 
     files: Sequence[TableFiles]
-    unread: Mapping[str, str] = field(default_factory=dict[str, str])
-    landed: tuple[str, ...] = ()
-    lake_prefix: str = ""
+    unread: Mapping[str, str]
+    landed: tuple[str, ...]
+    lake_prefix: str
 
 
 def reconcile(tables: KnownTables, inventory: KnownObjects, *, now_ms: int) -> Reconciliation:
@@ -477,10 +469,7 @@ def reconcile(tables: KnownTables, inventory: KnownObjects, *, now_ms: int) -> R
         unplaced=frozenset[str]().union(*(each.unplaced for each in tables.files)),
         landed=tables.landed,
     )
-    by_key = {
-        each.table: _Table(each, ObjectClassifier(each, uses, now_ms=now_ms))
-        for each in tables.files
-    }
+    by_key = {each.table: _Table(each, uses, now_ms) for each in tables.files}
     owners = Owners(table_keys)
     borrowed_in_storage = set[str]()
     totals = _Totals()
@@ -489,11 +478,10 @@ def reconcile(tables: KnownTables, inventory: KnownObjects, *, now_ms: int) -> R
         owner = owners.table_of(name)
         if name in uses.borrowed and is_current(each):
             borrowed_in_storage.add(name)
-        archived_of = archived_table(name) if owner is None else None
-        if owner in by_key:  # in the folder of a table
-            usage = (owner, by_key[owner].take(name, each), each.storage_class)
-        elif archived_of in by_key:  # in the archive of a table
-            usage = (archived_of, archived_part(each), each.storage_class)
+        folder = owner or archived_table(name) or ""
+        if folder in by_key:  # in the folder of a table, or in its archive
+            part = by_key[folder].take(name, each) if owner else archived_part(each)
+            usage = (folder, part, each.storage_class)
         else:  # in no table, or in one whose log cannot be read
             part = Part.UNREAD if owner else None
             usage = (owner or _top_folder(name), part, each.storage_class)
@@ -509,9 +497,10 @@ def reconcile(tables: KnownTables, inventory: KnownObjects, *, now_ms: int) -> R
         table.shares(by_table[key], borrowed_in_storage, settled_ms=inventory.settled_ms)
         for key, table in by_key.items()
     ]
-    reconciled += [_unread(key, why, by_table[key]) for key, why in tables.unread.items()]
+    for key, why in tables.unread.items():
+        reconciled.append(TableShares(table=key, shares=by_table[key], problem=why))
     return Reconciliation(
-        tables=tuple(sorted(reconciled, key=lambda table: table.table)),
+        tables=sorted(reconciled, key=lambda table: table.table),
         unclaimed=tuple(share for share in shares if share.part is None),
     )
 
@@ -543,18 +532,12 @@ class _Totals:
         )
 
 
-def _unread(table: str, why: str, shares: Sequence[UsageShare]) -> TableShares:
-    return TableShares(
-        table=table, version=None, retention_ms=None, shares=tuple(shares), problem=why
-    )
-
-
 class _Table:
     """Tracks which live files of a table are missing, archived, cold, or of another size."""
 
-    def __init__(self, table_files: TableFiles, classifier: ObjectClassifier) -> None:
+    def __init__(self, table_files: TableFiles, uses: OtherUses, now_ms: int) -> None:
         self._table_files = table_files
-        self._classifier = classifier
+        self._classifier = ObjectClassifier(table_files, uses, now_ms=now_ms)
         folder = f"{table_files.table}/"
         # By names relative to the lake.
         self._unseen = {f"{folder}{name}": each for name, each in table_files.live.items()}
@@ -580,7 +563,7 @@ class _Table:
         return part
 
     def shares(
-        self, shares: Iterable[UsageShare], borrowed_in_storage: Set[str], *, settled_ms: int
+        self, shares: Sequence[UsageShare], borrowed_in_storage: Set[str], *, settled_ms: int
     ) -> TableShares:
         """The table's shares, after all objects were taken.
 
@@ -596,7 +579,7 @@ class _Table:
             table=table_files.table,
             version=table_files.version,
             retention_ms=table_files.retention_ms,
-            shares=tuple(shares),
+            shares=shares,
             missing=tuple(sorted(missing)),
             archived=tuple(sorted(self._archived)),
             cold_files=self._cold,

@@ -85,14 +85,14 @@ OBJECT_COLUMNS = tuple(name for name in StoredObject.__slots__ if name != "bucke
 OBJECT_SCHEMA = pa.schema([(name, _TYPES.get(name, pa.string())) for name in OBJECT_COLUMNS])
 
 
-def inventory_table(bucket: str) -> str:
-    """The key of the inventory table of a bucket."""
-    return f"inventory/{bucket}"
+def inventory_table(lake: Lake) -> str:
+    """The key of the inventory table of a lake's bucket."""
+    return f"inventory/{lake.store.bucket}"
 
 
 def known_inventories(lake: Lake) -> list[Inventory]:
     """The newest inventory of each configuration, newest first."""
-    facts = lake.facts(inventory_table(lake.store.bucket))
+    facts = lake.facts(inventory_table(lake))
     return [] if facts is None else inventories_of(facts)
 
 
@@ -366,11 +366,16 @@ def _load(
 ) -> InventoryOutcome:
     """Steps 2 to 5. The counts of `inventory` are not yet known."""
     began = time.monotonic()
-    key = inventory_table(lake.store.bucket)
+    key = inventory_table(lake)
     refuse_unsafe_storage(lake, key, asked=f"inventory of {lake.store.bucket}")
     facts = lake.facts(key)
     with TemporaryFile() as spool:
-        found = _write_spool(spool, objects, lake)
+        found = set[str]()
+        with pq.ParquetWriter(spool, OBJECT_SCHEMA) as writer:
+            while batch := list(islice(objects, BATCH_ROWS)):
+                found |= table_roots(each.key.removeprefix(lake.store.prefix) for each in batch)
+                writer.write_batch(batch_of(batch))
+        spool.seek(0)
         known = read_table_files(lake, tables, found)
         written = list[DataFile]()
         rows = _with_tables(spool, lake, known, written)
@@ -392,18 +397,6 @@ def _load(
     )
 
 
-def _write_spool(spool: IO[bytes], objects: Iterator[StoredObject], lake: Lake) -> set[str]:
-    """Writes the objects to a file; returns the tables among them."""
-    prefix = lake.store.prefix
-    tables = set[str]()
-    with pq.ParquetWriter(spool, OBJECT_SCHEMA) as writer:
-        while batch := list(islice(objects, BATCH_ROWS)):
-            tables |= table_roots(each.key.removeprefix(prefix) for each in batch)
-            writer.write_batch(batch_of(batch))
-    spool.seek(0)
-    return tables
-
-
 def _with_tables(
     spool: IO[bytes], lake: Lake, known: KnownTables, written: list[DataFile]
 ) -> Iterator[StoredObject]:
@@ -413,24 +406,17 @@ def _with_tables(
     """
     prefix = lake.store.prefix
     owners = Owners([*(each.table for each in known.files), *known.unread])
-
-    def table_of(key: str) -> str | None:
-        return owners.table_of(key.removeprefix(prefix))
-
     with pq.ParquetFile(spool) as file:
         all_batches = file.iter_batches(BATCH_ROWS)
         while (batches := [*islice(all_batches, _FILE_BATCHES)]) or not written:
-            tables = pa.chunked_array(
-                [
-                    pa.array(
-                        [table_of(key) for key in batch.column("key").to_pylist()], pa.string()
-                    )
-                    for batch in batches
-                ],
-                pa.string(),
-            )
+            tables = list[pa.Array]()
+            for batch in batches:
+                keys = batch.column("key").to_pylist()
+                owner_names = [owners.table_of(key.removeprefix(prefix)) for key in keys]
+                tables.append(pa.array(owner_names, pa.string()))
             rows = pa.Table.from_batches(batches, OBJECT_SCHEMA)
-            written.append(_put_rows(lake, rows.append_column(_TABLE_COLUMN, tables)))
+            column = pa.chunked_array(tables, pa.string())
+            written.append(_put_rows(lake, rows.append_column(_TABLE_COLUMN, column)))
             for batch in batches:
                 yield from objects_of(lake.store.bucket, batch)
 
@@ -441,7 +427,7 @@ def _put_rows(lake: Lake, rows: pa.Table) -> DataFile:
     pq.write_table(rows, buffer, write_page_checksum=True)
     data = buffer.getvalue().to_pybytes()
     name = f"{uuid4()}.parquet"
-    lake.store.put(f"{inventory_table(lake.store.bucket)}/{name}", data)
+    lake.store.put(f"{inventory_table(lake)}/{name}", data)
     return DataFile(path=name, size_bytes=len(data), modified_ms=now_ms(), row_count=rows.num_rows)
 
 

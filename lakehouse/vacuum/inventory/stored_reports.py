@@ -228,7 +228,7 @@ def read_report(store: Store, report: Report) -> Iterator[StoredObject]:
         Refused: a data file does not match the manifest, or cannot be trusted.
     """
     for where, data in _verified(store, report):
-        for each in _stored_objects(report, data, where=where, below=store.prefix):
+        for each in _stored_objects(report, data, where, store.prefix):
             if each.key.startswith(store.prefix):
                 yield each
 
@@ -271,9 +271,7 @@ _OPTIONAL = {
 _FLAGS = ("is_latest", "is_delete_marker")
 
 
-def _stored_objects(
-    report: Report, data: bytes, *, where: str, below: str
-) -> Iterator[StoredObject]:
+def _stored_objects(report: Report, data: bytes, where: str, below: str) -> Iterator[StoredObject]:
     """The rows of a data file whose key begins with `below`. `where` names the file in messages.
 
     Rows with other keys may be among them.
@@ -284,7 +282,7 @@ def _stored_objects(
     """
     row_count = 0
     plausible_count = 0
-    for columns in _column_batches(report, data, where=where, below=below):
+    for columns in _column_batches(report, data, where, below):
         other_buckets = set(columns["bucket"]) - {report.bucket}
         if other_buckets:
             raise Refused(
@@ -294,7 +292,27 @@ def _stored_objects(
         times = [plausible_ms(ms, now_ms=report.created_ms) for ms in columns["last_modified_date"]]
         row_count += len(times)
         plausible_count += sum(ms is not None for ms in times)
-        yield from _objects(columns, times, where=where)
+        keys = columns["key"]
+        sizes = columns["size"]
+        unknown = [None] * len(keys)
+        optional = {name: columns.get(column, unknown) for name, column in _OPTIONAL.items()}
+        for key, size, is_marker in zip(keys, sizes, optional["is_delete_marker"], strict=True):
+            if key is None or (size is None and not is_marker) or (size or 0) < 0:
+                raise Refused(
+                    f"{where}: the row of key {key!r} has size {size}. Every row needs a key and, "
+                    "unless it is a delete marker, a size of at least 0"
+                )
+        known_sizes = [size or 0 for size in sizes]
+        yield from made_of_columns(
+            StoredObject,
+            len(keys),
+            bucket=columns["bucket"],
+            key=keys,
+            size_bytes=known_sizes,
+            modified_ms=times,
+            is_dir=map(is_folder_marker, keys, known_sizes),
+            **optional,
+        )
     if row_count and not plausible_count:
         raise Refused(
             f"{where}: none of the file's {count_of(row_count, 'modification time')} is between "
@@ -303,7 +321,7 @@ def _stored_objects(
 
 
 def _column_batches(
-    report: Report, data: bytes, *, where: str, below: str
+    report: Report, data: bytes, where: str, below: str
 ) -> Iterator[Mapping[str, Sequence[Any]]]:
     """The report's columns that we read, in batches of at most 65,536 rows.
 
@@ -406,28 +424,3 @@ def _milliseconds(column: pa.Array) -> pa.Array:
     if pa.types.is_string(column.type):
         column = column.cast(pa.timestamp("ms", tz="UTC"))
     return column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False).cast(pa.int64())
-
-
-def _objects(
-    columns: Mapping[str, Sequence[Any]], times: Sequence[int | None], *, where: str
-) -> Sequence[StoredObject]:
-    keys = columns["key"]
-    sizes = columns["size"]
-    optional = {name: columns.get(column, [None] * len(keys)) for name, column in _OPTIONAL.items()}
-    for key, size, is_marker in zip(keys, sizes, optional["is_delete_marker"], strict=True):
-        if key is None or (size is None and not is_marker) or (size or 0) < 0:
-            raise Refused(
-                f"{where}: the row of key {key!r} has size {size}. Every row needs a key and, "
-                "unless it is a delete marker, a size of at least 0"
-            )
-    known_sizes = [size or 0 for size in sizes]
-    return made_of_columns(
-        StoredObject,
-        len(keys),
-        bucket=columns["bucket"],
-        key=keys,
-        size_bytes=known_sizes,
-        modified_ms=times,
-        is_dir=map(is_folder_marker, keys, known_sizes),
-        **optional,
-    )

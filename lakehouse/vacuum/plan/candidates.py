@@ -10,16 +10,17 @@ in `vacuum/inventory/plan.py`. Files that a kept version reads are kept here.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, takewhile
+from math import inf
 from urllib.parse import unquote
 
-from lakehouse.base.errors import Broken, Refused
+from lakehouse.base.errors import Broken
 from lakehouse.base.paths import name_in_table
 from lakehouse.base.stored_objects import RECLAIMABLE, Inventory, Part, StoredObject, plausible_ms
-from lakehouse.base.text import DAY_MS, HOUR_MS
+from lakehouse.base.text import DAY_MS
 from lakehouse.declare.policies import VacuumMode
 from lakehouse.declare.upkeep_records import VacuumRecord
 from lakehouse.delta.commits import Commit, Commits
@@ -29,6 +30,7 @@ from lakehouse.vacuum.inventory.plan import (
     ObjectClassifier,
     OtherUses,
     Owners,
+    Reference,
     TableFiles,
     paths_until,
     table_roots,
@@ -49,10 +51,6 @@ _WRITTEN_ONCE = re.compile(
 )
 
 
-def _known_commits(history: Commits) -> Iterable[Commit]:
-    return reversed(history.commits)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumFacts:
     """The facts that are known before storage is listed.
@@ -63,7 +61,7 @@ class VacuumFacts:
     - `needed_since_ms`: files that were removed at this time or later are still needed.
       `needed_because` is the sentence that explains this.
     - `all_commits`: a function that returns the commits of a history, and then all older ones,
-      newest first. By default, the history has all commits.
+      newest first.
     - `adopted`: other programs write the table, which may be outside the lake.
     - `log_only`: only files that the log names may be deleted, because others may belong to other
       programs.
@@ -73,19 +71,19 @@ class VacuumFacts:
 
     table_files: TableFiles
     log: TableFacts
-    other_uses: OtherUses = field(default_factory=OtherUses)
-    inventory: Inventory | None = None
-    inventory_problem: str = ""
-    records: tuple[VacuumRecord, ...] = ()
-    needed_since_ms: int | None = None
-    needed_because: str = ""
-    on_s3: bool = False
-    tables: frozenset[str] = frozenset()
-    lake_prefix: str = ""
-    all_commits: Callable[[Commits], Iterable[Commit]] = _known_commits
-    adopted: bool = False
-    log_only: bool = False
-    kept_for_versions: frozenset[str] = frozenset()
+    other_uses: OtherUses
+    inventory: Inventory | None
+    inventory_problem: str
+    records: tuple[VacuumRecord, ...]
+    needed_since_ms: int | None
+    needed_because: str
+    on_s3: bool
+    tables: frozenset[str]
+    lake_prefix: str
+    all_commits: Callable[[Commits], Iterable[Commit]]
+    adopted: bool
+    log_only: bool
+    kept_for_versions: Set[str]
 
     @property
     def table(self) -> str:
@@ -210,6 +208,22 @@ def objects_by_log(facts: VacuumFacts, *, bucket: str) -> Iterable[StoredObject]
         )
 
 
+def on_disk(
+    facts: VacuumFacts, removed: Iterable[StoredObject], listed: Iterable[StoredObject]
+) -> Iterator[StoredObject]:
+    """The removed files that are in a listing.
+
+    If only files that the log names may be deleted (`log_only`), a file that was written after its
+    removal is omitted, because it is a new file with a used name.
+    """
+    removed_ms = {each.key: each.modified_ms or 0 for each in removed}
+    for each in listed:
+        ms = removed_ms.get(each.key)
+        is_new = ms is not None and (each.modified_ms or 0) > ms and facts.log_only
+        if ms is not None and not is_new:
+            yield each
+
+
 class LoggedFiles:
     """The files that the log names, although neither the newest version nor `removed` has them.
 
@@ -254,11 +268,11 @@ class LoggedFiles:
         )
 
     @cached_property
-    def _removed_lately(self) -> frozenset[str]:
+    def _removed_lately(self) -> Set[str]:
         """Names of files in the table; for other paths, a slash and the base name."""
         commits = _commits_since(self._facts, self._horizon_ms)
         paths = chain.from_iterable(map(paths_until, commits))
-        return frozenset(name_in_table(path) or _base_name(unquote(path)) for path in paths)
+        return {name_in_table(path) or _base_name(unquote(path)) for path in paths}
 
     @cached_property
     def _commits(self) -> Sequence[Commit]:
@@ -299,15 +313,9 @@ def _last_additions(newest_first: Iterable[Commit]) -> dict[str, int]:
 
 def _names_in_table(paths: Iterable[str]) -> Iterator[str]:
     """The names of the files inside the table; other paths are omitted."""
-    for path in paths:
-        name = name_in_table(path)
-        if name:
-            yield name
+    return filter(None, map(name_in_table, paths))
 
 
-# An inventory whose times are all at least this much too early may have local times instead of UTC,
-# because time zones are at least half an hour apart.
-_ZONE_MS = 1_800_000
 # Names that Delta or S3 rejects in a request. A single such name would make the whole vacuum fail.
 # Source: Hadoop, Path(String): a colon before the first slash ends a scheme; W3C, XML 1.0, Char,
 # because a DeleteObjects request is XML.
@@ -336,11 +344,11 @@ class DeletionGuard:
     """
 
     def __init__(self, facts: VacuumFacts, *, now_ms: int, horizon_ms: int | None) -> None:
-        self._classifier = ObjectClassifier(
+        classifier = ObjectClassifier(
             facts.table_files, facts.other_uses, now_ms=now_ms, horizon_ms=horizon_ms
         )
-        self.horizon_ms = self._classifier.horizon_ms
-        self.part_of = self._classifier.part_of
+        self.horizon_ms = classifier.horizon_ms
+        self.part_of = classifier.part_of
         self._logged = LoggedFiles(facts, self.horizon_ms)
         self._knows_features = not unknown_features(facts.log.snapshot.features)
 
@@ -365,97 +373,82 @@ class DeletionGuard:
 
     def still_allowed(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The planned files that may be deleted."""
-        return [each for each in candidates if self._still_allows(each)]
-
-    def _still_allows(self, candidate: Candidate) -> bool:
-        stored = StoredObject(
-            bucket="",
-            key="",
-            size_bytes=candidate.size_bytes,
-            modified_ms=candidate.modified_ms,
-        )
-        return self.allows(candidate.name, stored, self.part_of(candidate.name, stored))
+        allowed = list[Candidate]()
+        for each in candidates:
+            stored = StoredObject(
+                bucket="", key="", size_bytes=each.size_bytes, modified_ms=each.modified_ms
+            )
+            if self.allows(each.name, stored, self.part_of(each.name, stored)):
+                allowed.append(each)
+        return allowed
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Collects the objects of one table that may be deleted. Objects of nested tables are kept."""
+    """The objects of one table that may be deleted, sorted by name, and what else a listing shows.
 
-    def __init__(self, facts: VacuumFacts, guard: DeletionGuard) -> None:
-        self._facts = facts
-        self._guard = guard
-        self._owners = Owners({facts.table, *facts.tables})
-        self._collected: dict[str, Candidate] = {}
-        self._nested: set[str] = set()  # the folders of tables that the listing itself shows
-        self._lead_ms: int | None = None  # see `_compare_times`
-        self.borrowed: set[str] = set()
-        self.kept: set[str] = set()  # the files that only a kept version needs
-        # The files of the newest version that no listed object has shown so far.
-        self.unseen: set[str] = {*facts.table_files.live}
+    - `kept`: the files that only a kept version needs.
+    - `borrowed`: the files that another table reads, if only files that the log names may be
+      deleted (`log_only`).
+    - `unseen`: the files of the newest version that no listed object has shown.
+    - `lead_ms`: the largest difference (listed minus logged) between the times of a live file;
+      minus infinity if no times can be compared.
+    """
 
-    def take(self, objects: Iterable[StoredObject]) -> None:
-        """Examines listed objects, and collects the objects that may be deleted.
+    candidates: tuple[Candidate, ...]
+    kept: Set[str]
+    borrowed: Set[str]
+    unseen: Set[str]
+    lead_ms: float
 
-        Live files of this table count as seen, even in another table's folder. All other files in
-        another table's folder are kept.
-        """
-        lake_prefix = self._facts.lake_prefix
-        folder = f"{lake_prefix}{self._facts.table}/"
-        for stored in objects:
-            if not stored.key.startswith(folder):
-                continue
-            name = stored.key.removeprefix(folder)
-            part = self._guard.part_of(name, stored)
-            if part in (Part.LIVE, Part.VECTORS_LIVE):
-                self.unseen.discard(name)
-                self._compare_times(name, stored)
-                continue
-            owner = self._owners.table_of(stored.key.removeprefix(lake_prefix))
-            if owner == self._facts.table:
-                self._nested |= table_roots([name])
-                self._take_own(name, stored, part)
 
-    def _take_own(self, name: str, stored: StoredObject, part: Part) -> None:
-        """Collects an object of the table if it may be deleted; notes some of the others."""
-        if part is Part.LENT and self._facts.log_only:
-            self.borrowed.add(name)
-        elif not self._guard.allows(name, stored, part):
-            return
-        elif name in self._facts.kept_for_versions:
-            self.kept.add(name)
-        else:
-            self._collected[name] = Candidate(
-                name=name,
-                size_bytes=stored.size_bytes,
-                modified_ms=stored.modified_ms or 0,
-                part=part,
-            )
+def select(facts: VacuumFacts, guard: DeletionGuard, objects: Iterable[StoredObject]) -> Selection:
+    """Selects listed objects that may be deleted.
 
-    def candidates(self) -> tuple[Candidate, ...]:
-        """The candidates, sorted by name.
+    Live files of this table count as seen, even in another table's folder. All other files in
+    another table's folder are kept. So are files of nested tables, even if a nested table was
+    created after the lake's tables were listed.
+    """
+    folder = f"{facts.lake_prefix}{facts.table}/"
+    owners = Owners({facts.table, *facts.tables})
+    collected: dict[str, Candidate] = {}
+    nested: set[str] = set()  # the folders of tables that the listing itself shows
+    borrowed: set[str] = set()
+    unseen: set[str] = {*facts.table_files.live}
+    lead_ms = -inf
+    for stored in objects:
+        if not stored.key.startswith(folder):
+            continue
+        name = stored.key.removeprefix(folder)
+        part = guard.part_of(name, stored)
+        if part in (Part.LIVE, Part.VECTORS_LIVE):
+            unseen.discard(name)
+            lead_ms = max(lead_ms, _lead_ms(facts.table_files.live[name], stored))
+        elif owners.table_of(stored.key.removeprefix(facts.lake_prefix)) == facts.table:
+            nested |= table_roots([name])
+            if part is Part.LENT and facts.log_only:
+                borrowed.add(name)
+            elif guard.allows(name, stored, part):
+                size_bytes = stored.size_bytes
+                modified_ms = stored.modified_ms or 0
+                collected[name] = Candidate(
+                    name=name, size_bytes=size_bytes, modified_ms=modified_ms, part=part
+                )
+    kept = collected.keys() & facts.kept_for_versions
+    inner = Owners(nested)
+    names = sorted(name for name in collected.keys() - kept if not inner.table_of(name))
+    return Selection(
+        candidates=tuple(collected[name] for name in names),
+        kept=kept,
+        borrowed=borrowed,
+        unseen=unseen,
+        lead_ms=lead_ms,
+    )
 
-        Files of nested tables are excluded, even if a nested table was created after the lake's
-        tables were listed.
-        """
-        nested = Owners(self._nested)
-        names = sorted(name for name in self._collected if not nested.table_of(name))
-        return tuple(self._collected[name] for name in names)
 
-    def _compare_times(self, name: str, stored: StoredObject) -> None:
-        """Keeps the largest difference (listed minus logged) between the times of a live file."""
-        written_ms = self._facts.table_files.live[name].written_ms
-        is_vector = self._facts.table_files.live[name].size_bytes is None
-        if stored.modified_ms is not None and written_ms is not None and not is_vector:
-            lead_ms = stored.modified_ms - written_ms
-            self._lead_ms = lead_ms if self._lead_ms is None else max(lead_ms, self._lead_ms)
-
-    def refuse_local_times(self, inventory: str) -> None:
-        """Refuses an inventory in which all live files are half an hour older than in the log.
-
-        With such times, files would count as older than the retention too early.
-        """
-        if self._lead_ms is not None and self._lead_ms <= -_ZONE_MS:
-            raise Refused(
-                f"vacuum of {self._facts.table} by mode INVENTORY: in inventory {inventory}, every "
-                f"live file is at least {-self._lead_ms / HOUR_MS:.1f} h older than in the log. "
-                "It may have local times instead of UTC. Use a report in UTC, or mode FULL"
-            )
+def _lead_ms(live: Reference, stored: StoredObject) -> float:
+    """How much later a live file was written according to the listing than to the log."""
+    is_vector = live.size_bytes is None
+    if stored.modified_ms is None or live.written_ms is None or is_vector:
+        return -inf
+    return stored.modified_ms - live.written_ms

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from math import ceil
+from math import ceil, inf
 from typing import Any
 
 from lakehouse.base.errors import Broken, Refused
@@ -29,7 +29,6 @@ from lakehouse.base.operation import Figure, NetBenefit, Operation, figures_as_j
 from lakehouse.base.reasons import Explained, Explanation, Reason
 from lakehouse.base.stored_objects import MAX_AGE_HOURS, PAGE_KEYS, KnownObjects, Part
 from lakehouse.base.text import HOUR_MS, count_of
-from lakehouse.compact.plan.estimate import run_price
 from lakehouse.declare.policies import (
     SAFE_RETENTION_HOURS,
     SHORT_RETENTION_RISK,
@@ -47,11 +46,11 @@ from lakehouse.vacuum.plan.candidates import (
     SECONDS_PER_PAGE,
     Candidate,
     DeletionGuard,
-    Selection,
     VacuumFacts,
     folders_to_ask,
     log_covers,
     removed_by_log,
+    select,
     written_once,
 )
 
@@ -64,6 +63,9 @@ SWEEP_HOURS = 24
 _SECONDS_FIXED = 0.5
 _SECONDS_PER_FILE = 40e-6
 _SECONDS_PER_DELETE = 0.15
+# An inventory whose times are all at least this much too early may have local times instead of UTC,
+# because time zones are at least half an hour apart.
+_ZONE_MS = 1_800_000
 # A search for orphans is due after this share of `SWEEP_HOURS`, so that a daily vacuum also
 # searches if it begins a little earlier than on the day before.
 _DUE_SHARE = 0.9
@@ -87,10 +89,6 @@ class ModeChoice:
 
     mode: VacuumMode
     quotes: tuple[Quote, ...]
-
-    def quote_of(self, mode: VacuumMode) -> Quote:
-        """The quote of one mode."""
-        return next(quote for quote in self.quotes if quote.mode == mode)
 
 
 def choose_mode(
@@ -148,26 +146,20 @@ def _quote(
         get_requests=gets,
         seconds=seconds,
         # DELETE is free; LIST is billed as PUT.
-        usd=run_price(prices, seconds=seconds, get_requests=gets, put_requests=lists),
+        usd=prices.run_usd(seconds=seconds, get_requests=gets, put_requests=lists),
     )
 
 
 def _why_invalid(mode: VacuumMode, facts: VacuumFacts, now_ms: int) -> str:
     """Why this mode cannot be used; empty if it can."""
-    if mode == "LITE":
-        return _why_not_lite(facts)
-    if facts.log_only:
+    if mode == "LITE" and not (log_covers(facts) or facts.log_only):
+        return "the log no longer names all files that were removed since the last complete vacuum"
+    if mode != "LITE" and facts.log_only:
         return (
             "other programs write the table, so storage is not searched for files that its log "
             'never named, unless orphans = "delete"'
         )
     return _why_not_inventory(facts, now_ms) if mode == "INVENTORY" else ""
-
-
-def _why_not_lite(facts: VacuumFacts) -> str:
-    if not log_covers(facts) and not facts.log_only:
-        return "the log no longer names all files that were removed since the last complete vacuum"
-    return ""
 
 
 def _why_sweep(facts: VacuumFacts, now_ms: int) -> str:
@@ -203,7 +195,7 @@ def cost_of(
     facts: VacuumFacts, candidates: Sequence[Candidate], choice: ModeChoice, prices: Prices
 ) -> dict[str, Any]:
     """The predicted requests, seconds and cost of deleting these candidates."""
-    quote = choice.quote_of(choice.mode)
+    quote = next(each for each in choice.quotes if each.mode == choice.mode)
     lists = quote.list_requests
     heads = 0
     deletes = 0
@@ -224,7 +216,7 @@ def cost_of(
     return {
         "requests": {"LIST": lists, "GET": gets, "HEAD": heads, "DELETE": deletes},
         "seconds": seconds,
-        "usd": run_price(prices, seconds=seconds, get_requests=gets + heads, put_requests=lists),
+        "usd": prices.run_usd(seconds=seconds, get_requests=gets + heads, put_requests=lists),
     }
 
 
@@ -248,8 +240,8 @@ class VacuumPlan(Explained):
     requests: Mapping[str, int]
     seconds: float
     usd: float
-    notes: tuple[str, ...] = ()
-    remembered: frozenset[str] = frozenset()
+    notes: tuple[str, ...]
+    remembered: Set[str]
 
     @property
     def table(self) -> str:
@@ -313,13 +305,17 @@ def plan_vacuum(
     _refuse_unsafe(facts, table.vacuum)
     mode = choice.mode
     guard = DeletionGuard(facts, now_ms=now_ms, horizon_ms=facts.needed_since_ms)
-    selection = Selection(facts, guard)
-    selection.take(listing.objects)
+    selection = select(facts, guard, listing.objects)
     if mode != "LITE":
         _refuse_gaps(facts, selection.unseen, mode, listing.settled_ms)
-    if mode == "INVENTORY" and facts.inventory:
-        selection.refuse_local_times(facts.inventory.name)
-    candidates = selection.candidates()
+    # With local times, files would count as older than the retention too early.
+    if mode == "INVENTORY" and facts.inventory and -inf < selection.lead_ms <= -_ZONE_MS:
+        raise Refused(
+            f"vacuum of {facts.table} by mode INVENTORY: in inventory {facts.inventory.name}, "
+            f"every live file is at least {-selection.lead_ms / HOUR_MS:.1f} h older than in the "
+            "log. It may have local times instead of UTC. Use a report in UTC, or mode FULL"
+        )
+    candidates = selection.candidates
     explanation = _explanation(facts, candidates, mode, guard.horizon_ms)
     if selection.kept:
         count = count_of(len(selection.kept), "file")
@@ -328,7 +324,7 @@ def plan_vacuum(
     notes = tuple[str, ...]()
     if mode == "LITE" and any(not each.size_bytes for each in candidates):
         notes = ("more bytes may be deleted than shown: the log lacks the sizes of some files",)
-    kept_for_versions = frozenset(selection.kept) if mode == "LITE" else frozenset[str]()
+    kept_for_versions = selection.kept if mode == "LITE" else set[str]()
     return VacuumPlan(
         facts=facts,
         choice=choice,
@@ -461,9 +457,7 @@ def _explanation(
         "waiting": sum(ms is None or ms >= horizon_ms for ms in times_ms),
         "mode": mode,
     }
-    more = ""
-    if facts.needed_since_ms is not None and facts.needed_because:
-        more = f"; {facts.needed_because}"
+    more = f"; {facts.needed_because}" if facts.needed_because else ""
     return Explanation(Reason.VACUUM_DUE if candidates else Reason.NOTHING_PAST, numbers, more)
 
 
@@ -480,8 +474,8 @@ class VacuumOutcome:
     requests: Mapping[str, int]
     seconds: float
     usd: float
-    spared: Mapping[str, str] = field(default_factory=dict[str, str])
-    failed: Mapping[str, str] = field(default_factory=dict[str, str])
+    spared: Mapping[str, str]
+    failed: Mapping[str, str]
 
     @property
     def figures(self) -> tuple[Figure, ...]:

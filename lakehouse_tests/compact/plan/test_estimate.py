@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lakehouse.compact.plan.compaction import plan_table
-from lakehouse.compact.plan.estimate import DEFAULT_RATES, MergeWork, estimate, fit_rates, run_price
+from lakehouse.compact.plan.estimate import DEFAULT_RATES, MergeWork, estimate, fit_rates
 from lakehouse.declare.prices import Prices
 from lakehouse.declare.table import Landing, Table
 from lakehouse.declare.write_modes import Append
@@ -162,7 +162,7 @@ def test_money_is_the_driver_s_time_and_on_s3_its_requests() -> None:
     assert disk.usd == pytest.approx(disk.vcpu_hours * 0.5)
     assert (disk.get_requests, s3.get_requests, s3.put_requests) == (0, 35, 4)
     assert s3.usd - disk.usd == pytest.approx(0.0035 + 0.0040)
-    assert run_price(rates.prices, seconds=3600) == pytest.approx(2.0)
+    assert rates.prices.run_usd(seconds=3600) == pytest.approx(2.0)
 
 
 def test_a_table_s_own_prices_are_in_its_plan() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lakehouse.base.text import DAY_MS
-from lakehouse.compact.plan.health import ReaderRun, count_reads
+from lakehouse.compact.plan.decision import ReaderRun, count_reads
 from lakehouse_tests.support.example_assets import TABLES, orders, totals
 
 NOW = 100 * DAY_MS

@@ -16,10 +16,10 @@ from lakehouse.compact.plan.decision import (
     decide_fleet,
     find_trigger,
     is_due,
+    slowdown_of,
     state_of,
 )
 from lakehouse.compact.plan.estimate import usd_per_opening
-from lakehouse.compact.plan.health import slowdown_of
 from lakehouse.declare.policies import Compaction, policy_for
 from lakehouse.declare.prices import DEFAULT_PRICES, Prices
 from lakehouse.declare.table import Landing, Table

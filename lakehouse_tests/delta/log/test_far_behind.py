@@ -23,9 +23,8 @@ from lakehouse.materialize.plan import (
     consume_app_id,
     consumed_by_overwrite,
 )
-from lakehouse.vacuum.lake_facts import LakeFacts
+from lakehouse.vacuum.facts import LakeFacts, gather
 from lakehouse.vacuum.plan.candidates import VacuumFacts
-from lakehouse.vacuum.table_facts import gather
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore
 from lakehouse_tests.support.example_lake import copies, counts, events, facts_of, states

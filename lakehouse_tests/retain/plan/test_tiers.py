@@ -14,6 +14,7 @@ from lakehouse.retain.plan.tiers import TierPlan, plan_tiers
 from lakehouse.vacuum.inventory.plan import OtherUses, fold_table_files
 from lakehouse.vacuum.plan.candidates import VacuumFacts
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder, add_of
+from lakehouse_tests.support.vacuum_facts import vacuum_facts
 
 DAY = 86_400_000
 KIB = 1024
@@ -29,7 +30,7 @@ def facts_of(story: LogBuilder, **more: Any) -> VacuumFacts:
         resolve=lambda uri: uri.removeprefix("/lake/") if uri.startswith("/lake/") else None,
         commits=facts.history.commits,
     )
-    return VacuumFacts(table_files=files, log=facts, tables=frozenset({KEY}), on_s3=True, **more)
+    return vacuum_facts(files, facts, tables=frozenset({KEY}), on_s3=True, **more)
 
 
 def planned(story: LogBuilder, *tagged: str, days: float = 1, **more: Any) -> TierPlan:

@@ -16,7 +16,7 @@ from lakehouse.retain.run import tiers as module
 from lakehouse.retain.run.tiers import check_lifecycle, run
 from lakehouse.store import S3Store
 from lakehouse.store.s3 import tags_of
-from lakehouse.vacuum.lake_facts import LakeFacts
+from lakehouse.vacuum.facts import LakeFacts
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder, add_of
 from lakehouse_tests.support.terminal import Terminal

@@ -27,6 +27,7 @@ from lakehouse.vacuum.inventory.plan import (
     table_roots,
 )
 from lakehouse.vacuum.inventory.stored_reports import parse_manifest
+from lakehouse_tests.support.vacuum_facts import table_files
 
 NOW = 1_795_000_000_000
 HOUR, DAY = 3_600_000, 86_400_000
@@ -144,7 +145,7 @@ def stored(key: str, size: int = 1, age: int = 30 * DAY, **more: Any) -> StoredO
     return StoredObject(bucket="lake", key=key, size_bytes=size, modified_ms=NOW - age, **more)
 
 
-def table_files(table: str = "a/t", **more: Any) -> TableFiles:
+def files_of(table: str = "a/t", **more: Any) -> TableFiles:
     fields: dict[str, Any] = {
         "table": table,
         "version": 3,
@@ -163,7 +164,7 @@ def table_files(table: str = "a/t", **more: Any) -> TableFiles:
         },
         "partition_columns": ("d", "_p"),
     }
-    return TableFiles(**(fields | more))
+    return table_files(**(fields | more))
 
 
 ALL = (stored("a/t/d=1/live", 5), stored(f"a/t/{LIVE_VECTOR}", 3))
@@ -174,10 +175,11 @@ UNREFERENCED = "deletion_vector_61d16c75-6994-46b7-a15b-8b538852e50e.bin"
 def held(
     *objects: StoredObject,
     settled_ms: int = NOW - HOUR,
-    files: Iterable[TableFiles] = (table_files(),),
+    files: Iterable[TableFiles] = (files_of(),),
     **more: Any,
 ) -> Reconciliation:
-    known = KnownTables(files=[*files], **more)
+    fields: dict[str, Any] = {"unread": {}, "landed": (), "lake_prefix": ""}
+    known = KnownTables(files=[*files], **(fields | more))
     return reconcile(known, KnownObjects(objects=objects, settled_ms=settled_ms), now_ms=NOW)
 
 
@@ -262,7 +264,7 @@ def test_only_live_files_in_an_archive_are_found(more: dict[str, Any], archived:
 
 
 def test_without_a_known_retention_nothing_is_past_it() -> None:
-    unknown = table_files(retention_ms=None)
+    unknown = files_of(retention_ms=None)
     found = only(held(stored("a/t/past"), stored("a/t/x"), files=[unknown]))
     assert [share.part for share in found.shares] == [Part.TOMBSTONED_KEPT, Part.ORPHANED_YOUNG]
 
@@ -270,9 +272,9 @@ def test_without_a_known_retention_nothing_is_past_it() -> None:
 def test_files_that_a_shallow_clone_reads_are_lent_and_missed_by_the_clone() -> None:
     reference = Reference(size_bytes=1, written_ms=NOW - DAY)
     borrowed = {"a/t/past": reference, "a/t/gone": reference}
-    clone = table_files("a/clone", live={}, removed={}, elsewhere=borrowed)
+    clone = files_of("a/clone", live={}, removed={}, elsewhere=borrowed)
     objects = (*ALL, stored("lake/a/t/past"), stored("a/t/past"))
-    cloned, lender = held(*objects, settled_ms=NOW, files=[table_files(), clone]).tables
+    cloned, lender = held(*objects, settled_ms=NOW, files=[files_of(), clone]).tables
     assert cloned.missing == ("a/t/gone",)
     assert [share.part for share in lender.shares] == [Part.LIVE, Part.LENT, Part.VECTORS_LIVE]
 
@@ -393,7 +395,7 @@ OBJECTS = st.builds(
 
 @given(st.lists(OBJECTS, max_size=30))
 def test_the_parts_sum_to_the_inventory_s_total(objects: list[StoredObject]) -> None:
-    tables = table_files(), table_files("a/t/n")
+    tables = files_of(), files_of("a/t/n")
     found = held(*objects, settled_ms=NOW, files=tables, unread={"a/bad": "why"})
     assert found.file_count == len(objects)
     assert found.size_bytes == sum(each.size_bytes for each in objects)

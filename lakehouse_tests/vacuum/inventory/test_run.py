@@ -18,7 +18,6 @@ from lakehouse.store import DiskStore, Store
 from lakehouse.vacuum.inventory import run as load
 from lakehouse.vacuum.inventory.run import (
     InventoryRows,
-    inventory_table,
     known_inventories,
     newest_inventory,
     read_keys,
@@ -35,7 +34,7 @@ from lakehouse_tests.vacuum.inventory.test_reports import ODD, version
 
 NOW = now_ms()
 HOUR, DAY = 3_600_000, 86_400_000
-KEY = inventory_table("local")
+KEY = "inventory/local"
 
 
 def lake_of(store: Store, home: Path) -> Lake:

@@ -17,7 +17,7 @@ from lakehouse.declare.upkeep_records import VacuumRecord
 from lakehouse.declare.write_modes import Adopted, Append
 from lakehouse.delta.commits import Commit, Commits
 from lakehouse.delta.snapshot import LogTail, Snapshot, TableFacts
-from lakehouse.vacuum.inventory.plan import OtherUses, Reference, TableFiles
+from lakehouse.vacuum.inventory.plan import OtherUses, Reference
 from lakehouse.vacuum.plan.candidates import (
     Candidate,
     DeletionGuard,
@@ -28,6 +28,7 @@ from lakehouse.vacuum.plan.candidates import (
     written_once,
 )
 from lakehouse.vacuum.plan.vacuum import ModeChoice, VacuumPlan, choose_mode, plan_vacuum
+from lakehouse_tests.support.vacuum_facts import table_files, vacuum_facts
 
 NOW = 1_795_000_000_000
 HOUR, DAY = 3_600_000, 86_400_000
@@ -44,7 +45,7 @@ def commit(version: int, ms: int, *removed: str) -> Commit:
     return replace(made, removed_paths=removed)
 
 
-BOOKS = TableFiles(
+BOOKS = table_files(
     table="a/t",
     version=3,
     retention_ms=WEEK,
@@ -73,7 +74,7 @@ def log_of(history: Commits = HISTORY, **more: Any) -> TableFacts:
 
 
 TABLES = frozenset({"a/t", "a/t/inner"})
-FACTS = VacuumFacts(table_files=BOOKS, log=log_of(), on_s3=True, tables=TABLES)
+FACTS = vacuum_facts(BOOKS, log_of(), on_s3=True, tables=TABLES)
 
 
 def having(facts: VacuumFacts = FACTS, **files: Any) -> VacuumFacts:

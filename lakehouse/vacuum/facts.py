@@ -1,4 +1,4 @@
-"""The facts about a lake that several vacuums share: read once, then checked for changes.
+"""The facts for vacuums: about the lake, which several vacuums share, and about one table.
 
 A table borrows a file if it reads the file from another table's folder, as shallow clones do.
 
@@ -26,6 +26,8 @@ A table borrows a file if it reads the file from another table's folder, as shal
   check of a vacuum if it is at least ten seconds old (with more than a hundred tables: a tenth of a
   second per table). So the checks send, on average, at most twenty HEAD requests per second,
   regardless of the number of tables (`test_lake.py`, `test_meanwhile.py`).
+- If a version in `Vacuum.keep_versions` cannot be read, the vacuum is refused, because the files to
+  keep are unknown (`test_kept_versions.py`).
 """
 
 import json
@@ -34,8 +36,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -43,14 +45,22 @@ from urllib.parse import unquote
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, LakehouseError, Refused
 from lakehouse.base.paths import is_absolute, vector_path
-from lakehouse.base.stored_objects import MAX_AGE_HOURS
-from lakehouse.base.text import first_names
+from lakehouse.base.stored_objects import MAX_AGE_HOURS, SETTLED_MS, KnownObjects
+from lakehouse.base.text import first_names, utc_text
+from lakehouse.compact.verify import expected
+from lakehouse.declare.policies import VacuumMode
 from lakehouse.declare.table import Table
+from lakehouse.declare.upkeep_records import VacuumRecord
+from lakehouse.declare.write_modes import Adopted, Overwrite
+from lakehouse.delta.commits import is_news
+from lakehouse.delta.log import history_since, newest_first
 from lakehouse.delta.log.actions import Checkpoint, parse_actions, read_checkpoint
 from lakehouse.delta.log.log_segment import LogChanged, LogContradiction, find_segment, log_folder
-from lakehouse.delta.snapshot import TableFacts
+from lakehouse.delta.protocol import retention_ms_of
+from lakehouse.delta.snapshot import Snapshot, TableFacts
 from lakehouse.lake.lake import Lake, PathResolver, landing_prefixes
-from lakehouse.lake.state_tables import put_records, read_records
+from lakehouse.lake.state_tables import put_records, read_records, vacuum_records
+from lakehouse.materialize.plan import consumed_of
 from lakehouse.store import Store, StoredFile
 from lakehouse.vacuum.inventory.plan import (
     OtherUses,
@@ -60,7 +70,8 @@ from lakehouse.vacuum.inventory.plan import (
     table_roots,
 )
 from lakehouse.vacuum.inventory.run import InventoryRows, inventories_of, inventory_table
-from lakehouse.vacuum.plan.candidates import ASKED_AT_ONCE
+from lakehouse.vacuum.plan.candidates import ASKED_AT_ONCE, VacuumFacts, objects_by_log, on_disk
+from lakehouse.vacuum.plan.vacuum import VacuumPlan, choose_mode, plan_vacuum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +80,6 @@ class KnownLog:
 
     facts: TableFacts
     table_files: TableFiles
-
-    @property
-    def file_count(self) -> int:
-        """The number of files that the log names, live and removed."""
-        return len(self.table_files.live) + len(self.table_files.removed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +92,8 @@ class UnreadLog:
     """
 
     reason: str
-    folders: frozenset[str] | None = None
-    unplaced: frozenset[str] = frozenset()
+    folders: Set[str] | None = None
+    unplaced: Set[str] = frozenset()
 
     def may_borrow_from(self, table: str, tables: Iterable[str]) -> bool:
         """Whether the table with this log may read files of `table`, one of the lake's `tables`."""
@@ -104,8 +110,11 @@ def salvage_log(
 
     The unreadable part is assumed to name files in the same folders.
     """
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, LogContradiction):
+        cause = cause.__cause__
     try:
-        paths = readable_paths(lake.store, table, trusts_checkpoints=not _is_contradiction(error))
+        paths = readable_paths(lake.store, table, trusts_checkpoints=cause is None)
     except (LakehouseError, FileNotFoundError):
         paths = None
     if paths is None:
@@ -121,17 +130,7 @@ def salvage_log(
             unplaced.add(decoded_path.rpartition("/")[2])
         else:
             folders.add(f"{name.rpartition('/')[0]}/")
-    return UnreadLog(reason=str(error), folders=frozenset(folders), unplaced=frozenset(unplaced))
-
-
-def _is_contradiction(error: BaseException) -> bool:
-    """Whether the error or one of its causes is a `LogContradiction`."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, LogContradiction):
-            return True
-        cause = cause.__cause__
-    return False
+    return UnreadLog(reason=str(error), folders=folders, unplaced=unplaced)
 
 
 def has_newer_version(lake: Lake, facts: TableFacts) -> bool:
@@ -158,9 +157,7 @@ _FIRST_COMMIT = f"{0:020}.json"
 _PATH = re.compile(r'"(path|pathOrInlineDv)"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
-def readable_paths(
-    store: Store, key: str, *, trusts_checkpoints: bool = True
-) -> frozenset[str] | None:
+def readable_paths(store: Store, key: str, *, trusts_checkpoints: bool) -> Set[str] | None:
     """The paths in the readable part of a log; `None` if it may lack files of other tables.
 
     These are the paths of data files and the absolute paths of deletion vectors, as the log spells
@@ -171,7 +168,7 @@ def readable_paths(
     """
     paths = set[str]()
     is_sufficient = False
-    checkpoints: defaultdict[str, list[StoredFile]] = defaultdict(list)
+    checkpoints = defaultdict[str, list[StoredFile]](list)
     for file in store.list(log_folder(key)):
         name = file.name.removeprefix(log_folder(key))
         if ".checkpoint" in name:
@@ -193,7 +190,7 @@ def readable_paths(
                 paths.update(columns.path.at(range(len(columns.size_bytes))))
             paths.update(filter(None, map(vector_path, filter(None, vectors))))
             is_sufficient |= trusts_checkpoints and len(checkpoint.adds) > 0
-    return frozenset(paths) if is_sufficient and paths else None
+    return paths if is_sufficient and paths else None
 
 
 def _paths_in(data: bytes) -> Iterator[str]:
@@ -234,7 +231,7 @@ class LakeFacts:
 
     - `declared`: the declared tables. `wanted`: the keys of the declared tables to vacuum; `None`
       stands for all.
-    - `tables`: the folders that look like tables. `real_tables`: those whose log could be read.
+    - `tables`: the folders that look like tables.
     - `uses`: the files that any table borrows, and the prefixes that declared tables load from.
     - `transactions`: the transaction identifiers in each table's log.
     """
@@ -246,7 +243,6 @@ class LakeFacts:
         self.declared = declared
         self.uses = OtherUses(landed=landing_prefixes(lake, declared))
         self.tables = set[str]()
-        self.real_tables = set[str]()
         self.transactions: dict[str, Mapping[str, int]] = {}
         self._wanted = {table.key for table in declared} if wanted is None else wanted
         self._resolve = PathResolver(lake)
@@ -315,7 +311,7 @@ class LakeFacts:
     def remember_found(self) -> None:
         """Records which tables outside the lake exist, so that later runs notice missing tables."""
         elsewhere = self.lake.elsewhere
-        found = {(table, elsewhere[table]) for table in elsewhere.keys() & self.real_tables}
+        found = {(table, elsewhere[table]) for table in elsewhere if self._newest.get(table)}
         if found:
             found -= {(each.table, each.key) for each in read_records(self.lake, _FOUND)}
         put_records(self.lake, _FOUND, dict.fromkeys(sorted(found), True))
@@ -329,7 +325,7 @@ class LakeFacts:
         inventories = list[InventoryRows]()
         problem = ""
         try:
-            known = self.log(inventory_table(self.lake.store.bucket))
+            known = self.log(inventory_table(self.lake))
             for inventory in [] if known is None else inventories_of(known.facts):
                 inventories.append(InventoryRows(self.lake, inventory))
         except (Refused, Broken) as error:
@@ -345,10 +341,9 @@ class LakeFacts:
         recent = [
             rows for rows in inventories if rows.inventory.age_hours(now_ms()) <= MAX_AGE_HOURS
         ]
-        if problem or not recent:
-            return False
+        shown = set[str]().union(*(rows.tables for rows in recent))
         required = {table.key, *(each.key for each in self.declared)} - self.lake.elsewhere.keys()
-        return all(any(key in rows.tables for rows in recent) for key in required)
+        return not problem and bool(recent) and required <= shown
 
     @cached_property
     def _listed(self) -> set[str]:
@@ -452,7 +447,8 @@ class LakeFacts:
                 self.uses = self.uses.with_more(unplaced=unread.unplaced)
                 continue
             self._note_if_missing(table)
-            kept_count = sum(each.file_count for each in self._kept.values())
+            kept = [each.table_files for each in self._kept.values()]
+            kept_count = sum(len(files.live) + len(files.removed) for files in kept)
             if known is not None and table in self._wanted and kept_count < _KEPT_FILES:
                 self._kept[table] = known
 
@@ -463,7 +459,7 @@ class LakeFacts:
         not just an unmounted disk.
         """
         address = self.lake.elsewhere.get(table)
-        if address is None or table in self.real_tables:
+        if address is None or self._newest[table] is not None:
             return
         addresses = [each.key for each in read_records(self.lake, _FOUND, table)]
         if not addresses and self.lake.storage_is_there(table):
@@ -480,17 +476,13 @@ class LakeFacts:
         self._unread.pop(table, None)
         if facts is None:
             self._newest[table] = None
-            self.real_tables.discard(table)
             return None
+        commits = facts.history.commits
         files = fold_table_files(
-            facts.snapshot,
-            resolve=self._resolve,
-            commits=facts.history.commits,
-            now_ms=now_ms(),
+            facts.snapshot, resolve=self._resolve, commits=commits, now_ms=now_ms()
         )
         self._newest[table] = facts.newest
         self.tables.add(table)
-        self.real_tables.add(table)
         self.transactions[table] = facts.snapshot.transactions
         borrowed = files.borrowed(self.tables)
         self.uses = self.uses.with_more(borrowed=borrowed, unplaced=files.unplaced)
@@ -510,3 +502,193 @@ class LakeFacts:
                     f"files of {table} that look like orphans, so no more files were deleted. To "
                     f"continue, either repair {name}, or {way_out}"
                 )
+
+
+# A tombstone's time may be earlier than the time of its commit by the duration of the transaction.
+# No transaction is assumed to take longer than a day.
+_LONGEST_TRANSACTION_MS = 86_400_000
+
+
+def plan(
+    lake_facts: LakeFacts, table: Table, *, mode: VacuumMode | None = None
+) -> VacuumPlan | None:
+    """The plan of a vacuum in `mode`, or in the cheapest valid mode; `None` if there is no table.
+
+    Planning does not use Spark. A vacuum may delete fewer files than its plan, but no other files.
+
+    Raises:
+        Refused: the table may not be vacuumed now, or not in this mode; otherwise as `gather`.
+        Broken: a file that the newest version needs is not in storage; otherwise as `gather`.
+    """
+    facts = gather(lake_facts, table)
+    if facts is None:
+        return None
+    began_ms = now_ms()
+    choice = choose_mode(facts, prices=table.prices, now_ms=began_ms, requested=mode)
+    store = lake_facts.lake.store
+    # A file that was written before `settled_ms` must be among the objects.
+    settled_ms = began_ms - SETTLED_MS
+    if choice.mode == "LITE":
+        objects = objects_by_log(facts, bucket=store.bucket)
+        if not facts.on_s3:
+            objects = on_disk(facts, objects, store.walk(table.key))
+    elif choice.mode == "INVENTORY":
+        rows, _ = lake_facts.inventory_of(table)
+        assert rows is not None  # the mode is not valid without an inventory
+        objects = rows.below(f"{store.prefix}{table.key}/")
+        settled_ms = rows.inventory.settled_ms
+    else:
+        objects = store.walk(table.key)
+    listing = KnownObjects(objects=objects, settled_ms=settled_ms)
+    return plan_vacuum(facts, table, listing, choice=choice, now_ms=began_ms)
+
+
+def gather(lake_facts: LakeFacts, table: Table) -> VacuumFacts | None:
+    """Reads the current facts about a table; `None` if there is no table yet.
+
+    Raises:
+        Refused: another table of the lake cannot be read and may read files of this table, or a
+            version to keep cannot be read.
+        Broken: the table's log was replaced by an older copy.
+    """
+    if lake_facts.log(table.key) is None:
+        return None
+    lake_facts.read(table)
+    log = lake_facts.take(table.key)
+    lake = lake_facts.lake
+    if log is None:
+        return None
+    records = vacuum_records(lake, table.key)
+    if records:
+        _refuse_older_copy(lake, log, records[-1])
+    rows, problem = lake_facts.inventory_of(table)
+    # A vacuum sets the declared retention first, so the plan already uses that retention.
+    properties = log.facts.snapshot.properties
+    properties = {**properties, **table.vacuum.retention_properties(properties)}
+    needed_since_ms, needed_because = _needed_by_readers(lake_facts, table, log)
+    is_adopted = isinstance(table.write, Adopted)
+    return VacuumFacts(
+        table_files=replace(log.table_files, retention_ms=retention_ms_of(properties)),
+        log=log.facts,
+        all_commits=partial(newest_first, lake.store, over_gaps=True),
+        other_uses=lake_facts.uses,
+        inventory=rows.inventory if rows else None,
+        inventory_problem=problem,
+        records=records,
+        needed_since_ms=needed_since_ms,
+        needed_because=needed_because,
+        on_s3=lake.on_s3(table.key),
+        tables=frozenset(lake_facts.tables),
+        lake_prefix=lake.store.prefix,
+        adopted=is_adopted,
+        log_only=isinstance(table.write, Adopted) and table.write.orphans == "keep",
+        kept_for_versions=kept_for_versions(lake, table, log.facts.snapshot),
+    )
+
+
+def kept_for_versions(lake: Lake, table: Table, snapshot: Snapshot) -> Set[str]:
+    """The data files and deletion vectors that the versions in `Vacuum.keep_versions` need.
+
+    Names are relative to the table, whose newest version is `snapshot`. A version that does not
+    exist yet is omitted.
+
+    Raises:
+        Refused: a version cannot be read, or reads files outside the table's folder.
+    """
+    kept = set[str]()
+    for version in sorted({*table.vacuum.keep_versions}):
+        if version > snapshot.version:
+            continue
+        try:
+            facts = lake.facts(snapshot.table, version=version)
+            if facts is None:
+                raise Refused("the version's log files are gone")
+            files = fold_table_files(facts.snapshot, resolve=PathResolver(lake))
+            if elsewhere := [*files.elsewhere, *files.outside]:
+                raise Refused(
+                    "the version reads files outside the table's folder, for example "
+                    f"{min(elsewhere)}, which a vacuum of another table may delete"
+                )
+        except (Refused, Broken) as error:
+            raise Refused(
+                f"vacuum of {snapshot.table}: version {version} is named in Vacuum.keep_versions, "
+                f"but cannot be kept: {error}. Either restore its files, or remove {version} from "
+                "Vacuum.keep_versions"
+            ) from error
+        kept.update(files.live)
+    return kept
+
+
+def _refuse_older_copy(lake: Lake, log: KnownLog, last: VacuumRecord) -> None:
+    """Raises `Broken` if the log was replaced by an older copy since the last vacuum.
+
+    An older copy does not name the files of newer versions, so these files would look like orphans.
+    """
+    snapshot = log.facts.snapshot
+    if last.table_id != snapshot.table_id:
+        return
+    is_replaced = log.facts.history.has_replaced(last.version, last.committed_ms)
+    if is_replaced or _ends_before(lake, log, last.version):
+        raise Broken(
+            f"vacuum of {snapshot.table}: the log was replaced by an older copy. The last vacuum "
+            f"saw version {last.version}; the log, now at version {snapshot.version}, has no such "
+            "version, or another one. Restore the newest log. If it is lost for good, the table "
+            "can still be read and written, but not vacuumed, because files of the lost versions "
+            "look like orphans"
+        )
+
+
+def _ends_before(lake: Lake, log: KnownLog, version: int) -> bool:
+    """Whether the log ended before `version` when it was read, and still does."""
+    return version > log.facts.snapshot.version and not has_newer_version(lake, log.facts)
+
+
+def _needed_by_readers(
+    lake_facts: LakeFacts, table: Table, log: KnownLog
+) -> tuple[int | None, str]:
+    """The time since which removed files are still needed (`None`: none is needed), and the reason.
+
+    A reader is a declared table that has this table as its first input and reads its changes. It
+    needs the files of each commit until it has read the commit. If the log lacks some unread
+    commits, the reader has to read the whole table anyway and needs no removed file. If all unread
+    commits only rewrite rows, as compactions do, it needs no removed file, either. A compaction
+    needs the files that it removed until its result is verified.
+
+    Raises:
+        Broken: a reader has read a version that the log no longer has.
+    """
+    lake = lake_facts.lake
+    needed_since_ms: dict[str, int] = {}
+    unverified = expected(lake, table.key)
+    if unverified is not None:
+        commits = history_since(lake.store, log.facts.history, unverified.version)
+        rewrites = commits.marked(unverified.mark)
+        if rewrites:
+            needed_since_ms["the verification of a compaction"] = rewrites[0].committed_ms
+    for reader in lake_facts.declared:
+        reads_changes = bool(reader.inputs) and reader.inputs[0].key == table.key
+        if not reads_changes or isinstance(reader.write, Overwrite):
+            continue
+        position = consumed_of(log.facts.snapshot, lake_facts.transactions.get(reader.key, {}))
+        if position is None:
+            continue
+        consumed = position.version
+        if _ends_before(lake, log, consumed):
+            raise Broken(
+                f"vacuum of {table.key}: the log was replaced by an older copy. {reader.key} has "
+                f"read version {consumed}, which is no longer in the log. Either restore the "
+                "newest log; or, to continue with the present rows, declare "
+                f"{reader.key} under a new key"
+            )
+        commits = history_since(lake.store, log.facts.history, consumed)
+        unread = commits.between(consumed, log.facts.snapshot.version)
+        if unread and any(map(is_news, unread)):
+            needed_since_ms[reader.key] = unread[0].committed_ms
+    if not needed_since_ms:
+        return None, ""
+    since_ms = min(needed_since_ms.values()) - _LONGEST_TRANSACTION_MS
+    readers = ", ".join(sorted(needed_since_ms))
+    return since_ms, (
+        f"files removed after {utc_text(since_ms)} are kept for readers that have not read them "
+        f"yet: {readers}"
+    )
