@@ -131,14 +131,10 @@ def file_types(data: bytes, format: str) -> dict[str, str]:
     """For each column of a file, the SQL type that stores its values without loss."""
     if format == "avro":
         schema = _avro_schema(_avro_blocks(data))
-        instants = set[str]()
     else:
         with _open_parquet(data) as file:
-            schema = file.schema_arrow
-            instants = _int96_columns(file.metadata)
-    types = {field.name: sql_type(staged_type(field.type) or pa.string()) for field in schema}
-    # INT96 is an instant, which Arrow reads as a time without a zone.
-    return types | {name: "TIMESTAMP" for name in instants if types[name] == "TIMESTAMP_NTZ"}
+            schema = _parquet_schema(file)
+    return {field.name: sql_type(staged_type(field.type) or pa.string()) for field in schema}
 
 
 def is_gregorian(metadata: Mapping[str, str], *, created_by: str, has_int96: bool) -> bool:
@@ -271,6 +267,16 @@ def _open_parquet(data: bytes) -> pq.ParquetFile:
     )
 
 
+def _parquet_schema(file: pq.ParquetFile) -> pa.Schema:
+    """The columns of a file. INT96 is an instant, which Arrow reads as a time without a zone."""
+    instants = _int96_columns(file.metadata)
+    schema = file.schema_arrow
+    for place, field in enumerate(schema):
+        if field.name in instants and pa.types.is_timestamp(field.type):
+            schema = schema.set(place, field.with_type(pa.timestamp("us", "UTC")))
+    return schema
+
+
 def _int96_columns(metadata: pq.FileMetaData) -> set[str]:
     leaves = [metadata.schema.column(index) for index in range(metadata.num_columns)]
     return {leaf.path.split(".")[0] for leaf in leaves if leaf.physical_type == "INT96"}
@@ -288,7 +294,7 @@ def parquet_is_gregorian(metadata: pq.FileMetaData) -> bool:
 
 def _parquet_file(data: bytes, limit: int) -> DecodedFile:
     file = _open_parquet(data)
-    shape = _shape(file.schema_arrow, parquet_is_gregorian(file.metadata))
+    shape = _shape(_parquet_schema(file), parquet_is_gregorian(file.metadata))
     _check_footer(file.metadata, limit)
 
     def batches() -> Iterator[list[pa.Array]]:

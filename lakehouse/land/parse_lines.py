@@ -21,7 +21,15 @@ from lakehouse.declare.landing import Csv, Landing
 from lakehouse.delta.columns import field_names, field_types, type_word
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake
-from lakehouse.land.plan.file_text import CsvFields, csv_fields, line_pattern, records_with_header
+from lakehouse.land.plan.file_text import (
+    MISREAD_CHARACTER,
+    MOST_FIELDS,
+    CsvFields,
+    csv_fields,
+    line_pattern,
+    records_with_header,
+    wide_line_pattern,
+)
 from lakehouse.land.plan.records import (
     FIELD_COUNT,
     FORMS,
@@ -62,9 +70,9 @@ _NOTHING = "\x01nothing\x01"
 _SWAPPED = (",.", ".,")
 
 
-def _csv_texts(record: "Column", landing: Landing, names: Sequence[str]) -> "Column":
-    """The first fields of a record as a struct of texts with these names."""
-    ddl = ", ".join(f"{quote(name)} STRING" for name in names)
+def _csv_texts(record: "Column", landing: Landing, count: int) -> "Column":
+    """The first `count` fields of a record as a struct of texts, by their places (`_text`)."""
+    ddl = ", ".join(f"c{place} STRING" for place in range(count))
     options = {
         "mode": "PERMISSIVE",
         "sep": landing.csv.delimiter,
@@ -456,7 +464,6 @@ def _rest(added: Sequence[str]) -> "Column":
 
 
 _TEXTS = "_lakehouse_texts"
-_END = "_lakehouse_end"
 
 
 def is_plain_line(pattern: str | None) -> "Column":
@@ -499,14 +506,22 @@ def judged_csv(lines: "DataFrame", fields: CsvFields, landing: Landing) -> Judge
     # If a field that is added to each line is not found in its place, the line has more or fewer
     # fields than declared. No delimiter is a letter or a digit.
     end = uuid4().hex
+    is_misread = F.contains("value", F.lit(MISREAD_CHARACTER))
+    # The pattern takes time, and few lines are so long.
+    is_long = F.octet_length("value") > MOST_FIELDS
+    is_wide = is_long & F.rlike("value", F.lit(wide_line_pattern(landing.csv)))
     record = F.concat("value", F.lit(f"{landing.csv.delimiter}{end}"))
-    texts = _csv_texts(record, landing, (*fields.names, _END))
+    record = F.when(~is_misread & ~is_wide, record)
+    texts = _csv_texts(record, landing, len(fields.names) + 1)
     lines = lines.withColumn(_TEXTS, evaluated_once(texts))
     lines, unfit = _with_csv_values(lines, fields, landing)
-    is_corrupt = F.coalesce(_text(_END) != end, F.lit(True))
+    is_corrupt = F.coalesce(_text(len(fields.names)) != end, F.lit(True))
     is_reduced = fields.has_header and fields.names != field_names(landing.schema)
     source = "in its header" if is_reduced else "declared"
-    problems = [(is_corrupt, F.lit(f"{FIELD_COUNT}{len(fields.names)} {source}"))]
+    problems = [
+        (is_misread, F.lit("it has the character U+FFFF, which Spark's CSV reader misreads")),
+        (is_corrupt, F.lit(f"{FIELD_COUNT}{len(fields.names)} {source}")),
+    ]
     problems += [(is_unfit_value, F.lit(UNFIT)) for is_unfit_value in unfit]
     raw = _raw(fields, landing, is_corrupt).alias(RAW)
     columns = [F.col(PARSED), raw, *_undeclared(fields, landing, is_corrupt)]
@@ -522,7 +537,7 @@ def _with_csv_values(
     for field in csv_types(landed, landing):
         value = F.lit(None).cast(field.dataType.simpleString())
         if field.name in fields.names:
-            text = _castable_text(_text(field.name), field, landing)
+            text = _castable_text(_field(fields, field.name), field, landing)
             value = cast_text(text, field)
             unfit.append(is_unfit(text, F.col(f"{PARSED}.{quote(field.name)}"), field))
         values.append(value.alias(field.name, metadata=field.metadata or None))
@@ -534,14 +549,20 @@ def _undeclared(fields: CsvFields, landing: Landing, is_corrupt: "Column") -> "l
     texts = list["Column"]()
     for name in fields.names:
         if name not in field_names(landing.schema):
-            text = F.coalesce(_text(name), F.lit("")) if landing.keeps_empty_texts else _text(name)
+            text = _field(fields, name)
+            if landing.keeps_empty_texts:
+                text = F.coalesce(text, F.lit(""))
             texts.append(F.nullif(text, F.lit(landing.null_value or "")).alias(name))
     others = F.nullif(F.to_json(F.struct(*texts)), F.lit("{}"))
     return [F.when(~is_corrupt, others).alias(UNDECLARED)] if texts else []
 
 
-def _text(name: str) -> "Column":
-    return F.col(f"{_TEXTS}.{quote(name)}")
+def _field(fields: CsvFields, name: str) -> "Column":
+    return _text(fields.names.index(name))
+
+
+def _text(place: int) -> "Column":
+    return F.col(f"{_TEXTS}.c{place}")
 
 
 def _raw(fields: CsvFields, landing: Landing, is_corrupt: "Column") -> "Column":
@@ -560,5 +581,7 @@ def _raw(fields: CsvFields, landing: Landing, is_corrupt: "Column") -> "Column":
         "ignoreTrailingWhiteSpace": "false",
     }
     null = F.lit(None).cast("string")
-    kept = [(_text(each) if each in fields.names else null).alias(each) for each in declared]
+    kept = [
+        (_field(fields, each) if each in fields.names else null).alias(each) for each in declared
+    ]
     return F.when(is_corrupt, line).otherwise(F.to_csv(F.struct(*kept), options))

@@ -1,5 +1,6 @@
 """Files as people's tools write them: no file stops a table, and no value loads as another one."""
 
+import json
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 from lakehouse import Append, Csv, Landing, Table
 from lakehouse.lake.lake import Lake
 from lakehouse.land.decode import files_schema
+from lakehouse.land.plan import choose_files
 from lakehouse.materialize.run import write_table
 from lakehouse_tests.support.example_lake import rows_in
 
@@ -144,6 +146,31 @@ def test_csv_loads_as_tools_write_it(lake: Lake, spark: SparkSession, tool: str)
     assert [place[1] for place in quarantined(lake)] == ([4] if ";" in str(data) else [])
     if tool == "pandas":
         assert rows_in(lake, KEY, "_rescued") == [('{"_c0":"0"}',), ('{"_c0":"1"}',)]
+
+
+def test_a_csv_header_may_have_any_other_name(lake: Lake, spark: SparkSession) -> None:
+    """Excel exports cells with line breaks."""
+    data = b'id,"amount\n(EUR)",amount,${x},_lakehouse_end,note\n1,8.00,9.50,y,z,a\n'
+    rows = load(lake, spark, {"1.csv": data}, format="csv", schema=CSV_SCHEMA)
+    assert rows == TWO_ROWS[:1]
+    [(others,)] = rows_in(lake, KEY, "_rescued")
+    assert json.loads(others) == {"amount\n(EUR)": "8.00", "${x}": "y", "_lakehouse_end": "z"}
+
+
+@pytest.mark.parametrize("least_bytes", [1, 2**40])
+def test_a_csv_record_that_spark_would_misread_stands_alone(
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, least_bytes: int
+) -> None:
+    """Java's `(char) reader.read()` is U+FFFF at the end of a text."""
+    monkeypatch.setattr(choose_files, "SPARK_READS_FROM_BYTES", least_bytes)
+    lines = ["id,amount,note", "1,9.50,a", "5,1.50,x\uffffy", "2,1.25,b", "\uffff6,1,x"]
+    lines.append("7,1.00," + "1 2," * 30_000)  # the points of a polygon, without quotes
+    data = "\n".join(lines).encode()
+    rows = load(lake, spark, {"1.csv": data}, format="csv", schema=CSV_SCHEMA)
+    assert rows == TWO_ROWS
+    why = "it has the character U+FFFF, which Spark's CSV reader misreads"
+    why_wide = "it has more or fewer fields than the 3 declared"
+    assert quarantined(lake) == [("1.csv", 3, why), ("1.csv", 5, why), ("1.csv", 6, why_wide)]
 
 
 @pytest.mark.long

@@ -331,6 +331,19 @@ def line_pattern(csv: Csv) -> str:
     return rf"^{field}(?:{separator}{field})*+\z"
 
 
+# Spark's CSV reader fails at a record with more than 20,480 fields. Source: Spark, CSVOptions
+MOST_FIELDS = 20_000
+
+
+def wide_line_pattern(csv: Csv) -> str:
+    """A regular expression of Java that a line with more than `MOST_FIELDS` fields matches."""
+    field = _field_pattern(csv.delimiter, csv.quote).decode()
+    return rf"^(?:{field}{re.escape(csv.delimiter)}){{{MOST_FIELDS}}}+"
+
+
+# Spark's CSV reader takes this character for the end of a text. It drops the rest of the record,
+# and reads the next one from its middle. Measured with Spark 4.2.0, univocity-parsers 2.9.1
+MISREAD_CHARACTER = "\uffff"
 # Other fields may have these characters, so they do not separate the fields of a plain line.
 _OF_FORMS = "-+.: "
 
@@ -351,8 +364,9 @@ def plain_csv_pattern(landing: Landing) -> str | None:
         return None
     separator = re.escape(csv.delimiter)
     mark = re.escape(csv.quote)
-    quoted = f"{mark}[^{mark}]*+{mark}"
-    forms = {"STRING": f"(?:{quoted}(?:{quoted})*+|[^{mark}{separator}]*+)"}
+    quoted = f"{mark}[^{mark}{MISREAD_CHARACTER}]*+{mark}"
+    unquoted = f"[^{mark}{separator}{MISREAD_CHARACTER}]*+"
+    forms = {"STRING": f"(?:{quoted}(?:{quoted})*+|{unquoted})"}
     for word, form in PLAIN_FORMS.items():
         forms[word] = f"(?:{mark}(?>{form}){mark}|(?>{form})?+)"
     fields = separator.join(forms[word] for word in types)

@@ -20,6 +20,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import or_
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakehouse.base.errors import Broken
+from lakehouse.base.errors import Broken, Refused
 from lakehouse.declare.landing import Landing
 from lakehouse.delta.columns import field_types
 from lakehouse.lake.lake import TableSession
@@ -217,17 +218,24 @@ def _why_not(footer: Footer, landing: Landing) -> str | None:
 def _leaf(column: Any, kind: pa.DataType) -> _Leaf | None:
     """A top-level column as Spark reads it; `None` if its values are not read as they are."""
     name = column.name
-    if column.path != name:
+    if column.path != name or not _is_clear(name):
         return None
     if pa.types.is_timestamp(kind):
         is_instant = column.physical_type == "INT96"
         type_ = "TIMESTAMP" if is_instant or kind.tz else "TIMESTAMP_NTZ"
         return _Leaf(name=name, type=type_, is_nanos=kind.unit == "ns" and not is_instant)
     staged = staged_type(kind)
-    is_other_as_text = staged == pa.string() and column.physical_type != "BYTE_ARRAY"
+    is_other_as_text = staged == pa.string() and not pa.types.is_string(kind)
     if staged is None or is_other_as_text or str(kind) in _STORED_OTHERWISE:
         return None
     return _Leaf(name=name, type=sql_type(staged))
+
+
+def _is_clear(name: str) -> bool:
+    """Whether a statement can name a column of a file, and cannot mean another one."""
+    with suppress(Refused):
+        return bool(quote(name)) and not name.lower().startswith("_lakehouse")
+    return False
 
 
 def _filled_columns(footer: Footer) -> list[str]:

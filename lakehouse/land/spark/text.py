@@ -152,6 +152,9 @@ def counted(
             )
             results[file.name] = read_by_this_process(file, landing, why)
             continue
+        if not total:  # a file of this size has a line
+            results[file.name] = read_by_this_process(file, landing, "Spark finds no line in it")
+            continue
         read = reads[file.name]
         numbers = list[tuple[int, int]]()
         for place in range(max(blocks, default=-1) + 1):

@@ -1,6 +1,7 @@
 """Large Parquet files, which Spark reads itself: the same rows and the same quarantine as of small ones."""
 
 import json
+from base64 import b64decode
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from io import BytesIO
@@ -142,6 +143,45 @@ def test_a_large_file_gives_the_same_rows_and_the_same_quarantine_as_small_ones(
     assert local[3] == datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)
     lines = rows_in(lake, f"quarantine/{large.key}", "line")
     assert sorted(lines) == [(5,), (6,), (7,), (8,), (10,)]
+
+
+# Written by parquet-mr 1.17.0: `required int32 id; optional binary amount (DECIMAL(64,2))`, with
+# 125.92 and -0.01. Kafka Connect writes decimals like this one.
+OF_KAFKA_CONNECT = b64decode(
+    "UEFSMRUAFRAVEBX43Yg4HBUEFQAVCBUIAAABAAAAAgAAABUAFSIVIhWZ2MehDRwVBBUAFQYVCAAAAgAAAAMDAgAA"
+    "ADEwAQAAAP8ZEQIZGAQBAAAAGRgEAgAAABUCGRYAABkRAhkYAf8ZGAIxMBUCGRYAABkcFggVPBYAAAAZHBZEFVAW"
+    "AAAZFgYAFQIZPEgBbRUEABUCJQAYAmlkABUMJQIYBmFtb3VudCUKFQQVgAEsXBUEFYABAAAAFgQZHBksJgAcFQIZ"
+    "JQAIGRgCaWQVABYEFjwWPCYIPBgEAgAAABgEAQAAABYAKAQCAAAAGAQBAAAAABkcFQAVABUCADwAABbmARUUFpQB"
+    "FS4AJgAcFQwZNQYACBkYBmFtb3VudBUAFgQWUBZQJkQ8NgAoAjEwGAH/ABkcFQAVABUCADwWBgAAFvoBFRoWwgEV"
+    "JAAWjAEWBCYIFowBFAAAGRwYEXdyaXRlci5tb2RlbC5uYW1lGAdleGFtcGxlABhKcGFycXVldC1tciB2ZXJzaW9u"
+    "IDEuMTcuMCAoYnVpbGQgZmFjMGM3NDY1MzJlMTMzYmViOTI4YTdmNmE3ZTU3YjUxMGI0NzdhMSkZLBwAABwAAABD"
+    "AQAAUEFSMQ=="
+)
+
+
+@pytest.mark.parametrize("least_bytes", [1, 2**40])
+def test_columns_that_spark_does_not_read_as_they_are_meant_are_the_same_in_files_of_any_size(
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, least_bytes: int
+) -> None:
+    """Spark reads a decimal of 64 digits as a text of its bytes: 125.92 as `10`."""
+    monkeypatch.setattr(choose_files, "SPARK_READS_FROM_BYTES", least_bytes)
+    noon = pa.array([datetime(2026, 11, 22, 12)], pa.timestamp("ns"))
+    other_names = {"": ["a"], "line\nbreak": ["b"], "${x}": ["c"], "_lakehouse_path": ["d"]}
+    files = {
+        "decimal.parquet": OF_KAFKA_CONNECT,
+        "time.parquet": file_of(pa.table({"at": noon}), use_deprecated_int96_timestamps=True),
+        "names.parquet": file_of(pa.table({"id": [3], **other_names})),
+    }
+    schema = "id INT, amount STRING, at STRING"
+    rows, refused = landed_rows(lake, spark, files, schema=schema)
+    others = json.dumps({name: text for name, [text] in other_names.items()}, separators=(",", ":"))
+    assert rows == [
+        (1, "125.92", None, None),
+        (2, "-0.01", None, None),
+        (3, None, None, others),
+        (None, None, "2026-11-22T12:00:00.000000Z", None),
+    ]
+    assert refused == []
 
 
 @pytest.mark.long

@@ -117,6 +117,17 @@ def test_small_files_with_line_breaks_in_fields_are_read(lake: Lake, spark: "Spa
     ]
 
 
+@pytest.mark.usefixtures("all_by_spark")
+def test_a_file_whose_lines_spark_shows_under_an_unexpected_path_is_read_by_this_process(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file without records would be set aside, and its rows would be missing."""
+    monkeypatch.setattr(spark_text, "spark_path", lambda path: f"file:{path}")
+    lake.store.put("landing/orders/an export.csv", content_of(LINES[:2]))
+    outcome = write_table(lake, spark, declared("orders"))
+    assert (outcome.rows_written, outcome.set_aside) == (2, ())
+
+
 PLAIN_TYPES = {
     "id": "BIGINT",
     "note": "STRING",
