@@ -175,9 +175,7 @@ def test_kubernetes_differs_by_the_launcher_of_runs_alone() -> None:
     assert launcher["config"]["labels"] == allowed
 
 
-def test_the_connect_server_has_the_tables_times_and_storage_of_the_lake_s_own(
-    tmp_path: Path,
-) -> None:
+def test_the_connect_server_has_tables_times_and_storage_of_the_lake_s_own(tmp_path: Path) -> None:
     lines = (DEPLOY / "spark-defaults.conf").read_text().splitlines()
     conf = dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
     environ = {"LAKEHOUSE_HOME": str(tmp_path), "LAKEHOUSE_SPARK": "spark://spark-master:7077"}

@@ -50,9 +50,7 @@ def test_all_tables_below_a_prefix_are_adopted(terminal: Terminal, warehouse: Pa
     assert adopted(terminal) == before
 
 
-def test_a_log_that_cannot_be_read_is_named_by_its_address_and_the_others_are_shown(
-    terminal: Terminal, warehouse: Path
-) -> None:
+def test_an_unreadable_log_is_named_and_others_shown(terminal: Terminal, warehouse: Path) -> None:
     LogBuilder(DiskStore(warehouse), "broken").create()
     (warehouse / "broken/_delta_log/00000000000000000000.json").write_text("{")
     alone = terminal.run("adopt", "--prefix", f"{warehouse}/broken", "--dry-run")

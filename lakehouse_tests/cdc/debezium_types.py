@@ -4,7 +4,7 @@
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -34,6 +34,10 @@ def semantic(type_: str, name: str, **parameters: str) -> dict[str, Any]:
     return {"type": type_, "name": name, "version": 1, "parameters": parameters}
 
 
+def debezium(type_: str, name: str, **parameters: str) -> dict[str, Any]:
+    return semantic(type_, f"io.debezium.{name}", **parameters)
+
+
 def array_of(items: dict[str, Any]) -> dict[str, Any]:
     return {"type": "array", "items": items}
 
@@ -50,34 +54,23 @@ def same(
 
 def told(source: str, declared: str, schema: dict[str, Any], sent: Any, loaded: Any) -> SourceType:
     """A type of which only the schema says what a value is."""
-    return SourceType(
-        source=source,
-        declared=declared,
-        schema=schema,
-        sent=sent,
-        loaded=loaded,
-        without=QUARANTINED,
-    )
+    return replace(same(source, declared, schema, sent, loaded), without=QUARANTINED)
 
 
-DECIMAL = semantic(
-    "bytes",
-    "org.apache.kafka.connect.data.Decimal",
-    scale="2",
-    **{"connect.decimal.precision": "12"},
-)
+_PRECISION = {"scale": "2", "connect.decimal.precision": "12"}
+DECIMAL = semantic("bytes", "org.apache.kafka.connect.data.Decimal", **_PRECISION)
 VARIABLE = {
-    **semantic("struct", "io.debezium.data.VariableScaleDecimal"),
+    **debezium("struct", "data.VariableScaleDecimal"),
     "fields": [{**plain("int32"), "field": "scale"}, {**plain("bytes"), "field": "value"}],
 }
-BITS = semantic("bytes", "io.debezium.data.Bits", length="10")
-DATE = semantic("int32", "io.debezium.time.Date")
-MICRO_TIME = semantic("int64", "io.debezium.time.MicroTime")
-MICROS = semantic("int64", "io.debezium.time.MicroTimestamp")
-MILLIS = semantic("int64", "io.debezium.time.Timestamp")
-ZONED = semantic("string", "io.debezium.time.ZonedTimestamp")
+BITS = debezium("bytes", "data.Bits", length="10")
+DATE = debezium("int32", "time.Date")
+MICRO_TIME = debezium("int64", "time.MicroTime")
+MICROS = debezium("int64", "time.MicroTimestamp")
+MILLIS = debezium("int64", "time.Timestamp")
+ZONED = debezium("string", "time.ZonedTimestamp")
 POINT = {
-    **semantic("struct", "io.debezium.data.geometry.Point"),
+    **debezium("struct", "data.geometry.Point"),
     "fields": [
         {**plain("double"), "field": "x"},
         {**plain("double"), "field": "y"},
@@ -86,8 +79,10 @@ POINT = {
     ],
 }
 GEOMETRY = {**POINT, "name": "io.debezium.data.geometry.Geometry", "fields": POINT["fields"][2:]}
-_WKB = {"wkb": "AQI=", "srid": None}
+_WKB, _BYTES = {"wkb": "AQI=", "srid": None}, {"wkb": b"\x01\x02", "srid": None}
+_AT = {"x": 1.5, "y": -2.0}
 _MADE_OF = "STRUCT<x: DOUBLE, y: DOUBLE, wkb: BINARY, srid: INT>"
+_WITHOUT_XY = "STRUCT<wkb: BINARY, srid: INT>"
 
 TYPES = (
     # Postgres
@@ -109,39 +104,17 @@ TYPES = (
     told("`timestamp`", "TIMESTAMP", MICROS, 1_709_202_600_123_000, _LONG_AGO),
     same("`timestamptz`", "TIMESTAMP", ZONED, "2024-02-29T10:30:00.123000Z", _LONG_AGO),
     same("`time`", "BIGINT", MICRO_TIME, 37_800_000_001),
-    same("`timetz`", "STRING", semantic("string", "io.debezium.time.ZonedTime"), "10:30:00Z"),
-    same(
-        "`interval`",
-        "BIGINT",
-        semantic("int64", "io.debezium.time.MicroDuration"),
-        2_629_800_000_000,
-    ),
-    same("`uuid`", "STRING", semantic("string", "io.debezium.data.Uuid"), "b68a35a7-17ad-35b3"),
-    same(
-        "`json`, `jsonb`, `hstore`",
-        "STRING",
-        semantic("string", "io.debezium.data.Json"),
-        '{"a": 1.10}',
-    ),
-    same("`xml`", "STRING", semantic("string", "io.debezium.data.Xml"), "<a/>"),
-    same("enum types", "STRING", semantic("string", "io.debezium.data.Enum", allowed="a,b"), "a"),
-    same("`ltree`, `tsvector`", "STRING", semantic("string", "io.debezium.data.Ltree"), "a.b"),
+    same("`timetz`", "STRING", debezium("string", "time.ZonedTime"), "10:30:00Z"),
+    same("`interval`", "BIGINT", debezium("int64", "time.MicroDuration"), 2_629_800_000_000),
+    same("`uuid`", "STRING", debezium("string", "data.Uuid"), "b68a35a7-17ad-35b3"),
+    same("`json`, `jsonb`, `hstore`", "STRING", debezium("string", "data.Json"), '{"a": 1.10}'),
+    same("`xml`", "STRING", debezium("string", "data.Xml"), "<a/>"),
+    same("enum types", "STRING", debezium("string", "data.Enum", allowed="a,b"), "a"),
+    same("`ltree`, `tsvector`", "STRING", debezium("string", "data.Ltree"), "a.b"),
     same("`inet`, `cidr`, `macaddr`", "STRING", plain("string"), "192.168.0.1/24"),
     same("`int4range`, `tstzrange` and other ranges", "STRING", plain("string"), "[1,5)"),
-    same(
-        "`point`",
-        _MADE_OF,
-        POINT,
-        {"x": 1.5, "y": -2.0, **_WKB},
-        {"x": 1.5, "y": -2.0, "wkb": b"\x01\x02", "srid": None},
-    ),
-    same(
-        "PostGIS `geometry`, `geography`",
-        "STRUCT<wkb: BINARY, srid: INT>",
-        GEOMETRY,
-        _WKB,
-        {"wkb": b"\x01\x02", "srid": None},
-    ),
+    same("`point`", _MADE_OF, POINT, {**_AT, **_WKB}, {**_AT, **_BYTES}),
+    same("PostGIS `geometry`, `geography`", _WITHOUT_XY, GEOMETRY, _WKB, _BYTES),
     same("`text[]`", "ARRAY<STRING>", array_of(plain("string")), ["1234", None]),
     same("`integer[]`, `bigint[]`", "ARRAY<BIGINT>", array_of(plain("int64")), [1, None]),
     same("`date[]`", "ARRAY<DATE>", array_of(DATE), [19_782], [date(2024, 2, 29)]),
@@ -158,21 +131,15 @@ TYPES = (
     same("`float`, `double`", "DOUBLE", plain("double"), 1e-7),
     told("`decimal(p,s)`", "DECIMAL(12,2)", DECIMAL, "1E08", Decimal("-28638.12")),
     same("`char` to `longtext`", "STRING", plain("string"), ""),
-    same("`enum`, `set`", "STRING", semantic("string", "io.debezium.data.EnumSet"), "a,b"),
-    same("MySQL's `json`", "STRING", semantic("string", "io.debezium.data.Json"), "[1]"),
+    same("`enum`, `set`", "STRING", debezium("string", "data.EnumSet"), "a,b"),
+    same("MySQL's `json`", "STRING", debezium("string", "data.Json"), "[1]"),
     same("`binary`, `varbinary`, `blob`", "BINARY", plain("bytes"), "AAE=", b"\x00\x01"),
     told("MySQL's `bit(n)`", "BIGINT", BITS, "BQI=", 517),
     same("MySQL's `date`", "DATE", DATE, -719_162, date(1, 1, 1)),
     told("`datetime`", "TIMESTAMP", MILLIS, 1_709_202_600_123, _LONG_AGO),
     same("MySQL's `timestamp`", "TIMESTAMP", ZONED, "2024-02-29T11:30:00.123+01:00", _LONG_AGO),
     same("MySQL's `time`", "BIGINT", MICRO_TIME, -3_020_399_000_000),
-    same(
-        "MySQL's `point`, `geometry`",
-        _MADE_OF,
-        POINT,
-        {"x": 0.5, "y": 1.0, **_WKB},
-        {"x": 0.5, "y": 1.0, "wkb": b"\x01\x02", "srid": None},
-    ),
+    same("MySQL's `point`, `geometry`", _MADE_OF, POINT, {**_AT, **_WKB}, {**_AT, **_BYTES}),
 )
 
 

@@ -116,9 +116,7 @@ def keys_until_it_waits(
 FAILS, IS_CANCELED = DagsterEventType.RUN_FAILURE, DagsterEventType.RUN_CANCELED
 
 
-def test_a_run_that_a_person_canceled_is_no_failure_and_is_asked_again_under_a_new_key(
-    instance: dg.DagsterInstance,
-) -> None:
+def test_a_canceled_run_is_no_failure_and_gets_a_new_key(instance: dg.DagsterInstance) -> None:
     materialized(instance, orders, version=7, mergeable_file_count=4)
     keys = keys_until_it_waits(instance, FAILS, *[IS_CANCELED] * 4, FAILS, FAILS, FAILS)
     assert keys == tries(1, 2, 3, 4, 5, 6, 7)
@@ -149,9 +147,7 @@ def test_a_run_that_a_person_executed_again_is_no_failure_unless_dagster_itself_
     assert "failed 3 times" in skip_text(tick(instance))
 
 
-def test_a_run_that_a_person_executed_again_with_success_has_compacted_that_version(
-    instance: dg.DagsterInstance,
-) -> None:
+def test_a_rerun_with_success_has_compacted_that_version(instance: dg.DagsterInstance) -> None:
     materialized(instance, orders, version=7, mergeable_file_count=4)
     first = ended(instance, requested(instance, asks_once(instance)), FAILS)
     copied = {**first.tags, "dagster/parent_run_id": first.run_id}
@@ -199,9 +195,7 @@ def test_a_person_s_run_is_waited_for(instance: dg.DagsterInstance, key: dg.Asse
     assert waits in skip_text(tick(instance))
 
 
-def test_tables_that_deltalake_compacts_share_a_run_once_and_then_get_runs_of_their_own(
-    instance: dg.DagsterInstance,
-) -> None:
+def test_deltalake_s_tables_share_one_run_then_get_their_own(instance: dg.DagsterInstance) -> None:
     """A run for several tables may fail for one of them: its tries are counted from then on."""
     for table in (orders, totals):
         materialized(instance, table, version=7, mergeable_file_count=9, engine="deltalake")

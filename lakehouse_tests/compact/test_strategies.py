@@ -100,9 +100,7 @@ def test_a_tick_asks_for_the_compaction_once_unless_one_is_under_way_or_hands_ar
     assert not found.run_requests and "its declaration says mode recommend" in found.skip_message
 
 
-def test_a_tick_asks_where_the_log_cannot_be_read_so_that_a_run_tells_why(
-    tmp_path: Path, kept: dg.DagsterInstance
-) -> None:
+def test_an_unreadable_log_gets_a_run_to_tell_why(tmp_path: Path, kept: dg.DagsterInstance) -> None:
     table, lake = under(NIGHTLY), example_lake(tmp_path)
     LogBuilder(lake.store, table.key).create()
     lake.store.put(f"{table.key}/_delta_log/{1:020}.json", b"no JSON")

@@ -176,9 +176,7 @@ def test_another_table_has_nothing_to_verify_and_a_damaged_record_is_told(memory
 
 
 @pytest.mark.parametrize("is_beside", [False, True])
-def test_a_commit_that_was_undone_is_told_once_with_what_somebody_wrote_before_that(
-    memory: Lake, is_beside: bool
-) -> None:
+def test_an_undone_commit_is_told_once_with_what_came_before(memory: Lake, is_beside: bool) -> None:
     log = compacted(memory)
     if is_beside:
         log.append([("more", 1)])

@@ -87,9 +87,7 @@ def test_each_file_with_a_row_that_cannot_be_written_is_set_aside_whatever_dies(
 
 
 @pytest.mark.long
-def test_a_file_set_aside_for_its_rows_is_loaded_by_another_declaration(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_a_file_set_aside_is_loaded_by_another_declaration(lake: Lake, spark: SparkSession) -> None:
     put(lake, "b.json", part(2, 2), "nope", part(3, 3))
     write_table(lake, spark, replace(PARTS, source=replace(SOURCE, derived=HALVED)))
     mended = replace(PARTS, source=replace(SOURCE, derived={"half": "size / 2"}))

@@ -80,9 +80,7 @@ def test_a_walk_has_what_a_list_has_with_the_bucket_s_keys(store: Store) -> None
     assert below == ["t/a b/+z", "t/b"]
 
 
-def test_a_walk_of_a_disk_has_unfinished_writes_and_names_that_are_no_text_and_a_list_has_files_alone(
-    tmp_path: Path,
-) -> None:
+def test_a_walk_of_a_disk_has_unfinished_writes_and_a_list_has_files_alone(tmp_path: Path) -> None:
     unfinished, odd = f"a/.{'0' * 32}.lakehouse-put", os.fsdecode(b"bad-\xff")
     (tmp_path / "a").mkdir()
     (tmp_path / unfinished).write_bytes(b"12")

@@ -30,9 +30,7 @@ def test_a_request_of_a_tick_waits_for_its_timeout_and_retries_once(silent: Sile
     assert silent.connection_count == 2
 
 
-def test_no_request_is_sent_when_the_time_of_the_tick_is_used_up_and_the_next_tick_has_time_again(
-    silent: SilentServer,
-) -> None:
+def test_no_request_is_sent_past_a_tick_s_time_and_each_has_its_own(silent: SilentServer) -> None:
     now = [0.0]
     budget = TimeBudget(most_seconds=32, read_seconds=0.1, clock=lambda: now[0])
     store = bounded(

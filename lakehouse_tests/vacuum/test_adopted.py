@@ -210,16 +210,12 @@ def test_files_of_an_old_table_in_a_partition_s_folder_stay_though_its_first_com
     assert spared == {"d=1/gone": "a table was created in its folder meanwhile"}
 
 
-def test_a_file_that_was_written_after_its_name_was_removed_is_none_that_the_log_told_of(
-    tmp_path: Path, warehouse: Path
-) -> None:
+def test_a_file_written_after_its_removal_is_not_the_log_s(tmp_path: Path, warehouse: Path) -> None:
     os.utime(warehouse / "orders/d=1/gone", (LONG_AGO / 1_000, LONG_AGO / 1_000))
     assert names(planned(tmp_path / "home", [of_others(warehouse)])) == []
 
 
-def test_nothing_goes_while_a_table_of_the_lake_is_hidden_behind_the_key_of_one_elsewhere(
-    tmp_path: Path, warehouse: Path
-) -> None:
+def test_nothing_goes_while_a_key_elsewhere_hides_a_table(tmp_path: Path, warehouse: Path) -> None:
     lake = open_lake(own_settings(tmp_path / "home"))
     LogBuilder(lake.store, "gold/events").create().append([("a", 1)])
     LogBuilder(lake.store, KEY).create().append([(f"file:{lake.settings.root}/gold/events/a", 1)])

@@ -138,9 +138,7 @@ def test_a_table_made_inside_the_folder_since_the_report_keeps_its_files(lake: L
     assert paths(planned(lake, "FULL")) == PAST
 
 
-def test_the_newest_report_that_shows_the_table_is_taken_and_a_clone_that_only_another_shows_counts(
-    lake: Lake,
-) -> None:
+def test_the_newest_report_of_the_table_is_taken_and_clones_of_others_count(lake: Lake) -> None:
     clone = LogBuilder(lake.store, "scratch/clone").create()
     clone.append([(f"file://{lake.settings.root}/{KEY}/d=1/orphan", 3)])
     age(lake)

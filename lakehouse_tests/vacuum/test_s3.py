@@ -183,7 +183,7 @@ def test_a_fault_of_s3_is_tried_again_or_told_by_key_and_the_next_run_heals(
 @pytest.mark.parametrize(
     "mode", [pytest.param("LITE", marks=pytest.mark.long), "INVENTORY", "FULL"]
 )
-def test_files_that_were_gone_before_make_the_count_an_upper_bound_where_nobody_listed_them(
+def test_files_gone_before_make_an_unlisted_count_an_upper_bound(
     in_bucket: Lake, mode: str
 ) -> None:
     """One is gone before the vacuum: S3 calls its key deleted. A name that may be used twice is asked for, and not counted."""

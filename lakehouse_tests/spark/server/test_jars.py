@@ -75,9 +75,7 @@ def test_a_spoilt_jar_is_named_and_replaced(folder: Path, ivy: list[bytes | None
     assert jars.wrong_jars(folder) == ()
 
 
-def test_fetched_jars_that_are_not_the_pinned_ones_are_not_put_in_place(
-    folder: Path, ivy: list[bytes | None]
-) -> None:
+def test_only_pinned_jars_are_put_in_place(folder: Path, ivy: list[bytes | None]) -> None:
     (folder / "s3-2.35.4.jar").unlink()
     ivy.append(b"not a jar")
     with pytest.raises(Broken, match=r"s3-2\.35\.4\.jar"):

@@ -172,7 +172,7 @@ def test_a_file_without_a_tombstone_is_looked_for_in_commits_below_the_known_his
         ([adding(2, "other")], "goes"),
     ],
 )
-def test_a_file_that_a_commit_in_the_log_added_and_none_removed_is_never_a_candidate(
+def test_what_commits_added_and_none_removed_never_goes(
     commits: list[Commit], outcome: str
 ) -> None:
     """The newest checkpoint lacks it, and is therefore no reason to delete it (delta-io/delta#7174)."""
