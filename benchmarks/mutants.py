@@ -138,7 +138,7 @@ MUTANTS = [
         ("PlannedBatches.replace", never_raises())),
     *_of("store.s3", "store/test_store.py",
         ("S3Store.honours_conditions", returns("True"))),
-    *_of("land.rows", "land/test_unwritable_rows.py",
+    *_of("land.run", "land/test_unwritable_rows.py",
         ("row_problem", returns("str(error)"))),
     # Undo: verification of a compaction, and the way back
     *_of("compact.verify", "compact/test_unverified_commits.py",

@@ -89,7 +89,11 @@ def remembered_deletions(session: TableSession, batch: Batch) -> "DataFrame | No
     previous = batch.number - 1
     earlier = [number for number in numbers if number < batch.number]
     if numbers and not earlier:
-        _copy_folder(session, max(numbers), previous, without_files_of=batch)
+        names = [(f"{batch.prefix}{file.name}",) for file in batch.files]
+        batch_files = session.spark.createDataFrame(names, f"{_FILE} STRING")
+        newest = session.spark.read.parquet(_path(session, max(numbers)))
+        kept = newest.join(batch_files, [_FILE], "left_anti").select(*map(quote, newest.columns))
+        kept.write.mode("overwrite").parquet(_path(session, previous))
         earlier = [previous]
     if numbers - {*earlier}:
         forget_replaced(store, session.key, last_loaded=previous)
@@ -98,17 +102,6 @@ def remembered_deletions(session: TableSession, batch: Batch) -> "DataFrame | No
     deletions = session.spark.read.parquet(_path(session, max(earlier)))
     renamed = session.table.renamed  # key columns may be renamed, too
     return deletions.withColumnsRenamed(renamed) if renamed else deletions
-
-
-def _copy_folder(
-    session: TableSession, number: int, new_number: int, *, without_files_of: Batch
-) -> None:
-    names = [(f"{without_files_of.prefix}{file.name}",) for file in without_files_of.files]
-    batch_files = session.spark.createDataFrame(names, f"{_FILE} STRING")
-    deletions = session.spark.read.parquet(_path(session, number))
-    kept = deletions.join(batch_files, [_FILE], "left_anti")
-    kept = kept.select(*map(quote, deletions.columns))
-    kept.write.mode("overwrite").parquet(_path(session, new_number))
 
 
 def remember(
@@ -154,9 +147,9 @@ def refuse_late(load: ChangeBatch, lines: "DataFrame") -> "DataFrame":
     write = session.table.write
     if load.facts is None or not isinstance(write, Merge) or write.deletes != "hard":
         return lines
-    is_full_load = False
-    if isinstance(changes, Dms):
-        is_full_load = any(is_full_load_file(file.name) for file in batch.files)
+    is_full_load = isinstance(changes, Dms) and any(
+        is_full_load_file(file.name) for file in batch.files
+    )
     # All forgotten deletions were loaded before `late_ms`. Files that landed later are not
     # affected.
     late_ms = now_ms() - changes.lateness_hours * HOUR_MS

@@ -14,7 +14,7 @@
 - The value of a column depends only on the set of changes, not on the order of their arrival.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lakehouse.cdc.deleted_keys import refuse_late, remembered_deletions
@@ -33,11 +33,10 @@ from lakehouse.cdc.read import (
     key_range,
 )
 from lakehouse.declare.table import Table
-from lakehouse.delta.snapshot import Snapshot
 from lakehouse.land.parse_lines import ORIGIN, REASON
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.frames import with_members_of
-from lakehouse.spark.statements import quote
+from lakehouse.spark.statements import literal, quote
 from lakehouse.write.commit_rows import checkpointed
 
 if TYPE_CHECKING:
@@ -65,14 +64,14 @@ def checked_changes(load: ChangeBatch, lines: "DataFrame") -> "tuple[DataFrame, 
         lines = _fill_unsent(load, lines, counts)
         counts = count_changes(lines, load.keys)
     # The table gets the column `KEPT` with the first row that keeps a value.
-    has_kept = load.facts is not None and _has_kept(load.facts.snapshot)
-    if not counts.kept and not has_kept:
+    if not counts.kept and not _has_kept(load):
         lines = lines.drop(KEPT)
     return lines, counts
 
 
-def _has_kept(snapshot: Snapshot) -> bool:
-    return any(column.name == KEPT for column in snapshot.columns)
+def _has_kept(load: ChangeBatch) -> bool:
+    columns = () if load.facts is None else load.facts.snapshot.columns
+    return any(column.name == KEPT for column in columns)
 
 
 def _fill_unsent(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -> "DataFrame":
@@ -101,9 +100,8 @@ def _fill_unsent(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) ->
     values = F.struct(*map(quote, [*names, _UNKNOWN]))
     record_id = [*ORIGIN[:2]]
     # Without the checkpoint, each action on the lines would compute these windows again.
-    filled = checkpointed(
-        filled.where(f"{UNSENT} IS NOT NULL").select(*record_id, values.alias(_FILLED))
-    )
+    filled = filled.where(f"{UNSENT} IS NOT NULL").select(*record_id, values.alias(_FILLED))
+    filled = checkpointed(filled)
     joined = lines.join(filled, record_id, "left")
     is_filled = F.col(_FILLED).isNotNull()
     columns = dict[str, "Column"]()
@@ -128,7 +126,7 @@ def corrected_rows(
 
     `None` if no row of the table keeps a value.
     """
-    if load.facts is None or not _has_kept(load.facts.snapshot):
+    if not _has_kept(load):
         return None
     table = load.session.table
     key_columns = [*map(quote, load.keys)]
@@ -161,11 +159,13 @@ def _with_kept_values(rows: "DataFrame", table: Table, names: Sequence[str]) -> 
     entries: list[Column] = []
     for name in names:
         own_value = F.col(quote(name))
-        since = F.get(F.filter(KEPT, _is_for(name)), F.lit(0)).getField("since")
+        # The order of the change that sent the value, if the row keeps an older one.
+        is_own = f"entry -> entry.column = {literal(name)}"
+        since = F.expr(f"get(filter({KEPT}, {is_own}), 0).since")
         is_unsent = F.coalesce(F.array_contains(UNSENT, name), F.lit(False))
         # The order of the change that sent the row's value; null if its value is not known.
         origin = (
-            F.when(F.col(DELETED), F.lit(None))
+            F.when(F.col(DELETED), None)
             .when(since.isNotNull(), since)
             .when(~is_unsent, F.col(_ORDER))
         )
@@ -187,16 +187,12 @@ def _with_kept_values(rows: "DataFrame", table: Table, names: Sequence[str]) -> 
     rows = rows.withColumns(values)
     no_names = F.array().cast("array<string>")
     missing = F.array_except(UNSENT, F.coalesce(F.col(KEPT).getField("column"), no_names))
-    rows = rows.withColumn(_UNKNOWN, F.get(missing, F.lit(0)))
+    rows = rows.withColumn(_UNKNOWN, F.get(missing, 0))
     derived = dict[str, "Column"]()
     for name, expression in table.landing.derived.items():
         derived_again = F.when(F.col(KEPT).isNotNull(), F.expr(expression))
         derived[name] = derived_again.otherwise(F.col(quote(name)))
     return rows.withColumns(derived) if derived else rows
-
-
-def _is_for(name: str) -> "Callable[[Column], Column]":
-    return lambda entry: entry.getField("column") == name
 
 
 def _large_columns(rows: "DataFrame", table: Table) -> list[str]:

@@ -28,13 +28,14 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from functools import cache, partial
 from math import isinf
 from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 from lakehouse.declare.landing import Debezium, Landing
+from lakehouse.delta.columns import type_word
 from lakehouse.land.plan.records import (
     earlier_names,
     is_of_the_event,
@@ -138,22 +139,17 @@ def decimal_of(value: Any, field: Field, scale: int, text: str | None) -> Decima
         members = cast("dict[str, Any]", value)
         if type(members.get("scale")) is int:
             return _unscaled(members.get("value"), members["scale"])
-    if isinstance(value, bool) or field.name not in ("", _DECIMAL):
-        raise _no_decimal(value, field)
-    if isinstance(value, int | float) and (not field.type or field.type in _NUMERIC):
+    is_plain = field.name in ("", _DECIMAL) and not isinstance(value, bool)
+    if is_plain and isinstance(value, int | float) and field.type in ("", *_NUMERIC):
         return _from_text(_spelled(value) if text is None else text)
     if isinstance(value, str) and field.name == _DECIMAL:
         return _unscaled(value, _scale_of(field))
     if isinstance(value, str) and field.schema is None:
         return _of_mode(value, field.decimals, scale)
-    if isinstance(value, str) and field.type == "string":
+    if is_plain and isinstance(value, str) and field.type == "string":
         return _from_text(value)
-    raise _no_decimal(value, field)
-
-
-def _no_decimal(value: Any, field: Field) -> Undecodable:
     described = field.description or "no schema"
-    return Undecodable(f"is {shown(value)}, which is not a decimal ({described})")
+    raise Undecodable(f"is {shown(value)}, which is not a decimal ({described})")
 
 
 def _scale_of(field: Field) -> int:
@@ -202,12 +198,9 @@ def _unscaled(value: Any, scale: int) -> Decimal:
 
 
 def _from_text(text: str) -> Decimal:
-    try:
-        if _DECIMAL_TEXT.fullmatch(text):
-            return Decimal(text)
-    except InvalidOperation:
-        pass
-    raise Undecodable(f"is {shown(text)}, which is not a number")
+    if not _DECIMAL_TEXT.fullmatch(text):
+        raise Undecodable(f"is {shown(text)}, which is not a number")
+    return Decimal(text)
 
 
 def fitting(number: Decimal, precision: int, scale: int) -> str:
@@ -216,19 +209,15 @@ def fitting(number: Decimal, precision: int, scale: int) -> str:
     Raises:
         Undecodable: DECIMAL(precision, scale) cannot hold it exactly.
     """
-    sign, digits, exponent = number.as_tuple()
-    assert isinstance(exponent, int)
-    all_digits = "".join(map(str, digits)).lstrip("0")
-    significant = all_digits.rstrip("0")
-    exponent += len(all_digits) - len(significant)
-    if not significant:
+    if not number:
         return "0"
-    whole_digit_count = len(significant) + exponent
-    if exponent < -scale or whole_digit_count > precision - scale:
+    whole, _, fraction = f"{number:f}".partition(".")
+    fraction = fraction.rstrip("0")
+    if len(fraction) > scale or len(whole.lstrip("-0")) > precision - scale:
         raise Undecodable(
             f"is {shown(str(number))}, which DECIMAL({precision},{scale}) cannot hold exactly"
         )
-    return f"{Decimal((sign, tuple(map(int, significant)), exponent)):f}"
+    return f"{whole}.{fraction}" if fraction else whole
 
 
 _CONNECT = "org.apache.kafka.connect.data."
@@ -254,16 +243,7 @@ _TYPE = re.compile(r"\s*(\w+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
 _ARRAY = re.compile(r"\s*ARRAY\s*<(.*)>", re.IGNORECASE | re.DOTALL)
 # Types of which Spark would read some encoded values as other values.
 _AMBIGUOUS = re.compile(r"\b(?:dec|decimal|numeric|timestamp\w*)\b", re.IGNORECASE)
-_WHOLE_BITS = {
-    "TINYINT": 8,
-    "BYTE": 8,
-    "SMALLINT": 16,
-    "SHORT": 16,
-    "INT": 32,
-    "INTEGER": 32,
-    "BIGINT": 64,
-    "LONG": 64,
-}
+_WHOLE_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 # A whole decimal with at most this many digits is written as a whole number, not as a float.
 _EXACT_DIGITS_OF_DOUBLE = 15
 # Naive, because Debezium counts timestamps without a time zone as if they were in UTC.
@@ -288,7 +268,7 @@ def _shape_of(declared: str) -> _Shape:
     match = _TYPE.match(declared)
     if match is None:
         return _Shape("")
-    return _Shape(match[1].upper(), int(match[2] or 10), int(match[3] or 0))
+    return _Shape(type_word(match[1]), int(match[2] or 10), int(match[3] or 0))
 
 
 def decoded(value: Any, field: Field, spelled: Callable[[], str] | None = None) -> Any:
@@ -308,7 +288,7 @@ def decoded(value: Any, field: Field, spelled: Callable[[], str] | None = None) 
             is_other = shape.kind == "STRING" and isinstance(value, float | dict | list)
             text = _as_text(value, field)
             return spelled() if is_other and text is value and spelled is not None else text
-        case "DECIMAL" | "DEC" | "NUMERIC":
+        case "DECIMAL":
             text = spelled() if spelled is not None and isinstance(value, float) else None
             number = decimal_of(value, field, shape.scale, text)
             fitted = fitting(number, shape.precision, shape.scale)
@@ -316,15 +296,20 @@ def decoded(value: Any, field: Field, spelled: Callable[[], str] | None = None) 
             return value if isinstance(value, int | float) else fitted
         case "DATE":
             return _as_date(value, field)
-        case "TIMESTAMP" | "TIMESTAMP_LTZ" | "TIMESTAMP_NTZ":
+        case "TIMESTAMP" | "TIMESTAMP_NTZ":
             return _as_timestamp(value, field, shape.kind)
-        case "FLOAT" | "REAL" | "DOUBLE":
+        case "FLOAT" | "DOUBLE":
             return _as_double(value, field) if is_decimal(value, field) else value
         case "BOOLEAN":
             # A BOOLEAN of MySQL is a TINYINT(1), which Debezium sends as a number.
             return bool(value) if type(value) is int and value in (0, 1) else value
-        case "BINARY":
-            return _as_binary(value, field)
+        case "BINARY" if (
+            isinstance(value, str) and field.type == "string" and _HEX.fullmatch(value)
+        ):
+            raise Undecodable(
+                f"is {shown(value)}, which may be hex or Base64: use binary.handling.mode=bytes, or"
+                " declare a STRING"
+            )
         case "ARRAY" | "MAP" | "STRUCT":
             return _as_nested(value, field, shape)
         case _:
@@ -449,15 +434,6 @@ def _fraction(value: int, fraction: int, units: int, most_digits: int) -> str:
     return f".{digits}" if digits else ""
 
 
-def _as_binary(value: Any, field: Field) -> Any:
-    if isinstance(value, str) and field.type == "string" and _HEX.fullmatch(value):
-        raise Undecodable(
-            f"is {shown(value)}, which may be hex or Base64: use binary.handling.mode=bytes, or"
-            " declare a STRING"
-        )
-    return value
-
-
 def _as_text(value: Any, field: Field) -> Any:
     """Readable text for types that Debezium sends as numbers or bytes; other values unchanged."""
     if field.schema is None or isinstance(value, bool):
@@ -470,17 +446,13 @@ def _as_text(value: Any, field: Field) -> Any:
         return _iso_date(value)
     if field.name in _TIMESTAMPS:
         return _iso_timestamp(value, _TIMESTAMPS[field.name], most_digits=9)
-    if field.name in _TIMES:
-        return _iso_time(value, _TIMES[field.name])
-    return value
-
-
-def _iso_time(value: int, units: int) -> str:
-    """A time as text, such as `10:30:00.5`. A TIME of MySQL may be negative, or exceed a day."""
-    seconds, fraction = divmod(abs(value), units)
+    if field.name not in _TIMES:
+        return value
+    # A time, such as `10:30:00.5`. A TIME of MySQL may be negative, or exceed a day.
+    seconds, fraction = divmod(abs(value), _TIMES[field.name])
     sign = "-" if value < 0 else ""
     clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-    return f"{sign}{clock}{_fraction(value, fraction, units, 9)}"
+    return f"{sign}{clock}{_fraction(value, fraction, _TIMES[field.name], 9)}"
 
 
 # The member that is added to an event, and lists the fields whose values were not sent. A column of
@@ -531,7 +503,10 @@ def canonical_event(
     assert isinstance(landing.changes, Debezium)
     # In an unwrapped row, `payload` may be a column. Then the line is taken as the row itself.
     has_payload_column = landing.changes.unwrapped and "payload" in fields
-    if _is_tombstone(event, has_payload_column=has_payload_column):
+    # Debezium sends a tombstone after a deletion. Source: Kafka Connect, JsonConverter
+    is_envelope = "payload" in event and event.keys() <= {"schema", "payload"}
+    is_row = has_payload_column and "schema" not in event  # null is the value of its column
+    if is_envelope and not is_row and event["payload"] is None:
         return Event(text=TOMBSTONE)
     schema: Mapping[str, Any] | None = None
     if isinstance(event.get("payload"), dict) and not has_payload_column:
@@ -539,20 +514,7 @@ def canonical_event(
             schema = cast("dict[str, Any]", event["schema"])
         event = event["payload"]
         text = members_of(text)["payload"]
-    return _Decoding(landing, landing.changes, fields, event, text).decoded_event(schema)
-
-
-def _is_tombstone(line: Mapping[str, Any], *, has_payload_column: bool) -> bool:
-    """Whether a line is a Kafka Connect envelope with a null payload: a tombstone.
-
-    Debezium sends a tombstone after a deletion.
-
-    Source: Kafka Connect, JsonConverter
-    """
-    names = line.keys()
-    if has_payload_column and "schema" not in names:
-        return False  # the line is the row itself, and null is the value of its column
-    return "payload" in names and names <= {"schema", "payload"} and line["payload"] is None
+    return _Decoding(landing, landing.changes, fields, event).decoded_event(text, schema)
 
 
 class _Decoding:
@@ -564,28 +526,25 @@ class _Decoding:
         changes: Debezium,
         fields: Mapping[str, str],
         event: dict[str, Any],
-        text: str,
     ) -> None:
         self._landing = landing
         self._changes = changes
         self._fields = fields
         self._event = event
-        self._text = text
         self._operation = event.get("__op" if changes.unwrapped else "op")
         is_marked = str(event.get("__deleted")).lower() == "true"
         self._is_deletion = self._operation == "d" or (changes.unwrapped and is_marked)
         self._problem: str | None = None
-        self._undeclared: str | None = None
         self._rows: list[Mapping[str, Any]] = []
         self._unsent: list[str] = []
 
-    def decoded_event(self, schema: Mapping[str, Any] | None) -> Event:
+    def decoded_event(self, text: str, schema: Mapping[str, Any] | None) -> Event:
         """The event, with the first problem of its fields. `schema` is the schema in the line."""
         if self._changes.unwrapped:
-            self._text = self._decoded_row(self._event, self._text, fields_of(schema))
-            self._find_undeclared(self._text)
+            text = self._decoded_row(self._event, text, fields_of(schema))
+            undeclared = self._undeclared(text)
         else:
-            self._decode_sides(fields_of(schema))
+            text, undeclared = self._decoded_sides(text, fields_of(schema))
         if self._unsent:
             if self._operation != "u":
                 self._refuse(
@@ -593,18 +552,19 @@ class _Decoding:
                     " update (op u), which would keep the table's value: use REPLICA IDENTITY FULL"
                     " at the source; if rows are unwrapped, use add.fields=op, which marks updates"
                 )
-            members = {**members_of(self._text), UNSENT: json.dumps(self._unsent)}
-            self._text = object_of(members.items())
-        if not self._is_deletion and _holds_placeholder(self._text):
+            text = object_of({**members_of(text), UNSENT: json.dumps(self._unsent)})
+        has_placeholder = any(each in text for each in _TEXTS) or _ARRAY_START.search(text)
+        if has_placeholder and not self._is_deletion:
             self._refuse(
                 f"a value inside a field {_NOT_SENT}: use REPLICA IDENTITY FULL at the source"
             )
-        return Event(
-            text=self._text, rows=self._rows, undeclared=self._undeclared, problem=self._problem
-        )
+        return Event(text=text, rows=self._rows, undeclared=undeclared, problem=self._problem)
 
-    def _decode_sides(self, schema: Mapping[str, Mapping[str, Any]]) -> None:
-        members = members_of(self._text)
+    def _decoded_sides(
+        self, text: str, schema: Mapping[str, Mapping[str, Any]]
+    ) -> tuple[str, str | None]:
+        """The text of the event with decoded rows, and the undeclared fields of the last row."""
+        members = members_of(text)
         texts: dict[str, str] = {}
         for side in ("before", "after"):
             row = self._event.get(side)
@@ -615,11 +575,11 @@ class _Decoding:
                     fields_of(schema.get(side)),
                     is_state=side == "after",
                 )
-        if "after" in texts:
-            self._find_undeclared(texts["after"])
+        undeclared = self._undeclared(texts["after"]) if "after" in texts else None
         # `_decoded_row` returns the same text object if nothing changes.
-        if any(text is not members[side] for side, text in texts.items()):
-            self._text = object_of({**members, **texts}.items())
+        if any(row_text is not members[side] for side, row_text in texts.items()):
+            text = object_of({**members, **texts})
+        return text, undeclared
 
     def _decoded_row(
         self,
@@ -667,15 +627,15 @@ class _Decoding:
         if replaced:
             row = {**row, **replaced}
             encoded = {name: json.dumps(replaced[name], ensure_ascii=False) for name in replaced}
-            text = object_of({**members(), **encoded}.items())
+            text = object_of({**members(), **encoded})
         self._rows.append(row)
         return text
 
-    def _find_undeclared(self, text: str) -> None:
-        """Finds the undeclared fields of the last decoded row, which has this `text`."""
+    def _undeclared(self, text: str) -> str | None:
+        """The undeclared fields of the last decoded row, which has this `text`."""
         row = self._rows[-1]
         own = {name: row[name] for name in row if not is_of_the_event(name, self._landing)}
-        self._undeclared = others_in_object(own, text, self._fields)
+        return others_in_object(own, text, self._fields)
 
     def _refuse(self, problem: str) -> None:
         """Records a problem, unless the event already has one."""
@@ -693,7 +653,3 @@ def _is_unsent(value: object) -> bool:
             return len(items) == len(_BYTES) and items == [*_BYTES]
         case _:
             return False
-
-
-def _holds_placeholder(text: str) -> bool:
-    return any(each in text for each in _TEXTS) or _ARRAY_START.search(text) is not None

@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from lakehouse.cdc.plan import TOMBSTONE, UNSENT
 from lakehouse.declare.landing import ChangeKind, Debezium, Dms, Landing
@@ -126,103 +126,96 @@ _LAST_MS = 253_402_300_799_999
 _SOURCE_DDL = "lsn BIGINT, file STRING, pos BIGINT, row INT"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Event:
-    """The event of a line, parsed into the column `PARSED`."""
+class _Event(NamedTuple):
+    """Columns of an event, which is parsed into the column `PARSED`.
 
-    changes: Debezium
+    - `code`: the operation's letter; null if unknown. An unwrapped row with a true `__deleted` is a
+      deletion. If it has no `__op`, a false `__deleted` makes it an update.
+    - `is_change`: whether the event comes from the source's log and not from a snapshot. An
+      unwrapped row without `__op` counts as one of a snapshot, unless it is a deletion.
+    - `source`: the fields of the event's `source`.
+    - `values`: the row after the change; for a deletion, before it.
+    - `old_values`: the row before the change.
+    - `time_ms`: when the change was committed. If an event that is not unwrapped lacks this time,
+      it is when Debezium saw the change.
+    """
 
-    def field(self, path: str) -> "Column":
-        """A field of the event."""
-        return F.col(f"{PARSED}.{path}")
+    code: "Column"
+    is_change: "Column"
+    source: "Mapping[str, Column]"
+    values: "Mapping[str, Column]"
+    old_values: "Mapping[str, Column]"
+    time_ms: "Column"
 
-    def source(self, name: str) -> "Column":
-        """A field of the event's `source`. It is cast from text: some connectors quote numbers.
 
-        Source: Debezium's reference, "New Record State Extraction", `add.fields`; connector for
-        Oracle, `source.scn`.
-        """
-        value = self.field(f"source.{quote(name)}")
-        if self.changes.unwrapped:
-            prefixed = self.field(quote(f"__source_{name}"))
-            value = F.coalesce(prefixed, self.field(quote(f"__{name}")))
-        return value.cast(_source_types(self.changes)[name])
+def _event(landing: Landing, changes: Debezium) -> _Event:
+    """The columns of an event.
 
-    def code(self) -> "Column":
-        """The operation's letter; null if unknown.
-
-        An unwrapped row with a true `__deleted` is a deletion. If it has no `__op`, a false
-        `__deleted` makes it an update.
-        """
-        if not self.changes.unwrapped:
-            return self.field("op")
-        deleted = F.lower(self.field("__deleted"))
-        return F.when(deleted == "true", F.lit("d")).otherwise(
-            F.coalesce(self.field("__op"), F.when(deleted == "false", F.lit("u")))
+    Fields of `source` are cast from text, because some connectors quote numbers.
+    Source: Debezium's reference, "New Record State Extraction", `add.fields`; connector for Oracle,
+    `source.scn`.
+    """
+    names = landing.field_names
+    types = _source_types(changes)
+    if changes.unwrapped:
+        operation = _field("__op")
+        deleted = F.lower(_field("__deleted"))
+        code = F.coalesce(operation, F.when(deleted == "false", "u"))
+        source = {
+            name: F.coalesce(_field(f"__source_{name}"), _field(f"__{name}")).cast(type_)
+            for name, type_ in types.items()
+        }
+        return _Event(
+            code=F.when(deleted == "true", "d").otherwise(code),
+            is_change=F.coalesce(operation != "r", deleted == "true", F.lit(False)),
+            source=source,
+            values={name: _field(name) for name in names},
+            old_values=dict.fromkeys(names, F.lit(None)),
+            time_ms=source["ts_ms"],
         )
+    code = _field("op")
+    source = {name: _field("source", name).cast(type_) for name, type_ in types.items()}
+    old_values = {name: _field("before", name) for name in names}
+    return _Event(
+        code=code,
+        is_change=F.coalesce(code != "r", F.lit(True)),
+        source=source,
+        values={
+            name: F.when(code == "d", old_values[name]).otherwise(_field("after", name))
+            for name in names
+        },
+        old_values=old_values,
+        time_ms=F.coalesce(source["ts_ms"], _field("ts_ms")),
+    )
 
-    def value(self, name: str) -> "Column":
-        """A column of the row after the change; for a deletion, before it."""
-        if self.changes.unwrapped:
-            return self.field(quote(name))
-        return F.when(self.code() == "d", self.field(f"before.{quote(name)}")).otherwise(
-            self.field(f"after.{quote(name)}")
-        )
 
-    def committed_ms(self) -> "Column":
-        """When the change was committed; null if the time is missing or invalid.
+def _field(*path: str) -> "Column":
+    return F.col(".".join([PARSED, *map(quote, path)]))
 
-        If an event that is not unwrapped lacks this time, it is when Debezium saw the change.
-        """
-        time_ms = self.source("ts_ms")
-        if not self.changes.unwrapped:
-            time_ms = F.coalesce(time_ms, self.field("ts_ms"))
-        return F.when(time_ms.between(_FIRST_MS, _LAST_MS), time_ms)
 
-    def position(self) -> "tuple[Column, Column]":
-        """The position, and whether the event has one.
+def _position(event: _Event, changes: Debezium) -> "tuple[Column, Column]":
+    """The position of an event, and whether it has one.
 
-        A snapshot row with only a time has no position. Its time is when the row was sent or the
-        snapshot began, and may be later than a change that the row does not include: Oracle reads
-        an initial snapshot as of an earlier SCN. Source: Debezium's
-        AbstractIncrementalSnapshotChangeEventSource, sendEvent;
-        RelationalSnapshotChangeEventSource, getSnapshotSourceTimestamp.
-        """
-        names = field_names(self.changes.position)
-        if names:
-            declared = F.struct(*[self.source(name).alias(name) for name in names])
-            # A snapshot row without the other parts sorts before changes that have these parts.
-            return declared, self.source(names[0]).isNotNull()
-        # MySQL numbers the files of its binlog, in names of any length.
-        file_suffix = F.regexp_extract(self.source("file"), r"(\d+)$", 1)
-        file_number = F.nullif(file_suffix, F.lit("")).cast("bigint")
-        parts = {"lsn": self.source("lsn"), "file_number": file_number}
-        parts |= {name: self.source(name) for name in ("pos", "row", "ts_ms")}
-        time_of_change = F.when(self.is_change(), parts["ts_ms"])
-        has_position = F.coalesce(parts["lsn"], file_number, time_of_change).isNotNull()
-        return F.struct(*[part.alias(name) for name, part in parts.items()]), has_position
-
-    def is_change(self) -> "Column":
-        """Whether the event comes from the source's log and not from a snapshot.
-
-        An unwrapped row without `__op` counts as one of a snapshot, unless it is a deletion.
-        """
-        if not self.changes.unwrapped:
-            return F.coalesce(self.code() != "r", F.lit(True))
-        return F.coalesce(
-            self.field("__op") != "r", F.lower(self.field("__deleted")) == "true", F.lit(False)
-        )
-
-    def reason(self, landing: Landing, added: Sequence[str]) -> "Column":
-        """Why a line is not a valid event, or null. `read._reason` checks the rest."""
-        is_event = F.col(EVENT) != TOMBSTONE
-        is_corrupt = F.col(PARSED).isNull() | self.field(CORRUPT).isNotNull()
-        reason = F.when(is_event & is_corrupt, UNFIT)
-        reason = why_other_years(reason, landing, self.value)
-        reason = why_undeclared_unfit(reason, landing, added)
-        _, has_position = self.position()
-        has_only_time = ~has_position & self.source("ts_ms").isNotNull()
-        return F.coalesce(REASON, reason.when(has_only_time & ~self.is_change(), _ONLY_TIMED))
+    A snapshot row with only a time has no position. Its time is when the row was sent or the
+    snapshot began, and may be later than a change that the row does not include: Oracle reads
+    an initial snapshot as of an earlier SCN. Source: Debezium's
+    AbstractIncrementalSnapshotChangeEventSource, sendEvent;
+    RelationalSnapshotChangeEventSource, getSnapshotSourceTimestamp.
+    """
+    source = event.source
+    names = field_names(changes.position)
+    if names:
+        declared = F.struct(*[source[name].alias(name) for name in names])
+        # A snapshot row without the other parts sorts before changes that have these parts.
+        return declared, source[names[0]].isNotNull()
+    # MySQL numbers the files of its binlog, in names of any length.
+    file_suffix = F.regexp_extract(source["file"], r"(\d+)$", 1)
+    file_number = F.nullif(file_suffix, F.lit("")).cast("bigint")
+    parts = {"lsn": source["lsn"], "file_number": file_number}
+    parts |= {name: source[name] for name in ("pos", "row", "ts_ms")}
+    time_of_change = F.when(event.is_change, source["ts_ms"])
+    has_position = F.coalesce(source["lsn"], file_number, time_of_change).isNotNull()
+    return F.struct(*[part.alias(name) for name, part in parts.items()]), has_position
 
 
 def debezium_lines(
@@ -230,31 +223,34 @@ def debezium_lines(
 ) -> "DataFrame":
     """The lines with their code, position, time and old key."""
     landing = table.landing
-    fields = field_names(landing.schema)
     event_ddl = _event_ddl(landing.schema, changes)
     ddl = f"{event_ddl}, {quote(UNSENT)} ARRAY<STRING>, {CORRUPT} STRING"
-    event = _Event(changes=changes)
     parsed_event = parsed_json(F.when(F.col(REASON).isNull(), F.col(EVENT)), ddl)
-    position, has_position = event.position()
-    old_key = list["Column"]()
-    for key in change_keys(table):
-        old_value = F.lit(None) if changes.unwrapped else event.field(f"before.{quote(key)}")
-        old_key.append(old_value.alias(key))
     parsed = with_undeclared(lines).withColumn(PARSED, evaluated_once(parsed_event))
+    event = _event(landing, changes)
+    position, has_position = _position(event, changes)
+    is_corrupt = F.col(PARSED).isNull() | _field(CORRUPT).isNotNull()
+    reason = F.when((F.col(EVENT) != TOMBSTONE) & is_corrupt, UNFIT)
+    reason = why_other_years(reason, landing, event.values)
+    reason = why_undeclared_unfit(reason, landing, added)
+    has_only_time = ~has_position & event.source["ts_ms"].isNotNull()
+    reason = reason.when(has_only_time & ~event.is_change, _ONLY_TIMED)
+    # An invalid time counts as missing.
+    time_ms = F.when(event.time_ms.between(_FIRST_MS, _LAST_MS), event.time_ms)
     rows = parsed.select(
-        *[event.value(name).alias(name) for name in fields],
+        *[value.alias(name) for name, value in event.values.items()],
         *ORIGIN,
         *undeclared_columns(landing, added),
         RAW,
         DIGEST,
         EVENT,
-        event.reason(landing, added).alias(REASON),
-        event.code().alias(CODE),
+        F.coalesce(REASON, reason).alias(REASON),
+        event.code.alias(CODE),
         position.alias(POSITION),
         has_position.alias(HAS_POSITION),
-        F.timestamp_millis(event.committed_ms()).alias(CHANGED_AT),
-        F.struct(*old_key).alias(OLD_KEY),
-        event.field(quote(UNSENT)).alias(UNSENT),
+        F.timestamp_millis(time_ms).alias(CHANGED_AT),
+        F.struct(*[event.old_values[key].alias(key) for key in change_keys(table)]).alias(OLD_KEY),
+        _field(UNSENT).alias(UNSENT),
     )
     derived = {name: F.expr(text) for name, text in landing.derived.items()}
     return rows.withColumns(derived) if derived else rows
@@ -298,7 +294,7 @@ def dms_lines(
     landing = table.landing
     # `read._reason` checks required fields, because a deletion may lack them.
     lines = parse_records(replace(landing, required=()), lines, added, ())
-    is_full_load = F.col(ORIGIN[0]).rlike(FULL_LOAD)
+    is_full_load = F.col(_FILE).rlike(FULL_LOAD)
     kinds = {*map(is_full_load_file, names)}
     if len(kinds) == 1:
         is_full_load = F.lit(kinds.pop())
@@ -307,21 +303,21 @@ def dms_lines(
         # DMS names a file after the time of its changes. The path comes after the name, because the
         # task's setting for folders by date may have changed.
         parts = {
-            "file_name": F.substring_index(ORIGIN[0], "/", -1),
-            "path": F.col(ORIGIN[0]),
-            "line": F.col(ORIGIN[1]),
+            "file_name": F.substring_index(_FILE, "/", -1),
+            "path": F.col(_FILE),
+            "line": F.col(_LINE),
         }
     position = F.struct(*[F.when(~is_full_load, part).alias(name) for name, part in parts.items()])
     is_ordered = F.lit(True)
     for name in changes.position:
         is_ordered = is_ordered & _filled(F.col(quote(name))).isNotNull()
-    fields = field_names(landing.schema)
+    fields = landing.field_names
     old_key = list["Column"]()
     for key in change_keys(table):
         before_image = f"{changes.before_prefix}{key}"
         old_value = F.col(quote(before_image)) if before_image in fields else F.lit(None)
         old_key.append(old_value.alias(key))
-    code_of_full_load = F.when(is_full_load, F.lit("I"))
+    code_of_full_load = F.when(is_full_load, "I")
     commit_time = F.lit(None)
     if changes.committed_at is not None:
         commit_time = F.col(quote(changes.committed_at))
@@ -396,15 +392,11 @@ def read_changes(
             is_tombstone = F.coalesce(F.col(EVENT) == TOMBSTONE, F.lit(False))
         case _:
             assert_never(landing.change_data)
-    codes = list["Column"]()
-    for code, operation in changes.operations.items():
-        codes += [F.lit(code), F.lit(operation.value)]
-    known_operation = F.try_element_at(F.create_map(*codes), F.col(CODE))
-    columns_of_change = {
-        OPERATION: F.when(is_tombstone, _TOMBSTONE).otherwise(known_operation),
-        OLD_KEY: _changed_key(keys, changes.update_code),
-    }
-    lines = lines.withColumns(columns_of_change)
+    operation = F.when(is_tombstone, _TOMBSTONE)
+    for code, kind in changes.operations.items():
+        operation = operation.when(F.col(CODE) == code, kind.value)
+    old_key = _changed_key(keys, changes.update_code)
+    lines = lines.withColumns({OPERATION: operation, OLD_KEY: old_key})
     columns = [
         *landing.column_names,
         *ORIGIN,
@@ -417,9 +409,10 @@ def read_changes(
         RAW,
         DIGEST,
     ]
-    return lines.select(
-        *map(quote, columns), _no_kept().alias(KEPT), _reason(table, keys).alias(REASON)
-    )
+    # An array whose entries have a column's name and a `change_order`. No row keeps values yet.
+    entry = F.struct(F.lit("").alias("column"), F.expr(change_order()).alias("since"))
+    kept = F.when(F.lit(False), F.array(entry)).alias(KEPT)
+    return lines.select(*map(quote, columns), kept, _reason(table, keys).alias(REASON))
 
 
 def count_changes(lines: "DataFrame", keys: Sequence[str]) -> ChangeCounts:
@@ -448,15 +441,6 @@ def count_changes(lines: "DataFrame", keys: Sequence[str]) -> ChangeCounts:
     return ChangeCounts(**counts_by_name, first_key=first_key)
 
 
-def _no_kept() -> "Column":
-    """The column `KEPT`, null, for rows that keep no values.
-
-    Its type is that of an array whose entries have a column's name and a `change_order`.
-    """
-    entry = F.struct(F.lit("").alias("column"), F.expr(change_order()).alias("since"))
-    return F.when(F.lit(False), F.array(entry))
-
-
 def _changed_key(keys: Sequence[str], update_code: str) -> "Column":
     """The key before an update that changed it, or null. An unknown key counts as unchanged."""
     old_key = F.col(OLD_KEY)
@@ -475,7 +459,7 @@ def _reason(table: Table, keys: Sequence[str]) -> "Column":
     is_tombstone = F.coalesce(operation == _TOMBSTONE, F.lit(False))
     has_key = ~is_tombstone & (operation != ChangeKind.TRUNCATE.value)
     reason = F.when(~is_tombstone & F.col(CODE).isNull(), "the operation is missing")
-    unknown = F.concat(F.lit("the operation "), F.col(CODE), F.lit(f" is not one of {known_codes}"))
+    unknown = F.format_string(f"the operation %s is not one of {known_codes}", CODE)
     reason = reason.when(operation.isNull(), unknown)
     for key in keys:
         reason = reason.when(has_key & F.col(quote(key)).isNull(), f"the key {key} is missing")

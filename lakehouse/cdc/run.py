@@ -175,9 +175,7 @@ def superseded_count(
     """The number of changes without effect: repeated or older changes, and tombstones."""
     commits = batch_commits(lake, key, before=before, after=after)
     metrics = commits[-1].metrics if commits else {}
-    names = ("numOutputRows",)
-    if "numTargetRowsInserted" in metrics:
-        names = _MERGED
+    names = _MERGED if "numTargetRowsInserted" in metrics else ("numOutputRows",)
     effective_count = sum(int(metrics.get(name, "0")) for name in names)
     # A truncation may delete more rows than the batch has changes.
     return max(counts.rows + counts.key_changes - effective_count, 0)

@@ -24,7 +24,7 @@ from lakehouse.declare.knobs import (
 )
 from lakehouse.declare.policies import MIB
 from lakehouse.declare.write_modes import LAYERS
-from lakehouse.delta.columns import check_columns, field_names
+from lakehouse.delta.columns import check_columns, field_names, field_types
 
 _WEEK_HOURS = 168.0
 _LATENESS = (
@@ -368,6 +368,16 @@ class Landing:
                 ' CsvNullValue says. Use null_value="NULL" (the default of that setting), or its'
                 ' value ("" if it is empty).'
             )
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        """The names of the schema's fields."""
+        return field_names(self.schema)
+
+    @property
+    def field_types(self) -> Mapping[str, str]:
+        """The types of the schema's fields, by name."""
+        return dict(field_types(self.schema))
 
     @property
     def suffixes(self) -> tuple[str, ...]:

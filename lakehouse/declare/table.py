@@ -28,7 +28,7 @@ from lakehouse.declare.policies import (
 )
 from lakehouse.declare.prices import DEFAULT_PRICES, Prices
 from lakehouse.declare.write_modes import LAYERS, Adopted, Append, Merge, Overwrite, WriteMode
-from lakehouse.delta.columns import check_columns, check_renamed, field_names, field_types
+from lakehouse.delta.columns import check_columns, check_renamed, field_names
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 # Source: delta-io/delta v4.4.0, DeltaSQLConf, clusteredTable.numClusteringColumnsLimit.
@@ -150,7 +150,7 @@ class Table:
         types: dict[str, str | None] | None = None
         if self.source is not None:
             # The types of derived columns are unknown (`None`).
-            types = {**dict.fromkeys(self.source.derived), **dict(field_types(self.source.schema))}
+            types = {**dict.fromkeys(self.source.derived), **self.source.field_types}
         if self.ttl is not None and self.archive is not None:
             raise self._refused(
                 "archive and ttl are both set. The archive deletes rows after keep_days, and a TTL"

@@ -78,10 +78,27 @@ def struct_types(type_: str) -> dict[str, str]:
     return {}
 
 
+# Source: Spark's SQL reference, "Data Types"
+_SYNONYMS = {
+    "BYTE": "TINYINT",
+    "SHORT": "SMALLINT",
+    "INTEGER": "INT",
+    "LONG": "BIGINT",
+    "REAL": "FLOAT",
+    "DEC": "DECIMAL",
+    "NUMERIC": "DECIMAL",
+    "TIMESTAMP_LTZ": "TIMESTAMP",
+}
+
+
 def type_word(type_: str) -> str:
-    """The first word of a type, in upper case, such as `DECIMAL` of `decimal(8, 2)`."""
-    word = re.match(r"\w*", type_.strip())
-    return word[0].upper() if word else ""
+    """The first word of a type, in upper case, such as `DECIMAL` of `decimal(8, 2)`.
+
+    Of several words for the same type, it is always the same one.
+    """
+    match = re.match(r"\w*", type_.strip())
+    word = match[0].upper() if match else ""
+    return _SYNONYMS.get(word, word)
 
 
 def check_columns(what: str, names: Sequence[Any], *, among: Sequence[str] | None = None) -> None:

@@ -9,7 +9,7 @@ from lakehouse.delta.log import TableFacts, newest_first
 from lakehouse.evolve.plan.changes import EvolutionPlan, WrittenRows, compare
 from lakehouse.evolve.plan.rebuild import columns_without_spark
 from lakehouse.lake.lake import Lake
-from lakehouse.land.ledger import PlannedBatches
+from lakehouse.land.ledger import planned_batches
 from lakehouse.land.plan.records import columns_in_force
 from lakehouse.materialize import plan as derived_increments
 from lakehouse.materialize.plan import code_changed_since
@@ -23,7 +23,7 @@ def compare_without_spark(lake: Lake, table: Table, facts: TableFacts) -> Evolut
     """
     columns = None
     if table.source is not None:
-        ledger = PlannedBatches(lake.store, table.key, prefix=table.source.prefix).ledger()
+        ledger = planned_batches(lake, table).ledger()
         added_columns = columns_in_force(ledger.columns, table.source)
         # If an added column was renamed, the declaration has its new name.
         added = [name for name in added_columns if name not in table.renamed]

@@ -36,9 +36,9 @@ from lakehouse.evolve.plan.rebuild import (
 from lakehouse.evolve.rebuild import plan_rebuild, rebuilt_rows, run_rebuild
 from lakehouse.lake.lake import TableSession
 from lakehouse.lake.lease import hold
-from lakehouse.land.ledger import PlannedBatches
+from lakehouse.land.ledger import planned_batches
 from lakehouse.land.plan.records import columns_in_force, with_renamed_fields
-from lakehouse.land.rows import no_rows
+from lakehouse.land.run import no_rows
 from lakehouse.materialize.run import facts_of_inputs, transformed
 from lakehouse.spark.errors import first_line, translated
 from lakehouse.spark.frames import table_at
@@ -120,8 +120,7 @@ def declared_rows(
         return table.transform(**frames)
     if table.source is None:
         return transformed(session, facts_of_inputs(session.lake, session.table))
-    landing = session.table.landing
-    ledger = PlannedBatches(session.lake.store, session.key, prefix=landing.prefix).ledger()
+    ledger = planned_batches(session.lake, session.table).ledger()
     table = with_renamed_fields(session.table)
     added = columns_in_force(ledger.columns, table.landing)
     return no_rows(replace(session, table=table), added, facts)

@@ -21,7 +21,7 @@ from lakehouse.base.errors import LakehouseError
 from lakehouse.base.reasons import Reason
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
-from lakehouse.land.ledger import PlannedBatches, last_loaded, unfinished_batch
+from lakehouse.land.ledger import last_loaded, planned_batches, unfinished_batch
 from lakehouse.land.plan.batches import Batch, Ledger
 from lakehouse.land.plan.choose_files import BatchPlan, choose_batch, repeat_batch
 from lakehouse.land.waiting_files import Discovery
@@ -90,7 +90,14 @@ def landing_sensor(
         if not due:
             return dg.SensorResult(skip_reason=text)
         context.log.info(text)
-        return dg.SensorResult(run_requests=[_request(due)])
+        # With the last try of each batch, because Dagster starts at most one run per run key.
+        keys = [f"{state.table.key}:{state.batch}:{state.last_try}" for state in due]
+        request = dg.RunRequest(
+            run_key=" ".join(keys),
+            asset_selection=[table_key(state.table) for state in due],
+            tags={_batch_tag(state.table): str(state.batch) for state in due},
+        )
+        return dg.SensorResult(run_requests=[request])
 
     return tick
 
@@ -99,14 +106,14 @@ def landing_sensor(
 class _TableState:
     """The state of a table in one tick.
 
-    `batch` is the number of the batch for which a run is requested, or `None`. `tries` are the
-    newest ended runs that were requested for this batch, newest first.
+    `batch` is the number of the batch for which a run is requested, or `None`. `last_try` is the
+    newest ended run that was requested for this batch.
     """
 
     table: Table
     sentence: str
     batch: int | None = None
-    tries: tuple[dg.RunRecord, ...] = ()
+    last_try: str = "first"
 
 
 class _Watch:
@@ -174,9 +181,7 @@ class _Watch:
         if plan.batch is None:
             return _TableState(table=table, sentence=plan.sentence)
         number = plan.batch.number
-        tries = tuple(
-            ended_runs(instance, {_batch_tag(table): str(number)}, limit=_TRIES_LOOKED_AT)
-        )
+        tries = ended_runs(instance, {_batch_tag(table): str(number)}, limit=_TRIES_LOOKED_AT)
         failed = [
             record
             for record in tries
@@ -189,14 +194,22 @@ class _Watch:
             )
             return _TableState(table=table, sentence=pause.sentence)
         self._ledgers.pop(table.key, None)
-        return _TableState(table=table, sentence=plan.sentence, batch=number, tries=tries)
+        last_try = tries[0].dagster_run.run_id if tries else "first"
+        return _TableState(table=table, sentence=plan.sentence, batch=number, last_try=last_try)
 
     def _plan(self, table: Table, facts: NewestFacts | None, *, now: float) -> BatchPlan:
         event_id = facts.storage_id if facts else 0
         cached = self._ledgers.get(table.key)
         is_stale = cached is None or cached[0] != event_id
         if cached is None or is_stale:
-            cached = (event_id, *self._read_ledger(table, facts))
+            batches = planned_batches(self._lake, table)
+            ledger = batches.ledger()
+            last_batch = facts.values.get("lakehouse/landed_batch") if facts else None
+            if not isinstance(last_batch, int):
+                # No event records the last loaded batch, so the table's log is read.
+                last_batch = last_loaded(table, self._lake.facts(table.key), ledger)
+            unfinished = unfinished_batch(self._lake, table, last_batch, ledger, batches)
+            cached = (event_id, ledger, unfinished)
             self._ledgers[table.key] = cached
         _, ledger, unfinished = cached
         if unfinished is not None:
@@ -204,18 +217,6 @@ class _Watch:
         listing = self._discovery.waiting_files(table, ledger, refresh=is_stale, now=now)
         now_ms = round(now * 1_000)
         return choose_batch(listing, ledger, table.landing, table.write, now_ms=now_ms)
-
-    def _read_ledger(self, table: Table, facts: NewestFacts | None) -> tuple[Ledger, Batch | None]:
-        """The table's ledger, and its unfinished batch."""
-        batches = PlannedBatches(self._lake.store, table.key, prefix=table.landing.prefix)
-        ledger = batches.ledger()
-        recorded = facts.values.get("lakehouse/landed_batch") if facts else None
-        if isinstance(recorded, int):
-            last_batch = recorded
-        else:
-            # No event records the last loaded batch, so the table's log is read.
-            last_batch = last_loaded(table, self._lake.facts(table.key), ledger)
-        return ledger, unfinished_batch(self._lake, table, last_batch, ledger, batches)
 
 
 def _seconds_left(tries: Sequence[dg.RunRecord], *, now: float) -> float:
@@ -225,20 +226,6 @@ def _seconds_left(tries: Sequence[dg.RunRecord], *, now: float) -> float:
     pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (len(tries) - 1))
     ended = min(tries[0].end_time or now, now)  # the clock of the run's machine may be ahead
     return ended + pause - now
-
-
-def _request(due: Sequence[_TableState]) -> dg.RunRequest:
-    return dg.RunRequest(
-        run_key=" ".join(map(_run_key, due)),
-        asset_selection=[table_key(state.table) for state in due],
-        tags={_batch_tag(state.table): str(state.batch) for state in due},
-    )
-
-
-def _run_key(state: _TableState) -> str:
-    """The run key of a batch, with its last try: Dagster starts at most one run per run key."""
-    last_try = state.tries[0].dagster_run.run_id if state.tries else "first"
-    return f"{state.table.key}:{state.batch}:{last_try}"
 
 
 def _batch_tag(table: Table) -> str:

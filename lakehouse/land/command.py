@@ -24,9 +24,9 @@ from lakehouse.lake.lake import TableSession
 from lakehouse.land import quarantine
 from lakehouse.land.decode import files_schema
 from lakehouse.land.ledger import (
-    PlannedBatches,
     landed_files,
     last_loaded,
+    planned_batches,
     quarantined_count,
     record_loaded,
     unfinished_batch,
@@ -88,19 +88,16 @@ def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
         document["next"],
         document["expiring"],
     )
-    for sentence in sentences:
-        if not sentence:
-            continue
+    for sentence in filter(None, sentences):
         names_table = sentence.startswith(("load of ", "landing of "))  # as errors do
         show(sentence if names_table else f"{table}: {sentence}")
 
 
 def _document(context: LakeContext, table: Table) -> dict[str, Any]:
     landing = table.landing
-    batches = PlannedBatches(context.lake.store, table.key, prefix=landing.prefix)
+    batches = planned_batches(context.lake, table)
     ledger = batches.ledger()
     facts = context.lake.facts(table.key)
-    planned_count = ledger.newest_number
     last_batch, loaded = _last_batch(table, facts)
     listing = list[LandedFile]()
     try:
@@ -121,12 +118,13 @@ def _document(context: LakeContext, table: Table) -> dict[str, Any]:
     # Forgotten files were loaded, but are no longer in `seen`.
     taken_in_ledger = sum(each.is_taken for each in ledger.seen.values())
     taken_count = taken_in_ledger + len(ledger.forgotten)
-    batches_text = f"{planned_count} planned batch{'' if planned_count == 1 else 'es'}"
+    planned = ledger.newest_number
+    batches_text = f"{planned} planned batch{'' if planned == 1 else 'es'}"
     files_text = count_of(taken_count, "file")
     return {
         "table": table.key,
         "prefix": landing.prefix,
-        "planned": planned_count,
+        "planned": planned,
         "arrived": last_batch,
         "files_taken": taken_count,
         "files_set_aside": len(ledger.seen) - taken_in_ledger,
@@ -140,14 +138,6 @@ def _document(context: LakeContext, table: Table) -> dict[str, Any]:
     }
 
 
-def _readers(batch: Batch, landing: Landing) -> str:
-    """Who reads the files of a batch."""
-    count = sum(file.by_spark or may_be_by_spark(file, landing) for file in batch.files)
-    if not count:
-        return "the process that loads reads them, and stages their records for Spark"
-    return f"Spark itself reads {count} of them, if their content allows it"
-
-
 def _last_batch(table: Table, facts: TableFacts | None) -> tuple[int | None, str]:
     """The last batch that the table's log records, if any, and a sentence about it."""
     if facts is None:
@@ -158,10 +148,18 @@ def _last_batch(table: Table, facts: TableFacts | None) -> tuple[int | None, str
     return last_batch, f"the table's log records batch {last_batch} as the last one loaded"
 
 
+def _readers(batch: Batch, landing: Landing) -> str:
+    """Who reads the files of a batch."""
+    count = sum(file.by_spark or may_be_by_spark(file, landing) for file in batch.files)
+    if not count:
+        return "the process that loads reads them, and stages their records for Spark"
+    return f"Spark itself reads {count} of them, if their content allows it"
+
+
 def _set_aside(listing: Sequence[LandedFile], ledger: Ledger, landing: Landing) -> list[LandedFile]:
     """The files that a manifest names, but of which no batch loads a row."""
-    seen = {file.name: ledger.seen.get(f"{landing.prefix}{file.name}") for file in listing}
-    return [file for file in listing if (known := seen[file.name]) and not known.is_taken]
+    aside = {path for path, known in ledger.seen.items() if not known.is_taken}
+    return [file for file in listing if f"{landing.prefix}{file.name}" in aside]
 
 
 @click.command("schema", epilog="Example: lakehouse schema orders-0001.csv")

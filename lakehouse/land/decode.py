@@ -20,7 +20,6 @@ file may show which calendar it uses.
 """
 
 import base64
-import codecs
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +34,14 @@ import pyarrow.parquet as pq
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.text import count_of, first_names
-from lakehouse.land.plan.file_text import GZIP, Compression, detect_format, text_chunks
+from lakehouse.land.plan.file_text import (
+    BYTE_ORDER_MARK,
+    GZIP,
+    Compression,
+    detect_format,
+    other_mark,
+    text_chunks,
+)
 from lakehouse.land.plan.records import MIB, Unreadable, too_large
 from lakehouse.land.plan.schema_of_values import (
     FileSchema,
@@ -52,24 +58,29 @@ _ROWS_AT_ONCE = 100
 _SHOWN_CHARACTERS = 1_000
 # The greatest precision of a decimal in Spark.
 _MOST_DIGITS = 38
-# Arrow's types as they are staged, by name, with the SQL types as which Spark reads them.
-_PLAIN_TYPES: Mapping[str, tuple[pa.DataType, str]] = {
-    "bool": (pa.bool_(), "BOOLEAN"),
-    "int8": (pa.int8(), "TINYINT"),
-    "int16": (pa.int16(), "SMALLINT"),
-    "int32": (pa.int32(), "INT"),
-    "int64": (pa.int64(), "BIGINT"),
-    "uint8": (pa.int16(), "SMALLINT"),
-    "uint16": (pa.int32(), "INT"),
-    "uint32": (pa.int64(), "BIGINT"),
-    "uint64": (pa.decimal128(20), "DECIMAL(20,0)"),
-    "halffloat": (pa.float32(), "FLOAT"),
-    "float": (pa.float32(), "FLOAT"),
-    "double": (pa.float64(), "DOUBLE"),
-    "date32[day]": (pa.date32(), "DATE"),
-    "date64[ms]": (pa.date32(), "DATE"),
-    **dict.fromkeys(("binary", "large_binary", "binary_view"), (pa.binary(), "BINARY")),
-    **dict.fromkeys(("string", "large_string", "string_view", "null"), (pa.string(), "STRING")),
+# Arrow's types that are staged as they are, by name, with the SQL types as which Spark reads them.
+_SQL_TYPES = {
+    "bool": "BOOLEAN",
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INT",
+    "int64": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "date32[day]": "DATE",
+    "binary": "BINARY",
+    "string": "STRING",
+}
+# Arrow's types that are staged as another type.
+_STAGED_AS = {
+    "uint8": pa.int16(),
+    "uint16": pa.int32(),
+    "uint32": pa.int64(),
+    "uint64": pa.decimal128(20),
+    "halffloat": pa.float32(),
+    "date64[ms]": pa.date32(),
+    **dict.fromkeys(("large_binary", "binary_view"), pa.binary()),
+    **dict.fromkeys(("large_string", "string_view", "null"), pa.string()),
 }
 _KEY_TYPES = (pa.string(), pa.int8(), pa.int16(), pa.int32(), pa.int64())
 # Before these versions, Spark writes hybrid dates and INT96 times. Later versions mark such files
@@ -181,19 +192,11 @@ def staged_type(kind: pa.DataType) -> pa.DataType | None:
         item = staged_type(kind.item_type)
         return pa.map_(key, item) if key in _KEY_TYPES and item else None
     if is_a.is_struct(kind):
-        return _staged_struct(kind)
-    plain = _PLAIN_TYPES.get(str(kind))
-    return plain and plain[0]
-
-
-def _staged_struct(kind: pa.DataType) -> pa.DataType | None:
-    members = [kind.field(index) for index in range(kind.num_fields)]
-    types = [staged_type(member.type) for member in members]
-    # Spark does not distinguish upper and lower case.
-    names = {member.name.lower() for member in members}
-    if None in types or not members or len(names) < len(members):
-        return None
-    return pa.struct([(each.name, type_) for each, type_ in zip(members, types, strict=True)])
+        types = {member.name: staged_type(member.type) for member in kind}
+        # Spark does not distinguish upper and lower case.
+        is_clear = 0 < kind.num_fields == len({name.lower() for name in types})
+        return pa.struct(types) if is_clear and None not in types.values() else None
+    return kind if str(kind) in _SQL_TYPES else _STAGED_AS.get(str(kind))
 
 
 def sql_type(kind: pa.DataType) -> str:
@@ -208,10 +211,9 @@ def sql_type(kind: pa.DataType) -> str:
     if is_a.is_map(kind):
         return f"MAP<{sql_type(kind.key_type)}, {sql_type(kind.item_type)}>"
     if is_a.is_struct(kind):
-        members = [kind.field(index) for index in range(kind.num_fields)]
-        texts = [f"{quoted(member.name)}: {sql_type(member.type)}" for member in members]
+        texts = [f"{quoted(member.name)}: {sql_type(member.type)}" for member in kind]
         return f"STRUCT<{', '.join(texts)}>"
-    return _PLAIN_TYPES[str(kind)][1]
+    return _SQL_TYPES[str(kind)]
 
 
 def _shape(schema: pa.Schema, is_gregorian: bool) -> TableShape:
@@ -246,12 +248,11 @@ def _converted(columns: Sequence[pa.Array], shape: TableShape) -> list[pa.Array]
 
 
 def _texts(values: Sequence[object]) -> pa.Array:
-    texts = list[str | None]()
+    texts = list[object]()
     for value in values:
         if isinstance(value, list | dict):
-            texts.append(json.dumps(value, ensure_ascii=False, default=_text))
-        else:
-            texts.append(None if value is None else _text(value))
+            value = json.dumps(value, ensure_ascii=False, default=_text)
+        texts.append(None if value is None else _text(value))
     return pa.array(texts, pa.string())
 
 
@@ -294,8 +295,13 @@ def parquet_is_gregorian(metadata: pq.FileMetaData) -> bool:
 
 def _parquet_file(data: bytes, limit: int) -> DecodedFile:
     file = _open_parquet(data)
-    shape = _shape(_parquet_schema(file), parquet_is_gregorian(file.metadata))
-    _check_footer(file.metadata, limit)
+    metadata = file.metadata
+    shape = _shape(_parquet_schema(file), parquet_is_gregorian(metadata))
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
+    # A repeated value may take no bytes in the file, but at least one in memory.
+    if sum(max(chunk.total_uncompressed_size, chunk.num_values) for chunk in chunks) > limit:
+        raise too_large(limit)
 
     def batches() -> Iterator[list[pa.Array]]:
         decoded_bytes = 0
@@ -307,19 +313,6 @@ def _parquet_file(data: bytes, limit: int) -> DecodedFile:
             yield columns
 
     return DecodedFile(shape, batches())
-
-
-def _check_footer(metadata: pq.FileMetaData, limit: int) -> None:
-    """Raises `Unreadable` if a file, by its footer, unpacks to more than `limit` bytes."""
-    size = 0
-    for group_index in range(metadata.num_row_groups):
-        group = metadata.row_group(group_index)
-        for column_index in range(group.num_columns):
-            chunk = group.column(column_index)
-            # A repeated value may take no bytes in the file, but at least one in memory.
-            size += max(chunk.total_uncompressed_size, chunk.num_values)
-    if size > limit:
-        raise too_large(limit)
 
 
 # Source: Apache Avro 1.11, "Primitive Types" and "Logical Types"
@@ -463,7 +456,6 @@ def compression_of(name: str, data: bytes) -> Compression | None:
 
 # The values of this much text decide.
 _READ_CHARACTERS = 32 * MIB
-_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
 def files_schema(files: Mapping[str, bytes]) -> FileSchema:
@@ -473,8 +465,16 @@ def files_schema(files: Mapping[str, bytes]) -> FileSchema:
         Refused: a file is damaged, has no record, or none of its fields can be a column.
     """
     names = first_names([*files])
+    *_, last = files.values()
+    format = (detect_format(last) or "").lower()
     try:
-        found = _files_schema(files)
+        if format in ("parquet", "avro"):
+            types = dict[str, str]()
+            for data in files.values():
+                types |= file_types(data, format)
+            found = schema_of_types(format, types)
+        else:
+            found = _text_schema(files)
     except Unreadable as error:
         raise Refused(f"schema {names}: {error}") from error
     except Exception as error:  # the readers raise arbitrary exceptions for damaged bytes
@@ -489,18 +489,6 @@ def files_schema(files: Mapping[str, bytes]) -> FileSchema:
             "Use another file, or other names"
         )
     return found
-
-
-def _files_schema(files: Mapping[str, bytes]) -> FileSchema:
-    *_, last = files.values()
-    content = detect_format(last)
-    if content not in ("Parquet", "Avro"):
-        return _text_schema(files)
-    format = content.lower()
-    types = dict[str, str]()
-    for data in files.values():
-        types |= file_types(data, format)
-    return schema_of_types(format, types)
 
 
 def _text_schema(files: Mapping[str, bytes]) -> FileSchema:
@@ -526,10 +514,10 @@ def _decoded(name: str, data: bytes) -> tuple[str, str]:
         raise Unreadable(
             f"{name} is a {binary} file. Use JSON, CSV, Parquet or Avro; save an Excel sheet as CSV"
         )
-    for mark, encoding in _MARKS.items():
-        if content.startswith(mark):
-            return content.decode(encoding).removeprefix("\ufeff"), encoding
+    encoding = (other_mark(content) or "utf-8").lower()
     try:
-        return content.decode(), "utf-8"
+        return content.decode(encoding).removeprefix("\ufeff"), encoding
     except UnicodeDecodeError:
+        if encoding != "utf-8" or content.startswith(BYTE_ORDER_MARK):
+            raise
         return content.decode("cp1252", "replace"), "cp1252"

@@ -141,19 +141,6 @@ class PlannedBatches:
         except FileNotFoundError as error:
             raise self._missing_manifest(error) from error
 
-    def known(self) -> list[Batch]:
-        """All recorded batches in ascending order.
-
-        A segment omits batches of which no file is remembered, except the newest.
-        """
-        listing = self._list()
-        newer = [number for number in listing.manifests if number > listing.segment]
-        try:
-            batches = self._read_manifests(newer)
-        except FileNotFoundError as error:
-            raise self._missing_manifest(error) from error
-        return [*self._read_segment(listing.segment).batches, *batches]
-
     def batch(self, number: int) -> Batch:
         """The batch that was planned with this number, so that it can be repeated.
 
@@ -194,7 +181,7 @@ class PlannedBatches:
                 "lake"
             )
         name = self._name(batch.number)
-        if batch.number <= newest or not self._store.put_if_absent(name, encode_manifest(batch)):
+        if batch.number <= newest or not self._store.put_if_absent(name, encode_record(batch)):
             raise Transient(
                 f"{subject} was planned by another process in the meantime ({name}). Use the same "
                 "command again"
@@ -219,7 +206,7 @@ class PlannedBatches:
                 f"{listing.segment}. Change the declaration, or the table's constraints, so that "
                 "all rows of the batch can be written"
             )
-        self._store.put(self._name(batch.number), encode_manifest(batch))
+        self._store.put(self._name(batch.number), encode_record(batch))
         self._manifests[batch.number] = batch
 
     def fold(self, *, landed_paths: Collection[str], last_loaded_batch: int, now_ms: int) -> None:
@@ -257,7 +244,7 @@ class PlannedBatches:
         read_back = self._store.read(name)
         if data is not None and read_back != data:
             raise Broken(f"journal: {name} is not what was written; nothing was deleted")
-        self._segment = decode_segment(read_back, name, number=newest)
+        self._segment = _decoded(read_back, name, newest, _segment)
         lost = lost_files(older, self._segment, landed_paths=landed_paths)
         if lost:
             raise Broken(
@@ -294,7 +281,7 @@ class PlannedBatches:
             segment = LedgerSegment()
             if number:
                 name = self._name(number, "segment-")
-                segment = decode_segment(self._store.read(name), name, number=number)
+                segment = _decoded(self._store.read(name), name, number, _segment)
             self._segment = segment
         return self._segment
 
@@ -303,7 +290,7 @@ class PlannedBatches:
         unread = [number for number in all_numbers if number not in self._manifests]
         contents = self._store.read_many([*map(self._name, unread)])
         for number, data in zip(unread, contents, strict=True):
-            self._manifests[number] = decode_manifest(data, self._name(number), number=number)
+            self._manifests[number] = _decoded(data, self._name(number), number, _batch)
         return [self._manifests[number] for number in all_numbers]
 
     def _missing_manifest(self, error: FileNotFoundError) -> Broken:
@@ -316,33 +303,29 @@ class PlannedBatches:
         return f"{self._folder}/{kind}{number:020}.json"
 
 
+def planned_batches(lake: Lake, table: Table) -> PlannedBatches:
+    """The planned batches of a table in its lake."""
+    return PlannedBatches(lake.store, table.key, prefix=table.landing.prefix)
+
+
 # Fields of a `LandedFile` that are set for few files. A document omits them if they are not set.
 _RARE = ("loaded_records", "by_spark", "blocks")
-
-
-def _encoded(document: dict[str, Any]) -> bytes:
-    return json.dumps(document, separators=(",", ":")).encode()
-
-
-def encode_manifest(batch: Batch) -> bytes:
-    """The content of a batch's manifest."""
-    return _encoded(_document(batch))
-
-
-def decode_manifest(data: bytes, name: str, *, number: int) -> Batch:
-    """The batch in a manifest's content. Raises `Broken` as `_decoded` does."""
-    return _decoded(data, name, number, _batch)
 
 
 def encode_segment(segment: LedgerSegment) -> bytes:
     """The content of a segment's object."""
     forgotten = b64encode(b"".join(sorted(segment.forgotten))).decode()
-    return _encoded({**_document(replace(segment, forgotten=frozenset())), "forgotten": forgotten})
+    return encode_record(replace(segment, forgotten=frozenset()), forgotten=forgotten)
 
 
-def decode_segment(data: bytes, name: str, *, number: int) -> LedgerSegment:
-    """The segment in an object's content. Raises `Broken` as `_decoded` does."""
-    return _decoded(data, name, number, _segment)
+def encode_record(record: Record, **more: str) -> bytes:
+    """The fields of a record, and `more`, as JSON: for a batch, the content of its manifest."""
+
+    def fields_of(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {name: value for name, value in items if value or name not in _RARE}
+
+    document = {**asdict(record, dict_factory=fields_of), **more}
+    return json.dumps(document, separators=(",", ":")).encode()
 
 
 def _decoded(
@@ -368,18 +351,15 @@ def _decoded(
     return record
 
 
-def _document(record: Batch | LedgerSegment) -> dict[str, Any]:
-    def fields_of(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        return {name: value for name, value in items if value or name not in _RARE}
-
-    return asdict(record, dict_factory=fields_of)
-
-
 def _batch(content: dict[str, Any]) -> Batch:
     simple = ("number", "prefix", "part_count", "record_count", "shape")
+    files = [
+        LandedFile(**{**file, "blocks": tuple(map(tuple, file.get("blocks", ())))})
+        for file in content["files"]
+    ]
     return Batch(
         **{name: content[name] for name in simple},
-        files=tuple(_landed_file(file) for file in content["files"]),
+        files=tuple(files),
         set_aside=tuple(SetAside(**aside) for aside in content["set_aside"]),
         columns=tuple(content["columns"]),
     )
@@ -395,11 +375,6 @@ def _segment(content: dict[str, Any]) -> LedgerSegment:
         "columns": tuple(content["columns"]),
     }
     return LedgerSegment(**values)
-
-
-def _landed_file(content: dict[str, Any]) -> LandedFile:
-    blocks = tuple((lines, records) for lines, records in content.get("blocks", ()))
-    return LandedFile(**{**content, "blocks": blocks})
 
 
 def last_loaded(table: Table, facts: TableFacts | None, ledger: Ledger) -> int:
@@ -521,16 +496,16 @@ def end_earlier_writes(lake: Lake, table_key: str, number: int) -> TableFacts | 
     Raises:
         Transient: another process has loaded the batch.
     """
+    app_id = ingest_app_id(table_key)
     facts = lake.facts(table_key)
-    last = None if facts is None else facts.snapshot.transactions.get(ingest_app_id(table_key))
-    if facts is None or last is None:
+    if facts is None or app_id not in facts.snapshot.transactions:
         return facts
     snapshot = facts.snapshot
     if unknown_features(snapshot.features) or "inCommitTimestamp" in snapshot.features:
         return facts
 
     def check(newest: Snapshot) -> None:
-        if newest.transactions.get(ingest_app_id(table_key), 0) >= number:
+        if newest.transactions.get(app_id, 0) >= number:
             raise Transient(
                 f"load of {table_key}: another process has loaded batch {number} meanwhile. Use the"
                 " same command again"
@@ -538,7 +513,7 @@ def end_earlier_writes(lake: Lake, table_key: str, number: int) -> TableFacts | 
 
     check(snapshot)
     info = commit_info("WRITE", snapshot.version, {"repeats": number, "mark": uuid4().hex})
-    actions = [info, transaction_action(ingest_app_id(table_key), last)]
+    actions = [info, transaction_action(app_id, snapshot.transactions[app_id])]
     with table_location(lake, table_key) as location:
         if commit_after_newest(lake, snapshot, location, actions, check) is None:
             raise Transient(
@@ -563,14 +538,15 @@ def record_loaded(session: TableSession, number: int) -> None:
     owner = f"arrival of batch {number} in {table.key}"
     with translated(), hold(lake, spark, table.key, owner=owner):
         facts = lake.facts(table.key)
-        ledger = PlannedBatches(lake.store, table.key, prefix=table.landing.prefix).ledger()
+        ledger = planned_batches(lake, table).ledger()
         newest = ledger.newest_number
         if facts is None:
             raise Refused(
                 f"landing {table.key}: there is no table yet. Use `lakehouse materialize "
                 f"{table.key}`"
             )
-        recorded_batch = facts.snapshot.transactions.get(ingest_app_id(table.key))
+        app_id = ingest_app_id(table.key)
+        recorded_batch = facts.snapshot.transactions.get(app_id)
         if recorded_batch is not None:
             raise Refused(
                 f"landing {table.key}: the log already records batch {recorded_batch} as the "
@@ -581,7 +557,7 @@ def record_loaded(session: TableSession, number: int) -> None:
                 f"landing {table.key}: --arrived is {number}. Use 0 to {newest}, the numbers of "
                 "the planned batches"
             )
-        transaction = Transaction(app_id=ingest_app_id(table.key), version=number)
+        transaction = Transaction(app_id=app_id, version=number)
         no_rows = table_at(spark, facts.snapshot).limit(0)
         write = FrameWrite(mode="append", transaction=transaction)
         delta_writes.write_frame(no_rows, facts.snapshot.uri, write)
@@ -611,7 +587,7 @@ def quarantined_count(lake: Lake, table_key: str) -> int | None:
     return 0 if facts is None else facts.snapshot.row_count
 
 
-def files_transaction(table_key: str, batch: Batch) -> delta_writes.Transaction:
+def files_transaction(table_key: str, batch: Batch) -> Transaction:
     """The transaction of a batch's quarantined files.
 
     It identifies the files themselves, since a new ledger gives the same number to other files.
@@ -621,6 +597,4 @@ def files_transaction(table_key: str, batch: Batch) -> delta_writes.Transaction:
     ]
     content = repr(files).encode("utf-8", "surrogateescape")
     mark = blake2b(content, digest_size=8).hexdigest()
-    return delta_writes.Transaction(
-        app_id=f"{quarantine_app_id(table_key)}/{batch.number}-{mark}", version=1
-    )
+    return Transaction(app_id=f"{quarantine_app_id(table_key)}/{batch.number}-{mark}", version=1)

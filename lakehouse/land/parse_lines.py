@@ -12,34 +12,23 @@ become columns of their own, are collected in one column, or make their record b
 parsed here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from lakehouse.declare.landing import Csv, Landing
-from lakehouse.delta.columns import field_names, field_types, type_word
+from lakehouse.delta.columns import type_word
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake
 from lakehouse.land.plan.file_text import (
     MISREAD_CHARACTER,
     MOST_FIELDS,
     CsvFields,
-    csv_fields,
     line_pattern,
-    records_with_header,
     wide_line_pattern,
 )
-from lakehouse.land.plan.records import (
-    FIELD_COUNT,
-    FORMS,
-    GROUPED,
-    RESCUED,
-    TWO_NAMES,
-    UNFIT,
-    Unreadable,
-)
-from lakehouse.land.staging import STAGED_SCHEMA
+from lakehouse.land.plan.records import FIELD_COUNT, FORMS, GROUPED, RESCUED, TWO_NAMES, UNFIT
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.frames import evaluated_once, literal_path, struct_once
 from lakehouse.spark.statements import quote
@@ -97,9 +86,7 @@ def _castable_text(text: "Column", field: "StructField", landing: Landing) -> "C
     """The text of a CSV field that is cast to the field's type; null for a null."""
     kind = field.dataType.typeName()
     if kind == "string":
-        if landing.keeps_empty_texts:
-            text = F.coalesce(text, F.lit(""))
-        return F.nullif(text, F.lit(landing.null_value or ""))
+        return _string_value(text, landing)
     value = F.btrim(text, F.lit(" \t"))
     is_blank = (value == "") & (text != "")
     text = F.nullif(F.when(~is_blank, value), F.lit(landing.null_value or ""))
@@ -107,21 +94,24 @@ def _castable_text(text: "Column", field: "StructField", landing: Landing) -> "C
     return F.translate(text, *_SWAPPED) if is_swapped else text
 
 
+def _string_value(text: "Column", landing: Landing) -> "Column":
+    if landing.keeps_empty_texts:
+        text = F.coalesce(text, F.lit(""))
+    return F.nullif(text, F.lit(landing.null_value or ""))
+
+
 def cast_text(text: "Column", field: "StructField") -> "Column":
     """The value of a text; null if it does not have the form of the type."""
     kind = field.dataType.typeName()
-    return text if kind == "string" else _formed(text, kind).try_cast(field.dataType)
-
-
-def _formed(text: "Column", kind: str) -> "Column":
-    """The text as Spark casts it; null if it does not have the form of the type."""
-    castable = text
+    if kind == "string":
+        return text
     if kind == "decimal":
         without_commas = F.replace(text, F.lit(","))
-        is_grouped = F.contains(text, F.lit(",")) & text.rlike(GROUPED)
-        castable = F.when(is_grouped, without_commas).otherwise(text)
-    form = FORMS.get(kind)
-    return castable if form is None else F.when(castable.rlike(form), castable)
+        is_grouped = text.contains(",") & text.rlike(GROUPED)
+        text = F.when(is_grouped, without_commas).otherwise(text)
+    if kind in FORMS:
+        text = F.when(text.rlike(FORMS[kind]), text)
+    return text.try_cast(field.dataType)
 
 
 def is_unfit(text: "Column", value: "Column", field: "StructField") -> "Column":
@@ -133,7 +123,7 @@ def is_unfit(text: "Column", value: "Column", field: "StructField") -> "Column":
     if kind not in ("float", "double"):
         return is_without_value
     # The cast makes a number beyond the type's range infinite.
-    return is_without_value | ((F.abs(value) == F.lit(inf)) & text.rlike("[0-9]"))
+    return is_without_value | ((F.abs(value) == inf) & text.rlike("[0-9]"))
 
 
 CORRUPT = "_lakehouse_corrupt"
@@ -143,17 +133,13 @@ SPELLED = "_lakehouse_spelled"  # a struct of texts to load in place of the pars
 DIGEST = "_lakehouse_digest"  # the digest of the record's file
 REASON = "_lakehouse_reason"
 ORIGIN = ("_source_file", "_source_line", "_landed_at")
-# The staged columns, and their names in the frames of this module.
-_STAGED_NAMES = {
-    "source_file": ORIGIN[0],
-    "line": ORIGIN[1],
-    "landed_at": ORIGIN[2],
-    "raw": RAW,
-    "problem": REASON,
-    "undeclared": UNDECLARED,
-    "digest": DIGEST,
-    "event": EVENT,
-}
+# The staged columns of a text record.
+STAGED_SCHEMA = (
+    f"{ORIGIN[0]} STRING, {ORIGIN[1]} BIGINT, {ORIGIN[2]} TIMESTAMP, {RAW} STRING, "
+    f"{REASON} STRING, {UNDECLARED} STRING, {DIGEST} STRING, {EVENT} STRING"
+)
+# The first staged columns of a row of Parquet or Avro. The row's values follow, as c0, c1, ….
+ROW_SCHEMA = f"{ORIGIN[0]} STRING, {ORIGIN[1]} BIGINT, {ORIGIN[2]} TIMESTAMP, {DIGEST} STRING"
 PARSED = "_parsed"
 # The beginnings of reasons, by which `depends_on_declaration` recognises them.
 _MISSING = "required field "
@@ -193,13 +179,15 @@ def parse_records(
         parsed = parsed_json(text, f"{landing.schema}, {CORRUPT} STRING")
         parsed_lines = parsed_lines.withColumn(PARSED, evaluated_once(parsed))
         reason = reason.when(F.col(PARSED).isNull() | _member(CORRUPT).isNotNull(), UNFIT)
-    reason = why_other_years(reason, landing, values.__getitem__)
+    reason = why_other_years(reason, landing, values)
     if has_undeclared:
         reason = why_undeclared_unfit(reason, landing, added)
     for name in landing.required:
         reason = reason.when(values[name].isNull(), f"{_MISSING}{name} is missing")
     reason = F.coalesce(REASON, reason).alias(REASON)
-    undeclared = undeclared_columns(landing, added) if has_undeclared else no_undeclared(added)
+    undeclared = [F.lit(None).cast("string").alias(name) for name in undeclared_names(added)]
+    if has_undeclared:
+        undeclared = undeclared_columns(landing, added)
     metadata = dict[str, dict[str, str]]()
     if "comment" in landing.schema.lower():
         # A computed column would lose its comment.
@@ -209,7 +197,10 @@ def parse_records(
     ]
     rows = parsed_lines.select(*columns, *ORIGIN, *undeclared, RAW, DIGEST, reason)
     if landing.derived:
-        rows = _with_derived(rows, landing)
+        derived = [F.expr(expression).alias(name) for name, expression in landing.derived.items()]
+        rows = rows.select(*map(quote, values), *derived, *map(quote, rows.columns[len(values) :]))
+        reason = why_derived_unfit(no_reason(), landing)
+        rows = rows.withColumn(REASON, F.coalesce(REASON, reason))
     for name in partition_by:
         value = F.col(quote(name)).cast("string")
         why = F.when(value == "", f"{_EMPTY}{name} is empty")
@@ -221,49 +212,16 @@ def parse_records(
 def staged_lines(lake: Lake, spark: "SparkSession", names: Sequence[str]) -> "DataFrame":
     """The staged text records in these parts."""
     paths = [literal_path(f"{lake.settings.spark_root}/{name}") for name in names]
-    return spark.read.schema(STAGED_SCHEMA).parquet(*paths).withColumnsRenamed(_STAGED_NAMES)
+    return spark.read.schema(STAGED_SCHEMA).parquet(*paths)
 
 
-def no_lines(spark: "SparkSession") -> "DataFrame":
-    """A frame like `staged_lines`, without records."""
-    return spark.createDataFrame([], STAGED_SCHEMA).withColumnsRenamed(_STAGED_NAMES)
-
-
-class JudgedLines(NamedTuple):
-    """Lines of text that Spark has taken apart.
-
-    `columns` are selected from the `frame`. A line has a reason if one of the `problems`, each a
-    condition with a reason, is true.
-    """
-
-    frame: "DataFrame"
-    problems: "Sequence[tuple[Column, Column]]"
-    columns: "Sequence[Column]"
-
-    def reason(self, why: "Column") -> "Column":
-        """The column `REASON`: the chain of `when` in `why`, extended by the problems."""
-        for is_bad, problem in self.problems:
-            why = why.when(is_bad, problem)
-        return evaluated_once(why).alias(REASON)
-
-
-class LineCounts(NamedTuple):
-    """The number of rows, of bad records, and of rows with a value in the column `RESCUED`."""
-
-    rows: int
-    bad: int
-    rescued: int
-
-
-def count_lines(lines: "DataFrame") -> LineCounts:
-    """Counts parsed records in one pass."""
+def count_lines(lines: "DataFrame") -> tuple[int, int, int]:
+    """The numbers of rows, of bad records, and of rows with a value in the column `RESCUED`."""
     is_good = F.col(REASON).isNull()
-    counts = lines.select(
-        F.count_if(is_good),
-        F.count_if(~is_good),
-        F.count_if(is_good & F.col(RESCUED).isNotNull()),
-    ).collect()[0]
-    return LineCounts(*counts)
+    is_rescued = is_good & F.col(RESCUED).isNotNull()
+    counts = lines.select(F.count_if(is_good), F.count_if(~is_good), F.count_if(is_rescued))
+    row_count, bad_count, rescued_count = counts.collect()[0]
+    return row_count, bad_count, rescued_count
 
 
 def table_rows(lines: "DataFrame") -> "DataFrame":
@@ -274,22 +232,20 @@ def table_rows(lines: "DataFrame") -> "DataFrame":
 def failing_at_bad_records(lines: "DataFrame") -> "DataFrame":
     """The parsed records; a statement fails if one has a reason, or fields without a column."""
     reason = F.coalesce(REASON, F.when(F.col(RESCUED).isNotNull(), "it has undeclared fields"))
-    error = F.raise_error(F.lit("a record is bad")).cast("string")
+    error = F.raise_error("a record is bad").cast("string")
     return lines.withColumn(REASON, F.when(reason.isNotNull(), error))
 
 
 def quarantined_lines(lines: "DataFrame") -> "DataFrame":
     """The bad records, with the columns of a quarantine table (`land/quarantine.py`)."""
-    columns = {
-        "source_file": ORIGIN[0],
-        "line": ORIGIN[1],
-        "reason": REASON,
-        "raw": RAW,
-        "undeclared": UNDECLARED,
-        "digest": DIGEST,
-    }
-    bad = lines.where(f"{REASON} IS NOT NULL")
-    return bad.select(*[F.col(name).alias(alias) for alias, name in columns.items()])
+    return lines.where(f"{REASON} IS NOT NULL").selectExpr(
+        f"{ORIGIN[0]} AS source_file",
+        f"{ORIGIN[1]} AS line",
+        f"{REASON} AS reason",
+        f"{RAW} AS raw",
+        f"{UNDECLARED} AS undeclared",
+        f"{DIGEST} AS digest",
+    )
 
 
 def depends_on_declaration(reason: "Column") -> "Column":
@@ -297,14 +253,8 @@ def depends_on_declaration(reason: "Column") -> "Column":
 
     A record with any other reason may have been stored with a truncated text.
     """
-    return (
-        (reason == UNFIT)
-        | reason.startswith(_MISSING)
-        | reason.startswith(_EMPTY)
-        | reason.startswith(LATE)
-        | reason.startswith(UNKNOWN)
-        | reason.startswith(TWO_NAMES)
-    )
+    beginnings = "|".join((_MISSING, _EMPTY, LATE, UNKNOWN, TWO_NAMES))
+    return (reason == UNFIT) | reason.rlike(f"^(?:{beginnings})")
 
 
 def no_reason() -> "Column":
@@ -326,18 +276,16 @@ def parsed_json(text: "Column", ddl: str) -> "Column":
     return F.from_json(text, ddl, options)
 
 
-def why_other_years(why: "Column", landing: Landing, value: "Callable[[str], Column]") -> "Column":
+def why_other_years(why: "Column", landing: Landing, values: "Mapping[str, Column]") -> "Column":
     """Adds to the cases of `why`: a declared DATE or TIMESTAMP is outside the years 1 to 9999.
 
-    `value` gives the column of a declared field, by its name.
+    `values` are the columns of the declared fields, by name.
     """
-    for name, type_ in field_types(landing.schema):
-        kind = type_.strip().upper()
-        for word, (first, last) in _FIRST_AND_LAST.items():
-            if kind.startswith(word):
-                earliest = F.lit(first).cast(word.lower())
-                latest = F.lit(last).cast(word.lower())
-                why = why.when(~value(name).between(earliest, latest), UNFIT)
+    for name, type_ in landing.field_types.items():
+        word = type_word(type_).removesuffix("_NTZ")
+        if word in _FIRST_AND_LAST:
+            first, last = [F.lit(text).cast(word.lower()) for text in _FIRST_AND_LAST[word]]
+            why = why.when(~values[name].between(first, last), UNFIT)
     return why
 
 
@@ -359,7 +307,7 @@ def _values(landing: Landing, lines: "DataFrame") -> "dict[str, Column]":
     """The values of a record's declared fields, as members of the parsed struct."""
     values = dict[str, "Column"]()
     has_spelled = SPELLED in lines.columns
-    for name, type_ in field_types(landing.schema):
+    for name, type_ in landing.field_types.items():
         value = _member(name)
         is_text = type_word(type_) == "STRING"
         if is_text and has_spelled:
@@ -368,15 +316,6 @@ def _values(landing: Landing, lines: "DataFrame") -> "dict[str, Column]":
             value = F.nullif(value, F.lit(landing.null_value))
         values[name] = value
     return values
-
-
-def _with_derived(rows: "DataFrame", landing: Landing) -> "DataFrame":
-    """Appends the derived columns after the declared ones."""
-    declared = field_names(landing.schema)
-    others = [name for name in rows.columns if name not in declared]
-    derived = [F.expr(expression).alias(name) for name, expression in landing.derived.items()]
-    rows = rows.select(*map(quote, declared), *derived, *map(quote, others))
-    return rows.withColumn(REASON, F.coalesce(REASON, why_derived_unfit(no_reason(), landing)))
 
 
 def with_undeclared(lines: "DataFrame") -> "DataFrame":
@@ -400,13 +339,13 @@ def undeclared_columns(landing: Landing, added: Sequence[str]) -> "list[Column]"
             _PARSED, lambda name, value: ~name.isin(*added) & ~F.is_variant_null(value)
         )
         rescued = F.when(is_whole, F.col(UNDECLARED)).when(F.size(rest) > 0, F.to_json(others))
-    values = [_added_value(name).alias(name) for name in added if name != RESCUED]
+    values = list["Column"]()
+    for name in added:
+        if name != RESCUED:
+            # The text of the field, as JSON if it is no string; null if it is missing.
+            value = F.try_element_at(_PARSED, F.lit(name))
+            values.append(F.try_variant_get(value, "$", "string").alias(name))
     return [*values, rescued.alias(RESCUED), F.col(UNDECLARED)]
-
-
-def no_undeclared(added: Sequence[str]) -> "list[Column]":
-    """The columns that `undeclared_columns` returns, for records without undeclared fields."""
-    return [F.lit(None).cast("string").alias(name) for name in undeclared_names(added)]
 
 
 def undeclared_names(added: Sequence[str]) -> list[str]:
@@ -441,20 +380,14 @@ def loses_digits(sent: "Column", kept: "Column") -> "Column":
     """Whether a map of variants (`kept`) has another number than the JSON text that was sent."""
     numbers = F.regexp_extract_all(without_strings(sent), F.lit(_MAY_BE_ROUNDED))
     kept_text = without_strings(F.to_json(kept))
-    return F.rlike(sent, F.lit(_MAY_BE_ROUNDED)) & F.exists(
-        numbers, lambda number: ~F.contains(kept_text, number)
-    )
+    is_lost = F.exists(numbers, lambda number: ~kept_text.contains(number))
+    return sent.rlike(_MAY_BE_ROUNDED) & is_lost
 
 
 def without_strings(text: "Column") -> "Column":
     """A JSON text with empty strings."""
-    without_escapes = F.regexp_replace(text, F.lit(r"\\."), F.lit(""))
-    return F.regexp_replace(without_escapes, F.lit('"[^"]*"'), F.lit('""'))
-
-
-def _added_value(name: str) -> "Column":
-    """The text of an undeclared field, as JSON if it is no string; null if it is missing."""
-    return F.try_variant_get(F.try_element_at(_PARSED, F.lit(name)), "$", "string")
+    without_escapes = F.regexp_replace(text, r"\\.", "")
+    return F.regexp_replace(without_escapes, '"[^"]*"', '""')
 
 
 def _rest(added: Sequence[str]) -> "Column":
@@ -470,7 +403,7 @@ def is_plain_line(pattern: str | None) -> "Column":
     """Whether a line (`value`) is UTF-8, and matches the pattern of plain lines, if any."""
     if pattern is None:
         return F.lit(False)
-    return F.is_valid_utf8("value") & F.rlike("value", F.lit(pattern))
+    return F.is_valid_utf8("value") & F.col("value").rlike(pattern)
 
 
 def is_whole_record(csv: Csv) -> "Column":
@@ -478,81 +411,61 @@ def is_whole_record(csv: Csv) -> "Column":
 
     Even if all quotes were closed, a field such as `"y"z` would have no clear value.
     """
-    has_quote = F.contains("value", F.lit(csv.quote))
-    return ~has_quote | F.rlike("value", F.lit(line_pattern(csv)))
+    line = F.col("value")
+    return ~line.contains(csv.quote) | line.rlike(line_pattern(csv))
 
 
-def fields_of_start(text: bytes, landing: Landing, *, has_mark: bool) -> CsvFields | None:
-    """The fields of a file that begins with `text`; `None` if Spark cannot read the file.
+def judged_csv(
+    lines: "DataFrame",
+    fields: CsvFields,
+    landing: Landing,
+    origin: "Sequence[Column | str]",
+    reason: "Column",
+) -> "DataFrame":
+    """The values of each line (`value`) as `PARSED`, with columns for its `origin`.
 
-    `has_mark`: a byte order mark stands before the text.
-
-    Raises:
-        Unreadable: the header is not accepted.
+    `reason` is a chain of `when`, which is extended by the problems of a line.
     """
-    try:
-        first = next(records_with_header(iter([text]), landing), None)
-    except Unreadable:
-        return None  # the record does not end in these bytes
-    if first is None or first.line != 1 or b"\n" in first.content or b"\r" in first.content:
-        return None
-    fields = csv_fields(first, landing)
-    is_clear = len({name.lower() for name in fields.names}) == len(fields.names)
-    return fields if is_clear and (fields.has_header or not has_mark) else None
-
-
-def judged_csv(lines: "DataFrame", fields: CsvFields, landing: Landing) -> JudgedLines:
-    """Casts the fields of each line (`value`), and finds its problems."""
     # If a field that is added to each line is not found in its place, the line has more or fewer
     # fields than declared. No delimiter is a letter or a digit.
     end = uuid4().hex
-    is_misread = F.contains("value", F.lit(MISREAD_CHARACTER))
+    line = F.col("value")
+    is_misread = line.contains(MISREAD_CHARACTER)
     # The pattern takes time, and few lines are so long.
-    is_long = F.octet_length("value") > MOST_FIELDS
-    is_wide = is_long & F.rlike("value", F.lit(wide_line_pattern(landing.csv)))
-    record = F.concat("value", F.lit(f"{landing.csv.delimiter}{end}"))
+    is_wide = (F.octet_length(line) > MOST_FIELDS) & line.rlike(wide_line_pattern(landing.csv))
+    record = F.concat(line, F.lit(f"{landing.csv.delimiter}{end}"))
     record = F.when(~is_misread & ~is_wide, record)
     texts = _csv_texts(record, landing, len(fields.names) + 1)
     lines = lines.withColumn(_TEXTS, evaluated_once(texts))
-    lines, unfit = _with_csv_values(lines, fields, landing)
+    misread = "it has the character U+FFFF, which Spark's CSV reader misreads"
     is_corrupt = F.coalesce(_text(len(fields.names)) != end, F.lit(True))
-    is_reduced = fields.has_header and fields.names != field_names(landing.schema)
+    is_reduced = fields.has_header and fields.names != landing.field_names
     source = "in its header" if is_reduced else "declared"
-    problems = [
-        (is_misread, F.lit("it has the character U+FFFF, which Spark's CSV reader misreads")),
-        (is_corrupt, F.lit(f"{FIELD_COUNT}{len(fields.names)} {source}")),
-    ]
-    problems += [(is_unfit_value, F.lit(UNFIT)) for is_unfit_value in unfit]
-    raw = _raw(fields, landing, is_corrupt).alias(RAW)
-    columns = [F.col(PARSED), raw, *_undeclared(fields, landing, is_corrupt)]
-    return JudgedLines(lines, problems, columns)
-
-
-def _with_csv_values(
-    landed: "DataFrame", fields: CsvFields, landing: Landing
-) -> "tuple[DataFrame, list[Column]]":
-    """Adds the values of the declared fields as `PARSED`; returns also whether each is unfit."""
+    reason = reason.when(is_misread, misread)
+    reason = reason.when(is_corrupt, f"{FIELD_COUNT}{len(fields.names)} {source}")
     values = list["Column"]()
-    unfit = list["Column"]()
-    for field in csv_types(landed, landing):
+    for field in csv_types(lines, landing):
         value = F.lit(None).cast(field.dataType.simpleString())
         if field.name in fields.names:
             text = _castable_text(_field(fields, field.name), field, landing)
             value = cast_text(text, field)
-            unfit.append(is_unfit(text, F.col(f"{PARSED}.{quote(field.name)}"), field))
-        values.append(value.alias(field.name, metadata=field.metadata or None))
-    return landed.withColumn(PARSED, struct_once(values)), unfit
+            reason = reason.when(is_unfit(text, _member(field.name), field), UNFIT)
+        values.append(value.alias(field.name))
+    return lines.withColumn(PARSED, struct_once(values)).select(
+        *origin,
+        PARSED,
+        _raw(fields, landing, is_corrupt).alias(RAW),
+        *_undeclared(fields, landing, is_corrupt),
+        evaluated_once(reason).alias(REASON),
+    )
 
 
 def _undeclared(fields: CsvFields, landing: Landing, is_corrupt: "Column") -> "list[Column]":
     """The column of the undeclared fields of lines that are not corrupt, if there may be any."""
     texts = list["Column"]()
     for name in fields.names:
-        if name not in field_names(landing.schema):
-            text = _field(fields, name)
-            if landing.keeps_empty_texts:
-                text = F.coalesce(text, F.lit(""))
-            texts.append(F.nullif(text, F.lit(landing.null_value or "")).alias(name))
+        if name not in landing.field_names:
+            texts.append(_string_value(_field(fields, name), landing).alias(name))
     others = F.nullif(F.to_json(F.struct(*texts)), F.lit("{}"))
     return [F.when(~is_corrupt, others).alias(UNDECLARED)] if texts else []
 
@@ -568,7 +481,7 @@ def _text(place: int) -> "Column":
 def _raw(fields: CsvFields, landing: Landing, is_corrupt: "Column") -> "Column":
     """The line, reduced to the declared fields in their order."""
     line = F.make_valid_utf8("value")
-    declared = field_names(landing.schema)
+    declared = landing.field_names
     if fields.names == declared:
         return line
     options = {

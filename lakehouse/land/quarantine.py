@@ -48,9 +48,9 @@ from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.lake.lease import hold
 from lakehouse.land.ledger import (
-    PlannedBatches,
     files_transaction,
     last_loaded,
+    planned_batches,
     quarantine_app_id,
     quarantine_key,
     unfinished_batch,
@@ -66,6 +66,7 @@ from lakehouse.land.plan.file_text import (
 from lakehouse.land.plan.records import with_renamed_fields
 from lakehouse.spark import delta_writes, statements
 from lakehouse.spark import functions as F  # noqa: N812
+from lakehouse.spark.delta_writes import FrameWrite, Transaction
 from lakehouse.spark.errors import translated
 from lakehouse.spark.frames import table_at, temporary_view
 from lakehouse.spark.temporary_confs import READ_WHOLE, USER_METADATA, session_confs
@@ -97,28 +98,28 @@ def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -
     entries = spark.createDataFrame(rows, _SCHEMA)
     if lines is not None:
         entries = quarantined_lines(lines).unionByName(entries)
-    recorded = 0 if facts is None else facts.snapshot.transactions.get(quarantine_app_id(key), 0)
+    app_id = quarantine_app_id(key)
+    recorded = 0 if facts is None else facts.snapshot.transactions.get(app_id, 0)
     is_repeated = recorded >= batch.number
     if facts is not None and (is_repeated or not batch.files):
         entries = _missing_entries(spark, facts.snapshot, entries)
         # A batch without rows is recorded by its commit here, even if the commit is empty.
         if batch.files and entries.isEmpty():
             return
-    transaction = delta_writes.Transaction(app_id=quarantine_app_id(key), version=batch.number)
+    transaction = Transaction(app_id=app_id, version=batch.number)
     if not batch.files:
         transaction = files_transaction(key, batch)
     elif facts is not None and is_repeated:
         # Delta skips a second write under the batch's number. All who read this version of the
         # quarantine use the same id, so that only one of them adds the missing entries.
-        app_id = f"{quarantine_app_id(key)}/repeated"
-        transaction = delta_writes.Transaction(app_id=app_id, version=facts.snapshot.version)
+        transaction = Transaction(app_id=f"{app_id}/repeated", version=facts.snapshot.version)
     more_columns = {
         "batch": F.lit(batch.number).cast("bigint"),
         "quarantined_at": F.current_timestamp(),
         "fields": F.lit(csv_fields_text(session.table.landing)).cast("string"),
         RETRIED_AS: F.lit(None).cast("string"),
     }
-    write = delta_writes.FrameWrite(mode="append", adds_columns=True, transaction=transaction)
+    write = FrameWrite(mode="append", adds_columns=True, transaction=transaction)
     uri = lake.settings.table_uri(quarantine_key(key))
     delta_writes.write_frame(entries.withColumns(more_columns), uri, write)
 
@@ -223,7 +224,7 @@ def show(session: TableSession, files: Sequence[str], *, limit: int) -> dict[str
         Refused: nothing was ever quarantined.
     """
     with translated():
-        entries = _entries(session, files)
+        entries = _entries(session, _of_files(files))
         reasons = (
             entries.groupBy("reason")
             .count()
@@ -257,13 +258,12 @@ def drop(
             f"quarantine {session.key}: --why is empty. Use --why to record what was done"
         )
     with _guard(session, dry_run):
-        ledger = _finished_ledger(session, _batches(session))
-        entries = _entries(session, files).where(f"batch <= {ledger.newest_number}")
+        ledger = _finished_ledger(session)
+        conditions = [f"batch <= {ledger.newest_number}", *_of_files(files)]
+        entries = _entries(session, conditions)
         total, lines = entries.selectExpr("count(*)", "count(line)").collect()[0]
         if total and not dry_run:
-            metadata = json.dumps({"dropped": total, "why": why.strip()})
-            with session_confs(session.spark, {USER_METADATA: metadata}):
-                _delete(session, ledger, files)
+            _delete(session, conditions, dropped=total, why=why.strip())
     return QuarantineReview(
         table=session.key, dry_run=dry_run, lines=lines, files=total - lines, dropped=total
     )
@@ -279,29 +279,28 @@ def retry(session: TableSession, files: Sequence[str], *, dry_run: bool) -> Quar
             for one landed file.
     """
     with _guard(session, dry_run):
-        batches = _batches(session)
-        ledger = _finished_ledger(session, batches)
-        entries = _entries(session, files).where(f"batch <= {ledger.newest_number}")
+        ledger = _finished_ledger(session)
+        conditions = [f"batch <= {ledger.newest_number}", *_of_files(files)]
+        entries = _entries(session, conditions)
         lines, line_count, kept_lines = _choose_lines(session, entries)
         counts = {
             row[0]: int(row[1])
             for row in entries.where("line IS NULL").groupBy("source_file").count().collect()
         }
         retried_files, kept_files = _files_to_retry(session, counts, ledger)
-        left = Counter({**kept_files, **kept_lines})
         line_counts = dict[str, int]()
         if not dry_run:
             _mark(session, lines)
             line_counts = _land_marked(session, ledger)
             if retried_files:
-                _retry_files(session, retried_files, batches, ledger)
+                _retry_files(session, retried_files, ledger)
     return QuarantineReview(
         table=session.key,
         dry_run=dry_run,
         lines=line_count if dry_run else sum(line_counts.values()),
         files=sum(counts[file.name] for file in retried_files),
         landed=tuple(line_counts),
-        left=dict(left),
+        left={**kept_files, **kept_lines},
     )
 
 
@@ -366,8 +365,8 @@ def _mark(session: TableSession, lines: "DataFrame") -> None:
         f"WHEN MATCHED AND target.{RETRIED_AS} IS NULL "
         f"THEN UPDATE SET {RETRIED_AS} = source.{RETRIED_AS}"
     )
+    uri = session.lake.table_uri(quarantine_key(session.key))
     with temporary_view(spark, spark.createDataFrame(marks, ddl)) as view:
-        uri = facts_of(session.lake, session.key).snapshot.uri
         spark.sql(statements.merge_lines(uri, view, mark))
 
 
@@ -376,24 +375,20 @@ def _land_marked(session: TableSession, ledger: Ledger) -> dict[str, int]:
 
     Returns the number of lines in each file.
     """
-    spark = session.spark
     store = session.lake.store
-    marked = _entries(session, ()).where(F.col(RETRIED_AS).isNotNull())
+    marked = _entries(session, [f"{RETRIED_AS} IS NOT NULL"])
     rows = marked.select(RETRIED_AS, *_IDS, "raw", "undeclared").distinct().collect()
     files: dict[str, list[Any]] = {}
     for row in sorted(rows, key=lambda each: tuple(each)[:4]):
         files.setdefault(row[0], []).append(row)
     counts = dict[str, int]()
     for path, lines in files.items():
-        if not _was_loaded(path, ledger) and store.stat(path) is None:
+        known = ledger.seen.get(path)
+        was_loaded = fingerprint(path) in ledger.forgotten or (known is not None and known.is_taken)
+        if not was_loaded and store.stat(path) is None:
             store.put_if_absent(path, _content(session, lines))
         condition = f"{RETRIED_AS} = {statements.literal(path)}"
-        with session_confs(spark, {USER_METADATA: json.dumps({"retried": len(lines)})}):
-            spark.sql(
-                statements.delete_rows(
-                    facts_of(session.lake, session.key).snapshot.uri, [condition]
-                )
-            )
+        _delete(session, [condition], retried=len(lines))
         counts[path] = len(lines)
     return counts
 
@@ -409,11 +404,6 @@ def _content(session: TableSession, lines: Sequence[Any]) -> bytes:
             f"quarantine {session.key}: the lines cannot be written in the declared encoding "
             f"({error}). Use the encoding that the lines had for the retry"
         ) from error
-
-
-def _was_loaded(path: str, ledger: Ledger) -> bool:
-    known = ledger.seen.get(path)
-    return fingerprint(path) in ledger.forgotten or (known is not None and known.is_taken)
 
 
 def _files_to_retry(
@@ -439,9 +429,7 @@ def _files_to_retry(
     return retried_files, dict(kept_counts)
 
 
-def _retry_files(
-    session: TableSession, files: Sequence[StoredFile], batches: PlannedBatches, ledger: Ledger
-) -> None:
+def _retry_files(session: TableSession, files: Sequence[StoredFile], ledger: Ledger) -> None:
     """Plans a batch that only marks these files as unread, and removes their entries."""
     prefix = session.table.landing.prefix
     # No file has this time, so the next load considers each of these files new.
@@ -454,26 +442,31 @@ def _retry_files(
         )
         for file in files
     )
-    batches.plan(Batch(number=ledger.newest_number + 1, files=(), set_aside=unread, prefix=prefix))
-    with session_confs(session.spark, {USER_METADATA: json.dumps({"retried": len(files)})}):
-        _delete(session, ledger, [file.name for file in files], "line IS NULL")
+    number = ledger.newest_number
+    batch = Batch(number=number + 1, files=(), set_aside=unread, prefix=prefix)
+    planned_batches(session.lake, session.table).plan(batch)
+    paths = _of_files([file.name for file in files])
+    conditions = [f"batch <= {number}", "line IS NULL", *paths]
+    _delete(session, conditions, retried=len(files))
 
 
-def _delete(session: TableSession, ledger: Ledger, files: Sequence[str], *more: str) -> None:
-    """Deletes entries of the batches in the ledger, with `files` only those of these files."""
-    conditions = [f"batch <= {ledger.newest_number}", *more]
-    if files:
-        paths = ", ".join(map(statements.literal, files))
-        conditions.append(f"source_file IN ({paths})")
-    session.spark.sql(
-        statements.delete_rows(facts_of(session.lake, session.key).snapshot.uri, conditions)
-    )
+def _of_files(files: Sequence[str]) -> list[str]:
+    """The condition for entries of these landed `files` (paths). Without `files`, there is none."""
+    paths = ", ".join(map(statements.literal, files))
+    return [f"source_file IN ({paths})"] if files else []
 
 
-def _entries(session: TableSession, files: Sequence[str]) -> "DataFrame":
-    """The quarantine's entries of these landed `files` (paths), or all entries without `files`."""
-    entries = table_at(session.spark, facts_of(session.lake, session.key).snapshot)
-    return entries.where(entries["source_file"].isin(*files)) if files else entries
+def _delete(session: TableSession, conditions: Sequence[str], **metadata: int | str) -> None:
+    """Deletes the entries that meet all conditions. The commit records the metadata."""
+    uri = session.lake.table_uri(quarantine_key(session.key))
+    with session_confs(session.spark, {USER_METADATA: json.dumps(metadata)}):
+        session.spark.sql(statements.delete_rows(uri, conditions))
+
+
+def _entries(session: TableSession, conditions: Sequence[str]) -> "DataFrame":
+    """The entries that meet all conditions."""
+    snapshot = facts_of(session.lake, session.key).snapshot
+    return table_at(session.spark, snapshot, within=conditions)
 
 
 def facts_of(lake: Lake, key: str) -> TableFacts:
@@ -503,11 +496,7 @@ def _guard(session: TableSession, dry_run: bool) -> Iterator[None]:
             yield
 
 
-def _batches(session: TableSession) -> PlannedBatches:
-    return PlannedBatches(session.lake.store, session.key, prefix=session.table.landing.prefix)
-
-
-def _finished_ledger(session: TableSession, batches: PlannedBatches) -> Ledger:
+def _finished_ledger(session: TableSession) -> Ledger:
     """The ledger of a table, which must have no unfinished batch.
 
     Raises:
@@ -515,6 +504,7 @@ def _finished_ledger(session: TableSession, batches: PlannedBatches) -> Ledger:
     """
     lake = session.lake
     table = session.table
+    batches = planned_batches(lake, table)
     ledger = batches.ledger()
     loaded = last_loaded(table, lake.facts(table.key), ledger)
     unfinished = unfinished_batch(lake, table, loaded, ledger, batches)

@@ -33,60 +33,127 @@
   (`test_unwritable_rows.py`).
 - An `Overwrite` never replaces the table with zero rows (`test_choose_files.py`,
   `land/test_run.py`).
+
+A write may fail because of one row although every record was parsed: an expression of the
+declaration raises an error, or the row violates a constraint or an invariant of the table. It may
+also find damage in a column that was not read when the rows were counted. Spark names such a file.
+A file is blamed only if its rows alone could not be written, for an error about values, or if Spark
+could not read it (`test_unwritable_rows.py`).
+
+Modules for change data are imported where they are used, because most loads have no change data.
 """
 
+import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import TYPE_CHECKING
 
 from lakehouse.base.clock import now_ms
-from lakehouse.base.errors import LakehouseError, Refused, Transient
+from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.base.reasons import Explanation, Reason
 from lakehouse.base.text import count_of, names_in_parentheses
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Overwrite
+from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.log import TableFacts
 from lakehouse.lake.lake import TableSession
 from lakehouse.land.ledger import (
-    PlannedBatches,
     check_loaded,
     end_earlier_writes,
     landed_files,
     last_in_log,
     last_loaded,
+    planned_batches,
+    quarantine_has_files,
     unfinished_batch,
+)
+from lakehouse.land.parse_lines import (
+    JSON_CONFS,
+    REASON,
+    STAGED_SCHEMA,
+    count_lines,
+    failing_at_bad_records,
+    parse_records,
+    staged_lines,
+    table_rows,
+    without_rescued,
 )
 from lakehouse.land.plan.batches import (
     Batch,
     LandedFile,
     Ledger,
+    files_of_spark,
     known_files,
     quarantine_sentence,
     without_files,
 )
-from lakehouse.land.plan.choose_files import (
-    BatchPlan,
-    choose_batch,
-    repeat_batch,
-    settle_batch,
+from lakehouse.land.plan.choose_files import BatchPlan, choose_batch, repeat_batch, settle_batch
+from lakehouse.land.plan.records import RESCUED, columns_in_force, with_renamed_fields
+from lakehouse.land.quarantine import quarantine, take_out_lines
+from lakehouse.land.spark.files import (
+    check_frozen,
+    damaged_files,
+    reads_of_spark,
+    spark_lines,
+    staged_csv,
+    with_new_columns,
 )
-from lakehouse.land.plan.records import columns_in_force, with_renamed_fields
-from lakehouse.land.quarantine import take_out_lines
-from lakehouse.land.rows import (
-    ParsedBatch,
-    blamed_files,
-    confs_to_load,
-    parse_batch,
-    uncounted_batch,
-    write_batch,
+from lakehouse.land.spark.parquet import staged_rows
+from lakehouse.land.spark.text import text_confs
+from lakehouse.land.staging import clear_staged, part_names, stage, staged_again
+from lakehouse.spark import functions as F  # noqa: N812
+from lakehouse.spark.delta_writes import Transaction
+from lakehouse.spark.errors import causes_of, ended_spark, first_line, is_conflict
+from lakehouse.spark.frames import evaluated_once, with_members_of
+from lakehouse.spark.temporary_confs import (
+    ANSI,
+    Size,
+    confs_to_read,
+    merged_into,
+    session_confs,
 )
-from lakehouse.land.spark.files import reads_of_spark, with_new_columns
-from lakehouse.land.staging import clear_staged, stage, staged_again
-from lakehouse.spark.errors import ended_spark, first_line, is_conflict
-from lakehouse.spark.temporary_confs import ANSI, session_confs
 from lakehouse.write import commit_rows
 from lakehouse.write.outcome import WriteOutcome
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakehouse.cdc.read import ChangeCounts
+
+# The first characters of SQL states of errors about values: data exceptions, violated constraints,
+# failed functions (also in Python), `raise_error`, and text that is too long. Source: Spark 4.2.0,
+# error-conditions.json and error-classes.json; Delta Lake 4.4.0, delta-error-classes.json
+_STATES_OF_VALUES = ("22", "23", "38", "39", "P0", "54006")
+_STATE = re.compile(r"SQLSTATE: (\w{5})")
+# The error if a partition value is too long for the name of a folder on disk.
+# Source: Hadoop 3.5, RawLocalFileSystem.create
+_NO_FOLDER = re.compile(r"Mkdirs failed to create \S+")
+# The conditions of errors that only wrap their cause.
+_WRAPPERS = ("", "TASK_WRITE_FAILED")
+_SHOWN_CHARACTERS = 300
+# Java interprets a method of more bytes, and never compiles it. Above this limit, Spark generates
+# several methods, since the expressions that judge a record are many.
+# Source: OpenJDK, DontCompileHugeMethods; Spark 4.2.0, SQLConf.WHOLESTAGE_HUGE_METHOD_LIMIT
+_HUGE_METHODS = {"spark.sql.codegen.hugeMethodLimit": "8000"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedBatch:
+    """The parsed records of a batch.
+
+    `frame` is `None` for a batch without staged records. `changes` has the counts of change data.
+    With `is_uncounted`, all records count as good, and a write of the frame fails if one is bad.
+    """
+
+    frame: "DataFrame | None"
+    row_count: int = 0
+    bad_count: int = 0
+    rescued_count: int = 0
+    changes: "ChangeCounts | None" = None
+    is_uncounted: bool = False
 
 
 class LandingLoad:
@@ -95,9 +162,7 @@ class LandingLoad:
     def __init__(self, session: TableSession, tell: Callable[[str], None]) -> None:
         self._session = session
         self._tell = tell
-        landing = session.table.landing
-        self._batches = PlannedBatches(session.lake.store, session.key, prefix=landing.prefix)
-        self._landed = dict[str, LandedFile]()  # as listed
+        self._batches = planned_batches(session.lake, session.table)
         self._read = set[str]()  # the names of files in earlier batches of this run
         self._most_files: int | None = None  # in the next batch, after a write that failed
         self._repeated = 0  # the batch whose earlier writes have been ended
@@ -118,11 +183,8 @@ class LandingLoad:
         batches = self._batches
         landing = table.landing
         ledger = batches.ledger()
-        # Called for its checks: the log of another table stops the load here.
-        last_loaded(table, facts, ledger)
-        self._landed = {file.name: file for file in landed_files(lake.store, landing)}
+        landed = landed_files(lake.store, landing)
         self._read = set[str]()
-        listed_paths = {f"{landing.prefix}{name}" for name in self._landed}
         if not self._loaded:
             self._facts_before = facts
         with session_confs(self._session.spark, {ANSI: "false"}):
@@ -130,7 +192,7 @@ class LandingLoad:
                 last_batch = last_loaded(table, facts, ledger)
                 unfinished = unfinished_batch(lake, table, last_batch, ledger, batches)
                 if unfinished is None:
-                    files = [file for file in self._landed.values() if file.name not in self._read]
+                    files = [file for file in landed if file.name not in self._read]
                     plan = choose_batch(
                         files, ledger, landing, table.write, most_files=self._most_files
                     )
@@ -154,9 +216,10 @@ class LandingLoad:
                 from lakehouse.cdc.deleted_keys import forget_replaced
 
                 forget_replaced(lake.store, table.key, last_loaded=last_batch)
+        paths = {f"{landing.prefix}{file.name}" for file in landed}
         # A failure loses neither rows nor manifests, and the next load folds them.
         with suppress(Transient, Refused):
-            batches.fold(landed_paths=listed_paths, last_loaded_batch=last_batch, now_ms=now_ms())
+            batches.fold(landed_paths=paths, last_loaded_batch=last_batch, now_ms=now_ms())
         return self._outcome(facts, plan.explanation)
 
     def _outcome(self, after: TableFacts | None, explanation: Explanation) -> WriteOutcome:
@@ -262,7 +325,7 @@ class LandingLoad:
         plain = {name for name, read in by_spark.items() if read is not None and read.is_plain}
         parsed = uncounted_batch(session, batch, added, facts, plain)
         if parsed is None:
-            batch, parsed = _parse(session, batch, ledger, facts)
+            batch, parsed = parse_batch(session, batch, ledger, facts)
         batch = settle_batch(
             plan, batch, ledger, reads, row_count=parsed.row_count, is_overwrite=is_overwrite
         )
@@ -278,7 +341,7 @@ class LandingLoad:
         by_spark = reads_of_spark(session, planned, None)
         landing = session.table.landing
         batch = staged_again(session.lake.store, session.key, planned, landing, by_spark)
-        batch, parsed = _parse(session, batch, ledger, facts)
+        batch, parsed = parse_batch(session, batch, ledger, facts)
         if batch.columns != planned.columns:
             self._batches.replace(batch)
         # The declaration may have changed since the first try and now accept quarantined lines.
@@ -348,10 +411,251 @@ def _columns_of(table: Table, facts: TableFacts | None) -> dict[str, str]:
     return {column.name: column.type for column in facts.snapshot.columns}
 
 
-def _parse(
+def blamed_files(session: TableSession, batch: Batch, error: Exception) -> dict[str, str]:
+    """The files because of which a batch failed with `error`, each with its problem.
+
+    Empty if it is unknown which of several files has the rows that cannot be written.
+
+    Raises:
+        Exception: `error` itself, if it is neither about values nor about a damaged file.
+    """
+    problem = row_problem(error)
+    if problem is not None and len(batch.files) > 1:
+        return {}
+    if problem is not None and batch.files:
+        return {batch.files[0].name: f"its rows cannot be written: {problem}"}
+    damaged = damaged_files(session.lake, batch, session.table.landing, error)
+    if not damaged:
+        raise error
+    return damaged
+
+
+def row_problem(error: BaseException) -> str | None:
+    """The problem with a row's values; `None` if the write failed for another reason."""
+    from pyspark.errors import PySparkException
+
+    if not isinstance(error, PySparkException):
+        return None
+    # The first attribute exists over Connect, the second with a driver in this process.
+    trace = f"{getattr(error, '_stacktrace', '')}{getattr(error, '_stackTrace', '')}"
+    no_folder = _NO_FOLDER.search(f"{error}{trace}")
+    if no_folder is not None:
+        finding = "a partition's folder cannot be created, perhaps because its value is too long"
+        return f"{finding}: {no_folder[0]}"[:_SHOWN_CHARACTERS]
+    states = {error.getSqlState() or "", *_STATE.findall(f"{error}{trace}")}
+    if not any(state.startswith(_STATES_OF_VALUES) for state in states):
+        return None
+    messages = [cause.message for cause in causes_of(error) if cause.condition not in _WRAPPERS]
+    # The last message is that of the innermost cause.
+    message = (messages or [str(error)])[-1].partition("\n\nJVM stacktrace:")[0]
+    if "Traceback (most recent call last)" in message:
+        # The last line of a Python traceback names the error.
+        lines = message.splitlines()
+        message = [line for line in lines if line.strip() and "SQLSTATE" not in line][-1]
+    return " ".join(_STATE.sub("", message).split())[:_SHOWN_CHARACTERS]
+
+
+def confs_to_load(table: Table, batch: Batch, facts: TableFacts | None) -> Mapping[str, str]:
+    """Settings to parse and write a staged batch, or to merge its changes into the table."""
+    confs = dict(JSON_CONFS)
+    if files_of_spark(batch):
+        confs |= _HUGE_METHODS
+        confs |= text_confs() if table.landing.format != "parquet" else {}
+    # No rows for the files, because their records are counted in `records`.
+    read: list[Size] = [(0, sum(file.size_bytes for file in batch.files))]
+    if facts is not None and table.landing.changes is not None:
+        read.append(merged_into(facts.snapshot))
+    return {**confs_to_read(read, records=batch.record_count or 0), **confs}
+
+
+def uncounted_batch(
+    session: TableSession,
+    batch: Batch,
+    added: Sequence[str],
+    facts: TableFacts | None,
+    plain: Collection[str],
+) -> ParsedBatch | None:
+    """The records of a batch, read only once, by the write; `None` if they must be counted first.
+
+    All lines of the files named `plain` are plain.
+
+    Spark must read all files itself, and no row may have a value in the column `RESCUED`. Change
+    data must be a full load (`cdc.run.full_load_rows`).
+
+    Raises:
+        Refused: as in `parse_batch`.
+    """
+    table = session.table
+    is_overwrite = isinstance(table.write, Overwrite)
+    if batch.part_count or not files_of_spark(batch) or is_overwrite or RESCUED in added:
+        return None
+    assert batch.record_count is not None
+    snapshot = None if facts is None else facts.snapshot
+    lines = parsed_records(session, batch, added, plain)
+    if table.landing.changes is not None:
+        from lakehouse.cdc.read import ChangeBatch
+        from lakehouse.cdc.run import full_load_rows
+
+        load = ChangeBatch(session=session, batch=batch, facts=facts)
+        with session_confs(session.spark, confs_to_load(table, batch, facts)):
+            rows = full_load_rows(load, lines)
+        if rows is None:
+            return None
+        lines = rows
+    frame = without_rescued(failing_at_bad_records(lines), added, 0, snapshot)
+    commit_rows.check_columns(_table_rows(session, frame), table, snapshot)
+    return ParsedBatch(frame=frame, row_count=batch.record_count, is_uncounted=True)
+
+
+def parse_batch(
     session: TableSession, batch: Batch, ledger: Ledger, facts: TableFacts | None
 ) -> tuple[Batch, ParsedBatch]:
-    types = _columns_of(session.table, facts)
-    batch = with_new_columns(session, batch, ledger.columns, types)
-    added = columns_in_force([*ledger.columns, *batch.columns], session.table.landing)
-    return batch, parse_batch(session, batch, added, facts)
+    """Parses the staged records of a batch, and checks their count and columns.
+
+    Returns also the batch, with the new columns of files that Spark reads.
+
+    Raises:
+        Broken: the count differs from the number of staged records.
+        Refused: the existing table (`facts`) needs a change of columns that a write must not make.
+    """
+    table = session.table
+    batch = with_new_columns(session, batch, ledger.columns, _columns_of(table, facts))
+    added = columns_in_force([*ledger.columns, *batch.columns], table.landing)
+    assert batch.part_count is not None and batch.record_count is not None
+    if not batch.part_count and not files_of_spark(batch):
+        return batch, ParsedBatch(frame=None)
+    snapshot = None if facts is None else facts.snapshot
+    changes = None
+    frame = parsed_records(session, batch, added)
+    # Several conditions refer to it.
+    frame = frame.withColumn(REASON, evaluated_once(F.col(REASON)))
+    with session_confs(session.spark, confs_to_load(table, batch, facts)):
+        if table.landing.changes is None:
+            row_count, bad_count, rescued_count = count_lines(frame)
+        else:
+            frame, changes = _counted_changes(session, batch, frame, facts)
+            row_count = changes.rows
+            bad_count = changes.bad
+            rescued_count = changes.rescued
+    if row_count + bad_count != batch.record_count:
+        raise Broken(
+            f"load of {table.key}: batch {batch.number} has "
+            f"{count_of(batch.record_count, 'record')}, but Spark read "
+            f"{count_of(row_count, 'row')} and {count_of(bad_count, 'bad record')}. Nothing was "
+            f"written. Look at _lakehouse/staged/{table.key}"
+        )
+    frame = without_rescued(frame, added, rescued_count, snapshot)
+    commit_rows.check_columns(_table_rows(session, frame), table, snapshot)
+    return batch, ParsedBatch(
+        frame=frame,
+        row_count=row_count,
+        bad_count=bad_count,
+        rescued_count=rescued_count,
+        changes=changes,
+    )
+
+
+def _counted_changes(
+    session: TableSession, batch: Batch, frame: "DataFrame", facts: TableFacts | None
+) -> "tuple[DataFrame, ChangeCounts]":
+    """The parsed changes of a batch, checked against the table, and their counts."""
+    from lakehouse.cdc.fill_unsent_values import checked_changes
+    from lakehouse.cdc.read import KEPT, ChangeBatch
+
+    table = session.table
+    if table.renamed:
+        # `checked_changes` reads the table by the new names of its keys, so a rename that is not
+        # yet applied is refused here.
+        declared = _table_rows(session, frame).drop(RESCUED, KEPT)
+        commit_rows.check_columns(declared, table, None if facts is None else facts.snapshot)
+    return checked_changes(ChangeBatch(session=session, batch=batch, facts=facts), frame)
+
+
+def no_rows(session: TableSession, added: Sequence[str], facts: TableFacts) -> "DataFrame":
+    """A frame without rows, with the columns that the next batch of the table will have."""
+    lines = session.spark.createDataFrame([], STAGED_SCHEMA)
+    frame = without_rescued(_parsed_lines(session, lines, added, ()), added, 0, facts.snapshot)
+    return _table_rows(session, frame)
+
+
+def write_batch(
+    session: TableSession, batch: Batch, parsed: ParsedBatch, facts: TableFacts | None
+) -> TableFacts | None:
+    """Writes a batch, first to the quarantine, then to the table.
+
+    Returns the table's new facts, or the given `facts` if the batch has no files for the table.
+    """
+    lake = session.lake
+    table = session.table
+    quarantine(session, batch, parsed.frame if parsed.bad_count else None)
+    if not batch.files:
+        if batch.quarantined and not quarantine_has_files(lake, table.key, batch):
+            raise Broken(
+                f"load of {table.key}: all files of batch {batch.number} were refused, but the "
+                f"quarantine has no entries for them. Look at quarantine/{table.key}/_delta_log"
+            )
+        return facts
+    frame = parsed.frame
+    assert frame is not None
+    rows = _table_rows(session, frame)
+    facts = commit_rows.follow_declaration(session, rows, facts)
+    if facts is not None and not isinstance(table.write, Overwrite):
+        # Members that are no longer declared are null.
+        types = {column.name: column.type for column in facts.snapshot.columns}
+        frame = with_members_of(frame, types)
+    if parsed.changes is not None:
+        from lakehouse.cdc.read import ChangeBatch
+        from lakehouse.cdc.run import apply_changes
+
+        load = ChangeBatch(session=session, batch=batch, facts=facts)
+        apply_changes(load, frame, parsed.changes)
+    else:
+        rows = _table_rows(session, frame)
+        # Spark reads large files in splits, and each split is written as it is read.
+        if not files_of_spark(batch) or table.partition_by:
+            landed_bytes = sum(file.size_bytes for file in batch.files)
+            rows = commit_rows.arranged(rows, table, landed_bytes, parsed.row_count, facts)
+        transaction = Transaction(app_id=ingest_app_id(table.key), version=batch.number)
+        commit_rows.write_rows(session, rows, transaction, facts=facts)
+    after = lake.facts(table.key)
+    row_count = None if parsed.changes else parsed.row_count
+    check_loaded(lake, table.key, batch.number, row_count, before=facts, after=after)
+    check_frozen(session, batch)
+    return after
+
+
+def parsed_records(
+    session: TableSession, batch: Batch, added: Sequence[str], plain: Collection[str] = ()
+) -> "DataFrame":
+    """The parsed records of a staged batch, and of the files in it that Spark reads itself."""
+    frames = list["DataFrame"]()
+    if batch.part_count and session.table.landing.format in ("parquet", "avro"):
+        frames += staged_rows(session, batch)
+    elif batch.part_count and session.table.landing.records_are_csv:
+        frames += staged_csv(session, batch)
+    elif batch.part_count:
+        names = part_names(session.key, batch)
+        frames.append(staged_lines(session.lake, session.spark, names))
+    frames += spark_lines(session, batch, plain)
+    parsed = [_parsed_lines(session, lines, added, batch.files) for lines in frames]
+    return reduce(lambda union, more: union.unionByName(more), parsed)
+
+
+def _parsed_lines(
+    session: TableSession, lines: "DataFrame", added: Sequence[str], files: Sequence[LandedFile]
+) -> "DataFrame":
+    table = session.table
+    if table.landing.changes is None:
+        return parse_records(table.landing, lines, added, table.partition_by)
+    from lakehouse.cdc.read import read_changes
+
+    return read_changes(table, lines, added, [file.name for file in files])
+
+
+def _table_rows(session: TableSession, frame: "DataFrame") -> "DataFrame":
+    """The rows of parsed records, with the columns of the table."""
+    if session.table.landing.changes is None:
+        return table_rows(frame)
+    from lakehouse.cdc.run import changed_rows
+
+    return changed_rows(frame, session.table)

@@ -11,13 +11,10 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from hashlib import blake2b
 from io import BytesIO
-from itertools import chain, islice, zip_longest
-from typing import NamedTuple
+from itertools import islice, zip_longest
 from uuid import uuid4
 
 import pyarrow as pa
@@ -28,6 +25,7 @@ from lakehouse.base.text import count_of
 from lakehouse.declare.landing import Landing
 from lakehouse.delta.columns import field_names, field_types
 from lakehouse.land.decode import DecodedFile, TableShape, compression_of, decoded_file
+from lakehouse.land.parse_lines import ROW_SCHEMA, STAGED_SCHEMA
 from lakehouse.land.plan.batches import Batch, KnownFiles, LandedFile
 from lakehouse.land.plan.choose_files import FileRead
 from lakehouse.land.plan.file_text import (
@@ -46,13 +44,6 @@ from lakehouse.land.plan.records import (
 )
 from lakehouse.store import Store
 
-# The staged columns of a text record, as Spark reads them.
-STAGED_SCHEMA = (
-    "source_file STRING, line BIGINT, landed_at TIMESTAMP, raw STRING, problem STRING, "
-    "undeclared STRING, digest STRING, event STRING"
-)
-# The first staged columns of a row of Parquet or Avro. The row's values follow, as c0, c1, ….
-ROW_SCHEMA = "source_file STRING, line BIGINT, landed_at TIMESTAMP, digest STRING"
 _TYPES = {
     "STRING": pa.string(),
     "BIGINT": pa.int64(),
@@ -71,7 +62,7 @@ _PART_RECORDS = 500_000
 
 def part_names(table_key: str, batch: Batch) -> list[str]:
     """The names of the objects with the staged records of a batch."""
-    folder = batch_folder(table_key, batch.number, batch.shape)
+    folder = f"{_FOLDER}/{table_key}/{batch.number}-{batch.shape}"
     return [f"{folder}/{part:05}.parquet" for part in range(batch.part_count or 0)]
 
 
@@ -89,12 +80,6 @@ def clear_staged(store: Store, table_key: str, last_loaded: int) -> None:
     store.delete(loaded)
 
 
-def batch_folder(table_key: str, number: int, shape: str) -> str:
-    """The folder in which a batch is staged. `shape`: see `Batch`."""
-    suffix = f"-{shape}" if shape else ""
-    return f"{_FOLDER}/{table_key}/{number}{suffix}"
-
-
 def value_columns(shape: TableShape) -> list[str]:
     """The names of the staged columns with a row's values."""
     return [f"c{place}" for place in range(len(shape.names))]
@@ -102,9 +87,8 @@ def value_columns(shape: TableShape) -> list[str]:
 
 def staged_shape(schema: pa.Schema) -> TableShape:
     """The shape of the files whose rows are in a part with this schema."""
-    content = json.loads((schema.metadata or {})[_SHAPE])
-    names = tuple(content["names"])
-    return TableShape(names, tuple(schema.types[-len(names) :]), content["is_gregorian"])
+    names, is_gregorian = json.loads(schema.metadata[_SHAPE])
+    return TableShape(tuple(names), tuple(schema.types[-len(names) :]), is_gregorian)
 
 
 def staged_fields(metadata: Mapping[bytes, bytes]) -> CsvFields:
@@ -119,10 +103,11 @@ class StagedParts:
     `size_bytes` is the size of the contents of all records so far.
     """
 
-    def __init__(self, store: Store, folder: str, new_columns: NewColumns) -> None:
+    def __init__(self, store: Store, folder: str, prefix: str, new_columns: NewColumns) -> None:
         self._new_columns = new_columns
         self._store = store
         self._folder = folder
+        self._prefix = prefix
         self._count = 0
         self._buffered_bytes = 0
         self._buffered_records = 0
@@ -130,8 +115,8 @@ class StagedParts:
         self._tables = defaultdict[TableShape, list[pa.Table]](list)
         self.size_bytes = 0
 
-    def add(self, path: str, modified_ms: int, record: Record, digest: str) -> None:
-        """Adds a record of a text file with this path, time and digest.
+    def add(self, file: LandedFile, record: Record) -> None:
+        """Adds a record of a text file.
 
         Bytes that are not UTF-8 are escaped, and make the record bad.
         """
@@ -145,13 +130,13 @@ class StagedParts:
             self._new_columns.see_columns(record.fields.names)
         self._rows[record.fields].append(
             (
-                path,
+                f"{self._prefix}{file.name}",
                 record.line,
-                modified_ms * 1_000,
+                file.modified_ms * 1_000,
                 text,
                 problem,
                 record.undeclared,
-                digest,
+                file.digest,
                 record.event,
             )
         )
@@ -164,7 +149,7 @@ class StagedParts:
         if self._buffered_bytes >= _PART_BYTES or self._buffered_records == _PART_RECORDS:
             self._put()
 
-    def add_file(self, path: str, modified_ms: int, decoded: DecodedFile, digest: str) -> int:
+    def add_file(self, file: LandedFile, decoded: DecodedFile) -> int:
         """Adds the rows of a Parquet or Avro file. Returns their number."""
         shape = decoded.shape
         row_count = 0
@@ -172,10 +157,10 @@ class StagedParts:
         for columns in decoded.batches:
             count = len(columns[0])
             origin = [
-                pa.repeat(path, count),
+                pa.repeat(f"{self._prefix}{file.name}", count),
                 pa.array(range(row_count + 1, row_count + count + 1), pa.int64()),
-                pa.repeat(pa.scalar(modified_ms * 1_000, _TYPES["TIMESTAMP"]), count),
-                pa.repeat(digest, count),
+                pa.repeat(pa.scalar(file.modified_ms * 1_000, _TYPES["TIMESTAMP"]), count),
+                pa.repeat(file.digest, count),
             ]
             row_count += count
             filled |= {place for place, each in enumerate(columns) if each.null_count < count}
@@ -199,8 +184,7 @@ class StagedParts:
             part = pa.table([*zip(*rows, strict=True)], schema=_SCHEMA)
             self._put_part(part.replace_schema_metadata({_FIELDS: json.dumps(fields)}))
         for shape, tables in self._tables.items():
-            content = {"names": shape.names, "is_gregorian": shape.is_gregorian}
-            metadata = {_SHAPE: json.dumps(content)}
+            metadata = {_SHAPE: json.dumps([shape.names, shape.is_gregorian])}
             self._put_part(pa.concat_tables(tables).replace_schema_metadata(metadata))
         self._rows.clear()
         self._tables.clear()
@@ -235,35 +219,29 @@ def stage(
     """
     reads = dict(by_spark)
     own = replace(batch, files=tuple(file for file in batch.files if file.name not in by_spark))
-    contents = chain.from_iterable(read_contents(store, own))
     # Random, because parts of an earlier try may have other contents.
     shape = f"{_shape(landing)}-{uuid4().hex[:8]}"
-    new = NewColumns(landing=landing, known=())
-    if known is not None:
-        new = NewColumns(landing=landing, known=known.columns, table_types=known.table_types)
-    parts = StagedParts(store, batch_folder(table_key, batch.number, shape), new)
+    names = known or KnownFiles(loaded={})
+    new = NewColumns(landing=landing, known=names.columns, table_types=names.table_types)
+    folder = f"{_FOLDER}/{table_key}/{batch.number}-{shape}"
+    parts = StagedParts(store, folder, batch.prefix, new)
     for read in by_spark.values():
         if read is not None:
             new.see_columns(read.columns)
-    reader = _FileReader(parts, landing, batch.prefix)
-    for content in contents:
+    reader = _FileReader(parts, landing)
+    for file, content in _contents(store, own):
         if parts.size_bytes > UNPACKED_TIMES * landing.max_batch_bytes:
             break
-        name = content.file.name
-        if content.archived_in is not None:
-            why = restore_first(store, f"{batch.prefix}{name}", content.archived_in)
-            reads[name] = FileRead(
-                size_bytes=content.file.size_bytes, digest=content.file.digest, problem=why
-            )
-        elif content.data is None:
-            reads[name] = None
-        else:
-            reads[name] = reader.read(content.file, content.data, known)
+        if isinstance(content, bytes):
+            content = reader.read(file, content, known)
+        reads[file.name] = content
+    present = {name: read for name, read in reads.items() if read is not None}
+    files = [present[file.name].file if file.name in present else file for file in batch.files]
     staged = replace(
         batch,
-        files=tuple(_as_read(file, reads.get(file.name)) for file in batch.files),
+        files=tuple(files),
         part_count=parts.close(),
-        record_count=sum(read.record_count for read in reads.values() if read is not None),
+        record_count=sum(read.record_count for read in present.values()),
         columns=batch.columns if known is None else new.columns,
         shape=shape,
     )
@@ -292,15 +270,8 @@ def staged_again(
     return staged
 
 
-def _as_read(file: LandedFile, read: FileRead | None) -> LandedFile:
-    """The file, marked if Spark reads it."""
-    if read is None or not read.by_spark:
-        return file
-    return replace(file, by_spark=True, digest=read.digest, blocks=read.blocks)
-
-
 def _shape(landing: Landing) -> str:
-    """A digest of everything in the declaration that decides how a record is staged."""
+    """A digest of everything that decides how a record is staged."""
     csv = (landing.csv, landing.encoding, landing.null_value) if landing.records_are_csv else ()
     declared = (
         field_types(landing.schema),
@@ -310,13 +281,14 @@ def _shape(landing: Landing) -> str:
         landing.changes,
     )
     names = sorted(earlier_names(landing).items())
-    return blake2b(f"{declared}{names or ''}".encode(), digest_size=8).hexdigest()
+    staged = f"{STAGED_SCHEMA}{declared}{names}"
+    return blake2b(staged.encode(), digest_size=8).hexdigest()
 
 
 def _check_unchanged(table_key: str, batch: Batch, reads: Reads) -> None:
-    count = count_of(len(batch.files), "file")
     planned = (
-        f"load of {table_key}: batch {batch.number} was planned with {count} and is not loaded"
+        f"load of {table_key}: batch {batch.number} was planned with "
+        f"{count_of(len(batch.files), 'file')} and is not loaded"
     )
     present = {name: read for name, read in reads.items() if read is not None}
     missing = [file.name for file in batch.files if file.name not in present]
@@ -327,17 +299,18 @@ def _check_unchanged(table_key: str, batch: Batch, reads: Reads) -> None:
             "batch was planned"
         )
     for file in batch.files:
-        current = present[file.name]
+        current = present[file.name].file
+        problem = present[file.name].problem
         if current.size_bytes != file.size_bytes or file.digest not in ("", current.digest):
             raise Broken(
                 f"{planned}. Its file {file.name!r} has changed since ({file.size_bytes} bytes "
                 f"then, {current.size_bytes} now), and the quarantine may have its old lines. "
                 "Restore the old file, and land only new records, in a file with another name"
             )
-        if current.problem is not None:
+        if problem is not None:
             raise Broken(
                 f"{planned}. Its file {file.name!r} could be read then and cannot be read now: "
-                f"{current.problem}. Restore the declaration, load the batch, and then change the "
+                f"{problem}. Restore the declaration, load the batch, and then change the "
                 "declaration"
             )
 
@@ -345,10 +318,9 @@ def _check_unchanged(table_key: str, batch: Batch, reads: Reads) -> None:
 class _FileReader:
     """Stages the records of one batch, file by file."""
 
-    def __init__(self, parts: StagedParts, landing: Landing, prefix: str) -> None:
+    def __init__(self, parts: StagedParts, landing: Landing) -> None:
         self._parts = parts
         self._landing = landing
-        self._prefix = prefix
 
     def read(self, file: LandedFile, data: bytes, known: KnownFiles | None) -> FileRead:
         """Stages a file: as it was planned, its new records, or all of a new file.
@@ -357,24 +329,22 @@ class _FileReader:
         """
         if file.digest and content_digest(data[: file.size_bytes]) == file.digest:
             data = data[: file.size_bytes]
-        read = FileRead(
-            size_bytes=len(data), digest=content_digest(data), loaded_records=file.loaded_records
-        )
+        file = replace(file, size_bytes=len(data), digest=content_digest(data))
         loaded = None if known is None else known.loaded.get(file.name)
         if loaded is None or known is None:
-            return self._stage(file, data, read)
+            return self._stage(FileRead(file=file), data)
         loaded_data = data[: loaded.size_bytes]
-        has_records = self._landing.format in ("json", "csv") and read.digest != loaded.digest
+        has_records = self._landing.format in ("json", "csv") and file.digest != loaded.digest
         if not has_records or content_digest(loaded_data) != loaded.digest:
-            return read
+            return FileRead(file=file)
         try:
             loaded_records = self._count_loaded(file, data, loaded_data)
         except Unreadable as error:
-            return replace(read, continues=True, problem=str(error))
+            return FileRead(file=file, continues=True, problem=str(error))
         if loaded_records is None:
-            return read
-        skipped = 0 if known.reads_whole else loaded_records
-        return self._stage(file, data, replace(read, continues=True, loaded_records=skipped))
+            return FileRead(file=file)
+        grown = replace(file, loaded_records=0 if known.reads_whole else loaded_records)
+        return self._stage(FileRead(file=grown, continues=True), data)
 
     def _count_loaded(self, file: LandedFile, data: bytes, loaded_data: bytes) -> int | None:
         """The number of records in the first bytes; `None` if they do not end with a record.
@@ -393,20 +363,19 @@ class _FileReader:
             count += 1
         return count
 
-    def _stage(self, file: LandedFile, data: bytes, read: FileRead) -> FileRead:
+    def _stage(self, read: FileRead, data: bytes) -> FileRead:
         landing = self._landing
-        path = f"{self._prefix}{file.name}"
+        file = read.file
         count = 0
         try:
             if landing.format in ("parquet", "avro"):
                 limit = UNPACKED_TIMES * landing.max_file_bytes
                 decoded = decoded_file(data, landing.format, limit)
                 present_names(decoded.shape.names, landing)
-                count = self._parts.add_file(path, file.modified_ms, decoded, read.digest)
-                return replace(read, record_count=count)
+                return replace(read, record_count=self._parts.add_file(file, decoded))
             records = landed_records(file.name, data, landing)
-            for record in islice(records, read.loaded_records, None):
-                self._parts.add(path, file.modified_ms, record, read.digest)
+            for record in islice(records, file.loaded_records, None):
+                self._parts.add(file, record)
                 count += 1
         except Unreadable as error:
             return replace(read, problem=str(error))
@@ -415,50 +384,41 @@ class _FileReader:
 
 _READ_AT_ONCE_BYTES = 32 * MIB
 _READ_AT_ONCE_FILES = 256
-_READ_ALONE_AT_ONCE = 16
+_READERS = 16
 # A file may unpack to this multiple of the size limit of landed files.
 UNPACKED_TIMES = 4
 
 
-class Content(NamedTuple):
-    """A landed file and its bytes, which are `None` if it is missing or archived.
+def _contents(store: Store, batch: Batch) -> Iterator[tuple[LandedFile, bytes | FileRead | None]]:
+    """The files of a batch in order, each with its bytes.
 
-    `archived_in` is the storage class of an archived file.
-    """
-
-    file: LandedFile
-    data: bytes | None
-    archived_in: str | None = None
-
-
-def read_contents(store: Store, batch: Batch) -> Iterator[list[Content]]:
-    """The contents of a batch's files in order, in lists of bounded size.
-
-    If a file of a list is missing or archived, each file of the list is read by itself.
+    `None` if the file is missing, or its problem if it is archived.
 
     Raises:
         Refused: a permission is missing.
     """
-    for group in _read_at_once(batch.files):
-        yield _read_group(store, batch.prefix, group)
 
+    def content(file: LandedFile) -> bytes | FileRead | None:
+        path = f"{batch.prefix}{file.name}"
+        try:
+            return store.read(path)
+        except FileNotFoundError:
+            return None
+        except Refused:
+            storage_class = store.archived_in(path)
+            if storage_class is None:
+                raise
+        key = shlex.quote(f"{store.prefix}{path}")
+        problem = (
+            f"it is archived in storage class {storage_class}, in which no object can be read. Use "
+            f"`aws s3api restore-object --bucket {store.bucket} --key {key} "
+            "--restore-request Days=7`, then `lakehouse quarantine retry`"
+        )
+        return FileRead(file=file, problem=problem)
 
-def _read_group(store: Store, prefix: str, group: Sequence[LandedFile]) -> list[Content]:
-    with suppress(FileNotFoundError, Refused):
-        data = store.read_many([f"{prefix}{file.name}" for file in group])
-        return [*map(Content, group, data)]
-    with ThreadPoolExecutor(max_workers=_READ_ALONE_AT_ONCE) as readers:
-        return [*readers.map(partial(_read_alone, store, prefix), group)]
-
-
-def restore_first(store: Store, path: str, storage_class: str) -> str:
-    """The reason why an archived file is not read, and how to restore it."""
-    key = f"{store.prefix}{path}"
-    return (
-        f"it is archived in storage class {storage_class}, in which no object can be read. Use "
-        f"`aws s3api restore-object --bucket {store.bucket} --key {shlex.quote(key)} "
-        "--restore-request Days=7`, then `lakehouse quarantine retry`"
-    )
+    with ThreadPoolExecutor(max_workers=_READERS) as readers:
+        for group in _read_at_once(batch.files):
+            yield from zip(group, readers.map(content, group), strict=True)
 
 
 def landed_records(name: str, data: bytes, landing: Landing) -> Iterator[Record]:
@@ -485,16 +445,3 @@ def _read_at_once(files: Sequence[LandedFile]) -> Iterator[list[LandedFile]]:
         size_bytes += file.size_bytes
     if group:
         yield group
-
-
-def _read_alone(store: Store, prefix: str, file: LandedFile) -> Content:
-    path = f"{prefix}{file.name}"
-    try:
-        return Content(file, store.read(path))
-    except FileNotFoundError:
-        return Content(file, None)
-    except Refused:
-        storage_class = store.archived_in(path)
-        if storage_class is None:
-            raise
-        return Content(file, None, storage_class)

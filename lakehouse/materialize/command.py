@@ -28,7 +28,7 @@ from lakehouse.declare.table import Table, undeclared_sentence
 from lakehouse.declare.write_modes import Adopted, Append, Merge, Overwrite, WriteMode
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.find_tables import Found, for_each_table, undeclared_tables
-from lakehouse.land.ledger import PlannedBatches
+from lakehouse.land.ledger import planned_batches
 from lakehouse.land.plan.batches import describe_set_aside
 
 if TYPE_CHECKING:
@@ -125,8 +125,8 @@ def _why_skipped(table: Table, runs: Mapping[str, "AssetRun"], context: LakeCont
     outside the run does not exist, the derived table is not skipped: its own step fails.
     """
     if table.source is not None:
-        batches = PlannedBatches(context.lake.store, table.key, prefix=table.source.prefix)
-        set_aside = describe_set_aside(batches.ledger(), table.source)
+        ledger = planned_batches(context.lake, table).ledger()
+        set_aside = describe_set_aside(ledger, table.source)
         nothing_landed = "no file to load has landed"
         return f"{nothing_landed}; {set_aside}" if set_aside else nothing_landed
     for source in table.inputs:

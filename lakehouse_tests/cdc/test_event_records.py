@@ -5,11 +5,10 @@ from dataclasses import replace
 import pytest
 
 from lakehouse.declare.landing import Debezium, Landing
-from lakehouse.delta.columns import field_types
 from lakehouse.land.plan.file_text import read_records
 from lakehouse.land.plan.json_records import json_record
 from lakehouse_tests.land.plan.test_file_text import JSON, LIMIT
-from lakehouse_tests.land.plan.test_json_records import LANDING, SCHEMA
+from lakehouse_tests.land.plan.test_json_records import LANDING
 from lakehouse_tests.land.plan.test_records import JSON as SHOPS
 from lakehouse_tests.land.plan.test_records import beside
 
@@ -30,7 +29,7 @@ SHOP, PLAIN = (replace(SHOPS, changes=Debezium(unwrapped=unwrapped)) for unwrapp
 )
 def test_both_rows_of_an_event_are_checked(line: str, unwrapped: bool, is_bad: bool) -> None:
     landing = replace(LANDING, changes=Debezium(unwrapped=unwrapped))
-    record = json_record(1, line.encode(), landing, dict(field_types(SCHEMA)))
+    record = json_record(1, line.encode(), landing)
     assert (record.problem is not None) == is_bad
 
 

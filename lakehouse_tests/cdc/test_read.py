@@ -16,7 +16,7 @@ from lakehouse.land.ledger import landed_files
 from lakehouse.land.parse_lines import ORIGIN, REASON
 from lakehouse.land.plan.batches import Batch
 from lakehouse.land.plan.records import RESCUED
-from lakehouse.land.rows import parsed_records
+from lakehouse.land.run import parsed_records
 from lakehouse.land.staging import stage
 from lakehouse.materialize.run import write_table
 from lakehouse.spark.temporary_confs import ANSI, session_confs

@@ -14,7 +14,7 @@ from lakehouse.land.ledger import (
     FOLD_EVERY,
     PlannedBatches,
     check_loaded,
-    encode_manifest,
+    encode_record,
     last_loaded,
     unfinished_batch,
 )
@@ -114,7 +114,7 @@ def test_a_long_ledger_costs_few_reads_and_forgets_nothing(last: int) -> None:
     assert store.taken()["GET"] <= FOLD_EVERY
 
 
-ANOTHER = encode_manifest(batch(3, "c"))
+ANOTHER = encode_record(batch(3, "c"))
 
 
 DAMAGED = {

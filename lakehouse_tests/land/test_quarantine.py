@@ -13,7 +13,7 @@ from lakehouse.base.errors import Refused
 from lakehouse.base.settings import Settings
 from lakehouse.lake.lake import Lake, TableSession, open_lake
 from lakehouse.land import quarantine
-from lakehouse.land import rows as batch_rows
+from lakehouse.land import run as load_run
 from lakehouse.land.quarantine import retry
 from lakehouse.materialize.run import write_table
 from lakehouse.spark.session import connect
@@ -238,7 +238,7 @@ def test_nothing_is_retried_while_a_batch_is_unfinished(lake: Lake, spark: Spark
 
     lake.store.put(GONE, b"no gzip")
     # Its file is in a manifest, and not yet in the quarantine.
-    killed(batch_rows, "quarantine", events)
+    killed(load_run, "quarantine", events)
     with pytest.raises(Refused, match="batch 2 is unfinished"):
         retry(of(lake, spark), [], dry_run=False)
     write_table(lake, spark, events)
@@ -255,7 +255,7 @@ def test_two_repeats_of_a_batch_at_once_add_an_entry_once(
         write_table(lake, spark, events)
     before = lake.facts(QUARANTINE)
     assert places(lake) == [(A, 3)]
-    read, add = Lake.facts, batch_rows.quarantine
+    read, add = Lake.facts, load_run.quarantine
 
     def add_twice(*arguments: Any) -> None:
         add(*arguments)
@@ -263,7 +263,7 @@ def test_two_repeats_of_a_batch_at_once_add_an_entry_once(
             patch.setattr(Lake, "facts", lambda *_: before)
             add(*arguments)
 
-    monkeypatch.setattr(batch_rows, "quarantine", add_twice)
+    monkeypatch.setattr(load_run, "quarantine", add_twice)
     write_table(lake, spark, STRICT)
     assert read(lake, QUARANTINE) != before
     assert places(lake) == [(A, 2), (A, 3)]

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +21,6 @@ from lakehouse.declare.table import Landing, Table
 from lakehouse.declare.write_modes import Overwrite
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.land import ledger as planned_batches
-from lakehouse.land import rows as batch_rows
 from lakehouse.land import run as load_run
 from lakehouse.land import staging as staged_parts
 from lakehouse.land.ledger import PlannedBatches, record_loaded
@@ -212,15 +210,13 @@ def test_a_file_that_changes_while_it_is_read_is_settled(lake: Lake, spark: Spar
     class Busy(DiskStore):
         """Somebody writes to the landing area between our listing and our reading."""
 
-        def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
-            for name in names:
-                if name.endswith("grows.json") and b"late" not in self.read(name):
-                    self.put(
-                        name, self.read(name) + b"\n" + json.dumps(event(2, 5, "late")).encode()
-                    )
-                if name.endswith("gone.json"):
-                    self.delete([name])
-            return super().read_many(names)
+        def read(self, name: str) -> bytes:
+            if name.endswith("grows.json") and b"late" not in super().read(name):
+                late = json.dumps(event(2, 5, "late")).encode()
+                self.put(name, super().read(name) + b"\n" + late)
+            if name.endswith("gone.json"):
+                self.delete([name])
+            return super().read(name)
 
     land(lake, "grows.json", [event(1, 5, "new")])
     land(lake, "gone.json", [event(3, 5, "new")])
@@ -311,12 +307,12 @@ def test_a_write_of_other_rows_than_were_staged_is_not_repeated(
     def without_a_line(*arguments: Any) -> DataFrame:
         return parse_records(*arguments).where("id = 1")
 
-    monkeypatch.setattr(batch_rows, "parse_records", without_a_line)
+    monkeypatch.setattr(load_run, "parse_records", without_a_line)
     message = r"batch 1 has 2 records, but Spark read 1 row and 0 bad records"
     with pytest.raises(Broken, match=message):
         write_table(lake, spark, events)
     assert (version_of(lake, events.key), lake.store.list("_lakehouse/ingest")) == (None, [])
-    monkeypatch.setattr(batch_rows, "parse_records", parse_records)
+    monkeypatch.setattr(load_run, "parse_records", parse_records)
     monkeypatch.setattr(delta_writes, "write_frame", without_a_row)
     message = "batch 1 has 2 rows, but version 0 of the table records 1 written row"
     with pytest.raises(Broken, match=message):

@@ -11,6 +11,7 @@ import pytest
 from lakehouse import Debezium
 from lakehouse.base.errors import Broken
 from lakehouse.declare.landing import Landing
+from lakehouse.land.parse_lines import EVENT, ORIGIN, RAW, UNDECLARED
 from lakehouse.land.plan.batches import Batch, KnownFile, KnownFiles, LandedFile
 from lakehouse.land.plan.choose_files import FileRead
 from lakehouse.land.plan.file_text import content_digest
@@ -58,7 +59,7 @@ def test_records_are_staged_again_if_the_declaration_changes_them(tmp_path: Path
 
     def texts(batch: Batch) -> list[str]:
         [part] = part_names(KEY, batch)
-        return pq.read_table(BytesIO(store.read(part)))["raw"].to_pylist()
+        return pq.read_table(BytesIO(store.read(part)))[RAW].to_pylist()
 
     as_text = replace(LANDING, schema="id BIGINT, x STRING")
     assert (staged_again(store, KEY, batch, LANDING), texts(batch)) == (batch, [data.decode()])
@@ -86,9 +87,9 @@ def test_records_are_staged_again_by_the_present_names_of_their_fields(tmp_path:
     again = staged_again(store, KEY, batch, renamed)
     [part] = part_names(KEY, again)
     rows = pq.read_table(BytesIO(store.read(part)))
-    assert rows["raw"].to_pylist() == data.decode().split("\n")
-    assert rows["event"].to_pylist() == ['{"no": 1}', None]
-    assert rows["undeclared"].to_pylist() == [None, None]
+    assert rows[RAW].to_pylist() == data.decode().split("\n")
+    assert rows[EVENT].to_pylist() == ['{"no": 1}', None]
+    assert rows[UNDECLARED].to_pylist() == [None, None]
     other = with_earlier_names(replace(LANDING, schema="no BIGINT"), {"nr": "no"})
     assert staged_again(store, KEY, again, other).shape != again.shape
 
@@ -116,7 +117,7 @@ def known(data: bytes, **more: Any) -> KnownFile:
 def staged_lines(store: DiskStore, batch: Batch) -> list[tuple[int, str]]:
     """The staged records of a batch: line and text."""
     tables = [pq.read_table(BytesIO(store.read(name))) for name in part_names(KEY, batch)]
-    return [(row["line"], row["raw"]) for table in tables for row in table.to_pylist()]
+    return [(row[ORIGIN[1]], row[RAW]) for table in tables for row in table.to_pylist()]
 
 
 CSV = replace(LANDING, format="csv", schema="id BIGINT, name STRING")
@@ -151,12 +152,14 @@ def test_of_a_file_that_begins_with_what_was_loaded_the_new_records_are_staged(
     staged, reads = stage(store, KEY, batch_of(name, now), landing, loaded)
     found = reads[name]
     assert found is not None
-    assert (found.continues, found.record_count, found.loaded_records) == (True, len(new_lines), 1)
+    counts = (found.record_count, found.file.loaded_records)
+    assert (found.continues, *counts) == (True, len(new_lines), 1)
     assert staged_lines(store, staged) == new_lines
     whole = replace(loaded, reads_whole=True)
     _, reads = stage(store, KEY, batch_of(name, now), landing, whole)
-    assert (found := reads[name]) is not None
-    assert (found.record_count, found.loaded_records) == (len(new_lines) + 1, 0)
+    found = reads[name]
+    assert found is not None
+    assert (found.record_count, found.file.loaded_records) == (len(new_lines) + 1, 0)
     [planned] = batch_of(name, now).files
     batch = replace(staged, files=(replace(planned, loaded_records=1),))
     first = batch_of(name, was, part_count=1, record_count=1)
@@ -194,8 +197,9 @@ def test_of_a_file_that_was_replaced_by_another_one_nothing_is_staged(
     store, name = DiskStore(tmp_path), f"a.{landing.format}"
     store.put(f"{LANDING.prefix}{name}", now)
     loaded = KnownFiles(loaded={name: known(was)})
-    staged, reads = stage(store, KEY, batch_of(name, now), landing, loaded)
-    assert reads[name] == FileRead(size_bytes=len(now), digest=content_digest(now))
+    planned = batch_of(name, now)
+    staged, reads = stage(store, KEY, planned, landing, loaded)
+    assert reads[name] == FileRead(file=planned.files[0])
     assert (staged.part_count, staged.record_count) == (0, 0)
 
 

@@ -19,7 +19,6 @@ from lakehouse.base.errors import Broken, Transient
 from lakehouse.base.reasons import Reason
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.lake.lake import Lake, TableSession, open_lake
-from lakehouse.land import rows as batch_rows
 from lakehouse.land import run as load
 from lakehouse.land.ledger import PlannedBatches
 from lakehouse.land.plan.batches import Batch, LandedFile
@@ -59,7 +58,7 @@ DEATHS = (
     (load, "take_out_lines", "after"),
     (PlannedBatches, "replace", "before"),
     (PlannedBatches, "replace", "after"),
-    (batch_rows, "quarantine", "after"),
+    (load, "quarantine", "after"),
 )
 
 
@@ -141,7 +140,7 @@ WRAPPED = "org.apache.spark.SparkException\nCaused by: org.NumberError: [CAST_IN
     ],
 )
 def test_only_what_is_about_values_sets_files_aside(error: Exception, problem: str | None) -> None:
-    found = batch_rows.row_problem(error)
+    found = load.row_problem(error)
     assert found is problem if problem is None else (found or "").startswith(problem)
 
 

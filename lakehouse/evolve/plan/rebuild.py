@@ -25,23 +25,12 @@ from lakehouse.compact.plan.estimate import Estimate, MergeWork, estimate, fit_r
 from lakehouse.declare.landing import Landing
 from lakehouse.declare.table import Table
 from lakehouse.declare.write_modes import Adopted, Append, Merge, Overwrite
-from lakehouse.delta.columns import field_types, is_nested, parts, type_change
+from lakehouse.delta.columns import field_types, is_nested, parts, type_change, type_word
 from lakehouse.delta.partition_values import by_name
 from lakehouse.delta.snapshot import Column, Snapshot, TableFacts
 from lakehouse.evolve.plan.changes import NEW_KEY, EvolutionPlan, Kind, compare
 
-# Type names in DDL that differ from Spark's simple strings; decimals are handled separately.
-# Source: Spark's SQL reference, "Data Types"
-_SYNONYMS = {
-    "byte": "tinyint",
-    "short": "smallint",
-    "integer": "int",
-    "long": "bigint",
-    "real": "float",
-    "timestamp_ltz": "timestamp",
-}
 _TYPE = re.compile(r"(\w+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
-_DECIMALS = ("decimal", "dec", "numeric")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,11 +118,11 @@ def simple_type(ddl: str) -> str:
     match = _TYPE.match(text)
     if match is None or text.startswith("<", match.end()):
         return ""
-    word = match[1].lower()
-    if word in _DECIMALS:
+    word = type_word(text).lower()
+    if word == "decimal":
         return f"decimal({match[2] or 10},{match[3] or 0})"
     # Of the types that are known here, only decimals have parameters.
-    return "" if match[2] else _SYNONYMS.get(word, word)
+    return "" if match[2] else word
 
 
 def present_columns(snapshot: Snapshot) -> tuple[ColumnSource, ...]:

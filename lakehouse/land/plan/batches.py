@@ -192,11 +192,6 @@ def fingerprint(path: str) -> bytes:
     return sha256(path.encode("utf-8", "surrogatepass")).digest()[:FINGERPRINT_BYTES]
 
 
-def may_be_same(etag: str, other: str) -> bool:
-    """Whether two etags can belong to the same content. An unknown (empty) etag always can."""
-    return etag == other or not etag or not other
-
-
 def without_files(batch: Batch, problems: Mapping[str, str], *, is_overwrite: bool) -> Batch:
     """The batch without the files that have problems, by name. They go to quarantine.
 
@@ -303,22 +298,11 @@ def extend_ledger(ledger: Ledger, batches: Iterable[Batch]) -> Ledger:
             seen[path] = _entry_set_aside(aside, seen.get(path), was_loaded=was_loaded)
         for file in batch.files:
             path = f"{batch.prefix}{file.name}"
-            seen[path] = KnownFile(
-                size_bytes=file.size_bytes,
-                modified_ms=file.modified_ms,
-                digest=file.digest,
-                etag=file.etag,
-            )
+            seen[path] = _known_file(file)
             last_taken = max(last_taken, path)
         columns |= dict.fromkeys(batch.columns)
         newest = batch
-    return replace(
-        ledger,
-        newest=newest,
-        seen=seen,
-        last_taken=last_taken,
-        columns=tuple(columns),
-    )
+    return replace(ledger, newest=newest, seen=seen, last_taken=last_taken, columns=tuple(columns))
 
 
 def find_unfinished(
@@ -418,12 +402,7 @@ def _entry_set_aside(aside: SetAside, previous: KnownFile | None, *, was_loaded:
 
     `was_loaded`: there is no previous entry, but a file of this name was loaded and then forgotten.
     """
-    present = KnownFile(
-        size_bytes=aside.size_bytes,
-        modified_ms=aside.modified_ms,
-        digest=aside.digest,
-        etag=aside.etag,
-    )
+    present = _known_file(aside)
     is_taken = was_loaded if previous is None else previous.is_taken
     if not is_taken:
         return replace(present, is_taken=False, is_foreign=aside.why.startswith(FOREIGN))
@@ -431,6 +410,15 @@ def _entry_set_aside(aside: SetAside, previous: KnownFile | None, *, was_loaded:
     loaded = KnownFile(size_bytes=aside.size_bytes) if previous is None else previous.as_loaded
     has_loaded_content = bool(aside.digest) and aside.digest == loaded.digest
     return present if has_loaded_content else replace(present, loaded=loaded)
+
+
+def _known_file(file: LandedFile | SetAside) -> KnownFile:
+    return KnownFile(
+        size_bytes=file.size_bytes,
+        modified_ms=file.modified_ms,
+        digest=file.digest,
+        etag=file.etag,
+    )
 
 
 def _taken(batch: Batch) -> set[str]:

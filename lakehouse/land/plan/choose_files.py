@@ -27,7 +27,6 @@ from lakehouse.land.plan.batches import (
     Ledger,
     SetAside,
     fingerprint,
-    may_be_same,
     set_aside,
 )
 from lakehouse.land.plan.records import UTF_8
@@ -88,24 +87,31 @@ def choose_batch(
         return BatchPlan(batch=None, is_new=False, explanation=why_waiting)
     problems = {file: _problem(file, ledger, landing, write) for file in new}
     readable = [file for file, problem in problems.items() if problem is None]
-    taken, superseded = _take(readable, ledger, landing, write, most_files)
+    taken = _first_batch(readable, landing, most_files)
+    superseded = tuple[SetAside, ...]()
+    if isinstance(write, Overwrite) and readable:
+        last_name = _last_name(readable, ledger, landing)
+        why = f"the name {last_name} is later, so that file replaces it"
+        taken = [file for file in readable if file.name == last_name]
+        others = [file for file in readable if file.name != last_name]
+        superseded = tuple(set_aside(file, why, is_quarantined=False) for file in others)
     batch = Batch(
         number=ledger.newest_number + 1,
         files=tuple(taken),
         set_aside=tuple(
-            set_aside(file, problem[0], is_quarantined=problem[1])
+            set_aside(file, problem, is_quarantined=not problem.startswith(FOREIGN))
             for file, problem in problems.items()
             if problem is not None
         ),
         prefix=landing.prefix,
     )
-    plan = _plan(batch, is_new=True, reason=Reason.BATCH_READY, superseded=superseded, more=clause)
+    plan = _plan(batch, Reason.BATCH_READY, superseded, more=clause)
     return replace(plan, left=len(readable) - len(taken) - len(superseded))
 
 
 def repeat_batch(unfinished: Batch) -> BatchPlan:
     """The plan to repeat a batch that was not loaded."""
-    return _plan(unfinished, is_new=False, reason=Reason.BATCH_UNFINISHED)
+    return _plan(unfinished, Reason.BATCH_UNFINISHED)
 
 
 def files_that_wait(
@@ -140,24 +146,19 @@ def may_be_by_spark(file: LandedFile, landing: Landing) -> bool:
 
 
 def _plan(
-    batch: Batch,
-    *,
-    is_new: bool,
-    reason: Reason,
-    superseded: tuple[SetAside, ...] = (),
-    more: str = "",
+    batch: Batch, reason: Reason, superseded: tuple[SetAside, ...] = (), more: str = ""
 ) -> BatchPlan:
-    total = sum(file.size_bytes for file in batch.files)
+    set_aside = (*batch.set_aside, *superseded)
     explanation = reason.explain(
         files=len(batch.files),
-        bytes=total,
+        bytes=sum(file.size_bytes for file in batch.files),
         batch=batch.number,
-        set_aside=len(batch.set_aside) + len(superseded),
-        names=names_in_parentheses([file.name for file in (*batch.set_aside, *superseded)]),
+        set_aside=len(set_aside),
+        names=names_in_parentheses([file.name for file in set_aside]),
     )
     return BatchPlan(
         batch=batch,
-        is_new=is_new,
+        is_new=reason is Reason.BATCH_READY,
         explanation=replace(explanation, more=more),
         superseded=superseded,
     )
@@ -204,42 +205,34 @@ def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
     known = ledger.seen.get(f"{landing.prefix}{file.name}")
     if known is None or known.size_bytes != file.size_bytes:
         return False
-    if not may_be_same(known.etag, file.etag):
-        return False
-    has_etags = bool(known.etag and file.etag)
-    if not has_etags and known.modified_ms != file.modified_ms:
-        return False
+    is_same = known.modified_ms == file.modified_ms
+    if known.etag and file.etag:
+        is_same = known.etag == file.etag
     is_accepted_now = known.is_foreign and landing.takes(file.name)
-    return not is_accepted_now
+    return is_same and not is_accepted_now
 
 
-def _problem(
-    file: LandedFile, ledger: Ledger, landing: Landing, write: WriteMode
-) -> tuple[str, bool] | None:
-    """Why a file must not be read, and whether it goes to quarantine; `None` if it may be read."""
+def _problem(file: LandedFile, ledger: Ledger, landing: Landing, write: WriteMode) -> str | None:
+    """Why a file must not be read; `None` if it may be read."""
     path = f"{landing.prefix}{file.name}"
     known = ledger.seen.get(path)
     is_overwrite = isinstance(write, Overwrite)
     if "" in file.name.split("/"):
         why = "its name has an empty part (// or a / at an end), which this program does not read"
-        return f"{why}. Use another name", True
+        return f"{why}. Use another name"
     if fingerprint(path) in ledger.forgotten:
         remedy = _LAND_WHOLE_FILE if is_overwrite else _LAND_NEW_RECORDS
-        return f"a file of this name was loaded long ago. {remedy}", True
+        return f"a file of this name was loaded long ago. {remedy}"
     if known is not None and known.is_taken and not _may_continue(known.as_loaded, file, landing):
-        return describe_change(known, file, is_overwrite=is_overwrite), True
+        return describe_change(known, file, is_overwrite=is_overwrite)
     if not landing.takes(file.name):
-        return f"{FOREIGN}{', '.join(landing.suffixes)}", False
-    if not _is_utf8(file.name):
-        return "its name is not UTF-8, so no row could store the name. Use another name", True
+        return f"{FOREIGN}{', '.join(landing.suffixes)}"
+    if file.name.encode("utf-8", "ignore").decode() != file.name:
+        return "its name is not UTF-8, so no row could store the name. Use another name"
     if file.size_bytes > landing.max_file_bytes and not may_be_by_spark(file, landing):
         sizes = f"it has {file.size_bytes} bytes, at most {landing.max_file_bytes} are read"
-        return f"{sizes}. Use smaller files, or raise Landing.max_file_bytes", True
+        return f"{sizes}. Use smaller files, or raise Landing.max_file_bytes"
     return None
-
-
-def _is_utf8(name: str) -> bool:
-    return name.encode("utf-8", "ignore").decode() == name
 
 
 def _may_continue(loaded: KnownFile, present: LandedFile, landing: Landing) -> bool:
@@ -266,26 +259,6 @@ def describe_change(known: KnownFile, present: LandedFile, *, is_overwrite: bool
         f"{finding}; its new records cannot be separated from the loaded ones. The loaded records "
         f"stay in the table. {_LAND_NEW_RECORDS}: the whole file would load the old records again"
     )
-
-
-def _take(
-    files: Sequence[LandedFile],
-    ledger: Ledger,
-    landing: Landing,
-    write: WriteMode,
-    most_files: int | None,
-) -> tuple[Sequence[LandedFile], tuple[SetAside, ...]]:
-    """The files of the next batch, and the files that an `Overwrite` sets aside for it.
-
-    An `Overwrite` takes only the file with the last name, if it is new.
-    """
-    if not isinstance(write, Overwrite) or not files:
-        return _first_batch(files, landing, most_files), ()
-    last_name = _last_name(files, ledger, landing)
-    why = f"the name {last_name} is later, so that file replaces it"
-    taken = [file for file in files if file.name == last_name]
-    others = (file for file in files if file.name != last_name)
-    return taken, tuple(set_aside(file, why, is_quarantined=False) for file in others)
 
 
 def _last_name(files: Sequence[LandedFile], ledger: Ledger, landing: Landing) -> str:
@@ -327,26 +300,21 @@ def _first_batch(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRead:
-    """The result of reading a landed file.
+    """The result of reading a landed file; `file` is the file as it was read.
 
     `problem` is the reason why no record can be read. With `continues`, the file begins with the
-    content that was loaded under the same name. `record_count` records were staged. Before them,
-    `loaded_records` records were skipped, because older batches loaded them. With `by_spark`, no
-    record was staged: Spark reads the file's `record_count` records itself. `columns` are then the
-    columns of the file that may have a value, and `blocks` as in `LandedFile`. All lines of a text
-    with `is_plain` are plain.
+    content that was loaded under the same name. `record_count` records were staged, after the
+    file's `loaded_records`. If the file is `by_spark`, no record was staged: Spark reads the
+    `record_count` records itself. `columns` are then the columns of the file that may have a value.
+    All lines of a text with `is_plain` are plain.
     """
 
-    size_bytes: int
-    digest: str
+    file: LandedFile
     record_count: int = 0
     problem: str | None = None
     continues: bool = False
-    loaded_records: int = 0
-    by_spark: bool = False
     has_header: bool = False
     columns: Sequence[str] = ()
-    blocks: tuple[tuple[int, int], ...] = ()
     is_plain: bool = False
 
 
@@ -362,37 +330,30 @@ def read_by_this_process(file: LandedFile, landing: Landing, why: str) -> FileRe
         f"it has more than {limit} bytes (Landing.max_file_bytes), so only Spark may read it, and "
         f"{why}"
     )
-    return FileRead(size_bytes=file.size_bytes, digest="", problem=problem)
+    return FileRead(file=file, problem=problem)
 
 
 def judge_file(
-    file: LandedFile, known: KnownFile | None, read: FileRead, *, is_overwrite: bool
+    read: FileRead, known: KnownFile | None, *, is_overwrite: bool
 ) -> LandedFile | SetAside:
     """The file to load, or the file as set aside with a reason.
 
     `known` is the ledger's entry for the file's name, if any.
     """
-    as_read = replace(
-        file,
-        size_bytes=read.size_bytes,
-        digest=read.digest,
-        loaded_records=read.loaded_records,
-        by_spark=read.by_spark,
-        blocks=read.blocks,
-    )
+    file = read.file
     if read.problem is not None:
-        return set_aside(as_read, read.problem, is_quarantined=True)
+        return set_aside(file, read.problem, is_quarantined=True)
     if known is not None and known.is_taken and not read.continues:
-        if known.as_loaded.digest == read.digest:
+        if known.as_loaded.digest == file.digest:
             why = "it was written again with content that was already read"
-            return set_aside(as_read, why, is_quarantined=False)
-        why = describe_change(known, as_read, is_overwrite=is_overwrite)
-        return set_aside(as_read, why, is_quarantined=True)
+            return set_aside(file, why, is_quarantined=False)
+        why = describe_change(known, file, is_overwrite=is_overwrite)
+        return set_aside(file, why, is_quarantined=True)
     if read.record_count:
-        return as_read
+        return file
     if read.continues:
-        return set_aside(as_read, "it was written again without new records", is_quarantined=False)
-    return set_aside(as_read, "it contains no record", is_quarantined=is_overwrite)
+        return set_aside(file, "it was written again without new records", is_quarantined=False)
+    return set_aside(file, "it contains no record", is_quarantined=is_overwrite)
 
 
 def settle_batch(
@@ -416,7 +377,7 @@ def settle_batch(
         read = reads.get(file.name)
         if read is not None:
             known = ledger.seen.get(f"{staged.prefix}{file.name}")
-            judged = judge_file(file, known, read, is_overwrite=is_overwrite)
+            judged = judge_file(read, known, is_overwrite=is_overwrite)
             if isinstance(judged, SetAside):
                 aside.append(judged)
             else:

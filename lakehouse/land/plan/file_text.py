@@ -22,7 +22,6 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
 from hashlib import blake2b
 from io import BytesIO
 from itertools import chain
@@ -30,7 +29,7 @@ from typing import NamedTuple
 
 from lakehouse.base.text import count_of
 from lakehouse.declare.landing import Csv, Dms, Landing, retried_folder
-from lakehouse.delta.columns import field_names, field_types, type_word
+from lakehouse.delta.columns import type_word
 from lakehouse.land.plan import records
 from lakehouse.land.plan.json_records import json_records
 from lakehouse.land.plan.records import (
@@ -59,7 +58,7 @@ def csv_fields_text(landing: Landing) -> str | None:
     """The declared CSV fields in order, joined by the delimiter; `None` for other formats."""
     if not landing.records_are_csv:
         return None
-    return landing.csv.delimiter.join(field_names(landing.schema))
+    return landing.csv.delimiter.join(landing.field_names)
 
 
 def are_declared(fields: str | None, landing: Landing) -> bool:
@@ -87,12 +86,17 @@ def retried_text(lines: Sequence[tuple[str, str | None]], landing: Landing) -> s
     other_names = sorted({name for fields in others for name in fields})
     records = list[str]()
     if landing.csv.header:
-        names = (*field_names(landing.schema), *other_names)
+        names = (*landing.field_names, *other_names)
         records.append(landing.csv.delimiter.join(_quoted(name, landing) for name in names))
     for (raw, _), fields in zip(lines, others, strict=True):
         values = [_quoted(fields[name], landing) if name in fields else "" for name in other_names]
         records.append(landing.csv.delimiter.join([raw, *values]))
-    return "".join(f"{_not_blank(record, landing)}\n" for record in records)
+    blanks = csv_blanks(landing.csv)
+    for place, record in enumerate(records):
+        if not record.strip(blanks):  # a blank line would be ignored
+            null_value = None if record else landing.null_value
+            records[place] = null_value or _quoted(record, landing)
+    return "".join(f"{record}\n" for record in records)
 
 
 def _quoted(text: str, landing: Landing) -> str:
@@ -100,11 +104,9 @@ def _quoted(text: str, landing: Landing) -> str:
     return f"{quote}{text.replace(quote, quote * 2)}{quote}"
 
 
-def _not_blank(record: str, landing: Landing) -> str:
-    """The record. A blank line would be ignored, so a record of one blank field is quoted."""
-    if record.strip(" \t\v\f".replace(landing.csv.delimiter, "")):
-        return record
-    return _quoted(record, landing) if record else landing.null_value or _quoted("", landing)
+def csv_blanks(csv: Csv) -> str:
+    """The characters of which a blank line, which is no record, may consist."""
+    return " \t\v\f".replace(csv.delimiter, "")
 
 
 _CHUNK_BYTES = 4 * 1024 * 1024
@@ -171,7 +173,7 @@ def read_records(
         _check_packed(data, max_content_bytes, compression)
 
     def content() -> Iterator[bytes]:
-        return _decoded_text(text_chunks(data, compression), landing, compression)
+        return _decoded_text(data, landing, compression)
 
     # A wrong encoding, or a quote that is never closed, may show only at the end of the text. So
     # the whole text is read before the first record is returned.
@@ -194,9 +196,9 @@ def detect_format(content: bytes) -> str | None:
     return None
 
 
-def begins_with_other_mark(content: bytes) -> bool:
-    """Whether a content begins with the byte order mark of an encoding other than UTF-8."""
-    return content.startswith((*_OTHER_MARKS,))
+def other_mark(content: bytes) -> str | None:
+    """The encoding, other than UTF-8, with whose byte order mark a content begins; else `None`."""
+    return next((name for mark, name in _OTHER_MARKS.items() if content.startswith(mark)), None)
 
 
 def text_chunks(data: bytes, compression: Compression | None) -> Iterator[bytes]:
@@ -231,20 +233,17 @@ def _check_packed(data: bytes, limit: int, compression: Compression) -> None:
 
 
 def _decoded_text(
-    chunks: Iterator[bytes], landing: Landing, compression: Compression | None
+    data: bytes, landing: Landing, compression: Compression | None
 ) -> Iterator[bytes]:
-    """The text as UTF-8, without a byte order mark."""
-    chunks = _text_only(chunks, landing, compression)
-    if landing.encoding.lower() not in UTF_8:
-        chunks = _recoded(chunks, landing.encoding)
-    return _unmarked(chunks)
+    """The unpacked text as UTF-8, without a byte order mark.
 
-
-def _text_only(
-    chunks: Iterator[bytes], landing: Landing, compression: Compression | None
-) -> Iterator[bytes]:
-    """The content unchanged. Raises `Unreadable` if it has a binary format, and thus no lines."""
-    first = _first_bytes(chunks, _SIGNATURE_BYTES)
+    Raises:
+        Unreadable: the content has a binary format, or another encoding than declared.
+    """
+    chunks = text_chunks(data, compression)
+    first = b""
+    while len(first) < _SIGNATURE_BYTES and (chunk := next(chunks, b"")):
+        first += chunk
     binary_format = detect_format(first)
     if binary_format is not None:
         content = "its content" if compression is None else f"the content of its {compression.name}"
@@ -252,19 +251,19 @@ def _text_only(
             f"{content} is {binary_format} and not {landing.format.upper()}; land it again as "
             "text, plain or packed once with gzip or zstd"
         )
-    yield first
+    chunks = chain([first], chunks)
+    if landing.encoding.lower() not in UTF_8:
+        chunks = _recoded(chunks, landing.encoding)
+    elif (encoding := other_mark(first)) is not None:
+        raise Unreadable(
+            f"it begins with the byte order mark of {encoding}; land it as UTF-8, or declare "
+            "Landing.encoding"
+        )
+    yield next(chunks, b"").removeprefix(BYTE_ORDER_MARK)
     yield from chunks
 
 
-def _first_bytes(chunks: Iterator[bytes], count: int) -> bytes:
-    """The first chunks, with at least `count` bytes if the content is that long."""
-    first = b""
-    while len(first) < count and (chunk := next(chunks, b"")):
-        first += chunk
-    return first
-
-
-def _recoded(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
+def _recoded(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
     try:
         for text in codecs.iterdecode(chunks, encoding):
             yield text.encode()
@@ -273,19 +272,6 @@ def _recoded(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
             f"its encoding is not {encoding}, which Landing.encoding declares ({error}); land it "
             "again, or declare its encoding"
         ) from error
-
-
-def _unmarked(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The content without a UTF-8 byte order mark. Raises `Unreadable` for another mark."""
-    first = _first_bytes(chunks, len(max(_OTHER_MARKS, key=len)))
-    for mark, encoding in _OTHER_MARKS.items():
-        if first.startswith(mark):
-            raise Unreadable(
-                f"it begins with the byte order mark of {encoding}; land it as UTF-8, or declare "
-                "Landing.encoding"
-            )
-    yield first.removeprefix(BYTE_ORDER_MARK)
-    yield from chunks
 
 
 _LINE_BREAK = re.compile(rb"\r\n|\n|\r")
@@ -311,7 +297,7 @@ def csv_fields(first: Record | None, landing: Landing) -> CsvFields:
     Raises:
         Unreadable: the header is not accepted.
     """
-    columns = field_names(landing.schema)
+    columns = landing.field_names
     if isinstance(landing.changes, Dms):
         return _dms_fields(first, landing)
     if not landing.csv.header:
@@ -326,7 +312,7 @@ def csv_fields(first: Record | None, landing: Landing) -> CsvFields:
 
 def line_pattern(csv: Csv) -> str:
     """A regular expression of Java that a line matches if it is a whole record."""
-    field = _field_pattern(csv.delimiter, csv.quote).decode()
+    field = _field_pattern(csv).decode()
     separator = re.escape(csv.delimiter)
     return rf"^{field}(?:{separator}{field})*+\z"
 
@@ -337,7 +323,7 @@ MOST_FIELDS = 20_000
 
 def wide_line_pattern(csv: Csv) -> str:
     """A regular expression of Java that a line with more than `MOST_FIELDS` fields matches."""
-    field = _field_pattern(csv.delimiter, csv.quote).decode()
+    field = _field_pattern(csv).decode()
     return rf"^(?:{field}{re.escape(csv.delimiter)}){{{MOST_FIELDS}}}+"
 
 
@@ -356,7 +342,7 @@ def plain_csv_pattern(landing: Landing) -> str | None:
     if the declaration has no such lines.
     """
     csv = landing.csv
-    types = [type_word(type_) for _, type_ in field_types(landing.schema)]
+    types = [*map(type_word, landing.field_types.values())]
     is_clear = not any(each.isalnum() or each in _OF_FORMS for each in (csv.delimiter, csv.quote))
     is_usual = csv.decimal == "." and landing.null_value is None
     # A line of one field may be blank.
@@ -382,8 +368,10 @@ def records_with_header(chunks: Iterator[bytes], landing: Landing) -> Iterator[R
     Raises:
         Unreadable: the end of a record is unknown. Earlier records have been returned by then.
     """
-    pattern = _record_pattern(landing.csv.delimiter, landing.csv.quote)
-    blanks = " \t\v\f".replace(landing.csv.delimiter, "").encode()
+    separator = re.escape(landing.csv.delimiter).encode()
+    field = _field_pattern(landing.csv)
+    pattern = re.compile(rb"(%b(?:%b%b)*+)(\r\n|\n|\r|\Z)" % (field, separator, field))
+    blanks = csv_blanks(landing.csv).encode()
     limit = records.MAX_RECORD_BYTES
     number = 1
     rest = b""
@@ -417,7 +405,11 @@ def csv_names(header: bytes, landing: Landing) -> list[str]:
     """
     quote = landing.csv.quote
     present = earlier_names(landing)
-    texts = [field.decode("utf-8", "replace") for field in _fields(header, landing)]
+    delimiter = landing.csv.delimiter.encode()
+    pattern = rb"(%b)%b" % (_field_pattern(landing.csv), re.escape(delimiter))
+    texts = [
+        match[1].decode("utf-8", "replace") for match in re.finditer(pattern, header + delimiter)
+    ]
     names = [text.strip(f" \t{quote}").replace(quote * 2, quote) for text in texts]
     return [present.get(name, name) or f"_c{place}" for place, name in enumerate(names)]
 
@@ -428,12 +420,16 @@ def _dms_fields(first: Record | None, landing: Landing) -> CsvFields:
     Source: AWS DMS user guide, "Using Amazon S3 as a target": `AddColumnName` (a header) and
     `IncludeOpForFullLoad`. Neither is on by default.
     """
-    declared = field_names(landing.schema)
+    declared = landing.field_names
     if first is None:
         return CsvFields(declared, has_header=False)
     names = csv_names(first.content, landing)
     operation, *row = declared
-    if not _is_header(names, declared):
+    # A header may have the names in another order or case.
+    lower = [name.lower() for name in names]
+    columns = [name.lower() for name in declared]
+    is_header = lower[:1] == columns[:1] or {*columns[1:]} <= {*lower} or {*lower} <= {*columns}
+    if not is_header:
         _check_first_record(names, declared, landing)
         lacks_operation = len(names) == len(row)
         return CsvFields(tuple(row) if lacks_operation else declared, has_header=False)
@@ -455,13 +451,6 @@ def _check_first_record(names: Sequence[str], declared: Sequence[str], landing: 
             f"{finding} and begins with {names[0]!r}, an operation or a value of {declared[1]}; "
             f"{expected}; land the file with a header, or with all fields"
         )
-
-
-def _is_header(names: Sequence[str], declared: Sequence[str]) -> bool:
-    """Whether a file's first record is a header, perhaps with names in another order or case."""
-    lower = [name.lower() for name in names]
-    columns = [name.lower() for name in declared]
-    return lower[:1] == columns[:1] or {*columns[1:]} <= {*lower} or {*lower} <= {*columns}
 
 
 def _check_header(
@@ -490,40 +479,20 @@ def _check_header(
     if is_valid and len({name.lower() for name in names}) == len(names):
         return
     shown = header.content[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
-    expected = landing.csv.delimiter.join(field_names(landing.schema))
+    expected = landing.csv.delimiter.join(landing.field_names)
     raise Unreadable(
         f"its header is {shown!r} and not {expected}. Land it with the declared names, each once, "
         "or declare the names of the file: `lakehouse schema` shows how"
     )
 
 
-def _fields(record: bytes, landing: Landing) -> list[bytes]:
-    """The raw fields of a whole record."""
-    pattern = _field(landing.csv.delimiter, landing.csv.quote)
-    return [match[1] for match in pattern.finditer(record + landing.csv.delimiter.encode())]
-
-
-@cache
-def _record_pattern(delimiter: str, quote: str) -> re.Pattern[bytes]:
-    separator = re.escape(delimiter).encode()
-    field = _field_pattern(delimiter, quote)
-    return re.compile(rb"(%b(?:%b%b)*+)(\r\n|\n|\r|\Z)" % (field, separator, field))
-
-
-@cache
-def _field(delimiter: str, quote: str) -> re.Pattern[bytes]:
-    """The pattern of a field and the delimiter after it."""
-    separator = re.escape(delimiter).encode()
-    return re.compile(rb"(%b)%b" % (_field_pattern(delimiter, quote), separator))
-
-
-def _field_pattern(delimiter: str, quote: str) -> bytes:
+def _field_pattern(csv: Csv) -> bytes:
     """The pattern of one field. Blanks may follow a closing quote.
 
     A field that does not begin with a quote may contain quotes. Source: RFC 4180, section 2
     """
-    separator = re.escape(delimiter).encode()
-    mark = re.escape(quote).encode()
-    blanks = " \t".replace(delimiter, "").encode()
+    separator = re.escape(csv.delimiter).encode()
+    mark = re.escape(csv.quote).encode()
+    blanks = " \t".replace(csv.delimiter, "").encode()
     quoted = rb"%b(?:[^%b]++|%b%b)*+%b[%b]*+" % (mark, mark, mark, mark, mark, blanks)
     return rb"(?:%b|[^%b%b\r\n][^%b\r\n]*+|)" % (quoted, mark, separator, separator)

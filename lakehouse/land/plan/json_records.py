@@ -53,7 +53,6 @@ from lakehouse.land.plan.records import (
     with_texts,
 )
 
-_DECIMALS = ("DECIMAL", "DEC", "NUMERIC")
 # One by one, because Java compares a character with a range more slowly.
 _CONTROLS = "".join(rf"\x{number:02x}" for number in range(32))
 _CHARACTERS = rf'[^"\\{_CONTROLS}]*+'
@@ -72,7 +71,7 @@ _FORMS = {
         for word, form in PLAIN_FORMS.items()
         if word.startswith(("DATE", "TIME"))
     },
-    **{word: rf'{form}|"{form}"' for word, form in PLAIN_FORMS.items() if word in _DECIMALS},
+    "DECIMAL": rf'{PLAIN_FORMS["DECIMAL"]}|"{PLAIN_FORMS["DECIMAL"]}"',
 }
 # The pattern tries one name after the other, so it is not worth its time for a wide table.
 _MOST_FIELDS = 100
@@ -134,7 +133,7 @@ def has_misread_value(rows: Sequence[Mapping[str, Any]], text: str, schema: str)
         return True
     checks = _checks(schema)
     for row in rows:
-        for name, is_exact in checks.items():
+        for name, is_exact in checks:
             value = row.get(name)
             if value is not None and not is_exact(value):
                 return True
@@ -158,32 +157,19 @@ def misread_pattern(type_: str) -> str:
 
 
 @cache
-def _checks(schema: str) -> Mapping[str, Callable[[Any], bool]]:
-    """For each checked column, a function that returns whether Spark loads a value unchanged."""
-    checks = dict[str, Callable[[Any], bool]]()
+def _checks(schema: str) -> Sequence[tuple[str, Callable[[Any], bool]]]:
+    """The checked columns, with functions that return whether Spark may load a value unchanged."""
+    checks = list[tuple[str, Callable[[Any], bool]]]()
     for name, type_ in field_types(schema):
         kind = type_word(type_)
-        if kind in _CHECK_OF:
-            checks[name] = _CHECK_OF[kind]
-        elif kind in NESTED and (pattern := misread_pattern(type_)):
-            checks[name] = _lacks(pattern)
+        checks += [(name, check) for check in _CHECKS_OF.get(kind, ())]
+        if kind in NESTED and (pattern := misread_pattern(type_)):
+            checks.append((name, _lacks(pattern)))
     return checks
 
 
-def _is_exact_timestamp(value: Any) -> bool:
-    if isinstance(value, str):
-        return re.search(FORMS["timestamp"], value) is not None
-    return not isinstance(value, int) or FIRST_SECOND <= value <= LAST_SECOND
-
-
-def _is_exact_date(value: Any) -> bool:
-    return not isinstance(value, str) or re.search(FORMS["date"], value) is not None
-
-
-def _is_exact_decimal(value: Any) -> bool:
-    if isinstance(value, str) and "," in value:
-        return re.search(GROUPED, value) is not None
-    return not isinstance(value, str) or _lacks(HUGE_TEXT)(value)
+def _has_form(form: str) -> Callable[[Any], bool]:
+    return lambda value: not isinstance(value, str) or re.search(form, value) is not None
 
 
 def _lacks(pattern: str) -> Callable[[Any], bool]:
@@ -194,13 +180,16 @@ def _within(least: float, greatest: float) -> Callable[[Any], bool]:
     return lambda value: not isinstance(value, int | float) or least <= value <= greatest
 
 
-_CHECK_OF: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(_DECIMALS, _is_exact_decimal),
-    **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ"), _is_exact_timestamp),
-    "DATE": _is_exact_date,
-    **dict.fromkeys(("TINYINT", "BYTE"), _within(-128, 127)),
-    "DOUBLE": _within(-_LARGEST_DOUBLE, _LARGEST_DOUBLE),
-    **dict.fromkeys(("FLOAT", "REAL"), _within(-LARGEST_FLOAT, LARGEST_FLOAT)),
+_CHECKS_OF: dict[str, Sequence[Callable[[Any], bool]]] = {
+    "DECIMAL": (_has_form(rf"^[^,]*$|{GROUPED}"), _lacks(HUGE_TEXT)),
+    **dict.fromkeys(
+        ("TIMESTAMP", "TIMESTAMP_NTZ"),
+        (_has_form(FORMS["timestamp"]), _within(FIRST_SECOND, LAST_SECOND)),
+    ),
+    "DATE": (_has_form(FORMS["date"]),),
+    "TINYINT": (_within(-128, 127),),
+    "DOUBLE": (_within(-_LARGEST_DOUBLE, _LARGEST_DOUBLE),),
+    "FLOAT": (_within(-LARGEST_FLOAT, LARGEST_FLOAT),),
 }
 
 
@@ -208,11 +197,8 @@ _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
-def _refuse_constant(name: str) -> object:
-    raise ValueError(name)  # NaN and the infinities are not JSON
-
-
-_decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+# NaN and the infinities are not JSON. `int` refuses their names.
+_decoder = json.JSONDecoder(parse_constant=int)
 _decode = _decoder.decode
 # The beginning of an array's element, or the array's end. JSON knows no other blanks.
 _NEXT_ELEMENT = re.compile(r"[^ \t\r\n,]")
@@ -224,7 +210,6 @@ def json_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
     Raises:
         Unreadable: the text begins with `[`, and is not an array. Raised before the first record.
     """
-    fields = dict(field_types(landing.schema))
     first = b""
     for chunk in chunks:
         first += chunk
@@ -232,15 +217,20 @@ def json_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
             break
     chunks = chain([first], chunks)
     if first.lstrip().startswith(b"["):
-        return _array_records(b"".join(chunks), landing, fields)
-    return _line_records(chunks, landing, fields)
+        return _array_records(b"".join(chunks), landing)
+    return _line_records(chunks, landing)
 
 
-def _array_records(content: bytes, landing: Landing, fields: Mapping[str, str]) -> Iterator[Record]:
+def _array_records(content: bytes, landing: Landing) -> Iterator[Record]:
     """The elements of an array, each as if it were a line, with the number of its first line."""
+    spans = list[tuple[int, int]]()
     try:
         text = content.decode()
-        spans = _element_spans(text)
+        _decode(text)
+        end = text.index("[") + 1
+        while (first := _NEXT_ELEMENT.search(text, end)) and first[0] != "]":
+            _, end = _decoder.raw_decode(text, first.start())
+            spans.append((first.start(), end))
     except (ValueError, RecursionError) as error:
         raise Unreadable(
             f"it begins with [ and is no JSON array of objects ({error}); land it again as one"
@@ -253,23 +243,10 @@ def _array_records(content: bytes, landing: Landing, fields: Mapping[str, str]) 
         counted = start
         # Strings in JSON have no line breaks, so these are blanks.
         element = text[start:end].replace("\r", " ").replace("\n", " ")
-        yield json_record(line, element.encode(), landing, fields)
+        yield json_record(line, element.encode(), landing)
 
 
-def _element_spans(text: str) -> list[tuple[int, int]]:
-    """The start and the end of each element of a JSON array. Raises `ValueError` if it is none."""
-    _decode(text)
-    spans = list[tuple[int, int]]()
-    end = text.index("[") + 1
-    while (first := _NEXT_ELEMENT.search(text, end)) and first[0] != "]":
-        _, end = _decoder.raw_decode(text, first.start())
-        spans.append((first.start(), end))
-    return spans
-
-
-def _line_records(
-    chunks: Iterator[bytes], landing: Landing, fields: Mapping[str, str]
-) -> Iterator[Record]:
+def _line_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
     number = 1
     rest = b""
     is_skipping = False
@@ -280,27 +257,27 @@ def _line_records(
         rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
         for line in lines:
             if not is_skipping and line.strip():
-                yield json_record(number, line.rstrip(b"\r\n"), landing, fields)
+                yield json_record(number, line.rstrip(b"\r\n"), landing)
             number += 1
             is_skipping = False
         if len(rest) > records.MAX_RECORD_BYTES:
             if not is_skipping:
-                yield json_record(number, rest, landing, fields)
+                yield json_record(number, rest, landing)
             # The bytes up to the next line break belong to the same record. The last byte is kept,
             # because it may be the first half of a line break.
             rest = rest[-1:]
             is_skipping = True
     if not is_skipping and rest.strip():
-        yield json_record(number, rest.rstrip(b"\r\n"), landing, fields)
+        yield json_record(number, rest.rstrip(b"\r\n"), landing)
 
 
-def json_record(number: int, line: bytes, landing: Landing, fields: Mapping[str, str]) -> Record:
-    """The record on one line, perhaps with a problem. `fields` maps declared fields to types."""
+def json_record(number: int, line: bytes, landing: Landing) -> Record:
+    """The record on one line, perhaps with a problem."""
     if len(line) > records.MAX_RECORD_BYTES:
         problem = f"the line has more than {records.MAX_RECORD_BYTES} bytes, the limit"
         return Record(number, line[:SHOWN_BYTES], problem)
     try:
-        return _parsed(number, line, landing, fields)
+        return _parsed(number, line, landing)
     except RecursionError:
         return Record(number, line, TOO_DEEP)
     except UnicodeDecodeError:
@@ -309,15 +286,25 @@ def json_record(number: int, line: bytes, landing: Landing, fields: Mapping[str,
         return Record(number, line, NOT_JSON)
 
 
-def _parsed(number: int, line: bytes, landing: Landing, fields: Mapping[str, str]) -> Record:
+def _parsed(number: int, line: bytes, landing: Landing) -> Record:
     text = line.decode()
     value: object = _decode(text)
     # Half of a surrogate pair cannot be encoded. Spark would replace it with a question mark.
     has_escapes = _ESCAPED_SURROGATE.search(line) is not None
     if has_escapes and _SURROGATE.search(json.dumps(value, ensure_ascii=False)):
         return Record(number, line, "a \\u escape is one half of a character")
+    fields = landing.field_types
     if isinstance(landing.changes, Debezium):
-        return _event_record(Record(number, line), value, landing, fields)
+        # Only change data needs this import.
+        from lakehouse.cdc.plan import canonical_event
+
+        event = canonical_event(value, text, landing, fields)
+        if event is None:
+            return Record(number, line, NOT_JSON)
+        problem = event.problem
+        if problem is None and has_misread_value(event.rows, event.text, landing.schema):
+            problem = UNFIT
+        return Record(number, line, problem, event.undeclared, event.text)
     if not isinstance(value, dict):
         return Record(number, line, NOT_JSON)
     # If a field has its earlier name, `content` stays as it was sent, for the quarantine, and Spark
@@ -331,19 +318,3 @@ def _parsed(number: int, line: bytes, landing: Landing, fields: Mapping[str, str
     if row is not sent:
         return Record(number, line, problem, others, event=staged)
     return Record(number, line if staged is text else staged.encode(), problem, others)
-
-
-def _event_record(
-    record: Record, value: object, landing: Landing, fields: Mapping[str, str]
-) -> Record:
-    """The record with its Debezium event, whose fields are decoded."""
-    # Only change data needs this import.
-    from lakehouse.cdc.plan import canonical_event
-
-    event = canonical_event(value, record.content.decode(), landing, fields)
-    if event is None:
-        return record._replace(problem=NOT_JSON)
-    problem = event.problem
-    if problem is None and has_misread_value(event.rows, event.text, landing.schema):
-        problem = UNFIT
-    return record._replace(problem=problem, undeclared=event.undeclared, event=event.text)

@@ -74,17 +74,14 @@ _PLAIN_CLOCK = r"[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?"
 # The forms of texts that each reader of Spark parses into the same value, or refuses, by the first
 # word of the declared type.
 PLAIN_FORMS = {
-    **dict.fromkeys(("SMALLINT", "SHORT", "INT", "INTEGER", "BIGINT", "LONG"), _PLAIN_WHOLE),
-    **dict.fromkeys(("TINYINT", "BYTE"), r"-?(?:0|[1-9][0-9]?)"),
+    **dict.fromkeys(("SMALLINT", "INT", "BIGINT"), _PLAIN_WHOLE),
+    "TINYINT": r"-?(?:0|[1-9][0-9]?)",
     "BOOLEAN": "true|false",
-    **dict.fromkeys(("DECIMAL", "DEC", "NUMERIC"), _PLAIN_FRACTION),
+    "DECIMAL": _PLAIN_FRACTION,
     "DOUBLE": rf"{_PLAIN_FRACTION}(?:[eE][-+]?[0-9]{{1,2}})?",
-    **dict.fromkeys(("FLOAT", "REAL"), _PLAIN_FRACTION),
+    "FLOAT": _PLAIN_FRACTION,
     "DATE": _PLAIN_DAY,
-    **dict.fromkeys(
-        ("TIMESTAMP", "TIMESTAMP_LTZ"),
-        rf"{_PLAIN_DAY}(?:{_PLAIN_CLOCK}(?:Z|[-+][0-9]{{2}}:[0-9]{{2}})?)?",
-    ),
+    "TIMESTAMP": rf"{_PLAIN_DAY}(?:{_PLAIN_CLOCK}(?:Z|[-+][0-9]{{2}}:[0-9]{{2}})?)?",
     "TIMESTAMP_NTZ": rf"{_PLAIN_DAY}(?:{_PLAIN_CLOCK})?",
 }
 
@@ -147,7 +144,7 @@ def with_earlier_names(landing: Landing, renamed: Mapping[str, str]) -> Landing:
     if isinstance(landing.changes, Dms):
         # A renamed column's before-image has the new name, too.
         prefix = landing.changes.before_prefix
-        declared = field_names(landing.schema)
+        declared = landing.field_names
         images = {f"{prefix}{old}": f"{prefix}{new}" for old, new in names.items()}
         names |= {old: new for old, new in images.items() if new in declared}
     declaration = {each.name: getattr(landing, each.name) for each in fields(Landing)}
@@ -188,6 +185,7 @@ _scanned: Callable[[str, int], tuple[Any, int]] = vars(json.JSONDecoder())["scan
 TWO_NAMES = "different values under two names of a column: "
 # Decodes each number to its text, because two different numbers may be the same float.
 _spelled_value = json.JSONDecoder(parse_float=str, parse_int=str).decode
+_json_text = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class PresentRow(NamedTuple):
@@ -215,9 +213,9 @@ def members_of(text: str) -> dict[str, str]:
     return members
 
 
-def object_of(members: Iterable[tuple[str, str]]) -> str:
-    """The JSON object with these members."""
-    parts = [f"{_spelled(name)}: {value}" for name, value in members]
+def object_of(members: Mapping[str, str]) -> str:
+    """The JSON object with these members, whose values are JSON texts."""
+    parts = [f"{_json_text(name)}: {value}" for name, value in members.items()]
     return f"{{{', '.join(parts)}}}"
 
 
@@ -242,27 +240,14 @@ def with_present_names(row: dict[str, Any], text: str, names: Mapping[str, str])
             present_row[present] = value
             texts[present] = members[name]
             earlier[present] = name
-        elif value is not None and not _is_same(members[name], texts[present]):
+        elif value is not None and _canonical(members[name]) != _canonical(texts[present]):
             problem = problem or f"{TWO_NAMES}{name} and {earlier.get(present, present)}"
-    return PresentRow(present_row, object_of(texts.items()), earlier, problem)
-
-
-def _is_same(one: str, other: str) -> bool:
-    """Whether two JSON texts have the same value.
-
-    `1.0` and `1.00` count as different, but `1` and `"1"` as the same.
-    """
-    if one == other:
-        return True
-    return _canonical(one) == _canonical(other)
+    return PresentRow(present_row, object_of(texts), earlier, problem)
 
 
 def _canonical(text: str) -> str:
+    """The same text for JSON texts of the same value. `1` counts as `"1"`, but not as `1.0`."""
     return json.dumps(_spelled_value(text), sort_keys=True)
-
-
-def _spelled(name: str) -> str:
-    return f'"{name}"' if name.isidentifier() else json.dumps(name, ensure_ascii=False)
 
 
 RESCUED = "_rescued"
@@ -290,33 +275,28 @@ def others_in_object(row: Mapping[str, Any], text: str, fields: Mapping[str, str
 
     An undeclared member of a declared STRUCT is listed by its path, such as `address.city`.
     """
-    return object_of(_others(row, text, fields)) if _has_others(row, fields) else None
+    paths = [*_other_paths(row, fields)]
+    if not paths:
+        return None
+    members = members_of(text)
+    others = dict[str, str]()
+    for path in paths:
+        value = members[path[0]]
+        for name in path[1:]:
+            value = members_of(value)[name]
+        others[".".join(path)] = value
+    return object_of(others)
 
 
-def _has_others(row: Mapping[str, Any], fields: Mapping[str, str]) -> bool:
+def _other_paths(row: Mapping[str, Any], fields: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+    """The path of each undeclared member of a row that is not null."""
     for name, value in row.items():
-        if value is None:
-            continue
-        if name not in fields:
-            return True
-        types = struct_types(fields[name])
-        if types and _has_others(_object_in(row, name), types):
-            return True
-    return False
-
-
-def _others(
-    row: Mapping[str, Any], text: str, fields: Mapping[str, str], path: str = ""
-) -> Iterator[tuple[str, str]]:
-    """The undeclared members of a row, each with its JSON text."""
-    texts = members_of(text)
-    for name, value in row.items():
-        if name not in fields and value is not None:
-            yield f"{path}{name}", texts[name]
         types = struct_types(fields.get(name, ""))
-        inner = _object_in(row, name)
-        if types and _has_others(inner, types):
-            yield from _others(inner, texts[name], types, f"{path}{name}.")
+        if name not in fields and value is not None:
+            yield (name,)
+        elif types and isinstance(value, dict):
+            inner = cast("dict[str, Any]", value)
+            yield from ((name, *path) for path in _other_paths(inner, types))
 
 
 def with_texts(row: Mapping[str, Any], text: str, types: Mapping[str, str]) -> str:
@@ -332,8 +312,8 @@ def with_texts(row: Mapping[str, Any], text: str, types: Mapping[str, str]) -> s
         return text
     members = members_of(text)
     for name in names:
-        members[name] = json.dumps(members[name], ensure_ascii=False)
-    return object_of(members.items())
+        members[name] = _json_text(members[name])
+    return object_of(members)
 
 
 def columns_in_force(names: Iterable[str], landing: Landing) -> tuple[str, ...]:
@@ -384,7 +364,7 @@ class NewColumns:
     def see_columns(self, names: Iterable[str]) -> None:
         """Collects the undeclared ones of a file's columns."""
         earlier = earlier_names(self.landing)
-        declared = field_names(self.landing.schema)
+        declared = self.landing.field_names
         present = [earlier.get(name, name) for name in names]
         self.see_names(name for name in present if name not in declared)
 
@@ -404,25 +384,16 @@ class NewColumns:
             )
             spellings = {each.lower(): each for each in self.table_types}
             spelling = spellings.get(name.lower(), name)
-            is_in_table_as_text = spelling == name and self.table_types.get(name) in (
-                None,
-                "string",
-            )
+            is_text = self.table_types.get(spelling, "string") == "string"
             added_count = sum(each is not None for each in self._taken.values())
             has_room = added_count + len(self.landing.column_names) < MOST_COLUMNS
-            is_added = is_name and is_in_table_as_text and has_room
+            is_added = is_name and spelling == name and is_text and has_room
             self._taken[name.lower()] = name if is_added else None
         return self._taken[name.lower()] == name
 
 
 def _declared(landing: Landing) -> set[str]:
-    return {name.lower() for name in (*field_names(landing.schema), *landing.column_names)}
-
-
-def _object_in(row: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The member of this name if it is an object, otherwise an empty object."""
-    value = row.get(name)
-    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
+    return {name.lower() for name in (*landing.field_names, *landing.column_names)}
 
 
 def is_of_the_event(name: str, landing: Landing) -> bool:

@@ -5,6 +5,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, cast
@@ -12,23 +13,17 @@ from typing import Any, Literal, cast
 from lakehouse.base.text import first_names
 from lakehouse.land.plan.records import MAX_RECORD_BYTES, NO_NAME, Unreadable
 
-_WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})")
-_FRACTION = re.compile(r"[-+]?(?:0|[1-9][0-9]*)?\.[0-9]+(?:[eE][-+]?[0-9]+)?")
-_COMMA_FRACTION = re.compile(r"[-+]?(?:0|[1-9][0-9]*|[1-9][0-9]{0,2}(?:\.[0-9]{3})+),[0-9]+")
-# Digits in groups, which only a DECIMAL accepts, see `engine.ingest.csv_values`; or a plain number.
+# Digits in groups, which only a DECIMAL accepts (`land.parse_lines`); or a plain number.
 _GROUPED = re.compile(r"[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+(?=\.)|[0-9]+)(?:\.[0-9]{1,18})?")
-_BOOLEAN = re.compile(r"(?i:true|false)")
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_TIME = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?"
-    r"(?:Z| ?UTC| ?[-+][0-9]{2}:?[0-9]{2})?"
-)
 _TYPES = {
-    "BIGINT": _WHOLE,
-    "DOUBLE": _FRACTION,
-    "BOOLEAN": _BOOLEAN,
-    "DATE": _DATE,
-    "TIMESTAMP": _TIME,
+    "BIGINT": re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})"),
+    "DOUBLE": re.compile(r"[-+]?(?:0|[1-9][0-9]*)?\.[0-9]+(?:[eE][-+]?[0-9]+)?"),
+    "BOOLEAN": re.compile(r"(?i:true|false)"),
+    "DATE": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"),
+    "TIMESTAMP": re.compile(
+        r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?"
+        r"(?:Z| ?UTC| ?[-+][0-9]{2}:?[0-9]{2})?"
+    ),
 }
 # The type that holds the values of two types; of any other two, STRING does.
 _COMMON: dict[frozenset[str], str] = {
@@ -81,7 +76,13 @@ def schema_of_types(
     A name that cannot be a column, like `Unit Price`, gets another one, like `unit_price`. If that
     is not possible, the column is left out.
     """
-    columns = {name: name if _is_valid(name) else _column_like(name) for name in types}
+    columns = dict[str, str]()
+    for name in types:
+        columns[name] = name
+        if name.startswith("_"):
+            columns[name] = ""  # `Table.renamed` does not accept such a name
+        elif NO_NAME.search(name):
+            columns[name] = re.sub(r"\W+", "_", name).strip("_").lower()
     names = dict[str, str]()
     for name in sorted(types, key=lambda name: columns[name] != name):  # valid names come first
         names.setdefault(columns[name].lower(), name)
@@ -115,9 +116,8 @@ def csv_schema(text: str) -> FileSchema:
     if delimiter != "," and _has_comma_fractions(values):
         decimal = ","
     null_value = _null_value(values, decimal)
-    header = _is_header(
-        first, values, partial(_type_of_texts, null_value=null_value, decimal=decimal)
-    )
+    type_of = partial(_type_of_texts, null_value=null_value, decimal=decimal)
+    header = _is_header(first, values, type_of)
     if not header:
         records = [first, *records]
         names = [f"column_{place}" for place in range(1, len(first) + 1)]
@@ -128,7 +128,7 @@ def csv_schema(text: str) -> FileSchema:
             "with one name for each field, separated as the fields are, but not by blanks"
         )
     columns = {name: [record[place] for record in records] for place, name in enumerate(names)}
-    types = {name: _type_of_texts(texts, null_value, decimal) for name, texts in columns.items()}
+    types = {name: type_of(texts) for name, texts in columns.items()}
     rows = [dict(zip(names, record, strict=True)) for record in records[:_KEPT_ROWS]]
     return replace(
         schema_of_types("csv", types, rows),
@@ -151,10 +151,13 @@ def json_schema(objects: Sequence[Mapping[str, Any]]) -> FileSchema:
 
 def json_objects(text: str) -> list[Mapping[str, Any]]:
     """The objects of JSON lines, or of one array. Other lines are skipped."""
+    values = list[Any]()
     if text.lstrip().startswith("["):
-        values = cast("list[Any]", json.loads(text))
+        values += json.loads(text)
     else:
-        values = [_decoded(line) for line in text.splitlines() if line.strip()]
+        for line in text.splitlines():
+            with suppress(ValueError):
+                values.append(json.loads(line))
     return [cast("Mapping[str, Any]", value) for value in values if isinstance(value, dict)]
 
 
@@ -162,15 +165,6 @@ def quoted(name: str) -> str:
     """The name as DDL has it: in backticks if it is no plain word."""
     is_plain = re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)
     return name if is_plain else f"`{name.replace('`', '``')}`"
-
-
-def _is_valid(name: str) -> bool:
-    return bool(name) and not name.startswith("_") and not NO_NAME.search(name)
-
-
-def _column_like(name: str) -> str:
-    """A column's name like `name`; empty if `Table.renamed` does not accept the name."""
-    return "" if name.startswith("_") else re.sub(r"\W+", "_", name).strip("_").lower()
 
 
 def _is_header(
@@ -183,13 +177,6 @@ def _is_header(
         if name.strip() and type_of(values) != "STRING"
     ]
     return not typed or "STRING" in map(type_of, typed)
-
-
-def _decoded(line: str) -> object:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
 
 
 def _delimiter(text: str) -> str:
@@ -218,9 +205,8 @@ def _null_value(columns: Iterable[Sequence[str]], decimal: str) -> str | None:
 
 def _has_comma_fractions(columns: Iterable[Sequence[str]]) -> bool:
     for values in columns:
-        present = {value.strip() for value in values} - {"", *_NULLS}
-        numbers = [value for value in present if _COMMA_FRACTION.fullmatch(value)]
-        if numbers and all(value in numbers or _WHOLE.fullmatch(value) for value in present):
+        present = [value for value in values if value.strip() not in _NULLS]
+        if _type_of_texts(present, None, ",").startswith(("DOUBLE", "DECIMAL")):
             return True
     return False
 

@@ -12,6 +12,7 @@ small parts.
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from os import SEEK_CUR, SEEK_END, SEEK_SET
 from typing import TYPE_CHECKING
@@ -37,7 +38,7 @@ from lakehouse.land.plan.records import (
 from lakehouse.land.spark import json as spark_json
 from lakehouse.land.spark import parquet as spark_parquet
 from lakehouse.land.spark import text as spark_text
-from lakehouse.land.spark.frozen_files import planned_read
+from lakehouse.land.spark.frozen_files import file_of_spark
 from lakehouse.land.staging import staged_fields
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.errors import ended_spark
@@ -71,9 +72,12 @@ def reads_of_spark(
         path = f"{batch.prefix}{file.name}"
         try:
             if known is not None:
-                read = _read_by_spark(session, path, file)
+                read = _read_by_spark(session, path, file, known)
             else:
-                read = planned_read(session.lake.store, path, file)
+                # A change shows in the digest.
+                present = file_of_spark(session.lake.store, path, file)
+                record_count = sum(records for _, records in file.blocks)
+                read = FileRead(file=present, record_count=record_count)
         except FileNotFoundError:
             gone[file.name] = None
         except Refused:  # archived, perhaps; the other way of reading finds out
@@ -81,41 +85,38 @@ def reads_of_spark(
         else:
             if read is not None:
                 reads[file.name] = read
-    if known is not None:
-        reads = _without_loaded(_counted(session, batch, reads), known, landing.max_file_bytes)
+    names = [name for name, read in reads.items() if read.file.by_spark]
+    if known is not None and landing.format != "parquet" and names:
+        files = [file for file in batch.files if file.name in names]
+        counted = spark_text.counted(session, batch.prefix, files, reads)
+        reads = {name: read for name, read in {**reads, **counted}.items() if read is not None}
     return {**gone, **reads}
 
 
-def _read_by_spark(session: TableSession, path: str, file: LandedFile) -> FileRead | None:
-    """The file as Spark will read it; `None` if this process has to read it."""
+def _read_by_spark(
+    session: TableSession, path: str, file: LandedFile, known: KnownFiles
+) -> FileRead | None:
+    """The file as Spark will read it; `None` if this process has to read it.
+
+    This process compares a file with the content that was loaded under its name. If it need not or
+    must not read the file, Spark does not read it, either.
+    """
     landing = session.table.landing
     store = session.lake.store
-    if _is_refused_by_hadoop(f"{session.lake.settings.spark_root}/{path}"):
+    # Hadoop refuses a colon in a path on disk, and in a path that Spark takes for a pattern.
+    address = f"{session.lake.settings.spark_root}/{path}"
+    is_refused = address.startswith("/") or literal_path(address) != address
+    if is_refused and ":" in (address.partition("://")[2] or address):
         return read_by_this_process(file, landing, "Hadoop cannot read a name with a colon")
-    if landing.format == "parquet":
-        return spark_parquet.read_by_spark(store, path, file, landing)
-    return spark_text.read_by_spark(store, path, file, landing)
-
-
-def _without_loaded(
-    reads: Mapping[str, FileRead], known: KnownFiles, max_file_bytes: int
-) -> dict[str, FileRead]:
-    """The files without those that this process compares with their loaded content."""
-    kept = dict[str, FileRead]()
-    for name, read in reads.items():
-        loaded = known.loaded.get(name)
-        if loaded is None:
-            kept[name] = read
-        # The digest of a file that this process has loaded is that of its whole content.
-        elif loaded.digest == read.digest or read.size_bytes > max_file_bytes:
-            kept[name] = replace(read, record_count=0, by_spark=False)
-    return kept
-
-
-def _is_refused_by_hadoop(path: str) -> bool:
-    """Whether Hadoop refuses a colon in the path: on disk, or if Spark takes it for a pattern."""
-    name = path.partition("://")[2] or path
-    return ":" in name and (path.startswith("/") or literal_path(path) != path)
+    kind = spark_parquet if landing.format == "parquet" else spark_text
+    read = kind.read_by_spark(store, path, file, landing)
+    loaded = known.loaded.get(file.name)
+    if loaded is None or read is None:
+        return read
+    present = replace(read.file, by_spark=False)
+    # The digest of a file that this process has loaded is that of its whole content.
+    is_unread = loaded.digest == present.digest or present.size_bytes > landing.max_file_bytes
+    return replace(read, record_count=0, file=present) if is_unread else None
 
 
 def spark_lines(
@@ -139,13 +140,12 @@ def staged_csv(session: TableSession, batch: Batch) -> "list[DataFrame]":
     landing = session.table.landing
     parts = defaultdict[CsvFields, list[str]](list)
     for name, footer in spark_parquet.staged_footers(session, batch):
-        parts[staged_fields(footer.metadata.metadata)].append(name)
+        parts[staged_fields(footer.metadata)].append(name)
     frames = list["DataFrame"]()
     for fields, names in parts.items():
         lines = staged_lines(lake, session.spark, names).withColumnRenamed(RAW, "value")
-        judged = judged_csv(lines, fields, landing)
-        reason = judged.reason(F.when(F.col(REASON).isNotNull(), F.col(REASON)))
-        frames.append(judged.frame.select(*ORIGIN, DIGEST, reason, *judged.columns))
+        reason = F.when(F.col(REASON).isNotNull(), F.col(REASON))
+        frames.append(judged_csv(lines, fields, landing, [*ORIGIN, DIGEST], reason))
     return frames
 
 
@@ -177,7 +177,7 @@ def check_frozen(session: TableSession, batch: Batch) -> None:
     for file in files_of_spark(batch):
         path = f"{batch.prefix}{file.name}"
         try:
-            now = planned_read(session.lake.store, path, file)
+            now = file_of_spark(session.lake.store, path, file)
         except FileNotFoundError:
             continue  # deleted after it was read: a read of a missing file fails
         if now.digest != file.digest:
@@ -202,47 +202,20 @@ def damaged_files(lake: Lake, batch: Batch, landing: Landing, error: Exception) 
         path = unquote(match[1]) if (match := _FAILED.search(str(error))) else ""
         root = f"{lake.settings.spark_root}/{batch.prefix}"
         files = [file for file in files if path.endswith(f"{root}{file.name}")]
+    find_damage = _damaged_page if landing.format == "parquet" else _endless_line
     problems = dict[str, str]()
     for file in files:
-        problem = damage_of(lake.store, f"{batch.prefix}{file.name}", file, landing)
-        if problem is not None:
-            problems[file.name] = problem
+        content = _StoredContent(lake.store, f"{batch.prefix}{file.name}", file.size_bytes)
+        with suppress(FileNotFoundError):
+            damage = find_damage(content)
+            if damage is not None:
+                problem = f"Spark cannot read it to its end ({damage}). Land an undamaged copy"
+                problems[file.name] = problem
     return problems
-
-
-def _counted(
-    session: TableSession, batch: Batch, looked_at: dict[str, FileRead]
-) -> dict[str, FileRead]:
-    """The files that Spark will read, with the numbers of their records."""
-    if session.table.landing.format == "parquet":
-        return looked_at
-    files = [file for file in batch.files if file.name in looked_at]
-    readable = [file for file in files if looked_at[file.name].problem is None]
-    if not readable:
-        return looked_at
-    reads = {**looked_at, **spark_text.counted(session, batch.prefix, readable, looked_at)}
-    return {name: read for name, read in reads.items() if read is not None}
 
 
 _READ_BYTES = 8 * MIB
 _ROWS_AT_ONCE = 10_000
-
-
-def damage_of(store: Store, path: str, file: LandedFile, landing: Landing) -> str | None:
-    """Why a file cannot be read to its end; `None` if it can, or if it is gone.
-
-    Raises:
-        Transient, Refused: storage does not give the content.
-    """
-    content = _StoredContent(store, path, file.size_bytes)
-    find = _damaged_page if landing.format == "parquet" else _endless_line
-    try:
-        problem = find(content)
-    except FileNotFoundError:
-        return None
-    if problem is None:
-        return None
-    return f"Spark cannot read it to its end ({problem}). Land an undamaged copy"
 
 
 def _damaged_page(content: "_StoredContent") -> str | None:

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from lakehouse.declare.landing import Landing
-from lakehouse.delta.columns import field_types, struct_types, type_word
+from lakehouse.delta.columns import struct_types, type_word
 from lakehouse.land.parse_lines import (
     EVENT,
     FORMS,
     GROUPED,
     RAW,
+    REASON,
     SPELLED,
     UNDECLARED,
-    JudgedLines,
     is_plain_line,
     loses_digits,
     without_strings,
@@ -67,7 +67,7 @@ _MAP = "map<string,variant>"
 _HAS_FRACTION = r'[0-9]\.[0-9]|"-?Infinity"'
 _OBJECT_OR_ARRAY = "OBJECT OR ARRAY"
 # Spark refuses each value of another type.
-_UNCHECKED = ("BOOLEAN", "SMALLINT", "SHORT", "INT", "INTEGER", "BIGINT", "LONG")
+_UNCHECKED = ("BOOLEAN", "SMALLINT", "INT", "BIGINT")
 
 
 class _Field(NamedTuple):
@@ -82,35 +82,47 @@ class _Field(NamedTuple):
         return _kind_of(self.value, self.text) == "STRING"
 
 
-def judged_lines(lines: "DataFrame", landing: Landing) -> JudgedLines:
-    """Parses each line (`value`) into its members, and finds its problems."""
-    types = dict(field_types(landing.schema))
+def judged_lines(
+    lines: "DataFrame", landing: Landing, origin: "Sequence[Column]", reason: "Column"
+) -> "DataFrame":
+    """The judged lines (`value`) with columns for their `origin`, to be parsed into columns.
+
+    `reason` is a chain of `when`, which is extended by the problems of a line.
+    """
+    types = landing.field_types
     lines = _with_members(lines, types)
     members = F.col(_MEMBERS)
-    problems = [(members.isNull(), F.lit(NOT_JSON))]
+    why = F.when(members.isNull(), NOT_JSON)
     event = F.lit(None).cast("string")
     present_names = earlier_names(landing)
     if present_names:
-        problems += _two_names(present_names)
+        why = _why_two_names(why, present_names)
         lines = lines.withColumn(_PRESENT, evaluated_once(_renamed(present_names)))
         members = F.col(_PRESENT)
         event = F.when(_has_earlier_name(present_names), F.to_json(members))
-    lines, fields = _with_fields(lines, members, types)
-    problems += _misread(types, fields)
+    fields = dict[str, _Field]()
+    field_texts = list["Column"]()
+    for name, type_ in types.items():
+        if type_word(type_) not in _UNCHECKED:
+            value = F.try_element_at(members, F.lit(name))
+            field_texts.append(_text_of(value).alias(name))
+            fields[name] = _Field(value, F.col(f"{_TEXTS}.{quote(name)}"))
+    # Evaluated once, because checks repeat them.
+    lines = lines.withColumn(_TEXTS, struct_once(field_texts))
+    why = _why_misread(why, types, fields)
     texts = [name for name, type_ in types.items() if type_word(type_) == "STRING"]
     spelled = [_spelled(fields[name]).alias(name) for name in texts]
-    others = _others(members, types)
-    lines = lines.withColumn(_OTHERS, evaluated_once(others))
-    problems.append((_is_rounded(members, texts, event), F.lit(UNFIT)))
-    columns = [
+    lines = lines.withColumn(_OTHERS, evaluated_once(_others(members, types)))
+    why = why.when(_is_rounded(members, texts, event), UNFIT)
+    return lines.select(
+        *origin,
         F.make_valid_utf8("value").alias(RAW),
         F.to_json(_OTHERS).alias(UNDECLARED),
         event.alias(EVENT),
         F.struct(F.lit(0).alias("_"), *spelled).alias(SPELLED),
-        F.col(_OTHERS),
-    ]
-    is_plain = F.col(_IS_PLAIN)
-    return JudgedLines(lines, [(~is_plain & is_bad, why) for is_bad, why in problems], columns)
+        _OTHERS,
+        evaluated_once(reason.when(~F.col(_IS_PLAIN), why)).alias(REASON),
+    )
 
 
 def names_of_others(lines: "DataFrame", most: int) -> list[str]:
@@ -134,19 +146,15 @@ def _with_members(lines: "DataFrame", types: Mapping[str, str]) -> "DataFrame":
     lines = lines.withColumn(_PARTS, evaluated_once(F.when(~F.col(_IS_PLAIN) & is_valid, parts)))
     has_mark = F.map_contains_key(F.try_element_at(_PARTS, F.lit(2)), mark)
     given = F.try_element_at(_PARTS, F.lit(1))
-    is_object = (F.size(_PARTS) == 2) & has_mark & ~_has_half_character(given)
+    # Spark replaces half a surrogate pair in a name with a question mark. It does not parse a value
+    # with one.
+    has_escapes = F.col("value").rlike(r"\\u[dD][89a-fA-F]")
+    has_mark_in_name = F.exists(F.map_keys(given), lambda name: name.contains("?"))
+    has_half_character = has_escapes & has_mark_in_name
+    is_object = (F.size(_PARTS) == 2) & has_mark & ~has_half_character
     # Of members with the same name, this keeps the last.
     members = F.map_from_entries(F.map_entries(given))
     return lines.withColumn(_MEMBERS, evaluated_once(F.when(is_object, members)))
-
-
-def _has_half_character(members: "Column") -> "Column":
-    """Whether a name may have half a surrogate pair, which Spark replaces with a question mark.
-
-    A value with one is not parsed.
-    """
-    has_escapes = F.rlike("value", F.lit(r"\\u[dD][89a-fA-F]"))
-    return has_escapes & F.exists(F.map_keys(members), lambda name: F.contains(name, F.lit("?")))
 
 
 def _given(name: str) -> "Column":
@@ -155,16 +163,15 @@ def _given(name: str) -> "Column":
     return F.when(~F.is_variant_null(value), value)
 
 
-def _two_names(present_names: Mapping[str, str]) -> "list[tuple[Column, Column]]":
-    """Whether two names of a column have different values, with the reason."""
-    problems = list[tuple["Column", "Column"]]()
+def _why_two_names(why: "Column", present_names: Mapping[str, str]) -> "Column":
+    """Adds to the cases of `why`: two names of a column have different values."""
     names = defaultdict[str, list[str]](list)
     for old, new in present_names.items():
         for name in (new, *names[new]):
             is_other = F.to_json(_given(old)) != F.to_json(_given(name))
-            problems.append((is_other, F.lit(f"{TWO_NAMES}{old} and {name}")))
+            why = why.when(is_other, f"{TWO_NAMES}{old} and {name}")
         names[new].append(old)
-    return problems
+    return why
 
 
 def _has_earlier_name(present_names: Mapping[str, str]) -> "Column":
@@ -182,20 +189,6 @@ def _renamed(present_names: Mapping[str, str]) -> "Column":
     given = F.map_from_arrays(F.array(*map(F.lit, values)), F.array(*values.values()))
     renamed = F.map_concat(kept, given)
     return F.when(_has_earlier_name(present_names), renamed).otherwise(F.col(_MEMBERS))
-
-
-def _with_fields(
-    lines: "DataFrame", members: "Column", types: Mapping[str, str]
-) -> "tuple[DataFrame, dict[str, _Field]]":
-    """Adds the texts of the checked members, each evaluated once, because checks repeat them."""
-    fields = dict[str, _Field]()
-    texts = list["Column"]()
-    for name, type_ in types.items():
-        if type_word(type_) not in _UNCHECKED:
-            value = F.try_element_at(members, F.lit(name))
-            texts.append(_text_of(value).alias(name))
-            fields[name] = _Field(value, F.col(f"{_TEXTS}.{quote(name)}"))
-    return lines.withColumn(_TEXTS, struct_once(texts)), fields
 
 
 def _text_of(value: "Column") -> "Column":
@@ -263,29 +256,27 @@ def _with_path(members: "Column", path: str) -> "Column":
     return F.transform_keys(members, lambda name, _value: F.concat(F.lit(path), name))
 
 
-def _misread(
-    types: Mapping[str, str], fields: Mapping[str, _Field]
-) -> "list[tuple[Column, Column]]":
-    """Whether Spark would load a value as a different value, or parse it for hours."""
-    problems = list["Column"]()
+def _why_misread(why: "Column", types: Mapping[str, str], fields: Mapping[str, _Field]) -> "Column":
+    """Adds to the cases of `why`: Spark would load another value, or parse it for hours."""
     if any(map(has_decimals, types.values())):
-        is_huge = F.rlike("value", F.lit(HUGE_NUMBER))
-        problems.append(is_huge & without_strings(F.col("value")).rlike(HUGE_NUMBER))
+        line = F.col("value")
+        is_huge = line.rlike(HUGE_NUMBER) & without_strings(line).rlike(HUGE_NUMBER)
+        why = why.when(is_huge, UNFIT)
     for name, field in fields.items():
         type_ = types[name]
         kind = type_word(type_)
         pattern = misread_pattern(type_) if kind in NESTED else ""
         if pattern:
-            problems.append(field.text.rlike(pattern))
+            why = why.when(field.text.rlike(pattern), UNFIT)
         elif kind in _IS_MISREAD:
-            problems.append(_IS_MISREAD[kind](field))
-    return [(problem, F.lit(UNFIT)) for problem in problems]
+            why = why.when(_IS_MISREAD[kind](field), UNFIT)
+    return why
 
 
 def _is_misread_decimal(field: _Field) -> "Column":
-    is_grouped = F.contains(field.text, F.lit(",")) & ~field.text.rlike(GROUPED)
+    is_grouped = field.text.contains(",") & ~field.text.rlike(GROUPED)
     is_huge = F.concat(F.lit('"'), field.text, F.lit('"')).rlike(HUGE_TEXT)
-    return is_grouped | (F.contains(F.lower(field.text), F.lit("e")) & is_huge)
+    return is_grouped | (F.lower(field.text).contains("e") & is_huge)
 
 
 def _is_misread_time(field: _Field) -> "Column":
@@ -295,27 +286,13 @@ def _is_misread_time(field: _Field) -> "Column":
     return ~field.text.rlike(FORMS["timestamp"]) & ~(field.text.rlike("^-?[0-9]+$") & is_number)
 
 
-def _is_misread_date(field: _Field) -> "Column":
-    return ~field.text.rlike(FORMS["date"])
-
-
-def _is_misread_byte(field: _Field) -> "Column":
-    return ~field.text.try_cast("bigint").between(-128, 127)
-
-
-def _is_misread_double(field: _Field) -> "Column":
-    return field.text.isin("Infinity", "-Infinity") & ~field.is_string
-
-
-def _is_misread_float(field: _Field) -> "Column":
-    return (F.abs(field.text.try_cast("double")) > LARGEST_FLOAT) & ~field.is_string
-
-
 _IS_MISREAD: Mapping[str, "Callable[[_Field], Column]"] = {
-    **dict.fromkeys(("DECIMAL", "DEC", "NUMERIC"), _is_misread_decimal),
-    **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ"), _is_misread_time),
-    "DATE": _is_misread_date,
-    **dict.fromkeys(("TINYINT", "BYTE"), _is_misread_byte),
-    "DOUBLE": _is_misread_double,
-    **dict.fromkeys(("FLOAT", "REAL"), _is_misread_float),
+    "DECIMAL": _is_misread_decimal,
+    **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_NTZ"), _is_misread_time),
+    "DATE": lambda field: ~field.text.rlike(FORMS["date"]),
+    "TINYINT": lambda field: ~field.text.try_cast("bigint").between(-128, 127),
+    "DOUBLE": lambda field: field.text.isin("Infinity", "-Infinity") & ~field.is_string,
+    "FLOAT": lambda field: (
+        (F.abs(field.text.try_cast("double")) > LARGEST_FLOAT) & ~field.is_string
+    ),
 }

@@ -18,11 +18,11 @@
   calendar, and none outside of the years 1 to 9999.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property, reduce
+from dataclasses import dataclass, replace
+from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,7 +31,6 @@ import pyarrow.parquet as pq
 
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.declare.landing import Landing
-from lakehouse.delta.columns import field_types
 from lakehouse.lake.lake import TableSession
 from lakehouse.land.decode import TableShape, parquet_is_gregorian, sql_type, staged_type
 from lakehouse.land.parse_lines import (
@@ -41,6 +40,7 @@ from lakehouse.land.parse_lines import (
     PARSED,
     RAW,
     REASON,
+    ROW_SCHEMA,
     UNDECLARED,
     cast_text,
     csv_types,
@@ -48,23 +48,22 @@ from lakehouse.land.parse_lines import (
     no_reason,
     parsed_json,
 )
-from lakehouse.land.plan.batches import Batch, LandedFile, files_of_spark
+from lakehouse.land.plan.batches import Batch, LandedFile
 from lakehouse.land.plan.choose_files import FileRead, read_by_this_process
 from lakehouse.land.plan.records import NOT_UTF_8, UNFIT, Unreadable, present_names
 from lakehouse.land.spark.frozen_files import (
-    MODIFIED,
-    PATH,
     file_columns,
-    frozen_file,
-    not_readable_now,
+    file_of_spark,
+    frozen_groups,
+    origin_of,
     why_not_frozen,
     with_frozen_files,
 )
-from lakehouse.land.staging import ROW_SCHEMA, part_names, staged_shape, value_columns
+from lakehouse.land.staging import part_names, staged_shape, value_columns
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.frames import WHOLE_TYPES, literal_path
 from lakehouse.spark.statements import quote
-from lakehouse.store import Store, StoredFile
+from lakehouse.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -76,6 +75,7 @@ _FOOTER_BYTES = 64 * 1024
 _LARGEST_FOOTER_BYTES = 64 * 1024 * 1024
 _MAGIC = b"PAR1"
 _ROW_INDEX = "_lakehouse_row_index"
+_OTHER_COLUMN = "a column is nested, or of a type or a name that Spark does not read as it is"
 # Arrow's types that a file stores in another form than Spark reads.
 _STORED_OTHERWISE = ("uint64", "halffloat", "date64[ms]", "null")
 # Spark's names of declared types to which a value is cast as it is, by the type in the file.
@@ -115,47 +115,23 @@ class _Leaf:
     is_nanos: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Footer:
-    """What a Parquet file's footer shows."""
+def read_footer(store: Store, path: str) -> pq.FileMetaData:
+    """The footer of a Parquet file.
 
-    metadata: pq.FileMetaData
-
-    @cached_property
-    def leaves(self) -> tuple[_Leaf, ...] | None:
-        """The columns; `None` if Spark cannot read one of them as it is, or a name is not clear."""
-        schema = self.metadata.schema
-        try:
-            kinds = schema.to_arrow_schema()
-        except (pa.ArrowException, NotImplementedError):
-            return None  # a type that Arrow does not know: Spark does not read this file
-        lower = Counter(name.lower() for name in kinds.names)
-        if len(lower) < len(kinds.names) or "_metadata" in lower or len(kinds) != len(schema):
-            return None  # the last: nested columns
-        leaves = [_leaf(schema.column(place), kind.type) for place, kind in enumerate(kinds)]
-        known = [leaf for leaf in leaves if leaf is not None]
-        return tuple(known) if len(known) == len(leaves) else None
-
-    @cached_property
-    def is_gregorian(self) -> bool:
-        """Whether all dates and times are known to be Gregorian."""
-        return parquet_is_gregorian(self.metadata)
-
-
-def read_footer(store: Store, path: str) -> Footer | None:
-    """The footer of a Parquet file; `None` if the file has none that can be read."""
+    Raises:
+        Unreadable: the file has none that can be read.
+    """
+    damaged = Unreadable("its footer cannot be read. Land an undamaged copy")
     end = store.read_part(path, -_FOOTER_BYTES, _FOOTER_BYTES)
-    if len(end) < 12 or end[-4:] != _MAGIC:
-        return None
     size = int.from_bytes(end[-8:-4], "little") + 8
-    if size > _LARGEST_FOOTER_BYTES:
-        return None
+    if len(end) < 12 or end[-4:] != _MAGIC or size > _LARGEST_FOOTER_BYTES:
+        raise damaged
     if size > len(end):
         end = store.read_part(path, -size, size)
     try:
-        return Footer(metadata=pq.read_metadata(pa.BufferReader(end[-size:])))
-    except (pa.ArrowException, OSError):
-        return None
+        return pq.read_metadata(pa.BufferReader(end[-size:]))
+    except (pa.ArrowException, OSError) as error:
+        raise damaged from error
 
 
 def read_by_spark(store: Store, path: str, file: LandedFile, landing: Landing) -> FileRead | None:
@@ -163,22 +139,18 @@ def read_by_spark(store: Store, path: str, file: LandedFile, landing: Landing) -
 
     A file that this process must not read because of its size, either, has a problem.
     """
-    stored = store.stat(path)
-    footer = read_footer(store, path)
-    problem = "its footer cannot be read. Land an undamaged copy"
-    if stored is not None and footer is not None:
-        problem = _why_not(footer, landing)
-        if problem is None:
-            row_count = footer.metadata.num_rows
-            return FileRead(
-                size_bytes=stored.size_bytes,
-                digest=store.checksum(stored),
-                record_count=row_count,
-                by_spark=True,
-                columns=_filled_columns(footer),
-                blocks=((row_count, row_count),),
-            )
-    return read_by_this_process(file, landing, problem)
+    present = file_of_spark(store, path, file)
+    try:
+        footer = read_footer(store, path)
+        leaves = _leaves(footer, landing)
+    except Unreadable as error:
+        return read_by_this_process(file, landing, str(error))
+    blocks = ((footer.num_rows, footer.num_rows),)
+    return FileRead(
+        file=replace(present, blocks=blocks),
+        record_count=footer.num_rows,
+        columns=[leaf.name for place, leaf in enumerate(leaves) if not _is_empty(footer, place)],
+    )
 
 
 def parquet_lines(session: TableSession, batch: Batch) -> "list[DataFrame]":
@@ -187,39 +159,45 @@ def parquet_lines(session: TableSession, batch: Batch) -> "list[DataFrame]":
     Raises:
         Broken: a file is gone, or is not the file of the batch any more.
     """
-    landing = session.table.landing
-    groups = defaultdict[tuple[Any, ...], list[tuple[LandedFile, StoredFile]]](list)
-    footers = dict[tuple[Any, ...], Footer]()
-    for file in files_of_spark(batch):
-        stored = frozen_file(session, batch, file)
-        footer = read_footer(session.lake.store, stored.name)
-        why_not = "its footer cannot be read" if footer is None else _why_not(footer, landing)
-        if footer is None or why_not is not None:
-            raise not_readable_now(session, batch, file, why_not or "")
-        shape = (footer.leaves, footer.is_gregorian)
-        groups[shape].append((file, stored))
-        footers[shape] = footer
+
+    def shape_of(file: LandedFile) -> tuple[Sequence[_Leaf], bool]:
+        footer = read_footer(session.lake.store, f"{batch.prefix}{file.name}")
+        return _leaves(footer, session.table.landing), parquet_is_gregorian(footer)
+
     return [
-        _lines(session, batch, files, footers[shape], landing) for shape, files in groups.items()
+        _lines(session, batch, files, leaves, is_gregorian=is_gregorian)
+        for (leaves, is_gregorian), files in frozen_groups(session, batch, shape_of).items()
     ]
 
 
-def _why_not(footer: Footer, landing: Landing) -> str | None:
-    """Why Spark must not read the file with this declaration; `None` if it can."""
-    if footer.leaves is None:
-        return "a column is nested, or of a type or a name that Spark does not read as it is"
+def _leaves(footer: pq.FileMetaData, landing: Landing) -> tuple[_Leaf, ...]:
+    """The columns of a file, as Spark reads them.
+
+    Raises:
+        Unreadable: Spark must not read the file with this declaration.
+    """
     try:
-        present_names([leaf.name for leaf in footer.leaves], landing)
-    except Unreadable as error:
-        return str(error)
-    return None
+        kinds = footer.schema.to_arrow_schema()
+    except (pa.ArrowException, NotImplementedError) as error:
+        raise Unreadable(_OTHER_COLUMN) from error
+    names = {name.lower() for name in kinds.names}
+    is_nested = len(kinds) != len(footer.schema)
+    if len(names) < len(kinds.names) or "_metadata" in names or is_nested:
+        raise Unreadable(_OTHER_COLUMN)
+    leaves = [_leaf(footer.schema.column(place), kind.type) for place, kind in enumerate(kinds)]
+    present_names(kinds.names, landing)
+    return tuple(leaves)
 
 
-def _leaf(column: Any, kind: pa.DataType) -> _Leaf | None:
-    """A top-level column as Spark reads it; `None` if its values are not read as they are."""
+def _leaf(column: Any, kind: pa.DataType) -> _Leaf:
+    """A top-level column as Spark reads it.
+
+    Raises:
+        Unreadable: the values of the column are not read as they are.
+    """
     name = column.name
     if column.path != name or not _is_clear(name):
-        return None
+        raise Unreadable(_OTHER_COLUMN)
     if pa.types.is_timestamp(kind):
         is_instant = column.physical_type == "INT96"
         type_ = "TIMESTAMP" if is_instant or kind.tz else "TIMESTAMP_NTZ"
@@ -227,7 +205,7 @@ def _leaf(column: Any, kind: pa.DataType) -> _Leaf | None:
     staged = staged_type(kind)
     is_other_as_text = staged == pa.string() and not pa.types.is_string(kind)
     if staged is None or is_other_as_text or str(kind) in _STORED_OTHERWISE:
-        return None
+        raise Unreadable(_OTHER_COLUMN)
     return _Leaf(name=name, type=sql_type(staged))
 
 
@@ -238,16 +216,10 @@ def _is_clear(name: str) -> bool:
     return False
 
 
-def _filled_columns(footer: Footer) -> list[str]:
-    """The columns of a file, without those that have no value."""
-    leaves = enumerate(footer.leaves or ())
-    return [leaf.name for place, leaf in leaves if not _is_empty(footer.metadata, place)]
-
-
-def _is_empty(metadata: pq.FileMetaData, place: int) -> bool:
+def _is_empty(footer: pq.FileMetaData, place: int) -> bool:
     """Whether statistics show that a column has no value."""
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
         statistics = group.column(place).statistics
         nulls = None if statistics is None else statistics.null_count
         if nulls != group.num_rows:
@@ -258,43 +230,38 @@ def _is_empty(metadata: pq.FileMetaData, place: int) -> bool:
 def _lines(
     session: TableSession,
     batch: Batch,
-    files: Sequence[tuple[LandedFile, StoredFile]],
-    footer: Footer,
-    landing: Landing,
+    files: Sequence[LandedFile],
+    leaves: Sequence[_Leaf],
+    *,
+    is_gregorian: bool,
 ) -> "DataFrame":
-    leaves = footer.leaves
-    assert leaves is not None
     root = session.lake.settings.spark_root
     ddl = ", ".join(
         f"{quote(leaf.name)} {'BIGINT' if leaf.is_nanos else leaf.type}" for leaf in leaves
     )
-    paths = [literal_path(f"{root}/{batch.prefix}{file.name}") for file, _ in files]
+    paths = [literal_path(f"{root}/{batch.prefix}{file.name}") for file in files]
     landed = session.spark.read.schema(ddl).options(**_READ_OPTIONS).parquet(*paths)
     row_index = F.col("_metadata.row_index").alias(_ROW_INDEX)
     landed = landed.select("*", *file_columns(), row_index)
     landed = with_frozen_files(session, batch, files, landed)
-    origin = [
-        F.col(PATH).alias(ORIGIN[0]),
-        (F.col(_ROW_INDEX) + 1).alias(ORIGIN[1]),
-        F.col(MODIFIED).alias(ORIGIN[2]),
-        F.col(DIGEST),
-    ]
     columns = {leaf.name: _column(leaf) for leaf in leaves}
-    rows = _Rows(landed, columns, origin, footer.is_gregorian)
-    return _judged(rows, landing, why_not_frozen())
+    rows = _Rows(landed, columns, origin_of(F.col(_ROW_INDEX)), is_gregorian)
+    return _judged(rows, session.table.landing, why_not_frozen())
 
 
-def staged_footers(session: TableSession, batch: Batch) -> Iterator[tuple[str, Footer]]:
+def staged_footers(session: TableSession, batch: Batch) -> Iterator[tuple[str, pq.FileMetaData]]:
     """The names and footers of a batch's staged parts.
 
     Raises:
         Broken: a part is damaged.
     """
     for name in part_names(session.key, batch):
-        footer = read_footer(session.lake.store, name)
-        if footer is None:
-            raise Broken(f"load of {session.key}: {name} is damaged. Delete it, and load again")
-        yield name, footer
+        try:
+            yield name, read_footer(session.lake.store, name)
+        except Unreadable as error:
+            raise Broken(
+                f"load of {session.key}: {name} is damaged. Delete it, and load again"
+            ) from error
 
 
 def staged_rows(session: TableSession, batch: Batch) -> "list[DataFrame]":
@@ -303,7 +270,7 @@ def staged_rows(session: TableSession, batch: Batch) -> "list[DataFrame]":
     root = session.lake.settings.spark_root
     paths = defaultdict[TableShape, list[str]](list)
     for name, footer in staged_footers(session, batch):
-        shape = staged_shape(footer.metadata.schema.to_arrow_schema())
+        shape = staged_shape(footer.schema.to_arrow_schema())
         paths[shape].append(literal_path(f"{root}/{name}"))
     frames = list["DataFrame"]()
     for shape, parts in paths.items():
@@ -313,13 +280,8 @@ def staged_rows(session: TableSession, batch: Batch) -> "list[DataFrame]":
         ]
         schema = ", ".join([ROW_SCHEMA, *types])
         staged = session.spark.read.schema(schema).options(**_READ_OPTIONS).parquet(*parts)
-        staged_names = ("source_file", "line", "landed_at", "digest")
-        origin = [
-            F.col(name).alias(alias)
-            for name, alias in zip(staged_names, (*ORIGIN, DIGEST), strict=True)
-        ]
         columns = dict(zip(shape.names, map(F.col, names), strict=True))
-        rows = _Rows(staged, columns, origin, shape.is_gregorian)
+        rows = _Rows(staged, columns, [*ORIGIN, DIGEST], shape.is_gregorian)
         frames.append(_judged(rows, landing, no_reason()))
     return frames
 
@@ -329,7 +291,7 @@ class _Rows(NamedTuple):
 
     frame: "DataFrame"
     columns: "Mapping[str, Column]"
-    origin: "Sequence[Column]"
+    origin: "Sequence[Column | str]"
     is_gregorian: bool
 
 
@@ -344,7 +306,7 @@ def _judged(rows: _Rows, landing: Landing, reason: "Column") -> "DataFrame":
     names = present_names([*rows.columns], landing)
     columns = dict(zip(names, rows.columns.values(), strict=True))
     types = dict(zip(names, [field.dataType for field in sent], strict=True))
-    ddl = dict(field_types(landing.schema))
+    ddl = landing.field_types
     declared = csv_types(rows.frame, landing)
     values = list["Column"]()
     for field in declared:
@@ -352,7 +314,7 @@ def _judged(rows: _Rows, landing: Landing, reason: "Column") -> "DataFrame":
         if field.name in columns:
             value, unfit = _value(columns[field.name], types[field.name], field, ddl[field.name])
             reason = reason.when(unfit, UNFIT)
-        values.append(value.alias(field.name, metadata=field.metadata or None))
+        values.append(value.alias(field.name))
     others = _others(columns, types, declared)
     undeclared = list["Column"]()
     if others:

@@ -25,50 +25,46 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakehouse.declare.landing import Landing
-from lakehouse.delta.columns import field_names, field_types
 from lakehouse.lake.lake import TableSession
 from lakehouse.land.parse_lines import (
-    DIGEST,
     JSON_CONFS,
-    ORIGIN,
     PARSED,
     RAW,
-    JudgedLines,
-    fields_of_start,
+    REASON,
     is_plain_line,
     is_whole_record,
     judged_csv,
 )
-from lakehouse.land.plan.batches import Batch, LandedFile, files_of_spark
+from lakehouse.land.plan.batches import Batch, LandedFile
 from lakehouse.land.plan.choose_files import FileRead, read_by_this_process
 from lakehouse.land.plan.file_text import (
     BYTE_ORDER_MARK,
-    CsvFields,
-    begins_with_other_mark,
+    csv_blanks,
+    csv_fields,
     detect_format,
+    other_mark,
     plain_csv_pattern,
+    records_with_header,
 )
 from lakehouse.land.plan.json_records import plain_line_pattern
-from lakehouse.land.plan.records import MAX_RECORD_BYTES, MIB, NOT_UTF_8, Unreadable
+from lakehouse.land.plan.records import MAX_RECORD_BYTES, MIB, NOT_UTF_8, CsvFields, Unreadable
 from lakehouse.land.spark import json as spark_json
 from lakehouse.land.spark.frozen_files import (
-    FIRST_LINE,
     LINE_COUNT,
-    MODIFIED,
-    PATH,
     START,
     file_columns,
-    frozen_file,
-    not_readable_now,
+    file_of_spark,
+    frozen_groups,
+    origin_of,
     spark_path,
     why_not_frozen,
     with_frozen_files,
 )
 from lakehouse.spark import functions as F  # noqa: N812
-from lakehouse.spark.frames import literal_path
+from lakehouse.spark.frames import evaluated_once, literal_path
 from lakehouse.spark.statements import quote
 from lakehouse.spark.temporary_confs import session_confs
-from lakehouse.store import Store, StoredFile
+from lakehouse.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -98,23 +94,15 @@ def read_by_spark(store: Store, path: str, file: LandedFile, landing: Landing) -
     `None` if this process has to read the file. A file that it must not read because of its size,
     either, has a problem.
     """
-    stored = store.stat(path)
-    if stored is None:
-        raise FileNotFoundError(path)
+    present = file_of_spark(store, path, file)
     try:
         fields = _fields(store.read_part(path, 0, _START_BYTES), landing)
     except Unreadable as error:
-        return FileRead(size_bytes=stored.size_bytes, digest="", problem=str(error))
+        return FileRead(file=file, problem=str(error))
     if fields is None:
         expected = "a UTF-8 header on one line" if landing.records_are_csv else "an object in UTF-8"
         return read_by_this_process(file, landing, f"it does not begin with {expected}")
-    return FileRead(
-        size_bytes=stored.size_bytes,
-        digest=store.checksum(stored),
-        by_spark=True,
-        has_header=fields.has_header,
-        columns=fields.names,
-    )
+    return FileRead(file=present, has_header=fields.has_header, columns=fields.names)
 
 
 def counted(
@@ -127,7 +115,10 @@ def counted(
     landing = session.table.landing
     root = session.lake.settings.spark_root
     lines = session.spark.read.text([literal_path(f"{root}/{prefix}{file.name}") for file in files])
-    is_plain = is_plain_line(_plain_pattern(landing))
+    pattern = plain_line_pattern(landing.field_types)
+    if landing.records_are_csv:
+        pattern = plain_csv_pattern(landing)
+    is_plain = is_plain_line(pattern)
     is_first = (F.col("_metadata.file_block_start") == 0) & (_row_of_task() == 0)
     is_whole = F.octet_length("value") <= MAX_RECORD_BYTES
     if landing.records_are_csv:
@@ -163,20 +154,14 @@ def counted(
         others = [_BLANK, _OTHER] if read.has_header else [_BLANK, _FIRST, _OTHER]
         if read.has_header and numbers:
             numbers[0] = (numbers[0][0], numbers[0][1] - 1)
-        is_as_declared = not landing.records_are_csv or read.columns == field_names(landing.schema)
+        is_as_declared = not landing.records_are_csv or read.columns == landing.field_names
         results[file.name] = replace(
             read,
-            blocks=tuple(numbers),
+            file=replace(read.file, blocks=tuple(numbers)),
             record_count=sum(records for _, records in numbers),
             is_plain=is_as_declared and not any(total[each] for each in others),
         )
     return results
-
-
-def _plain_pattern(landing: Landing) -> str | None:
-    if landing.records_are_csv:
-        return plain_csv_pattern(landing)
-    return plain_line_pattern(dict(field_types(landing.schema)))
 
 
 def text_lines(
@@ -190,13 +175,17 @@ def text_lines(
     Raises:
         Broken: a file is gone, or is not the file of the batch any more.
     """
-    groups = defaultdict[tuple[CsvFields, bool], list[tuple[LandedFile, StoredFile]]](list)
-    for file in files_of_spark(batch):
-        stored, fields = _checked(session, batch, file)
-        groups[fields, file.name in plain].append((file, stored))
+
+    def shape_of(file: LandedFile) -> tuple[CsvFields, bool]:
+        start = session.lake.store.read_part(f"{batch.prefix}{file.name}", 0, _START_BYTES)
+        fields = _fields(start, session.table.landing)
+        if fields is None:
+            raise Unreadable("it cannot be split into lines")
+        return fields, file.name in plain
+
     return [
         _lines(session, batch, files, fields, is_plain=is_plain)
-        for (fields, is_plain), files in groups.items()
+        for (fields, is_plain), files in frozen_groups(session, batch, shape_of).items()
     ]
 
 
@@ -208,83 +197,70 @@ def _fields(start: bytes, landing: Landing) -> CsvFields | None:
     Raises:
         Unreadable: the header is not accepted.
     """
-    if detect_format(start) is not None or begins_with_other_mark(start):
+    if detect_format(start) is not None or other_mark(start) is not None:
         return None
     text = start.removeprefix(BYTE_ORDER_MARK)
-    if landing.records_are_csv:
-        return fields_of_start(text, landing, has_mark=len(text) < len(start))
-    is_array = text.lstrip().startswith(b"[")
-    return None if is_array else CsvFields((), has_header=False)
+    if not landing.records_are_csv:
+        is_array = text.lstrip().startswith(b"[")
+        return None if is_array else CsvFields((), has_header=False)
+    try:
+        first = next(records_with_header(iter([text]), landing), None)
+    except Unreadable:
+        return None  # the record does not end in these bytes
+    if first is None or first.line != 1 or b"\n" in first.content or b"\r" in first.content:
+        return None
+    fields = csv_fields(first, landing)
+    is_clear = len({name.lower() for name in fields.names}) == len(fields.names)
+    # Spark removes a byte order mark only from a header.
+    has_mark = len(text) < len(start) and not fields.has_header
+    return fields if is_clear and not has_mark else None
 
 
 def _is_record(landing: Landing) -> "Column":
     """Whether a line is not blank."""
-    blanks = " \t\v\f".replace(landing.csv.delimiter, "")
-    return F.ltrim("value", F.lit(blanks)) != ""
-
-
-def _checked(session: TableSession, batch: Batch, file: LandedFile) -> tuple[StoredFile, CsvFields]:
-    """The file as it is stored now, and its fields, if it is still the file of the batch."""
-    stored = frozen_file(session, batch, file)
-    start = session.lake.store.read_part(stored.name, 0, _START_BYTES)
-    try:
-        fields = _fields(start, session.table.landing)
-    except Unreadable as error:
-        raise not_readable_now(session, batch, file, str(error)) from error
-    if fields is None:
-        raise not_readable_now(session, batch, file, "it cannot be split into lines")
-    return stored, fields
+    return F.ltrim("value", F.lit(csv_blanks(landing.csv))) != ""
 
 
 def _lines(
     session: TableSession,
     batch: Batch,
-    files: Sequence[tuple[LandedFile, StoredFile]],
+    files: Sequence[LandedFile],
     fields: CsvFields,
     *,
     is_plain: bool,
 ) -> "DataFrame":
     landing = session.table.landing
     root = session.lake.settings.spark_root
-    paths = [literal_path(f"{root}/{batch.prefix}{file.name}") for file, _ in files]
-    origin = [*file_columns(), _row_of_task().alias(_ROW)]
+    paths = [literal_path(f"{root}/{batch.prefix}{file.name}") for file in files]
+    shown = [*file_columns(), _row_of_task().alias(_ROW)]
     is_start = F.col(START) == 0
     row = F.col(_ROW)
     if is_plain:
-        landed = _plain_rows(session.spark, paths, fields, landing).select("*", *origin)
+        landed = _plain_rows(session.spark, paths, fields, landing).select("*", *shown)
         if fields.has_header:  # which is no row
             row = row + F.when(is_start, 1).otherwise(0)
-        judged = JudgedLines(landed, (), _plain_columns(landing))
     else:
-        landed = session.spark.read.text(paths).select("value", *origin)
-        landed = landed.where(_is_record(landing))
+        landed = session.spark.read.text(paths).select("value", *shown).where(_is_record(landing))
         if fields.has_header:
             landed = landed.where(~is_start | (row > 0))
-        judged = _judged(landed, fields, landing)
-    block = (F.col(START) / F.lit(BLOCK_BYTES)).cast("bigint")
-    frame = with_frozen_files(session, batch, files, judged.frame, block)
-    other_block = F.raise_error(F.lit("a block has other lines than were counted")).cast("string")
+    block = (F.col(START) / BLOCK_BYTES).cast("bigint")
+    landed = with_frozen_files(session, batch, files, landed, block)
+    other_block = F.raise_error("a block has other lines than were counted").cast("string")
     is_counted = F.coalesce(row < F.col(LINE_COUNT), F.lit(False))
     reason = why_not_frozen().when(~is_counted, other_block)
-    if not is_plain:
-        reason = reason.when(~F.is_valid_utf8("value"), NOT_UTF_8)
-    return frame.select(
-        F.col(PATH).alias(ORIGIN[0]),
-        (F.col(FIRST_LINE) + row).alias(ORIGIN[1]),
-        F.col(MODIFIED).alias(ORIGIN[2]),
-        DIGEST,
-        judged.reason(reason),
-        *judged.columns,
-    )
-
-
-def _judged(landed: "DataFrame", fields: CsvFields, landing: Landing) -> JudgedLines:
+    origin = origin_of(row)
+    if is_plain:
+        parsed = F.struct(*map(quote, landing.field_names)).alias(PARSED)
+        # A row that becomes a bad record is judged again, as a line.
+        raw = F.lit(None).cast("string").alias(RAW)
+        return landed.select(*origin, parsed, raw, evaluated_once(reason).alias(REASON))
+    reason = reason.when(~F.is_valid_utf8("value"), NOT_UTF_8)
     if landing.records_are_csv:
-        return judged_csv(landed, fields, landing)
-    is_first = (F.col(START) == 0) & (F.col(_ROW) == 0)
-    is_marked = is_first & F.startswith("value", F.lit(_MARK))
-    text = F.when(is_marked, F.substr("value", F.lit(2))).otherwise(F.col("value"))
-    return spark_json.judged_lines(landed.withColumn("value", text), landing)
+        return judged_csv(landed, fields, landing, origin, reason)
+    line = F.col("value")
+    is_marked = is_start & (row == 0) & line.startswith(_MARK)
+    text = F.when(is_marked, F.substr(line, F.lit(2))).otherwise(line)
+    return spark_json.judged_lines(landed.withColumn("value", text), landing, origin, reason)
 
 
 def _plain_rows(
@@ -302,12 +278,6 @@ def _plain_rows(
     )
 
 
-def _plain_columns(landing: Landing) -> "list[Column]":
-    names = [quote(name) for name in field_names(landing.schema)]
-    # A row that becomes a bad record is judged again, as a line.
-    return [F.struct(*names).alias(PARSED), F.lit(None).cast("string").alias(RAW)]
-
-
 def _row_of_task() -> "Column":
     """The place of a row among the rows that its task reads, from 0."""
-    return F.monotonically_increasing_id().bitwiseAND(F.lit(_ROW_OF_TASK))
+    return F.monotonically_increasing_id().bitwiseAND(_ROW_OF_TASK)

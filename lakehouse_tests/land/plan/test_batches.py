@@ -84,8 +84,8 @@ def test_a_forgotten_name_that_comes_back_is_refused_however_often_it_changes() 
         [batch] = [choose_batch([back], ledger, LANDING, Append()).batch]
         assert batch is not None and batch.number == number
         for file in batch.files:  # of the size of before: it is read, and judged
-            read = FileRead(size_bytes=4, digest="e", record_count=1)
-            aside = judge_file(file, ledger.seen[f"{PREFIX}f.json"], read, is_overwrite=False)
+            read = FileRead(file=replace(file, size_bytes=4, digest="e"), record_count=1)
+            aside = judge_file(read, ledger.seen[f"{PREFIX}f.json"], is_overwrite=False)
             assert isinstance(aside, SetAside)
             batch = replace(batch, files=(), set_aside=(aside,))
         [aside] = batch.quarantined
@@ -119,10 +119,12 @@ def test_a_name_that_was_loaded_is_refused_each_time_that_another_file_is_writte
         now = replace(FILE, size_bytes=size, modified_ms=at, digest="")
         batch = choose_batch([now], ledger, LANDING, Append()).batch
         assert batch is not None
-        read = FileRead(size_bytes=size, digest=digest, record_count=1)
-        judged = [
-            judge_file(file, ledger.seen[f"{PREFIX}f.json"], read, is_overwrite=False)
+        reads = [
+            FileRead(file=replace(file, size_bytes=size, digest=digest), record_count=1)
             for file in batch.files
+        ]
+        judged = [
+            judge_file(read, ledger.seen[f"{PREFIX}f.json"], is_overwrite=False) for read in reads
         ]
         [aside] = (*batch.set_aside, *judged)
         assert isinstance(aside, SetAside)

@@ -301,7 +301,7 @@ def test_a_file_of_another_format_waits_until_that_is_declared(name: str, is_rea
         assert choose_batch(landed(name), extend_ledger(ledger, [found]), now, APPEND).batch is None
 
 
-READ = FileRead(size_bytes=12, digest="new", record_count=3)
+READ = FileRead(file=replace(FILE, size_bytes=12, digest="new"), record_count=3)
 TAKEN = KnownFile(size_bytes=12, modified_ms=6, digest="old")
 JUDGED: dict[str, tuple[KnownFile | None, FileRead, str, bool]] = {
     "good": (None, READ, "", False),
@@ -320,7 +320,7 @@ JUDGED: dict[str, tuple[KnownFile | None, FileRead, str, bool]] = {
         "it had 12 bytes when it was loaded and its content differs now; its new records cannot be",
         True,
     ),
-    "grown": (TAKEN, replace(READ, continues=True, loaded_records=2), "", False),
+    "grown": (TAKEN, replace(READ, continues=True), "", False),
     "grown by blank lines": (
         TAKEN,
         replace(READ, continues=True, record_count=0),
@@ -340,7 +340,7 @@ JUDGED: dict[str, tuple[KnownFile | None, FileRead, str, bool]] = {
 def test_what_becomes_of_a_file_that_was_read(
     known: KnownFile | None, read: FileRead, why: str, is_quarantined: bool
 ) -> None:
-    found = judge_file(FILE, known, read, is_overwrite=False)
+    found = judge_file(read, known, is_overwrite=False)
     expected = ("a.json", 12, 7, "new")
     assert (found.name, found.size_bytes, found.modified_ms, found.digest) == expected
     if isinstance(found, LandedFile):
@@ -371,7 +371,7 @@ def test_the_advice_about_a_changed_file_loses_no_row(write: WriteMode, advice: 
 
 
 def test_an_empty_file_of_an_overwrite_is_one_that_a_person_should_see() -> None:
-    found = judge_file(FILE, None, replace(READ, record_count=0), is_overwrite=True)
+    found = judge_file(replace(READ, record_count=0), None, is_overwrite=True)
     assert isinstance(found, SetAside) and found.is_quarantined
 
 
@@ -381,7 +381,7 @@ def test_an_overwrite_takes_a_file_with_rows_and_else_older_ones_wait(row_count:
     assert plan.batch is not None
     columns = ("id",)
     staged = replace(plan.batch, columns=columns)
-    reads = {"2.json": READ}
+    reads = {"2.json": replace(READ, file=replace(READ.file, name="2.json"))}
     settled = settle_batch(plan, staged, LEDGER, reads, row_count=row_count, is_overwrite=True)
     assert [file.name for file in settled.files] == ["2.json"][:row_count]
     assert settled.columns == columns[:row_count]

@@ -143,7 +143,7 @@ def test_no_drawn_line_is_plain_that_has_a_problem() -> None:
         if PATTERN.search(line):
             plain += 1
             json.loads(line)
-            record = json_record(1, line.encode(), PLAIN_LANDING, FIELDS)
+            record = json_record(1, line.encode(), PLAIN_LANDING)
             assert (record.problem, record.undeclared, record.event) == (None, None, None), line
     assert plain > 5_000
 

@@ -132,7 +132,7 @@ def test_if_spark_ended_its_file_goes_to_quarantine_and_the_next_run_loads_the_o
         raise GONE
 
     with monkeypatch.context() as patch:
-        for step in ("_parse", "write_batch"):
+        for step in ("parse_batch", "write_batch"):
             patch.setattr(load, step, ended)
         with pytest.raises(Transient, match="stopped answering"):
             write_table(lake, spark, table)
