@@ -266,7 +266,7 @@ def new_client() -> Iterator[type_of_client]:
 @pytest.fixture(scope="session")
 def prepared_home(for_all_workers: Path) -> Path:
     """A home that holds the replay's year, prepared once for all workers, beside what a killed preparation left."""
-    from lakehouse.replay.files import data_version, prepare
+    from lakehouse.replay.play import data_version, prepare
 
     with hold_lock(for_all_workers / "year.lock"):
         if not (home := for_all_workers / "year").exists():

@@ -12,8 +12,8 @@ from typing import Any
 
 import pandas
 
-from lakehouse.replay.files import data_folder
 from lakehouse.replay.flight_events import deliver, events_of, flights_of_the_year
+from lakehouse.replay.play import data_folder
 
 _KEYS = ("flight_date", "carrier", "origin", "dest")
 _MOST_DIFFERENCES = 20

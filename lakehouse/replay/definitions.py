@@ -8,8 +8,7 @@ import dagster as dg
 
 from lakehouse.base.errors import Transient
 from lakehouse.base.settings import Settings
-from lakehouse.replay.files import hour_text
-from lakehouse.replay.play import play
+from lakehouse.replay.play import hour_text, play
 from lakehouse.store import TimeBudget, bounded, store_at
 
 # The replay waits while more Dagster runs than this are unfinished.

@@ -35,7 +35,7 @@ import pandas
 import pyarrow
 from pyarrow import parquet
 
-from lakehouse.replay.files import data_folder
+from lakehouse.replay.play import data_folder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -5,8 +5,8 @@ from pathlib import Path
 import pandas
 import pytest
 
-from lakehouse.replay.files import PreparedYear, prepare
 from lakehouse.replay.flight_events import deliver, events_of, flights_of_the_year
+from lakehouse.replay.play import PreparedYear, prepare
 from lakehouse_tests.conftest import link_year
 
 

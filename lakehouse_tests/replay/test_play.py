@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse.base.errors import Broken, Transient
-from lakehouse.replay.files import PreparedYear, data_folder
-from lakehouse.replay.play import STATE, play
+from lakehouse.replay.play import STATE, PreparedYear, data_folder, play
 from lakehouse.store import DiskStore
 from lakehouse_tests.memory_store import MemoryStore
 

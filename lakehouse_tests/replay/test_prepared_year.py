@@ -10,9 +10,9 @@ import pytest
 from pyarrow import parquet
 
 from lakehouse.base.errors import Broken
-from lakehouse.replay import files as files_module
-from lakehouse.replay.files import LandingFile, PreparedYear, prepare
+from lakehouse.replay import play as play_module
 from lakehouse.replay.flight_events import observations
+from lakehouse.replay.play import LandingFile, PreparedYear, prepare
 
 HOUR = timedelta(hours=1)
 
@@ -73,10 +73,10 @@ def test_a_preparation_that_was_killed_is_done_again(prepared_home: Path) -> Non
     """It left a half of the year where the fixture prepared the whole."""
     assert prepare(prepared_home).end == datetime(2014, 1, 1, 11)
     assert [path.name for path in (prepared_home / "replay").iterdir()] == [
-        f"{files_module.data_version()}-1"
+        f"{play_module.data_version()}-1"
     ]
 
 
 def test_a_preparation_that_fails_says_why(tmp_path: Path) -> None:
     with pytest.raises(Broken, match=r"could not be prepared in .*: .*weather.parquet"):
-        files_module._write_year(tmp_path / "missing")
+        play_module._write_year(tmp_path / "missing")
