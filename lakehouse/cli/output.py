@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import zip_longest
 from typing import IO, Any
 
 import click
@@ -140,11 +141,9 @@ def print_grid(
     with out.capture() as printed:
         out.print(grid)
     lines = [line.rstrip() for line in printed.get().splitlines() if line.strip()]
-    cells_below = [""] * len(lines)
-    if is_last_below:
-        # The grid has a line of heads, a rule, and one line per row.
-        cells_below = ["", "", *(row[-1] for row in escaped)]
-    for line, cell in zip(lines, cells_below, strict=True):
+    # The grid has a line of heads, a rule, and one line per row.
+    cells_below = ["", "", *(row[-1] for row in escaped)] if is_last_below else []
+    for line, cell in zip_longest(lines, cells_below):
         click.echo(line)
         if cell:
             console().print(Padding(Text(cell, style="dim"), (0, 0, 0, 4)))

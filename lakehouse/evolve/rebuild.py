@@ -424,9 +424,16 @@ def sums_of_own_rows(
     types = column_types(snapshot)
     inexact_counts = dict[str, "Column"]()
     for each in columns:
-        if each.source is not None and is_cast(each, snapshot):
-            changes = F.expr(_is_changed(each.source, types[each.source], each.column.type))
-            inexact_counts[each.source] = F.count_if(changes)
+        if each.source is None or not is_cast(each, snapshot):
+            continue
+        old_type = types[each.source]
+        new_type = each.column.type
+        value = quote(each.source)
+        cast_back = converted(converted(value, old_type, new_type), new_type, old_type)
+        if any(name in old_type for name in _NOT_COMPARABLE):
+            value = f"to_json(struct({value} AS v))"
+            cast_back = f"to_json(struct({cast_back} AS v))"
+        inexact_counts[each.source] = F.count_if(F.expr(f"NOT ({value} <=> {cast_back})"))
     try:
         kept_columns = frame.select(*[quote(name) for name in _sources(columns)])
         return _sums(kept_columns, inexact_counts)
@@ -563,16 +570,6 @@ def _sources(columns: Sequence[ColumnSource]) -> list[str]:
     """The names of the existing columns whose values stay as they are, each once."""
     unfilled = [each for each in columns if not each.expression]
     return list(dict.fromkeys(each.source for each in unfilled if each.source is not None))
-
-
-def _is_changed(name: str, old_type: str, new_type: str) -> str:
-    """The SQL condition that a cast and the cast back change the value."""
-    value = quote(name)
-    cast_back = converted(converted(value, old_type, new_type), new_type, old_type)
-    if any(each in old_type for each in _NOT_COMPARABLE):
-        value = f"to_json(struct({value} AS v))"
-        cast_back = f"to_json(struct({cast_back} AS v))"
-    return f"NOT ({value} <=> {cast_back})"
 
 
 def _sums(frame: "DataFrame", inexact_counts: "Mapping[str, Column]") -> RowSums:

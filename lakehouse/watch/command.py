@@ -1,6 +1,6 @@
 """`lakehouse health`, `plan` and `history`: the state of tables, what is due, and what was done."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import click
@@ -194,22 +194,21 @@ def history_command(
         for commit in reversed(facts.history.commits)
         if not compactions or is_compaction(commit)
     ][:limit]
-    commits = [(commit, entries.get(commit.version)) for commit in shown]
     if as_json:
         write_json(history_document(table, facts.snapshot.version, shown, account))
     else:
-        _print_commits(commits)
+        _print_commits(shown, entries)
         for sentence in account.sentences:
             show(sentence)
 
 
-def _print_commits(commits: Sequence[tuple[Commit, Entry | None]]) -> None:
+def _print_commits(commits: Sequence[Commit], entries: Mapping[int, Entry]) -> None:
     if not commits:
         tell("the options select none of the newest commits")
         return
     heads = ("version", "time", "operation", "files +", "files -", "bytes +", "bytes -", "")
     rows = list[tuple[str, ...]]()
-    for commit, entry in commits:
+    for commit in commits:
         files = (count_text(len(commit.added_paths)), count_text(len(commit.removed_paths)))
         sizes = (bytes_text(commit.added_bytes), bytes_text(commit.removed_bytes))
         rows.append(
@@ -219,7 +218,7 @@ def _print_commits(commits: Sequence[tuple[Commit, Entry | None]]) -> None:
                 commit.operation,
                 *files,
                 *sizes,
-                _why(commit, entry),
+                _why(commit, entries.get(commit.version)),
             )
         )
     print_grid(heads, rows, numbers=("version", *heads[3:7]))

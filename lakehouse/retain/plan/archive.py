@@ -305,6 +305,12 @@ def plan_archive(
     usd = table.prices.run_usd(seconds=seconds)
     if snapshot.on_s3:
         usd += files_of(leaving) * table.prices.usd_per_1000_puts / 1_000
+    notes = [f"{why}: {first_names(names)}" for why, names in stays.items()]
+    purged = [each.text for each in leaving if each.has_deleted_rows]
+    if purged:
+        notes.append(
+            f"Spark first purges the deleted rows (deletion vectors) of {first_names(purged)}"
+        )
     return ArchivePlan(
         explanation=_explanation(leaving, expiring, cutoff_ms),
         table=table.key,
@@ -319,7 +325,7 @@ def plan_archive(
         expiring=tuple(expiring),
         seconds=seconds,
         usd=usd,
-        notes=tuple(_notes(leaving, stays)),
+        notes=tuple(notes),
     )
 
 
@@ -435,14 +441,6 @@ def _explanation(
         what = "partition to archive"
         return Reason.NOTHING_PAST_THE_CUTOFF.explain(what=what, cutoff=cutoff_ms)
     return Reason.PAST_THE_CUTOFF.explain(what=" and ".join(parts), cutoff=cutoff_ms)
-
-
-def _notes(leaving: Sequence[Partition], stays: Mapping[str, Sequence[str]]) -> Iterable[str]:
-    for why, names in stays.items():
-        yield f"{why}: {first_names(names)}"
-    purged = [each.text for each in leaving if each.has_deleted_rows]
-    if purged:
-        yield f"Spark first purges the deleted rows (deletion vectors) of {first_names(purged)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
