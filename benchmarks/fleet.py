@@ -23,6 +23,7 @@ from lakehouse import Overwrite, Prices, Table
 from lakehouse.assets.keys import table_key
 from lakehouse.assets.metadata import state_metadata
 from lakehouse.base.clock import now_ms
+from lakehouse.base.operation import Pause
 from lakehouse.base.settings import parse_settings
 from lakehouse.compact.asset import TICK_SECONDS_ON_S3, compaction_sensor
 from lakehouse.compact.plan.decision import (
@@ -34,7 +35,6 @@ from lakehouse.compact.plan.decision import (
     describe,
 )
 from lakehouse.compact.plan.history import Rewrites
-from lakehouse.declare.upkeep_records import Pause
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import pause_table, record_operation
 from lakehouse.store import DiskStore

@@ -20,7 +20,7 @@ from pathlib import Path
 from lakehouse.base.reasons import Reason
 from lakehouse.declare.landing import Landing
 from lakehouse.declare.policies import Archive, Compaction, Ttl, Vacuum
-from lakehouse.declare.write_modes import Merge
+from lakehouse.declare.table import Merge
 
 HOUSE = Path(__file__).resolve().parent.parent
 PRODUCT = HOUSE / "lakehouse"

@@ -21,8 +21,7 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.settings import parse_settings
 from lakehouse.base.stored_objects import Part, StoredObject
 from lakehouse.compact.assess import health_of
-from lakehouse.lake.find_tables import for_each_table
-from lakehouse.lake.lake import Lake
+from lakehouse.lake.lake import Lake, for_each_table
 from lakehouse.store import LOCAL, DiskStore
 from lakehouse.vacuum.facts import LakeFacts, plan
 from lakehouse.vacuum.inventory.run import (

@@ -24,8 +24,8 @@ from lakehouse.compact.plan.estimate import DEFAULT_RATES
 from lakehouse.compact.run import run_statement
 from lakehouse.delta.commits import Commit
 from lakehouse.delta.log import TableFacts
-from lakehouse.delta.partition_values import by_name, typed_partition
-from lakehouse.delta.snapshot import DataFile, Snapshot
+from lakehouse.delta.partition_values import typed_partition
+from lakehouse.delta.snapshot import DataFile, Snapshot, types_by_name
 from lakehouse.lake.lake import Lake
 from lakehouse.spark.errors import first_line
 from lakehouse.spark.server.conf import cores_of
@@ -125,11 +125,11 @@ def _compared_paths(
     """The paths to compare. Delta may choose any of several files of the same partition and size."""
     expected = _planned_paths(planned)
     removed = {path for commit in commits for path in commit.removed_paths}
-    files, columns = {file.path: file for file in snapshot.files}, by_name(snapshot.columns)
+    files, types = {file.path: file for file in snapshot.files}, types_by_name(snapshot.columns)
 
     def alike(paths: set[str]) -> Counter[object]:
         return Counter(
-            (typed_partition(files[path].partition, columns), files[path].size_bytes)
+            (typed_partition(files[path].partition, types), files[path].size_bytes)
             for path in paths
         )
 

@@ -26,15 +26,13 @@ if TYPE_CHECKING:
         ZOrder,
     )
     from lakehouse.declare.prices import Prices
-    from lakehouse.declare.table import Table, table
-    from lakehouse.declare.write_modes import Adopted, Append, Merge, Overwrite
+    from lakehouse.declare.table import Adopted, Append, Merge, Overwrite, Table, table
     from lakehouse.retain.run.read import read
 
 # The module of each public name, below `lakehouse`.
 _HOMES = {
     **dict.fromkeys(("Csv", "Debezium", "Dms", "Landing"), "declare.landing"),
-    **dict.fromkeys(("Adopted", "Append", "Merge", "Overwrite"), "declare.write_modes"),
-    **dict.fromkeys(("Table", "table"), "declare.table"),
+    **dict.fromkeys(("Adopted", "Append", "Merge", "Overwrite", "Table", "table"), "declare.table"),
     **dict.fromkeys(
         (
             "AfterWrite",

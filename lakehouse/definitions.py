@@ -28,8 +28,7 @@ from lakehouse.compact.asset import (
     compaction_sensor,
     maintenance_plan,
 )
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Adopted
+from lakehouse.declare.table import Adopted, Table
 from lakehouse.land.asset import landing_assets, landing_sensor
 from lakehouse.materialize.asset import table_asset
 from lakehouse.vacuum.asset import vacuum_asset

@@ -15,9 +15,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lakehouse.base.bound_process import BoundProcess, start_bound
 from lakehouse.base.installation import ROOT
-from lakehouse.base.processes import port_answers
+from lakehouse.base.processes import BoundProcess, port_answers, start_bound
 from lakehouse.spark.server import jars
 from lakehouse.spark.server.conf import TOKEN_VARIABLE, s3a_conf
 from lakehouse.spark.server.jars import find_java

@@ -10,9 +10,10 @@ Commit `v` happens `v` minutes after `START_MS`. Source of every shape: what Del
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
+from unittest.mock import patch
 from urllib.parse import quote, unquote
 
-from lakehouse.delta.log import TableFacts, read_facts
+from lakehouse.delta.log import TableFacts, read_facts, read_log
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.store import Store
 from lakehouse_tests.checkpoint_parquet import checkpoint_parquet
@@ -272,9 +273,8 @@ class LogBuilder:
 
     def facts(self, *, newest_commits: int = 500) -> TableFacts:
         """What the log reader makes of the log."""
-        facts = read_facts(
-            self.store, self.key, uri=f"/lake/{self.key}", newest_commits=newest_commits
-        )
+        with patch.object(read_log, "NEWEST_COMMITS", newest_commits):
+            facts = read_facts(self.store, self.key, uri=f"/lake/{self.key}")
         assert facts is not None
         return facts
 

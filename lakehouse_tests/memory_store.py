@@ -22,10 +22,6 @@ class MemoryStore(Store):
         self._lock = threading.Lock()
         self.requests, self.was_read = Counter[str](), list[str]()
 
-    def keeps_versions(self) -> bool | None:
-        """See `Store.keeps_versions`."""
-        return False
-
     def list(self, prefix: str) -> list[StoredFile]:
         """See `Store.list`."""
         folder = folder_prefix(prefix)

@@ -58,7 +58,7 @@ ARROWS = {
     "__main__": "cli",
 }
 # What plans must not use of the ground: they get the time as an argument, and know no machine.
-IMPURE = ("base.clock", "base.processes", "base.bound_process", "base.installation")
+IMPURE = ("base.clock", "base.processes", "base.installation")
 # The capabilities that can be deleted, with the tests of them.
 DELETABLE = ("report", "backtest", "retain", "cdc", "replay")
 LIBRARIES = {
@@ -97,7 +97,7 @@ EVALUATED = ("assets", "door", "definitions", "replay")
 # A function that writes to a terminal or a page -> where it may be called: there texts are escaped, or are none from outside.
 PRINTERS = {
     "print": (
-        *("cli/output.py", "cli/services.py", "base/bound_process.py", "assets/dagster_dev.py"),
+        *("cli/output.py", "cli/services.py", "base/processes.py", "assets/dagster_dev.py"),
         *("spark/server/jars.py", "assets/runs.py"),
     ),
     "echo": ("cli/output.py",),

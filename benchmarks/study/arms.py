@@ -23,7 +23,7 @@ from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.protocol import AUTO_COMPACT, OPTIMIZE_WRITE
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake, TableSession
-from lakehouse.spark.delta_writes import Transaction, merge_confs
+from lakehouse.spark.frames import Transaction, merge_confs
 from lakehouse.spark.statements import optimize
 from lakehouse.spark.temporary_confs import (
     SHUFFLE_PARTITIONS,

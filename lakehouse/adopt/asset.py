@@ -33,8 +33,7 @@ from lakehouse.declare.adopted import is_maintained
 from lakehouse.declare.table import Table
 from lakehouse.delta.snapshot import log_version
 from lakehouse.lake.declared_tables import MaintainedRecord
-from lakehouse.lake.find_tables import facts_of, is_table
-from lakehouse.lake.lake import Lake
+from lakehouse.lake.lake import Lake, facts_of, is_table
 from lakehouse.store import StoredFile, TimeBudget
 from lakehouse.watch.check import evaluation_of, judge, unreadable
 

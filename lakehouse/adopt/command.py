@@ -38,20 +38,20 @@ from lakehouse.compact.assess import health_of
 from lakehouse.compact.plan.health import Health
 from lakehouse.declare.adopted import adopted_lines, adopted_table, parse_adopted
 from lakehouse.declare.policies import Compaction, LiquidClustering
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import folders_above, is_inside, key_of
+from lakehouse.declare.table import Table, folders_above, is_inside, key_of
 from lakehouse.delta.protocol import notable_features, unknown_features
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.lake.declared_tables import address_of, checked
-from lakehouse.lake.find_tables import (
+from lakehouse.lake.lake import (
     MOST_FOLDERS,
     Found,
+    Lake,
     find_tables,
     for_each_table,
     is_table,
     no_table,
+    open_lake,
 )
-from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.store import DiskStore, real_address, store_at
 from lakehouse.watch.documents import address_field
 

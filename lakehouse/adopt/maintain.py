@@ -25,8 +25,7 @@ from lakehouse.compact.asset import compaction_asset, compaction_schedules, comp
 from lakehouse.declare.adopted import maintained_table, with_project_defaults
 from lakehouse.declare.knobs import declared_as
 from lakehouse.declare.policies import Archive, Compaction, Ttl, Vacuum
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Adopted, Orphans, key_of
+from lakehouse.declare.table import Adopted, Orphans, Table, key_of
 from lakehouse.lake.declared_tables import checked, other_adopted
 from lakehouse.lake.lake import Lake
 from lakehouse.vacuum.asset import vacuum_asset

@@ -14,7 +14,7 @@
   does not keep the server alive, and is not ended.
 - Besides the server, only descendants of a recorded `dagster dev` are ended, and only after
   `dagster dev` itself has ended. Descendants end before the server.
-- If the companion is killed, the server also ends (`bound_process.py`).
+- If the companion is killed, the server also ends (`base/processes.py`).
 """
 
 import contextlib

@@ -40,8 +40,7 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.settings import Settings
 from lakehouse.base.text import DAY_MS, HOUR_MS
 from lakehouse.compact.plan.decision import ReaderRun, RunInFlight
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Adopted
+from lakehouse.declare.table import Adopted, Table
 
 # At most this many runs are read: a day of a small lake, or an hour of a busy lake, enough to
 # estimate a rate. SQLite reads them in 0.035 s if it has 25,000 runs with eight tags each.

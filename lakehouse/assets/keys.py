@@ -11,8 +11,7 @@ from typing import Any
 import dagster as dg
 
 from lakehouse.declare.landing import Landing
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Adopted
+from lakehouse.declare.table import Adopted, Table
 from lakehouse.lake.lake import Lake
 
 

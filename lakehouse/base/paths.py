@@ -82,10 +82,10 @@ def is_vector(vector: str) -> bool:
     return not vector.startswith("u") or _IN_TABLE.fullmatch(vector) is not None
 
 
-def vector_file(vector: str) -> str | None:
+def vector_path(vector: str) -> str | None:
     """The file of a deletion vector, or `None` if the vector is stored in the log.
 
-    The file is a URI, or a path relative to the table.
+    The file is a URI, or a path relative to the table. It is URL-encoded like all paths in the log.
 
     `vector` is the vector's unique id. Source: PROTOCOL.md, "Deletion Vectors", field absolutePath.
 
@@ -109,13 +109,7 @@ def vector_file(vector: str) -> str | None:
         raise Broken(
             f"deletion vector {vector!r} names no file ({error}). Restore the log that contains it"
         ) from error
-    return f"{prefix}/{name}" if prefix else name
-
-
-def vector_path(vector: str) -> str | None:
-    """The path of `vector_file`, URL-encoded like all paths in the log, or `None` as there."""
-    name = vector_file(vector)
-    return name if name is None or vector.startswith("p") else quote(name)
+    return quote(f"{prefix}/{name}" if prefix else name)
 
 
 _ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>.*)", re.DOTALL)

@@ -112,11 +112,8 @@ def _root(value: str, base: Path) -> str:
     return root
 
 
-_USD = _matching(r"[0-9]{1,6}(\.[0-9]{1,6})?", float)
 _MEMORY = _matching(r"[1-9][0-9]{0,8}g|(51[2-9]|5[2-9][0-9]|[6-9][0-9]{2}|[1-9][0-9]{3,8})m")
-_LOG_STORE = _matching("conditional|platform")
 _MODULE = _matching(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-_REPLAY = _matching("off|on")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +140,7 @@ class Settings:
         "0",
         "a limit in USD, for example 0.25, for the predicted cost of compactions per hour; "
         "0 for no limit",
-        _USD,
+        _matching(r"[0-9]{1,6}(\.[0-9]{1,6})?", float),
     )
     compaction_slots: int = _setting(
         "1", "the number of runs that may compact at once, 1 to 16", _whole(1, 16)
@@ -154,7 +151,7 @@ class Settings:
     log_store: str = _setting(
         "conditional",
         "conditional, or platform: the platform of the Spark server makes its commits safe",
-        _LOG_STORE,
+        _matching("conditional|platform"),
     )
     records_days: int = _setting(
         "7", "days for which Dagster's own records of runs are kept, 1 to 3650", _whole(1, 3650)
@@ -166,7 +163,7 @@ class Settings:
     )
     adopted: Path = _setting("adopted.toml", "a file that lists adopted tables", _path)
     prices: Path = _setting("prices.toml", "a file with your own prices", _path)
-    replay: str = _setting("on", "on or off: whether the demo's flights land", _REPLAY)
+    replay: str = _setting("on", "on or off: whether the demo's flights land", _matching("off|on"))
     replay_hours: int = _setting("12", "simulated hours per tick, 1 to 744", _whole(1, 744))
     replay_seconds: int = _setting("45", "seconds between ticks, 5 to 86400", _whole(5, 86400))
 

@@ -31,7 +31,7 @@ from lakehouse.base.errors import Broken
 from lakehouse.base.text import HOUR_MS
 from lakehouse.cdc.read import FULL_LOAD, OPERATION, POSITION, ChangeBatch, is_full_load_file
 from lakehouse.declare.landing import ChangeKind, Dms
-from lakehouse.declare.write_modes import Merge
+from lakehouse.declare.table import Merge
 from lakehouse.lake.lake import TableSession
 from lakehouse.land.parse_lines import ORIGIN, REASON
 from lakehouse.land.plan.batches import Batch

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from lakehouse.cdc.plan import TOMBSTONE, UNSENT
 from lakehouse.declare.landing import ChangeKind, Debezium, Dms, Landing
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Merge
+from lakehouse.declare.table import Merge, Table
 from lakehouse.delta.columns import field_names, field_types
 from lakehouse.delta.log import TableFacts
 from lakehouse.lake.lake import TableSession

@@ -45,17 +45,15 @@ from lakehouse.cdc.read import (
     truncations,
 )
 from lakehouse.declare.landing import ChangeKind, Dms
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Merge
+from lakehouse.declare.table import Merge, Table
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.log import TableFacts
 from lakehouse.lake.lake import Lake
 from lakehouse.land.ledger import batch_commits
 from lakehouse.land.parse_lines import ORIGIN, REASON
-from lakehouse.spark import delta_writes, statements
+from lakehouse.spark import frames, statements
 from lakehouse.spark import functions as F  # noqa: N812
-from lakehouse.spark.delta_writes import Transaction
-from lakehouse.spark.frames import WHOLE_TYPES, with_columns_of
+from lakehouse.spark.frames import WHOLE_TYPES, Transaction, with_columns_of
 from lakehouse.spark.statements import MergeTarget, quote
 from lakehouse.write import commit_rows
 
@@ -163,7 +161,7 @@ def _commit(load: ChangeBatch, rows: "DataFrame", merge: Callable[[str], str]) -
     session = load.session
     transaction = Transaction(app_id=ingest_app_id(session.key), version=load.batch.number)
     if load.facts is not None:
-        delta_writes.run_merge(session.spark, rows, load.facts.snapshot, transaction, merge)
+        frames.run_merge(session.spark, rows, load.facts.snapshot, transaction, merge)
         return
     first_rows = _first_rows(rows.drop(_MARKS_ONLY), session.table)
     commit_rows.write_rows(session, first_rows, transaction)

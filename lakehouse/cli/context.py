@@ -18,16 +18,14 @@ from lakehouse.base.text import count_of, nearest_words
 from lakehouse.cli.output import tell
 from lakehouse.cli.settings import settings_in_force
 from lakehouse.declare.adopted import adopted_table
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Adopted, key_of
+from lakehouse.declare.table import Adopted, Table, key_of
 from lakehouse.lake.declared_tables import (
     address_of,
     declared_tables,
     maintained_tables,
     with_maintained,
 )
-from lakehouse.lake.find_tables import Found
-from lakehouse.lake.lake import Lake, open_lake
+from lakehouse.lake.lake import Found, Lake, open_lake
 from lakehouse.store import real_address
 
 

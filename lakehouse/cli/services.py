@@ -11,7 +11,7 @@ definitions. Source: dagster 1.13, dagster/_cli/dev.py and dagster/_grpc/server_
 3. A code server that has ended is started again, as in `dagster dev`.
 4. If the web server or the daemon has ended, this process interrupts its process group, and waits
    for the end of all three. The group includes the runs, which record the interruption.
-5. When `lakehouse up` ends, the guard of this process (`bound_process.py`) interrupts the group.
+5. When `lakehouse up` ends, the guard of this process (`base/processes.py`) interrupts the group.
    When this process has ended, the guard kills the rest of the group.
 """
 

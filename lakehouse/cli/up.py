@@ -5,7 +5,7 @@ the server.
 
 **Safety properties** (tests in `test_foreground.py`)
 - Every started process ends with this process, even if this process is killed: each child's guard
-  has a pipe that the kernel then closes (`bound_process.py`).
+  has a pipe that the kernel then closes (`base/processes.py`).
 - Dagster ends before the server, so its runs are interrupted and recorded while the server still
   answers.
 """
@@ -26,10 +26,9 @@ from types import FrameType
 import click
 
 from lakehouse.assets.home import dagster_home, has_open_runs
-from lakehouse.base.bound_process import BoundProcess, start_bound
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.installation import ROOT, require
-from lakehouse.base.processes import bound_log, hold_lock, port_is_free
+from lakehouse.base.processes import BoundProcess, bound_log, hold_lock, port_is_free, start_bound
 from lakehouse.base.settings import Settings
 from lakehouse.cli.output import show_lines, tell
 from lakehouse.cli.settings import settings_in_force

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError, Refused
 from lakehouse.base.installation import is_installed
-from lakehouse.base.operation import Operation
+from lakehouse.base.operation import Operation, UpkeepOperation
 from lakehouse.base.reasons import Explanation, Reason
 from lakehouse.base.text import DAY_MS
 from lakehouse.compact.plan.compaction import CompactionPlan, plan_once_cold, plan_table
@@ -57,11 +57,9 @@ from lakehouse.compact.plan.history import (
 )
 from lakehouse.declare.policies import Compaction
 from lakehouse.declare.table import Table
-from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.delta.commits import Commits, moves_rows
 from lakehouse.delta.snapshot import Snapshot, TableFacts, file_paths
-from lakehouse.lake.find_tables import Found, facts_of, for_each_table
-from lakehouse.lake.lake import Lake
+from lakehouse.lake.lake import Found, Lake, facts_of, for_each_table
 from lakehouse.lake.state_tables import pause_of, put_records, read_operations, read_records
 
 if TYPE_CHECKING:

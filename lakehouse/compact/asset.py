@@ -50,7 +50,7 @@ from lakehouse.assets.runs import (
 )
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError, Refused, Transient
-from lakehouse.base.operation import PRICE_HEADS, price_cells
+from lakehouse.base.operation import PRICE_HEADS, UpkeepOperation, price_cells
 from lakehouse.base.reasons import Explanation, Reason
 from lakehouse.compact.assess import assess, failed_tries, hold_now, refuse_held, without_spark
 from lakehouse.compact.plan.decision import (
@@ -68,13 +68,10 @@ from lakehouse.compact.plan.decision import (
 )
 from lakehouse.compact.plan.history import CompactionOutcome
 from lakehouse.declare.policies import AfterWrite, Scheduled
-from lakehouse.declare.table import Table
-from lakehouse.declare.upkeep_records import UpkeepOperation
-from lakehouse.declare.write_modes import Adopted
+from lakehouse.declare.table import Adopted, Table
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.lake.commits import storage_fault
-from lakehouse.lake.find_tables import is_written
-from lakehouse.lake.lake import Lake
+from lakehouse.lake.lake import Lake, is_written
 from lakehouse.lake.state_tables import pauses
 from lakehouse.store import TimeBudget
 from lakehouse.watch.check import check_events

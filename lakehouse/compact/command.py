@@ -10,6 +10,7 @@ import click
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Refused
+from lakehouse.base.operation import Pause
 from lakehouse.base.text import utc_text
 from lakehouse.cli.context import complete_table, not_written, open_table
 from lakehouse.cli.dagster_events import report_to_dagster
@@ -26,8 +27,7 @@ from lakehouse.cli.server_command import driver_on_demand
 from lakehouse.compact import run
 from lakehouse.compact.assess import refuse_held
 from lakehouse.compact.plan.compaction import CompactionPlan
-from lakehouse.declare.upkeep_records import Pause
-from lakehouse.lake.find_tables import is_written
+from lakehouse.lake.lake import is_written
 from lakehouse.lake.state_tables import pause_of, pause_table, resume_table
 from lakehouse.spark.session import connect
 from lakehouse.watch.documents import address_field

@@ -58,9 +58,9 @@ from lakehouse.lake.commits import (
     VERSIONS_TRIED,
     Actions,
     Location,
-    add_action,
     commit_after_newest,
     encoded,
+    file_action,
     open_same_table,
     panics_translated,
     table_location,
@@ -180,11 +180,11 @@ def _write_log(inputs: Inputs, folder: Path, planned: CompactionPlan, actions: A
     remaining = iter(inputs.items())
     for number, bin_ in enumerate(planned.bins):
         for inside, file in islice(remaining, len(bin_.files)):
-            actions.append(add_action(replace(file, path=inside)))
+            actions.append(file_action("add", replace(file, path=inside)))
         # deltalake closes the bin here. It skips this entry as too large, and never opens it.
         too_large = planned.statement.up_to_bytes + 1
         end = replace(bin_.files[0], path=f"end-of-bin-{number}", size_bytes=too_large)
-        actions.append(add_action(end))
+        actions.append(file_action("add", end))
     (folder / "_delta_log" / f"{0:020}.json").write_bytes(encoded(actions))
 
 
@@ -257,7 +257,7 @@ def _find_unreadable(inputs: Inputs, folder: Path, schema: Actions) -> tuple[str
     for inside, file in inputs.items():
         for commit in log.iterdir():
             commit.unlink()
-        actions = [*schema, add_action(replace(file, path=inside))]
+        actions = [*schema, file_action("add", replace(file, path=inside))]
         (log / f"{0:020}.json").write_bytes(encoded(actions))
         table = DeltaTable(folder.absolute().as_uri())
         query = QueryBuilder().register("files", table)

@@ -32,6 +32,7 @@ from uuid import uuid4
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError, Refused, Transient
+from lakehouse.base.operation import UpkeepOperation
 from lakehouse.compact.assess import (
     UnreadableFileError,
     account_of,
@@ -46,17 +47,16 @@ from lakehouse.compact.plan.history import CompactionOutcome, operation_of
 from lakehouse.compact.plan.target_size import choose_engine, may_need_no_spark
 from lakehouse.compact.verify import expect_verification, settled, verify, verify_left
 from lakehouse.declare.table import Table
-from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.delta.commits import Commit
 from lakehouse.delta.log import TableFacts, history_since
-from lakehouse.delta.partition_values import TypedPartition, by_name, typed_partition
-from lakehouse.delta.snapshot import Snapshot
+from lakehouse.delta.partition_values import TypedPartition, typed_partition
+from lakehouse.delta.snapshot import Snapshot, types_by_name
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.lease import hold
 from lakehouse.lake.state_tables import record_if_possible
 from lakehouse.spark import statements, temporary_confs
-from lakehouse.spark.delta_writes import retry_conflicts
 from lakehouse.spark.errors import first_line, is_conflict, is_lost, translated
+from lakehouse.spark.frames import retry_conflicts
 from lakehouse.spark.server.conf import cores_of
 from lakehouse.spark.session import task_slots
 
@@ -315,9 +315,9 @@ def _plan(attempt: Attempt, facts: TableFacts) -> CompactionPlan:
     if not contested:
         return whole_plan
     snapshot = facts.snapshot
-    columns = by_name(snapshot.columns)
+    types = types_by_name(snapshot.columns)
     files = [
-        file for file in snapshot.files if typed_partition(file.partition, columns) not in contested
+        file for file in snapshot.files if typed_partition(file.partition, types) not in contested
     ]
     rest = replace(facts, snapshot=replace(snapshot, files=files))
     reduced_plan = plan_now(lake, table, rest)

@@ -43,8 +43,8 @@ from lakehouse.compact.plan.history import Comparison
 from lakehouse.delta.commits import Commit, Commits, prediction_in
 from lakehouse.delta.log import TableFacts, history_since
 from lakehouse.delta.log.actions import each_statistics
-from lakehouse.delta.partition_values import TypedPartition, by_name, typed_partition
-from lakehouse.delta.snapshot import DataFile, Snapshot
+from lakehouse.delta.partition_values import TypedPartition, typed_partition
+from lakehouse.delta.snapshot import DataFile, Snapshot, types_by_name
 from lakehouse.lake.lake import Lake
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark import statements
@@ -105,7 +105,7 @@ def content_sums(
     plain_paths = {_path(snapshot, file.path) for file in plain_files}
     # The newest version has the same columns as the others, and Delta has it in memory.
     newest = max(side.version for side in sides)
-    columns = by_name(snapshot.columns)
+    types = types_by_name(snapshot.columns)
     sums_of_sides = list[PartitionSums]()
     with session_confs(spark, READ_CONFS):
         plain_sums: Mapping[str, RowSum] = {}
@@ -122,7 +122,7 @@ def content_sums(
                 answer = plain_sums if is_plain(file) else log_sums
                 row_count, hash_sum = _sum_of(snapshot, file, answer)
                 if row_count:
-                    partition = typed_partition(file.partition, columns)
+                    partition = typed_partition(file.partition, types)
                     partition_count, partition_sum = sums.get(partition, (0, 0))
                     sums[partition] = (partition_count + row_count, partition_sum + hash_sum)
             sums_of_sides.append(sums)
@@ -591,13 +591,13 @@ def _by_partition(
     snapshot: Snapshot, sides: Sequence[Side], statistics: Mapping[tuple[int, str], str | None]
 ) -> Mapping[TypedPartition, PartitionFacts] | None:
     """The facts of each partition with rows; `None` if a file's row count is unknown."""
-    columns = by_name(snapshot.columns)
+    types = types_by_name(snapshot.columns)
     files = dict[TypedPartition, list[tuple[DataFile, Mapping[str, Any]]]]()
     for side in sides:
         for file in side.files:
             text = statistics.get((side.version, file.path)) or "{}"
             parsed = json.loads(text, parse_float=Decimal)
-            files.setdefault(typed_partition(file.partition, columns), []).append((file, parsed))
+            files.setdefault(typed_partition(file.partition, types), []).append((file, parsed))
     facts: dict[TypedPartition, PartitionFacts] = {}
     for partition, members in files.items():
         row_count = 0

@@ -31,8 +31,7 @@ from lakehouse.declare.policies import (
     Vacuum,
     ZOrder,
 )
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Adopted
+from lakehouse.declare.table import Adopted, Table
 
 # The options whose value is an inline table, and the class that it declares.
 _RETENTION: Mapping[str, type[Archive | Ttl]] = {"archive": Archive, "ttl": Ttl}

@@ -22,8 +22,7 @@ from lakehouse.declare.knobs import (
     or_none,
     whole,
 )
-from lakehouse.declare.policies import MIB
-from lakehouse.declare.write_modes import LAYERS
+from lakehouse.declare.policies import LAYERS, MIB
 from lakehouse.delta.columns import check_columns, field_names, field_types
 
 _WEEK_HOURS = 168.0
@@ -35,8 +34,6 @@ _LATENESS = (
 _HOURS = Accepts(
     "a number from 0 to 87600 (ten years)", lambda value: is_number(value) and 0 <= value <= 87_600
 )
-_NAMES = Accepts("a tuple of names", lambda value: isinstance(value, tuple))
-_DECIMALS = or_none(one_of("precise", "string"))
 _COLUMN_OR_NONE = or_none(Accepts("a column of the schema", TEXT.test))
 
 
@@ -67,7 +64,9 @@ class Dms:
     update_code: ClassVar[str] = "U"
     operation: str = knob("Op", TEXT, "the column with I, U or D; in CSV, the first column")
     position: tuple[str, ...] = knob(
-        (), _NAMES, "columns that increase with each change, compared in this order"
+        (),
+        Accepts("a tuple of names", lambda value: isinstance(value, tuple)),
+        "columns that increase with each change, compared in this order",
     )
     committed_at: str | None = knob(
         None, _COLUMN_OR_NONE, "the column with the commit time, for `_changed_at`"
@@ -138,7 +137,7 @@ class Debezium:
     )
     decimals: Literal["precise", "string"] | None = knob(
         None,
-        _DECIMALS,
+        or_none(one_of("precise", "string")),
         "the connector's `decimal.handling.mode`, for lines without a schema. With `precise`,"
         " declare each DECIMAL with the scale that it has in the source",
     )

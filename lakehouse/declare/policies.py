@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.text import HOUR_MS
@@ -121,6 +121,7 @@ class BySensor:
 Strategy = AfterWrite | Scheduled | BySensor
 
 
+LAYERS = ("bronze", "silver", "gold")
 MIB = 1024 * 1024
 
 
@@ -326,9 +327,6 @@ LOG_RETENTION = "delta.logRetentionDuration"
 # Source: Delta's default.
 DEFAULT_LOG_DAYS = 30
 DEFAULT_LOG_RETENTION = f"interval {DEFAULT_LOG_DAYS} days"
-# How a vacuum finds the files. The knob `mode` is something else.
-VacuumMode = Literal["LITE", "INVENTORY", "FULL"]
-VACUUM_MODES: tuple[VacuumMode, ...] = get_args(VacuumMode)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,12 +12,12 @@ stringToTimestamp), `StringUtils.scala` (isTrueString, isFalseString).
 
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from math import copysign, inf, isnan, nan
 
-from lakehouse.delta.snapshot import Column, PartitionValues
+from lakehouse.delta.snapshot import PartitionValues
 
 TypedPartition = tuple[object, ...]
 
@@ -53,32 +53,32 @@ _PLAIN = {
 _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 
 
-def typed_partition(partition: PartitionValues, columns: Mapping[str, Column]) -> TypedPartition:
+def typed_partition(partition: PartitionValues, types: Mapping[str, str]) -> TypedPartition:
     """The partition as typed values, which are equal if no WHERE clause can distinguish them.
 
-    `columns` are the table's columns by name.
+    `types` are the types of the table's columns by name.
     """
-    return tuple(_typed(value, _type_of(name, columns)) for name, value in partition)
+    return tuple(_typed(value, types.get(name, "string")) for name, value in partition)
 
 
-def grouping_key(partition: PartitionValues, columns: Mapping[str, Column]) -> object:
+def grouping_key(partition: PartitionValues, types: Mapping[str, str]) -> object:
     """The key by which OPTIMIZE separates files of one typed partition into different bins.
 
     OPTIMIZE groups by hashes, which differ for 0.0 and -0.0. If one of a file's values cannot be
     cast, it groups the file by the raw texts.
     Source: apache/spark v4.2.0, `literals.scala`, Literal.hashCode.
     """
-    typed = typed_partition(partition, columns)
+    typed = typed_partition(partition, types)
     for value, (_, text) in zip(typed, partition, strict=True):
         if value is None and text is not None:
             return partition
     return tuple(isinstance(value, float) and copysign(1.0, value) < 0 for value in typed)
 
 
-def is_changed_by_rewrite(partition: PartitionValues, columns: Mapping[str, Column]) -> bool:
+def is_changed_by_rewrite(partition: PartitionValues, types: Mapping[str, str]) -> bool:
     """Whether OPTIMIZE would replace the value of a string or binary column with null."""
     return any(
-        value in _WRITTEN_AS_NULL and _type_of(name, columns) in _TEXT_TYPES
+        value in _WRITTEN_AS_NULL and types.get(name, "string") in _TEXT_TYPES
         for name, value in partition
     )
 
@@ -96,15 +96,6 @@ def is_plain(value: str | None, type_: str) -> bool:
 def is_read_as_null(value: str | None, type_: str) -> bool:
     """Whether readers and WHERE clauses treat the value as null, in a column of this type."""
     return _typed(value, type_) is None
-
-
-def by_name(columns: Sequence[Column]) -> Mapping[str, Column]:
-    """Columns by their names."""
-    return {column.name: column for column in columns}
-
-
-def _type_of(name: str, columns: Mapping[str, Column]) -> str:
-    return columns[name].type if name in columns else "string"
 
 
 def _typed(text: str | None, type_: str) -> object:

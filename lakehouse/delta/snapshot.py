@@ -268,6 +268,16 @@ class Column:
     comment: str = ""
 
 
+def by_name(columns: Iterable[Column]) -> dict[str, Column]:
+    """Columns by their names."""
+    return {column.name: column for column in columns}
+
+
+def types_by_name(columns: Iterable[Column]) -> dict[str, str]:
+    """The types of columns by their names."""
+    return {column.name: column.type for column in columns}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """A table at one version, reconstructed from its log.

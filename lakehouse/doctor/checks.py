@@ -286,7 +286,7 @@ def _delete(lake: Lake, folder: str) -> str:
             f"{name} cannot be deleted: {failed[name]}. Grant {PERMISSIONS['delete']}, then delete "
             f"{lake.settings.root}/{folder} by hand"
         )
-    if lake.store.keeps_versions():
+    if isinstance(lake.store, S3Store) and lake.store.keeps_versions():
         return "files can be deleted; the bucket keeps old versions of them, which cost storage"
     return "files can be deleted"
 

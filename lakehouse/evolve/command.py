@@ -16,13 +16,11 @@ from lakehouse.cli.context import (
 from lakehouse.cli.dagster_events import report_change
 from lakehouse.cli.output import flag, json_option, print_grid, show, tell, write_json
 from lakehouse.cli.server_command import driver_for_command
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Adopted
+from lakehouse.declare.table import Adopted, Table
 from lakehouse.evolve.plan.rebuild import Proposal, RebuildOutcome, RebuildPlan, RebuildSource
 from lakehouse.evolve.rebuild import plan_rebuild, run_rebuild
 from lakehouse.evolve.run import apply_changes, declared_request, propose
-from lakehouse.lake.find_tables import attempt
-from lakehouse.lake.lake import TableSession
+from lakehouse.lake.lake import TableSession, attempt
 from lakehouse.spark.session import connect
 
 

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from lakehouse.base.reasons import Reason
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Overwrite
+from lakehouse.declare.table import Overwrite, Table
 from lakehouse.delta.log import TableFacts, newest_first
 from lakehouse.evolve.plan.changes import EvolutionPlan, WrittenRows, compare
 from lakehouse.evolve.plan.rebuild import columns_without_spark

@@ -43,14 +43,12 @@ from uuid import uuid4
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.reasons import Reason
 from lakehouse.base.text import Document, count_of
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Append, Merge, Overwrite
+from lakehouse.declare.table import Append, Merge, Overwrite, Table
 from lakehouse.delta.columns import converted
 from lakehouse.delta.commits import REBUILD, is_news
 from lakehouse.delta.log import TableFacts, history_since, newest_first
 from lakehouse.delta.log.log_segment import find_segment, log_folder
-from lakehouse.delta.partition_values import by_name
-from lakehouse.delta.snapshot import Snapshot
+from lakehouse.delta.snapshot import Snapshot, by_name
 from lakehouse.evolve.plan.rebuild import (
     ColumnSource,
     DownstreamReader,
@@ -77,11 +75,10 @@ from lakehouse.materialize.run import (
     why_archived,
     with_archive,
 )
-from lakehouse.spark import delta_writes, statements
+from lakehouse.spark import frames, statements
 from lakehouse.spark import functions as F  # noqa: N812
-from lakehouse.spark.delta_writes import FrameWrite, Transaction
 from lakehouse.spark.errors import first_line, translated
-from lakehouse.spark.frames import content_hash, table_at
+from lakehouse.spark.frames import FrameWrite, Transaction, content_hash, table_at
 from lakehouse.spark.statements import quote
 from lakehouse.spark.temporary_confs import (
     ANSI,
@@ -383,7 +380,7 @@ def _replace_rows(rebuild: PlannedRebuild, uri: str, mark: str) -> None:
         session.spark.sql(statements.set_properties(uri, column_features))
     # A shuffle before the write gives few large files, also for many partitions.
     with session_confs(session.spark, {SHUFFLED_BEFORE_WRITE: "true"}):
-        delta_writes.write_frame(rows, uri, write)
+        frames.write_frame(rows, uri, write)
 
 
 def _record(rebuild: PlannedRebuild) -> tuple[Transaction | None, Document]:

@@ -21,8 +21,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakehouse.base.errors import Broken, Refused
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Adopted, Overwrite
+from lakehouse.declare.table import Adopted, Overwrite, Table
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.evolve.compare import written_rows
 from lakehouse.evolve.plan.changes import EvolutionPlan, Kind, Way, compare

@@ -12,8 +12,7 @@ from typing import Any, cast
 from lakehouse.base.text import Document, first_names, printable
 from lakehouse.declare.knobs import changed_fields
 from lakehouse.declare.landing import ChangeSource, Csv, Debezium, Dms, Landing, format_of
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Append, Merge
+from lakehouse.declare.table import Append, Merge, Table
 from lakehouse.land.plan.schema_of_values import FileSchema, json_schema, quoted, schema_of_types
 
 # Source: AWS DMS user guide, "Using Amazon S3 as a target": names of full load and change files.

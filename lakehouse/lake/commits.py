@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
 from uuid import uuid4
 
@@ -175,32 +175,28 @@ def new_table(
     return [{"protocol": PLAIN_PROTOCOL}, {"metaData": metadata}]
 
 
-def add_action(
-    file: DataFile, physical_names: Mapping[str, str] = _NONE, *, changes_data: bool = True
+def file_action(
+    kind: Literal["add", "remove"],
+    file: DataFile,
+    physical_names: Mapping[str, str] = _NONE,
+    *,
+    changes_data: bool = True,
 ) -> dict[str, Any]:
-    """The action that adds a file. `physical_names` are those of the table's columns, if mapped."""
-    statistics = {} if file.row_count is None else {"numRecords": file.row_count}
-    add = {"modificationTime": file.modified_ms, "stats": json.dumps(statistics)}
-    return {"add": _file_action(file, physical_names, changes_data) | add}
+    """The action that adds a file, or removes a file without deleted rows now.
 
-
-def remove_action(
-    file: DataFile, physical_names: Mapping[str, str] = _NONE, *, changes_data: bool = True
-) -> dict[str, Any]:
-    """The action that removes a file without deleted rows now."""
-    remove = {"deletionTimestamp": now_ms(), "extendedFileMetadata": True}
-    return {"remove": _file_action(file, physical_names, changes_data) | remove}
-
-
-def _file_action(
-    file: DataFile, physical_names: Mapping[str, str], changes_data: bool
-) -> dict[str, Any]:
-    return {
+    `physical_names` are those of the table's columns, if mapped.
+    """
+    action = {
         "path": file.path,
         "partitionValues": {physical_names.get(name, name): text for name, text in file.partition},
         "size": file.size_bytes,
         "dataChange": changes_data,
     }
+    if kind == "remove":
+        return {kind: action | {"deletionTimestamp": now_ms(), "extendedFileMetadata": True}}
+    statistics = {} if file.row_count is None else {"numRecords": file.row_count}
+    more = {"modificationTime": file.modified_ms, "stats": json.dumps(statistics)}
+    return {kind: action | more}
 
 
 def transaction_action(app_id: str, version: int) -> dict[str, Any]:

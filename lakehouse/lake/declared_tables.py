@@ -30,8 +30,7 @@ from lakehouse.declare.adopted import (
     parse_maintained,
 )
 from lakehouse.declare.prices import DEFAULT_PRICES, PriceBook, parse_price_book
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Adopted, folders_above, is_inside
+from lakehouse.declare.table import Adopted, Table, folders_above, is_inside
 from lakehouse.lake.lake import Lake
 from lakehouse.store import Store, StoredFile, real_address
 
@@ -56,11 +55,8 @@ def with_own_prices(tables: dict[str, Table], settings: Settings) -> dict[str, T
         return tables
     # A price book has no number of vCPUs.
     prices = replace(load_price_book(settings).prices, vcpus=DEFAULT_PRICES.vcpus)
-    priced = dict[str, Table]()
-    for key, table in tables.items():
-        has_default = table.prices == DEFAULT_PRICES
-        priced[key] = replace(table, prices=prices) if has_default else table
-    return priced
+    defaults = {key: table for key, table in tables.items() if table.prices == DEFAULT_PRICES}
+    return tables | {key: replace(table, prices=prices) for key, table in defaults.items()}
 
 
 @cache

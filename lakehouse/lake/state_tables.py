@@ -39,24 +39,22 @@ import pyarrow.parquet as pq
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, LakehouseError, Transient
-from lakehouse.base.operation import Figure
+from lakehouse.base.operation import Figure, Pause, UpkeepOperation, VacuumRecord
 from lakehouse.base.text import DAY_MS
-from lakehouse.declare.upkeep_records import Pause, UpkeepOperation, VacuumRecord
 from lakehouse.delta.log import TableFacts
 from lakehouse.delta.snapshot import DataFile, Snapshot
 from lakehouse.lake.commits import (
     Actions,
-    add_action,
     commit_after_newest,
     commit_info,
     create_version,
     delete_dead_files,
+    file_action,
     new_table,
     open_with_deltalake,
     panics_translated,
     refuse_deleted_rows,
     refuse_unsafe_storage,
-    remove_action,
     table_location,
 )
 from lakehouse.lake.lake import Lake
@@ -230,8 +228,8 @@ class StateTable:
         replaced_paths = {file.path for file in replaced}
         info = commit_info("OPTIMIZE" if replaced else "WRITE", snapshot.version, {"file": path})
         file = DataFile(path=path, size_bytes=len(data), modified_ms=now_ms(), row_count=len(rows))
-        removes = [remove_action(each, changes_data=False) for each in replaced]
-        actions: Actions = [info, *removes, add_action(file, changes_data=not replaced)]
+        removes = [file_action("remove", each, changes_data=False) for each in replaced]
+        actions: Actions = [info, *removes, file_action("add", file, changes_data=not replaced)]
 
         def check(newest: Snapshot) -> None:
             if not replaced_paths <= {file.path for file in newest.files}:
@@ -435,7 +433,21 @@ def read_operations(
         for row in _OPERATIONS.read(lake, table_key, written_since_ms=since_ms)
         if row["ended_at"] >= since_ms and kind in ("", row["kind"])
     ]
-    return [*map(_operation_from_row, sorted(rows, key=itemgetter("ended_at")))]
+    operations = list[UpkeepOperation]()
+    for row in sorted(rows, key=itemgetter("ended_at")):
+        values = dict(row)
+        predicted, actual = dict(values.pop("predicted")), dict(values.pop("actual"))
+        operations.append(
+            UpkeepOperation(
+                started_ms=values.pop("started_at"),
+                ended_ms=values.pop("ended_at"),
+                requests=dict(values.pop("requests")),
+                figures=tuple(Figure(name, predicted[name], actual[name]) for name in predicted),
+                detail=json.loads(values.pop("detail")),
+                **values,
+            )
+        )
+    return operations
 
 
 def vacuum_records(lake: Lake, table_key: str) -> tuple[VacuumRecord, ...]:
@@ -477,19 +489,6 @@ def record_if_possible(lake: Lake, operation: UpkeepOperation) -> None:
         _LOG.warning(
             "the %s of %s is not in the lake's history: %s", operation.kind, operation.table, error
         )
-
-
-def _operation_from_row(row: Mapping[str, Any]) -> UpkeepOperation:
-    values = dict(row)
-    predicted, actual = dict(values.pop("predicted")), dict(values.pop("actual"))
-    return UpkeepOperation(
-        started_ms=values.pop("started_at"),
-        ended_ms=values.pop("ended_at"),
-        requests=dict(values.pop("requests")),
-        figures=tuple(Figure(name, predicted[name], actual[name]) for name in predicted),
-        detail=json.loads(values.pop("detail")),
-        **values,
-    )
 
 
 _OPERATIONS = StateTable(OPERATIONS, _OPERATION_SCHEMA)

@@ -74,10 +74,9 @@ from lakehouse.land.plan.batches import (
     fold_batches,
     lost_files,
 )
-from lakehouse.spark import delta_writes
-from lakehouse.spark.delta_writes import FrameWrite, Transaction
+from lakehouse.spark import frames
 from lakehouse.spark.errors import translated
-from lakehouse.spark.frames import table_at
+from lakehouse.spark.frames import FrameWrite, Transaction, table_at
 from lakehouse.store import Store, StoredFile
 
 _NAME = re.compile(r"(segment-)?(\d{20})\.json")
@@ -560,7 +559,7 @@ def record_loaded(session: TableSession, number: int) -> None:
         transaction = Transaction(app_id=app_id, version=number)
         no_rows = table_at(spark, facts.snapshot).limit(0)
         write = FrameWrite(mode="append", transaction=transaction)
-        delta_writes.write_frame(no_rows, facts.snapshot.uri, write)
+        frames.write_frame(no_rows, facts.snapshot.uri, write)
 
 
 def quarantine_key(table_key: str) -> str:

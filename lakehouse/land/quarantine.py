@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.text import count_of, first_names, size_text
-from lakehouse.declare.write_modes import Append
+from lakehouse.declare.table import Append
 from lakehouse.delta.log import TableFacts
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake, TableSession
@@ -64,11 +64,10 @@ from lakehouse.land.plan.file_text import (
     retried_text,
 )
 from lakehouse.land.plan.records import with_renamed_fields
-from lakehouse.spark import delta_writes, statements
+from lakehouse.spark import frames, statements
 from lakehouse.spark import functions as F  # noqa: N812
-from lakehouse.spark.delta_writes import FrameWrite, Transaction
 from lakehouse.spark.errors import translated
-from lakehouse.spark.frames import table_at, temporary_view
+from lakehouse.spark.frames import FrameWrite, Transaction, table_at, temporary_view
 from lakehouse.spark.temporary_confs import READ_WHOLE, USER_METADATA, session_confs
 from lakehouse.store import StoredFile
 
@@ -121,7 +120,7 @@ def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -
     }
     write = FrameWrite(mode="append", adds_columns=True, transaction=transaction)
     uri = lake.settings.table_uri(quarantine_key(key))
-    delta_writes.write_frame(entries.withColumns(more_columns), uri, write)
+    frames.write_frame(entries.withColumns(more_columns), uri, write)
 
 
 def take_out_lines(

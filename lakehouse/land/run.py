@@ -55,8 +55,7 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.base.reasons import Explanation, Reason
 from lakehouse.base.text import count_of, names_in_parentheses
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Overwrite
+from lakehouse.declare.table import Overwrite, Table
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.log import TableFacts
 from lakehouse.lake.lake import TableSession
@@ -105,9 +104,8 @@ from lakehouse.land.spark.parquet import staged_rows
 from lakehouse.land.spark.text import text_confs
 from lakehouse.land.staging import clear_staged, part_names, stage, staged_again
 from lakehouse.spark import functions as F  # noqa: N812
-from lakehouse.spark.delta_writes import Transaction
 from lakehouse.spark.errors import causes_of, ended_spark, first_line, is_conflict
-from lakehouse.spark.frames import evaluated_once, with_members_of
+from lakehouse.spark.frames import Transaction, evaluated_once, with_members_of
 from lakehouse.spark.temporary_confs import (
     ANSI,
     Size,

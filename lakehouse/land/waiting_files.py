@@ -42,8 +42,8 @@ from lakehouse.land.ledger import landed_file, landed_files
 from lakehouse.land.plan.batches import LandedFile, Ledger
 from lakehouse.land.plan.choose_files import files_that_wait, may_be_loaded
 from lakehouse.store import FairOrder, MountedStore, S3Store, TimeBudget
+from lakehouse.store.interface import ATTEMPTS
 from lakehouse.store.s3 import read_lifecycle, s3_place
-from lakehouse.store.time_budget import ATTEMPTS
 
 # A file counts if its rule deletes it within this time. S3 applies rules once a day.
 _AHEAD_MS = 3 * DAY_MS

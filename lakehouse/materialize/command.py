@@ -24,10 +24,17 @@ from lakehouse.cli.output import (
 )
 from lakehouse.cli.server_command import driver_for_command
 from lakehouse.declare.adopted import adopted_table
-from lakehouse.declare.table import Table, undeclared_sentence
-from lakehouse.declare.write_modes import Adopted, Append, Merge, Overwrite, WriteMode
+from lakehouse.declare.table import (
+    Adopted,
+    Append,
+    Merge,
+    Overwrite,
+    Table,
+    WriteMode,
+    undeclared_sentence,
+)
 from lakehouse.delta.snapshot import Snapshot
-from lakehouse.lake.find_tables import Found, for_each_table, undeclared_tables
+from lakehouse.lake.lake import Found, for_each_table, undeclared_tables
 from lakehouse.land.ledger import planned_batches
 from lakehouse.land.plan.batches import describe_set_aside
 

@@ -22,8 +22,7 @@ from typing import Any, NamedTuple, cast
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Explained, Reason
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Merge
+from lakehouse.declare.table import Merge, Table
 from lakehouse.delta.commits import (
     CONSUME,
     INPUTS,

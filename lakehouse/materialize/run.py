@@ -36,11 +36,10 @@ from urllib.parse import unquote
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.reasons import Explanation, Reason
 from lakehouse.base.text import count_of
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Adopted, Append, Merge, Overwrite
+from lakehouse.declare.table import Adopted, Append, Merge, Overwrite, Table
 from lakehouse.delta.commits import ARCHIVE_APP_ID, CONSUME, INPUTS, Commit, Commits
 from lakehouse.delta.log import TableFacts, history_since, newest_first
-from lakehouse.delta.snapshot import Snapshot
+from lakehouse.delta.snapshot import Snapshot, types_by_name
 from lakehouse.evolve.plan.changes import NEW_KEY
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.lake.lease import hold
@@ -68,9 +67,8 @@ from lakehouse.materialize.plan import (
     read_ms_of,
     still_consumed,
 )
-from lakehouse.spark.delta_writes import Transaction, retry_conflicts
 from lakehouse.spark.errors import causes_of, translated
-from lakehouse.spark.frames import table_at, with_members_of
+from lakehouse.spark.frames import Transaction, retry_conflicts, table_at, with_members_of
 from lakehouse.spark.temporary_confs import (
     HASH_MAPS,
     OLD_VERSIONS_REFUSED,
@@ -520,8 +518,7 @@ class _Derivation(TableSession):
                 commit_rows.merge_rows(self.spark, rows, merge, are_few=has_few_rows)
             else:
                 if target is not None:
-                    types = {column.name: column.type for column in target.snapshot.columns}
-                    rows = with_members_of(rows, types)
+                    rows = with_members_of(rows, types_by_name(target.snapshot.columns))
                 commit_rows.write_rows(self, rows, transaction)
 
 

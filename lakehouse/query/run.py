@@ -27,8 +27,7 @@ from lakehouse.base.text import either, nearest_words
 from lakehouse.declare.table import Table
 from lakehouse.delta.log import newest_first
 from lakehouse.lake.commits import open_with_deltalake, storage_errors
-from lakehouse.lake.find_tables import is_table
-from lakehouse.lake.lake import Lake
+from lakehouse.lake.lake import Lake, is_table
 from lakehouse.query.plan import NamedTable, QueryPlan
 from lakehouse.spark import statements
 from lakehouse.spark.errors import causes_of, innermost_cause, is_of_spark, translated

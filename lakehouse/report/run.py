@@ -37,8 +37,7 @@ from lakehouse.compact.assess import account_of
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import Commits
 from lakehouse.delta.snapshot import TableFacts
-from lakehouse.lake.find_tables import Found
-from lakehouse.lake.lake import Lake
+from lakehouse.lake.lake import Found, Lake
 from lakehouse.watch.costs.plan import Charge, costs_document, day_of
 from lakehouse.watch.costs.run import read_charges
 from lakehouse.watch.documents import health_document, history_document

@@ -79,7 +79,7 @@ def retention_asset(
     )
     def retention(context: dg.AssetExecutionContext, config: RetentionConfig) -> Iterator[Event]:
         from lakehouse.assets.resources import open_session
-        from lakehouse.lake.find_tables import is_written
+        from lakehouse.lake.lake import is_written
         from lakehouse.retain.plan.archive import parsed_values
         from lakehouse.retain.run.archive import run_archive
         from lakehouse.retain.run.ttl import run_ttl

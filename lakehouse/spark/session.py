@@ -34,7 +34,7 @@ from lakehouse.spark.temporary_confs import change_confs, discarded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.connect.client import SparkConnectClient
+
 
 _SPLITS = re.compile(r"\bsplits=(\d+)")
 
@@ -66,11 +66,24 @@ def prepare_session(spark: "SparkSession") -> "SparkSession":
 
     if isinstance(spark, ConnectSession):
         import delta.connect
+        from pyspark.sql.connect.client.retries import DefaultPolicy
 
         # PySpark's functions build columns of Connect only with this mark. PySpark sets it for new
         # sessions, and this process may use one that was opened before the mark went.
         os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
-        _limit_retries(spark.client)
+        # Retries take ten seconds instead of PySpark's ten minutes. The warning about their end
+        # only repeats the error that follows.
+        warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
+        policy = DefaultPolicy(
+            max_retries=5,
+            initial_backoff=100,
+            backoff_multiplier=3.0,
+            max_backoff=4000,
+            jitter=100,
+        )
+        spark.client.set_retry_policies([policy])
+        # At exit the client sends cleanup requests, and the server may be gone.
+        atexit.register(spark.client.set_retry_policies, [])
         # Otherwise, a remote server would interpret times without a zone in its own time zone.
         change_confs(spark, {"spark.sql.session.timeZone": "UTC", **STORED_TIMES})
     else:
@@ -97,24 +110,6 @@ def session_id(spark: "SparkSession") -> str:
     if isinstance(spark, ConnectSession):
         return spark.session_id
     return str(spark.sparkContext.applicationId)
-
-
-def _limit_retries(client: "SparkConnectClient") -> None:
-    """Limits retries to ten seconds instead of PySpark's ten minutes, and disables them at exit."""
-    from pyspark.sql.connect.client.retries import DefaultPolicy
-
-    # The warning only repeats the error that follows.
-    warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
-    policy = DefaultPolicy(
-        max_retries=5,
-        initial_backoff=100,
-        backoff_multiplier=3.0,
-        max_backoff=4000,
-        jitter=100,
-    )
-    client.set_retry_policies([policy])
-    # At exit the client sends cleanup requests, and the server may be gone.
-    atexit.register(client.set_retry_policies, [])
 
 
 _MASTER_PORT = 7077

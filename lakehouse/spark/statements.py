@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from lakehouse.base.errors import Refused
 from lakehouse.delta.columns import NewColumn
 from lakehouse.delta.partition_values import is_read_as_null
-from lakehouse.delta.snapshot import Column, PartitionValues
+from lakehouse.delta.snapshot import Column, PartitionValues, types_by_name
 
 _TYPE = re.compile(r"[a-z_]+(\(\d+(,\s*\d+)?\))?")
 # Includes the dollar, because Spark replaces ${name} by a setting before it parses a statement.
@@ -49,8 +49,7 @@ def partition_predicate(columns: Sequence[Column], partitions: Sequence[Partitio
     The condition is nested by column, which keeps it short: Spark plans 20,000 partitions of two
     columns in 3 s.
     """
-    types = {column.name: column.type for column in columns}
-    return _any_of([tuple(partition) for partition in partitions], types)
+    return _any_of([tuple(partition) for partition in partitions], types_by_name(columns))
 
 
 def optimize(uri: str, predicate: str | None, *, zorder_by: Sequence[str] = ()) -> str:
@@ -179,15 +178,13 @@ def merge_lines(uri: str, lines: str, action: str) -> str:
 
 def add_columns(uri: str, columns: Sequence[NewColumn], types: Mapping[str, str]) -> str:
     """Adds columns at their positions, with their comments; `types` maps names to DDL types."""
-    listed = ", ".join(_definition(each, types[each.name]) for each in columns)
-    return f"ALTER TABLE {path_table(uri)} ADD COLUMNS ({listed})"
-
-
-def _definition(new: NewColumn, type_: str) -> str:
-    comment = f" COMMENT {literal(new.column.comment)}" if new.column.comment else ""
-    position = "FIRST" if new.after is None else f"AFTER {quote(new.after)}"
-    name = ".".join(map(quote, (*new.parent, new.column.name)))
-    return f"{name} {type_}{comment} {position}"
+    definitions = list[str]()
+    for new in columns:
+        name = ".".join(map(quote, (*new.parent, new.column.name)))
+        comment = f" COMMENT {literal(new.column.comment)}" if new.column.comment else ""
+        position = "FIRST" if new.after is None else f"AFTER {quote(new.after)}"
+        definitions.append(f"{name} {types[new.name]}{comment} {position}")
+    return f"ALTER TABLE {path_table(uri)} ADD COLUMNS ({', '.join(definitions)})"
 
 
 def restore(uri: str, version: int) -> str:

@@ -8,9 +8,8 @@ from typing import Any
 
 from lakehouse.base.paths import split_bucket
 from lakehouse.store.disk import DiskStore, Mount, MountedStore, real_address
-from lakehouse.store.interface import LOCAL, Store, StoredFile
+from lakehouse.store.interface import LOCAL, FairOrder, Store, StoredFile, TimeBudget
 from lakehouse.store.s3 import S3Store
-from lakehouse.store.time_budget import FairOrder, TimeBudget
 
 __all__ = [
     "LOCAL",

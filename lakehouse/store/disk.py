@@ -56,10 +56,6 @@ class DiskStore(Store):
         self.root = root
         self.requests = Counter[str]()
 
-    def keeps_versions(self) -> bool | None:
-        """See `Store.keeps_versions`."""
-        return False
-
     def list(self, prefix: str) -> list[StoredFile]:
         """See `Store.list`."""
         files: list[StoredFile] = []
@@ -323,10 +319,6 @@ class MountedStore(Store):
         # Mounts may share a store, which is counted once.
         stores = {self.base, *(mount.store for mount in self.mounts.values())}
         return sum((store.requests for store in stores), Counter[str]())
-
-    def keeps_versions(self) -> bool | None:
-        """See `Store.keeps_versions`. Answers for `base`; the buckets of mounts may differ."""
-        return self.base.keeps_versions()
 
     def list(self, prefix: str) -> list[StoredFile]:
         """See `Store.list`."""

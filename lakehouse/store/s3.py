@@ -39,8 +39,7 @@ from lakehouse.base.stored_objects import (
     parse_rules,
 )
 from lakehouse.store.disk import MountedStore
-from lakehouse.store.interface import Store, StoredFile, checked_name, folder_prefix
-from lakehouse.store.time_budget import TimeBudget
+from lakehouse.store.interface import Store, StoredFile, TimeBudget, checked_name, folder_prefix
 
 ListedObject = Mapping[str, Any]
 
@@ -217,10 +216,10 @@ class S3Store(Store):
     @cached_property
     def client(self) -> Any:
         """The S3 client in use, whose requests are counted."""
-        options = {} if self._budget is None else self._budget.client_options
-        client = self._make_client(**options)
-        if self._budget is not None:
-            client.meta.events.register("before-send.s3", self._budget.check)
+        budget = self._budget
+        client = self._make_client(**budget.client_options if budget else {})
+        if budget:
+            client.meta.events.register("before-send.s3", budget.check)
         client.meta.events.register("before-call.s3", self._count)
         return client
 
@@ -232,7 +231,10 @@ class S3Store(Store):
         return S3Store(self.bucket, self.prefix, self._make_client, budget)
 
     def keeps_versions(self) -> bool | None:
-        """See `Store.keeps_versions`."""
+        """Whether the bucket may have old versions of files; `None` if unknown.
+
+        True for a bucket whose versioning is enabled or suspended.
+        """
         with suppress(Refused), self._translated("list", ""):
             return "Status" in self.client.get_bucket_versioning(Bucket=self.bucket)
         return None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakehouse.base.errors import Broken
+from lakehouse.base.operation import VACUUM_MODES
 from lakehouse.cli.context import complete_table, open_declared, print_errors
 from lakehouse.cli.dagster_events import report_to_dagster
 from lakehouse.cli.output import (
@@ -23,10 +24,8 @@ from lakehouse.cli.output import (
 )
 from lakehouse.cli.server_command import driver_on_demand
 from lakehouse.compact.assess import refuse_held
-from lakehouse.declare.policies import VACUUM_MODES
 from lakehouse.declare.table import Table
-from lakehouse.lake.find_tables import Found, attempt
-from lakehouse.lake.lake import Lake
+from lakehouse.lake.lake import Found, Lake, attempt
 from lakehouse.spark.session import connect
 from lakehouse.vacuum import run
 from lakehouse.vacuum.facts import LakeFacts

@@ -44,14 +44,12 @@ from urllib.parse import unquote
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, LakehouseError, Refused
+from lakehouse.base.operation import VacuumMode, VacuumRecord
 from lakehouse.base.paths import is_absolute, vector_path
 from lakehouse.base.stored_objects import MAX_AGE_HOURS, SETTLED_MS, KnownObjects
 from lakehouse.base.text import first_names, utc_text
 from lakehouse.compact.verify import expected
-from lakehouse.declare.policies import VacuumMode
-from lakehouse.declare.table import Table
-from lakehouse.declare.upkeep_records import VacuumRecord
-from lakehouse.declare.write_modes import Adopted, Overwrite
+from lakehouse.declare.table import Adopted, Overwrite, Table
 from lakehouse.delta.commits import is_news
 from lakehouse.delta.log import history_since, newest_first
 from lakehouse.delta.log.actions import Checkpoint, parse_actions, read_checkpoint

@@ -64,12 +64,11 @@ from uuid import uuid4
 
 from lakehouse.base.clock import now_ms, pause_about
 from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
+from lakehouse.base.operation import FAILED_NAMED, UpkeepOperation, VacuumMode, VacuumRecord
 from lakehouse.base.paths import is_absolute, name_in_table
 from lakehouse.base.text import HOUR_MS, count_of
-from lakehouse.declare.policies import VacuumMode
 from lakehouse.declare.prices import requests_by_class
 from lakehouse.declare.table import Table
-from lakehouse.declare.upkeep_records import FAILED_NAMED, UpkeepOperation, VacuumRecord
 from lakehouse.lake.commits import open_with_deltalake, storage_errors
 from lakehouse.lake.lake import Lake, PathResolver
 from lakehouse.lake.lease import check_clock, hold

@@ -20,8 +20,7 @@ from lakehouse.base.text import count_of, first_names
 from lakehouse.compact.assess import Assessment, assess, failed_tries
 from lakehouse.compact.plan.health import assess_log_debt, assess_small_files
 from lakehouse.declare.adopted import is_maintained
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Adopted
+from lakehouse.declare.table import Adopted, Table
 from lakehouse.delta.log.read_log import UnreadableFiles, unreadable_files
 from lakehouse.delta.snapshot import Snapshot, TableFacts
 from lakehouse.evolve.plan.changes import Kind

@@ -40,7 +40,7 @@ from lakehouse.delta.commits import (
     rebuilt_from,
     written_in,
 )
-from lakehouse.lake.find_tables import Found, facts_of, for_each_table
+from lakehouse.lake.lake import Found, facts_of, for_each_table
 from lakehouse.watch.documents import health_document, history_document
 from lakehouse.watch.due import plan_operations
 

@@ -6,10 +6,9 @@ from lakehouse.base.operation import figures_as_json
 from lakehouse.base.text import Document
 from lakehouse.compact.plan.health import Health
 from lakehouse.compact.plan.history import Account, Entry
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Adopted
+from lakehouse.declare.table import Adopted, Table
 from lakehouse.delta.commits import Commit
-from lakehouse.lake.find_tables import Found
+from lakehouse.lake.lake import Found
 
 
 def health_document(reading: Found[Health]) -> Document:

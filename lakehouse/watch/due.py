@@ -15,13 +15,11 @@ from lakehouse.base.installation import has_capability, load_capability
 from lakehouse.base.operation import Operation, ranked
 from lakehouse.compact.assess import FleetReading, read_fleet
 from lakehouse.declare.prices import PriceBook
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Adopted
+from lakehouse.declare.table import Adopted, Table
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.evolve.compare import compare_without_spark
 from lakehouse.lake.declared_tables import load_price_book
-from lakehouse.lake.find_tables import Found
-from lakehouse.lake.lake import Lake
+from lakehouse.lake.lake import Found, Lake
 from lakehouse.lake.state_tables import vacuum_records
 from lakehouse.vacuum.plan.vacuum import operation_by_log
 

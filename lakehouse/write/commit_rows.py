@@ -48,8 +48,7 @@ from lakehouse.declare.policies import (
     CLUSTERING_MARK,
     clustering_change,
 )
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Merge, Overwrite
+from lakehouse.declare.table import Merge, Overwrite, Table
 from lakehouse.delta.columns import NewColumn
 from lakehouse.delta.commits import Commits
 from lakehouse.delta.log import TableFacts, history_since
@@ -65,11 +64,10 @@ from lakehouse.evolve.plan.changes import (
     differences,
 )
 from lakehouse.lake.lake import TableSession
-from lakehouse.spark import delta_writes, statements
+from lakehouse.spark import frames, statements
 from lakehouse.spark import functions as F  # noqa: N812
-from lakehouse.spark.delta_writes import FrameWrite, Transaction
 from lakehouse.spark.errors import first_line
-from lakehouse.spark.frames import content_hash, table_at, with_columns_of
+from lakehouse.spark.frames import FrameWrite, Transaction, content_hash, table_at, with_columns_of
 from lakehouse.spark.statements import literal, path_table, quote
 from lakehouse.write.outcome import WriteOutcome
 
@@ -96,10 +94,6 @@ class _EndCodec(NamedTuple):
     decode: Callable[[Any], RangeEnd | None]
 
 
-def _decode_text(value: bytes) -> str | None:
-    return bytes(value).decode("ascii") if len(value) <= _LONGEST_TEXT else None
-
-
 _INTEGER = _EndCodec(lambda end: end, lambda value: value)
 # By Spark's name of the key's type.
 _CODECS = {
@@ -113,7 +107,10 @@ _CODECS = {
     "timestamp": _EndCodec(
         lambda end: F.unix_micros(end), lambda micros: _EPOCH + timedelta(microseconds=micros)
     ),
-    "string": _EndCodec(lambda end: end.cast("binary"), _decode_text),
+    "string": _EndCodec(
+        lambda end: end.cast("binary"),
+        lambda text: bytes(text).decode("ascii") if len(text) <= _LONGEST_TEXT else None,
+    ),
 }
 
 
@@ -195,7 +192,7 @@ class KeyedMerge:
 
     snapshot: Snapshot
     write: Merge
-    transaction: delta_writes.Transaction
+    transaction: frames.Transaction
 
 
 def merge_rows(
@@ -220,7 +217,7 @@ def merge_rows(
     target = statements.MergeTarget(uri=snapshot.uri, keys=write.keys, within=within)
     statement = partial(statements.merge, target, order_by=write.order_by)
     try:
-        delta_writes.run_merge(spark, new_rows, snapshot, merge.transaction, statement)
+        frames.run_merge(spark, new_rows, snapshot, merge.transaction, statement)
     finally:
         # Deleting checkpointed rows sends a request from a destructor, where Python would ignore an
         # interrupt.
@@ -268,7 +265,7 @@ def write_rows(
         properties=declared_properties(table, {}),
         replaces_schema=is_overwrite and bool(differences_from(rows, table, facts)),
     )
-    delta_writes.write_frame(rows, session.lake.settings.table_uri(table.key), write)
+    frames.write_frame(rows, session.lake.settings.table_uri(table.key), write)
 
 
 def declared_properties(table: Table, existing: Mapping[str, str]) -> dict[str, str]:

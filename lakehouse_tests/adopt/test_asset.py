@@ -14,8 +14,7 @@ from lakehouse.assets.dagster_records import newest_facts
 from lakehouse.assets.keys import compaction_key, table_key, vacuum_key
 from lakehouse.base.errors import Transient
 from lakehouse.declare.adopted import adopted_lines, adopted_table
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Adopted
+from lakehouse.declare.table import Adopted, Table
 from lakehouse.definitions import define
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.lake.lake import Lake, open_lake

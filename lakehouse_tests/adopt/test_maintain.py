@@ -26,8 +26,7 @@ from lakehouse.assets.dagster_records import runs_in_flight
 from lakehouse.base.errors import Refused
 from lakehouse.base.settings import parse_settings
 from lakehouse.declare.adopted import adopted_lines, adopted_table
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Adopted
+from lakehouse.declare.table import Adopted, Table
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.lake.state_tables import vacuum_records
 from lakehouse.store import DiskStore

@@ -15,7 +15,7 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.settings import parse_settings
 from lakehouse.cli.app import commands
 from lakehouse.declare.adopted import MAINTAINED, maintained_table
-from lakehouse.declare.write_modes import Adopted
+from lakehouse.declare.table import Adopted
 from lakehouse.lake.declared_tables import MaintainedRecord
 from lakehouse.lake.lake import open_lake
 from lakehouse.lake.state_tables import pauses

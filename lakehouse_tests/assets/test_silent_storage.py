@@ -10,7 +10,7 @@ import pytest
 from lakehouse import Append, Landing, Table
 from lakehouse.assets.keys import table_key
 from lakehouse.declare.adopted import adopted_lines
-from lakehouse.declare.write_modes import Adopted
+from lakehouse.declare.table import Adopted
 from lakehouse.definitions import define
 from lakehouse.lake.lake import open_lake
 from lakehouse.land.asset import landing_sensor

@@ -60,7 +60,7 @@ raise SystemExit(services.main("0"))
 @contextlib.contextmanager
 def guard_of(program: str) -> "Iterator[subprocess.Popen[str]]":
     """A guard that has started this program; its output is on standard error."""
-    main = "import sys; from lakehouse.base import bound_process as it; it._REST_SECONDS = 1.0; sys.exit(it.main(sys.argv[1:]))"
+    main = "import sys; from lakehouse.base import processes as it; it._REST_SECONDS = 1.0; sys.exit(it.main(sys.argv[1:]))"
     command = [sys.executable, "-c", main, sys.executable, "-c", program]
     with subprocess.Popen(
         command,

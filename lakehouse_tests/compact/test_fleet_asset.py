@@ -19,6 +19,7 @@ from lakehouse.assets.dagster_records import (
 )
 from lakehouse.assets.keys import compaction_key, table_key
 from lakehouse.base.clock import now_ms
+from lakehouse.base.operation import Pause
 from lakehouse.base.text import DAY_MS
 from lakehouse.compact.asset import (
     COST_TAG,
@@ -27,7 +28,6 @@ from lakehouse.compact.asset import (
     compaction_sensor,
     read_cursor,
 )
-from lakehouse.declare.upkeep_records import Pause
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import pause_table, record_operation
 from lakehouse_tests.counting_store import CountingStore

@@ -17,8 +17,7 @@ from lakehouse.compact import assess
 from lakehouse.compact.assess import failed_tries, note_cold_files, read_fleet
 from lakehouse.compact.run import compact, plan
 from lakehouse.declare.policies import Compaction
-from lakehouse.declare.table import Landing, Table
-from lakehouse.declare.write_modes import Append
+from lakehouse.declare.table import Append, Landing, Table
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.lake.state_tables import read_records
 from lakehouse.store import S3Store

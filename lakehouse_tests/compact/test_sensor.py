@@ -10,9 +10,9 @@ from dagster import DagsterEventType, SensorResult
 from lakehouse.assets.keys import compaction_key, table_key
 from lakehouse.assets.resources import spark_resource
 from lakehouse.assets.runs import recorded_process
+from lakehouse.base.operation import Pause
 from lakehouse.base.processes import identify
 from lakehouse.compact.asset import SensorCursor, compaction_asset, compaction_sensor, read_cursor
-from lakehouse.declare.upkeep_records import Pause
 from lakehouse.lake.state_tables import pause_table
 from lakehouse_tests.support.dagster_events import (
     asked,

@@ -8,10 +8,10 @@ from pyspark.errors import PySparkException
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused, Transient
+from lakehouse.base.operation import Pause
 from lakehouse.compact.assess import failed_tries, hold_now, refuse_held
 from lakehouse.compact.run import Attempt, failure_recorded
 from lakehouse.declare.policies import Compaction
-from lakehouse.declare.upkeep_records import Pause
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import pause_table
 from lakehouse.spark.errors import translated

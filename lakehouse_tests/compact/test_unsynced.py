@@ -9,7 +9,7 @@ from lakehouse import Vacuum, table
 from lakehouse.assets.keys import compaction_key, table_key, vacuum_key
 from lakehouse.assets.resources import spark_resource
 from lakehouse.compact.asset import compaction_asset
-from lakehouse.declare.write_modes import Overwrite
+from lakehouse.declare.table import Overwrite
 from lakehouse.lake.lake import Lake
 from lakehouse.vacuum.asset import vacuum_asset
 from lakehouse_tests.support.example_assets import orders

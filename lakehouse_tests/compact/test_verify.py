@@ -16,8 +16,7 @@ from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.compact.plan.history import Comparison
 from lakehouse.compact.run import compact
 from lakehouse.declare.policies import Compaction
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Append
+from lakehouse.declare.table import Append, Table
 from lakehouse.delta.commits import Commit
 from lakehouse.delta.snapshot import DataFile, Snapshot
 from lakehouse.lake.lake import Lake

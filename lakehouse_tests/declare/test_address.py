@@ -4,7 +4,7 @@ import pytest
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.paths import is_address, parse_address, quoted_address
-from lakehouse.declare.write_modes import key_of
+from lakehouse.declare.table import key_of
 
 SPELLED = {
     "/data/orders": "/data/orders",

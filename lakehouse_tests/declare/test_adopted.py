@@ -14,8 +14,7 @@ from lakehouse.declare.policies import (
     Ttl,
     Vacuum,
 )
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Adopted
+from lakehouse.declare.table import Adopted, Table
 
 
 def test_a_table_is_adopted_by_two_lines_and_read_back() -> None:

@@ -12,7 +12,7 @@ from lakehouse.declare.adopted import (
     parse_maintained,
 )
 from lakehouse.declare.policies import Archive, Compaction, Scheduled, Vacuum, ZOrder
-from lakehouse.declare.write_modes import Adopted
+from lakehouse.declare.table import Adopted
 
 PLAIN = maintained_table("silver/plain", Adopted(uri="/w/plain", asset_key=("plain",)))
 FULL = maintained_table(

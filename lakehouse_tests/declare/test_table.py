@@ -11,8 +11,7 @@ import pytest
 from lakehouse.base.errors import Refused
 from lakehouse.declare.landing import Csv, Debezium, Dms
 from lakehouse.declare.policies import Archive, Compaction, LiquidClustering, Ttl, ZOrder
-from lakehouse.declare.table import Landing, Table, table
-from lakehouse.declare.write_modes import Append, Merge, Overwrite
+from lakehouse.declare.table import Append, Landing, Merge, Overwrite, Table, table
 from lakehouse.lake.declared_tables import module_tables
 
 LANDING = Landing(prefix="landing/orders/", format="json", schema="id STRING, day DATE")

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 import pytest
 
 from lakehouse.delta.partition_values import (
-    by_name,
     grouping_key,
     is_changed_by_rewrite,
     typed_partition,
 )
-from lakehouse.delta.snapshot import Column, PartitionValues
+from lakehouse.delta.snapshot import Column, PartitionValues, types_by_name
 
 # As OPTIMIZE of Delta 4.4.0 put files together: for each type the spellings of one value, and those that are null to a reader.
 SPELLINGS: dict[str, tuple[Sequence[Sequence[str]], Sequence[str]]] = {
@@ -57,21 +56,21 @@ SPELLINGS: dict[str, tuple[Sequence[Sequence[str]], Sequence[str]]] = {
 def test_spellings_are_one_value_as_for_delta(
     type_: str, found: tuple[Sequence[Sequence[str]], Sequence[str]]
 ) -> None:
-    columns = by_name([Column(name="p", type=type_)])
+    types = types_by_name([Column(name="p", type=type_)])
     values, nulls = found
-    typed = [{typed_partition((("p", text),), columns) for text in texts} for texts in values]
+    typed = [{typed_partition((("p", text),), types) for text in texts} for texts in values]
     assert [len(each) for each in typed] == [1] * len(values)
     assert len(set[object]().union(*typed)) == len(values)
-    null = typed_partition((("p", None),), columns)
+    null = typed_partition((("p", None),), types)
     assert null not in set[object]().union(*typed)
-    assert {typed_partition((("p", text),), columns) for text in nulls} <= {null}
+    assert {typed_partition((("p", text),), types) for text in nulls} <= {null}
 
 
 def test_files_of_one_value_go_apart_by_the_sign_of_zero_and_by_texts_that_cannot_be_cast() -> None:
-    columns = by_name([Column(name="x", type="double"), Column(name="n", type="int")])
+    types = types_by_name([Column(name="x", type="double"), Column(name="n", type="int")])
 
     def key(x: str | None, n: str | None) -> object:
-        return grouping_key((("x", x), ("n", n)), columns)
+        return grouping_key((("x", x), ("n", n)), types)
 
     assert key("0.0", "5") == key("0", "05") == key("1.0", "-5") == key(None, None)
     assert key("-0.0", "5") != key("0.0", "5")
@@ -85,6 +84,6 @@ TEXTS: dict[str | None, bool] = {"": True, "__HIVE_DEFAULT_PARTITION__": True, "
 
 @pytest.mark.parametrize(("value", "is_changed"), TEXTS.items())
 def test_texts_that_optimize_turns_into_null_are_known(value: str | None, is_changed: bool) -> None:
-    columns = by_name([Column(name="n", type="int"), Column(name="p", type="string")])
+    types = types_by_name([Column(name="n", type="int"), Column(name="p", type="string")])
     partition: PartitionValues = (("n", ""), ("p", value))
-    assert is_changed_by_rewrite(partition, columns) is is_changed
+    assert is_changed_by_rewrite(partition, types) is is_changed

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from lakehouse import Append, Landing, Table
 from lakehouse.assets.keys import table_key
 from lakehouse.base.errors import Refused
-from lakehouse.declare.write_modes import Adopted
+from lakehouse.declare.table import Adopted
 from lakehouse.evolve import rebuild
 from lakehouse.evolve.plan.changes import Kind
 from lakehouse.evolve.run import apply_changes, propose

@@ -4,11 +4,9 @@ import pytest
 
 from lakehouse.base.errors import Refused
 from lakehouse.declare.adopted import adopted_table
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Overwrite
-from lakehouse.lake import find_tables as search
-from lakehouse.lake.find_tables import facts_of, find_tables
-from lakehouse.lake.lake import Lake, open_lake
+from lakehouse.declare.table import Overwrite, Table
+from lakehouse.lake import lake as search
+from lakehouse.lake.lake import Lake, facts_of, find_tables, open_lake
 from lakehouse.store import Store
 from lakehouse_tests.log_builder import LogBuilder
 

@@ -7,7 +7,7 @@ import pytest
 
 from lakehouse.base.errors import Broken, Transient
 from lakehouse.base.text import DAY_MS
-from lakehouse.declare.write_modes import Append, Overwrite
+from lakehouse.declare.table import Append, Overwrite
 from lakehouse.land.ledger import FOLD_EVERY, PlannedBatches
 from lakehouse.land.plan.batches import Batch, LandedFile, find_unfinished
 from lakehouse.store import Store

@@ -8,9 +8,8 @@ import pytest
 from deltalake import DeltaTable
 
 from lakehouse.base.errors import Broken, LakehouseError
-from lakehouse.base.operation import Figure
+from lakehouse.base.operation import Figure, UpkeepOperation
 from lakehouse.base.text import DAY_MS
-from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.lake import commits, state_tables
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import put_records, read_operations, read_records, record_operation

@@ -5,10 +5,10 @@ from typing import Any
 from uuid import uuid4
 
 from lakehouse.base.clock import now_ms
+from lakehouse.base.operation import UpkeepOperation, VacuumRecord
 from lakehouse.base.text import DAY_MS
 from lakehouse.compact.assess import failed_tries
 from lakehouse.declare.table import Table
-from lakehouse.declare.upkeep_records import UpkeepOperation, VacuumRecord
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import record_operation, vacuum_records
 from lakehouse_tests.support.example_histories import failed

@@ -9,7 +9,7 @@ from lakehouse import Append
 from lakehouse.lake.lake import Lake
 from lakehouse.land import ledger as planned_batches
 from lakehouse.materialize.run import write_table
-from lakehouse.spark import delta_writes
+from lakehouse.spark import frames
 from lakehouse_tests.kills import killed_at
 from lakehouse_tests.support.example_lake import columns_of, events, land, rows_in
 
@@ -33,7 +33,7 @@ def test_an_added_column_holds_every_value_and_is_there_once_after_kills(
         [{"id": 2, "x": 1, "r": 0.5}, {"id": 3, "X": [1.5], "_id": 7}, {"id": 4, "x": 2, "_id": 8}],
     )
     for when in ("before", "after"):
-        with killed_at(delta_writes, "write_frame", when):
+        with killed_at(frames, "write_frame", when):
             write_table(lake, spark, table)
     infinite = ['{"id": 7, "r": 1e400}', '{"id": 8, "r": "Infinity"}']
     land(lake, "c.json", [{"id": 5, "x": [1.5]}, {"id": 6, "x": None, "y": True}, *infinite])

@@ -17,8 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.reasons import Reason
-from lakehouse.declare.table import Landing, Table
-from lakehouse.declare.write_modes import Overwrite
+from lakehouse.declare.table import Landing, Overwrite, Table
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.land import ledger as planned_batches
 from lakehouse.land import run as load_run
@@ -29,7 +28,7 @@ from lakehouse.land.plan import choose_files
 from lakehouse.land.quarantine import retry
 from lakehouse.materialize import run as materialize_run
 from lakehouse.materialize.run import write_table
-from lakehouse.spark import delta_writes
+from lakehouse.spark import frames
 from lakehouse.store import DiskStore, Mount, MountedStore, S3Store
 from lakehouse_tests.conftest import wait_until
 from lakehouse_tests.kills import Killed, killed_at
@@ -112,7 +111,7 @@ def test_a_batch_killed_at_any_step_is_there_once_after_the_next_run(
 ) -> None:
     land(lake, "a.json", [event(1, 5, "new"), "nope"])
     for when in ("before", "after", "after"):  # before its quarantine, after it, and after its rows
-        with killed_at(delta_writes, "write_frame", when):
+        with killed_at(frames, "write_frame", when):
             write_table(lake, spark, events)
     land(lake, "b.json", [event(2, 6, "new")])
     write_table(lake, spark, events)
@@ -152,7 +151,7 @@ def test_a_killed_batch_keeps_the_records_that_were_read(lake: Lake, spark: Spar
     land(lake, "changes.json", [event(1, 5, "new"), "nope"])
     land(lake, "goes.json", [event(2, 5, "new")])
     for when in ("after", "before"):  # after its quarantine, and before its rows
-        with killed_at(delta_writes, "write_frame", when):
+        with killed_at(frames, "write_frame", when):
             write_table(lake, spark, events)
     land(lake, "changes.json", [{"id": 1, "state": "other"}, {"id": 2}])
     staged = {
@@ -244,7 +243,7 @@ def test_of_an_object_that_is_written_again_with_more_records_these_are_loaded_o
         first += lines
         land(lake, "a.json", first)
         for when in ("before", "after"):
-            with killed_at(delta_writes, "write_frame", when):
+            with killed_at(frames, "write_frame", when):
                 write_table(lake, spark, events)
         outcome = write_table(lake, spark, events)
         rows.append((number, len(first) - len(lines) + 1))
@@ -299,7 +298,7 @@ def test_a_write_of_other_rows_than_were_staged_is_not_repeated(
     lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     land(lake, "a.json", [event(1, 5, "new"), event(2, 5, "new")])
-    real = delta_writes.write_frame
+    real = frames.write_frame
 
     def without_a_row(frame: DataFrame, *arguments: Any, **options: Any) -> None:
         real(frame.where("id = 1"), *arguments, **options)
@@ -313,7 +312,7 @@ def test_a_write_of_other_rows_than_were_staged_is_not_repeated(
         write_table(lake, spark, events)
     assert (version_of(lake, events.key), lake.store.list("_lakehouse/ingest")) == (None, [])
     monkeypatch.setattr(load_run, "parse_records", parse_records)
-    monkeypatch.setattr(delta_writes, "write_frame", without_a_row)
+    monkeypatch.setattr(frames, "write_frame", without_a_row)
     message = "batch 1 has 2 rows, but version 0 of the table records 1 written row"
     with pytest.raises(Broken, match=message):
         write_table(lake, spark, events)
@@ -325,13 +324,13 @@ def test_a_batch_that_a_dead_client_s_statement_loads_first_with_other_rows_is_b
 ) -> None:
     """Its declaration accepted fewer records. Without a word, the others would be nowhere."""
     land(lake, "a.json", [event(1, 5, "new"), event(2, 5, "new")])
-    real = delta_writes.write_frame
+    real = frames.write_frame
 
     def too_late(frame: DataFrame, *arguments: Any, **options: Any) -> None:
         real(frame.where("id = 1"), *arguments, **options)
         raise UnknownException("", errorClass="DELTA_CONCURRENT_TRANSACTION", sql_state="2D521")
 
-    monkeypatch.setattr(delta_writes, "write_frame", too_late)
+    monkeypatch.setattr(frames, "write_frame", too_late)
     with pytest.raises(
         Broken, match="batch 1 has 2 rows, but version 0 of the table records 1 written row"
     ):
@@ -349,7 +348,7 @@ def test_a_statement_that_goes_on_without_its_client_cannot_load_a_batch_that_is
     land(lake, "a.json", [event(0, 5, "new")])
     write_table(lake, spark, lax)
     land(lake, "b.json", [event(1, 5, "new"), {"id": 2, "at": "2013-01-01T05:00:00Z"}])
-    real = delta_writes.write_frame
+    real = frames.write_frame
     statements = list[Thrown]()
 
     def abandoned(frame: DataFrame, uri: str, *arguments: Any) -> None:
@@ -361,7 +360,7 @@ def test_a_statement_that_goes_on_without_its_client_cannot_load_a_batch_that_is
         raise Killed
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delta_writes, "write_frame", abandoned)
+        patch.setattr(frames, "write_frame", abandoned)
         with pytest.raises(Killed):
             write_table(lake, spark, strict if is_laxer else lax)
     [statement] = statements
@@ -383,7 +382,7 @@ def test_a_statement_that_goes_on_without_its_client_cannot_load_a_batch_that_is
 
 def test_a_file_set_aside_is_quarantined_after_a_kill(lake: Lake, spark: SparkSession) -> None:
     lake.store.put("landing/events/a.json.gz", b"no gzip")
-    with killed_at(delta_writes, "write_frame", "before"):
+    with killed_at(frames, "write_frame", "before"):
         write_table(lake, spark, events)
     for _ in range(2):
         write_table(lake, spark, events)
@@ -419,7 +418,7 @@ def test_a_backlog_is_worked_off_in_batches_bounded_by_files_and_by_what_they_un
 def test_after_a_race_that_is_lost_between_batches_each_row_is_there_once_and_the_outcome_tells_of_all(
     lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tries, real = Counter[str](), delta_writes.write_frame
+    tries, real = Counter[str](), frames.write_frame
 
     def lost_once(frame: DataFrame, *arguments: Any, **options: Any) -> None:
         tries["commits"] += 1
@@ -428,7 +427,7 @@ def test_after_a_race_that_is_lost_between_batches_each_row_is_there_once_and_th
             raise UnknownException("", errorClass="DELTA_METADATA_CHANGED", sql_state="2D521")
         real(frame, *arguments, **options)
 
-    monkeypatch.setattr(delta_writes, "write_frame", lost_once)
+    monkeypatch.setattr(frames, "write_frame", lost_once)
     for name in "abc":
         land(lake, f"{name}.json", [event(1, 5, name)])
     monkeypatch.setattr(choose_files, "MAX_BATCH_FILES", 1)
@@ -540,7 +539,7 @@ def test_a_load_whose_batch_another_home_loads_meanwhile_has_a_reason_and_its_ne
 ) -> None:
     """Two homes without any lock in common: one deletes what it loaded, and nothing of the next batch."""
     land(lake, "1.json", [event(1, 5, "new")])
-    with killed_at(delta_writes, "write_frame", "before"):
+    with killed_at(frames, "write_frame", "before"):
         write_table(lake, spark, events)
     monkeypatch.setattr(materialize_run, "hold", lambda *_, **__: nullcontext())
     real = load_run.staged_again

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from lakehouse import Append, Debezium, Landing, Merge, Table
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.run import write_table
-from lakehouse.spark import delta_writes
+from lakehouse.spark import frames
 from lakehouse.write import commit_rows
 from lakehouse_tests.kills import killed_at
 from lakehouse_tests.support.example_lake import facts_of, land, rows_in
@@ -47,7 +47,7 @@ def test_change_data_and_what_follows_it_gain_a_column_and_keep_their_rows(
     write_table(lake, spark, table)
     write_table(lake, spark, follower)
     land_event(lake, 3, {"id": 1, "name": "c", "more-info": {"a-b": 7}})
-    with killed_at(delta_writes, "run_merge", "before"):
+    with killed_at(frames, "run_merge", "before"):
         write_table(lake, spark, replace(table, source=WIDE))
     assert facts_of(lake, table.key).history.commits[-1].operation == "ADD COLUMNS"
     write_table(lake, spark, replace(table, source=WIDE))

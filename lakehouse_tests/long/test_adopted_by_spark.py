@@ -10,8 +10,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.base.settings import Settings
 from lakehouse.declare.policies import SHORT_RETENTION_RISK, Vacuum
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Adopted
+from lakehouse.declare.table import Adopted, Table
 from lakehouse.lake.lake import open_lake
 from lakehouse.spark.temporary_confs import session_confs
 from lakehouse.vacuum.facts import LakeFacts

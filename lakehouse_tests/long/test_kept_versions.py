@@ -5,7 +5,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from lakehouse.base.clock import now_ms
-from lakehouse.declare.policies import VACUUM_MODES
+from lakehouse.base.operation import VACUUM_MODES
 from lakehouse.lake.lake import Lake
 from lakehouse.spark import statements
 from lakehouse.spark.temporary_confs import OLD_VERSIONS_REFUSED, session_confs

@@ -2,9 +2,9 @@
 
 from pyspark.sql import SparkSession
 
-from lakehouse.declare.write_modes import Merge
+from lakehouse.declare.table import Merge
 from lakehouse.lake.lake import Lake
-from lakehouse.spark.delta_writes import Transaction
+from lakehouse.spark.frames import Transaction
 from lakehouse.write.commit_rows import KeyedMerge, merge_rows
 from lakehouse_tests.support.example_lake import facts_of, states
 

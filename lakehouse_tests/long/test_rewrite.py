@@ -10,8 +10,7 @@ from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.compact.plan.history import CompactionOutcome
 from lakehouse.compact.run import compact, plan
 from lakehouse.declare.policies import Compaction, LiquidClustering, ZOrder
-from lakehouse.declare.table import Landing, Table
-from lakehouse.declare.write_modes import Append
+from lakehouse.declare.table import Append, Landing, Table
 from lakehouse.lake.lake import Lake
 from lakehouse_tests.support.example_lake import events, facts_of
 

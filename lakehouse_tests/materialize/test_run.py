@@ -17,7 +17,7 @@ from lakehouse.lake.lake import Lake
 from lakehouse.materialize import run as derived_inputs
 from lakehouse.materialize.plan import consume_app_id
 from lakehouse.materialize.run import write_table
-from lakehouse.spark import delta_writes
+from lakehouse.spark import frames
 from lakehouse.write import commit_rows as merge_rows
 from lakehouse.write.outcome import WriteOutcome
 from lakehouse_tests.kills import killed_at
@@ -99,7 +99,7 @@ def test_a_run_killed_at_its_commit_leaves_each_row_once(
     _run(lake, spark, (states, copies))
     for version, when in enumerate(moments, start=1):
         add_events(lake, event(1, 5 + version, when), event(1 + version, 6, "planned"))
-        steps = ((merge_rows, "merge_rows", states), (delta_writes, "write_frame", copies))
+        steps = ((merge_rows, "merge_rows", states), (frames, "write_frame", copies))
         for owner, name, table in steps:
             with killed_at(owner, name, when):
                 write_table(lake, spark, table)

@@ -10,8 +10,7 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from lakehouse.base.settings import Settings
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Adopted
+from lakehouse.declare.table import Adopted, Table
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.query import run
 from lakehouse_tests.query.test_command import PAGE, rows

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from lakehouse.base.operation import Figure
 from lakehouse.declare.policies import Archive, Ttl
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Adopted
+from lakehouse.declare.table import Adopted, Table
 from lakehouse.delta.snapshot import Column
 from lakehouse.retain.plan.archive import ArchiveFacts, plan_archive, plan_restore
 from lakehouse.retain.plan.ttl import TimeBounds, plan_ttl

@@ -19,7 +19,7 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.settings import Settings
 from lakehouse.base.text import DAY_MS
-from lakehouse.declare.write_modes import Adopted
+from lakehouse.declare.table import Adopted
 from lakehouse.delta.snapshot import Column
 from lakehouse.lake import commits
 from lakehouse.lake.lake import Lake, open_lake

@@ -11,7 +11,7 @@ from lakehouse import Archive, Landing, Ttl
 from lakehouse.assets.keys import table_key, upkeep_key
 from lakehouse.assets.resources import spark_resource
 from lakehouse.base.clock import now_ms
-from lakehouse.declare.upkeep_records import Pause
+from lakehouse.base.operation import Pause
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import pause_table
 from lakehouse.retain.asset import retention_asset

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse import Append, Compaction, Landing, Table, Ttl, Vacuum
-from lakehouse.declare.upkeep_records import Pause
+from lakehouse.base.operation import Pause
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.lake.state_tables import pause_table
 from lakehouse.watch.due import DueReading, plan_operations

@@ -10,8 +10,7 @@ from moto.s3.models import s3_backends
 
 from lakehouse import Append, Landing, Table
 from lakehouse.lake.declared_tables import declared_tables
-from lakehouse.lake.find_tables import undeclared_tables
-from lakehouse.lake.lake import open_lake
+from lakehouse.lake.lake import open_lake, undeclared_tables
 from lakehouse.land import waiting_files as queue
 from lakehouse.land.plan.batches import KnownFile, Ledger
 from lakehouse.land.plan.choose_files import choose_batch

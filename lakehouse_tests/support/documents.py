@@ -13,8 +13,7 @@ from lakehouse.base.text import DAY_MS
 from lakehouse.cli.dagster_runs import AssetRun
 from lakehouse.compact.plan.history import CompactionOutcome
 from lakehouse.declare.policies import Compaction, policy_for
-from lakehouse.declare.table import Landing, Table
-from lakehouse.declare.write_modes import Append
+from lakehouse.declare.table import Append, Landing, Table
 from lakehouse.delta.snapshot import Column
 from lakehouse.doctor.command import document_of
 from lakehouse.doctor.plan import Finding

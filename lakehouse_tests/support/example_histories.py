@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from lakehouse.declare.upkeep_records import UpkeepOperation
+from lakehouse.base.operation import UpkeepOperation
 from lakehouse.delta.commits import Commit, Commits
 
 SECOND_MS, HOUR_MS = 1_000, 3_600_000

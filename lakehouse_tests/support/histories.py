@@ -14,7 +14,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Refused
-from lakehouse.base.paths import vector_file
+from lakehouse.base.paths import vector_path
 from lakehouse.lake.lake import Lake
 from lakehouse.spark import statements
 from lakehouse.spark.temporary_confs import OLD_VERSIONS_REFUSED, session_confs
@@ -311,5 +311,5 @@ def _files(action: Mapping[str, Any]) -> set[str]:
     """The files that an action names, relative to the table: its path, and that of its vector."""
     vector = action.get("deletionVector")
     # Without the sign at its end a name that ends like an offset is cut.
-    name = vector and vector_file(f"{vector['storageType']}{vector['pathOrInlineDv']}@")
+    name = vector and vector_path(f"{vector['storageType']}{vector['pathOrInlineDv']}@")
     return {unquote(action["path"])} | ({name} if name else set())

@@ -9,8 +9,8 @@ import pytest
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused
+from lakehouse.base.operation import VacuumMode
 from lakehouse.declare.adopted import adopted_table
-from lakehouse.declare.policies import VacuumMode
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import open_lake
 from lakehouse.lake.state_tables import vacuum_records

@@ -11,12 +11,11 @@ from click.testing import CliRunner
 from lakehouse.assets.keys import compaction_key, inventory_key, table_key, vacuum_key
 from lakehouse.assets.resources import spark_resource
 from lakehouse.base.clock import now_ms
+from lakehouse.base.operation import Pause
 from lakehouse.cli.app import commands
 from lakehouse.declare.policies import Vacuum
 from lakehouse.declare.table import Table
-from lakehouse.declare.upkeep_records import Pause
-from lakehouse.lake.find_tables import Found
-from lakehouse.lake.lake import Lake
+from lakehouse.lake.lake import Found, Lake
 from lakehouse.lake.state_tables import pause_table, vacuum_records
 from lakehouse.vacuum import command, run
 from lakehouse.vacuum.asset import DELETED, vacuum_asset

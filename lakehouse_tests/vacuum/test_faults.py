@@ -12,8 +12,7 @@ import pytest
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Reason
 from lakehouse.compact.verify import expect_verification, settled
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Append
+from lakehouse.declare.table import Append, Table
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.materialize.plan import consume_app_id
 from lakehouse.vacuum import run

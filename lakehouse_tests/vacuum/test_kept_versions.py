@@ -3,7 +3,7 @@
 import pytest
 
 from lakehouse.base.errors import Refused
-from lakehouse.base.paths import vector_file
+from lakehouse.base.paths import vector_path
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import vacuum_records
 from lakehouse_tests.log_builder import LogBuilder, vector_of
@@ -54,7 +54,7 @@ def test_a_vector_of_a_kept_version_stays(lake: Lake, story: LogBuilder, mode: s
 
 def _vector_name(number: int) -> str:
     place = vector_of(f"{number:020}")["pathOrInlineDv"]
-    name = vector_file(f"u{place}@1")
+    name = vector_path(f"u{place}@1")
     assert name is not None
     return name
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from lakehouse.base.errors import Refused
-from lakehouse.declare.table import Landing, Table
-from lakehouse.declare.write_modes import Append
+from lakehouse.declare.table import Append, Landing, Table
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.vacuum.inventory.plan import TableShares
 from lakehouse.vacuum.inventory.run import scan

@@ -7,9 +7,9 @@ from pyspark.sql import SparkSession
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken
+from lakehouse.base.operation import VACUUM_MODES
 from lakehouse.base.reasons import Reason
 from lakehouse.base.stored_objects import StoredObject
-from lakehouse.declare.policies import VACUUM_MODES
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import vacuum_records
 from lakehouse.vacuum import run

@@ -14,8 +14,7 @@ from lakehouse.base.reasons import CheckResult
 from lakehouse.compact.assess import assess
 from lakehouse.compact.plan.compaction import plan_table
 from lakehouse.declare.policies import BinPacking, Compaction, ZOrder
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Adopted
+from lakehouse.declare.table import Adopted, Table
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import record_operation
 from lakehouse.watch.check import check_names, health_check, judge

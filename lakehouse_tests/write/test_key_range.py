@@ -7,12 +7,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.base.settings import Settings
-from lakehouse.declare.write_modes import Merge
+from lakehouse.declare.table import Merge
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.run import write_table
 from lakehouse.spark import statements, temporary_confs
-from lakehouse.spark.delta_writes import Transaction
-from lakehouse.spark.frames import table_at
+from lakehouse.spark.frames import Transaction, table_at
 from lakehouse.spark.statements import MergeTarget
 from lakehouse.spark.temporary_confs import INTERPRETED, session_confs
 from lakehouse.write.commit_rows import KeyedMerge, merge_rows, with_key_range

@@ -17,7 +17,6 @@ from lakehouse.compact.plan.target_size import WriteHistory
 from lakehouse.declare.policies import Compaction
 from lakehouse.delta.partition_values import (
     TypedPartition,
-    by_name,
     grouping_key,
     is_changed_by_rewrite,
     typed_partition,
@@ -32,6 +31,7 @@ from lakehouse.delta.snapshot import (
     file_sizes,
     live_bytes,
     partitions_of,
+    types_by_name,
 )
 
 
@@ -195,20 +195,20 @@ def files_by_partition(
 
     Partitions whose values a rewrite would change are omitted (`unmergeable_files`).
     """
-    columns = by_name(snapshot.columns)
+    types = types_by_name(snapshot.columns)
     files_by_spelling = by_partition(snapshot.files)
     groups = defaultdict[TypedPartition, list[Sequence[DataFile]]](list)
     for partition in sorted(files_by_spelling, key=str):
-        if not is_changed_by_rewrite(partition, columns):
-            groups[typed_partition(partition, columns)].append(files_by_spelling[partition])
+        if not is_changed_by_rewrite(partition, types):
+            groups[typed_partition(partition, types)].append(files_by_spelling[partition])
     return {key: by_size(files) for key, files in groups.items()}
 
 
 def unmergeable_files(snapshot: Snapshot) -> tuple[DataFile, ...]:
     """Files that no plan merges, because OPTIMIZE would change a partition value to null."""
-    columns = by_name(snapshot.columns)
+    types = types_by_name(snapshot.columns)
     partitions = partitions_of(snapshot.files)
-    changed = {each for each in partitions if is_changed_by_rewrite(each, columns)}
+    changed = {each for each in partitions if is_changed_by_rewrite(each, types)}
     if not changed:
         return ()
     return tuple(file for file in snapshot.files if file.partition in changed)
@@ -244,7 +244,7 @@ def _grouped_as_delta(
     spellings = {file.partition for file in candidates}
     if len(spellings) < 2:
         return [candidates]
-    types = by_name(columns)
+    types = types_by_name(columns)
     keys = {partition: grouping_key(partition, types) for partition in spellings}
     groups = defaultdict[object, list[DataFile]](list)
     for file in candidates:

@@ -49,9 +49,9 @@ from lakehouse.declare.policies import (
 )
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import Commit, Commits
-from lakehouse.delta.partition_values import TypedPartition, by_name, typed_partition
+from lakehouse.delta.partition_values import TypedPartition, typed_partition
 from lakehouse.delta.protocol import AUTO_COMPACT, OPTIMIZE_WRITE, unknown_features
-from lakehouse.delta.snapshot import PartitionValues, Snapshot, file_sizes
+from lakehouse.delta.snapshot import PartitionValues, Snapshot, file_sizes, types_by_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,8 +258,8 @@ def _priced(facts: PlanningFacts, rewrite: Rewrite) -> CompactionPlan:
         files_added=files_added(rewrite.statement, rewrite.bins),
         live_share=live_share(rewrite.bins),
     )
-    columns = by_name(snapshot.columns)
-    partitions = {typed_partition(bin_.partition, columns): bin_.partition for bin_ in rewrite.bins}
+    types = types_by_name(snapshot.columns)
+    partitions = {typed_partition(bin_.partition, types): bin_.partition for bin_ in rewrite.bins}
     is_limited = bool(snapshot.partition_columns and rewrite.bins)
     numbers: dict[str, object] = {
         "version": snapshot.version,
@@ -311,8 +311,8 @@ def partitions_removed_from(
     snapshot: Snapshot, commits: Iterable[Commit]
 ) -> frozenset[TypedPartition]:
     """The partitions of `snapshot` in which later `commits` with changed rows removed files."""
-    columns = by_name(snapshot.columns)
+    types = types_by_name(snapshot.columns)
     paths = {path for commit in commits if commit.changed_data for path in commit.removed_paths}
     return frozenset(
-        typed_partition(file.partition, columns) for file in snapshot.files if file.path in paths
+        typed_partition(file.partition, types) for file in snapshot.files if file.path in paths
     )

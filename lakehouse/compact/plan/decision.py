@@ -37,7 +37,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any, Literal
 
-from lakehouse.base.operation import NetBenefit
+from lakehouse.base.operation import NetBenefit, Pause, UpkeepOperation
 from lakehouse.base.reasons import Explained, Explanation, Reason
 from lakehouse.base.text import DAY_MS, HOUR_MS, MINUTE_MS, first_names, usd_text, utc_text
 from lakehouse.compact.plan.compaction import CompactionPlan
@@ -53,7 +53,6 @@ from lakehouse.compact.plan.history import (
 from lakehouse.declare.policies import BySensor, Compaction
 from lakehouse.declare.prices import DEFAULT_PRICES, Prices
 from lakehouse.declare.table import Table
-from lakehouse.declare.upkeep_records import Pause, UpkeepOperation
 from lakehouse.delta.snapshot import Snapshot, files_with_vectors, row_total
 
 # The slowdown compares the medians of this many runs, so that one slow run does not decide.

@@ -16,13 +16,12 @@ from operator import attrgetter, itemgetter
 from statistics import fmean
 from typing import Any, Literal
 
-from lakehouse.base.operation import Figure, figures_as_json, share_off
+from lakehouse.base.operation import Figure, UpkeepOperation, figures_as_json, share_off
 from lakehouse.base.reasons import Explained, Explanation, Reason
 from lakehouse.base.text import HOUR_MS, count_of, size_text
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.compact.plan.estimate import requests, work_of
 from lakehouse.declare.prices import DEFAULT_PRICES, Prices
-from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.delta.commits import Commit, Commits, LoggedCompaction, is_news, written_in
 from lakehouse.delta.snapshot import TableFacts
 

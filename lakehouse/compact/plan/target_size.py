@@ -20,8 +20,7 @@ from typing import Any, Literal, cast
 from lakehouse.base.errors import Refused
 from lakehouse.base.paths import is_absolute
 from lakehouse.declare.policies import MIB, BinPacking, Compaction
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Adopted
+from lakehouse.declare.table import Adopted, Table
 from lakehouse.delta.commits import Commit, Commits, written_in
 from lakehouse.delta.partition_values import is_plain
 from lakehouse.delta.snapshot import DataFile, Snapshot, file_paths, partitions_of, row_total

@@ -183,14 +183,12 @@ def parse_actions(data: bytes, name: str) -> Actions:
         Broken: the file is empty, or a line is not an action. The message names the line.
     """
     actions = Actions()
-    lines = data.splitlines()
-    if not any(line.strip() for line in lines):
+    lines = [each for each in enumerate(data.splitlines(), start=1) if each[1].strip()]
+    if not lines:
         raise Broken(
             f"log file {name} is empty, but it must have at least one action. Restore the file"
         )
-    for line_number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
+    for line_number, line in lines:
         try:
             for kind, action in json.loads(line).items():
                 if action is not None:
@@ -408,8 +406,14 @@ def _read_into(checkpoint: Checkpoint, data: bytes, name: str) -> None:
         for rows in batches(file, "add", _ADD):
             _append_adds(checkpoint.adds, rows)
         _count_rows(file, checkpoint.adds, first)
+        removes = checkpoint.removes
         for rows in batches(file, "remove", _REMOVE):
-            _append_removes(checkpoint.removes, rows)
+            first = len(removes.size_bytes)
+            for index, vector in _vectors_of(rows):
+                removes.vectors[first + index] = vector_id(vector)
+            _append_paths(removes.path, rows)
+            _append_numbers(removes.deleted_ms, _numbers_or_none(rows, "deletionTimestamp"))
+            _append_numbers(removes.size_bytes, _numbers_or_none(rows, "size"))
 
 
 def batches(file: pq.ParquetFile, kind: str, leaves: Iterable[str]) -> Iterator[pa.StructArray]:
@@ -436,15 +440,6 @@ def _append_adds(adds: AddedColumns, rows: pa.StructArray) -> None:
     modified_ms = _required(rows, "modificationTime", "an integer", is_integer)
     _append_numbers(adds.modified_ms, modified_ms)
     _append_numbers(adds.row_count, counts)
-
-
-def _append_removes(removes: TombstoneColumns, rows: pa.StructArray) -> None:
-    first = len(removes.size_bytes)
-    for index, vector in _vectors_of(rows):
-        removes.vectors[first + index] = vector_id(vector)
-    _append_paths(removes.path, rows)
-    _append_numbers(removes.deleted_ms, _numbers_or_none(rows, "deletionTimestamp"))
-    _append_numbers(removes.size_bytes, _numbers_or_none(rows, "size"))
 
 
 def _append_paths(texts: Texts, rows: pa.StructArray) -> None:

@@ -53,7 +53,7 @@ from lakehouse.delta.log.actions import (
     text,
     texts,
 )
-from lakehouse.delta.log.log_segment import Segment, is_commit, log_folder
+from lakehouse.delta.log.log_segment import COMMIT_NAME, Segment, log_folder
 from lakehouse.delta.protocol import CATALOG_FEATURES, COUNTABLE
 from lakehouse.delta.snapshot import (
     Column,
@@ -73,7 +73,7 @@ from lakehouse.store import Store, StoredFile
 
 # Source: PROTOCOL.md, "Clustered Table"
 CLUSTERING_DOMAIN = "delta.clustering"
-_CATALOG = frozenset(CATALOG_FEATURES)
+
 # Writer versions, and the features that each of them added before features had names.
 # Source: PROTOCOL.md, "Valid Feature Names in Table Features".
 _IMPLIED_BY_WRITER = {
@@ -422,7 +422,7 @@ def _features(protocol: Mapping[str, Any], *, table: str) -> frozenset[str]:
         "Use a table with reader version 1 to 3 and without reader features other than "
         f"{', '.join(sorted(COUNTABLE))}"
     )
-    catalog = sorted((read | written) & _CATALOG)
+    catalog = sorted((read | written).intersection(CATALOG_FEATURES))
     if catalog:
         raise Refused(
             f"log of {table}: table feature {catalog[0]} is not supported, since only a catalog or "
@@ -590,13 +590,14 @@ def newest_first(store: Store, history: Commits, *, over_gaps: bool = False) -> 
     if first == 0 or (first is None and not over_gaps):
         return
     folder = log_folder(history.table)
-    files = {file.name: file for file in store.list(folder) if is_commit(file.name)}
-    if first is None:
-        names = sorted(files, reverse=True)
-    elif over_gaps:
-        older_names = [name for name in files if name < f"{folder}{first:020}"]
-        names = sorted(older_names, reverse=True)
-    else:
+    files = {
+        file.name: file
+        for file in store.list(folder)
+        if COMMIT_NAME.fullmatch(file.name.removeprefix(folder))
+    }
+    names = [name for name in files if first is None or name < f"{folder}{first:020}"]
+    names.sort(reverse=True)
+    if first is not None and not over_gaps:
         expected_names = (f"{folder}{version:020}.json" for version in range(first - 1, -1, -1))
         names = [*takewhile(files.__contains__, expected_names)]
     for start in range(0, len(names), _BATCH_COMMITS):

@@ -10,7 +10,7 @@ from lakehouse.base.text import count_of
 from lakehouse.delta.snapshot import log_version
 from lakehouse.store import StoredFile
 
-_COMMIT = re.compile(r"\d{20}\.json")
+COMMIT_NAME = re.compile(r"\d{20}\.json")
 _CHECKSUM = re.compile(r"\d{20}\.crc")
 # Source: PROTOCOL.md, "Checkpoints": classic, multi-part, and UUID-named (V2).
 _CHECKPOINT = re.compile(
@@ -81,11 +81,6 @@ def log_folder(table: str) -> str:
     return f"{table}/_delta_log/"
 
 
-def is_commit(name: str) -> bool:
-    """Whether a log file is a commit. `name` may include its folder."""
-    return _COMMIT.fullmatch(name.rpartition("/")[2]) is not None
-
-
 class _LogListing:
     """The files of a log by kind."""
 
@@ -102,7 +97,7 @@ class _LogListing:
             self.pointer = file
         if upto is not None and name[:20].isdigit() and int(name[:20]) > upto:
             return
-        if _COMMIT.fullmatch(name):
+        if COMMIT_NAME.fullmatch(name):
             self.commits[int(name[:20])] = file
         elif _CHECKSUM.fullmatch(name):
             self.checksums[int(name[:20])] = file

@@ -69,16 +69,19 @@ from lakehouse.delta.snapshot import (
 from lakehouse.store import Store, StoredFile
 
 _TRIES = 5
+# At most this many commits are in a history and, if a file history starts with a checkpoint, show
+# which files of the checkpoint compactions wrote.
+NEWEST_COMMITS = 500
 
 
 def read_facts(
-    store: Store, key: str, *, uri: str, newest_commits: int = 500, version: int | None = None
+    store: Store, key: str, *, uri: str, version: int | None = None
 ) -> TableFacts | None:
     """The facts of the table in folder `key`; `None` if there is no table.
 
     `uri` is the folder's URI as Spark spells it. `version` requests the facts at an older version.
 
-    The history holds at most `newest_commits` commits, and none before a missing commit file.
+    The history holds at most `NEWEST_COMMITS` commits, and none before a missing commit file.
     `DataFile.compacted` is derived from these commits and the commits after the checkpoint. Code
     that decides about rows uses `history_since` or `newest_first`, which have no such limit.
 
@@ -93,13 +96,13 @@ def read_facts(
     for _ in range(_TRIES):
         listing = store.list(log_folder(key))
         try:
-            segment = find_segment(listing, key, newest_commits=newest_commits, version=version)
+            segment = find_segment(listing, key, newest_commits=NEWEST_COMMITS, version=version)
             if segment is None:
                 return None
             if version not in (None, segment.version):
                 raise LogChanged(f"log of {key}: it reaches only version {segment.version}")
             with garbage_uncollected():
-                return _read(store, segment, uri=uri, newest_commits=newest_commits)
+                return _read(store, segment, uri=uri)
         except LogContradiction as error:
             # The same contradiction in two readings is not due to a concurrent change.
             if str(error) == str(problem):
@@ -138,7 +141,7 @@ def garbage_uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _read(store: Store, segment: Segment, *, uri: str, newest_commits: int) -> TableFacts:
+def _read(store: Store, segment: Segment, *, uri: str) -> TableFacts:
     commits = list(read_commits(store, segment.commits))
     checkpoint = read_checkpoint(store, segment)
     if segment.pointer is not None:
@@ -154,7 +157,7 @@ def _read(store: Store, segment: Segment, *, uri: str, newest_commits: int) -> T
     if segment.checksum is not None:
         figures = {"numFiles": file_count, "tableSizeBytes": size_bytes}
         _check_checksum(segment, segment.checksum, figures, _json_in(store, segment.checksum))
-    history = tuple(each.commit for each in commits[-newest_commits:])
+    history = tuple(each.commit for each in commits[-NEWEST_COMMITS:])
     return TableFacts(
         newest=segment.newest,
         snapshot=snapshot,
@@ -266,12 +269,6 @@ def _count(figures: Mapping[str, Any], name: str) -> int | None:
     return value if is_count else None
 
 
-# If the history starts with a checkpoint, at most this many commits up to its version show which of
-# its files compactions wrote. Equal to the default of `newest_commits` in `read_facts`, so that
-# both mark the same files as compacted.
-_OLDER_COMMITS = 500
-
-
 def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None:
     """The history of the table in folder `key`; `None` if there is no table.
 
@@ -330,7 +327,7 @@ def _first_segment(listing: Sequence[StoredFile], table: str, *, first: int) -> 
         if version < first - 1:
             continue
         try:
-            segment = find_segment(listing, table, newest_commits=_OLDER_COMMITS, version=version)
+            segment = find_segment(listing, table, newest_commits=NEWEST_COMMITS, version=version)
         except LogChanged:
             continue
         if segment is not None and segment.checkpoint_version == version:

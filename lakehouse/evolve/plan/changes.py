@@ -21,11 +21,9 @@ from enum import Enum
 from lakehouse.base.errors import Refused
 from lakehouse.base.operation import Operation
 from lakehouse.base.text import Document
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Append, Merge, Overwrite
+from lakehouse.declare.table import Append, Merge, Overwrite, Table
 from lakehouse.delta.columns import NewColumn, type_change
-from lakehouse.delta.partition_values import by_name
-from lakehouse.delta.snapshot import Column, Snapshot
+from lakehouse.delta.snapshot import Column, Snapshot, by_name
 
 # The last alternative in messages about a table that cannot be changed as declared.
 NEW_KEY = "declare the table under a new key, which leaves this one as it is"

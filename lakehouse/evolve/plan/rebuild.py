@@ -23,11 +23,9 @@ from lakehouse.base.errors import Refused
 from lakehouse.base.text import Document, count_of, first_names, size_text, usd_text
 from lakehouse.compact.plan.estimate import Estimate, MergeWork, estimate, fit_rates
 from lakehouse.declare.landing import Landing
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Adopted, Append, Merge, Overwrite
+from lakehouse.declare.table import Adopted, Append, Merge, Overwrite, Table
 from lakehouse.delta.columns import field_types, is_nested, parts, type_change, type_word
-from lakehouse.delta.partition_values import by_name
-from lakehouse.delta.snapshot import Column, Snapshot, TableFacts
+from lakehouse.delta.snapshot import Column, Snapshot, TableFacts, by_name
 from lakehouse.evolve.plan.changes import NEW_KEY, EvolutionPlan, Kind, compare
 
 _TYPE = re.compile(r"(\w+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")

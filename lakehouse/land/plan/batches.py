@@ -27,7 +27,7 @@ from hashlib import sha256
 
 from lakehouse.base.text import DAY_MS, count_of, first_names
 from lakehouse.declare.landing import Landing
-from lakehouse.declare.write_modes import Overwrite, WriteMode
+from lakehouse.declare.table import Overwrite, WriteMode
 
 # The length of the fingerprint that is kept of a forgotten path. The chance that a new path shares
 # its fingerprint with one of ten million paths is one in 10^12.

@@ -18,7 +18,7 @@ from operator import attrgetter
 from lakehouse.base.reasons import Explained, Explanation, Reason
 from lakehouse.base.text import MINUTE_MS, names_in_parentheses, size_text
 from lakehouse.declare.landing import Landing, retried_folder
-from lakehouse.declare.write_modes import Overwrite, WriteMode
+from lakehouse.declare.table import Overwrite, WriteMode
 from lakehouse.land.plan.batches import (
     FOREIGN,
     Batch,

@@ -33,9 +33,16 @@ from lakehouse.base.reasons import Explained, Explanation, Reason
 from lakehouse.base.text import DAY_MS, Document, count_of, first_names, size_text
 from lakehouse.declare.policies import Archive
 from lakehouse.declare.table import TRANSACTION_RETENTION, Table
-from lakehouse.delta.partition_values import TypedPartition, by_name, typed_partition
+from lakehouse.delta.partition_values import TypedPartition, typed_partition
 from lakehouse.delta.protocol import unknown_features
-from lakehouse.delta.snapshot import Column, DataFile, PartitionValues, Snapshot, live_rows
+from lakehouse.delta.snapshot import (
+    Column,
+    DataFile,
+    PartitionValues,
+    Snapshot,
+    live_rows,
+    types_by_name,
+)
 
 # The partitions with all values of any of these combinations (column -> value).
 Selection = Sequence[Mapping[str, str]]
@@ -368,7 +375,7 @@ def refuse_table(snapshot: Snapshot) -> None:
 
 def partitions_in(snapshot: Snapshot) -> dict[TypedPartition, Partition]:
     """A table's partitions by their typed values."""
-    types = by_name(snapshot.columns)
+    types = types_by_name(snapshot.columns)
     groups = dict[TypedPartition, list[DataFile]]()
     for file in sorted(snapshot.files, key=lambda each: each.path):
         groups.setdefault(typed_partition(file.partition, types), []).append(file)

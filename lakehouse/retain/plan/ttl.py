@@ -231,7 +231,7 @@ def time_ms_of(text: Any, column: Column) -> int | None:
     """A date or a time in the log as milliseconds, rounded down; `None` if it cannot be read."""
     if not isinstance(text, str):
         return None
-    [value] = typed_partition(((column.name, text),), {column.name: column})
+    [value] = typed_partition(((column.name, text),), {column.name: column.type})
     match value:
         case datetime():
             return (value - _EPOCH) // timedelta(milliseconds=1)

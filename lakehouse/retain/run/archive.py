@@ -42,26 +42,24 @@ from uuid import uuid4
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused, Transient
-from lakehouse.base.operation import Figure, figures_as_json
+from lakehouse.base.operation import Figure, UpkeepOperation, figures_as_json
 from lakehouse.base.paths import name_in_table
 from lakehouse.base.reasons import Explained
 from lakehouse.base.text import DAY_MS, Document
 from lakehouse.declare.policies import Archive
 from lakehouse.declare.table import Table
-from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.delta.commits import ARCHIVE_APP_ID, ROWS_MOVED, Commit, written_in
 from lakehouse.delta.log import history_since
-from lakehouse.delta.partition_values import TypedPartition, by_name, typed_partition
-from lakehouse.delta.snapshot import DataFile, Snapshot, TableFacts
+from lakehouse.delta.partition_values import TypedPartition, typed_partition
+from lakehouse.delta.snapshot import DataFile, Snapshot, TableFacts, types_by_name
 from lakehouse.lake.commits import (
     VERSIONS_TRIED,
     Actions,
-    add_action,
     commit_after_newest,
     commit_info,
     create_version,
     delete_dead_files,
-    remove_action,
+    file_action,
     table_location,
     transaction_action,
     with_due_checkpoint,
@@ -274,7 +272,7 @@ def plan(
         return None
     snapshot = state.facts.snapshot
     names = snapshot.partition_columns
-    types = by_name(snapshot.columns)
+    types = types_by_name(snapshot.columns)
     restored_ms = {  # a restore that was taken back counts, too
         typed_partition(tuple(zip(names, texts, strict=True)), types): commit.committed_ms
         for commit in state.history
@@ -405,9 +403,11 @@ def settled_state(lake: Lake, table_key: str) -> ArchiveState:
     content = {file.path: file for file in state.applied.files} if state.applied else {}
     present = {file.path: file for file in newest.files}
     names = newest.physical_names
-    actions = [remove_action(file, names) for path, file in present.items() if path not in content]
+    gone = [file for path, file in present.items() if path not in content]
+    actions = [file_action("remove", file, names) for file in gone]
     names = state.applied.physical_names if state.applied else {}
-    actions += [add_action(file, names) for path, file in content.items() if path not in present]
+    new = [file for path, file in content.items() if path not in present]
+    actions += [file_action("add", file, names) for file in new]
     number = _commit_to_archive(lake, state, actions)
     _commit_to_table(lake, state, number, [])
     settled = read_state(lake, table_key)
@@ -465,12 +465,12 @@ def _move(lake: Lake, table: Table, state: ArchiveState, planned: ArchivePlan) -
     files = [file for each in planned.leaving for file in each.files]
     copies = _copies(lake, table, files)
     names = snapshot.physical_names
-    actions = shape + [add_action(file, names) for file in copies]
+    actions = shape + [file_action("add", file, names) for file in copies]
     names_then = state.applied.physical_names if state.applied else {}
     ended = {each.typed: each.files for each in (*planned.expiring, *planned.replaced)}
-    actions += [remove_action(file, names_then) for each in ended.values() for file in each]
+    actions += [file_action("remove", file, names_then) for each in ended.values() for file in each]
     number = _commit_to_archive(lake, state, actions)
-    removes = [remove_action(file, names) for file in files]
+    removes = [file_action("remove", file, names) for file in files]
     return _commit_to_table(lake, state, number, removes, planned.figures)
 
 
@@ -608,6 +608,6 @@ def commit_restore(lake: Lake, state: ArchiveState, partitions: Sequence[Partiti
     """Removes archived partitions in the archive's next version; returns the version."""
     assert state.applied is not None  # it has the partitions
     names = state.applied.physical_names
-    actions = [remove_action(file, names) for each in partitions for file in each.files]
+    actions = [file_action("remove", file, names) for each in partitions for file in each.files]
     restored = [[text for _, text in each.values] for each in partitions]
     return _commit_to_archive(lake, state, actions, restored)

@@ -48,9 +48,8 @@ from lakehouse.retain.run.archive import (
 )
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark import statements
-from lakehouse.spark.delta_writes import FrameWrite, Transaction, write_frame
 from lakehouse.spark.errors import translated
-from lakehouse.spark.frames import table_at
+from lakehouse.spark.frames import FrameWrite, Transaction, table_at, write_frame
 from lakehouse.spark.session import connect
 from lakehouse.spark.temporary_confs import READ_WHOLE, SHUFFLED_BEFORE_WRITE, session_confs
 

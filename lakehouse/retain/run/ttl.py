@@ -36,8 +36,8 @@ from lakehouse.retain.plan.ttl import (
 from lakehouse.retain.run import archive
 from lakehouse.retain.run.archive import RetentionOutcome, record_moved_rows
 from lakehouse.spark import statements, temporary_confs
-from lakehouse.spark.delta_writes import retry_conflicts
 from lakehouse.spark.errors import translated
+from lakehouse.spark.frames import retry_conflicts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,7 +17,7 @@ TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 # The default port of an sc:// address. Source: Spark's client connection string, "port"
 CONNECT_PORT = 15002
 _DEFAULT_REGION = "us-east-1"
-_LEAST_CORES = 2
+
 # Set in every session, even on servers that this program did not start. Arrow, deltalake and DuckDB
 # read Spark's default type INT96 as nanoseconds, so a single date outside of 1677 to 2262 would
 # make a table unreadable for these readers.
@@ -131,7 +131,7 @@ def cores_of(settings: Settings) -> int | None:
 
 
 def _cores() -> int:
-    return max(_LEAST_CORES, os.cpu_count() or _LEAST_CORES)
+    return max(2, os.cpu_count() or 2)
 
 
 def _sizes(cores: int) -> dict[str, str]:

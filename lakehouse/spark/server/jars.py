@@ -127,16 +127,19 @@ _HERE = Path(__file__).resolve().parent
 @cache
 def pinned() -> dict[str, str]:
     """The SHA-256 sum of each jar, by name."""
-    digests = dict[str, str]()
-    for line in (_HERE / "jars.sha256").read_text().splitlines():
-        digest, name = line.split()
-        digests[name] = digest
-    return digests
+    lines = (_HERE / "jars.sha256").read_text().splitlines()
+    return {name: digest for digest, name in map(str.split, lines)}
 
 
 def wrong_jars(folder: Path = FOLDER) -> tuple[str, ...]:
     """The names of pinned jars that are missing in `folder`, or do not match their sum."""
-    return tuple(name for name, digest in pinned().items() if _digest(folder / name) != digest)
+    wrong = list[str]()
+    for name, digest in pinned().items():
+        with contextlib.suppress(FileNotFoundError), (folder / name).open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() == digest:
+                continue
+        wrong.append(name)
+    return tuple(wrong)
 
 
 def spark_home() -> Path:
@@ -160,12 +163,6 @@ def fetch(folder: Path = FOLDER) -> tuple[Path, ...]:
             if wrong := wrong_jars(folder):
                 _replace(wrong, folder)
     return tuple(folder / name for name in pinned())
-
-
-def _digest(path: Path) -> str | None:
-    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-    return None
 
 
 def _replace(wrong: tuple[str, ...], folder: Path) -> None:

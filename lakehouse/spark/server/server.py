@@ -5,7 +5,7 @@
    token in the environment, never on a command line.
 3. A start returns when the port answers. A JVM that does not answer in time is ended, and the error
    contains the end of the JVM's log.
-4. `supervised` restarts the server when it dies. `bound_process.py` ends the server together with
+4. `supervised` restarts the server when it dies. `base/processes.py` ends the server together with
    its supervising process, even if the supervising process is killed.
 
 **Safety properties** (tests in `spark/server/test_server.py`)
@@ -27,15 +27,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from lakehouse.base.bound_process import BoundProcess, start_bound
 from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.base.processes import (
+    BoundProcess,
     Process,
     bound_log,
     hold_lock,
     identify,
     port_answers,
     port_is_free,
+    start_bound,
 )
 from lakehouse.base.settings import Settings
 from lakehouse.spark.server import jars
@@ -249,16 +250,16 @@ class _SupervisedServer:
     def restart_when_dead(self) -> None:
         """Restarts the server with the same token whenever it dies, until `stop_event` is set."""
         token = read_token(self._settings)
+        log = folder(self._settings) / "server.log"
         pause = _FIRST_PAUSE_SECONDS
         since = time.monotonic()
         assert token is not None
         while not self.stop_event.wait(0.5):
             if self.process and self.process.is_alive:
-                bound_log(folder(self._settings) / "server.log")
+                bound_log(log)
                 continue
             if time.monotonic() - since > _STEADY_SECONDS:
                 pause = _FIRST_PAUSE_SECONDS
-            log = folder(self._settings) / "server.log"
             self._say(f"the Spark Connect server died and restarts in {pause:.0f} s (log: {log})")
             if self.stop_event.wait(pause):
                 return

@@ -51,15 +51,14 @@ from lakehouse.delta.commits import Commits
 from lakehouse.delta.snapshot import DataFile, Snapshot, TableFacts, made_of_columns, row_total
 from lakehouse.lake.commits import (
     Actions,
-    add_action,
     commit_after_newest,
     commit_info,
     create_version,
     delete_dead_files,
+    file_action,
     new_table,
     refuse_deleted_rows,
     refuse_unsafe_storage,
-    remove_action,
     table_location,
     with_due_checkpoint,
 )
@@ -440,7 +439,7 @@ def _commit(
 ) -> None:
     """Step 4. `facts` is the table, if it existed before the listing."""
     partition = (("bucket", lake.store.bucket), ("report", inventory.name))
-    actions: Actions = [add_action(replace(file, partition=partition)) for file in written]
+    actions: Actions = [file_action("add", replace(file, partition=partition)) for file in written]
     record = {**inventory_record(inventory), "mark": uuid4().hex}
     changed = f"{key}: another program changed the table meanwhile. Use lakehouse inventory load"
 
@@ -460,7 +459,7 @@ def _commit(
             if name_in(file).partition("/")[0] == inventory.configuration
         ]
         refuse_deleted_rows(key, previous)
-        actions += map(remove_action, previous)
+        actions += [file_action("remove", file) for file in previous]
         info = commit_info("WRITE", facts.snapshot.version, record)
         commit_after_newest(lake, facts.snapshot, location, [info, *actions], check)
     after = lake.facts(key)

@@ -18,11 +18,10 @@ from math import inf
 from urllib.parse import unquote
 
 from lakehouse.base.errors import Broken
+from lakehouse.base.operation import VacuumMode, VacuumRecord
 from lakehouse.base.paths import name_in_table
 from lakehouse.base.stored_objects import RECLAIMABLE, Inventory, Part, StoredObject, plausible_ms
 from lakehouse.base.text import DAY_MS
-from lakehouse.declare.policies import VacuumMode
-from lakehouse.declare.upkeep_records import VacuumRecord
 from lakehouse.delta.commits import Commit, Commits
 from lakehouse.delta.protocol import unknown_features
 from lakehouse.delta.snapshot import TableFacts

@@ -25,20 +25,25 @@ from math import ceil, inf
 from typing import Any
 
 from lakehouse.base.errors import Broken, Refused
-from lakehouse.base.operation import Figure, NetBenefit, Operation, figures_as_json
+from lakehouse.base.operation import (
+    VACUUM_MODES,
+    Figure,
+    NetBenefit,
+    Operation,
+    VacuumMode,
+    VacuumRecord,
+    figures_as_json,
+)
 from lakehouse.base.reasons import Explained, Explanation, Reason
 from lakehouse.base.stored_objects import MAX_AGE_HOURS, PAGE_KEYS, KnownObjects, Part
 from lakehouse.base.text import HOUR_MS, count_of
 from lakehouse.declare.policies import (
     SAFE_RETENTION_HOURS,
     SHORT_RETENTION_RISK,
-    VACUUM_MODES,
     Vacuum,
-    VacuumMode,
 )
 from lakehouse.declare.prices import PriceBook, Prices
 from lakehouse.declare.table import Table
-from lakehouse.declare.upkeep_records import VacuumRecord
 from lakehouse.delta.protocol import RETENTION, retention_ms_of, unknown_features
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.vacuum.plan.candidates import (

@@ -20,10 +20,10 @@ from json import dumps
 from typing import Any
 
 from lakehouse.base.errors import Refused
+from lakehouse.base.operation import UpkeepOperation
 from lakehouse.base.text import Document
 from lakehouse.declare.prices import DEFAULT_CLASS, PriceBook, Prices, requests_by_class
 from lakehouse.declare.table import Table
-from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.vacuum.inventory.plan import Reconciliation
 
 OUTSIDE = "(outside all tables)"

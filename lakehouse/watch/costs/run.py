@@ -28,8 +28,8 @@ from lakehouse.lake.declared_tables import load_price_book
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.lease import hold
 from lakehouse.lake.state_tables import read_operations
-from lakehouse.spark.delta_writes import FrameWrite, write_frame
 from lakehouse.spark.errors import translated
+from lakehouse.spark.frames import FrameWrite, write_frame
 from lakehouse.spark.temporary_confs import PARTITIONS_OVERWRITTEN, session_confs
 from lakehouse.vacuum.inventory.run import known_inventories, reconcile_inventory
 from lakehouse.watch.costs.plan import (

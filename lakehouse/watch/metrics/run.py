@@ -40,13 +40,12 @@ from prometheus_client.registry import Collector
 from lakehouse.assets.home import folder_bytes, newest_checks
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError
+from lakehouse.base.operation import UpkeepOperation
 from lakehouse.base.text import DAY_MS
 from lakehouse.compact.assess import TableReading, read_fleet
+from lakehouse.declare.policies import LAYERS
 from lakehouse.declare.table import Table
-from lakehouse.declare.upkeep_records import UpkeepOperation
-from lakehouse.declare.write_modes import LAYERS
-from lakehouse.lake.find_tables import for_each_table
-from lakehouse.lake.lake import Lake
+from lakehouse.lake.lake import Lake, for_each_table
 from lakehouse.lake.state_tables import read_operations
 from lakehouse.land.ledger import quarantine_key, quarantined_count
 from lakehouse.vacuum.inventory.run import known_inventories

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakehouse.base.operation import UpkeepOperation
 from lakehouse.base.reasons import Reason
 from lakehouse.compact.plan.history import (
     BreakerState,
@@ -18,7 +19,6 @@ from lakehouse.compact.plan.history import (
     find_rewrites,
     last_success_ms,
 )
-from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.delta.commits import Commit, Commits
 from lakehouse_tests.support.example_histories import failed
 

@@ -10,8 +10,7 @@ from lakehouse.compact.plan.target_size import choose_engine, missing_in_deltala
 from lakehouse.declare.adopted import adopted_lines, adopted_table, parse_adopted
 from lakehouse.declare.landing import Landing
 from lakehouse.declare.policies import Compaction, ZOrder
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Append
+from lakehouse.declare.table import Append, Table
 from lakehouse.delta.snapshot import Column, Snapshot
 from lakehouse_tests.support.example_snapshots import NO_PAST, QUIET, data_file, snapshot
 

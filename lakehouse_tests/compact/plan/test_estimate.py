@@ -11,8 +11,7 @@ import pytest
 from lakehouse.compact.plan.compaction import plan_table
 from lakehouse.compact.plan.estimate import DEFAULT_RATES, MergeWork, estimate, fit_rates
 from lakehouse.declare.prices import Prices
-from lakehouse.declare.table import Landing, Table
-from lakehouse.declare.write_modes import Append
+from lakehouse.declare.table import Append, Landing, Table
 from lakehouse.delta.commits import Commit
 from lakehouse.delta.snapshot import Column
 from lakehouse_tests.support.example_histories import compaction, past, write

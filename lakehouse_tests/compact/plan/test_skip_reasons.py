@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from lakehouse.base.operation import Pause
 from lakehouse.base.reasons import Reason
 from lakehouse.compact.plan.decision import find_hold
 from lakehouse.compact.plan.history import BreakerState, Rewrites, assess_breaker
 from lakehouse.declare.policies import Compaction
-from lakehouse.declare.upkeep_records import Pause
 from lakehouse_tests.support.example_histories import failed
 
 HOUR = 3_600_000

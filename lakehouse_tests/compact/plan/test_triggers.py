@@ -22,8 +22,7 @@ from lakehouse.compact.plan.decision import (
 from lakehouse.compact.plan.estimate import usd_per_opening
 from lakehouse.declare.policies import Compaction, policy_for
 from lakehouse.declare.prices import DEFAULT_PRICES, Prices
-from lakehouse.declare.table import Landing, Table
-from lakehouse.declare.write_modes import Append
+from lakehouse.declare.table import Append, Landing, Table
 from lakehouse_tests.support.example_snapshots import (
     NO_PAST,
     POLICY,

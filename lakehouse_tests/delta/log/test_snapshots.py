@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.base.errors import Broken, Refused, Transient
-from lakehouse.base.paths import name_below, vector_file
+from lakehouse.base.paths import name_below, vector_path
 from lakehouse.delta.log import read_facts
 from lakehouse.delta.log.read_log import unreadable_files
 from lakehouse.delta.snapshot import Column, DataFile, LogTail, Tombstone
@@ -609,7 +609,7 @@ def test_a_vector_that_came_back_is_not_among_the_removed(checkpointed: bool) ->
 
 def test_a_missing_deletion_vector_is_named() -> None:
     story = LogBuilder().create().append([("a", 10)]).store_data().delete_rows({"a": 1})
-    name = vector_file("u00000000000000000001@1")
+    name = vector_path("u00000000000000000001@1")
     assert unreadable_files(story.store, story.snapshot()).missing == (name,)
     story.store.put(f"bronze/t/{name}", b"")
     assert unreadable_files(story.store, story.snapshot()).missing == ()
@@ -643,7 +643,7 @@ EXAMPLE = "deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
     ],
 )
 def test_deletion_vectors_are_found_as_the_protocol_says(vector: str, expected: str | None) -> None:
-    assert vector_file(vector) == expected
+    assert vector_path(vector) == expected
 
 
 @pytest.mark.parametrize("offset", [None, 4])
@@ -657,7 +657,7 @@ def test_a_deletion_vector_whose_name_ends_like_an_offset_is_found(offset: int |
 
 def test_an_unknown_kind_of_deletion_vector_is_refused() -> None:
     with pytest.raises(Refused, match="'rsomething'"):
-        vector_file("rsomething")
+        vector_path("rsomething")
 
 
 ABSOLUTE = [f"{scheme}/lake/bronze/t/d%20x/a" for scheme in ("", "file://", "file:")]

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakehouse.declare.table import Landing
-from lakehouse.declare.write_modes import Append
+from lakehouse.declare.table import Append, Landing
 from lakehouse.land.plan.batches import (
     FORGET_AFTER_MS,
     Batch,

@@ -8,7 +8,7 @@ import pytest
 from lakehouse.base.reasons import Reason
 from lakehouse.compact.plan.target_size import count_outputs
 from lakehouse.declare.landing import Landing
-from lakehouse.declare.write_modes import Append, Overwrite, WriteMode
+from lakehouse.declare.table import Append, Overwrite, WriteMode
 from lakehouse.delta.snapshot import DataFile
 from lakehouse.land.plan import choose_files
 from lakehouse.land.plan.batches import (

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.declare.landing import Debezium, Dms, Landing
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Merge
+from lakehouse.declare.table import Merge, Table
 from lakehouse.land.plan.file_text import are_declared, read_records
 from lakehouse.land.plan.records import (
     TWO_NAMES,

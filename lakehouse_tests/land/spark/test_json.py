@@ -10,7 +10,7 @@ from lakehouse.lake.lake import Lake
 from lakehouse.land.plan import choose_files
 from lakehouse.land.spark import text as spark_text
 from lakehouse.materialize.run import write_table
-from lakehouse.spark import delta_writes
+from lakehouse.spark import frames
 from lakehouse_tests.bad_input.corpus import JSON_LINES
 from lakehouse_tests.kills import killed_at
 from lakehouse_tests.support.example_lake import rows_in, rows_of
@@ -143,7 +143,7 @@ def test_a_killed_load_of_good_lines_is_repeated_once(lake: Lake, spark: "SparkS
     for number, good in enumerate(GOOD):
         lake.store.put(f"landing/orders/{number:02}.json", f"{good}\n".encode() * 3)
     for when in ("before", "after"):
-        with killed_at(delta_writes, "write_frame", when):
+        with killed_at(frames, "write_frame", when):
             write_table(lake, spark, table)
     write_table(lake, spark, table)
     rows = rows_in(lake, table.key, "id", "_source_line")

@@ -19,7 +19,7 @@ from lakehouse.lake.lake import Lake
 from lakehouse.land.ledger import PlannedBatches
 from lakehouse.land.plan import choose_files
 from lakehouse.materialize.run import write_table
-from lakehouse.spark import delta_writes
+from lakehouse.spark import frames
 from lakehouse.write.outcome import WriteOutcome
 from lakehouse_tests.kills import killed_at
 from lakehouse_tests.land.spark import test_text
@@ -243,7 +243,7 @@ def test_a_killed_load_is_repeated_once_and_a_file_that_changed_meanwhile_stops_
     for when in ("before", "after"):
         with killed_at(PlannedBatches, "plan", when):
             write_table(lake, spark, table)
-    with killed_at(delta_writes, "write_frame", "after"):  # of the quarantine
+    with killed_at(frames, "write_frame", "after"):  # of the quarantine
         write_table(lake, spark, table)
     lake.store.put(file, other)
     with pytest.raises(Broken, match="has changed since"):

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from lakehouse.base.reasons import CheckResult
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Adopted
+from lakehouse.declare.table import Adopted, Table
 from lakehouse.lake.lake import open_lake
 from lakehouse.store import S3Store
 from lakehouse.store.s3 import s3_place

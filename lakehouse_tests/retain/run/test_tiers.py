@@ -7,8 +7,7 @@ import pytest
 
 from lakehouse.base.errors import Refused
 from lakehouse.declare.policies import Vacuum
-from lakehouse.declare.table import Table
-from lakehouse.declare.write_modes import Adopted
+from lakehouse.declare.table import Adopted, Table
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.lake.state_tables import read_records
 from lakehouse.retain.plan.tiers import TierPlan

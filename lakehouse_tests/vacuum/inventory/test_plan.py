@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.base.errors import Refused
-from lakehouse.base.paths import name_below, vector_file
+from lakehouse.base.paths import name_below, vector_path
 from lakehouse.base.stored_objects import KnownObjects, Part, StoredObject
 from lakehouse.delta.protocol import retention_ms_of
 from lakehouse.delta.snapshot import DataFile, LogTail, Snapshot, Tombstone
@@ -365,15 +365,15 @@ def test_the_books_of_a_layout() -> None:
     assert found.live == {
         "d=a%20b/x": Reference(size_bytes=5, written_ms=1),
         "y z": Reference(size_bytes=6, written_ms=2),
-        vector_file("u00000000000000000001"): Reference(size_bytes=None, written_ms=NOW),
+        vector_path("u00000000000000000001"): Reference(size_bytes=None, written_ms=NOW),
     }
     assert found.elsewhere == {"a/source/z": Reference(size_bytes=7, written_ms=3)}
     assert found.outside == ("s3a://elsewhere/z",)
     assert found.retention_ms == WEEK
     assert found.removed == {
         "old=1": 9,
-        vector_file(SHARED): 7,
-        vector_file("u00000000000000000003"): None,
+        vector_path(SHARED): 7,
+        vector_path("u00000000000000000003"): None,
     }
 
 

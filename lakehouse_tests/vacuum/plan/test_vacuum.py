@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from lakehouse.base.errors import Broken, Refused
-from lakehouse.base.paths import vector_file
+from lakehouse.base.operation import VacuumRecord
+from lakehouse.base.paths import vector_path
 from lakehouse.base.reasons import Reason
 from lakehouse.base.stored_objects import Inventory, KnownObjects, Part, StoredFile, StoredObject
 from lakehouse.declare.policies import SHORT_RETENTION_RISK, Vacuum
 from lakehouse.declare.prices import DEFAULT_PRICES
-from lakehouse.declare.table import Landing, Table
-from lakehouse.declare.upkeep_records import VacuumRecord
-from lakehouse.declare.write_modes import Adopted, Append
+from lakehouse.declare.table import Adopted, Append, Landing, Table
 from lakehouse.delta.commits import Commit, Commits
 from lakehouse.delta.snapshot import LogTail, Snapshot, TableFacts
 from lakehouse.vacuum.inventory.plan import OtherUses, Reference
@@ -194,7 +193,7 @@ def test_what_commits_added_and_none_removed_never_goes(
 def test_a_deletion_vector_of_a_removed_file_is_looked_for_there_too() -> None:
     """Its tombstone is gone, and the commit that removed it lies below the known history."""
     vector = "uab^-aqEH.-t@S}K{vb[*k^@1"
-    name = vector_file(vector)
+    name = vector_path(vector)
     removal = replace(commit(2, NOW - DAY, "kept"), removed_vectors=(vector, "iab@1"))
 
     def older(_: Commits) -> Iterator[Commit]:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from lakehouse import Append, Landing, Prices, Table
 from lakehouse.base.errors import Refused
+from lakehouse.base.operation import UpkeepOperation
 from lakehouse.base.stored_objects import Part
 from lakehouse.base.text import usd_text
 from lakehouse.declare.prices import parse_price_book
-from lakehouse.declare.upkeep_records import UpkeepOperation
 from lakehouse.vacuum.inventory.plan import Reconciliation, TableShares, UsageShare
 from lakehouse.watch.costs.plan import (
     Charge,

@@ -9,8 +9,7 @@ from typing import Any
 import yaml
 from prometheus_client import CollectorRegistry
 
-from lakehouse.base.operation import Figure
-from lakehouse.declare.upkeep_records import UpkeepOperation
+from lakehouse.base.operation import Figure, UpkeepOperation
 from lakehouse.watch.metrics import run
 from lakehouse.watch.metrics.run import Counters, Gauges, Metric, _add_operations
 from lakehouse_tests.support.example_assets import latest_orders
