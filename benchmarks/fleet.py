@@ -25,7 +25,6 @@ from lakehouse.assets.metadata import state_metadata
 from lakehouse.base.clock import now_ms
 from lakehouse.base.operation import Pause
 from lakehouse.base.settings import parse_settings
-from lakehouse.compact.asset import TICK_SECONDS_ON_S3, compaction_sensor
 from lakehouse.compact.plan.decision import (
     Bounds,
     CompactionCandidate,
@@ -35,6 +34,7 @@ from lakehouse.compact.plan.decision import (
     describe,
 )
 from lakehouse.compact.plan.history import Rewrites
+from lakehouse.compact.sensor import TICK_SECONDS_ON_S3, compaction_sensor
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import pause_table, record_operation
 from lakehouse.store import DiskStore

@@ -22,12 +22,8 @@ from lakehouse.assets.keys import automation_sensor
 from lakehouse.assets.resources import lake_of, lake_resources, tables_of
 from lakehouse.base.installation import has_capability, load_capability, project_settings
 from lakehouse.base.settings import Settings
-from lakehouse.compact.asset import (
-    compaction_asset,
-    compaction_schedules,
-    compaction_sensor,
-    maintenance_plan,
-)
+from lakehouse.compact.asset import compaction_asset
+from lakehouse.compact.sensor import compaction_schedules, compaction_sensor, maintenance_plan
 from lakehouse.declare.table import Adopted, Table
 from lakehouse.land.asset import landing_assets, landing_sensor
 from lakehouse.materialize.asset import table_asset

@@ -1,43 +1,20 @@
-"""The compaction asset of each table, the sensor that requests compactions, and the schedules.
+"""One compaction asset per table.
 
 A compaction changes no row. If a compaction materialized its table, Dagster would consider the rows
 changed, and would update all downstream tables. So each compaction has its own asset. It reports
 the table's new counts as an observation of the table, and the results of the table's checks.
-
-The facts of the sensor are in Dagster's records and the lake's. `compact/plan/decision.py` decides
-whether a table is to be compacted, which tables go first, and how many at once.
-
-The ranking is an asset that no run materializes, because such a run would take a slot from a
-compaction. Instead, the sensor reports a materialization without a run when the ranking changes.
 """
 
-import json
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
-from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, cast
 
 import dagster as dg
 
-from lakehouse.assets.dagster_records import (
-    ended_runs,
-    is_canceled,
-    last_compactions_ms,
-    newest_facts,
-    reader_runs,
-    recent_runs,
-    runs_in_flight,
-)
 from lakehouse.assets.events import Event, Reporter, reporter_of
 from lakehouse.assets.keys import compaction_key, table_key, upkeep_options
 from lakehouse.assets.metadata import (
-    Metadata,
     compaction_metadata,
-    markdown_table,
-    markdown_value,
-    sensed_state,
     table_metadata,
 )
 from lakehouse.assets.runs import (
@@ -45,51 +22,23 @@ from lakehouse.assets.runs import (
     errors_for_dagster,
     machine_tag,
     process_tag,
-    read_tag,
-    repeated_by_person,
 )
-from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError, Refused, Transient
-from lakehouse.base.operation import PRICE_HEADS, UpkeepOperation, price_cells
-from lakehouse.base.reasons import Explanation, Reason
-from lakehouse.compact.assess import assess, failed_tries, hold_now, refuse_held, without_spark
-from lakehouse.compact.plan.decision import (
-    CYCLE_MS,
-    Bounds,
-    CompactionCandidate,
-    Decision,
-    RunState,
-    TableState,
-    Try,
-    count_reads,
-    decide_fleet,
-    describe,
-    run_key,
-)
+from lakehouse.compact.assess import assess, hold_now, refuse_held
 from lakehouse.compact.plan.history import CompactionOutcome
-from lakehouse.declare.policies import AfterWrite, Scheduled
+from lakehouse.declare.policies import AfterWrite
 from lakehouse.declare.table import Adopted, Table
 from lakehouse.delta.snapshot import TableFacts
-from lakehouse.lake.commits import storage_fault
 from lakehouse.lake.lake import Lake, is_written
-from lakehouse.lake.state_tables import pauses
-from lakehouse.store import TimeBudget
 from lakehouse.watch.check import check_events
 from lakehouse.write.outcome import WriteOutcome
 
 if TYPE_CHECKING:
     from lakehouse.assets.resources import LazyPySparkResource
 
-COST_TAG = "lakehouse/estimate_usd"
 # The tag of a run that was refused before it began. Its value is the run's id, because Dagster
 # copies tags to re-executed runs.
 REFUSED = "refused"
-_RUN_KEY = "dagster/run_key"
-_TABLE = "lakehouse/table"
-_VERSION = "lakehouse/version"
-PLAN_KEY = dg.AssetKey(["maintenance", "plan"])
-# The reported ranking has at most this many rows.
-_ROWS = 200
 
 
 class CompactionConfig(dg.Config):
@@ -245,388 +194,3 @@ def _refuse_before_start(
             context.run.run_id, {machine_tag(REFUSED): context.run.run_id}
         )
         raise
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SensorCursor:
-    """What the sensor remembers between ticks: waiting times, and the ranking reported last.
-
-    `shared` lists the present table states for which a shared run was requested, each as its first
-    run key. If the shared run fails for a table, the table gets separate runs.
-    """
-
-    due_since_ms: Mapping[str, int] = field(default_factory=dict[str, int])
-    shared: Sequence[str] = ()
-    ranking: str = ""
-    reported_ms: int = 0
-
-
-def read_cursor(cursor: str | None) -> SensorCursor:
-    """The cursor of an earlier tick. An unreadable cursor counts as empty."""
-    try:
-        return SensorCursor(**json.loads(cursor or "{}"))
-    except (ValueError, TypeError):
-        return SensorCursor()
-
-
-def weigh_fleet(
-    instance: dg.DagsterInstance,
-    tables: Sequence[Table],
-    lake: Lake,
-    cursor: SensorCursor,
-) -> Sequence[Decision]:
-    """The decision about every table, in the order of service. No Delta log is read."""
-    now = now_ms()
-    recent = recent_runs(instance, now_ms=now)
-    candidates = _candidates(instance, tables, lake, cursor)
-    compacted_ms = {each.state.table: each.state.last_compaction_ms or 0 for each in candidates}
-    readers = count_reads(
-        tables,
-        reader_runs(instance, recent, tables),
-        since_ms=recent.since_ms,
-        now_ms=now,
-        compacted_ms=compacted_ms,
-    )
-    runs = RunState(
-        in_flight=runs_in_flight(instance, tables),
-        tries=_tries(instance, [each.state for each in candidates]),
-    )
-    # Failed runs count, too.
-    spent_usd = sum(
-        float(record.dagster_run.tags.get(COST_TAG, 0))
-        for record in recent.records
-        if record.create_timestamp.timestamp() * 1000 >= now - CYCLE_MS
-    )
-    bounds = Bounds(
-        slots=lake.settings.compaction_slots,
-        budget_usd=lake.settings.compaction_budget_usd,
-        spent_usd=spent_usd,
-    )
-    decisions = decide_fleet(candidates, runs, bounds=bounds, now_ms=now, readers=readers)
-    # Storage is tested only for tables that are about to be compacted.
-    requested = {each.table for each in decisions if each.request}
-    faults = {key: fault for key in requested if (fault := _storage_fault(lake, key))}
-    if not faults:
-        return decisions
-    held = [replace(each, hold=faults.get(each.state.table, each.hold)) for each in candidates]
-    return decide_fleet(held, runs, bounds=bounds, now_ms=now, readers=readers)
-
-
-def maintenance_plan() -> dg.AssetSpec:
-    """The asset that holds the ranking."""
-    return dg.AssetSpec(
-        key=PLAN_KEY,
-        group_name="maintenance",
-        kinds={"table"},
-        description="All tables in the order in which they would be compacted, each with its "
-        "benefit, cost and reason. Reported by the compaction sensor after each compaction and, at "
-        "most once a minute, when the order, a reason or a health score changes.",
-    )
-
-
-def ranking_metadata(decisions: Sequence[Decision]) -> Metadata:
-    """The ranking as a table, most urgent first, and sums over the due tables."""
-    due_states = [each.state for each in decisions if each.due_since_ms is not None]
-    benefits = [state.net_benefit for state in due_states if state.net_benefit is not None]
-    heads = ["", "table", "reason", "mergeable", "bytes", *PRICE_HEADS, "why"]
-    rows = list[list[str]]()
-    for rank, each in enumerate(decisions[:_ROWS], start=1):
-        state = each.state
-        counts = [
-            "-" if count is None else f"{count:,}"
-            for count in (state.mergeable_file_count, state.mergeable_bytes)
-        ]
-        rows.append(
-            [
-                str(rank),
-                each.table,
-                each.reason.name,
-                *counts,
-                *price_cells(state.net_benefit),
-                each.sentence,
-            ]
-        )
-    return {
-        "lakehouse/ranking": markdown_value(markdown_table(heads, rows)),
-        "lakehouse/tables": len(decisions),
-        "lakehouse/tables_due": len(due_states),
-        "lakehouse/tables_requested": sum(each.request for each in decisions),
-        "lakehouse/mergeable_bytes": sum(state.mergeable_bytes or 0 for state in due_states),
-        "lakehouse/estimate_usd": sum(state.estimate_usd or 0.0 for state in due_states),
-        "lakehouse/benefit_usd_per_day": sum(each.benefit_usd_per_day for each in benefits),
-    }
-
-
-def _candidates(
-    instance: dg.DagsterInstance, tables: Sequence[Table], lake: Lake, cursor: SensorCursor
-) -> list[CompactionCandidate]:
-    """The tables with their state from the newest events, and the lake's failures and pauses."""
-    facts = newest_facts(instance, tables)
-    compacted_ms = last_compactions_ms(instance, tables)
-    paused = pauses(lake)
-    failures = defaultdict[str, list[UpkeepOperation]](list)
-    for failure in failed_tries(lake):
-        failures[failure.table].append(failure)
-    candidates = list[CompactionCandidate]()
-    for table in tables:
-        key = table.key
-        state, rewrites = sensed_state(key, facts.get(key))
-        # A compaction may be missing in the log's facts or in Dagster's records, so both are used.
-        times = [ms for ms in (state.last_compaction_ms, compacted_ms.get(key)) if ms is not None]
-        state = replace(
-            state,
-            last_compaction_ms=max(times, default=None),
-            due_since_ms=cursor.due_since_ms.get(key),
-            on_s3=lake.on_s3(key),
-            prices=table.prices,
-        )
-        candidates.append(
-            CompactionCandidate(
-                state=state,
-                policy=table.compaction_policy,
-                failures=failures[key],
-                rewrites=rewrites,
-                pause=paused.get(key),
-                hold=without_spark(key, state.engine),
-                shared_a_run=run_key(state, 1) in cursor.shared,
-            )
-        )
-    return candidates
-
-
-def _storage_fault(lake: Lake, table_key: str) -> Explanation | None:
-    """Why no commit to the table is safe. If the test itself fails, the run reports why."""
-    with suppress(LakehouseError):
-        return storage_fault(lake, table_key)
-    return None
-
-
-def _tries(instance: dg.DagsterInstance, states: Sequence[TableState]) -> Sequence[Try]:
-    """The ended runs that were requested for exactly these states.
-
-    Tables with nothing to gain are skipped. If a person re-executed a run of the sensor, the new
-    run has the same tags, and counts only if it succeeded.
-    """
-    present = {
-        _state_in(run_key(state, 1)): state
-        for state in states
-        if state.version is not None and (state.mergeable_file_count or state.deleted_rows_share)
-    }
-    if not present:
-        return []
-    tags_of_states = {
-        _TABLE: [state.table for state in present.values()],
-        _VERSION: [str(state.version) for state in present.values()],
-    }
-    tries: list[Try] = []
-    for record in ended_runs(instance, tags_of_states):
-        run = record.dagster_run
-        state = present.get(_state_in(run.tags.get(_RUN_KEY, "")))
-        if state is None or (repeated_by_person(run.tags) and not run.is_success):
-            continue
-        result: Literal["succeeded", "failed", "refused", "canceled"] = "failed"
-        if run.is_success:
-            result = "succeeded"
-        elif read_tag(run.tags, REFUSED) == run.run_id:
-            result = "refused"
-        elif is_canceled(instance, record):
-            result = "canceled"
-        ended_seconds = record.end_time or record.update_timestamp.timestamp()
-        tries.append(
-            Try(
-                table=state.table,
-                version=state.version or 0,
-                committed_ms=state.committed_ms,
-                result=result,
-                ended_ms=int(ended_seconds * 1000),
-            )
-        )
-    return tries
-
-
-def _state_in(key: str) -> str:
-    """The part of a run key that names a table's state, without the number of the try."""
-    return key.rpartition("/")[0]
-
-
-# Seconds between two ticks.
-TICK_SECONDS = 10
-TICK_SECONDS_ON_S3 = 30
-# The ranking of a busy lake changes with every write, so it is reported at most this often, unless
-# a table was compacted.
-_REPORT_INTERVAL_MS = 60_000
-
-
-def compaction_sensor(
-    tables: Sequence[Table],
-    lake: Lake,
-    *,
-    name: str = "compaction_sensor",
-    report: dg.AssetKey | None = None,
-) -> dg.SensorDefinition:
-    """Requests the compactions that are due, best first, and gives a reason for every table.
-
-    The sensor reads the newest event of each table, the runs, the pauses, and new rows of the
-    lake's operations. It reads no table's log and needs no Spark. After a change of the ranking, it
-    reports the ranking to the asset `maintenance/plan`, or to the asset `report`. The cursor is a
-    `SensorCursor`.
-    """
-    budget = TimeBudget()
-    bounded = lake.within(budget)
-    job = _compactions_job(name, tables)
-
-    @dg.sensor(
-        name=name,
-        job=job,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        minimum_interval_seconds=TICK_SECONDS_ON_S3 if lake.settings.on_s3 else TICK_SECONDS,
-        description="Compacts tables that are due, the highest ratio of benefit to cost first.",
-    )
-    def weigh(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        budget.begin()
-        now = now_ms()
-        cursor = read_cursor(context.cursor)
-        try:
-            decisions = weigh_fleet(context.instance, tables, bounded, cursor)
-        except Transient as error:
-            # Pauses and holds are unknown, so no compaction may start.
-            text = f"pauses and failures cannot be read now, so no compaction is requested: {error}"
-            return dg.SensorResult(skip_reason=text, cursor=context.cursor)
-        text = describe(decisions)
-        next_cursor, has_changed = _next_cursor(decisions, cursor, now)
-        event = dg.AssetMaterialization(report or PLAN_KEY, metadata=ranking_metadata(decisions))
-        requests = _requests(decisions)
-        if requests:
-            context.log.info(text)
-        return dg.SensorResult(
-            run_requests=requests or None,
-            skip_reason=None if requests else text,
-            cursor=json.dumps(asdict(next_cursor)),
-            asset_events=[event] if has_changed else [],
-        )
-
-    return weigh
-
-
-def _compactions_job(sensor: str, tables: Sequence[Table]) -> Any:
-    return dg.define_asset_job(
-        f"{sensor.removesuffix('_sensor')}s",
-        selection=dg.AssetSelection.assets(*(compaction_key(table) for table in tables)),
-        description="Compacts the tables of one request, one after the other, in one process.",
-        executor_def=dg.in_process_executor,
-    )
-
-
-def compaction_schedules(tables: Sequence[Table], lake: Lake) -> list[dg.ScheduleDefinition]:
-    """The schedules of tables that are compacted by the clock.
-
-    A tick reads the table's log, its pause and its failures.
-    """
-    schedules = list[dg.ScheduleDefinition]()
-    for table in tables:
-        strategy = table.compaction_policy.strategy
-        if isinstance(strategy, Scheduled):
-            schedules.append(_schedule(table, strategy, lake))
-    return schedules
-
-
-def _next_cursor(
-    decisions: Sequence[Decision], cursor: SensorCursor, now_ms: int
-) -> tuple[SensorCursor, bool]:
-    """The cursor of the next tick, and whether this tick must report the ranking.
-
-    The ranking is reported if a table was compacted, or, at most once a minute, if the order, a
-    reason or a rounded health score has changed. A table for which a run is requested no longer
-    waits.
-    """
-    order = "\n".join(
-        f"{each.table} {each.reason.name} {each.state.health_score or 0:.0f}"
-        f" {each.state.last_compaction_ms}"
-        for each in decisions
-    )
-    ranking = sha256(order.encode()).hexdigest()[:16]
-    due_since_ms = {
-        each.table: each.due_since_ms
-        for each in decisions
-        if each.due_since_ms is not None and not each.request
-    }
-    # The first run key identifies a table's present state (`SensorCursor.shared`).
-    first_keys = {run_key(each.state, 1) for each in decisions}
-    newly_shared = {run_key(each.state, 1) for each in decisions if each.shares_run}
-    # Keys of earlier states of a table are dropped.
-    shared = (newly_shared | {*cursor.shared}) & first_keys
-    next_cursor = replace(cursor, due_since_ms=due_since_ms, shared=sorted(shared))
-    compacted_ms = max((each.state.last_compaction_ms or 0 for each in decisions), default=0)
-    is_early = 0 <= now_ms - cursor.reported_ms < _REPORT_INTERVAL_MS
-    if ranking == cursor.ranking or (is_early and compacted_ms <= cursor.reported_ms):
-        return next_cursor, False
-    return replace(next_cursor, ranking=ranking, reported_ms=now_ms), True
-
-
-def _requests(decisions: Sequence[Decision]) -> list[dg.RunRequest]:
-    """One run for all tables that share a run (if two or more), and one for each other table."""
-    requested = [each for each in decisions if each.request]
-    shared = [each for each in requested if each.shares_run]
-    if len(shared) < 2:
-        return [_request(each) for each in requested]
-    run_keys = "\n".join(sorted(each.run_key or "" for each in shared))
-    tags = {
-        "lakehouse/tables": str(len(shared)),
-        COST_TAG: f"{sum(each.state.estimate_usd or 0.0 for each in shared):.6f}",
-    }
-    shared_request = dg.RunRequest(
-        run_key=f"compactions/{sha256(run_keys.encode()).hexdigest()[:16]}",
-        asset_selection=[_asset_key(each.table) for each in shared],
-        tags=tags,
-    )
-    return [shared_request, *(_request(each) for each in requested if not each.shares_run)]
-
-
-def _asset_key(table: str) -> dg.AssetKey:
-    return dg.AssetKey(["compaction", *table.split("/")])
-
-
-def _request(decision: Decision) -> dg.RunRequest:
-    state = decision.state
-    tags = {
-        _TABLE: state.table,
-        _VERSION: str(state.version),
-        "lakehouse/mergeable_files": str(state.mergeable_file_count),
-    }
-    if state.estimate_usd is not None:
-        tags[COST_TAG] = f"{state.estimate_usd:.6f}"
-    return dg.RunRequest(
-        run_key=decision.run_key, asset_selection=[_asset_key(state.table)], tags=tags
-    )
-
-
-def _schedule(table: Table, strategy: Scheduled, lake: Lake) -> dg.ScheduleDefinition:
-    budget = TimeBudget()
-    bounded = lake.within(budget)
-
-    @dg.schedule(
-        name=f"compaction_of_table_{table.key.replace('/', '_')}",
-        cron_schedule=strategy.cron,
-        execution_timezone="UTC",
-        target=dg.AssetSelection.assets(compaction_key(table)),
-        default_status=dg.DefaultScheduleStatus.RUNNING,
-        description=f"Compacts {table.key} at the times in its declaration (UTC).",
-    )
-    def tick(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        budget.begin()
-        facts = None
-        with suppress(LakehouseError):  # if the log cannot be read, the run reports why
-            facts = bounded.facts(table.key)
-        history = None if facts is None else facts.history
-        hold = hold_now(bounded, table, history)
-        if hold is not None:
-            return dg.SkipReason(f"{table.key}: {hold.sentence}")
-        runs = [run.name for run in runs_in_flight(context.instance, [table]) if run.is_compaction]
-        if runs:
-            in_flight = Reason.RUN_IN_FLIGHT.explain(runs="; ".join(runs))
-            return dg.SkipReason(f"{table.key}: {in_flight.sentence}")
-        # Repeats the target, because a run without a selection counts as a run of every table.
-        run_key = f"{table.key} {context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
-        return dg.RunRequest(run_key=run_key, asset_selection=[compaction_key(table)])
-
-    return tick

@@ -6,7 +6,7 @@ from lakehouse import Append, Compaction, Landing, Table
 from lakehouse.assets.keys import table_key
 from lakehouse.assets.metadata import table_metadata
 from lakehouse.compact.assess import assess
-from lakehouse.compact.asset import compaction_sensor
+from lakehouse.compact.sensor import compaction_sensor
 from lakehouse.lake.lake import Lake
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.dagster_events import skip_text, tick_of

@@ -21,7 +21,7 @@ from lakehouse.assets.keys import compaction_key, table_key
 from lakehouse.base.clock import now_ms
 from lakehouse.base.operation import Pause
 from lakehouse.base.text import DAY_MS
-from lakehouse.compact.asset import (
+from lakehouse.compact.sensor import (
     COST_TAG,
     PLAN_KEY,
     SensorCursor,

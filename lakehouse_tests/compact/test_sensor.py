@@ -12,7 +12,8 @@ from lakehouse.assets.resources import spark_resource
 from lakehouse.assets.runs import recorded_process
 from lakehouse.base.operation import Pause
 from lakehouse.base.processes import identify
-from lakehouse.compact.asset import SensorCursor, compaction_asset, compaction_sensor, read_cursor
+from lakehouse.compact.asset import compaction_asset
+from lakehouse.compact.sensor import SensorCursor, compaction_sensor, read_cursor
 from lakehouse.lake.state_tables import pause_table
 from lakehouse_tests.support.dagster_events import (
     asked,

@@ -16,7 +16,8 @@ from lakehouse.assets.resources import spark_resource
 from lakehouse.assets.runs import asked_by_person
 from lakehouse.base.errors import Broken, LakehouseError, Transient
 from lakehouse.compact import run
-from lakehouse.compact.asset import compaction_asset, compaction_schedules
+from lakehouse.compact.asset import compaction_asset
+from lakehouse.compact.sensor import compaction_schedules
 from lakehouse.declare.policies import Strategy
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.asset import table_asset

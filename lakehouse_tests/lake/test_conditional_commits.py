@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.base.errors import Refused
 from lakehouse.cli.up import check_storage
-from lakehouse.compact.asset import compaction_sensor
+from lakehouse.compact.sensor import compaction_sensor
 from lakehouse.declare.adopted import adopted_table
 from lakehouse.lake import commits as conditional_commits
 from lakehouse.lake.commits import refuse_unsafe_commits, storage_fault
