@@ -47,7 +47,14 @@ from lakehouse.land.plan.file_text import (
     records_with_header,
 )
 from lakehouse.land.plan.json_records import plain_line_pattern
-from lakehouse.land.plan.records import MAX_RECORD_BYTES, MIB, NOT_UTF_8, CsvFields, Unreadable
+from lakehouse.land.plan.records import (
+    MAX_RECORD_BYTES,
+    MIB,
+    NOT_UTF_8,
+    UTF_8,
+    CsvFields,
+    Unreadable,
+)
 from lakehouse.land.spark import json as spark_json
 from lakehouse.land.spark.frozen_files import (
     LINE_COUNT,
@@ -198,6 +205,8 @@ def _fields(start: bytes, landing: Landing) -> CsvFields | None:
         Unreadable: the header is not accepted.
     """
     if detect_format(start) is not None or other_mark(start) is not None:
+        return None
+    if landing.encoding.lower() not in UTF_8:  # declared since the batch was planned
         return None
     text = start.removeprefix(BYTE_ORDER_MARK)
     if not landing.records_are_csv:

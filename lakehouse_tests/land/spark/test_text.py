@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakehouse import Append, Csv, Landing, Table
+from lakehouse.base.errors import Broken
 from lakehouse.lake.lake import Lake
+from lakehouse.land.ledger import PlannedBatches
 from lakehouse.land.plan import choose_files
 from lakehouse.land.spark import text as spark_text
 from lakehouse.materialize.run import write_table
+from lakehouse_tests.kills import killed_at
 from lakehouse_tests.support.example_lake import rows_in
 
 if TYPE_CHECKING:
@@ -126,6 +129,18 @@ def test_a_file_whose_lines_spark_shows_under_an_unexpected_path_is_read_by_this
     lake.store.put("landing/orders/an export.csv", content_of(LINES[:2]))
     outcome = write_table(lake, spark, declared("orders"))
     assert (outcome.rows_written, outcome.set_aside) == (2, ())
+
+
+@pytest.mark.usefixtures("all_by_spark")
+def test_a_planned_batch_is_not_read_in_utf_8_if_another_encoding_is_declared_since(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    lake.store.put("landing/orders/a.csv", content_of(LINES[:2]))
+    with killed_at(PlannedBatches, "plan", "after"):
+        write_table(lake, spark, declared("orders"))
+    with pytest.raises(Broken, match="Restore the declaration, load the batch"):
+        write_table(lake, spark, declared("orders", encoding="cp1252"))
+    assert write_table(lake, spark, declared("orders")).rows_written == 2
 
 
 PLAIN_TYPES = {
