@@ -75,6 +75,7 @@ _FOOTER_BYTES = 64 * 1024
 _LARGEST_FOOTER_BYTES = 64 * 1024 * 1024
 _MAGIC = b"PAR1"
 _ROW_INDEX = "_lakehouse_row_index"
+_NO_CODEC = "BROTLI"
 _OTHER_COLUMN = "a column is nested, or of a type or a name that Spark does not read as it is"
 # Arrow's types that a file stores in another form than Spark reads.
 _STORED_OTHERWISE = ("uint64", "halffloat", "date64[ms]", "null")
@@ -184,6 +185,10 @@ def _leaves(footer: pq.FileMetaData, landing: Landing) -> tuple[_Leaf, ...]:
     is_nested = len(kinds) != len(footer.schema)
     if len(names) < len(kinds.names) or "_metadata" in names or is_nested:
         raise Unreadable(_OTHER_COLUMN)
+    for group in range(footer.num_row_groups):
+        for place in range(footer.num_columns):
+            if footer.row_group(group).column(place).compression == _NO_CODEC:
+                raise Unreadable(f"Spark has no codec for its compression, {_NO_CODEC}")
     leaves = [_leaf(footer.schema.column(place), kind.type) for place, kind in enumerate(kinds)]
     present_names(kinds.names, landing)
     return tuple(leaves)

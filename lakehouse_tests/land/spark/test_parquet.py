@@ -160,7 +160,7 @@ OF_KAFKA_CONNECT = b64decode(
 
 
 @pytest.mark.parametrize("least_bytes", [1, 2**40])
-def test_columns_that_spark_does_not_read_as_they_are_meant_are_the_same_in_files_of_any_size(
+def test_what_spark_does_not_read_as_it_is_meant_is_the_same_in_files_of_any_size(
     lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, least_bytes: int
 ) -> None:
     """Spark reads a decimal of 64 digits as a text of its bytes: 125.92 as `10`."""
@@ -171,6 +171,7 @@ def test_columns_that_spark_does_not_read_as_they_are_meant_are_the_same_in_file
         "decimal.parquet": OF_KAFKA_CONNECT,
         "time.parquet": file_of(pa.table({"at": noon}), use_deprecated_int96_timestamps=True),
         "names.parquet": file_of(pa.table({"id": [3], **other_names})),
+        "packed.parquet": file_of(pa.table({"id": [4]}), compression="brotli"),
     }
     schema = "id INT, amount STRING, at STRING"
     rows, refused = landed_rows(lake, spark, files, schema=schema)
@@ -179,6 +180,7 @@ def test_columns_that_spark_does_not_read_as_they_are_meant_are_the_same_in_file
         (1, "125.92", None, None),
         (2, "-0.01", None, None),
         (3, None, None, others),
+        (4, None, None, None),
         (None, None, "2026-11-22T12:00:00.000000Z", None),
     ]
     assert refused == []
