@@ -31,7 +31,7 @@ RENAMED = {"city": "town", "cost": "price"}
 CLASH = "different values under two names of a column: city and town"
 TWO_NAMES = (
     "its header is 'id,city,town' and not id,town,price. Land it with the declared names, each once, "
-    "or declare its own: `lakehouse schema` shows how"
+    "or declare the names of the file: `lakehouse schema` shows how"
 )
 TWO_COLUMNS = "it has two names for town. Land the file with one of them"
 UNFIT = "a field does not fit the schema"
