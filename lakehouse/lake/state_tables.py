@@ -331,11 +331,25 @@ class Note:
     value: Any
 
 
+def _parsed(text: str, table: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise Broken(
+            f"{table}: a value is not JSON ({error}). Use RESTORE to return to an earlier version"
+        ) from error
+
+
 def read_records(lake: Lake, kind: str, table_key: str | None = None) -> list[Note]:
     """The notes of a kind; only those of one table, if given. Raises as `StateTable.read`."""
     rows = [row for row in _NOTES.read(lake, table_key) if row["kind"] == kind]
     return [
-        Note(table=row["table"], key=row["key"], at_ms=row["at"], value=json.loads(row["value"]))
+        Note(
+            table=row["table"],
+            key=row["key"],
+            at_ms=row["at"],
+            value=_parsed(row["value"], RECORDS),
+        )
         for row in _current(rows)
     ]
 
@@ -390,7 +404,8 @@ def _current(rows: Rows) -> Rows:
     return [row for row in newest.values() if row["value"] is not None]
 
 
-_NOTES = StateTable("_lakehouse/records", _NOTE_SCHEMA, current=_current)
+RECORDS = "_lakehouse/records"
+_NOTES = StateTable(RECORDS, _NOTE_SCHEMA, current=_current)
 
 
 OPERATIONS = "_lakehouse/operations"
@@ -443,7 +458,7 @@ def read_operations(
                 ended_ms=values.pop("ended_at"),
                 requests=dict(values.pop("requests")),
                 figures=tuple(Figure(name, predicted[name], actual[name]) for name in predicted),
-                detail=json.loads(values.pop("detail")),
+                detail=_parsed(values.pop("detail"), OPERATIONS),
                 **values,
             )
         )

@@ -142,6 +142,13 @@ def test_an_unreadable_file_makes_all_operations_unknown(lake: Lake, tmp_path: P
         read_operations(lake)
 
 
+def test_a_value_that_is_no_json_makes_the_records_unknown(memory: Lake) -> None:
+    row = {"kind": "pause", "table": "bronze/t", "key": "", "at": 1, "value": "{"}
+    state_tables._NOTES.append(memory, [row])
+    with pytest.raises(Broken, match=r"^_lakehouse/records: a value"):
+        read_records(memory, "pause")
+
+
 def test_of_each_record_the_newest_counts_also_after_a_merge(
     memory: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
