@@ -129,8 +129,10 @@ def recorded(settings: Settings) -> list[Process]:
 
 def server_sentence(settings: Settings) -> str | None:
     """Explains why runs wait for the server; `None` if it runs, or if nothing would start it."""
+    if settings.spark != "server":
+        return None
     state = status(settings)
-    if settings.spark != "server" or state.is_running or not _is_expected(settings):
+    if state.is_running or not _is_expected(settings):
         return None
     return f"runs wait for the Spark Connect server, which is starting (log: {state.log})"
 
@@ -155,8 +157,8 @@ def is_dagster_dev(command_line: list[str]) -> bool:
 def _end_descendants(settings: Settings, restarter: threading.Thread) -> None:
     """Waits until all recorded `dagster dev` have ended, and ends the descendants of each.
 
-    Also returns if the thread that restarts the server has ended. Descendants are collected while
-    the server starts, too: those of a `dagster dev` that ends meanwhile would stay unknown.
+    Also returns if the thread that restarts the server has ended. Collects descendants already
+    while the server starts, because a `dagster dev` may end before the server is ready.
     """
     descendants: dict[Process, set[Process]] = {}
 

@@ -220,8 +220,8 @@ class VacuumRecord:
     - `is_complete`: the vacuum ended without an error, and `failed` and `kept` name all their
       files.
     - `kept`: files that this vacuum did not delete, and that a later vacuum without a listing must
-      consider again: in mode LITE, those that only a kept version needs. If only the log decides
-      (`orphans="keep"`), also those that another table reads, and all spared files.
+      consider again. In mode LITE, these are files that only a kept version needs. With
+      `orphans="keep"`, files that another table reads and all spared files are included.
     - `table_id`: the table's id, which changes if the table is created again.
     - `committed_ms`: when `version` was committed.
     """

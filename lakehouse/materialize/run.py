@@ -155,8 +155,15 @@ def next_increment(
     history = first.history
     if recorded is not None:
         consumed = still_consumed(recorded, commits_of(lake, target))
+    is_restored = consumed != recorded
     if consumed is not None:
         history = history_since_consumed(lake, table, first, target, consumed)
+    if is_restored and recorded is not None and recorded.version >= version:
+        raise Refused(
+            f"write of {table.key}: a RESTORE has removed rows of it, and Delta skips a write that "
+            f"records version {version} of {first.snapshot.table} again. Use `lakehouse rebuild "
+            f"{table.key}`"
+        )
     # An `Append` that has not read changes since its first write may hold all rows of the input.
     has_read_changes = has_followed(first.snapshot, commits_of(lake, target))
     prefix = f"{CONSUME}{first.snapshot.table}/"
@@ -164,14 +171,8 @@ def next_increment(
         read_another=any(app_id.startswith(prefix) for app_id in transactions),
         may_hold_all=isinstance(table.write, Merge) or not has_read_changes,
         is_append=isinstance(table.write, Append),
-        is_restored=consumed != recorded,
+        is_restored=is_restored,
     )
-    if recorded is not None and recorded != consumed and recorded.version >= version:
-        raise Refused(
-            f"write of {table.key}: a RESTORE has removed rows of it, and Delta skips a write that "
-            f"records version {version} of {first.snapshot.table} again. Use `lakehouse rebuild "
-            f"{table.key}`"
-        )
     consumed_version = None if consumed is None else consumed.version
     increment = plan_increment(consumed_version, version, history, reader)
     return with_archive(lake, first, increment) if isinstance(increment, ReadAll) else increment

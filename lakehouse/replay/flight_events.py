@@ -130,6 +130,8 @@ def draw(names: "NDArray[Any]", purpose: str) -> "NDArray[numpy.int64]":
     The numbers of different purposes are independent.
     """
     padded = numpy.ascontiguousarray(names, dtype=f"S{_WIDTH}")
+    if names.dtype.itemsize > _WIDTH:
+        raise ValueError(f"names have up to {names.dtype.itemsize} bytes. Use at most {_WIDTH}.")
     state = numpy.full(len(names), crc32(f"{SEED} {purpose}".encode()), dtype=numpy.uint64)
     for word in padded.view("<u8").reshape(len(names), _WIDTH // 8).T:
         # The next output of splitmix64.
