@@ -2,29 +2,34 @@
 
 import os
 import re
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
 
 import click
 
 from lakehouse.base.errors import LakehouseError, Refused
 from lakehouse.base.settings import ACCEPTED, Settings
-from lakehouse.base.text import Document, count_of
+from lakehouse.base.text import count_of
 from lakehouse.cli.output import attributes, flag, json_option, print_grid, show, write_json
-from lakehouse.cli.server_command import driver_for_command
+from lakehouse.cli.server_command import driver_on_demand
 from lakehouse.cli.settings import settings_in_force
-from lakehouse.doctor.checks import Examination, check_machine, check_spark, check_storage, scratch
-from lakehouse.doctor.plan import Finding
-from lakehouse.lake.declared_tables import declared_tables
-from lakehouse.lake.lake import Lake, open_lake
-
-_STYLES = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "dim"}
-
+from lakehouse.doctor.checks import checks_of_lake, checks_of_spark, scratch
+from lakehouse.lake.lake import open_lake
 
 # A parameter in the address of a Spark Connect server, except the three that are never secret. The
 # values of all others are hidden: `token` is a secret, and a parameter that PySpark does not know
 # becomes a header, which may be a secret.
 _PARAMETER = re.compile(r";(?!(?:use_ssl|user_id|user_agent)=)([^=;]*)=[^;]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The result of one check. `sentence` describes what was found, or what to do."""
+
+    name: str
+    state: Literal["ok", "failed"]
+    sentence: str
 
 
 @click.command(
@@ -43,34 +48,46 @@ _PARAMETER = re.compile(r";(?!(?:use_ssl|user_id|user_agent)=)([^=;]*)=[^;]*")
 )
 @json_option
 def doctor_command(with_spark: bool, settings_only: bool, as_json: bool) -> int:
-    """Check this configuration from end to end: machine, storage, tables, Dagster and Spark.
+    """Check this configuration from end to end: machine, tables, storage and Spark.
 
-    Test files are written to the lake and deleted again. The exit code is 2 if a check failed.
+    Test files are written to the lake and deleted again. Ends with the first check that fails; the
+    exit code is then 2.
     """
     if settings_only:
         _show_settings(settings_in_force(), as_json=as_json)
         return 0
-    examination = Examination(show=(lambda _: None) if as_json else show_finding)
-    settings = _settings(examination)
-    if settings is not None:
-        check_machine(examination, settings)
-        examination.check("tables", lambda: _tables(settings))
-        examination.check("dagster", lambda: _dagster(settings))
-        lake = open_lake(settings)
-        with scratch(lake) as folder:
-            check_storage(examination, lake, folder)
-            if with_spark:
-                _check_spark(examination, lake, folder)
-            else:
-                examination.note("spark", "skipped", "by --no-spark")
-    document = document_of(examination.findings)
+    findings = list[Finding]()
+    for finding in _examine(with_spark=with_spark):
+        findings.append(finding)
+        if not as_json:
+            style = "green" if finding.state == "ok" else "red"
+            show(f"{finding.state:<8}{finding.name:<20}{finding.sentence}", style=style)
+    failed_count = sum(each.state == "failed" for each in findings)
     if as_json:
-        write_json(document)
+        checks = [attributes(each, "name", "state", "sentence") for each in findings]
+        write_json({"failed": failed_count, "checks": checks})
     else:
-        checks = count_of(len(document["checks"]), "check")
-        warnings = count_of(document["warnings"], "warning")
-        show(f"{checks}: {document['failed']} failed, {warnings}")
-    return Refused.exit_code if document["failed"] else 0
+        show(f"{count_of(len(findings), 'check')}: {failed_count} failed")
+    return Refused.exit_code if failed_count else 0
+
+
+def _examine(*, with_spark: bool) -> Iterator[Finding]:
+    """Runs the checks up to the first one that fails, because each needs those before it."""
+    name = "settings"
+    try:
+        settings = settings_in_force()
+        spark = settings.spark.partition(";")[0]
+        sentence = f"the lake is {settings.root}, Spark is {spark}"
+        yield Finding(name=name, state="ok", sentence=sentence)
+        lake = open_lake(settings)
+        with scratch(lake) as folder, driver_on_demand(settings):
+            checks = checks_of_lake(lake, folder)
+            if with_spark:
+                checks |= checks_of_spark(lake, folder)
+            for name, check in checks.items():
+                yield Finding(name=name, state="ok", sentence=check())
+    except LakehouseError as error:
+        yield Finding(name=name, state="failed", sentence=str(error))
 
 
 def _show_settings(settings: Settings, *, as_json: bool) -> None:
@@ -90,62 +107,3 @@ def _show_settings(settings: Settings, *, as_json: bool) -> None:
         return
     heads = ("name", "value", "source", "accepted")
     print_grid(heads, [[each[head] for head in heads] for each in documents])
-
-
-def document_of(findings: Sequence[Finding]) -> Document:
-    """The JSON document of these findings."""
-    states = [each.state for each in findings]
-    return {
-        "failed": states.count("failed"),
-        "warnings": states.count("warning"),
-        "checks": [attributes(each, "name", "state", "sentence") for each in findings],
-    }
-
-
-def show_finding(finding: Finding) -> None:
-    """Prints one finding on a line."""
-    show(f"{finding.state:<8}{finding.name:<20}{finding.sentence}", style=_STYLES[finding.state])
-
-
-def _settings(examination: Examination) -> Settings | None:
-    """The settings in force; `None` if they cannot be parsed, which is then a failed check."""
-    parsed = list[Settings]()
-
-    def parse() -> str:
-        settings = settings_in_force()
-        parsed.append(settings)
-        return f"the lake is {settings.root}, Spark is {settings.spark.partition(';')[0]}"
-
-    examination.check("settings", parse)
-    return parsed[0] if parsed else None
-
-
-def _check_spark(examination: Examination, lake: Lake, folder: str) -> None:
-    needs_java = not lake.settings.spark.startswith("sc://")
-    if needs_java and examination.state_of("java") == "failed":
-        examination.note("spark", "skipped", "needs java, which did not pass")
-        return
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(driver_for_command(lake.settings))
-        except LakehouseError as error:
-            examination.note("spark", "failed", str(error))
-            return
-        check_spark(examination, lake, folder)
-
-
-def _tables(settings: Settings) -> str:
-    tables = declared_tables(settings)
-    return f"{count_of(len(tables), 'table')} in {settings.tables} and {settings.adopted.name}"
-
-
-def _dagster(settings: Settings) -> str:
-    home = os.environ.get("DAGSTER_HOME") or str(settings.dagster_home)
-    if not os.path.exists(os.path.join(home, "dagster.yaml")):
-        return f"{home} has no instance yet; the first start creates it"
-    import dagster as dg
-
-    with dg.DagsterInstance.from_config(home) as instance:
-        instance.get_runs(limit=1)
-        storage = type(instance.run_storage).__name__
-    return f"the instance at {home} answers ({storage})"

@@ -15,8 +15,6 @@ from lakehouse.compact.plan.history import CompactionOutcome
 from lakehouse.declare.policies import Compaction, policy_for
 from lakehouse.declare.table import Append, Landing, Table
 from lakehouse.delta.snapshot import Column
-from lakehouse.doctor.command import document_of
-from lakehouse.doctor.plan import Finding
 from lakehouse.evolve.plan.changes import compare
 from lakehouse.evolve.plan.rebuild import (
     EvolutionOutcome,
@@ -77,7 +75,7 @@ def example_documents(folder: Path) -> dict[str, Any]:
         "landing": terminal.json("landing", "bronze/orders"),
         "server": terminal.json("server"),
         "doctor_settings": terminal.json("doctor", "--settings"),
-        "doctor": document_of([Finding(name="storage", state="ok", sentence="It answers")]),
+        "doctor": terminal.json("doctor", "--no-spark"),
         "adopt": terminal.json("adopt", _warehouse_table(folder), "--dry-run"),
         "backtest": terminal.json("backtest", "bronze/orders", "--min-small-files", "2"),
         "pause": terminal.json("pause", "bronze/orders"),

@@ -122,7 +122,10 @@ DOCUMENTS = {
         "lakehouse doctor --settings",
         "Parameters of an address that may be secret are `***`.",
     ),
-    "doctor": ("lakehouse doctor", "`state` is `ok`, `warning`, `failed` or `skipped`."),
+    "doctor": (
+        "lakehouse doctor",
+        "`state` is `ok` or `failed`. The first failed check is the last.",
+    ),
 }
 
 
