@@ -43,8 +43,13 @@ check: $(READY) ## ruff, and pyright (strict on plans)
 	@$(BIN)/ruff check .
 	@$(BIN)/pyright
 
+JAR := lakehouse/spark/server/log_store/lakehouse-log-store.jar
+# Line numbers, but no paths of this machine; entries in one order and of one time.
 jar: $(READY) ## compiles the log stores (lakehouse/spark/server/log_store) where a JDK is; the same jar, byte for byte
-	@$(BIN)/python -m lakehouse.spark.server.log_store.build
+	@rm -rf build/log_store
+	@javac --release 17 -g:source,lines -Xlint:all,-options,-path -proc:none -d build/log_store \
+		-classpath '.lakehouse/jars/*:'$$(echo .venv/lib/*/site-packages/pyspark/jars)'/*' lakehouse/spark/server/log_store/*.java
+	@cd build/log_store && jar --create --no-compress --no-manifest --date=1980-01-01T00:00:02Z --file $(abspath $(JAR)) lakehouse/logstore/*.class
 
 # ONLY=throughput,fleet runs these benchmarks and no test.
 bench: $(READY) $(if $(ONLY),,$(MINISTACK)) ## the long measurements, ONLY=throughput for one; writes docs/internals/benchmarks.md

@@ -1,6 +1,6 @@
 """Names Delta's log stores, so that Spark writes a version only if it does not exist.
 
-`ConditionalS3LogStore` and `LinkLogStore` are Java; `make jar` compiles them (`build.py`).
+`ConditionalS3LogStore` and `LinkLogStore` are Java; `make jar` compiles them.
 """
 
 from pathlib import Path
