@@ -61,21 +61,6 @@ class LakeContext:
             chosen[key] = self.tables[key]
         return list(chosen.values())
 
-    def choose_landed(self, names: Sequence[str], *, command: str) -> list[Table]:
-        """The named tables, or by default all tables that are loaded from landed files.
-
-        Raises:
-            Refused: a named table is not declared, or is not loaded from landed files.
-        """
-        chosen = self.choose(names)
-        derived = [table.key for table in chosen if table.source is None]
-        if names and derived:
-            raise Refused(
-                f"{command} {derived[0]}: it is derived from other tables. Use a table that is "
-                "loaded from landed files"
-            )
-        return [table for table in chosen if table.source]
-
 
 def open_table(key: str) -> tuple[LakeContext, Table]:
     """The lake and the declared table of this key."""
@@ -85,8 +70,13 @@ def open_table(key: str) -> tuple[LakeContext, Table]:
 
 def open_landed(key: str, *, command: str) -> tuple[LakeContext, Table]:
     """Like `open_table`, but refuses a table that is not loaded from landed files."""
-    context = open_declared()
-    return context, context.choose_landed([key], command=command)[0]
+    context, table = open_table(key)
+    if table.source is None:
+        raise Refused(
+            f"{command} {table.key}: it is derived from other tables. Use a table that is loaded "
+            "from landed files"
+        )
+    return context, table
 
 
 def not_written(table: Table, *, operation: str) -> Refused:

@@ -48,50 +48,44 @@ class AssetRun:
     run_id: str = ""
 
 
-class Recorder:
-    """The Dagster instance and the definitions of one lake."""
-
-    def __init__(self, instance: dg.DagsterInstance, defs: dg.Definitions) -> None:
-        self._instance = instance
-        self._defs = defs
-
-    def materialize(self, keys: Sequence[str]) -> list[AssetRun]:
-        """Runs these assets in Dagster's order.
-
-        Returns one result per key. A failure is in the result of its asset.
-
-        Raises:
-            KeyboardInterrupt: the run was interrupted; Dagster records it as canceled.
-        """
-        run_id = str(uuid4())
-        watch = _Watch(self._instance, run_id, keys)
-        with watch.spinner, _no_warnings():
-            job = self._defs.resolve_implicit_global_asset_job_def()
-            self._instance.add_event_listener(run_id, watch.see)
-            job.execute_in_process(
-                instance=self._instance,
-                asset_selection=[dg.AssetKey(key.split("/")) for key in keys],
-                run_id=run_id,
-                run_config=_QUIET,
-                # Dagster does not retry a run with `ONCE_TAG`: the person sees the error.
-                tags={ONCE_TAG: "true", **process_tag(run_id)},
-                raise_on_error=False,
-            )
-        if watch.interrupted:
-            raise KeyboardInterrupt
-        return list(watch.results.values())
-
-
-@contextmanager
-def open_recorder(settings: Settings) -> Iterator[Recorder]:
-    """Closes runs whose process has ended, and opens the recorder of a lake."""
+def materialize(settings: Settings, keys: Sequence[str]) -> list[AssetRun]:
+    """Closes runs whose process has ended, and runs these assets of a lake. See `run_assets`."""
     with late_interrupts():
         from lakehouse.definitions import define  # reads the environment when it is imported
 
     with _no_warnings():
         defs = define(settings)
     with open_instance(settings, tell) as instance:
-        yield Recorder(instance, defs)
+        return run_assets(instance, defs, keys)
+
+
+def run_assets(
+    instance: dg.DagsterInstance, defs: dg.Definitions, keys: Sequence[str]
+) -> list[AssetRun]:
+    """Runs these assets in Dagster's order.
+
+    Returns one result per key. A failure is in the result of its asset.
+
+    Raises:
+        KeyboardInterrupt: the run was interrupted; Dagster records it as canceled.
+    """
+    run_id = str(uuid4())
+    watch = _Watch(instance, run_id, keys)
+    with watch.spinner, _no_warnings():
+        job = defs.resolve_implicit_global_asset_job_def()
+        instance.add_event_listener(run_id, watch.see)
+        job.execute_in_process(
+            instance=instance,
+            asset_selection=[dg.AssetKey(key.split("/")) for key in keys],
+            run_id=run_id,
+            run_config=_QUIET,
+            # Dagster does not retry a run with `ONCE_TAG`: the person sees the error.
+            tags={ONCE_TAG: "true", **process_tag(run_id)},
+            raise_on_error=False,
+        )
+    if watch.interrupted:
+        raise KeyboardInterrupt
+    return list(watch.results.values())
 
 
 class _Watch:

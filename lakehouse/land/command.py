@@ -276,14 +276,13 @@ def retry_command(table: str, files: tuple[str, ...], dry_run: bool, as_json: bo
     Dagster materializes TABLE. Lines and files that still cannot be loaded are quarantined again,
     with their new reason.
     """
-    from lakehouse.cli.dagster_runs import open_recorder
+    from lakehouse.cli.dagster_runs import materialize
 
     with _open_session(table) as session:
         outcome = quarantine.retry(session, files, dry_run=dry_run)
         # Even if nothing was retried: an earlier retry may have been killed before its load.
         if not dry_run:
-            with open_recorder(session.lake.settings) as recorder:
-                [run] = recorder.materialize([session.table.asset_key])
+            [run] = materialize(session.lake.settings, [session.table.asset_key])
             if run.error:
                 raise run.error
     _print_review(outcome, as_json=as_json)

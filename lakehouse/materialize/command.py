@@ -57,14 +57,13 @@ def materialize_command(selections: tuple[str, ...], as_json: bool) -> int:
     adopted tables are written. All landed files are loaded. A table without new input is not
     changed.
     """
-    from lakehouse.cli.dagster_runs import open_recorder
+    from lakehouse.cli.dagster_runs import materialize
 
     context = open_declared()
-    with open_recorder(context.lake.settings) as recorder:
-        tables = _select(selections, context)
-        with driver_for_command(context.lake.settings):
-            results = recorder.materialize([table.asset_key for table in tables])
-            runs = {table.key: run for table, run in zip(tables, results, strict=True)}
+    tables = _select(selections, context)
+    with driver_for_command(context.lake.settings):
+        results = materialize(context.lake.settings, [table.asset_key for table in tables])
+    runs = {table.key: run for table, run in zip(tables, results, strict=True)}
     documents = list[dict[str, Any]]()
     for table in tables:
         run = runs[table.key]

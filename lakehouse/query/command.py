@@ -1,6 +1,7 @@
 """`lakehouse sql`: reads tables by SQL."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import accumulate, islice
@@ -23,13 +24,14 @@ from lakehouse.query.run import (
     query_errors,
     query_spark,
     show_tables,
-    with_versions,
 )
 
 # What a grid shows at most.
 _MOST_ROWS = 50
 _LEAST_CELL_WIDTH = 30
 _GAP = 2
+# deltalake's SQL has no such clause.
+_BY_TIME = re.compile(r"\bTIMESTAMP\s+AS\s+OF\b", re.IGNORECASE)
 
 
 @click.command("sql", epilog='Example: lakehouse sql "SELECT * FROM gold.carrier_daily LIMIT 10"')
@@ -43,7 +45,8 @@ def sql_command(statement: str, by_spark: bool, as_csv: bool, as_json: bool) -> 
     A table's name is its key with a dot, as in gold.carrier_daily. Add VERSION AS OF 12 for an
     older version.
 
-    No JVM starts, unless deltalake cannot read a table. Spark answers then.
+    No JVM starts, unless deltalake cannot read a table, or a table has TIMESTAMP AS OF. Spark
+    answers then.
     """
     if as_csv and as_json:
         raise Refused("sql: --csv and --json exclude each other. Use one of them")
@@ -91,8 +94,8 @@ def _answer(
     """The rows as a stream of Arrow batches."""
     if statement.strip(" ;\n").upper() == "SHOW TABLES":
         return show_tables(lake, keys)
-    plan = with_versions(lake, plan_query(statement, keys))
-    if not by_spark:
+    plan = plan_query(statement, keys)
+    if not by_spark and not _BY_TIME.search(statement):
         try:
             return query_deltalake(lake, plan)
         except UnreadableError as error:

@@ -8,18 +8,15 @@ common table expressions are left to the engine.
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from lakehouse.base.errors import Refused
 
 _PART = r'(?:\w+|"[^"]+"|`[^`]+`)'
-# A version, or the newest one at a time, is asked for as in Spark SQL.
-# Source: Spark 4.2.0, SqlBaseParser.g4, temporalClause
+# A version is asked for as in Spark SQL. Source: Spark 4.2.0, SqlBaseParser.g4, temporalClause
 _PIECE = re.compile(
     rf"""--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'
     |(?P<name>{_PART}(?:\s*\.\s*{_PART})*)
-     (?:\s+(?:FOR\s+)?(?:VERSION\s+AS\s+OF\s+(?P<version>\d{{1,18}})
-        |TIMESTAMP\s+AS\s+OF\s+'(?P<time>[^']*)'))?""",
+     (?:\s+(?:FOR\s+)?VERSION\s+AS\s+OF\s+(?P<version>\d{{1,18}}))?""",
     re.VERBOSE | re.IGNORECASE | re.DOTALL,
 )
 _READS = ("SELECT", "WITH", "DESCRIBE", "DESC")
@@ -33,13 +30,13 @@ _WRITES = ("INSERT", "UPDATE", "DELETE", "MERGE", "INTO")
 class NamedTable:
     """A place in a statement that names a table, from `start` to `end`, with its version clause.
 
-    `version` is a number, a time for the newest version then, or `None` for the present one.
+    `version` is `None` without such a clause.
     """
 
     key: str
     start: int
     end: int
-    version: int | datetime | None
+    version: int | None
 
     @property
     def quoted_name(self) -> str:
@@ -85,23 +82,8 @@ def plan_query(statement: str, keys: Mapping[str, str]) -> QueryPlan:
         # Names of tables are in lower case, and SQL ignores the case of names without quotes.
         name = "/".join(part[1:-1] if part[0] in '"`' else part.lower() for part in parts)
         if name in keys:
-            version = _version_in(piece)
+            version = int(piece["version"]) if piece["version"] else None
             tables.append(
                 NamedTable(key=keys[name], start=piece.start(), end=piece.end(), version=version)
             )
     return QueryPlan(statement=statement, tables=tuple(tables))
-
-
-def _version_in(piece: re.Match[str]) -> int | datetime | None:
-    if piece["version"]:
-        return int(piece["version"])
-    if piece["time"] is None:
-        return None
-    try:
-        time = datetime.fromisoformat(piece["time"])
-    except ValueError:
-        raise Refused(
-            f"sql: {piece['time']!r} is not a time. Use TIMESTAMP AS OF '2026-01-31 12:00:00', in "
-            "UTC or with an offset (+01:00)"
-        ) from None
-    return time if time.tzinfo else time.replace(tzinfo=UTC)

@@ -17,7 +17,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -25,7 +24,6 @@ import pyarrow as pa
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.text import either, nearest_words
 from lakehouse.declare.table import Table
-from lakehouse.delta.log import newest_first
 from lakehouse.lake.commits import open_with_deltalake, storage_errors
 from lakehouse.lake.lake import Lake, is_table
 from lakehouse.query.plan import NamedTable, QueryPlan
@@ -63,29 +61,6 @@ def show_tables(lake: Lake, keys: Mapping[str, str]) -> pa.RecordBatchReader:
     """The names, with dots, of the tables that exist."""
     names = [name.replace("/", ".") for name, key in keys.items() if is_table(lake.store, key)]
     return pa.table({"table": pa.array(sorted(names), pa.string())}).to_reader()
-
-
-def with_versions(lake: Lake, plan: QueryPlan) -> QueryPlan:
-    """The plan with the newest version at the time of each `TIMESTAMP AS OF`.
-
-    Raises:
-        Refused: the table does not exist, or its log has no version of that time.
-    """
-    return replace(plan, tables=tuple(_with_version(lake, table) for table in plan.tables))
-
-
-def _with_version(lake: Lake, table: NamedTable) -> NamedTable:
-    time = table.version
-    if not isinstance(time, datetime):
-        return table
-    facts = lake.facts(table.key)
-    if facts is None:
-        raise _missing(table.key)
-    time_ms = time.timestamp() * 1000
-    for commit in newest_first(lake.store, facts.history):
-        if commit.committed_ms <= time_ms:
-            return replace(table, version=commit.version)
-    raise Refused(f"sql: the log of {table.key} has no version of {time} or before")
 
 
 def _missing(key: str) -> Refused:
@@ -169,7 +144,6 @@ def _register(builder: "QueryBuilder", lake: Lake, table: NamedTable) -> None:
     try:
         opened = open_with_deltalake(lake, key)
         if version is not None:
-            assert isinstance(version, int)  # `with_versions`
             if version > opened.version():
                 raise Refused(f"sql: {key} has no version {version}, but up to {opened.version()}")
             opened.load_as_version(version)

@@ -7,7 +7,7 @@ import pytest
 
 from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
-from lakehouse.cli.dagster_runs import AssetRun, Recorder
+from lakehouse.cli.dagster_runs import AssetRun, run_assets
 from lakehouse_tests.support.terminal import Terminal
 
 
@@ -15,8 +15,8 @@ def run_of(*assets: dg.AssetsDefinition) -> dict[str, AssetRun]:
     """What a run of the assets is told to have done."""
     keys = ["/".join(asset.key.path) for asset in assets]
     with dg.DagsterInstance.ephemeral() as instance:
-        recorder = Recorder(instance, dg.Definitions(assets=list(assets)))
-        return {run.key: run for run in recorder.materialize(keys)}
+        runs = run_assets(instance, dg.Definitions(assets=list(assets)), keys)
+        return {run.key: run for run in runs}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """What needs Spark: names of tables in the server, and statements that deltalake cannot answer."""
 
 import re
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -86,8 +85,10 @@ def test_spark_answers_where_deltalake_cannot(
     environ = {"LAKEHOUSE_SPARK_PORT": str(settings.spark_port)}
     statement = 'SELECT o."id", to_json(v) AS v FROM bronze.orders VERSION AS OF 2 AS o'
     assert rows(terminal, statement, **environ) == [{"id": 1, "v": '{"a":1}'}]
-    at_once = f"SELECT id FROM bronze.orders TIMESTAMP AS OF '{datetime.now(UTC)}'"
-    assert rows(terminal, at_once, **environ) == [{"id": 1}]
+    written = spark.sql(f"DESCRIBE HISTORY {table}").where("version = 1")
+    [[time]] = written.selectExpr("CAST(timestamp AS STRING)").collect()
+    at_time = f"SELECT id FROM bronze.orders FOR TIMESTAMP AS OF '{time}' AS o"
+    assert rows(terminal, at_time, **environ) == [{"id": 1}]
     shown = terminal.run("sql", "SELECT id FROM bronze.orders", **environ)
     assert "deltalake cannot read bronze/orders" in shown.stderr
     asked = terminal.run("sql", "--spark", "SELECT nope FROM bronze.orders", **environ)

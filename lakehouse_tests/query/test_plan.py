@@ -1,5 +1,3 @@
-from datetime import UTC, datetime
-
 import pytest
 
 from lakehouse.base.errors import Refused
@@ -28,17 +26,6 @@ def test_only_whole_names_of_tables_outside_of_strings_and_comments_are_tables()
     expected = ["gold/daily", "quarantine/bronze/orders", "inventory/my-b.ucket"]
     assert [table.key for table in plan.tables] == expected
     assert planned("SELECT * FROM silver.orders").tables[0].key == "silver/old_orders"
-
-
-def test_a_time_is_in_utc_unless_it_says_otherwise() -> None:
-    plan = planned(
-        "SELECT * FROM gold.daily TIMESTAMP AS OF '2013-01-02', "
-        "gold.daily FOR TIMESTAMP AS OF '2013-01-02 01:00:00+01:00' b"
-    )
-    first, second = (table.version for table in plan.tables)
-    assert first == second == datetime(2013, 1, 2, tzinfo=UTC)
-    with pytest.raises(Refused, match="'yesterday' is not a time"):
-        planned("SELECT * FROM gold.daily TIMESTAMP AS OF 'yesterday'")
 
 
 def test_each_version_of_a_table_has_a_name_of_its_own() -> None:
