@@ -22,6 +22,7 @@ from lakehouse.lake.commits import refuse_unsafe_commits, refuse_unsafe_storage
 from lakehouse.lake.declared_tables import declared_tables
 from lakehouse.lake.lake import Lake
 from lakehouse.spark.errors import causes_of, first_line, innermost_cause, translated
+from lakehouse.spark.server.conf import DELTA
 from lakehouse.spark.server.jars import fetch, find_java
 from lakehouse.spark.session import connect
 from lakehouse.spark.statements import path_table
@@ -158,6 +159,12 @@ def _on_spark(check: "Callable[[SparkSession, Lake, str], str]", lake: Lake, fol
 
 def _session(spark: "SparkSession", lake: Lake, folder: str) -> str:
     refuse_unsafe_commits(lake, spark, folder, asked="doctor")
+    for name, value in DELTA.items():
+        if value not in (spark.conf.get(name, "") or "").split(","):
+            raise Refused(
+                f"Spark runs without Delta: {name} lacks {value}. Start the server with Delta's "
+                f"jars and --conf {name}={value}"
+            )
     for name, ours in client_versions().items():
         theirs = spark.version if name == "Spark" else _delta_version(spark)
         if theirs is not None and _minor(theirs) != _minor(ours):

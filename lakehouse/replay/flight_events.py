@@ -27,12 +27,12 @@ folder, sorted by the hour in which they land.
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from zlib import crc32
+from typing import TYPE_CHECKING
 
 import numpy
 import pandas
 import pyarrow
+from pandas.util import hash_array
 from pyarrow import parquet
 
 from lakehouse.replay.play import data_folder
@@ -49,11 +49,6 @@ _DELAYS = ("dep_delay", "arr_delay", "air_time")
 _LATE_PER_MILLE = 20
 _TWICE_PER_MILLE = 5
 SEED = 2013
-_WIDTH = 40  # the most bytes of a name in `draw`
-# The constants of splitmix64 (S. Vigna, public domain).
-_INCREMENT = numpy.uint64(0x9E3779B97F4A7C15)
-_FIRST_FACTOR = numpy.uint64(0xBF58476D1CE4E5B9)
-_SECOND_FACTOR = numpy.uint64(0x94D049BB133111EB)
 
 
 def flights_of_the_year() -> pandas.DataFrame:
@@ -68,7 +63,7 @@ def flights_of_the_year() -> pandas.DataFrame:
     flight_id = date.str.cat([*names, clock], sep="-")
     scheduled_hour = pandas.to_datetime(raw.time_hour, format="%Y-%m-%dT%H:%M:%SZ").dt.as_unit("s")
     scheduled = scheduled_hour + _minutes(raw.minute)
-    notice_minutes = pandas.Series(180 + draw(_as_bytes(flight_id), "announced") % 361)
+    notice_minutes = pandas.Series(180 + draw(flight_id, "announced") % 361)
     departed = scheduled + _minutes(raw.dep_delay)
     return pandas.DataFrame(
         {
@@ -112,43 +107,30 @@ def deliver(events: pandas.DataFrame) -> pandas.DataFrame:
 
     An event that is delivered twice has two rows.
     """
-    ids = _as_bytes(events.event_id)
+    ids = events.event_id
     is_late = draw(ids, "late") % 1000 < _LATE_PER_MILLE
     is_twice = draw(ids, "twice") % 1000 < _TWICE_PER_MILLE
     late_hours = is_late * (1 + draw(ids, "hours late") % 6)
     first = events.assign(delivered=_later(events.event_time.dt.floor("h"), late_hours))
     second = first[is_twice]
     second = second.assign(
-        delivered=_later(second.delivered, draw(ids[is_twice], "hours to the second copy") % 7)
+        delivered=_later(second.delivered, draw(ids[is_twice], "second copy") % 7)
     )
     return pandas.concat([first, second], ignore_index=True)
 
 
-def draw(names: "NDArray[Any]", purpose: str) -> "NDArray[numpy.int64]":
-    """A pseudorandom number from 0 to 2^62 - 1 for each name (at most 40 ASCII bytes).
+def draw(names: pandas.Series, purpose: str) -> "NDArray[numpy.int64]":
+    """A pseudorandom number from 0 to 2^62 - 1 for each name.
 
-    The numbers of different purposes are independent.
+    The numbers of different purposes (of at most 11 characters) are independent.
     """
-    padded = numpy.ascontiguousarray(names, dtype=f"S{_WIDTH}")
-    if names.dtype.itemsize > _WIDTH:
-        raise ValueError(f"names have up to {names.dtype.itemsize} bytes. Use at most {_WIDTH}.")
-    state = numpy.full(len(names), crc32(f"{SEED} {purpose}".encode()), dtype=numpy.uint64)
-    for word in padded.view("<u8").reshape(len(names), _WIDTH // 8).T:
-        # The next output of splitmix64.
-        state = (state ^ word) + _INCREMENT
-        state = (state ^ (state >> numpy.uint64(30))) * _FIRST_FACTOR
-        state = (state ^ (state >> numpy.uint64(27))) * _SECOND_FACTOR
-        state ^= state >> numpy.uint64(31)
-    return (state >> numpy.uint64(2)).astype(numpy.int64)
+    key = f"{SEED} {purpose:<11}"  # 16 bytes, the key of SipHash
+    hashes = hash_array(names.to_numpy(object), hash_key=key, categorize=False)
+    return (hashes >> numpy.uint64(2)).astype(numpy.int64)
 
 
 def _later(times: pandas.Series, hours: "NDArray[numpy.int64]") -> pandas.Series:
     return times + hours.astype("timedelta64[h]")
-
-
-def _as_bytes(names: pandas.Series) -> "NDArray[numpy.bytes_]":
-    """ASCII names as bytes of fixed length, for `draw`."""
-    return names.to_numpy().astype("S")
 
 
 def _minutes_to_arrival(raw: pandas.DataFrame) -> pandas.Series:

@@ -58,7 +58,7 @@ FIRST = datetime(2013, 1, 1)
 _HOURS_READ_AT_ONCE = 24
 _FILES_WRITTEN_AT_ONCE = 8
 HOUR = timedelta(hours=1)
-_EDITION = 1
+_EDITION = 2
 
 
 def data_version() -> str:

@@ -63,8 +63,8 @@ def nowhere(conf: Conf) -> Conf:
 PLANTED = {
     "executors without any jar": (
         without("spark.jars"),
-        "spark's storage",
-        "executors lack a jar: the class ",
+        "spark",
+        "executors lack a jar: the class io.delta.package was not found",
     ),
     "executors without S3A": (
         only_s3a_on_the_driver,
@@ -76,15 +76,15 @@ PLANTED = {
         "commit",
         "executors lack a jar: the class lakehouse.logstore.ConditionalS3LogStore was not",
     ),
-    "a server without Delta": (no_delta, "commit", "lack a jar: the class "),
+    "a server without Delta": (no_delta, "spark", "Start the server with Delta's jars"),
     "a server without Delta's extension": (
         without("spark.sql.extensions"),
-        "commit",
-        "DeltaSparkSessionExtension",
+        "spark",
+        "--conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
     ),
     "executors larger than any worker": (
         lambda conf: {**conf, "spark.executor.memory": "64g"},
-        "spark's storage",
+        "spark",
         "there are workers with free cores and memory",
     ),
     "another endpoint for Spark": (nowhere, "spark's storage", "the endpoint, the region, and"),

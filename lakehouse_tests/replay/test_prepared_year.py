@@ -65,15 +65,15 @@ def test_the_bytes_of_a_start_and_seed_stay_what_they_are(world: PreparedYear) -
     )
     assert (
         hashlib.sha256(contents).hexdigest()
-        == "8250e228f575362b7afea33271a7294b3e1d862d84adf05c76ee06dcf722675a"
+        == "8fd9c057cf66580190db4a3a16d83c210d59e9401dd2ed958782efce03a5ab07"
     )
 
 
 def test_a_preparation_that_was_killed_is_done_again(prepared_home: Path) -> None:
     """It left a half of the year where the fixture prepared the whole."""
-    assert prepare(prepared_home).end == datetime(2014, 1, 1, 11)
+    assert prepare(prepared_home).end == datetime(2014, 1, 1, 12)
     assert [path.name for path in (prepared_home / "replay").iterdir()] == [
-        f"{play_module.data_version()}-1"
+        f"{play_module.data_version()}-2"
     ]
 
 

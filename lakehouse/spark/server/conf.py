@@ -26,6 +26,11 @@ STORED_TIMES = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
 }
+# Without these, Spark does not know Delta's statements.
+DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
 _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -151,8 +156,7 @@ def _driver_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
     return {
         "spark.driver.memory": settings.spark_memory,
         "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in (*jars, JAR)),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        **DELTA,
         "spark.sql.warehouse.dir": str(settings.home / "server" / "warehouse"),
         # In any other time zone, Delta reconstructs the full state at each commit of a small table.
         # Source: Delta Lake 4.4.0, Snapshot.scala, allFilesInCrc.verificationMode.forceOnNonUTC
