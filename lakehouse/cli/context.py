@@ -1,7 +1,7 @@
 """Opens settings, lake and tables for commands, and collects results and errors per table."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from lakehouse.base.clock import now_ms
-from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
+from lakehouse.base.errors import LakehouseError, Refused
 from lakehouse.base.paths import is_address, parse_address
 from lakehouse.base.settings import NO_TABLES, Settings
 from lakehouse.base.text import count_of, nearest_words
@@ -139,38 +139,28 @@ def print_errors(readings: Sequence[Found[Any]]) -> int:
 
     Errors that differ only in the table's key are combined.
     """
-    first_errors = dict[str, str]()
     tables = dict[str, list[str]]()
     codes = list[int]()
     for each in readings:
         if each.error is None:
             continue
         codes.append(each.error.exit_code)
-        table = each.table.key
+        key = each.table.key
         text = f"{type(each.error).__name__}: {each.error}"
         # `\0` stands for the table's key, also where the key is percent-encoded in an address.
-        without_key = text.replace(table, "\0").replace(quote(table, safe=""), "\0")
-        first_errors.setdefault(without_key, text)
-        tables.setdefault(without_key, []).append(table)
-    for without_key, first in first_errors.items():
-        others = tables[without_key][1:]
+        without_key = text.replace(key, "\0").replace(quote(key, safe=""), "\0")
+        tables.setdefault(without_key, []).append(key)
+    for without_key, (first, *others) in tables.items():
+        text = without_key.replace("\0", first)
         count = count_of(len(others), "other table")
-        tell(f"{first} (the same for {count}: {', '.join(others)})" if others else first)
-    return worst_code(codes)
+        tell(f"{text} (the same for {count}: {', '.join(others)})" if others else text)
+    # The more severe an error, the smaller is its exit code: `Broken`, `Refused`, `Transient`.
+    return min(codes, default=0)
 
 
 def keys_by_address(tables: Mapping[str, Table], settings: Settings) -> dict[str, str]:
     """Maps the address of each table, with symbolic links resolved, to the table's key."""
     return {real_address(address_of(table, settings)): key for key, table in tables.items()}
-
-
-def worst_code(codes: Iterable[int]) -> int:
-    """The most severe of these exit codes: `Broken`, then `Refused`, then `Transient`, or 0."""
-    distinct_codes = {*codes}
-    for kind in (Broken, Refused, Transient):
-        if kind.exit_code in distinct_codes:
-            return kind.exit_code
-    return 0
 
 
 def cell_of(reading: Found[Any]) -> str:

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
-from lakehouse.cli.context import worst_code
+from lakehouse.cli.context import print_errors
+from lakehouse.declare.adopted import adopted_table
+from lakehouse.lake.lake import Found
 from lakehouse_tests.support.terminal import Terminal
 
 
@@ -24,7 +26,8 @@ from lakehouse_tests.support.terminal import Terminal
 def test_what_a_person_must_look_at_is_not_hidden_by_what_may_be_tried_again(
     errors: tuple[type[LakehouseError], ...], worst: int
 ) -> None:
-    assert worst_code(each.exit_code for each in errors) == worst
+    table = adopted_table("gold/daily", "/data/daily")
+    assert print_errors([Found(table=table, error=each("why")) for each in errors]) == worst
 
 
 @pytest.fixture
