@@ -1,22 +1,23 @@
 """`lakehouse compact`, `pause` and `resume`."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Refused
 from lakehouse.base.operation import Pause
-from lakehouse.base.text import utc_text
-from lakehouse.cli.context import complete_table, not_written, open_table
+from lakehouse.base.text import Document, utc_text
+from lakehouse.cli.context import not_written, open_table, table_argument
 from lakehouse.cli.dagster_events import report_to_dagster
 from lakehouse.cli.output import (
     attributes,
     bytes_text,
+    flag,
     json_option,
     print_figures,
     show,
@@ -37,9 +38,9 @@ if TYPE_CHECKING:
 
 
 @click.command("compact", epilog="Example: lakehouse compact silver/flights --dry-run")
-@click.argument("table", shell_complete=complete_table)
-@click.option("--dry-run", is_flag=True, help="Show only the plan. Does not start a JVM.")
-@click.option("--anyway", is_flag=True, help="Also compact a table that is paused or opts out.")
+@table_argument
+@flag("--dry-run", help="Show only the plan. Does not start a JVM.")
+@flag("--anyway", help="Also compact a table that is paused or opts out.")
 @json_option
 def compact_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> None:
     """Merge the small files of TABLE, and show predicted and actual figures.
@@ -82,7 +83,7 @@ def compact_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> N
         _print(document)
 
 
-def _print(document: Mapping[str, Any]) -> None:
+def _print(document: Document) -> None:
     version = f"version {document['version']}"
     if document["version_after"] is None:
         # No commit was made, even if files were planned, for example after another writer's commit.
@@ -117,7 +118,7 @@ _DURATION = re.compile(r"(\d{1,5})([mhd])")
     "pause",
     epilog="Example: lakehouse pause silver/flights --until 6h --why 'a backfill is under way'",
 )
-@click.argument("table", shell_complete=complete_table)
+@table_argument
 @click.option(
     "--until",
     metavar="TIME",
@@ -150,7 +151,7 @@ def pause_command(table: str, until: str | None, why: str, as_json: bool) -> Non
 
 
 @click.command("resume", epilog="Example: lakehouse resume silver/flights")
-@click.argument("table", shell_complete=complete_table)
+@table_argument
 @json_option
 def resume_command(table: str, as_json: bool) -> None:
     """End the pause of TABLE now. Does nothing if TABLE is not paused."""
@@ -171,7 +172,7 @@ def resume_command(table: str, as_json: bool) -> None:
     show(f"{table}: {sentence}")
 
 
-def _document(pause: Pause, *, paused: bool) -> dict[str, Any]:
+def _document(pause: Pause, *, paused: bool) -> Document:
     """The JSON document of both commands: the new pause, or the pause that was removed.
 
     `since_ms` is null if the table was not paused, or if the record of its pause is damaged.

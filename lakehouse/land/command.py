@@ -4,15 +4,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused
-from lakehouse.base.text import count_of
-from lakehouse.cli.context import LakeContext, complete_table, open_declared, open_landed
-from lakehouse.cli.output import count_text, json_option, print_grid, show, time_text, write_json
+from lakehouse.base.text import Document, count_of
+from lakehouse.cli.context import LakeContext, open_declared, open_landed, table_argument
+from lakehouse.cli.output import (
+    count_text,
+    flag,
+    json_option,
+    print_grid,
+    show,
+    time_text,
+    write_json,
+)
 from lakehouse.cli.server_command import driver_for_command
 from lakehouse.declare.knobs import changed_fields
 from lakehouse.declare.landing import Landing
@@ -54,7 +61,7 @@ from lakehouse.spark.session import connect
     epilog="Examples: lakehouse landing bronze/orders; "
     "lakehouse landing bronze/orders --arrived 17",
 )
-@click.argument("table", shell_complete=complete_table)
+@table_argument
 @click.option(
     "--arrived",
     type=click.IntRange(min=0),
@@ -93,7 +100,7 @@ def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
         show(sentence if names_table else f"{table}: {sentence}")
 
 
-def _document(context: LakeContext, table: Table) -> dict[str, Any]:
+def _document(context: LakeContext, table: Table) -> Document:
     landing = table.landing
     batches = planned_batches(context.lake, table)
     ledger = batches.ledger()
@@ -219,7 +226,7 @@ def quarantine_command() -> None:
 
 
 @quarantine_command.command("show", epilog="Example: lakehouse quarantine show bronze/orders")
-@click.argument("table", shell_complete=complete_table)
+@table_argument
 @_files_option
 @click.option(
     "--limit",
@@ -264,9 +271,9 @@ def show_command(table: str, files: tuple[str, ...], limit: int, as_json: bool) 
 @quarantine_command.command(
     "retry", epilog="Example: lakehouse quarantine retry bronze/orders --dry-run"
 )
-@click.argument("table", shell_complete=complete_table)
+@table_argument
 @_files_option
-@click.option("--dry-run", is_flag=True, help="Show what would be loaded again, and write nothing.")
+@flag("--dry-run", help="Show what would be loaded again, and write nothing.")
 @json_option
 def retry_command(table: str, files: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
     """Load quarantined lines and files again, as TABLE is declared now.
@@ -292,7 +299,7 @@ def retry_command(table: str, files: tuple[str, ...], dry_run: bool, as_json: bo
     "drop",
     epilog="Example: lakehouse quarantine drop bronze/orders --why 'sent again as 7b.json'",
 )
-@click.argument("table", shell_complete=complete_table)
+@table_argument
 @_files_option
 @click.option(
     "--why",
@@ -300,9 +307,7 @@ def retry_command(table: str, files: tuple[str, ...], dry_run: bool, as_json: bo
     metavar="TEXT",
     help="How the entries were handled. Recorded in the quarantine's log.",
 )
-@click.option(
-    "--dry-run", is_flag=True, help="Show how many entries would be removed, and write nothing."
-)
+@flag("--dry-run", help="Show how many entries would be removed, and write nothing.")
 @json_option
 def drop_command(
     table: str, files: tuple[str, ...], why: str, dry_run: bool, as_json: bool

@@ -1,11 +1,12 @@
 """`lakehouse materialize` writes tables in order; `lakehouse tables` lists them."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from lakehouse.base.errors import Refused, Transient
+from lakehouse.base.text import Document
 from lakehouse.cli.context import (
     LakeContext,
     complete_table,
@@ -64,7 +65,7 @@ def materialize_command(selections: tuple[str, ...], as_json: bool) -> int:
     with driver_for_command(context.lake.settings):
         results = materialize(context.lake.settings, [table.asset_key for table in tables])
     runs = {table.key: run for table, run in zip(tables, results, strict=True)}
-    documents = list[dict[str, Any]]()
+    documents = list[Document]()
     for table in tables:
         run = runs[table.key]
         if run.error:
@@ -111,7 +112,7 @@ def _names(table: Table) -> set[str]:
     return {table.asset_key, table.key, table.layer}
 
 
-def run_document(key: str, run: "AssetRun", *, sentence: str) -> dict[str, Any]:
+def run_document(key: str, run: "AssetRun", *, sentence: str) -> Document:
     """The JSON document of one table."""
     return {
         "table": key,
@@ -172,7 +173,7 @@ def tables_command(as_json: bool) -> int:
     return print_errors(readings)
 
 
-def _table_document(reading: Found[Snapshot], context: LakeContext) -> dict[str, Any]:
+def _table_document(reading: Found[Snapshot], context: LakeContext) -> Document:
     table = reading.table
     is_declared = table.key in context.tables
     snapshot = reading.value

@@ -27,12 +27,12 @@ folder, sorted by the hour in which they land.
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy
 import pandas
 import pyarrow
-from pandas.util import hash_array
+from pandas import util
 from pyarrow import parquet
 
 from lakehouse.replay.play import data_folder
@@ -125,6 +125,7 @@ def draw(names: pandas.Series, purpose: str) -> "NDArray[numpy.int64]":
     The numbers of different purposes (of at most 11 characters) are independent.
     """
     key = f"{SEED} {purpose:<11}"  # 16 bytes, the key of SipHash
+    hash_array: Any = util.hash_array  # loaded late by pandas, which hides its type
     hashes = hash_array(names.to_numpy(object), hash_key=key, categorize=False)
     return (hashes >> numpy.uint64(2)).astype(numpy.int64)
 

@@ -1,19 +1,21 @@
 """`lakehouse vacuum`: deletes files that are no longer needed, or only lists them."""
 
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from lakehouse.base.errors import Broken
 from lakehouse.base.operation import VACUUM_MODES
+from lakehouse.base.text import Document
 from lakehouse.cli.context import complete_table, open_declared, print_errors
 from lakehouse.cli.dagster_events import report_to_dagster
 from lakehouse.cli.output import (
     bytes_text,
     count_text,
+    flag,
     json_option,
     print_figures,
     print_grid,
@@ -37,15 +39,13 @@ if TYPE_CHECKING:
 
 @click.command("vacuum", epilog="Example: lakehouse vacuum bronze/weather --dry-run")
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
-@click.option(
-    "--dry-run", is_flag=True, help="List every file that would be deleted, and delete none."
-)
+@flag("--dry-run", help="List every file that would be deleted, and delete none.")
 @click.option(
     "--mode",
     type=click.Choice(VACUUM_MODES, case_sensitive=False),
     help="Use this mode. Default: the cheapest mode that is valid for the table now.",
 )
-@click.option("--anyway", is_flag=True, help="Also vacuum a table that is paused or opts out.")
+@flag("--anyway", help="Also vacuum a table that is paused or opts out.")
 @json_option
 def vacuum_command(
     tables: tuple[str, ...], dry_run: bool, mode: str | None, anyway: bool, as_json: bool
@@ -121,7 +121,7 @@ def _report(lake: Lake, readings: Sequence[Found[VacuumPlan | VacuumOutcome]]) -
         report_to_dagster(lake.settings, "the vacuum is done", events)
 
 
-def _document(reading: Found[VacuumPlan | VacuumOutcome]) -> dict[str, Any]:
+def _document(reading: Found[VacuumPlan | VacuumOutcome]) -> Document:
     if reading.value is not None:
         return reading.value.as_json()
     return {
@@ -131,7 +131,7 @@ def _document(reading: Found[VacuumPlan | VacuumOutcome]) -> dict[str, Any]:
     }
 
 
-def _print(documents: Sequence[Mapping[str, Any]], *, dry_run: bool) -> None:
+def _print(documents: Sequence[Document], *, dry_run: bool) -> None:
     rows = [
         (
             each["table"],

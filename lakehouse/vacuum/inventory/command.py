@@ -5,13 +5,14 @@ A part is one use of a table's bytes (`Part`), for example live files.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.stored_objects import Inventory, Part
+from lakehouse.base.text import Document
 from lakehouse.cli.context import complete_table, nearest, open_declared
 from lakehouse.cli.dagster_events import report_to_dagster
 from lakehouse.cli.output import (
@@ -137,7 +138,7 @@ def _exit_code(reconciliation: Reconciliation) -> int:
     return Broken.exit_code
 
 
-def _document(inventory: Inventory, reconciliation: Reconciliation, *, now: int) -> dict[str, Any]:
+def _document(inventory: Inventory, reconciliation: Reconciliation, *, now: int) -> Document:
     share_fields = ("storage_class", "file_count", "size_bytes", "small_count")
     table_fields = ("table", "version", "file_count", "size_bytes", "missing", "resized", "problem")
     return {
@@ -163,7 +164,7 @@ def _document(inventory: Inventory, reconciliation: Reconciliation, *, now: int)
     }
 
 
-def _print(document: dict[str, Any]) -> None:
+def _print(document: Document) -> None:
     inventory = document["inventory"]
     show(
         f"inventory {inventory['name']}: as of {time_text(inventory['created_ms'])}, "
@@ -189,7 +190,7 @@ def _print(document: dict[str, Any]) -> None:
             )
 
 
-def _row(table: str, part: str, share: dict[str, Any], meaning: str) -> tuple[str, ...]:
+def _row(table: str, part: str, share: Document, meaning: str) -> tuple[str, ...]:
     return (
         table,
         part,
