@@ -7,9 +7,9 @@ that use the server.
 
 import contextlib
 import time
-from collections.abc import Iterator
-from functools import partial
-from typing import IO
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import IO, TYPE_CHECKING
 
 import click
 
@@ -21,7 +21,10 @@ from lakehouse.cli.output import attributes, json_option, show, tell, write_json
 from lakehouse.cli.settings import settings_in_force
 from lakehouse.spark.server import server
 from lakehouse.spark.server.server import ServerState
-from lakehouse.spark.session import connect, prepare, started_by
+from lakehouse.spark.session import connect, prepare
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _MEANING = {
     "running": "it answers",
@@ -129,12 +132,19 @@ def driver_for_command(settings: Settings) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def driver_on_demand(settings: Settings) -> Iterator[None]:
-    """Like `driver_for_command`, but starts a server only when the block opens a session."""
+def driver_on_demand(settings: Settings) -> Iterator[Callable[[], "SparkSession"]]:
+    """Yields a function that opens a session. Its first call does as `driver_for_command`."""
     with contextlib.ExitStack() as stack:
-        start_driver = partial(stack.enter_context, driver_for_command(settings))
-        stack.enter_context(started_by(start_driver))
-        yield
+
+        @cache
+        def start_driver() -> None:
+            stack.enter_context(driver_for_command(settings))
+
+        def open_session() -> "SparkSession":
+            start_driver()
+            return connect(settings)
+
+        yield open_session
 
 
 def wait_for_other_users(users: IO[str], *, seconds: float = _OTHERS_SECONDS) -> None:

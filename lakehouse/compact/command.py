@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -30,7 +29,6 @@ from lakehouse.compact.assess import refuse_held
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.lake.lake import is_written
 from lakehouse.lake.state_tables import pause_of, pause_table, resume_table
-from lakehouse.spark.session import connect
 from lakehouse.watch.documents import address_field
 
 if TYPE_CHECKING:
@@ -65,9 +63,8 @@ def compact_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> N
         refuse_held(lake, declared_table)
     if not is_written(lake, table):
         raise not_written(declared_table, operation=f"compact {table}")
-    with working(f"compacting {table}"), driver_on_demand(lake.settings):
+    with working(f"compacting {table}"), driver_on_demand(lake.settings) as spark:
         # A failure is not reported, because one of a person's compaction opens no breaker.
-        spark = partial(connect, lake.settings)
         outcome = run.compact(lake, spark, declared_table, by_person=True)
 
     def events(reporter: "Reporter") -> "Iterable[Event]":

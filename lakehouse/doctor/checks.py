@@ -24,7 +24,6 @@ from lakehouse.lake.lake import Lake
 from lakehouse.spark.errors import causes_of, first_line, innermost_cause, translated
 from lakehouse.spark.server.conf import DELTA
 from lakehouse.spark.server.jars import fetch, find_java
-from lakehouse.spark.session import connect
 from lakehouse.spark.statements import path_table
 from lakehouse.spark.temporary_confs import session_confs
 from lakehouse.store import S3Store
@@ -83,14 +82,16 @@ def checks_of_lake(lake: Lake, folder: str) -> dict[str, Check]:
     }
 
 
-def checks_of_spark(lake: Lake, folder: str) -> dict[str, Check]:
+def checks_of_spark(
+    lake: Lake, folder: str, open_session: "Callable[[], SparkSession]"
+) -> dict[str, Check]:
     """The checks of Spark, by name. They read the file that the check of the storage wrote."""
     checks = dict[str, Check]()
     if not lake.settings.spark.startswith("sc://"):
         checks["java"] = lambda: f"Java for Spark's driver: {find_java()}"
         checks["jars"] = lambda: f"{len(fetch())} jars of Delta and S3A match their checksums"
     for name, check in (("spark", _session), ("spark's storage", _read), ("commit", _commit)):
-        checks[name] = partial(_on_spark, check, lake, folder)
+        checks[name] = partial(_on_spark, check, open_session, lake, folder)
     return checks
 
 
@@ -135,10 +136,15 @@ def _storage(lake: Lake, folder: str) -> str:
     return f"files below {root} can be listed, read, written and deleted"
 
 
-def _on_spark(check: "Callable[[SparkSession, Lake, str], str]", lake: Lake, folder: str) -> str:
+def _on_spark(
+    check: "Callable[[SparkSession, Lake, str], str]",
+    open_session: "Callable[[], SparkSession]",
+    lake: Lake,
+    folder: str,
+) -> str:
     """Runs a check with a session, at most three minutes, and translates Spark's errors."""
     with translated():
-        spark = connect(lake.settings)
+        spark = open_session()
         limit = Timer(_MOST_SECONDS, spark.interruptAll)
         limit.start()
         try:

@@ -80,10 +80,10 @@ def _examine(*, with_spark: bool) -> Iterator[Finding]:
         sentence = f"the lake is {settings.root}, Spark is {spark}"
         yield Finding(name=name, state="ok", sentence=sentence)
         lake = open_lake(settings)
-        with scratch(lake) as folder, driver_on_demand(settings):
+        with scratch(lake) as folder, driver_on_demand(settings) as open_session:
             checks = checks_of_lake(lake, folder)
             if with_spark:
-                checks |= checks_of_spark(lake, folder)
+                checks |= checks_of_spark(lake, folder, open_session)
             for name, check in checks.items():
                 yield Finding(name=name, state="ok", sentence=check())
     except LakehouseError as error:

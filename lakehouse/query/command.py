@@ -14,7 +14,7 @@ from lakehouse.base.errors import Refused
 from lakehouse.base.text import printable
 from lakehouse.cli.context import LakeContext, open_declared
 from lakehouse.cli.output import console, flag, json_option, print_grid, tell, write_csv, write_json
-from lakehouse.cli.server_command import driver_on_demand
+from lakehouse.cli.server_command import driver_for_command
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import OPERATIONS
 from lakehouse.query.plan import plan_query
@@ -53,7 +53,7 @@ def sql_command(statement: str, by_spark: bool, as_csv: bool, as_json: bool) -> 
     context = open_declared()
     most_rows = None if as_csv or as_json else _MOST_ROWS + 1
     keys = known_names(context)
-    with driver_on_demand(context.lake.settings), query_errors(keys):
+    with query_errors(keys):
         answer = _answer(context.lake, statement, keys, by_spark=by_spark, most_rows=most_rows)
         names = answer.schema.names
         rows = islice(_rows(answer), most_rows)
@@ -100,7 +100,8 @@ def _answer(
             return query_deltalake(lake, plan)
         except UnreadableError as error:
             tell(f"{error}; Spark answers")
-    return query_spark(lake, plan, most_rows=most_rows)
+    with driver_for_command(lake.settings):
+        return query_spark(lake, plan, most_rows=most_rows)
 
 
 def _rows(reader: Any) -> Iterator[list[Any]]:

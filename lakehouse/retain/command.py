@@ -113,8 +113,8 @@ def _plan_or_run(
     if run is not None:
         if not anyway:
             refuse_held(lake, declared, operation)
-        with working(name), driver_on_demand(lake.settings):
-            outcome = run(lake, declared, partial(connect, lake.settings))
+        with working(name), driver_on_demand(lake.settings) as spark:
+            outcome = run(lake, declared, spark)
         document = outcome.as_json()
 
         def events(reporter: "Reporter") -> "Iterable[Event]":

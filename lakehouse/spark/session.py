@@ -4,14 +4,12 @@ Settings that hold for every session are in `spark/server/conf.py`.
 """
 
 import atexit
-import contextlib
 import importlib
 import os
 import re
 import threading
 import uuid
 import warnings
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -117,17 +115,6 @@ _MASTER_PORT = 7077
 # returns it for any requested server, even if the session's own server is gone.
 _sessions: dict[tuple[str, int], tuple[Process | None, "SparkSession"]] = {}
 _OPENING = threading.Lock()
-_starters: list[Callable[[], object]] = []
-
-
-@contextlib.contextmanager
-def started_by(start: Callable[[], object]) -> Iterator[None]:
-    """Calls `start` before the block prepares its first session, if it prepares any."""
-    _starters.append(start)
-    try:
-        yield
-    finally:
-        _starters.clear()
 
 
 def prepare(settings: Settings) -> None:
@@ -142,15 +129,8 @@ def prepare(settings: Settings) -> None:
         Refused: no session is possible with this setting or on this machine.
     """
     require("pyspark", extra="spark", purpose="Spark")
-    while _starters:
-        _starters.pop()()
     # Without this, each session would stay on the server for an hour.
     os.environ["SPARK_CONNECT_RELEASE_SESSION_ON_EXIT"] = "true"
-    if over_connect(settings):
-        # PySpark's functions build Connect columns only while this variable is set. PySpark sets it
-        # when it opens a session. A reused session may have been opened before the variable was
-        # removed (below).
-        os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     if settings.spark == "server":
         state = server.status(settings)
         token = server.read_token(settings)

@@ -2,7 +2,6 @@
 
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -28,7 +27,6 @@ from lakehouse.cli.server_command import driver_on_demand
 from lakehouse.compact.assess import refuse_held
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Found, Lake, attempt
-from lakehouse.spark.session import connect
 from lakehouse.vacuum import run
 from lakehouse.vacuum.facts import LakeFacts
 from lakehouse.vacuum.plan.vacuum import VacuumOutcome, VacuumPlan
@@ -61,19 +59,18 @@ def vacuum_command(
     lake = context.lake
     chosen = context.choose(tables)
     facts = LakeFacts(lake, [*context.tables.values()], wanted={table.key for table in chosen})
-    session = partial(connect, lake.settings)
+    with driver_on_demand(lake.settings) as session:
 
-    def vacuum(table: Table) -> VacuumPlan | VacuumOutcome | None:
-        with working(f"vacuum of {table.key}"):
-            if dry_run:
-                return run.rehearse(facts, session, table, mode=mode)  # type: ignore[arg-type]
-            if facts.log(table.key) is None:
-                return None
-            if not anyway:
-                refuse_held(lake, table, "vacuum")
-            return run.vacuum(facts, session, table, mode=mode)  # type: ignore[arg-type]
+        def vacuum(table: Table) -> VacuumPlan | VacuumOutcome | None:
+            with working(f"vacuum of {table.key}"):
+                if dry_run:
+                    return run.rehearse(facts, session, table, mode=mode)  # type: ignore[arg-type]
+                if facts.log(table.key) is None:
+                    return None
+                if not anyway:
+                    refuse_held(lake, table, "vacuum")
+                return run.vacuum(facts, session, table, mode=mode)  # type: ignore[arg-type]
 
-    with driver_on_demand(lake.settings):
         readings = [_attempt(table, vacuum) for table in chosen]
     _report(lake, readings)
     documents = [_document(each) for each in readings]
