@@ -26,7 +26,7 @@ from types import FrameType
 import click
 
 from lakehouse.assets.home import dagster_home, has_open_runs
-from lakehouse.base.errors import Broken, Refused, Transient
+from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.installation import ROOT, require
 from lakehouse.base.processes import BoundProcess, bound_log, hold_lock, port_is_free, start_bound
 from lakehouse.base.settings import Settings
@@ -52,8 +52,7 @@ def run_all(settings: Settings) -> int:
     Prints events and the error lines of Dagster's log.
 
     Raises:
-        Refused: a port is in use, this lake is already running, its storage is not safe, or a
-            package is missing.
+        Refused: a port is in use, this lake is already running, or a package is missing.
         Broken, Transient: the server or Dagster's UI did not start.
 
     After an error, no started process is left.
@@ -70,7 +69,6 @@ def run_all(settings: Settings) -> int:
             )
         if settings.spark == "server" and server.status(settings).pid is None:
             server.check_port_is_free(settings)
-        check_storage(settings)
         require("dagster_webserver", extra="demo", purpose="Dagster's page")
         home = dagster_home(settings)
         log = home / "dagster.log"
@@ -232,23 +230,6 @@ def up_command() -> int | None:
     Spark runs here only with LAKEHOUSE_SPARK=server.
     """
     return run_all(settings_in_force())
-
-
-def check_storage(settings: Settings) -> None:
-    """Refuses storage on which a commit could overwrite another one.
-
-    If storage does not answer, the error is only printed: each run checks again.
-    """
-    if not settings.on_s3:
-        return
-    # `lakehouse up` runs for days, and these modules take 0.2 s and 40 MB.
-    from lakehouse.lake.commits import refuse_unsafe_storage
-    from lakehouse.lake.lake import open_lake
-
-    try:
-        refuse_unsafe_storage(open_lake(settings), asked="lakehouse up")
-    except Transient as error:
-        tell(f"{type(error).__name__}: {error}")
 
 
 def close_dead_runs(home: Path) -> None:

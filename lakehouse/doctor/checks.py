@@ -95,9 +95,9 @@ def checks_of_spark(
     return checks
 
 
-def client_versions() -> dict[str, str]:
-    """The versions of Spark's and Delta's Python packages in this environment."""
-    return {"Spark": version("pyspark"), "Delta": version("delta-spark")}
+def spark_version() -> str:
+    """The version of PySpark in this environment."""
+    return version("pyspark")
 
 
 def _home(home: Path) -> str:
@@ -171,25 +171,16 @@ def _session(spark: "SparkSession", lake: Lake, folder: str) -> str:
                 f"Spark runs without Delta: {name} lacks {value}. Start the server with Delta's "
                 f"jars and --conf {name}={value}"
             )
-    for name, ours in client_versions().items():
-        theirs = spark.version if name == "Spark" else _delta_version(spark)
-        if theirs is not None and _minor(theirs) != _minor(ours):
-            raise Refused(
-                f"Spark runs {name} {theirs}, but this environment has {name} {ours}. Use a server "
-                f"with {name} {_minor(ours)}, or install the release of lakehouse for {name} "
-                f"{_minor(theirs)}"
-            )
-    return f"a session with Spark {spark.version} answers"
-
-
-def _delta_version(spark: "SparkSession") -> str | None:
-    """The version of Delta; `None` if it is missing, or the server forbids calls of Java."""
-    from pyspark.errors import AnalysisException
-
-    try:
-        return spark.sql("SELECT java_method('io.delta.package', 'VERSION')").collect()[0][0]
-    except AnalysisException:
-        return None
+    # Delta's jar is made for one minor version of Spark.
+    ours = spark_version()
+    theirs = spark.version
+    if _minor(theirs) != _minor(ours):
+        raise Refused(
+            f"the server runs Spark {theirs}, but this environment has Spark {ours}. Use a server "
+            f"with Spark {_minor(ours)}, or install the release of lakehouse for Spark "
+            f"{_minor(theirs)}"
+        )
+    return f"a session with Spark {theirs} answers"
 
 
 def _read(spark: "SparkSession", lake: Lake, folder: str) -> str:

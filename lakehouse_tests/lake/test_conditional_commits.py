@@ -9,11 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.base.errors import Refused
-from lakehouse.cli.up import check_storage
 from lakehouse.compact.sensor import compaction_sensor
 from lakehouse.declare.adopted import adopted_table
 from lakehouse.lake import commits as conditional_commits
-from lakehouse.lake.commits import refuse_unsafe_commits, storage_fault
+from lakehouse.lake.commits import refuse_unsafe_commits, refuse_unsafe_storage, storage_fault
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.lake.lease import hold
 from lakehouse.spark.temporary_confs import session_confs
@@ -64,7 +63,7 @@ def test_a_bucket_that_ignores_conditions_is_refused_at_the_first_write(
 
 def test_a_bucket_is_tested_once_per_process(tmp_path: Path, bucket: str) -> None:
     settings = own_settings(tmp_path, LAKEHOUSE_ROOT=f"s3://{bucket}")
-    check_storage(settings)
+    refuse_unsafe_storage(open_lake(settings), asked="a write")
     lake = open_lake(settings)
     assert storage_fault(lake, "bronze/t") is None
     assert not lake.store.requests

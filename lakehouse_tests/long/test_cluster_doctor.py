@@ -63,8 +63,8 @@ def nowhere(conf: Conf) -> Conf:
 PLANTED = {
     "executors without any jar": (
         without("spark.jars"),
-        "spark",
-        "executors lack a jar: the class io.delta.package was not found",
+        "spark's storage",
+        "executors lack a jar: the class ",
     ),
     "executors without S3A": (
         only_s3a_on_the_driver,
@@ -84,7 +84,7 @@ PLANTED = {
     ),
     "executors larger than any worker": (
         lambda conf: {**conf, "spark.executor.memory": "64g"},
-        "spark",
+        "spark's storage",
         "there are workers with free cores and memory",
     ),
     "another endpoint for Spark": (nowhere, "spark's storage", "the endpoint, the region, and"),
