@@ -10,12 +10,11 @@ that a person set by hand has no mark, and is kept.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime, timedelta
-from itertools import product
+from datetime import UTC, datetime
 from typing import Any, Literal, cast
 
 from lakehouse.base.errors import Refused
-from lakehouse.base.text import HOUR_MS
+from lakehouse.base.text import HOUR_MS, MINUTE_MS
 from lakehouse.declare.knobs import (
     AMOUNT,
     SHARE_OR_OFF,
@@ -47,19 +46,15 @@ def cron_times(cron: str, after_ms: int, until_ms: int) -> Iterator[int]:
     _, _, day_field, _, weekday_field = cron.split()
     # In cron, if both the day of the month and the day of the week are given, either is enough.
     needs_both = "*" in (day_field, weekday_field)
-    day = datetime.fromtimestamp(after_ms / 1000, tz=UTC).replace(
-        hour=0, minute=0, second=0, microsecond=0
-    )
-    while (start := int(day.timestamp() * 1000)) < until_ms:
-        fits_day = day.day in days
-        fits_weekday = not weekdays.isdisjoint((day.isoweekday() % 7, day.isoweekday()))
+    for minute in range(after_ms // MINUTE_MS + 1, -(-until_ms // MINUTE_MS)):
+        if minute % 60 not in minutes or minute // 60 % 24 not in hours:
+            continue
+        time = datetime.fromtimestamp(minute * 60, tz=UTC)
+        fits_day = time.day in days
+        fits_weekday = not weekdays.isdisjoint((time.isoweekday() % 7, time.isoweekday()))
         fits = all((fits_day, fits_weekday)) if needs_both else any((fits_day, fits_weekday))
-        if day.month in months and fits:
-            for hour, minute in product(sorted(hours), sorted(minutes)):
-                time_ms = start + (hour * 60 + minute) * 60_000
-                if after_ms < time_ms < until_ms:
-                    yield time_ms
-        day += timedelta(days=1)
+        if time.month in months and fits:
+            yield minute * MINUTE_MS
 
 
 def read_cron(cron: str, *, name: str = "cron") -> list[set[int]]:
