@@ -37,7 +37,7 @@ def storage(lake: Lake, tables: list[str], day: date, stamp: str) -> Money:
         table.load_as_version(table.version() - 1)
     for row in rows:
         owner = next((key for key in tables if row["key"].startswith(f"{key}/")), "")
-        price = BOOK["storage"][row["storage_class"] or "STANDARD"]["usd_per_gb_month"]
+        price = BOOK["usd_per_gb_month"][row["storage_class"] or "STANDARD"]
         gb_months = Fraction(row["size_bytes"], 2**30 * monthrange(day.year, day.month)[1])
         found[owner] += gb_months * price
     return {owner: usd for owner, usd in found.items() if usd}
@@ -68,17 +68,16 @@ def _compaction(commit: bytes, day: date) -> Fraction:
 def _vacuum(row: dict[str, Any], day: date) -> Fraction:
     if row["ended_at"].date() != day:
         return Fraction(0)
-    requests = BOOK["requests"]
     usd = _compute(Fraction(repr(row["seconds"])))
     for name, count in row["requests"]:
         reads = name.startswith(("Get", "Head"))
-        price = requests["usd_per_1000_gets" if reads else "usd_per_1000_puts"]
+        price = BOOK["usd_per_1000_gets" if reads else "usd_per_1000_puts"]
         usd += 0 if name.startswith("Delete") else Fraction(count, 1000) * price
     return usd
 
 
 def _compute(seconds: Fraction) -> Fraction:
-    return seconds * VCPUS / 3600 * BOOK["compute"]["usd_per_vcpu_hour"]
+    return seconds * VCPUS / 3600 * BOOK["usd_per_vcpu_hour"]
 
 
 def _day(ms: int) -> date:

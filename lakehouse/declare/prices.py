@@ -1,6 +1,5 @@
 """The prices of compute, requests and stored bytes: defaults, and the price book of one region."""
 
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,14 +42,6 @@ DEFAULT_PRICES = Prices()
 # The storage class of files on a disk, and of objects whose report names no class.
 DEFAULT_CLASS = "STANDARD"
 _DAYS_PER_MONTH = 30
-# The entries of a region, by their dotted names: of all, and of one storage class.
-_SINGLE = (
-    "compute.usd_per_vcpu_hour",
-    "requests.usd_per_1000_puts",
-    "requests.usd_per_1000_gets",
-    "requests.usd_per_1000_deletes",
-)
-_STORED = re.compile(r"storage\.([^.]+)\.usd_per_gb_month")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,38 +90,29 @@ def parse_price_book(
     unknown = [each for each in own if each not in ("region", "as_of", region)]
     if unknown:
         raise Refused(
-            f"{name}: {unknown[0]!r} is unknown. Use as_of, region, and a table for the region"
-            f" {region}, for example [{region}.requests]."
+            f"{name}: {unknown[0]!r} is unknown. Use as_of, region, and a table for the region,"
+            f" [{region}]."
         )
-    own_entries = _entries(own.get(region, {}))
-    for entry, value in own_entries.items():
-        where = f"{name}: {region}.{entry}"
-        if entry not in _SINGLE and not _STORED.fullmatch(entry):
-            names = (*_SINGLE, "storage.CLASS.usd_per_gb_month")
-            raise Refused(f"{where} is unknown. Use {', '.join(names)}.")
+    defaults = packaged.get(region) or packaged[str(packaged["region"])]
+    given = own.get(region, {})
+    if not isinstance(given, Mapping) or not given.keys() <= defaults.keys():
+        raise Refused(f"{name}: {region} is {given!r}. Use a table of {', '.join(defaults)}.")
+    prices = {**defaults, **cast("Mapping[str, Any]", given)}
+    own_per_gb_month = prices.pop("usd_per_gb_month")
+    if not isinstance(own_per_gb_month, Mapping):
+        raise Refused(
+            f"{name}: {region}.usd_per_gb_month is {own_per_gb_month!r}. Use a table of storage"
+            " classes with their prices."
+        )
+    own_classes = cast("Mapping[str, Any]", own_per_gb_month)
+    usd_per_gb_month = {**defaults["usd_per_gb_month"], **own_classes}
+    for entry, value in (prices | usd_per_gb_month).items():
         if not is_number(value) or not 0 <= value < 1e12:
-            raise Refused(f"{where} is {value!r}. Use a number, 0 or more.")
-    entries = _entries(packaged.get(region) or packaged[str(packaged["region"])]) | own_entries
-    stored = dict[str, float]()
-    for entry, value in entries.items():
-        if match := _STORED.fullmatch(entry):
-            stored[match[1]] = float(value)
-    single = {entry.partition(".")[2]: float(entries[entry]) for entry in _SINGLE}
-    usd_per_1000_deletes = single.pop("usd_per_1000_deletes")
+            raise Refused(f"{name}: {region}: {entry} is {value!r}. Use a number, 0 or more.")
+    usd_per_1000_deletes = prices.pop("usd_per_1000_deletes")
     as_of = str(own.get("as_of", packaged["as_of"]))
     return PriceBook(
-        prices=Prices(region=region, as_of=as_of, **single),
+        prices=Prices(region=region, as_of=as_of, **prices),
         usd_per_1000_deletes=usd_per_1000_deletes,
-        usd_per_gb_month=stored,
+        usd_per_gb_month=usd_per_gb_month,
     )
-
-
-def _entries(table: Any, prefix: str = "") -> dict[str, Any]:
-    """The values in a table and the tables inside it, by dotted names; without sources."""
-    if not isinstance(table, Mapping):
-        return {prefix: table}
-    entries = dict[str, Any]()
-    for key, value in cast("Mapping[str, Any]", table).items():
-        if key != "source":
-            entries |= _entries(value, f"{prefix}.{key}" if prefix else key)
-    return entries

@@ -26,7 +26,7 @@ def test_a_class_that_the_book_lacks_has_no_price() -> None:
 
 
 def test_own_prices_replace_single_entries_and_keep_the_others() -> None:
-    own = {"as_of": "2027-01", "us-east-1": {"storage": {"STANDARD": {"usd_per_gb_month": 0.02}}}}
+    own = {"as_of": "2027-01", "us-east-1": {"usd_per_gb_month": {"STANDARD": 0.02}}}
     book = parse_price_book(PACKAGED, own)
     assert (book.prices.as_of, book.usd_per_gb_month.get("STANDARD")) == ("2027-01", 0.02)
     assert book.usd_per_gb_month.get("GLACIER") == 0.0036
@@ -34,8 +34,8 @@ def test_own_prices_replace_single_entries_and_keep_the_others() -> None:
 
 def test_what_another_region_lacks_costs_as_in_the_packaged_one() -> None:
     mine = {
-        "compute": {"usd_per_vcpu_hour": 0.2},
-        "storage": {"STANDARD_IA": {"usd_per_gb_month": 0.0135, "source": "a contract"}},
+        "usd_per_vcpu_hour": 0.2,
+        "usd_per_gb_month": {"STANDARD_IA": 0.0135},
     }
     book = parse_price_book(PACKAGED, {"region": "eu-north-1", "eu-north-1": mine}, name="own")
     assert (book.prices.region, book.prices.usd_per_vcpu_hour) == ("eu-north-1", 0.2)
@@ -47,15 +47,14 @@ def test_what_another_region_lacks_costs_as_in_the_packaged_one() -> None:
     ("own", "message"),
     [
         ({"eu-west-1": {}}, "own: 'eu-west-1' is unknown"),
-        ({"us-east-1": 3}, "own: us-east-1. is unknown. Use compute.usd_per_vcpu_hour, "),
-        ({"us-east-1": {"disk": {"price": 1}}}, "us-east-1.disk.price is unknown"),
-        ({"us-east-1": {"compute": {"usd_per_hour": 1}}}, "usd_per_hour is unknown. Use compute"),
-        ({"us-east-1": {"compute": {"usd_per_vcpu_hour": -1}}}, "is -1. Use a number, 0 or more"),
+        ({"us-east-1": 3}, "own: us-east-1 is 3. Use a table of usd_per_vcpu_hour, "),
         (
-            {"us-east-1": {"storage": {"STANDARD_IA": {"minimum_days": 1}}}},
-            "minimum_days is unknown. Use compute",
+            {"us-east-1": {"usd_per_hour": 1}},
+            "'usd_per_hour': 1}. Use a table of usd_per_vcpu_hour",
         ),
-        ({"us-east-1": {"storage": {"NEW": 1}}}, "storage.NEW is unknown"),
+        ({"us-east-1": {"usd_per_vcpu_hour": -1}}, "vcpu_hour is -1. Use a number, 0 or more"),
+        ({"us-east-1": {"usd_per_gb_month": 1}}, "is 1. Use a table of storage classes"),
+        ({"us-east-1": {"usd_per_gb_month": {"STANDARD": {}}}}, "STANDARD is {}. Use a number"),
     ],
 )
 def test_a_faulty_book_is_refused_by_name(own: dict[str, Any], message: str) -> None:
