@@ -12,7 +12,7 @@ load that project. It reads the declarations of the tables from a JSON record in
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import is_dataclass, replace
 from typing import Any, cast
 
 from lakehouse.base.errors import Refused
@@ -145,16 +145,15 @@ _PROJECT_DEFAULTS = {
     "LAKEHOUSE_REPLAY": "off",
     "LAKEHOUSE_TABLES": NO_TABLES,
 }
-# The policies in a record, by their fields of a table.
-_POLICIES: Mapping[str, Any] = {
-    "compaction": Compaction,
-    "vacuum": Vacuum,
-    "archive": Archive,
-    "ttl": Ttl,
-}
-# The classes of knob values, by the `kind` that a record gives them.
-_KINDS = {
-    kind.__name__: kind for kind in (BySensor, Scheduled, BinPacking, LiquidClustering, ZOrder)
+# The fields of a table that a record has.
+_RECORDED = ("write", "compaction", "vacuum", "archive", "ttl")
+# The classes of their values, by the `kind` that a record gives them.
+_KINDS: Mapping[str, Any] = {
+    kind.__name__: kind
+    for kind in (
+        *(Adopted, Compaction, Vacuum, Archive, Ttl),
+        *(BySensor, Scheduled, BinPacking, LiquidClustering, ZOrder),
+    )
 }
 
 
@@ -170,20 +169,13 @@ def is_maintained(table: Table) -> bool:
 
 
 def maintained_document(tables: Sequence[Table], *, home: str) -> dict[str, Any]:
-    """The record of these tables. Policies are recorded without knobs that have default values.
+    """The record of these tables, without knobs that have default values.
 
     `home` is the project's LAKEHOUSE_HOME. It is recorded for people; the program does not read it.
     """
-    entries = dict[str, Any]()
-    for table in tables:
-        entry = {"write": asdict(cast("Any", table.write))}
-        for name in _POLICIES:
-            policy = getattr(table, name)
-            if policy is not None:
-                entry[name] = {
-                    knob: _plain(value) for knob, value in changed_fields(policy).items()
-                }
-        entries[table.key] = entry
+    entries = {
+        table.key: {name: _plain(getattr(table, name)) for name in _RECORDED} for table in tables
+    }
     return {"home": home, "tables": entries}
 
 
@@ -198,13 +190,7 @@ def parse_maintained(document: Any, *, name: str) -> dict[str, Table]:
     key = "the record"
     try:
         for key, entry in document["tables"].items():
-            policies = {
-                name: kind(**_values(entry[name]))
-                for name, kind in _POLICIES.items()
-                if name in entry
-            }
-            write = Adopted(**_values(entry["write"]))
-            tables[key] = maintained_table(key, write, **policies)
+            tables[key] = maintained_table(key, **_values(entry))
     except (Refused, KeyError, TypeError, AttributeError) as error:
         problem = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
         raise Refused(
@@ -227,11 +213,11 @@ def with_project_defaults(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _plain(value: Any) -> Any:
-    """The value of a knob as a JSON value. `_value` is the inverse."""
+    """A declaration, or the value of a knob, as a JSON value. `_value` is the inverse."""
     if isinstance(value, tuple):
         return [_plain(each) for each in cast("tuple[Any, ...]", value)]
     if is_dataclass(value):
-        parts = {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+        parts = {name: _plain(part) for name, part in changed_fields(value).items()}
         return {"kind": type(value).__name__, **parts}
     return value
 
