@@ -270,7 +270,7 @@ def prepared_home(for_all_workers: Path) -> Path:
 
     with hold_lock(for_all_workers / "year.lock"):
         if not (home := for_all_workers / "year").exists():
-            killed = home / "replay" / f".{data_version()}-1"
+            killed = home / "replay" / f".{data_version()}-2"
             killed.mkdir(parents=True)
             (killed / "events.parquet").write_bytes(b"half")
             prepare(home)

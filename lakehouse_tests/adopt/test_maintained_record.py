@@ -117,7 +117,10 @@ def test_the_record_is_written_when_code_is_loaded_and_then_once_a_day(project: 
     assert written == [True, False, False, True, True]
     tick(compaction=Compaction(min_small_files=8))
     tables = json.loads(record_of(project).read_text())["tables"]
-    assert tables["silver/sales_orders"]["compaction"] == {"kind": "Compaction", "min_small_files": 8}
+    assert tables["silver/sales_orders"]["compaction"] == {
+        "kind": "Compaction",
+        "min_small_files": 8,
+    }
 
 
 def test_a_record_that_no_sensor_confirms_ends_after_30_days(project: Path) -> None:

@@ -62,7 +62,7 @@ def test_it_waits_while_many_runs_are_unfinished(settings: Settings) -> None:
 
 
 def test_it_stops_with_the_year(settings: Settings, home: Path) -> None:
-    store_at(settings.root).put(STATE, b'{"start": "2013-01-01T00", "next": "2014-01-01T11"}')
+    store_at(settings.root).put(STATE, b'{"start": "2013-01-01T00", "next": "2014-01-01T12"}')
     with dg.instance_for_test() as instance:
         assert tick(settings, instance)[0] == "landed nothing: the year is over"
     assert store_at(settings.root).list("landing") == []
