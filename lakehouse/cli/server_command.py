@@ -9,7 +9,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import IO, TYPE_CHECKING
+from typing import IO, Any
 
 import click
 
@@ -22,9 +22,6 @@ from lakehouse.cli.settings import settings_in_force
 from lakehouse.spark.server import server
 from lakehouse.spark.server.server import ServerState
 from lakehouse.spark.session import connect, prepare
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _MEANING = {
     "running": "it answers",
@@ -132,7 +129,7 @@ def driver_for_command(settings: Settings) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def driver_on_demand(settings: Settings) -> Iterator[Callable[[], "SparkSession"]]:
+def driver_on_demand(settings: Settings) -> Iterator[Callable[[], Any]]:
     """Yields a function that opens a session. Its first call does as `driver_for_command`."""
     with contextlib.ExitStack() as stack:
 
@@ -140,7 +137,7 @@ def driver_on_demand(settings: Settings) -> Iterator[Callable[[], "SparkSession"
         def start_driver() -> None:
             stack.enter_context(driver_for_command(settings))
 
-        def open_session() -> "SparkSession":
+        def open_session() -> Any:
             start_driver()
             return connect(settings)
 
