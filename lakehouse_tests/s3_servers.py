@@ -1,4 +1,4 @@
-"""Servers of S3's protocol, and of SQS's, without common code, a process each: moto's, and MiniStack, which `make bench` installs."""
+"""Servers of S3's protocol without common code, a process each: moto's, and MiniStack, which `make bench` installs."""
 
 import os
 import subprocess
@@ -74,7 +74,7 @@ def _start_of(name: str, port: int) -> tuple[list[str], dict[str, str]]:
         return ["moto.server", "-H", "127.0.0.1", "-p", str(port)], {}
     assert MINISTACK.is_dir(), f"{MINISTACK} is not there: make .venv/ministack"
     # Or it listens on fixed ports, too.
-    needed = {"SERVICES": "s3,sqs", "IOT_MTLS_ENABLED": "0", "DOCKER_HOST": "unix:///nowhere"}
+    needed = {"SERVICES": "s3", "IOT_MTLS_ENABLED": "0", "DOCKER_HOST": "unix:///nowhere"}
     return ["ministack"], {
         "PYTHONPATH": str(MINISTACK),
         "BIND_HOST": "127.0.0.1",

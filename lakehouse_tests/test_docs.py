@@ -155,15 +155,6 @@ def test_tables_of_change_data_are_tables(tmp_path: Path, monkeypatch: pytest.Mo
     assert list(found) == ["bronze/customers", "bronze/orders"]
 
 
-def test_the_queue_of_the_page_is_one_that_s3_may_send_to() -> None:
-    text = (DOCS / "s3.md").read_text()
-    notification, queue = map(json.loads, re.findall(r"```json\n(.*?)```", text, flags=re.DOTALL))
-    [allowed] = json.loads(queue["Policy"])["Statement"]
-    [announced] = notification["QueueConfigurations"]
-    assert (allowed["Action"], allowed["Resource"]) == ("sqs:SendMessage", announced["QueueArn"])
-    assert announced["Events"] == ["s3:ObjectCreated:*"]
-
-
 @pytest.mark.parametrize("page", ["guide.md", "tables.md"])
 def test_the_tables_of_a_page_are_tables(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

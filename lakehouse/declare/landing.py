@@ -7,7 +7,6 @@ from enum import Enum
 from typing import ClassVar, Literal
 
 from lakehouse.base.errors import Refused
-from lakehouse.base.paths import holds_credentials
 from lakehouse.base.text import either
 from lakehouse.declare.knobs import (
     AMOUNT,
@@ -179,12 +178,6 @@ _SUFFIXES = {
     "parquet": (".parquet",),
     "avro": (".avro",),
 }
-# SQS: up to 80 letters, digits, - and _. S3 sends no notifications to a FIFO queue (`….fifo`).
-_QUEUE_NAME = re.compile(r"((https?://[^\s@?#]+/)?[A-Za-z0-9_-]{1,80})?")
-_QUEUE = Accepts(
-    "the name or the URL of an SQS queue, or nothing",
-    lambda value: isinstance(value, str) and bool(_QUEUE_NAME.fullmatch(value)),
-)
 
 
 def _is_encoding(name: object) -> bool:
@@ -284,12 +277,6 @@ class Landing:
         "the sensor also requests a load if the oldest file has waited for this many minutes."
         " Required if `release_files` is above 1",
     )
-    queue: str = knob(
-        "",
-        _QUEUE,
-        "an SQS queue that receives the bucket's event notifications (S3 only). New files are found"
-        " in the queue, and the prefix is listed only once an hour",
-    )
 
     def __post_init__(self) -> None:
         if self.format not in _SUFFIXES:
@@ -305,18 +292,7 @@ class Landing:
                 f"Landing.prefix is {self.prefix!r}, but {top}/ holds the lake's own files. Use"
                 " another folder, like landing/"
             )
-        if holds_credentials(str(self.queue)) or "@" in str(self.queue):
-            raise Refused(
-                "Landing.queue holds a user, a password or a signed query. Use an address without "
-                "credentials; boto3 finds them itself."
-            )
         check_knobs(self)
-        if self.queue and isinstance(self.changes, Dms) and not self.changes.position:
-            raise Refused(
-                f"Landing.queue is {self.queue!r}, and changes=Dms() has no position: the queue"
-                " names files in any order, but without a position the order of files is the order"
-                " of changes. Either use Dms(position=…), or no queue."
-            )
         if self.release_files > 1 and not self.release_minutes:
             raise Refused(
                 f"Landing.release_files is {self.release_files} and release_minutes is 0, so the"

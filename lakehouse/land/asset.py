@@ -21,10 +21,14 @@ from lakehouse.base.errors import LakehouseError
 from lakehouse.base.reasons import Reason
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
-from lakehouse.land.ledger import last_loaded, planned_batches, unfinished_batch
+from lakehouse.land.ledger import (
+    landed_files,
+    last_loaded,
+    planned_batches,
+    unfinished_batch,
+)
 from lakehouse.land.plan.batches import Batch, Ledger
 from lakehouse.land.plan.choose_files import BatchPlan, choose_batch, repeat_batch
-from lakehouse.land.waiting_files import Discovery
 from lakehouse.store import FairOrder, TimeBudget
 
 # Seconds between two ticks. Listing a bucket costs money, and listing a folder is free.
@@ -77,12 +81,11 @@ def landing_sensor(
         description="Lists the landing prefixes, and starts a load for each table with new files.",
     )
     def tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        table_states, queues = watch.table_states(context.instance, now=time.time())
+        table_states = watch.table_states(context.instance, now=time.time())
         due = [state for state in table_states if state.batch is not None]
         if due:
             request_server(lake.settings)
         sentences = [f"{state.table.key}: {state.sentence}" for state in table_states]
-        sentences += queues
         server = server_sentence(lake.settings)
         if server:
             sentences.append(server)
@@ -126,7 +129,6 @@ class _Watch:
         self._lake = lake
         self._tables = tables
         self._budget = budget
-        self._discovery = Discovery(lake, tables, budget)
         self._turns = FairOrder(table.key for table in tables)
         # By table: the id of the newest event at the time of reading, the ledger, and the
         # unfinished batch, if there is one.
@@ -136,11 +138,10 @@ class _Watch:
 
     def table_states(
         self, instance: dg.DagsterInstance, *, now: float
-    ) -> tuple[list[_TableState], Sequence[str]]:
-        """The state of each table, and a sentence per SQS queue that announces landed files."""
+    ) -> list[_TableState]:
+        """The state of each table."""
         with self._one_tick:
             self._budget.begin()
-            queues = self._discovery.receive()
             in_flight = runs_in_flight(instance, self._tables)
             running = {
                 table.key: [run.name for run in in_flight if run.table == table.key]
@@ -155,11 +156,10 @@ class _Watch:
             }
             seconds = round(self._budget.spent_seconds)
             deferred = f"left for the next tick, because storage took {seconds} s in this tick"
-            table_states = [
+            return [
                 states.get(table.key) or _TableState(table=table, sentence=deferred)
                 for table in self._tables
             ]
-            return table_states, queues
 
     def _state_of(
         self,
@@ -200,8 +200,7 @@ class _Watch:
     def _plan(self, table: Table, facts: NewestFacts | None, *, now: float) -> BatchPlan:
         event_id = facts.storage_id if facts else 0
         cached = self._ledgers.get(table.key)
-        is_stale = cached is None or cached[0] != event_id
-        if cached is None or is_stale:
+        if cached is None or cached[0] != event_id:
             batches = planned_batches(self._lake, table)
             ledger = batches.ledger()
             last_batch = facts.values.get("lakehouse/landed_batch") if facts else None
@@ -214,7 +213,7 @@ class _Watch:
         _, ledger, unfinished = cached
         if unfinished is not None:
             return repeat_batch(unfinished)
-        listing = self._discovery.waiting_files(table, ledger, refresh=is_stale, now=now)
+        listing = landed_files(self._lake.store, table.landing)
         now_ms = round(now * 1_000)
         return choose_batch(listing, ledger, table.landing, table.write, now_ms=now_ms)
 

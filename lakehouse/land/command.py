@@ -28,6 +28,7 @@ from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.log import TableFacts
 from lakehouse.init.plan import python_source, suggest, table_name
 from lakehouse.lake.lake import TableSession
+from lakehouse.land.expiring_files import expiring_sentence
 from lakehouse.land import quarantine
 from lakehouse.land.decode import files_schema
 from lakehouse.land.ledger import (
@@ -52,7 +53,6 @@ from lakehouse.land.plan.choose_files import (
     repeat_batch,
 )
 from lakehouse.land.quarantine import QuarantineReview
-from lakehouse.land.waiting_files import expiring_sentence
 from lakehouse.spark.session import connect
 
 

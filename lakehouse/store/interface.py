@@ -250,8 +250,8 @@ class FairOrder:
     def __init__(self, keys: Iterable[str]) -> None:
         self._keys = [*keys]
 
-    def within(self, budget: TimeBudget, *, share: float = 1.0) -> Iterator[str]:
-        """Yields keys in order until the tick is late: until `share` of `late_seconds` is used up.
+    def within(self, budget: TimeBudget) -> Iterator[str]:
+        """Yields keys in order until the tick is late.
 
         At least one key is yielded, so that every tick makes progress.
         """
@@ -259,7 +259,7 @@ class FairOrder:
         slow = list[str]()
         served = 0
         for key in order:
-            if served and budget.is_late(share):
+            if served and budget.is_late():
                 break
             started = budget.spent_seconds
             yield key

@@ -252,13 +252,6 @@ class S3Store(Store):
         files = [self._stored(entry) for entry in entries if not marks_a_folder(entry)]
         return sorted(files, key=attrgetter("name"))
 
-    def find(self, names: Iterable[str]) -> Sequence[StoredFile]:
-        """The named files that exist. See `find_keys` for the number of requests."""
-        keys = [self.prefix + name for name in names]
-        with self._translated("list", self.prefix):
-            entries = find_keys(self.client, self.bucket, self.prefix, keys)
-        return [self._stored(entry) for entry in entries if not marks_a_folder(entry)]
-
     def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
         """See `Store.folders`. The listing begins at `after`, so earlier folders cost nothing."""
         key = self.prefix + folder_prefix(prefix)
@@ -498,29 +491,6 @@ class S3Store(Store):
         """Turns botocore's errors into `Refused`, `Transient` or `FileNotFoundError`."""
         with translated_s3(f"store: cannot {action} s3://{self.bucket}/{key}", action):
             yield
-
-
-def find_keys(client: Any, bucket: str, prefix: str, keys: Iterable[str]) -> list[ListedObject]:
-    """The objects with these keys below `prefix`, as S3's listing describes them.
-
-    Missing keys are omitted. The number of requests is at most the number of pages in a listing
-    from the first key to the last and, with the usual names of files, at most the number of keys: a
-    listing after a key without its last character begins with that key, or shortly before it.
-    """
-    remaining = sorted(set(keys))
-    entries = list[ListedObject]()
-    after = ""
-    while remaining:
-        after = max(after, remaining[0][:-1])
-        answer = client.list_objects_v2(Bucket=bucket, Prefix=prefix, StartAfter=after)
-        listed = answer.get("Contents", ())
-        requested = frozenset(remaining)
-        entries += [entry for entry in listed if entry["Key"] in requested]
-        if not answer.get("IsTruncated"):
-            break
-        after = listed[-1]["Key"]
-        remaining = [key for key in remaining if key > after]
-    return entries
 
 
 def marks_a_folder(entry: ListedObject) -> bool:

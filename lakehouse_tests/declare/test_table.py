@@ -167,16 +167,6 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     ),
     (lambda: landing(encoding="latin-77"), "Landing.encoding is 'latin-77'. Use an encoding"),
     (lambda: landing(encoding="base64"), "Landing.encoding is 'base64'"),
-    (lambda: landing(queue="landing.fifo"), "Landing.queue is 'landing.fifo'"),
-    (
-        lambda: landing(
-            queue="https://me:secret@sqs.eu-central-1.amazonaws.com/123456789012/landing"
-        ),
-        "Landing.queue holds a user, a password or a signed query. Use an address without",
-    ),
-    (lambda: landing(queue="me:secret@sqs.example/landing"), "Landing.queue holds a user"),
-    (lambda: landing(queue=7), "Landing.queue is 7. Use the name or the URL of an SQS queue"),
-    (lambda: dms(queue="landing"), "Landing.queue is 'landing', and"),
     (lambda: landing(release_files=2), "Landing.release_files is 2 and release_minutes is 0"),
     (lambda: landing(max_file_bytes=0), "Landing.max_file_bytes is 0"),
     (lambda: Append(partition_by="day"), "Use a tuple of names, like ('day',)"),
@@ -252,12 +242,6 @@ ACCEPTED: dict[str, Callable[[], object]] = {
     "a prefix of Hive folders": lambda: landing(prefix="landing/day=1/x.y-z_0/"),
     "CSV of DMS with empty nulls": lambda: dms(format="csv", null_value=""),
     "Parquet of DMS, which has nulls": lambda: dms(format="parquet"),
-    "a queue by its URL": lambda: landing(
-        queue="https://sqs.eu-central-1.amazonaws.com/123456789012/landing_1"
-    ),
-    "a queue beside changes with a position": lambda: landing(
-        queue="q", schema="Op STRING, at BIGINT", changes=Dms(position=("at",))
-    ),
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 from moto.core import DEFAULT_ACCOUNT_ID as ACCOUNT
 from moto.s3.models import s3_backends
 
-from lakehouse.store.s3 import S3Store, find_keys
+from lakehouse.store.s3 import S3Store
 
 SHAPES = {
     "nothing": [],
@@ -52,27 +52,3 @@ def test_every_key_is_listed_once(bucket: str, shape: str, monkeypatch: pytest.M
     assert sorted(each.key for each in store.walk("t")) == sorted(
         key for key in SHAPES[shape] if key.startswith("t/")
     )
-
-
-@pytest.mark.parametrize("shape", [*SHAPES])
-def test_keys_are_found_in_no_more_requests_than_names_or_pages(bucket: str, shape: str) -> None:
-    client, asked = stored(bucket, SHAPES[shape])
-    there = SHAPES[shape][:: max(1, len(SHAPES[shape]) // 7)]
-    absent = ["t/not there", "t/\ue000", "zz", "\x01"]
-    found = find_keys(client, bucket, "", [*there, *there[:2], *absent])
-    assert sorted(entry["Key"] for entry in found) == sorted(there)
-    assert asked["keys"] <= 2  # all keys are on one page
-    assert find_keys(client, bucket, "", []) == []
-
-
-def test_keys_on_far_pages_are_found_one_page_each_and_none_is_passed_over(
-    bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "3")
-    keys = [f"t/{number}" for number in range(1, 40)]
-    client, asked = stored(bucket, keys)
-    for wanted in (["t/1", "t/30", "t/9"], keys, ["t/39"], ["t/10", "t/11", "t/12"]):
-        asked.clear()
-        found = [entry["Key"] for entry in find_keys(client, bucket, "t/", wanted)]
-        assert sorted(found) == sorted(wanted)
-        assert asked["keys"] <= 1 + len(keys) // 3

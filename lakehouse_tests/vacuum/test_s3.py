@@ -211,8 +211,6 @@ def test_markers_of_folders_are_no_files(in_bucket: Lake) -> None:
     found = {each.key.removeprefix("some/lake/"): each.is_dir for each in in_bucket.store.walk("")}
     assert [found[key] for key in keys] == [True, True, True, False]
     assert [file.name for file in in_bucket.store.list("landing")] == ["landing/x_$folder$"]
-    assert isinstance(in_bucket.store, S3Store)
-    assert [file.name for file in in_bucket.store.find(keys)] == ["landing/x_$folder$"]
     assert carried_out(in_bucket, planned(in_bucket, "FULL"))[0] == {*PAST}
 
 
