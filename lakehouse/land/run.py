@@ -93,6 +93,7 @@ from lakehouse.land.plan.choose_files import BatchPlan, choose_batch, repeat_bat
 from lakehouse.land.plan.records import RESCUED, columns_in_force, with_renamed_fields
 from lakehouse.land.quarantine import quarantine, take_out_lines
 from lakehouse.land.spark.files import (
+    changed_files,
     check_frozen,
     damaged_files,
     reads_of_spark,
@@ -417,6 +418,9 @@ def blamed_files(session: TableSession, batch: Batch, error: Exception) -> dict[
     Raises:
         Exception: `error` itself, if it is neither about values nor about a damaged file.
     """
+    changed = changed_files(session.lake.store, batch)
+    if changed:
+        return changed
     problem = row_problem(error)
     if problem is not None and len(batch.files) > 1:
         return {}

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 # With more undeclared fields in a batch, all of them are rescued: their names are data.
 _MOST_FIELDS = 5 * MOST_COLUMNS
 # Source: Spark 4.2.0, error-conditions.json, FAILED_READ_FILE
+_OTHER_CHECKSUM = "org.apache.hadoop.fs.ChecksumException"
 _FAILED = re.compile(r"\[FAILED_READ_FILE\.(?!FILE_NOT_EXIST)\w+\][^\n]*? file (\S+)\.(?:\s|$)")
 
 
@@ -172,21 +173,32 @@ def with_new_columns(
     return replace(batch, columns=(*batch.columns, *columns.columns))
 
 
-def check_frozen(session: TableSession, batch: Batch) -> None:
-    """Raises `Broken` if a file that Spark has just loaded is not that of the batch any more."""
+def changed_files(store: Store, batch: Batch) -> dict[str, str]:
+    """The files that Spark reads and that are not those of the batch any more, with this problem.
+
+    A file that is gone is not among them.
+    """
+    changed = dict[str, str]()
     for file in files_of_spark(batch):
-        path = f"{batch.prefix}{file.name}"
-        try:
-            now = file_of_spark(session.lake.store, path, file)
-        except FileNotFoundError:
-            continue  # deleted after it was read: a read of a missing file fails
-        if now.digest != file.digest:
-            raise Broken(
-                f"load of {session.key}: batch {batch.number} is in the table, but its file "
-                f"{file.name!r} was replaced while Spark read it, so its rows may be of both "
-                f"contents. Compare them with the file. If they differ, delete the rows with its "
-                f"name in _source_file, and land it under another name"
-            )
+        with suppress(FileNotFoundError):
+            now = file_of_spark(store, f"{batch.prefix}{file.name}", file)
+            if now.digest != file.digest:
+                changed[file.name] = "it was changed while it was loaded"
+    return changed
+
+
+def check_frozen(session: TableSession, batch: Batch) -> None:
+    """Raises `Broken` if a file that Spark has just loaded is not that of the batch any more.
+
+    A file that is gone was deleted after it was read: a read of a missing file fails.
+    """
+    for name in changed_files(session.lake.store, batch):
+        raise Broken(
+            f"load of {session.key}: batch {batch.number} is in the table, but its file {name!r} "
+            f"was replaced while Spark read it, so its rows may be of both contents. Compare them "
+            f"with the file. If they differ, delete the rows with its name in _source_file, and "
+            f"land it under another name"
+        )
 
 
 def damaged_files(lake: Lake, batch: Batch, landing: Landing, error: Exception) -> dict[str, str]:
@@ -211,6 +223,13 @@ def damaged_files(lake: Lake, batch: Batch, landing: Landing, error: Exception) 
             if damage is not None:
                 problem = f"Spark cannot read it to its end ({damage}). Land an undamaged copy"
                 problems[file.name] = problem
+            elif _OTHER_CHECKSUM in str(error):
+                folder, _, name = file.name.rpartition("/")
+                checksums = f"{folder}/.{name}.crc".lstrip("/")
+                problems[file.name] = (
+                    f"Hadoop's checksums next to it, {checksums}, are those of other content. "
+                    "Delete them, and use `lakehouse quarantine retry`"
+                )
     return problems
 
 

@@ -143,3 +143,55 @@ def test_if_spark_ended_its_file_goes_to_quarantine_and_the_next_run_loads_the_o
     assert quarantined == [(f"{PREFIX}LOAD1.parquet", None)]
     assert outcome.rows_written == 600
     assert write_table(lake, spark, table).files_read == 0
+
+
+def test_a_file_with_hadoops_checksums_of_other_content_is_set_aside(
+    lake: Lake, spark: SparkSession
+) -> None:
+    land_parts(lake)
+    lake.store.put(f"{PREFIX}LOAD1.parquet", parquet_file(300))
+    checksums = parquet_file(0)[:32]
+    lake.store.put(f"{PREFIX}.LOAD1.parquet.crc", b"crc\x00\x00\x00\x02\x00" + checksums)
+    table = Table(key="bronze/parts", source=source_of("parquet"), write=Append())
+    outcome = write_table(lake, spark, table)
+    ((name, why),) = [(each.name, each.why) for each in outcome.set_aside]
+    assert name == "LOAD1.parquet"
+    assert "checksums next to it, .LOAD1.parquet.crc, are those of other content" in why
+    assert sorted(rows_in(lake, table.key, "id")) == [
+        (id_,) for id_ in (*range(300), *range(600, 900))
+    ]
+
+
+def test_a_file_that_grew_after_its_batch_was_planned_is_loaded_as_it_is_now(
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = source_of("json", required=("id",))
+    table = Table(key="bronze/parts", source=source, write=Append())
+    lines = {name: f'{{"id": {name}1}}\n{{"name": "without id {name}"}}\n' for name in "123"}
+    for name, text in lines.items():
+        lake.store.put(f"{PREFIX}{name}.json", text.encode())
+    unpatched = load.write_batch
+
+    def killed_after_the_quarantine(session: Any, batch: Any, *others: Any) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(load.commit_rows, "write_rows", ended)
+            unpatched(session, batch, *others)
+
+    def ended(*_: Any, **__: Any) -> None:
+        raise GONE
+
+    with monkeypatch.context() as patch:
+        patch.setattr(load, "write_batch", killed_after_the_quarantine)
+        with pytest.raises(Transient, match="stopped answering"):
+            write_table(lake, spark, table)
+    grown = lines["2"] + '{"id": 22}\n'
+    lake.store.put(f"{PREFIX}2.json", grown.encode())
+    write_table(lake, spark, table)
+    assert sorted(rows_in(lake, table.key, "id")) == [(11,), (21,), (22,), (31,)]
+    quarantined = rows_in(lake, f"quarantine/{table.key}", "source_file", "line")
+    assert sorted(quarantined, key=str) == [
+        (f"{PREFIX}1.json", 2),
+        (f"{PREFIX}2.json", 2),
+        (f"{PREFIX}2.json", None),
+        (f"{PREFIX}3.json", 2),
+    ]
