@@ -2,7 +2,6 @@
 
 import ast
 import importlib
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
-from lakehouse.cdc.plan import TOMBSTONE, UNSENT
+from lakehouse.cdc.plan.decode_debezium import TOMBSTONE, UNSENT
 from lakehouse.declare.landing import ChangeKind, Debezium, Dms, Landing
 from lakehouse.declare.table import Merge, Table
 from lakehouse.delta.columns import field_names, field_types

@@ -136,9 +136,7 @@ class _Watch:
         # A person may evaluate a tick in the UI while the daemon evaluates another tick.
         self._one_tick = threading.Lock()
 
-    def table_states(
-        self, instance: dg.DagsterInstance, *, now: float
-    ) -> list[_TableState]:
+    def table_states(self, instance: dg.DagsterInstance, *, now: float) -> list[_TableState]:
         """The state of each table."""
         with self._one_tick:
             self._budget.begin()

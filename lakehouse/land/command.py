@@ -28,9 +28,9 @@ from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.log import TableFacts
 from lakehouse.init.plan import python_source, suggest, table_name
 from lakehouse.lake.lake import TableSession
-from lakehouse.land.expiring_files import expiring_sentence
 from lakehouse.land import quarantine
 from lakehouse.land.decode import files_schema
+from lakehouse.land.expiring_files import expiring_sentence
 from lakehouse.land.ledger import (
     landed_files,
     last_loaded,

@@ -4,8 +4,8 @@ Spark's CSV reader and casts misread some texts: a time of day becomes a time of
 become a year, `1,5` becomes 15, and `1.5` becomes the integer 1. Therefore, a text is cast only if
 it has the form of the declared type. Blanks around it do not count, except in a STRING.
 
-The fields of CSV records, staged or in large files, are found and judged here (`judged_csv`). For
-JSON, staging has already checked the syntax of each record and recorded its problem, if any. Spark
+`land/spark/csv.py` finds and judges the fields of CSV records, staged or in large files. For JSON,
+staging has already checked the syntax of each record and recorded its problem, if any. Spark
 parses the text of the other records into typed columns, once. Fields that the schema does not name
 become columns of their own, are collected in one column, or make their record bad
 (`Landing.new_columns`). Staging puts all these fields of a record into one JSON object, which is
@@ -15,22 +15,14 @@ parsed here.
 from collections.abc import Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
-from lakehouse.declare.landing import Csv, Landing
+from lakehouse.declare.landing import Landing
 from lakehouse.delta.columns import type_word
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake
-from lakehouse.land.plan.file_text import (
-    MISREAD_CHARACTER,
-    MOST_FIELDS,
-    CsvFields,
-    line_pattern,
-    wide_line_pattern,
-)
-from lakehouse.land.plan.records import FIELD_COUNT, FORMS, GROUPED, RESCUED, TWO_NAMES, UNFIT
+from lakehouse.land.plan.records import FORMS, GROUPED, RESCUED, TWO_NAMES, UNFIT
 from lakehouse.spark import functions as F  # noqa: N812
-from lakehouse.spark.frames import evaluated_once, literal_path, struct_once
+from lakehouse.spark.frames import evaluated_once, literal_path
 from lakehouse.spark.statements import quote
 
 if TYPE_CHECKING:
@@ -52,27 +44,6 @@ JSON_CONFS = {
     "spark.sql.variant.allowDuplicateKeys": "true",
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
 }
-# Spark's CSV reader puts this in place of a field without content, and reads it as null. No text
-# contains it.
-_NOTHING = "\x01nothing\x01"
-# Swaps the decimal point and the commas between groups of digits.
-_SWAPPED = (",.", ".,")
-
-
-def _csv_texts(record: "Column", landing: Landing, count: int) -> "Column":
-    """The first `count` fields of a record as a struct of texts, by their places (`_text`)."""
-    ddl = ", ".join(f"c{place} STRING" for place in range(count))
-    options = {
-        "mode": "PERMISSIVE",
-        "sep": landing.csv.delimiter,
-        "quote": landing.csv.quote,
-        # RFC 4180, section 2.7: a quote inside quotes is doubled.
-        "escape": landing.csv.quote,
-        # Line breaks inside quotes are kept.
-        "multiLine": "true",
-        "nullValue": _NOTHING,
-    }
-    return F.from_csv(record, ddl, options)
 
 
 def csv_types(lines: "DataFrame", landing: Landing) -> "list[StructField]":
@@ -80,24 +51,6 @@ def csv_types(lines: "DataFrame", landing: Landing) -> "list[StructField]":
     empty = F.from_csv(F.lit(""), landing.schema).alias("row")
     row_type = lines.select(empty).schema[0].dataType
     return row_type.fields  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def _castable_text(text: "Column", field: "StructField", landing: Landing) -> "Column":
-    """The text of a CSV field that is cast to the field's type; null for a null."""
-    kind = field.dataType.typeName()
-    if kind == "string":
-        return _string_value(text, landing)
-    value = F.btrim(text, F.lit(" \t"))
-    is_blank = (value == "") & (text != "")
-    text = F.nullif(F.when(~is_blank, value), F.lit(landing.null_value or ""))
-    is_swapped = kind in ("decimal", "float", "double") and landing.csv.decimal == ","
-    return F.translate(text, *_SWAPPED) if is_swapped else text
-
-
-def _string_value(text: "Column", landing: Landing) -> "Column":
-    if landing.keeps_empty_texts:
-        text = F.coalesce(text, F.lit(""))
-    return F.nullif(text, F.lit(landing.null_value or ""))
 
 
 def cast_text(text: "Column", field: "StructField") -> "Column":
@@ -396,105 +349,8 @@ def _rest(added: Sequence[str]) -> "Column":
     return F.array_except(F.json_object_keys(UNDECLARED), names)
 
 
-_TEXTS = "_lakehouse_texts"
-
-
 def is_plain_line(pattern: str | None) -> "Column":
     """Whether a line (`value`) is UTF-8, and matches the pattern of plain lines, if any."""
     if pattern is None:
         return F.lit(False)
     return F.is_valid_utf8("value") & F.col("value").rlike(pattern)
-
-
-def is_whole_record(csv: Csv) -> "Column":
-    """Whether a line is a whole record: each quoted field ends in it, at the end of the field.
-
-    Even if all quotes were closed, a field such as `"y"z` would have no clear value.
-    """
-    line = F.col("value")
-    return ~line.contains(csv.quote) | line.rlike(line_pattern(csv))
-
-
-def judged_csv(
-    lines: "DataFrame",
-    fields: CsvFields,
-    landing: Landing,
-    origin: "Sequence[Column | str]",
-    reason: "Column",
-) -> "DataFrame":
-    """The values of each line (`value`) as `PARSED`, with columns for its `origin`.
-
-    `reason` is a chain of `when`, which is extended by the problems of a line.
-    """
-    # If a field that is added to each line is not found in its place, the line has more or fewer
-    # fields than declared. No delimiter is a letter or a digit.
-    end = uuid4().hex
-    line = F.col("value")
-    is_misread = line.contains(MISREAD_CHARACTER)
-    # The pattern takes time, and few lines are so long.
-    is_wide = (F.octet_length(line) > MOST_FIELDS) & line.rlike(wide_line_pattern(landing.csv))
-    record = F.concat(line, F.lit(f"{landing.csv.delimiter}{end}"))
-    record = F.when(~is_misread & ~is_wide, record)
-    texts = _csv_texts(record, landing, len(fields.names) + 1)
-    lines = lines.withColumn(_TEXTS, evaluated_once(texts))
-    misread = "it has the character U+FFFF, which Spark's CSV reader misreads"
-    is_corrupt = F.coalesce(_text(len(fields.names)) != end, F.lit(True))
-    is_reduced = fields.has_header and fields.names != landing.field_names
-    source = "in its header" if is_reduced else "declared"
-    reason = reason.when(is_misread, misread)
-    reason = reason.when(is_corrupt, f"{FIELD_COUNT}{len(fields.names)} {source}")
-    values = list["Column"]()
-    for field in csv_types(lines, landing):
-        value = F.lit(None).cast(field.dataType.simpleString())
-        if field.name in fields.names:
-            text = _castable_text(_field(fields, field.name), field, landing)
-            value = cast_text(text, field)
-            reason = reason.when(is_unfit(text, _member(field.name), field), UNFIT)
-        values.append(value.alias(field.name))
-    return lines.withColumn(PARSED, struct_once(values)).select(
-        *origin,
-        PARSED,
-        _raw(fields, landing, is_corrupt).alias(RAW),
-        *_undeclared(fields, landing, is_corrupt),
-        evaluated_once(reason).alias(REASON),
-    )
-
-
-def _undeclared(fields: CsvFields, landing: Landing, is_corrupt: "Column") -> "list[Column]":
-    """The column of the undeclared fields of lines that are not corrupt, if there may be any."""
-    texts = list["Column"]()
-    for name in fields.names:
-        if name not in landing.field_names:
-            texts.append(_string_value(_field(fields, name), landing).alias(name))
-    others = F.nullif(F.to_json(F.struct(*texts)), F.lit("{}"))
-    return [F.when(~is_corrupt, others).alias(UNDECLARED)] if texts else []
-
-
-def _field(fields: CsvFields, name: str) -> "Column":
-    return _text(fields.names.index(name))
-
-
-def _text(place: int) -> "Column":
-    return F.col(f"{_TEXTS}.c{place}")
-
-
-def _raw(fields: CsvFields, landing: Landing, is_corrupt: "Column") -> "Column":
-    """The line, reduced to the declared fields in their order."""
-    line = F.make_valid_utf8("value")
-    declared = landing.field_names
-    if fields.names == declared:
-        return line
-    options = {
-        "sep": landing.csv.delimiter,
-        "quote": landing.csv.quote,
-        "escape": landing.csv.quote,
-        "nullValue": "",
-        "emptyValue": landing.csv.quote * 2,
-        "ignoreLeadingWhiteSpace": "false",
-        "ignoreTrailingWhiteSpace": "false",
-    }
-    null = F.lit(None).cast("string")
-    kept = [
-        (_field(fields, each) if each in fields.names else null).alias(each) for each in declared
-    ]
-    return F.when(is_corrupt, line).otherwise(F.to_csv(F.struct(*kept), options))

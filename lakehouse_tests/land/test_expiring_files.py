@@ -9,8 +9,8 @@ import pytest
 from lakehouse.base.settings import parse_settings
 from lakehouse.base.text import DAY_MS
 from lakehouse.lake.lake import Lake
-from lakehouse.land.plan.batches import LandedFile
 from lakehouse.land.expiring_files import expiring_sentence
+from lakehouse.land.plan.batches import LandedFile
 from lakehouse.store.s3 import S3Store
 
 NOW_MS = 1_800_000_000_000

@@ -296,7 +296,7 @@ def _parsed(number: int, line: bytes, landing: Landing) -> Record:
     fields = landing.field_types
     if isinstance(landing.changes, Debezium):
         # Only change data needs this import.
-        from lakehouse.cdc.plan import canonical_event
+        from lakehouse.cdc.plan.decode_debezium import canonical_event
 
         event = canonical_event(value, text, landing, fields)
         if event is None:

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.declare.landing import Landing
 from lakehouse.lake.lake import Lake, TableSession
-from lakehouse.land.parse_lines import DIGEST, ORIGIN, RAW, REASON, judged_csv, staged_lines
+from lakehouse.land.parse_lines import DIGEST, ORIGIN, RAW, REASON, staged_lines
 from lakehouse.land.plan.batches import Batch, KnownFiles, LandedFile, files_of_spark
 from lakehouse.land.plan.choose_files import FileRead, may_be_by_spark, read_by_this_process
 from lakehouse.land.plan.records import (
@@ -35,6 +35,7 @@ from lakehouse.land.plan.records import (
     CsvFields,
     NewColumns,
 )
+from lakehouse.land.spark import csv as spark_csv
 from lakehouse.land.spark import json as spark_json
 from lakehouse.land.spark import parquet as spark_parquet
 from lakehouse.land.spark import text as spark_text
@@ -146,7 +147,7 @@ def staged_csv(session: TableSession, batch: Batch) -> "list[DataFrame]":
     for fields, names in parts.items():
         lines = staged_lines(lake, session.spark, names).withColumnRenamed(RAW, "value")
         reason = F.when(F.col(REASON).isNotNull(), F.col(REASON))
-        frames.append(judged_csv(lines, fields, landing, [*ORIGIN, DIGEST], reason))
+        frames.append(spark_csv.judged_lines(lines, fields, landing, [*ORIGIN, DIGEST], reason))
     return frames
 
 

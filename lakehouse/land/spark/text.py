@@ -32,8 +32,6 @@ from lakehouse.land.parse_lines import (
     RAW,
     REASON,
     is_plain_line,
-    is_whole_record,
-    judged_csv,
 )
 from lakehouse.land.plan.batches import Batch, LandedFile
 from lakehouse.land.plan.choose_files import FileRead, read_by_this_process
@@ -55,6 +53,7 @@ from lakehouse.land.plan.records import (
     CsvFields,
     Unreadable,
 )
+from lakehouse.land.spark import csv as spark_csv
 from lakehouse.land.spark import json as spark_json
 from lakehouse.land.spark.frozen_files import (
     LINE_COUNT,
@@ -129,7 +128,7 @@ def counted(
     is_first = (F.col("_metadata.file_block_start") == 0) & (_row_of_task() == 0)
     is_whole = F.octet_length("value") <= MAX_RECORD_BYTES
     if landing.records_are_csv:
-        is_whole &= is_whole_record(landing.csv)
+        is_whole &= spark_csv.is_whole_record(landing.csv)
     kind = F.when(is_plain, _PLAIN).when(~_is_record(landing), _BLANK).when(~is_whole, _PART)
     kind = kind.when(is_first, _FIRST).otherwise(_OTHER)
     counts = lines.select("_metadata.file_path", "_metadata.file_block_start", kind.alias("kind"))
@@ -265,7 +264,7 @@ def _lines(
         return landed.select(*origin, parsed, raw, evaluated_once(reason).alias(REASON))
     reason = reason.when(~F.is_valid_utf8("value"), NOT_UTF_8)
     if landing.records_are_csv:
-        return judged_csv(landed, fields, landing, origin, reason)
+        return spark_csv.judged_lines(landed, fields, landing, origin, reason)
     line = F.col("value")
     is_marked = is_start & (row == 0) & line.startswith(_MARK)
     text = F.when(is_marked, F.substr(line, F.lit(2))).otherwise(line)

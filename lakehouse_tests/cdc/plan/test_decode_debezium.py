@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lakehouse import Debezium, Landing
-from lakehouse.cdc.plan import UNSENT, Event, canonical_event
+from lakehouse.cdc.plan.decode_debezium import UNSENT, Event, canonical_event
 from lakehouse_tests.cdc.debezium_types import (
     DECIMAL,
     MILLIS,

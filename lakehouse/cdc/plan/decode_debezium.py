@@ -6,7 +6,7 @@ date is a number of days in every mode of Debezium, but a timestamp may count mi
 nanoseconds. `declare/landing.py` says what each operation of an event means, and
 `cdc/run.py` applies it.
 
-**Safety properties** (tests in `cdc/test_plan.py`)
+**Safety properties** (tests in `cdc/plan/test_decode_debezium.py`)
 - A value is decoded exactly, or is left as it is for Spark to read, or is refused (`Undecodable`).
   Only a decimal in a column of type FLOAT, REAL or DOUBLE is rounded.
 - If a declared field cannot be decoded, the event has a problem, which names the field unless an

@@ -1,0 +1,1 @@
+"""Decodes change data as its source sent it."""
