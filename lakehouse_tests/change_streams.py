@@ -35,12 +35,12 @@ _ROW = "id BIGINT, v STRING"
 class Change:
     """One change: `key` has the row `after` from `position` on, or none if `after` is `None`.
 
-    A TRUNCATE has no key. `old_key` is the key that the row had before, where it changed. `committed_ms` is `None` where it is not known.
+    `old_key` is the key that the row had before, where it changed. `committed_ms` is `None` where it is not known.
     """
 
     operation: ChangeKind
     position: tuple[Any, ...]
-    key: tuple[Any, ...] | None = None
+    key: tuple[Any, ...]
     committed_ms: int | None = None
     after: Mapping[str, Any] | None = None
     old_key: tuple[Any, ...] | None = None
@@ -149,9 +149,6 @@ def _contents(rows: Sequence[dict[str, Any]]) -> set[str]:
 def _expected(stream: Stream) -> set[str]:
     rows = dict[tuple[Any, ...], Mapping[str, Any]]()
     for change in stream.changes:
-        if change.key is None:
-            rows.clear()
-            continue
         if change.old_key is not None:
             rows.pop(change.old_key, None)
         rows.pop(change.key, None)
@@ -178,12 +175,7 @@ def _told(random: Random, source: str) -> Iterator[Change]:
             "position": (number if source != "dms" else f"{number:035}",),
             "committed_ms": at,
         }
-        kinds = (
-            ["upsert"] * 5
-            + ["delete"] * 3
-            + ([] if source == "unwrapped" else ["move"])
-            + ([] if source == "dms" else ["truncate"])
-        )
+        kinds = ["upsert"] * 5 + ["delete"] * 3 + ([] if source == "unwrapped" else ["move"])
         match random.choice(kinds):
             case "upsert":
                 yield Change(
@@ -194,8 +186,6 @@ def _told(random: Random, source: str) -> Iterator[Change]:
                 )
             case "delete":
                 yield Change(operation=ChangeKind.DELETE, key=(key,), **common)
-            case "truncate":
-                yield Change(operation=ChangeKind.TRUNCATE, **common)
             case _:
                 old = random.choice([each for each in (*keys, 99) if each != key])
                 yield Change(
@@ -235,7 +225,7 @@ def _files(random: Random, source: str, arriving: Sequence[Change]) -> Iterator[
 
 
 def _dms_line(change: Change) -> str:
-    assert change.key is not None and change.committed_ms is not None
+    assert change.committed_ms is not None
     at = datetime.fromtimestamp(change.committed_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
     code = "D" if change.after is None else "U" if change.old_key else "I"
     old = change.old_key[0] if change.old_key else "NULL"
@@ -245,14 +235,12 @@ def _dms_line(change: Change) -> str:
 def _debezium_lines(random: Random, source: str, change: Change) -> Iterator[str]:
     """The event, with or without its schema, and sometimes the tombstone that follows a deletion."""
     lsn, ts_ms = change.position[0], change.committed_ms
-    code = {ChangeKind.DELETE: "d", ChangeKind.TRUNCATE: "t"}.get(
-        change.operation, "r" if lsn == 0 else random.choice("cu")
-    )
-    code = "u" if change.old_key else code
-    key, old = (change.key or (None,))[0], (change.old_key or (None,))[0]
+    code = "r" if lsn == 0 else random.choice("cu")
+    code = "d" if change.operation is ChangeKind.DELETE else "u" if change.old_key else code
+    key, old = change.key[0], (change.old_key or (None,))[0]
     event: dict[str, Any]
     if source == "unwrapped":
-        row = {} if change.operation is ChangeKind.TRUNCATE else {"id": key, **(change.after or {})}
+        row = {"id": key, **(change.after or {})}
         event = {
             **row,
             "__op": code,

@@ -3,10 +3,10 @@
 The keys are Parquet files in `_lakehouse/deleted_keys/<layer>/<name>/<number>/`, where `<number>`
 is the last batch that deleted anything. A batch with deletions writes a new folder with its own
 deletions and with earlier deletions that are not older than `lateness_hours`. Each row has a
-deleted key and the position of the deletion; a truncation has no key. One more row without a key
-summarizes the deletions that became too old and are forgotten. It has the greatest of their
-positions and, instead of a landing time, the time when the last of these deletions was loaded. An
-empty object next to the table's manifests records that such a folder exists.
+deleted key and the position of the deletion. One more row without a key summarizes the deletions
+that became too old and are forgotten. It has the greatest of their positions and, instead of a
+landing time, the time when the last of these deletions was loaded. An empty object next to the
+table's manifests records that such a folder exists.
 
 A change may arrive after a newer deletion of its key was forgotten: a row of an AWS DMS full load
 is older than every change, and a file may be loaded long after it landed. Such a row goes to

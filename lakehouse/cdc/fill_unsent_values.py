@@ -22,7 +22,6 @@ from lakehouse.cdc.read import (
     DELETED,
     IS_CORRECTED,
     KEPT,
-    TRUNCATED,
     UNSENT,
     ChangeBatch,
     ChangeCounts,
@@ -78,17 +77,15 @@ def _fill_unsent(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) ->
     """Fills in each unsent value of the lines, or adds a reason if the value is unknown."""
     table = load.session.table
     key_columns = [*map(quote, load.keys)]
-    remembered = None
-    if load.facts is not None:
-        remembered = remembered_deletions(load.session, load.batch)
-    changes = batch_changes(load, lines, counts, remembered)
+    changes = batch_changes(load, lines, counts)
     touched = changes.where(f"{UNSENT} IS NOT NULL").select(*key_columns).distinct()
     rows = changes.join(touched, [*load.keys], "left_semi")
     earlier: list[DataFrame] = []
     if load.facts is not None:
         earlier.append(load.table_rows(key_range(load.keys, counts)))
-    if remembered is not None:
-        earlier.append(remembered.where(f"NOT {TRUNCATED}").withColumn(DELETED, F.lit(True)))
+        remembered = remembered_deletions(load.session, load.batch)
+        if remembered is not None:
+            earlier.append(remembered.withColumn(DELETED, F.lit(True)))
     rows = _with_table(rows, [each.join(touched, [*load.keys], "left_semi") for each in earlier])
     large = _large_columns(changes, table)
     filled = _with_kept_values(rows, table, large)

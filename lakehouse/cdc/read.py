@@ -18,7 +18,6 @@ within a file by line. `run.py` keeps the newest change of each key.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from lakehouse.cdc.plan.decode_debezium import TOMBSTONE, UNSENT
@@ -71,9 +70,6 @@ OLD_KEY = "_lakehouse_old_key"
 CODE = "_lakehouse_code"
 HAS_POSITION = "_lakehouse_has_position"
 
-# In the changes of a batch, and in remembered deletions: whether a deletion comes from a truncation
-# of the whole table.
-TRUNCATED = "_truncated"
 # In the changes of a batch: whether the row is the table's own row, with a kept value that a late,
 # older change of its key corrects. It replaces the table's row, although it is not newer.
 IS_CORRECTED = "_lakehouse_is_corrected"
@@ -359,7 +355,6 @@ class ChangeCounts:
     bad: int
     rescued: int
     deletes: int
-    truncates: int
     key_changes: int
     unsent: int
     kept: int
@@ -424,7 +419,6 @@ def count_changes(lines: "DataFrame", keys: Sequence[str]) -> ChangeCounts:
         "bad": ~is_good,
         "rescued": is_good & F.col(RESCUED).isNotNull(),
         "deletes": is_good & ((operation == ChangeKind.DELETE.value) | has_old_key),
-        "truncates": is_good & (operation == ChangeKind.TRUNCATE.value),
         "key_changes": is_good & has_old_key,
         "unsent": is_good & F.col(UNSENT).isNotNull(),
         "kept": is_good & F.col(KEPT).isNotNull(),
@@ -433,9 +427,8 @@ def count_changes(lines: "DataFrame", keys: Sequence[str]) -> ChangeCounts:
     figures = lines.select(*map(F.count_if, conditions.values()), F.min(key), F.max(key))
     *counts, least, greatest = figures.collect()[0]
     counts_by_name = dict(zip(conditions, counts, strict=True))
-    # A truncation or a changed key affects keys that are not in the batch.
-    has_all_keys = not counts_by_name["truncates"] and not counts_by_name["key_changes"]
-    has_range = has_all_keys and type(least) in (int, str)
+    # A changed key affects a key that is not in the batch.
+    has_range = not counts_by_name["key_changes"] and type(least) in (int, str)
     first_key = (least, greatest) if has_range else None
     return ChangeCounts(**counts_by_name, first_key=first_key)
 
@@ -456,12 +449,12 @@ def _reason(table: Table, keys: Sequence[str]) -> "Column":
     operation = F.col(OPERATION)
     known_codes = ", ".join(table.landing.change_data.operations)
     is_tombstone = F.coalesce(operation == _TOMBSTONE, F.lit(False))
-    has_key = ~is_tombstone & (operation != ChangeKind.TRUNCATE.value)
     reason = F.when(~is_tombstone & F.col(CODE).isNull(), "the operation is missing")
     unknown = F.format_string(f"the operation %s is not one of {known_codes}", CODE)
     reason = reason.when(operation.isNull(), unknown)
     for key in keys:
-        reason = reason.when(has_key & F.col(quote(key)).isNull(), f"the key {key} is missing")
+        is_missing = F.col(quote(key)).isNull()
+        reason = reason.when(~is_tombstone & is_missing, f"the key {key} is missing")
     is_unsent_and_moved = F.col(UNSENT).isNotNull() & F.col(OLD_KEY).isNotNull()
     reason = reason.when(is_unsent_and_moved, _WHY_MOVED)
     reason = reason.when(~is_tombstone & ~F.col(HAS_POSITION), "the position is missing")
@@ -516,67 +509,25 @@ def key_range(keys: tuple[str, ...], counts: ChangeCounts) -> tuple[str, ...]:
 def described_rows(lines: "DataFrame") -> "DataFrame":
     """The row that each upsert or deletion among the lines describes by itself."""
     is_row = F.col(OPERATION).isin(ChangeKind.UPSERT.value, ChangeKind.DELETE.value)
-    marked = lines.where(F.col(REASON).isNull() & is_row).withColumns(
-        {DELETED: F.col(OPERATION) == ChangeKind.DELETE.value, TRUNCATED: F.lit(False)}
-    )
+    is_deleted = F.col(OPERATION) == ChangeKind.DELETE.value
+    marked = lines.where(F.col(REASON).isNull() & is_row).withColumn(DELETED, is_deleted)
     return marked.drop(OPERATION, OLD_KEY, RAW, DIGEST, REASON, UNDECLARED)
 
 
-def batch_changes(
-    load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts, remembered: "DataFrame | None"
-) -> "DataFrame":
+def batch_changes(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -> "DataFrame":
     """All upserts and deletions of the batch; a key may have several.
 
-    A change of a key also deletes the old key. A truncation, in the batch or among the `remembered`
-    deletions, deletes every key of the batch. If it is in the batch, it also deletes every key of
-    the table. Such deletions have the position of their cause, so newer changes are not affected.
+    A change of a key also deletes the old key, at the same position.
     """
     rows = described_rows(lines)
-    if counts.key_changes:
-        old_key = {key: F.col(f"{OLD_KEY}.{quote(key)}") for key in load.keys}
-        moved = lines.where(f"{REASON} IS NULL AND {OLD_KEY} IS NOT NULL")
-        rows = rows.unionByName(_deletions(moved, rows, old_key, truncated=False))
-
-    key_columns = [*map(quote, load.keys)]
-    keys_of_batch = rows.select(*key_columns).distinct()
-    truncated: list[DataFrame] = []
-    if counts.truncates:
-        own_truncations = truncations(lines)
-        truncated.append(keys_of_batch.crossJoin(own_truncations))
-        if load.facts is not None:
-            keys_of_table = load.table_rows().select(*key_columns)
-            truncated.append(keys_of_table.crossJoin(own_truncations))
-    # DMS sends no truncations.
-    if remembered is not None and not isinstance(load.session.table.landing.changes, Dms):
-        older_truncations = remembered.where(TRUNCATED).select(*ORIGIN, POSITION, CHANGED_AT)
-        truncated.append(keys_of_batch.crossJoin(older_truncations))
-    same_key = {key: F.col(quote(key)) for key in load.keys}
-    deletions = [_deletions(each, rows, same_key, truncated=True) for each in truncated]
-    return reduce(lambda one, other: one.unionByName(other), [rows, *deletions])
-
-
-def truncations(lines: "DataFrame") -> "DataFrame":
-    """The origins (file and line), positions and times of the truncations among the lines."""
-    is_truncation = F.col(OPERATION) == ChangeKind.TRUNCATE.value
-    good = lines.where(F.col(REASON).isNull() & is_truncation)
-    return good.select(*ORIGIN, POSITION, CHANGED_AT)
-
-
-def _deletions(
-    origins: "DataFrame", rows: "DataFrame", keys: Mapping[str, "Column"], *, truncated: bool
-) -> "DataFrame":
-    """One deletion of `keys` per row of `origins`, with its origin, position and time.
-
-    The result has the columns of `rows`; all other values are null.
-    """
-    values = {
-        **keys,
-        **{name: F.col(name) for name in (*ORIGIN, POSITION, CHANGED_AT)},
-        DELETED: F.lit(True),
-        TRUNCATED: F.lit(truncated),
-    }
+    if not counts.key_changes:
+        return rows
+    moved = lines.where(f"{REASON} IS NULL AND {OLD_KEY} IS NOT NULL")
+    values = {key: F.col(f"{OLD_KEY}.{quote(key)}") for key in load.keys}
+    values |= {name: F.col(name) for name in (*ORIGIN, POSITION, CHANGED_AT)}
+    values[DELETED] = F.lit(True)
     columns = list["Column"]()
     for field in rows.schema.fields:
         value = values.get(field.name, F.lit(None))
         columns.append(value.cast(field.dataType).alias(field.name))
-    return origins.select(*columns)
+    return rows.unionByName(moved.select(*columns))

@@ -2,7 +2,7 @@
 
 1. Keep only the newest change per key.
 2. For hard deletions, drop upserts that are older than a remembered deletion, and remember the
-   deletions of the batch. Truncations are remembered for every table.
+   deletions of the batch.
 3. Write the rows in one MERGE under the batch's number. The first batch creates the table with an
    append.
 
@@ -32,7 +32,6 @@ from lakehouse.cdc.read import (
     OLD_KEY,
     OPERATION,
     POSITION,
-    TRUNCATED,
     UNSENT,
     ChangeBatch,
     ChangeCounts,
@@ -42,7 +41,6 @@ from lakehouse.cdc.read import (
     is_full_load_file,
     is_newer,
     key_range,
-    truncations,
 )
 from lakehouse.declare.landing import ChangeKind, Dms
 from lakehouse.declare.table import Merge, Table
@@ -70,7 +68,7 @@ _MERGED = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDelete
 
 def changed_rows(lines: "DataFrame", table: Table) -> "DataFrame":
     """The row that each change describes on its own, with the columns of the table."""
-    return _first_rows(described_rows(lines).drop(TRUNCATED, UNSENT), table)
+    return _first_rows(described_rows(lines).drop(UNSENT), table)
 
 
 def _first_rows(changes: "DataFrame", table: Table) -> "DataFrame":
@@ -121,11 +119,10 @@ def apply_changes(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -
     if load.facts is None:
         # Without a table, the deletions of an earlier table of this key do not count.
         forget(load.session.lake.store, table.key)
-    remembered = remembered_deletions(load.session, load.batch)
     within = key_range(load.keys, counts)
     uri = load.session.lake.settings.table_uri(table.key)
     target = MergeTarget(uri=uri, keys=load.keys, within=within)
-    changes = batch_changes(load, lines, counts, remembered)
+    changes = batch_changes(load, lines, counts)
     if load.facts is not None:
         changes = with_columns_of(load.session.spark, load.facts.snapshot, changes)
     corrected = corrected_rows(load, changes, within)
@@ -133,10 +130,7 @@ def apply_changes(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -
     if corrected is not None:
         replaces_row = f"({replaces_row} OR source.{quote(IS_CORRECTED)})"
     if _keeps_deleted(table):
-        if counts.truncates:
-            # Only the truncations: the deletions of keys are rows of the table.
-            _remember(load, changes.limit(0), lines, remembered)
-        if load.facts is not None and (counts.deletes or counts.truncates):
+        if load.facts is not None and counts.deletes:
             # A deletion keeps the values of the table's row, not the values of a change that is
             # older than the row.
             changes = _without_older(changes, load.table_rows(within), load.keys)
@@ -144,16 +138,19 @@ def apply_changes(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -
         rows = _newest(_with_last_values(changes, load.keys), load.keys)
         merge = partial(statements.merge_marked, target, marks_only=_MARKS_ONLY, mark=_MARK)
     else:
+        remembered = remembered_deletions(load.session, load.batch)
         rows = _newest(changes, load.keys)
         # A remembered deletion takes effect again if it is landed again: a RESTORE may have undone
         # the deletion.
         rows = _without_older(rows, remembered, load.keys, condition=f"NOT source.{DELETED}")
-        if counts.deletes or counts.truncates:
-            _remember(load, rows, lines, remembered)
+        if counts.deletes:
+            columns = [*map(quote, load.keys), *ORIGIN, POSITION, CHANGED_AT]
+            deletions = rows.where(DELETED).select(*columns)
+            remember(load.session, load.batch.number, deletions, remembered)
         if corrected is not None:
             rows = _newest(_with_corrected(rows, corrected), load.keys)
         merge = partial(statements.merge_changes, target, deleted=DELETED)
-    _commit(load, rows.drop(TRUNCATED, UNSENT), partial(merge, newer=replaces_row))
+    _commit(load, rows.drop(UNSENT), partial(merge, newer=replaces_row))
 
 
 def _commit(load: ChangeBatch, rows: "DataFrame", merge: Callable[[str], str]) -> None:
@@ -175,7 +172,6 @@ def superseded_count(
     metrics = commits[-1].metrics if commits else {}
     names = _MERGED if "numTargetRowsInserted" in metrics else ("numOutputRows",)
     effective_count = sum(int(metrics.get(name, "0")) for name in names)
-    # A truncation may delete more rows than the batch has changes.
     return max(counts.rows + counts.key_changes - effective_count, 0)
 
 
@@ -218,7 +214,7 @@ def _with_last_values(changes: "DataFrame", keys: Sequence[str]) -> "DataFrame":
         .orderBy(F.expr(change_order()))
         .rowsBetween(Window.unboundedPreceding, -1)
     )
-    not_values = {*keys, *_MARK, TRUNCATED, UNSENT, IS_CORRECTED}
+    not_values = {*keys, *_MARK, UNSENT, IS_CORRECTED}
     names = [name for name in changes.columns if name not in not_values]
     # A struct needs a member, even if the table has no columns but keys.
     row = F.struct(F.lit(True).alias(_MARKS_ONLY), *map(quote, names))
@@ -239,20 +235,3 @@ def _newest(changes: "DataFrame", keys: Sequence[str]) -> "DataFrame":
     newest_first = Window.partitionBy(*map(quote, keys)).orderBy(F.expr(change_order()).desc())
     ranked = changes.withColumn(_RANK, F.row_number().over(newest_first))
     return ranked.where(f"{_RANK} = 1").drop(_RANK)
-
-
-def _remember(
-    load: ChangeBatch,
-    changes: "DataFrame",
-    lines: "DataFrame",
-    remembered: "DataFrame | None",
-) -> None:
-    """Remembers the deletions among the changes, and the truncations among the lines.
-
-    A truncation is remembered once, without a key, for all keys that it deletes.
-    """
-    columns = [*map(quote, load.keys), *ORIGIN, POSITION, CHANGED_AT, TRUNCATED]
-    deleted = changes.where(f"{DELETED} AND NOT {TRUNCATED}").select(*columns)
-    marks = truncations(lines).withColumn(TRUNCATED, F.lit(True))
-    deletions = deleted.unionByName(marks, allowMissingColumns=True)
-    remember(load.session, load.batch.number, deletions, remembered)

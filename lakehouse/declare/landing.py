@@ -41,7 +41,6 @@ class ChangeKind(Enum):
 
     UPSERT = "upsert"
     DELETE = "delete"
-    TRUNCATE = "truncate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +118,6 @@ class Debezium:
         "r": ChangeKind.UPSERT,
         "u": ChangeKind.UPSERT,
         "d": ChangeKind.DELETE,
-        "t": ChangeKind.TRUNCATE,
     }
     update_code: ClassVar[str] = "u"
     unwrapped: bool = knob(

@@ -114,7 +114,5 @@ def test_changes_without_effect_are_counted(tmp_path: Path) -> None:
     )
     after = lake.facts("bronze/people")
     assert after is not None
-    counts = ChangeCounts(
-        rows=5, bad=0, rescued=0, deletes=0, truncates=0, key_changes=0, unsent=0, kept=0
-    )
+    counts = ChangeCounts(rows=5, bad=0, rescued=0, deletes=0, key_changes=0, unsent=0, kept=0)
     assert superseded_count(lake, "bronze/people", counts, before=before, after=after) == 3
