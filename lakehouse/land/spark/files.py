@@ -229,7 +229,7 @@ def damaged_files(lake: Lake, batch: Batch, landing: Landing, error: Exception) 
                 checksums = f"{folder}/.{name}.crc".lstrip("/")
                 problems[file.name] = (
                     f"Hadoop's checksums next to it, {checksums}, are those of other content. "
-                    "Delete them, and use `lakehouse quarantine retry`"
+                    "Delete them. Then use `lakehouse quarantine retry`"
                 )
     return problems
 
