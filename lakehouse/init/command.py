@@ -16,7 +16,7 @@ from lakehouse.init.run import check_target, plan_project, write_project
     "source",
     required=True,
     metavar="SOURCE",
-    help="A file, a folder, or s3://bucket/folder: CSV, JSON, Parquet or Avro.",
+    help="A file, a folder, or s3://bucket/folder: CSV, JSON, Parquet or Avro, also change data.",
 )
 @click.option("--table", metavar="bronze/NAME", help="Default: by the name of SOURCE.")
 @flag("--dry-run", help="Print the files, and write nothing.")

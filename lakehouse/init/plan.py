@@ -3,22 +3,35 @@
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
+from itertools import combinations, takewhile
 from keyword import iskeyword
 from pathlib import PurePosixPath
 from typing import Any, cast
 
 from lakehouse.base.text import Document, first_names, printable
 from lakehouse.declare.knobs import changed_fields
-from lakehouse.declare.landing import Csv, Landing, format_of
-from lakehouse.declare.table import Append, Table
-from lakehouse.land.plan.schema_of_values import FileSchema, quoted
+from lakehouse.declare.landing import ChangeSource, Csv, Debezium, Dms, Landing, format_of
+from lakehouse.declare.table import Append, Merge, Table
+from lakehouse.land.plan.schema_of_values import FileSchema, json_schema, quoted, schema_of_types
 
 # Source: AWS DMS user guide, "Using Amazon S3 as a target": names of full load and change files.
 DMS_FILE = re.compile(r"LOAD[0-9A-F]+|[0-9]{8}-[0-9]{9}", re.IGNORECASE)
 _DATE = re.compile(r"[0-9]{1,2}\.[0-9]{1,2}\.[0-9]{4}")
-# Fields of change data: the operation of DMS, and events of Debezium.
-_CHANGE_FIELDS = frozenset(("Op", "op", "payload", "__op", "__deleted"))
+_OPERATION = Dms().operation
+# Where the order of changes is not in the fields that Debezium() reads.
+_POSITIONS = {"commit_lsn": "commit_lsn STRING, change_lsn STRING", "scn": "scn BIGINT"}
+# The SQL types of Kafka Connect's types, by their semantic name or by their plain one.
+# Source: Debezium's reference, "Data type mappings"
+_CONNECT_TYPES = {
+    "Date": "DATE",
+    **dict.fromkeys(("Timestamp", "MicroTimestamp", "ZonedTimestamp"), "TIMESTAMP"),
+    "VariableScaleDecimal": "DECIMAL(38,10)",
+    **dict.fromkeys(("int8", "int16", "int32", "int64"), "BIGINT"),
+    **dict.fromkeys(("float", "double"), "DOUBLE"),
+    "boolean": "BOOLEAN",
+    "bytes": "BINARY",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +44,8 @@ class Suggestion:
 
 def suggest(found: FileSchema, files: Sequence[str], *, key: str, prefix: str) -> Suggestion:
     """The table for files of this schema. `files` are their names."""
+    has_types = any("payload" in row for row in found.rows)
+    found, changes = _debezium(found) or _dms(found, files) or (found, None)
     csv = Csv(delimiter=found.delimiter, decimal=found.decimal, header=found.header)
     source = Landing(
         prefix=prefix,
@@ -39,14 +54,9 @@ def suggest(found: FileSchema, files: Sequence[str], *, key: str, prefix: str) -
         csv=csv,
         null_value=found.null_value,
         encoding=found.encoding,
+        changes=changes,
     )
     notes = list[str]()
-    stems = [PurePosixPath(file).name.partition(".")[0] for file in files]
-    if _CHANGE_FIELDS & {*found.types, *found.left_out} or any(map(DMS_FILE.fullmatch, stems)):
-        notes.append(
-            "These may be change data of AWS DMS or Debezium. Declare them with changes= and"
-            " Merge(keys=…) before the first load: see docs/cdc.md."
-        )
     if doubles := [name for name, type_ in found.types.items() if type_ == "DOUBLE"]:
         notes.append(f"DOUBLE rounds. Use DECIMAL(12,2) for money: {first_names(doubles)}.")
     cells = [cell for row in found.rows for cell in row.items()]
@@ -61,8 +71,110 @@ def suggest(found: FileSchema, files: Sequence[str], *, key: str, prefix: str) -
         notes.append(f"Names that cannot be columns, whose values are kept in _rescued: {names}.")
     if not found.header:
         notes.append("Without a header, the names of the columns are made up. Write better ones.")
-    table = Table(key=key, source=source, write=Append(), renamed={**found.renamed})
+    write = Append()
+    if changes is not None:
+        write = Merge(keys=_likely_keys(key.partition("/")[2], found))
+        notes.append(
+            f"The files do not name the primary key. A guess is {first_names(write.keys)}: check"
+            " keys= before the first load, since the table keeps it."
+        )
+    if isinstance(changes, Debezium) and not has_types:
+        notes.append(
+            "Lines without a schema have times as numbers, and decimals as Base64 or text: see"
+            " docs/cdc-sources.md#debezium-types."
+        )
+    if isinstance(changes, Dms) and not changes.position:
+        notes.append(
+            "Without position=, changes are ordered by file and line. Let the DMS task add"
+            " $AR_H_CHANGE_SEQ as a column."
+        )
+    table = Table(key=key, source=source, write=write, renamed={**found.renamed})
     return Suggestion(table=table, notes=tuple(notes))
+
+
+def _likely_keys(table: str, found: FileSchema) -> tuple[str, ...]:
+    """One or two columns that look like a key by their names, with different values in all rows."""
+    own = ("id", f"{table}_id", f"{table.removesuffix('s')}_id")
+    columns = [name for name in found.types if name != _OPERATION]
+    ids = [name for name in columns if name.lower().endswith("id")]
+    ids.sort(key=lambda name: name.lower() not in own)
+    name_in_rows = {column: name for name, column in found.renamed.items()}
+    candidates = [(name,) for name in (*ids, columns[0])] + [*combinations(columns[:4], 2)]
+    for keys in candidates:
+        names = [name_in_rows.get(key, key) for key in keys]
+        values = [repr([row.get(name) for name in names]) for row in found.rows]
+        if len({*values}) == len(values):
+            return keys
+    return candidates[0]
+
+
+def _debezium(found: FileSchema) -> tuple[FileSchema, ChangeSource] | None:
+    """The schema of the rows in events of Debezium; `None` if there are no such events."""
+    lines = [row for row in found.rows if row.get("payload", row) is not None]
+    events = [_object(line.get("payload", line)) for line in lines]
+    is_wrapped = all("op" in each and {"before", "after"} & each.keys() for each in events)
+    is_unwrapped = all({"__op", "__deleted"} & each.keys() for each in events)
+    if found.format != "json" or not events or not (is_wrapped or is_unwrapped):
+        return None
+    rows = events
+    fields = _fields_of(lines[-1].get("schema"))
+    order = events[-1]
+    if is_wrapped:
+        rows = [_object(each.get("after") or each.get("before")) for each in events]
+        fields = _fields_of(fields.get("after"))
+        order = _object(order.get("source"))
+    types = {name: _connect_type(field) for name, field in fields.items()}
+    schema = schema_of_types("json", types) if types else json_schema(rows)
+    # An unwrapped row has fields of its event, like `__op`. No column begins with `_`.
+    left_out = tuple(name for name in schema.left_out if not name.startswith("__"))
+    positions = [_POSITIONS.get(name.removeprefix("__source_"), "") for name in order]
+    changes = Debezium(unwrapped=not is_wrapped, position=max(positions, default=""))
+    operations = [event.get("op", event.get("__op")) for event in events]
+    # After a deletion, its key may be inserted again.
+    before_deletion = takewhile(lambda pair: pair[0] != "d", zip(operations, rows, strict=True))
+    inserts = [row for operation, row in before_deletion if operation in ("c", "r")]
+    return replace(schema, left_out=left_out, rows=inserts, encoding=found.encoding), changes
+
+
+def _fields_of(schema: Any) -> dict[str, Document]:
+    """The fields in a struct's schema of Kafka Connect, by name; empty without a schema."""
+    fields = map(_object, _object(schema).get("fields") or ())
+    return {str(field.get("field")): field for field in fields}
+
+
+def _connect_type(field: Document) -> str:
+    """The SQL type of a field of Kafka Connect. A struct is kept as text."""
+    if field.get("type") == "array":
+        return f"ARRAY<{_connect_type(_object(field.get('items')))}>"
+    name = str(field.get("name")).rpartition(".")[2]
+    if name == "Decimal":
+        parameters = _object(field.get("parameters"))
+        digits = parameters.get("connect.decimal.precision", 38)
+        return f"DECIMAL({digits},{parameters.get('scale', 0)})"
+    return _CONNECT_TYPES.get(name) or _CONNECT_TYPES.get(str(field.get("type")), "STRING")
+
+
+def _dms(found: FileSchema, files: Sequence[str]) -> tuple[FileSchema, ChangeSource] | None:
+    """The schema with the operation first; `None` if AWS DMS did not write the files."""
+    is_named = all(DMS_FILE.fullmatch(PurePosixPath(file).name.partition(".")[0]) for file in files)
+    operation = _OPERATION if found.header else next(iter(found.types))
+    codes = {row.get(operation) or "" for row in found.rows}
+    has_operation = operation in found.types and codes <= {"", *Dms.operations}
+    if found.format == "json" or not (is_named or (has_operation and found.header)):
+        return None
+    types = {
+        name: type_ for name, type_ in found.types.items() if not has_operation or name != operation
+    }
+    position = tuple(name for name in types if name.lower().endswith("change_seq"))
+    null_value = found.null_value
+    if found.format == "csv":
+        null_value = null_value or "NULL"
+    schema = replace(found, types={_OPERATION: "STRING", **types}, null_value=null_value)
+    return schema, Dms(position=position)
+
+
+def _object(value: Any) -> Document:
+    return cast("Document", value) if isinstance(value, dict) else {}
 
 
 _WIDTH = 100
@@ -120,7 +232,7 @@ def _parts(value: Any) -> tuple[str, Sequence[tuple[str, Any]], str]:
             return "", [], ""
 
 
-_DECLARING = ("Append", "Csv", "Landing", "Table")
+_DECLARING = ("Append", "Csv", "Debezium", "Dms", "Landing", "Merge", "Table")
 _ENV = """\
 # Settings. In this folder, lakehouse and dagster dev read them, and they go before variables of
 # the environment. All settings: lakehouse doctor --settings
