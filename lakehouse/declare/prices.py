@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from lakehouse.base.errors import Refused
-from lakehouse.declare.knobs import AMOUNT, TEXT, check_knobs, is_number, knob
+from lakehouse.declare.knobs import AMOUNT, check_knobs, is_number, knob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,8 +22,6 @@ class Prices:
     vcpus: float = knob(2, AMOUNT, "vCPUs that the driver uses")
     usd_per_1000_puts: float = knob(0.005, AMOUNT, "PUT, COPY, POST, LIST")
     usd_per_1000_gets: float = knob(0.0004, AMOUNT, "GET, HEAD")
-    region: str = knob("us-east-1", TEXT, "region of these prices")
-    as_of: str = knob("2026-11", TEXT, "month of these prices")
 
     def __post_init__(self) -> None:
         check_knobs(self)
@@ -51,6 +49,7 @@ class PriceBook:
     A table that declares no prices has `prices`.
     """
 
+    region: str
     prices: Prices
     usd_per_1000_deletes: float
     usd_per_gb_month: Mapping[str, float]
@@ -87,11 +86,10 @@ def parse_price_book(
     """
     own = {} if own is None else own
     region = str(own.get("region", packaged["region"]))
-    unknown = [each for each in own if each not in ("region", "as_of", region)]
+    unknown = [each for each in own if each not in ("region", region)]
     if unknown:
         raise Refused(
-            f"{name}: {unknown[0]!r} is unknown. Use as_of, region, and a table for the region,"
-            f" [{region}]."
+            f"{name}: {unknown[0]!r} is unknown. Use region, and a table for the region {region}."
         )
     defaults = packaged.get(region) or packaged[str(packaged["region"])]
     given = own.get(region, {})
@@ -110,9 +108,9 @@ def parse_price_book(
         if not is_number(value) or not 0 <= value < 1e12:
             raise Refused(f"{name}: {region}: {entry} is {value!r}. Use a number, 0 or more.")
     usd_per_1000_deletes = prices.pop("usd_per_1000_deletes")
-    as_of = str(own.get("as_of", packaged["as_of"]))
     return PriceBook(
-        prices=Prices(region=region, as_of=as_of, **prices),
+        region=region,
+        prices=Prices(**prices),
         usd_per_1000_deletes=usd_per_1000_deletes,
         usd_per_gb_month=usd_per_gb_month,
     )

@@ -53,8 +53,7 @@ def with_own_prices(tables: dict[str, Table], settings: Settings) -> dict[str, T
     """The tables. If the user has a price file, tables with the default prices get its prices."""
     if not settings.prices.exists():
         return tables
-    # A price book has no number of vCPUs.
-    prices = replace(load_price_book(settings).prices, vcpus=DEFAULT_PRICES.vcpus)
+    prices = load_price_book(settings).prices
     defaults = {key: table for key, table in tables.items() if table.prices == DEFAULT_PRICES}
     return tables | {key: replace(table, prices=prices) for key, table in defaults.items()}
 

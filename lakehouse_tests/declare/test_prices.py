@@ -26,9 +26,9 @@ def test_a_class_that_the_book_lacks_has_no_price() -> None:
 
 
 def test_own_prices_replace_single_entries_and_keep_the_others() -> None:
-    own = {"as_of": "2027-01", "us-east-1": {"usd_per_gb_month": {"STANDARD": 0.02}}}
+    own = {"us-east-1": {"usd_per_gb_month": {"STANDARD": 0.02}}}
     book = parse_price_book(PACKAGED, own)
-    assert (book.prices.as_of, book.usd_per_gb_month.get("STANDARD")) == ("2027-01", 0.02)
+    assert book.usd_per_gb_month.get("STANDARD") == 0.02
     assert book.usd_per_gb_month.get("GLACIER") == 0.0036
 
 
@@ -38,7 +38,7 @@ def test_what_another_region_lacks_costs_as_in_the_packaged_one() -> None:
         "usd_per_gb_month": {"STANDARD_IA": 0.0135},
     }
     book = parse_price_book(PACKAGED, {"region": "eu-north-1", "eu-north-1": mine}, name="own")
-    assert (book.prices.region, book.prices.usd_per_vcpu_hour) == ("eu-north-1", 0.2)
+    assert (book.region, book.prices.usd_per_vcpu_hour) == ("eu-north-1", 0.2)
     assert book.prices.usd_per_1000_puts == 0.005
     assert book.usd_per_gb_month.get("STANDARD_IA") == 0.0135
 

@@ -118,9 +118,7 @@ def write_chargeback(
             if charges != updated([], recorded[day]):
                 written += charges
         if written:
-            rows = [
-                row_of(each, lake=lake.settings.root, region=book.prices.region) for each in written
-            ]
+            rows = [row_of(each, lake=lake.settings.root, region=book.region) for each in written]
             table = pa.Table.from_pylist(rows, schema=COLUMNS)
             write = FrameWrite(mode="overwrite", partition_by=["x_day"], properties=_PROPERTIES)
             with translated(), session_confs(spark, {PARTITIONS_OVERWRITTEN: "dynamic"}):
