@@ -230,15 +230,6 @@ class S3Store(Store):
         """The same store with a client of its own, limited to the time of a sensor's tick."""
         return S3Store(self.bucket, self.prefix, self._make_client, budget)
 
-    def keeps_versions(self) -> bool | None:
-        """Whether the bucket may have old versions of files; `None` if unknown.
-
-        True for a bucket whose versioning is enabled or suspended.
-        """
-        with suppress(Refused), self._translated("list", ""):
-            return "Status" in self.client.get_bucket_versioning(Bucket=self.bucket)
-        return None
-
     def clock_ms(self) -> int:
         """The server's time, from the date of a response."""
         with self._translated("list", self.prefix):

@@ -23,7 +23,7 @@ from lakehouse_tests.support.terminal import Terminal
 
 KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 # moto has a right of its own for HeadBucket; on AWS it is s3:ListBucket.
-READER = ("s3:ListBucket", "s3:HeadBucket", "s3:GetObject", "s3:GetBucketVersioning")
+READER = ("s3:ListBucket", "s3:HeadBucket", "s3:GetObject")
 
 type_of_states = Mapping[str, str]
 

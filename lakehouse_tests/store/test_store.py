@@ -533,10 +533,3 @@ def test_an_answer_about_a_key_that_was_not_asked_about_deletes_nothing_else(buc
         with pytest.raises(Transient, match="which was not in the request"):
             store.delete(["a"])
     assert names(store) == ["a", "b"]
-
-
-def test_a_server_that_knows_no_versions_keeps_nobody_from_going_on(bucket: str) -> None:
-    client = boto3.client("s3", config=Config(retries={"total_max_attempts": 1}))
-    answering(client, "GetBucketVersioning", (501, error_xml("NotImplemented")))
-    assert S3Store(bucket, "", lambda: client).keeps_versions() is None
-    assert S3Store(bucket, "", lambda: client).keeps_versions() is False
