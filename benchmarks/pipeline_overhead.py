@@ -8,7 +8,6 @@ files are new), with the engine, and through Dagster's assets in this process.
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from datetime import datetime
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,8 @@ from deltalake import DeltaTable
 from benchmarks.figures import Figure, alone, middle, ratio, timed
 from benchmarks.own_lake import lake_below, own_lake
 from lakehouse import Landing, Merge, Overwrite, Table
-from lakehouse.cli.dagster_runs import open_recorder
+from lakehouse.assets.events import open_instance
+from lakehouse.cli.dagster_runs import run_assets
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.run import write_table
 from lakehouse.replay.play import play
@@ -27,7 +27,6 @@ from lakehouse.tables import bronze, gold, silver
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-START = datetime(2013, 1, 1)
 TABLES = (
     bronze.airlines,
     bronze.flight_events,
@@ -43,20 +42,22 @@ type_of_batch = Callable[[], object]
 
 def main(days: int = 9, warm_up: int = 3, tables: int = len(TABLES)) -> list[Figure]:
     """Seconds of a day's batch by each way, and ratios to the bare statements."""
+    from lakehouse.definitions import define  # reads the environment when it is imported
+
     written = TABLES[:tables]
     with (
         own_lake(LAKEHOUSE_SPARK_MEMORY="2g", LAKEHOUSE_TABLES="lakehouse.tables") as (lake, spark),
         ExitStack() as stack,
     ):
         lakes = {way: lake_below(lake, way) for way in ("bare", "engine", "assets")}
-        recorder, bare = (
-            stack.enter_context(open_recorder(lakes["assets"].settings)),
-            BareBatches(lakes["bare"], spark, written),
-        )
+        instance = stack.enter_context(open_instance(lakes["assets"].settings, print))
+        defs = define(lakes["assets"].settings)
+        keys = [table.key for table in written]
+        bare = BareBatches(lakes["bare"], spark, written)
         ways: dict[str, type_of_batch] = {
             "bare": bare.run,
             "engine": lambda: [write_table(lakes["engine"], spark, table) for table in written],
-            "assets": lambda: _succeeded(recorder.materialize([table.key for table in written])),
+            "assets": lambda: _succeeded(run_assets(instance, defs, keys)),
         }
         rounds = [_round(lakes, ways, number) for number in range(warm_up + days)][-days:]
         differing = sum(
@@ -104,7 +105,7 @@ def main(days: int = 9, warm_up: int = 3, tables: int = len(TABLES)) -> list[Fig
 def _round(lakes: dict[str, Lake], ways: dict[str, type_of_batch], number: int) -> dict[str, float]:
     seconds: dict[str, float] = {}
     for lake in lakes.values():
-        play(lake.store, lake.settings.home, start=START, hours=24)
+        play(lake.store, lake.settings.home, hours=24)
     names = [*ways]
     for way in (*names[number % 3 :], *names[: number % 3]):
         seconds[way], _ = timed(ways[way])

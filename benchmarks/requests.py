@@ -21,8 +21,9 @@ from benchmarks.figures import Figure, timed
 from benchmarks.own_lake import landed_table
 from benchmarks.s3_server import ask, served
 from lakehouse import Compaction
+from lakehouse.assets.events import open_instance
 from lakehouse.base.settings import Settings
-from lakehouse.cli.dagster_runs import Recorder, open_recorder
+from lakehouse.cli.dagster_runs import AssetRun, run_assets
 from lakehouse.compact.run import compact
 from lakehouse.lake.declared_tables import declared_tables
 from lakehouse.lake.lake import Lake, open_lake
@@ -51,7 +52,7 @@ class World:
     settings: Settings
     lake: Lake
     spark: "SparkSession"
-    recorder: Recorder
+    run: Callable[[list[str]], list[AssetRun]]
 
     def land(self, name: str, *, files: int = FILES) -> None:
         """So many landed files of ten events each."""
@@ -69,7 +70,7 @@ class World:
 
     def materialize(self, key: str) -> None:
         """One run of an asset through Dagster, as the terminal makes it."""
-        for run in self.recorder.materialize([key]):
+        for run in self.run([key]):
             if run.state != "done":
                 raise SystemExit(f"{key}: {run.state}: {run.error}")
 
@@ -129,9 +130,13 @@ def _measured(endpoint: str, settings: Settings, names: Sequence[str]) -> Iterat
 @contextmanager
 def _world(settings: Settings, folder: str) -> Iterator[World]:
     own = replace(settings, root=f"s3://{BUCKET}/{folder}")
-    with open_recorder(own) as recorder:
+    from lakehouse.definitions import define  # reads the environment when it is imported
+
+    defs = define(own)
+    with open_instance(own, print) as instance:
         spark = connect(own)
-        yield World(settings=own, lake=open_lake(own), spark=spark, recorder=recorder)
+        run = partial(run_assets, instance, defs)
+        yield World(settings=own, lake=open_lake(own), spark=spark, run=run)
         spark.stop()
 
 

@@ -242,13 +242,10 @@ def play(
     store: Store,
     home: Path,
     *,
-    start: datetime = FIRST,
     until: datetime | None = None,
     hours: int | None = None,
 ) -> Played:
     """Lands the next hours: until `until` (exclusive), at most `hours`, or to the end of the year.
-
-    `start` is the first hour of a new replay.
 
     Raises:
         Transient: another replay is running in this home.
@@ -261,7 +258,7 @@ def play(
     )
     with hold_lock(lock, seconds=0, refusal=refusal):
         year = prepare(home)
-        position = _read_position(store) or ReplayPosition(start=start, next=start)
+        position = _read_position(store) or ReplayPosition(start=FIRST, next=FIRST)
         end = min(year.end, until or year.end)
         if hours is not None:
             end = min(end, position.next + hours * HOUR)

@@ -25,10 +25,10 @@ __all__ = ["home"]  # fixtures
 )
 def test_a_killed_replay_goes_on_where_it_stopped(home: Path, at: str, after: bool) -> None:
     whole, killed = MemoryStore(), Dying(at, after=after)
-    play(whole, home, start=START, until=datetime(2013, 1, 3))
+    play(whole, home, until=datetime(2013, 1, 3))
     with pytest.raises(KeyboardInterrupt):
-        play(killed, home, start=START, until=datetime(2013, 1, 3))
-    played = play(killed, home, start=START, until=datetime(2013, 1, 3))
+        play(killed, home, until=datetime(2013, 1, 3))
+    played = play(killed, home, until=datetime(2013, 1, 3))
     assert landed(killed) == landed(whole)
     assert played.since == (
         START if "planes" in at else datetime(2013, 1, 2, 13 if after and "next" in at else 12)

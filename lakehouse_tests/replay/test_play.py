@@ -1,5 +1,6 @@
 """Landing: every hour once, wherever it was stopped."""
 
+import json
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from lakehouse.base.errors import Broken, Transient
 from lakehouse.replay.play import STATE, PreparedYear, data_folder, play
-from lakehouse.store import DiskStore
+from lakehouse.store import DiskStore, Store
 from lakehouse_tests.memory_store import MemoryStore
 
 START = datetime(2013, 1, 1)
@@ -16,6 +17,12 @@ HOUR = timedelta(hours=1)
 
 def landed(store: MemoryStore) -> dict[str, bytes]:
     return {file.name: store.read(file.name) for file in store.list("landing")}
+
+
+def begin_at(store: Store, start: datetime) -> None:
+    """The state of a replay that began then, and has landed nothing."""
+    hour = f"{start:%Y-%m-%dT%H}"
+    store.put(STATE, json.dumps({"start": hour, "next": hour}).encode())
 
 
 class Dying(MemoryStore):
@@ -45,7 +52,7 @@ class Dying(MemoryStore):
 
 def test_a_replay_lands_the_world_and_the_references(home: Path, world: PreparedYear) -> None:
     store = MemoryStore()
-    played = play(store, home, start=START, until=datetime(2013, 1, 3))
+    played = play(store, home, until=datetime(2013, 1, 3))
     files = landed(store)
     wanted = {file.name: file.content for file in world.files(START, datetime(2013, 1, 3))}
     for name in ("airlines", "airports", "planes"):
@@ -62,9 +69,9 @@ def test_a_replay_lands_the_world_and_the_references(home: Path, world: Prepared
 @pytest.mark.parametrize("hours", [pytest.param(1, marks=pytest.mark.long), 7, 48])
 def test_in_steps_or_at_once_the_same_lands(home: Path, hours: int) -> None:
     at_once, in_steps = MemoryStore(), MemoryStore()
-    play(at_once, home, start=START, until=datetime(2013, 1, 3))
+    play(at_once, home, until=datetime(2013, 1, 3))
     end = datetime(2013, 1, 3)
-    while play(in_steps, home, start=START, until=end, hours=hours).until < end:
+    while play(in_steps, home, until=end, hours=hours).until < end:
         pass
     assert landed(in_steps) == landed(at_once)
 
@@ -72,14 +79,15 @@ def test_in_steps_or_at_once_the_same_lands(home: Path, hours: int) -> None:
 def test_a_file_that_is_there_already_is_left_as_it_is(home: Path) -> None:
     store = MemoryStore()
     store.put("landing/weather/2013-01-01T06-EWR.json", b"mine")
-    all_files = play(MemoryStore(), home, start=START, hours=24).files
-    assert play(store, home, start=START, hours=24).files == all_files - 1
+    all_files = play(MemoryStore(), home, hours=24).files
+    assert play(store, home, hours=24).files == all_files - 1
     assert store.read("landing/weather/2013-01-01T06-EWR.json") == b"mine"
 
 
 def test_a_later_start_lands_what_comes_from_then_on(home: Path, world: PreparedYear) -> None:
     store, start = MemoryStore(), datetime(2013, 6, 1)
-    play(store, home, start=start, hours=12)
+    begin_at(store, start)
+    play(store, home, hours=12)
     events = {file.name: file.content for file in world.files(start, start + 12 * HOUR)}
     assert {name: data for name, data in landed(store).items() if "reference" not in name} == events
     assert "landing/reference/planes/2013-06-01T00.csv" in landed(store)
@@ -87,9 +95,10 @@ def test_a_later_start_lands_what_comes_from_then_on(home: Path, world: Prepared
 
 def test_the_year_ends_with_its_last_delivery(home: Path, world: PreparedYear) -> None:
     store, start = MemoryStore(), datetime(2013, 12, 31)
-    played = play(store, home, start=start, until=datetime(2014, 2, 1))
+    begin_at(store, start)
+    played = play(store, home, until=datetime(2014, 2, 1))
     assert (played.until, played.finished, played.share) == (world.end, True, 1)
-    again = play(store, home, start=start, hours=12)
+    again = play(store, home, hours=12)
     assert (again.files, again.events, again.finished) == (0, 0, True)
     assert again.sentence == "landed nothing: the year is over"
 
@@ -103,7 +112,7 @@ def test_a_state_that_says_nothing_is_told_from_none(home: Path, text: bytes) ->
     store = MemoryStore()
     store.put(STATE, text)
     with pytest.raises(Broken, match=STATE):
-        play(store, home, start=START, hours=1)
+        play(store, home, hours=1)
     assert landed(store) == {}
 
 
@@ -112,15 +121,15 @@ def test_one_lake_has_one_replay_at_a_time(home: Path, monkeypatch: pytest.Monke
 
     def second(*_: object) -> None:
         with pytest.raises(Transient, match="another replay"):
-            play(store, home, start=START, hours=1)
+            play(store, home, hours=1)
 
     monkeypatch.setattr(store, "put", second)
-    assert play(store, home, start=START, hours=1).until == START + HOUR
+    assert play(store, home, hours=1).until == START + HOUR
 
 
 def test_a_replay_on_disk_leaves_landed_files_and_state_alone(home: Path, tmp_path: Path) -> None:
     store = DiskStore(tmp_path / "lake")
-    played = play(store, home, start=START, hours=12)
+    played = play(store, home, hours=12)
     there = sorted(
         path.relative_to(store.root).as_posix() for path in store.root.rglob("*") if path.is_file()
     )
