@@ -1,21 +1,14 @@
-"""The parts of a table at one version: live files, tombstones, the end of the log, properties.
+"""The parts of a table at one version: live files, tombstones, the end of the log, properties."""
 
-Files are one object per file, or columns of many files.
-"""
-
-from array import array
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from itertools import chain, pairwise, repeat
-from operator import attrgetter, eq, itemgetter
-from typing import Any, Generic, Protocol, TypeVar, cast, overload
+from itertools import chain, repeat
+from operator import attrgetter
+from typing import Any, TypeVar, cast
 
 from lakehouse.base.stored_objects import StoredFile
 from lakehouse.delta.commits import Commit, Commits
-
-_BUILT_AT_ONCE = 4096
-_NO_VECTOR = (None, 0)
 
 Item = TypeVar("Item")
 PartitionValues = tuple[tuple[str, str | None], ...]
@@ -51,178 +44,6 @@ class Tombstone:
     path: str
     deleted_ms: int | None = None
     size_bytes: int | None = None
-
-
-class Columns(Protocol[Item]):
-    """Values of one kind, kept as one column per field."""
-
-    def build(self, places: Sequence[int]) -> list[Item]:
-        """Builds the values at these indices of the columns."""
-        ...
-
-
-class Rows(Sequence[Item], Generic[Item]):
-    """A sequence of values that are stored in columns and built as objects on access.
-
-    Ten million files take 3.5 GB as objects, and 1.3 GB as columns. `places` are the indices of the
-    values in the columns. A slice shares the columns. The first iteration keeps the objects in
-    memory, so that later iterations are faster.
-    """
-
-    __slots__ = ("_objects", "columns", "places")
-
-    def __init__(self, columns: Columns[Item], places: Sequence[int]) -> None:
-        self.columns = columns
-        self.places = places
-        self._objects: Sequence[Item] = ()
-
-    @property
-    def has_objects(self) -> bool:
-        """Whether the objects are in memory."""
-        return bool(self._objects)
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-    @overload
-    def __getitem__(self, place: int) -> Item: ...
-    @overload
-    def __getitem__(self, place: slice) -> "Rows[Item]": ...
-    def __getitem__(self, place: int | slice) -> "Item | Rows[Item]":
-        if isinstance(place, slice):
-            return Rows(self.columns, self.places[place])
-        return self.columns.build([self.places[place]])[0]
-
-    def __iter__(self) -> Iterator[Item]:
-        if not self._objects:
-            starts = range(0, len(self.places), _BUILT_AT_ONCE)
-            batches = (self.places[start : start + _BUILT_AT_ONCE] for start in starts)
-            self._objects = tuple(chain.from_iterable(map(self.columns.build, batches)))
-        return iter(self._objects)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Sequence):
-            return NotImplemented
-        others = cast("Sequence[object]", other)
-        return len(self) == len(others) and all(map(eq, self, others))
-
-
-@dataclass(slots=True)
-class Texts:
-    """Concatenated texts in UTF-8. Text `n` is `data[bounds[n] : bounds[n + 1]]`."""
-
-    data: bytearray = field(default_factory=bytearray)
-    bounds: "array[int]" = field(default_factory=lambda: array("q", [0]))
-
-    def append(self, text: str) -> None:
-        """Adds a text."""
-        self.data += text.encode(errors="surrogatepass")
-        self.bounds.append(len(self.data))
-
-    def __getitem__(self, place: int) -> str:
-        text = self.data[self.bounds[place] : self.bounds[place + 1]]
-        return text.decode(errors="surrogatepass")
-
-    def at(self, places: Sequence[int]) -> list[str]:
-        """The texts at these places."""
-        bounds = self.bounds
-        if _is_span(places):
-            ends = bounds[places[0] : places[-1] + 2]
-            begin = ends[0]
-            text = str(self.data[begin : ends[-1]], "utf-8", "surrogatepass")
-            # In ASCII text, the positions of bytes are also the positions of characters.
-            if text.isascii():
-                return [text[low - begin : high - begin] for low, high in pairwise(ends)]
-        data = self.data
-        return [
-            data[bounds[place] : bounds[place + 1]].decode("utf-8", "surrogatepass")
-            for place in places
-        ]
-
-
-def _is_span(places: Sequence[int]) -> bool:
-    """Whether a range or an array has all places from first to last; false for other types."""
-    if not places or places[-1] - places[0] + 1 != len(places):
-        return False
-    span = range(places[0], places[-1] + 1)
-    return places == (array("q", span) if isinstance(places, array) else span)
-
-
-def _picked(column: Sequence[Any], places: Sequence[int]) -> Iterable[Any]:
-    """The values of a column at these places."""
-    if isinstance(places, range) and places and places.step == 1:
-        return column[places[0] : places[-1] + 1]
-    return map(column.__getitem__, places)
-
-
-def int_column() -> "array[int]":
-    """An empty column of 64-bit integers. A negative size, time or row count means unknown."""
-    return array("q")
-
-
-@dataclass(slots=True, kw_only=True)
-class FileColumns:
-    """The columns of `DataFile`. `partitions[partition[n]]` is the partition of the n-th file.
-
-    `vectors` maps the index of a file to the id of its deletion vector and the deleted row count.
-    `compacted` holds the indices of the files whose `DataFile.compacted` is true.
-    """
-
-    path: Texts = field(default_factory=Texts)
-    size_bytes: "array[int]" = field(default_factory=int_column)
-    modified_ms: "array[int]" = field(default_factory=int_column)
-    row_count: "array[int]" = field(default_factory=int_column)
-    partition: "array[int]" = field(default_factory=lambda: array("I"))
-    partitions: Sequence[PartitionValues] = ()
-    vectors: dict[int, tuple[str, int]] = field(default_factory=dict[int, tuple[str, int]])
-    compacted: set[int] = field(default_factory=set[int])
-
-    def build(self, places: Sequence[int]) -> list[DataFile]:
-        """See `Columns.build`."""
-        # For a range, `_picked` slices a column, which is faster than single accesses.
-        if _is_span(places):
-            places = range(places[0], places[-1] + 1)
-        vectors = [*map(self.vectors.get, places, repeat(_NO_VECTOR))]
-        return made_of_columns(
-            DataFile,
-            len(places),
-            path=self.path.at(places),
-            size_bytes=_picked(self.size_bytes, places),
-            modified_ms=_picked(self.modified_ms, places),
-            partition=map(self.partitions.__getitem__, _picked(self.partition, places)),
-            row_count=_known(self.row_count, places),
-            deletion_vector=map(itemgetter(0), vectors),
-            deleted_row_count=map(itemgetter(1), vectors),
-            compacted=map(self.compacted.__contains__, places),
-        )
-
-
-@dataclass(slots=True, kw_only=True)
-class TombstoneColumns:
-    """The columns of `Tombstone`. `vectors` maps indices to the ids of deletion vectors."""
-
-    path: Texts = field(default_factory=Texts)
-    deleted_ms: "array[int]" = field(default_factory=int_column)
-    size_bytes: "array[int]" = field(default_factory=int_column)
-    vectors: dict[int, str] = field(default_factory=dict[int, str])
-
-    def build(self, places: Sequence[int]) -> list[Tombstone]:
-        """See `Columns.build`."""
-        return made_of_columns(
-            Tombstone,
-            len(places),
-            path=self.path.at(places),
-            deleted_ms=_known(self.deleted_ms, places),
-            size_bytes=_known(self.size_bytes, places),
-        )
-
-
-def _known(column: "array[int]", places: Sequence[int]) -> Sequence[int | None]:
-    """The values of a column at these places; `None` for a negative number."""
-    numbers = [*_picked(column, places)]
-    if min(numbers, default=0) >= 0:
-        return numbers
-    return [None if number < 0 else number for number in numbers]
 
 
 def made_of_columns(kind: type[Item], count: int, **columns: Iterable[object]) -> list[Item]:
@@ -349,8 +170,7 @@ class Snapshot:
     @property
     def tombstone_bytes(self) -> int:
         """Bytes of the removed files, as far as the log records their sizes."""
-        sizes = _column_of(self.tombstones, "size_bytes")
-        return sum(size for size in sizes if size and size > 0)
+        return sum(stone.size_bytes or 0 for stone in self.tombstones)
 
 
 def log_version(name: str) -> int:
@@ -406,44 +226,19 @@ class FileHistory:
         return self.commits[0].version if self.commits else 0
 
 
-def _column_of(files: Sequence[Any], name: str) -> Iterable[Any]:
-    """A field of each file or tombstone, without building objects.
-
-    A number that is unknown is `None` or negative.
-    """
-    if isinstance(files, Rows) and not files.has_objects:
-        return map(getattr(files.columns, name).__getitem__, files.places)
-    return map(attrgetter(name), files)
+def file_sizes(files: Iterable[DataFile]) -> Iterable[int]:
+    """The bytes of each file."""
+    return map(_SIZE, files)
 
 
-def file_sizes(files: Sequence[DataFile]) -> Iterable[int]:
-    """The bytes of each file, without building file objects."""
-    return _column_of(files, "size_bytes")
+def file_paths(files: Iterable[DataFile]) -> Iterable[str]:
+    """The path of each file."""
+    return (file.path for file in files)
 
 
-def file_paths(files: Sequence[DataFile]) -> Iterable[str]:
-    """The path of each file, without building file objects."""
-    return _column_of(files, "path")
-
-
-def _columns_of(files: Sequence[DataFile]) -> tuple[FileColumns, Sequence[int]] | None:
-    """The columns of the files and their indices in the columns.
-
-    `None` if the files have no columns, or are in memory as objects, which are faster.
-    """
-    if not isinstance(files, Rows) or files.has_objects:
-        return None
-    return cast("FileColumns", files.columns), files.places
-
-
-def partitions_of(files: Sequence[DataFile]) -> Set[PartitionValues]:
+def partitions_of(files: Iterable[DataFile]) -> Set[PartitionValues]:
     """The partitions of the files."""
-    in_columns = _columns_of(files)
-    if in_columns is None:
-        return {file.partition for file in files}
-    columns, places = in_columns
-    indices = set(map(columns.partition.__getitem__, places))
-    return {columns.partitions[index] for index in indices}
+    return {file.partition for file in files}
 
 
 def by_partition(files: Sequence[DataFile]) -> Mapping[PartitionValues, Sequence[DataFile]]:
@@ -462,20 +257,16 @@ def by_size(groups: Sequence[Sequence[DataFile]]) -> Sequence[DataFile]:
     return tuple(sorted(files, key=_SIZE if is_unique else _SIZE_AND_PATH))
 
 
-def row_total(files: Sequence[DataFile]) -> int | None:
+def row_total(files: Iterable[DataFile]) -> int | None:
     """The physical rows of all files; `None` if a file has no row count."""
-    counts = [*_column_of(files, "row_count")]
-    return None if None in counts or min(counts, default=0) < 0 else sum(counts)
+    counts = [file.row_count for file in files]
+    known_counts = [count for count in counts if count is not None]
+    return sum(known_counts) if len(known_counts) == len(counts) else None
 
 
-def files_with_vectors(files: Sequence[DataFile]) -> Sequence[DataFile]:
+def files_with_vectors(files: Iterable[DataFile]) -> Sequence[DataFile]:
     """The files that have a deletion vector."""
-    in_columns = _columns_of(files)
-    if in_columns is None:
-        return [file for file in files if file.deletion_vector is not None]
-    columns, places = in_columns
-    with_vector = [*filter(columns.vectors.__contains__, places)] if columns.vectors else []
-    return Rows(columns, with_vector)
+    return [file for file in files if file.deletion_vector is not None]
 
 
 def live_rows(files: Sequence[DataFile]) -> int | None:

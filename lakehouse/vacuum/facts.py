@@ -52,7 +52,7 @@ from lakehouse.compact.verify import expected
 from lakehouse.declare.table import Adopted, Overwrite, Table
 from lakehouse.delta.commits import is_news
 from lakehouse.delta.log import history_since, newest_first
-from lakehouse.delta.log.actions import Checkpoint, parse_actions, read_checkpoint
+from lakehouse.delta.log.actions import Actions, parse_actions, read_checkpoint
 from lakehouse.delta.log.log_segment import LogChanged, LogContradiction, find_segment, log_folder
 from lakehouse.delta.protocol import retention_ms_of
 from lakehouse.delta.snapshot import Snapshot, TableFacts
@@ -181,13 +181,12 @@ def readable_paths(store: Store, key: str, *, trusts_checkpoints: bool) -> Set[s
     for files in checkpoints.values():
         with suppress(LogChanged, LogContradiction, FileNotFoundError, Refused):
             segment = find_segment(files, key)
-            checkpoint = Checkpoint() if segment is None else read_checkpoint(store, segment)
-            vectors = [vector for vector, _ in checkpoint.adds.vectors.values()]
-            vectors += checkpoint.removes.vectors.values()
-            for columns in (checkpoint.adds, checkpoint.removes):
-                paths.update(columns.path.at(range(len(columns.size_bytes))))
-            paths.update(filter(None, map(vector_path, filter(None, vectors))))
-            is_sufficient |= trusts_checkpoints and len(checkpoint.adds) > 0
+            checkpoint = Actions() if segment is None else read_checkpoint(store, segment)
+            for each in (*checkpoint.adds, *checkpoint.removes):
+                paths.add(each.path)
+                if vector := each.vector and vector_path(each.vector):
+                    paths.add(vector)
+            is_sufficient |= trusts_checkpoints and bool(checkpoint.adds)
     return paths if is_sufficient and paths else None
 
 

@@ -11,12 +11,10 @@ Source: PROTOCOL.md, "Actions", "Checkpoints" and "V2 Spec".
 
 import json
 import re
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib import import_module
-from itertools import islice, pairwise
+from itertools import islice, pairwise, repeat
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -27,7 +25,6 @@ from pyarrow.types import is_integer, is_large_string, is_map, is_null, is_strin
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.paths import is_vector
 from lakehouse.delta.log.log_segment import LogContradiction, Segment, find_segment, log_folder
-from lakehouse.delta.snapshot import FileColumns, Texts, TombstoneColumns
 from lakehouse.store import Store
 
 # The errors that parsing a damaged or foreign file may raise. Deeply nested JSON raises
@@ -68,53 +65,6 @@ class RemovedFile(NamedTuple):
     deleted_ms: int | None
     size_bytes: int | None
     data_change: bool
-
-
-@dataclass(slots=True, kw_only=True)
-class AddedColumns(FileColumns):
-    """`add` actions in columns. `pairs[partition[n]]` has the partition values of the n-th action.
-
-    The pairs contain physical column names. `partitions`, by logical names, is empty until
-    `data_files` fills it.
-    """
-
-    pairs: list[TextPairs] = field(default_factory=list[TextPairs])
-    _known_pairs: dict[TextPairs, int] = field(default_factory=dict[TextPairs, int])
-
-    def __len__(self) -> int:
-        return len(self.size_bytes)
-
-    def index_of(self, pairs: TextPairs) -> int:
-        """The index of these partition values in `pairs`. New values are appended to `pairs`."""
-        index = self._known_pairs.setdefault(pairs, len(self.pairs))
-        if index == len(self.pairs):
-            self.pairs.append(pairs)
-        return index
-
-    def keys(self, places: Sequence[int]) -> Iterator[FileKey]:
-        """The path and deletion vector of each action at these places."""
-        vectors = (self.vectors.get(place, (None, 0))[0] for place in places)
-        return zip(self.path.at(places), vectors, strict=True)
-
-    def append(self, add: AddedFile) -> None:
-        """Appends an `add` action. An unknown row count becomes -1."""
-        if add.vector is not None:
-            # Before the columns grow, their length is the index of the new action.
-            self.vectors[len(self)] = add.vector, add.deleted_row_count
-        self.path.append(add.path)
-        self.size_bytes.append(add.size_bytes)
-        self.modified_ms.append(add.modified_ms)
-        self.row_count.append(-1 if add.row_count is None else add.row_count)
-        self.partition.append(self.index_of(add.pairs))
-
-
-def append_removed(columns: TombstoneColumns, remove: RemovedFile) -> None:
-    """Appends a `remove` action to `columns`. An unknown time or size becomes -1."""
-    if remove.vector is not None:
-        columns.vectors[len(columns.size_bytes)] = remove.vector
-    columns.path.append(remove.path)
-    columns.deleted_ms.append(-1 if remove.deleted_ms is None else remove.deleted_ms)
-    columns.size_bytes.append(-1 if remove.size_bytes is None else remove.size_bytes)
 
 
 @dataclass(slots=True)
@@ -321,7 +271,6 @@ _ADD = (
     "size",
     "modificationTime",
     "partitionValues",
-    "stats_parsed.numRecords",
     *(f"deletionVector.{leaf}" for leaf in _VECTOR),
 )
 _REMOVE = ("path", "deletionTimestamp", "size", *(f"deletionVector.{leaf}" for leaf in _VECTOR[:3]))
@@ -331,33 +280,21 @@ _BATCH_ROWS = 65_536  # smaller batches take longer, larger batches more memory
 _TABLE_KINDS = ("metaData", "protocol", "txn", "domainMetadata", "sidecar")  # few actions each
 
 
-@dataclass(slots=True)
-class Checkpoint:
-    """A checkpoint's content. `table_actions` are the actions that are not about data files.
-
-    `fold_layout` appends newer actions to the columns.
-    """
-
-    adds: AddedColumns = field(default_factory=AddedColumns)
-    removes: TombstoneColumns = field(default_factory=TombstoneColumns)
-    table_actions: Actions = field(default_factory=Actions)
-
-
-def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
-    """The content of a segment's checkpoint; empty if the segment has none.
+def read_checkpoint(store: Store, segment: Segment) -> Actions:
+    """The actions in a segment's checkpoint; none if the segment has no checkpoint.
 
     Raises:
         LogContradiction: a file is damaged, or a sidecar is missing or of another size.
         FileNotFoundError: a file of the checkpoint itself is missing.
         Refused: a sidecar's path contains a folder.
     """
-    checkpoint = Checkpoint()
+    checkpoint = Actions()
     for file in segment.checkpoint:
         data = store.read(file.name)
         with _reading(file.name, f"checkpoint {file.name}"):
             _read_into(checkpoint, data, file.name)
     folder = f"{segment.table}/_delta_log/_sidecars"
-    for sidecar, size_bytes in checkpoint.table_actions.sidecars:
+    for sidecar, size_bytes in checkpoint.sidecars:
         name = segment.checkpoint[0].name
         path = unquote(sidecar)
         if "/" in path:
@@ -387,33 +324,24 @@ def _reading(name: str, subject: str) -> Iterator[None]:
         raise LogContradiction(f"{subject} cannot be read ({reason})", suspect=name) from error
 
 
-def _read_into(checkpoint: Checkpoint, data: bytes, name: str) -> None:
+def _read_into(checkpoint: Actions, data: bytes, name: str) -> None:
     """Adds the actions of one file to the checkpoint."""
     if name.endswith(".json"):
         actions = parse_actions(data, name)
-        for add in actions.adds:
-            checkpoint.adds.append(add)
-        for remove in actions.removes:
-            append_removed(checkpoint.removes, remove)
-        checkpoint.table_actions.merge_newer(actions)
+        checkpoint.adds += actions.adds
+        checkpoint.removes += actions.removes
+        checkpoint.merge_newer(actions)
         return
     with pq.ParquetFile(pa.BufferReader(data)) as file:
         for kind in _TABLE_KINDS:
             for rows in batches(file, kind, ()):
                 for action in rows.to_pylist(maps_as_pydicts="lossy"):
-                    checkpoint.table_actions.take(kind, action)
-        first = len(checkpoint.adds)
+                    checkpoint.take(kind, action)
+        row_counts = iter(_row_counts(file))
         for rows in batches(file, "add", _ADD):
-            _append_adds(checkpoint.adds, rows)
-        _count_rows(file, checkpoint.adds, first)
-        removes = checkpoint.removes
+            checkpoint.adds += _added_files(rows, islice(row_counts, len(rows)))
         for rows in batches(file, "remove", _REMOVE):
-            first = len(removes.size_bytes)
-            for index, vector in _vectors_of(rows):
-                removes.vectors[first + index] = vector_id(vector)
-            _append_paths(removes.path, rows)
-            _append_numbers(removes.deleted_ms, _numbers_or_none(rows, "deletionTimestamp"))
-            _append_numbers(removes.size_bytes, _numbers_or_none(rows, "size"))
+            checkpoint.removes += _removed_files(rows)
 
 
 def batches(file: pq.ParquetFile, kind: str, leaves: Iterable[str]) -> Iterator[pa.StructArray]:
@@ -425,67 +353,56 @@ def batches(file: pq.ParquetFile, kind: str, leaves: Iterable[str]) -> Iterator[
             yield rows.filter(rows.is_valid()) if rows.null_count else rows
 
 
-def _append_adds(adds: AddedColumns, rows: pa.StructArray) -> None:
-    first = len(adds)
+def _added_files(rows: pa.StructArray, row_counts: Iterable[int | None]) -> Iterable[AddedFile]:
+    """The `add` actions in these rows. Whether they changed data is unknown, and counts as no."""
+    vectors: list[str | None] = [None] * len(rows)
+    deleted_row_counts = [0] * len(rows)
     for index, vector in _vectors_of(rows):
-        adds.vectors[first + index] = vector_id(vector), number(vector, "cardinality")
-    partition_numbers, partitions = _partitions(rows)
-    indices = [adds.index_of(pairs) for pairs in partitions]
-    adds.partition.extend(map(indices.__getitem__, partition_numbers))
-    counts = pa.nulls(len(rows), pa.int64())
-    if _has(rows, "stats_parsed") and rows.field("stats_parsed").type.num_fields:
-        counts = _whole_numbers(rows.field("stats_parsed").flatten()[0], "numRecords")
-    _append_paths(adds.path, rows)
-    _append_numbers(adds.size_bytes, _required(rows, "size", "an integer", is_integer))
-    modified_ms = _required(rows, "modificationTime", "an integer", is_integer)
-    _append_numbers(adds.modified_ms, modified_ms)
-    _append_numbers(adds.row_count, counts)
+        vectors[index] = vector_id(vector)
+        deleted_row_counts[index] = number(vector, "cardinality")
+    return map(
+        AddedFile,
+        _required(rows, "path", "a string", _is_text).to_pylist(),
+        vectors,
+        _required(rows, "size", "an integer", is_integer).to_pylist(),
+        _required(rows, "modificationTime", "an integer", is_integer).to_pylist(),
+        _partitions(rows),
+        row_counts,
+        deleted_row_counts,
+        repeat(False),
+    )
 
 
-def _append_paths(texts: Texts, rows: pa.StructArray) -> None:
-    """Copies Arrow's text and the end of each path, shifted to its place in `texts.data`."""
-    paths = _required(rows, "path", "a string", _is_text)
-    column = pa.concat_arrays([paths.cast(pa.large_string())])
-    column.validate(full=True)  # otherwise, a damaged text raises only when it is read
-    if not len(column):
-        return
-    _, bounds, data = column.buffers()
-    offsets = memoryview(bounds).cast("q")
-    first, last = offsets[column.offset], offsets[column.offset + len(column)]
-    ends = pa.Array.from_buffers(pa.int64(), len(column), [None, bounds], offset=column.offset + 1)
-    _append_numbers(texts.bounds, compute().add(ends, integers([len(texts.data) - first])[0]))
-    texts.data += memoryview(data)[first:last]
+def _removed_files(rows: pa.StructArray) -> Iterable[RemovedFile]:
+    """The `remove` actions in these rows. Whether they changed data counts as no, too."""
+    vectors: list[str | None] = [None] * len(rows)
+    for index, vector in _vectors_of(rows):
+        vectors[index] = vector_id(vector)
+    return map(
+        RemovedFile,
+        _required(rows, "path", "a string", _is_text).to_pylist(),
+        vectors,
+        _numbers_or_none(rows, "deletionTimestamp"),
+        _numbers_or_none(rows, "size"),
+        repeat(False),
+    )
 
 
-def compute() -> Any:
-    """Arrow's compute functions, untyped. They are imported late, since small logs need none."""
-    return import_module("pyarrow.compute")
-
-
-def integers(values: Iterable[int]) -> pa.Array:
-    """An Arrow array of integers. The first `pyarrow.array` takes 0.25 s: it imports pandas."""
-    numbers = array("q", values)
-    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
-
-
-def _append_numbers(numbers: "array[int]", column: pa.Array) -> None:
-    """Adds a column of integers. A null becomes -1, which means unknown."""
-    filled = compute().coalesce(column.cast(pa.int64()), integers([-1])[0])
-    numbers.frombytes(filled.buffers()[1][8 * filled.offset : 8 * (filled.offset + len(filled))])
-
-
-def _count_rows(file: pq.ParquetFile, adds: AddedColumns, first: int) -> None:
-    """Reads missing row counts from the JSON statistics, for the actions from `first` on."""
-    if min(islice(adds.row_count, first, None), default=0) >= 0:
-        return
-    index = first
+def _row_counts(file: pq.ParquetFile) -> Sequence[int | None]:
+    """The row count of each `add` action. JSON statistics are read only if a count is missing."""
+    counts = list[int | None]()
+    for rows in batches(file, "add", ("path", "stats_parsed.numRecords")):
+        statistics = rows.field("stats_parsed") if _has(rows, "stats_parsed") else rows
+        counts += _numbers_or_none(statistics, "numRecords")
+    if None not in counts:
+        return counts
+    parsed_counts = iter(counts)
+    all_counts = list[int | None]()
     for rows in batches(file, "add", ("path", "stats")):
         texts = rows.field("stats").to_pylist() if _has(rows, "stats") else [None] * len(rows)
-        for text in texts:
-            if adds.row_count[index] < 0:
-                count = row_count_of(text)
-                adds.row_count[index] = -1 if count is None else count
-            index += 1
+        for text, count in zip(texts, islice(parsed_counts, len(rows)), strict=True):
+            all_counts.append(row_count_of(text) if count is None else count)
+    return all_counts
 
 
 def _has(rows: pa.StructArray, name: str) -> bool:
@@ -504,16 +421,14 @@ def _required(
     return column
 
 
-def _numbers_or_none(rows: pa.StructArray, name: str) -> pa.Array:
+def _numbers_or_none(rows: pa.StructArray, name: str) -> list[int | None]:
+    """The values of an optional column of integers. A negative number means unknown."""
     if not _has(rows, name):
-        return pa.nulls(len(rows), pa.int64())
-    return _whole_numbers(rows.field(name), name)
-
-
-def _whole_numbers(column: pa.Array, name: str) -> pa.Array:
-    if is_integer(column.type) or is_null(column.type):
-        return column
-    raise ValueError(f"{name} is {column.type}, and must be an integer")
+        return [None] * len(rows)
+    column = rows.field(name)
+    if not is_integer(column.type) and not is_null(column.type):
+        raise ValueError(f"{name} is {column.type}, and must be an integer")
+    return [None if each is None or each < 0 else each for each in column.to_pylist()]
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -534,8 +449,8 @@ def _vectors_of(rows: pa.StructArray) -> Iterator[tuple[int, Mapping[str, Any]]]
             yield index, vector
 
 
-def _partitions(rows: pa.StructArray) -> tuple[Sequence[int], list[TextPairs]]:
-    """For each row, an index into the returned partitions. Some partitions may be unused."""
+def _partitions(rows: pa.StructArray) -> Iterable[TextPairs]:
+    """The partition values of each row. Rows of one partition share one tuple."""
     column = _required(rows, "partitionValues", "a map of strings", _is_map_of_texts)
     name_codes = column.keys.dictionary_encode()
     value_codes = column.items.dictionary_encode()
@@ -545,11 +460,16 @@ def _partitions(rows: pa.StructArray) -> tuple[Sequence[int], list[TextPairs]]:
     codes = [null if code is None else code for code in value_codes.indices.to_pylist()]
     offsets = column.offsets.to_pylist()
     if len(names) == 1 and offsets == list(range(len(codes) + 1)):  # one value in every row
-        return codes, [((names[0], value),) for value in values]
+        partitions = [((names[0], value),) for value in values]
+        return map(partitions.__getitem__, codes)
     entries = list(zip(name_codes.indices.to_pylist(), codes, strict=True))
-    indices: dict[tuple[tuple[int, int], ...], int] = {}
-    row_indices = [indices.setdefault(row, len(indices)) for row in _rows_of(entries, offsets)]
-    return row_indices, [tuple((names[n], values[v]) for n, v in row) for row in indices]
+    known = dict[tuple[tuple[int, int], ...], TextPairs]()
+    all_rows = list[TextPairs]()
+    for row in _rows_of(entries, offsets):
+        if row not in known:
+            known[row] = tuple((names[n], values[v]) for n, v in row)
+        all_rows.append(known[row])
+    return all_rows
 
 
 def _rows_of(

@@ -19,17 +19,13 @@ that asks what happened since a version, or whether something ever happened, use
 """
 
 import json
-from array import array
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import chain, pairwise, takewhile
+from itertools import chain, takewhile
 from threading import Lock
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
-
-import pyarrow as pa
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused, Transient
@@ -37,15 +33,10 @@ from lakehouse.delta.commits import Commit, Commits
 from lakehouse.delta.log.actions import (
     MALFORMED,
     Actions,
-    AddedColumns,
     AddedFile,
-    Checkpoint,
     FileKey,
     RemovedFile,
     TextPairs,
-    append_removed,
-    compute,
-    integers,
     number,
     pairs,
     parse_actions,
@@ -61,13 +52,11 @@ from lakehouse.delta.snapshot import (
     FieldPath,
     LogTail,
     PartitionValues,
-    Rows,
     Snapshot,
-    Texts,
     Tombstone,
-    TombstoneColumns,
     last_removals,
     log_version,
+    made_of_columns,
 )
 from lakehouse.store import Store, StoredFile
 
@@ -89,8 +78,6 @@ _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 # The parts of arrays and maps: their names in a field path, and their keys in the schema's JSON.
 _PARTS = {"element": "elementType", "key": "keyType", "value": "valueType"}
 _SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
-# Arrow copies the paths that it searches for. Copies of all paths would take too much memory.
-_PATHS_AT_ONCE = 500_000
 
 # The last action on each file in the commits after a checkpoint, by path and deletion vector.
 LaterActions = Mapping[FileKey, AddedFile | RemovedFile]
@@ -104,13 +91,11 @@ class ReadCommit(NamedTuple):
 
 
 def fold_layout(
-    segment: Segment, checkpoint: Checkpoint, commits: Sequence[ReadCommit], *, uri: str
+    segment: Segment, checkpoint: Actions, commits: Sequence[ReadCommit], *, uri: str
 ) -> Snapshot:
     """The table at the segment's version.
 
     `commits` are all commits of the segment, oldest first, including commits before the checkpoint.
-    The snapshot uses the columns of `checkpoint` without a copy, and may add rows to them. In this
-    module, a place is the index of an action in such columns.
 
     Raises:
         Refused: a file is partitioned differently from the table.
@@ -119,31 +104,28 @@ def fold_layout(
     tail = commits[len(commits) - len(segment.tail) :]
     later = last_actions(tail)
     newest = Actions()
-    for actions in (checkpoint.table_actions, *(each.actions for each in tail)):
+    for actions in (checkpoint, *(each.actions for each in tail)):
         newest.merge_newer(actions)
     shape = shape_of(newest, table=segment.table, uri=uri, version=segment.version)
-    adds = checkpoint.adds
-    checkpoint_count = len(adds)
-    touched_keys = keys_among(adds, {path for path, _ in later})
-    replaced_places = {place for place, key in touched_keys.items() if key in later}
     # The newest commit comes first, the checkpoint last, as deltalake lists files: its compaction
     # merges neighbours in this order.
+    adds = list[AddedFile]()
     for each in reversed(tail):
-        for add in each.actions.adds:
-            # A later commit may have removed the file, or added it again.
-            if later[add.path, add.vector] is add:
-                adds.append(add)
-    places = array("q", range(checkpoint_count, len(adds)))
-    places.extend(_without(checkpoint_count, replaced_places))
-    files = data_files(adds, places, shape, compacted_paths(commits))
-    removed_vectors = _removed_vectors(checkpoint.removes, commits, files)
+        # A later commit may have removed the file, or added it again.
+        adds += [add for add in each.actions.adds if later[add.path, add.vector] is add]
+    touched_paths = {path for path, _ in later}
+    for add in checkpoint.adds:
+        if add.path not in touched_paths or (add.path, add.vector) not in later:
+            adds.append(add)
+    files = data_files(adds, shape, compacted_paths(commits))
+    removes = [each for each in later.values() if isinstance(each, RemovedFile)]
     committed_ms = commits[-1].commit.committed_ms if commits else segment.checkpoint[0].modified_ms
     return replace(
         shape,
         committed_ms=committed_ms,
         files=files,
-        tombstones=_tombstones(checkpoint.removes, later, files),
-        removed_vectors=removed_vectors,
+        tombstones=_tombstones([*checkpoint.removes, *removes], files),
+        removed_vectors=_removed_vectors(checkpoint.removes, commits, files),
         log=LogTail(
             checkpoint_version=segment.checkpoint_version,
             commit_count=len(segment.tail),
@@ -224,94 +206,52 @@ def compacted_paths(commits: Iterable[ReadCommit]) -> set[str]:
     return paths
 
 
-def _without(count: int, dropped: Set[int]) -> Iterable[int]:
-    """The places below `count` that are not in `dropped`, in ascending order."""
-    bounds = [-1, *sorted(dropped), count]
-    return chain.from_iterable(range(low + 1, high) for low, high in pairwise(bounds))
-
-
 def data_files(
-    adds: AddedColumns, places: Sequence[int], shape: Snapshot, compacted: Set[str]
-) -> Rows[DataFile]:
-    """The files of the `add` actions at these places, in a table of this shape.
+    adds: Sequence[AddedFile], shape: Snapshot, compacted: Set[str]
+) -> Sequence[DataFile]:
+    """The files of these actions, in a table of this shape.
 
-    `compacted` are the paths of files that compactions wrote. Sets `adds.partitions` and
-    `adds.compacted`.
+    `compacted` are the paths of files that compactions wrote.
     """
-    # Only partitions in use are translated: others may belong to a former partitioning.
-    used = set(map(adds.partition.__getitem__, places))
-    adds.partitions = [
-        partition_of(pairs, shape) if index in used else ()
-        for index, pairs in enumerate(adds.pairs)
-    ]
-    adds.compacted = set(keys_among(adds, compacted))
-    return Rows(adds, places)
+    # Many files share one tuple of pairs.
+    all_pairs = {id(add.pairs): add.pairs for add in adds}
+    partitions = {number: partition_of(pairs, shape) for number, pairs in all_pairs.items()}
+    return made_of_columns(
+        DataFile,
+        len(adds),
+        path=[add.path for add in adds],
+        size_bytes=[add.size_bytes for add in adds],
+        modified_ms=[add.modified_ms for add in adds],
+        partition=[partitions[id(add.pairs)] for add in adds],
+        row_count=[add.row_count for add in adds],
+        deletion_vector=[add.vector for add in adds],
+        deleted_row_count=[add.deleted_row_count for add in adds],
+        compacted=[add.path in compacted for add in adds],
+    )
 
 
-def keys_among(adds: AddedColumns, paths: Iterable[str]) -> dict[int, FileKey]:
-    """The path and deletion vector of each action on one of these paths, by place."""
-    places = _places_of(adds.path, _array_of(paths))
-    return dict(zip(places, adds.keys(places), strict=True))
-
-
-def _places_of(texts: Texts, values: pa.Array) -> list[int]:
-    """The places of the texts that are in `values`."""
-    pc = compute()
-    return pc.indices_nonzero(pc.is_in(_as_array(texts), value_set=values)).to_pylist()
-
-
-def _array_of(values: Iterable[str]) -> pa.Array:
-    texts = Texts()
-    for value in values:
-        texts.append(value)
-    return _as_array(texts)
-
-
-def _as_array(texts: Texts) -> pa.Array:
-    """The texts as an Arrow array, which shares their memory."""
-    buffers = [None, pa.py_buffer(texts.bounds), pa.py_buffer(texts.data)]
-    return pa.Array.from_buffers(pa.large_binary(), len(texts.bounds) - 1, buffers)
-
-
-def _tombstones(
-    removes: TombstoneColumns, later: LaterActions, files: Rows[DataFile]
-) -> Rows[Tombstone]:
+def _tombstones(removes: Sequence[RemovedFile], files: Sequence[DataFile]) -> Sequence[Tombstone]:
     """One tombstone per removed path that no live file has, with its last deletion time.
 
     The time is unknown if any of the path's deletion times is unknown. The log may remove a path
-    several times: once for each deletion vector that the file ever had. The removes in `later` are
-    appended to `removes`.
+    several times: once for each deletion vector that the file ever had.
     """
-    checkpoint_count = len(removes.size_bytes)
-    for action in later.values():
-        if isinstance(action, RemovedFile):
-            append_removed(removes, action)
-    count = len(removes.size_bytes)
-    if not count:
-        return Rows(removes, ())
-    added_paths = cast("AddedColumns", files.columns).path
-    added_again = set[int]()
-    for start in range(0, count, _PATHS_AT_ONCE):
-        removed_paths = _as_array(removes.path).slice(start, _PATHS_AT_ONCE)
-        added_again.update(_places_of(added_paths, removed_paths))
-    live_paths = [added_paths[place] for place in added_again.intersection(files.places)]
-    # An empty path names no file.
-    dropped = {*_places_of(removes.path, _array_of(["", *live_paths]))}
-    # Only a path with a deletion vector, or a path that later commits removed, can occur twice.
-    candidates = integers([*removes.vectors, *range(checkpoint_count, count)])
-    places_by_path = defaultdict[str, list[int]](list)
-    for place in _places_of(removes.path, _as_array(removes.path).take(candidates)):
-        places_by_path[removes.path[place]].append(place)
-    for places in places_by_path.values():
-        *earlier, last = places
-        times = [tombstone.deleted_ms for tombstone in Rows(removes, places)]
-        dropped.update(earlier)
-        removes.deleted_ms[last] = -1 if None in times else max(cast("list[int]", times))
-    return Rows(removes, array("q", _without(count, dropped)))
+    last_ms = last_removals([each.path for each in removes], [each.deleted_ms for each in removes])
+    sizes = {each.path: each.size_bytes for each in removes}
+    if last_ms:
+        for file in files:
+            last_ms.pop(file.path, None)
+    return made_of_columns(
+        Tombstone,
+        len(last_ms),
+        path=last_ms,
+        deleted_ms=last_ms.values(),
+        size_bytes=map(sizes.__getitem__, last_ms),
+    )
 
 
 def _removed_vectors(
-    removes: TombstoneColumns, commits: Sequence[ReadCommit], files: Rows[DataFile]
+    removes: Sequence[RemovedFile], commits: Sequence[ReadCommit], files: Sequence[DataFile]
 ) -> Mapping[str, int | None]:
     """The deletion vectors of removed files that no live file has, with their last deletion time.
 
@@ -319,16 +259,13 @@ def _removed_vectors(
     checkpoint count, too: the checkpoint omits tombstones that had expired, perhaps by a retention
     that was shorter than today's. `removes` are the checkpoint's tombstones only.
     """
-    vectors: list[str | None] = [*removes.vectors.values()]
-    times = [tombstone.deleted_ms for tombstone in Rows(removes, [*removes.vectors])]
-    for commit in commits:
-        vectors += [remove.vector for remove in commit.actions.removes]
-        times += [remove.deleted_ms for remove in commit.actions.removes]
-    last_ms = last_removals(vectors, times)
+    all_removes = [*removes, *chain.from_iterable(each.actions.removes for each in commits)]
+    with_vector = [each for each in all_removes if each.vector is not None]
+    vectors = [each.vector for each in with_vector]
+    last_ms = last_removals(vectors, [each.deleted_ms for each in with_vector])
     if last_ms:
-        added_vectors = cast("AddedColumns", files.columns).vectors
-        for place in filter(added_vectors.__contains__, files.places):
-            last_ms.pop(added_vectors[place][0], None)
+        for file in files:
+            last_ms.pop(file.deletion_vector or "", None)
     return last_ms
 
 

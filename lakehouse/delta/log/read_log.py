@@ -22,7 +22,7 @@ complete checkpoint after which no commit is missing. Nothing is written.
 
 import gc
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -35,9 +35,7 @@ from lakehouse.base.text import count_of
 from lakehouse.delta.commits import Commits
 from lakehouse.delta.log.actions import (
     Actions,
-    AddedColumns,
     AddedFile,
-    Checkpoint,
     FileKey,
     read_checkpoint,
 )
@@ -47,7 +45,6 @@ from lakehouse.delta.log.fold import (
     compacted_paths,
     data_files,
     fold_layout,
-    keys_among,
     last_actions,
     read_commits,
     shape_of,
@@ -60,7 +57,6 @@ from lakehouse.delta.log.log_segment import (
     log_folder,
 )
 from lakehouse.delta.snapshot import (
-    DataFile,
     FileCommit,
     FileHistory,
     Snapshot,
@@ -149,7 +145,7 @@ def _read(store: Store, segment: Segment, *, uri: str) -> TableFacts:
     if segment.checkpoint:
         _check_older_commits(segment, checkpoint, commits[: len(segment.older)])
     file_count = len(checkpoint.adds)
-    size_bytes = sum(checkpoint.adds.size_bytes)
+    size_bytes = sum(add.size_bytes for add in checkpoint.adds)
     snapshot = fold_layout(segment, checkpoint, commits, uri=uri)
     if segment.checksum_version == segment.version:  # otherwise, it is that of the checkpoint
         file_count = snapshot.file_count
@@ -165,7 +161,7 @@ def _read(store: Store, segment: Segment, *, uri: str) -> TableFacts:
     )
 
 
-def _check_pointer(segment: Segment, checkpoint: Checkpoint, pointer: Mapping[str, Any]) -> None:
+def _check_pointer(segment: Segment, checkpoint: Actions, pointer: Mapping[str, Any]) -> None:
     """Compares `_last_checkpoint` with the log and, if it names this one, with the checkpoint."""
     version = _count(pointer, "version")
     if version is not None and version > segment.version and not segment.is_older:
@@ -205,7 +201,7 @@ def _check_checksum(
 
 
 def _check_older_commits(
-    segment: Segment, checkpoint: Checkpoint, older: Sequence[ReadCommit]
+    segment: Segment, checkpoint: Actions, older: Sequence[ReadCommit]
 ) -> None:
     """Compares the commits before the checkpoint with the checkpoint.
 
@@ -215,12 +211,12 @@ def _check_older_commits(
     if not last:
         return
     touched_paths = {path for path, _ in last}
-    in_checkpoint = set(keys_among(checkpoint.adds, touched_paths).values())
+    adds = checkpoint.adds
+    in_checkpoint = {(add.path, add.vector) for add in adds if add.path in touched_paths}
     added = {key for key, action in last.items() if isinstance(action, AddedFile)}
     missing = added - in_checkpoint
     if missing:  # rare: a checkpoint may spell a path differently from the commit
-        adds = checkpoint.adds
-        canonical_keys = {*map(_canonical_key, adds.keys(range(len(adds))))}
+        canonical_keys = {_canonical_key((add.path, add.vector)) for add in adds}
         missing = {key for key in missing if _canonical_key(key) not in canonical_keys}
     first = older[0].commit.version
     final = older[-1].commit.version
@@ -296,7 +292,7 @@ def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None
             older_commits = list(read_commits(store, segment.older))
             start = fold_layout(segment, checkpoint, older_commits, uri=uri)
             files = files[start.version + 1 - first :]  # the commits after the checkpoint
-            table_actions = checkpoint.table_actions
+            table_actions = checkpoint
             compacted.update(file.path for file in start.files if file.compacted)
         commits = read_commits(store, files)
         file_commits = _file_commits(commits, table_actions, compacted, table=key, uri=uri)
@@ -362,18 +358,9 @@ def _file_commits(
         compacted |= compacted_paths([read_commit])
         yield FileCommit(
             **{each.name: getattr(commit, each.name) for each in fields(commit)},
-            added=_added_files(actions, shape, compacted),
+            added=tuple(data_files(actions.adds, shape, compacted)),
             shape=replace(shape, version=commit.version, committed_ms=commit.committed_ms),
         )
-
-
-def _added_files(actions: Actions, shape: Snapshot, compacted: Set[str]) -> tuple[DataFile, ...]:
-    columns = AddedColumns()
-    for add in actions.adds:
-        columns.append(add)
-    # A DELETE with vectors adds a compacted file again, under the same path.
-    compacted_here = {add.path for add in actions.adds if add.path in compacted}
-    return tuple(data_files(columns, range(len(columns)), shape, compacted_here))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,6 @@ import pyarrow.parquet as pq
 from lakehouse.base.errors import Refused
 from lakehouse.base.stored_objects import SCAN, StoredObject, is_folder_marker, plausible_ms
 from lakehouse.base.text import count_of, either
-from lakehouse.delta.log.actions import compute
 from lakehouse.delta.snapshot import made_of_columns
 from lakehouse.store import Store
 
@@ -328,6 +327,8 @@ def _column_batches(
     Values are Python objects, and the objects' keys are decoded. Except in CSV, rows whose key does
     not begin with `below` are omitted. Raises `Refused` if the file cannot be read.
     """
+    import pyarrow.compute as pc
+
     read = {"CSV": _csv, "ORC": _orc, "Parquet": _parquet}[report.file_format]
     is_csv = report.file_format == "CSV"
     try:
@@ -340,8 +341,8 @@ def _column_batches(
                     "LastModifiedDate to the inventory configuration"
                 )
             if below and not is_csv:
-                is_below = compute().starts_with(arrays["key"].cast(pa.string()), below)
-                is_kept = compute().fill_null(is_below, True)
+                is_below = pc.starts_with(arrays["key"].cast(pa.string()), below)
+                is_kept = pc.fill_null(is_below, True)
                 arrays = {name: column.filter(is_kept) for name, column in arrays.items()}
             columns = {name: _values(name, column) for name, column in arrays.items()}
             if is_csv:
