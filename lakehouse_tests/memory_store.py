@@ -7,7 +7,6 @@ from hashlib import sha256
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Transient
-from lakehouse.base.stored_objects import StoredObject
 from lakehouse.store.interface import LOCAL, Store, StoredFile, checked_name, folder_prefix
 
 
@@ -22,40 +21,21 @@ class MemoryStore(Store):
         self._lock = threading.Lock()
         self.requests, self.was_read = Counter[str](), list[str]()
 
-    def list(self, prefix: str) -> list[StoredFile]:
-        """See `Store.list`."""
+    def objects(self, prefix: str) -> Iterator[StoredFile]:
+        """See `Store.objects`."""
         folder = folder_prefix(prefix)
         with self._lock:
-            found = sorted(
-                (name, *entry) for name, entry in self._files.items() if name.startswith(folder)
-            )
-        return [
-            StoredFile(name=name, size_bytes=len(data), modified_ms=modified_ms)
-            for name, data, modified_ms in found
-        ]
+            found = [(name, *entry) for name, entry in self._files.items()]
+        for name, data, modified_ms in found:
+            if name.startswith(folder):
+                yield StoredFile(name=name, size_bytes=len(data), modified_ms=modified_ms)
 
-    def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
+    def folders(self, prefix: str) -> Sequence[str]:
         """See `Store.folders`."""
         folder = folder_prefix(prefix)
         with self._lock:
             below = {name.removeprefix(folder) for name in self._files if name.startswith(folder)}
-        return sorted(
-            {
-                name.partition("/")[0]
-                for name in below
-                if "/" in name and name.partition("/")[0] > after
-            }
-        )
-
-    def walk(self, prefix: str) -> Iterator[StoredObject]:
-        """See `Store.walk`."""
-        for file in self.list(prefix):
-            yield StoredObject(
-                bucket=self.bucket,
-                key=file.name,
-                size_bytes=file.size_bytes,
-                modified_ms=file.modified_ms,
-            )
+        return sorted({name.partition("/")[0] for name in below if "/" in name})
 
     def read(self, name: str) -> bytes:
         """See `Store.read`; it is kept in `was_read`."""

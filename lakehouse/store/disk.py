@@ -30,13 +30,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from io import BufferedReader
-from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
 from uuid import uuid4
 
 from lakehouse.base.errors import Refused, Transient
-from lakehouse.base.stored_objects import UNFINISHED, StoredObject, is_folder_marker
 from lakehouse.store.interface import LOCAL, Store, StoredFile, checked_name, folder_prefix
 
 # Threads that delete files. More threads gain nothing: the kernel locks a folder for each deletion.
@@ -56,16 +53,27 @@ class DiskStore(Store):
         self.root = root
         self.requests = Counter[str]()
 
-    def list(self, prefix: str) -> list[StoredFile]:
-        """See `Store.list`."""
-        files: list[StoredFile] = []
-        for file in self._files(prefix):
-            is_unfinished = UNFINISHED.fullmatch(file.name.rpartition("/")[2])
-            if not is_unfinished and not is_folder_marker(file.name, file.size_bytes):
-                files.append(file)
-        return sorted(files, key=attrgetter("name"))
+    def objects(self, prefix: str) -> Iterator[StoredFile]:
+        """See `Store.objects`. Files that vanish meanwhile are omitted."""
+        pending = [folder_prefix(prefix)]
+        path = self.root / pending[0]
+        self._check_inside(path)
+        with translated(path, "list"):
+            while pending:
+                inside = pending.pop()
+                with (
+                    suppress(FileNotFoundError, NotADirectoryError),
+                    os.scandir(self.root / inside) as entries,
+                ):
+                    for entry in entries:
+                        name = f"{inside}{entry.name}"
+                        if entry.is_dir(follow_symlinks=False):
+                            pending.append(f"{name}/")
+                        elif entry.is_file(follow_symlinks=False):
+                            with suppress(FileNotFoundError):
+                                yield _stored(name, entry.stat(follow_symlinks=False))
 
-    def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
+    def folders(self, prefix: str) -> Sequence[str]:
         """See `Store.folders`."""
         path = self.root / folder_prefix(prefix)
         self._check_inside(path)
@@ -74,27 +82,8 @@ class DiskStore(Store):
             suppress(FileNotFoundError, NotADirectoryError),
             os.scandir(path) as entries,
         ):
-            return sorted(
-                entry.name
-                for entry in entries
-                if entry.is_dir(follow_symlinks=False) and entry.name > after
-            )
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
         return []
-
-    def walk(self, prefix: str) -> Iterator[StoredObject]:
-        """See `Store.walk`.
-
-        In keys, bytes that are not UTF-8 are escaped, so such a key does not lead to its file.
-        """
-        for file in self._files(prefix):
-            key = file.name.encode("utf-8", "backslashreplace").decode()
-            yield StoredObject(
-                bucket=self.bucket,
-                key=key,
-                size_bytes=file.size_bytes,
-                modified_ms=file.modified_ms,
-                is_dir=is_folder_marker(key, file.size_bytes),
-            )
 
     def read(self, name: str) -> bytes:
         """See `Store.read`."""
@@ -189,26 +178,6 @@ class DiskStore(Store):
                 "stay inside that folder"
             )
 
-    def _files(self, prefix: str) -> Iterator[StoredFile]:
-        """Files in a folder and below it, unsorted. Files that vanish meanwhile are omitted."""
-        pending = [folder_prefix(prefix)]
-        path = self.root / pending[0]
-        self._check_inside(path)
-        with translated(path, "list"):
-            while pending:
-                inside = pending.pop()
-                with (
-                    suppress(FileNotFoundError, NotADirectoryError),
-                    os.scandir(self.root / inside) as entries,
-                ):
-                    for entry in entries:
-                        name = f"{inside}{entry.name}"
-                        if entry.is_dir(follow_symlinks=False):
-                            pending.append(f"{name}/")
-                        elif entry.is_file(follow_symlinks=False):
-                            with suppress(FileNotFoundError):
-                                yield _stored(name, entry.stat(follow_symlinks=False))
-
 
 def _unlink(path: Path) -> OSError | None:
     """Deletes a file, if it exists, and its Hadoop checksum. Returns the error of a failure.
@@ -296,14 +265,6 @@ class Mount:
     folder: str = ""
 
 
-class _Location(NamedTuple):
-    """The mount of a name (`None` for the lake itself), the real store, and the name in it."""
-
-    mount: Mount | None
-    store: Store
-    name: str
-
-
 class MountedStore(Store):
     """The store `base`, with the folders in `mounts` (by table key) in other stores."""
 
@@ -320,33 +281,22 @@ class MountedStore(Store):
         stores = {self.base, *(mount.store for mount in self.mounts.values())}
         return sum((store.requests for store in stores), Counter[str]())
 
-    def list(self, prefix: str) -> list[StoredFile]:
-        """See `Store.list`."""
-        mount, store, real_name = self._resolve(prefix)
-        if mount is None:
-            return store.list(prefix)
+    def objects(self, prefix: str) -> Iterator[StoredFile]:
+        """See `Store.objects`."""
+        store, real_name = self.place_of(prefix)
+        if store is self.base:
+            return store.objects(prefix)
         folder = folder_prefix(real_name)
         mounted_at = folder_prefix(prefix)
-        return [
+        return (
             replace(file, name=mounted_at + file.name.removeprefix(folder))
-            for file in store.list(real_name)
-        ]
+            for file in store.objects(real_name)
+        )
 
-    def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
+    def folders(self, prefix: str) -> Sequence[str]:
         """See `Store.folders`."""
         store, real_name = self.place_of(prefix)
-        return store.folders(real_name, after=after)
-
-    def walk(self, prefix: str) -> Iterator[StoredObject]:
-        """See `Store.walk`. Yields keys as if mounted folders were in the lake's bucket."""
-        mount, store, real_name = self._resolve(prefix)
-        if mount is None:
-            yield from store.walk(prefix)
-            return
-        folder = store.prefix + folder_prefix(real_name)
-        mounted_at = self.prefix + folder_prefix(prefix)
-        for each in store.walk(real_name):
-            yield replace(each, bucket=self.bucket, key=mounted_at + each.key.removeprefix(folder))
+        return store.folders(real_name)
 
     def read(self, name: str) -> bytes:
         """See `Store.read`."""
@@ -403,34 +353,31 @@ class MountedStore(Store):
         """See `Store.delete_each`. All names of one call must be in the same mount, or in none."""
         if not names:
             return {}
-        locations = [self._resolve(name) for name in names]
-        first = locations[0]
-        if any(location.mount is not first.mount for location in locations):
+        mounts = {self._mount_of(name) for name in names}
+        if len(mounts) > 1:
             raise Refused(
                 "store: one deletion names files of several mounted tables, for example "
                 f"{names[0]!r} and {names[-1]!r}. Use one deletion for each table"
             )
-        real_names = [location.name for location in locations]
-        names_by_real_name = dict(zip(real_names, names, strict=True))
-        failed = first.store.delete_each([*names_by_real_name])
+        store, _ = self.place_of(names[0])
+        names_by_real_name = {self.place_of(name)[1]: name for name in names}
+        failed = store.delete_each([*names_by_real_name])
         return {names_by_real_name[real_name]: why for real_name, why in failed.items()}
 
     def place_of(self, name: str) -> tuple[Store, str]:
         """The real store of a name, and the name in that store."""
-        location = self._resolve(name)
-        return location.store, location.name
-
-    def _resolve(self, name: str) -> _Location:
-        layer, _, below = name.partition("/")
-        table, _, rest = below.partition("/")
-        mount = self.mounts.get(f"{layer}/{table}")
+        mount = self._mount_of(name)
         if mount is None:
-            return _Location(None, self.base, name)
-        real_name = "/".join(part for part in (mount.folder, rest) if part)
-        return _Location(mount, mount.store, real_name)
+            return self.base, name
+        below = name.split("/", 2)[2:]
+        return mount.store, "/".join(part for part in (mount.folder, *below) if part)
+
+    def _mount_of(self, name: str) -> Mount | None:
+        """The mount in which a name is; `None` for the lake itself."""
+        return self.mounts.get("/".join(name.split("/", 2)[:2]))
 
     def _writable(self, name: str) -> str:
-        if self._resolve(name).mount is not None:
+        if self._mount_of(name) is not None:
             raise Refused(
                 f"store: {name!r} lies in a table that other programs write. Use names in the "
                 "lake's own folders"

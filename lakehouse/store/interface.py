@@ -18,10 +18,16 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Protocol
 
 from lakehouse.base.errors import Refused, Transient
-from lakehouse.base.stored_objects import StoredFile, StoredObject
+from lakehouse.base.stored_objects import (
+    UNFINISHED,
+    StoredFile,
+    StoredObject,
+    is_folder_marker,
+)
 from lakehouse.base.text import count_of
 
 # The `bucket` of a store that is a folder of this machine.
@@ -48,22 +54,43 @@ class Store(Protocol):
     passing: frozenset[str] = frozenset()
 
     @abstractmethod
+    def objects(self, prefix: str) -> Iterator[StoredFile]:
+        """Yields every object in the folder `prefix` and below, unsorted and never all in memory.
+
+        Unlike `list`, this includes folder markers and unfinished writes.
+        """
+        ...
+
     def list(self, prefix: str) -> list[StoredFile]:
         """All files in the folder `prefix` and below, sorted by name; `""` is the root."""
-        ...
+        files: list[StoredFile] = []
+        for file in self.objects(prefix):
+            key = self.prefix + file.name
+            is_unfinished = UNFINISHED.fullmatch(key.rpartition("/")[2])
+            is_marker = key.endswith("/") or is_folder_marker(key, file.size_bytes)
+            if not is_unfinished and not is_marker:
+                files.append(file)
+        return sorted(files, key=attrgetter("name"))
 
-    @abstractmethod
-    def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
-        """The sorted names of the folders directly in `prefix` that come after the name `after`."""
-        ...
-
-    @abstractmethod
     def walk(self, prefix: str) -> Iterator[StoredObject]:
-        """Yields every object in the folder `prefix` and below, as an inventory lists it, unsorted.
+        """Yields what `objects` yields, as an inventory lists it, with whole keys of the bucket.
 
-        Unlike `list`, this includes folder markers and unfinished writes, and yields whole keys of
-        the bucket. The objects are never all in memory at once.
+        In keys, bytes that are not UTF-8 are escaped, so such a key does not lead to its file.
         """
+        for file in self.objects(prefix):
+            key = f"{self.prefix}{file.name}".encode("utf-8", "backslashreplace").decode()
+            yield StoredObject(
+                bucket=self.bucket,
+                key=key,
+                size_bytes=file.size_bytes,
+                modified_ms=file.modified_ms,
+                is_dir=is_folder_marker(key, file.size_bytes),
+                storage_class=file.storage_class or None,
+            )
+
+    @abstractmethod
+    def folders(self, prefix: str) -> Sequence[str]:
+        """The sorted names of the folders directly in `prefix`."""
         ...
 
     @abstractmethod

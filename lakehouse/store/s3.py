@@ -22,7 +22,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from functools import cached_property
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -34,7 +33,6 @@ from lakehouse.base.settings import s3_endpoint, s3_region
 from lakehouse.base.stored_objects import (
     MUST_BE_RESTORED,
     LifecycleRule,
-    StoredObject,
     is_folder_marker,
     parse_rules,
 )
@@ -237,32 +235,15 @@ class S3Store(Store):
         date = answer["ResponseMetadata"]["HTTPHeaders"]["date"]
         return round(parsedate_to_datetime(date).timestamp() * 1_000)
 
-    def list(self, prefix: str) -> list[StoredFile]:
-        """See `Store.list`. Markers of folders, such as keys that end in `/`, are not files."""
-        entries = self._entries(self.prefix + folder_prefix(prefix))
-        files = [self._stored(entry) for entry in entries if not marks_a_folder(entry)]
-        return sorted(files, key=attrgetter("name"))
+    def objects(self, prefix: str) -> Iterator[StoredFile]:
+        """See `Store.objects`. Only current versions are listed."""
+        return map(self._stored, self._entries(self.prefix + folder_prefix(prefix)))
 
-    def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
-        """See `Store.folders`. The listing begins at `after`, so earlier folders cost nothing."""
+    def folders(self, prefix: str) -> Sequence[str]:
+        """See `Store.folders`."""
         key = self.prefix + folder_prefix(prefix)
-        start = {"StartAfter": key + after} if after else {}
-        entries = self._entries(key, "CommonPrefixes", Delimiter="/", **start)
-        names = (entry["Prefix"].removeprefix(key).removesuffix("/") for entry in entries)
-        return sorted(name for name in names if name > after)
-
-    def walk(self, prefix: str) -> Iterator[StoredObject]:
-        """See `Store.walk`. Only current versions are listed."""
-        for entry in self._entries(self.prefix + folder_prefix(prefix)):
-            file = self._stored(entry)
-            yield StoredObject(
-                bucket=self.bucket,
-                key=entry["Key"],
-                size_bytes=file.size_bytes,
-                modified_ms=file.modified_ms,
-                is_dir=is_folder_marker(entry["Key"], file.size_bytes),
-                storage_class=entry.get("StorageClass"),
-            )
+        entries = self._entries(key, "CommonPrefixes", Delimiter="/")
+        return sorted(entry["Prefix"].removeprefix(key).removesuffix("/") for entry in entries)
 
     def read(self, name: str) -> bytes:
         """See `Store.read`."""

@@ -59,12 +59,11 @@ def test_a_list_is_sorted_recursive_and_bounded_by_whole_folders(store: Store) -
     assert names(store, "absent") == []
 
 
-def test_folders_are_those_right_in_a_folder_and_after_a_name(store: Store) -> None:
+def test_folders_are_those_right_in_a_folder(store: Store) -> None:
     for name in ("a/b/1", "a/b/c/2", "a/b!/3", "a/d/4", "a/file", "ab/5"):
         store.put(name, b"x")
     assert list(store.folders("a")) == ["b", "b!", "d"]
-    assert list(store.folders("a", after="b")) == ["b!", "d"]
-    assert [*store.folders("a", after="d"), *store.folders("a/d"), *store.folders("nothing")] == []
+    assert [*store.folders("a/d"), *store.folders("nothing")] == []
     assert list(store.folders("")) == ["a", "ab"]
 
 

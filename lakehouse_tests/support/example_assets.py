@@ -71,5 +71,5 @@ class AwayStore(MemoryStore):
     def list(self, prefix: str) -> list[StoredFile]:
         raise Transient(f"{prefix} cannot be listed now")
 
-    def folders(self, prefix: str, *, after: str = "") -> Any:
+    def folders(self, prefix: str) -> Any:
         raise Transient(f"{prefix} cannot be listed now")
