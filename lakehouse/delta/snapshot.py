@@ -44,9 +44,10 @@ class Tombstone:
     path: str
     deleted_ms: int | None = None
     size_bytes: int | None = None
+    deletion_vector: str | None = None
 
 
-def made_of_columns(kind: type[Item], count: int, **columns: Iterable[object]) -> list[Item]:
+def made_of_columns(kind: type[Item], count: int, **columns: Iterable[object]) -> tuple[Item, ...]:
     """`count` values of a dataclass, with each field taken from its column.
 
     The class must have slots and no `__post_init__`, and every field must be given. The result
@@ -55,7 +56,7 @@ def made_of_columns(kind: type[Item], count: int, **columns: Iterable[object]) -
     """
     assert columns.keys() == set(kind.__slots__)  # type: ignore[attr-defined]
     assert not hasattr(kind, "__post_init__")
-    values = list(map(object.__new__, repeat(kind, count)))
+    values = tuple(map(object.__new__, repeat(kind, count)))
     for name, column in columns.items():
         put: Callable[[Item, object], None] = getattr(kind, name).__set__
         deque(map(put, values, column), maxlen=0)  # calls `put` for each value; faster than a loop

@@ -184,7 +184,7 @@ def readable_paths(store: Store, key: str, *, trusts_checkpoints: bool) -> Set[s
             checkpoint = Actions() if segment is None else read_checkpoint(store, segment)
             for each in (*checkpoint.adds, *checkpoint.removes):
                 paths.add(each.path)
-                if vector := each.vector and vector_path(each.vector):
+                if vector := each.deletion_vector and vector_path(each.deletion_vector):
                     paths.add(vector)
             is_sufficient |= trusts_checkpoints and bool(checkpoint.adds)
     return paths if is_sufficient and paths else None

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice, pairwise, repeat
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -25,60 +25,36 @@ from pyarrow.types import is_integer, is_large_string, is_map, is_null, is_strin
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.paths import is_vector
 from lakehouse.delta.log.log_segment import LogContradiction, Segment, find_segment, log_folder
+from lakehouse.delta.snapshot import DataFile, PartitionValues, Tombstone, made_of_columns
 from lakehouse.store import Store
 
 # The errors that parsing a damaged or foreign file may raise. Deeply nested JSON raises
 # RecursionError.
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
-TextPairs = tuple[tuple[str, str | None], ...]
-# Path and deletion vector.
-FileKey = tuple[str, str | None]
 # Matches statistics that begin with numRecords, as Spark writes them, so that the rest need not be
 # parsed. The figures of a column named numRecords come later in the text, so they do not match.
 _ROWS_FIRST = re.compile(r'\{"numRecords":(\d+)[,}]')
 
 
-class AddedFile(NamedTuple):
-    """An `add` action.
-
-    `vector` is the unique id of the file's deletion vector, and `deleted_row_count` the number of
-    rows that it deletes. `row_count` includes these rows; `None` means unknown. `pairs` are the
-    file's partition values, by physical column name.
-    """
-
-    path: str
-    vector: str | None
-    size_bytes: int
-    modified_ms: int
-    pairs: TextPairs
-    row_count: int | None
-    deleted_row_count: int
-    data_change: bool
-
-
-class RemovedFile(NamedTuple):
-    """A `remove` action."""
-
-    path: str
-    vector: str | None
-    deleted_ms: int | None
-    size_bytes: int | None
-    data_change: bool
-
-
 @dataclass(slots=True)
 class Actions:
-    """All actions in one file of the log, by kind.
+    """All actions in one file of the log, by kind, or in all files of a checkpoint.
 
+    The partitions of `adds` have physical column names, in any order (`fold.data_files`).
+    `changed_data`: an action changed rows. `rewritten_paths` are files that were added without a
+    change of rows, and `replaced_paths` are files that were removed without one.
     `changes` are the paths of change data files, and `info` is the commitInfo. `sidecars` are pairs
     of path and size (`None` if unknown). In `domains`, a domain whose metadata was removed has the
     value `None`. Metadata, protocol and commitInfo stay unparsed: only the newest metadata
     and protocol must be valid, and commitInfo may hold anything.
     """
 
-    adds: list[AddedFile] = field(default_factory=list)
-    removes: list[RemovedFile] = field(default_factory=list)
+    adds: list[DataFile] = field(default_factory=list)
+    removes: list[Tombstone] = field(default_factory=list)
+    changed_data: bool = False
+    rewritten_paths: set[str] = field(default_factory=set[str])
+    replaced_paths: set[str] = field(default_factory=set[str])
     changes: list[str] = field(default_factory=list)
     info: Mapping[str, Any] = field(default_factory=dict[str, Any])
     metadata: Mapping[str, Any] | None = None
@@ -104,8 +80,10 @@ class Actions:
         match kind:
             case "add":
                 self.adds.append(_added(action))
+                self._take_change(action, self.rewritten_paths)
             case "remove":
                 self.removes.append(_removed(action))
+                self._take_change(action, self.replaced_paths)
             case "cdc":
                 self.changes.append(text(action, "path"))
             case "commitInfo":
@@ -124,6 +102,12 @@ class Actions:
                 )
             case "sidecar":
                 self.sidecars.append((text(action, "path"), number_or_none(action, "sizeInBytes")))
+
+    def _take_change(self, action: Mapping[str, Any], unchanged_paths: set[str]) -> None:
+        if flag(action, "dataChange"):
+            self.changed_data = True
+        else:
+            unchanged_paths.add(text(action, "path"))
 
 
 def parse_actions(data: bytes, name: str) -> Actions:
@@ -176,28 +160,26 @@ def row_count_of(stats: str | None) -> int | None:
     return number_or_none(json.loads(stats), "numRecords")
 
 
-def _added(action: Mapping[str, Any]) -> AddedFile:
+def _added(action: Mapping[str, Any]) -> DataFile:
     vector = _vector(action)
-    return AddedFile(
+    return DataFile(
         path=text(action, "path"),
-        vector=None if vector is None else vector_id(vector),
         size_bytes=number(action, "size"),
         modified_ms=number(action, "modificationTime"),
-        pairs=pairs(action, "partitionValues"),
+        partition=pairs(action, "partitionValues"),
         row_count=row_count_of(action.get("stats")),
+        deletion_vector=None if vector is None else vector_id(vector),
         deleted_row_count=0 if vector is None else number(vector, "cardinality"),
-        data_change=flag(action, "dataChange"),
     )
 
 
-def _removed(action: Mapping[str, Any]) -> RemovedFile:
+def _removed(action: Mapping[str, Any]) -> Tombstone:
     vector = _vector(action)
-    return RemovedFile(
+    return Tombstone(
         path=text(action, "path"),
-        vector=None if vector is None else vector_id(vector),
         deleted_ms=number_or_none(action, "deletionTimestamp"),
         size_bytes=number_or_none(action, "size"),
-        data_change=flag(action, "dataChange"),
+        deletion_vector=None if vector is None else vector_id(vector),
     )
 
 
@@ -243,7 +225,7 @@ def texts(action: Mapping[str, Any], name: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def pairs(action: Mapping[str, Any], name: str) -> TextPairs:
+def pairs(action: Mapping[str, Any], name: str) -> PartitionValues:
     """A map of strings, as pairs; values may be null."""
     value = action.get(name)
     is_map = isinstance(value, Mapping)
@@ -353,52 +335,53 @@ def batches(file: pq.ParquetFile, kind: str, leaves: Iterable[str]) -> Iterator[
             yield rows.filter(rows.is_valid()) if rows.null_count else rows
 
 
-def _added_files(rows: pa.StructArray, row_counts: Iterable[int | None]) -> Iterable[AddedFile]:
-    """The `add` actions in these rows. Whether they changed data is unknown, and counts as no."""
+def _added_files(rows: pa.StructArray, row_counts: Iterable[int | None]) -> Iterable[DataFile]:
+    """The `add` actions in these rows."""
     vectors: list[str | None] = [None] * len(rows)
     deleted_row_counts = [0] * len(rows)
     for index, vector in _vectors_of(rows):
         vectors[index] = vector_id(vector)
         deleted_row_counts[index] = number(vector, "cardinality")
-    return map(
-        AddedFile,
-        _required(rows, "path", "a string", _is_text).to_pylist(),
-        vectors,
-        _required(rows, "size", "an integer", is_integer).to_pylist(),
-        _required(rows, "modificationTime", "an integer", is_integer).to_pylist(),
-        _partitions(rows),
-        row_counts,
-        deleted_row_counts,
-        repeat(False),
+    return made_of_columns(
+        DataFile,
+        len(rows),
+        path=_required(rows, "path", "a string", _is_text).to_pylist(),
+        size_bytes=_required(rows, "size", "an integer", is_integer).to_pylist(),
+        modified_ms=_required(rows, "modificationTime", "an integer", is_integer).to_pylist(),
+        partition=_partitions(rows),
+        row_count=row_counts,
+        deletion_vector=vectors,
+        deleted_row_count=deleted_row_counts,
+        compacted=repeat(False),
     )
 
 
-def _removed_files(rows: pa.StructArray) -> Iterable[RemovedFile]:
-    """The `remove` actions in these rows. Whether they changed data counts as no, too."""
+def _removed_files(rows: pa.StructArray) -> Iterable[Tombstone]:
+    """The `remove` actions in these rows."""
     vectors: list[str | None] = [None] * len(rows)
     for index, vector in _vectors_of(rows):
         vectors[index] = vector_id(vector)
-    return map(
-        RemovedFile,
-        _required(rows, "path", "a string", _is_text).to_pylist(),
-        vectors,
-        _numbers_or_none(rows, "deletionTimestamp"),
-        _numbers_or_none(rows, "size"),
-        repeat(False),
+    return made_of_columns(
+        Tombstone,
+        len(rows),
+        path=_required(rows, "path", "a string", _is_text).to_pylist(),
+        deleted_ms=_numbers_or_none(rows, "deletionTimestamp"),
+        size_bytes=_numbers_or_none(rows, "size"),
+        deletion_vector=vectors,
     )
 
 
 def _row_counts(file: pq.ParquetFile) -> Sequence[int | None]:
     """The row count of each `add` action. JSON statistics are read only if a count is missing."""
     counts = list[int | None]()
-    for rows in batches(file, "add", ("path", "stats_parsed.numRecords")):
+    for rows in batches(file, "add", ("size", "stats_parsed.numRecords")):
         statistics = rows.field("stats_parsed") if _has(rows, "stats_parsed") else rows
         counts += _numbers_or_none(statistics, "numRecords")
     if None not in counts:
         return counts
     parsed_counts = iter(counts)
     all_counts = list[int | None]()
-    for rows in batches(file, "add", ("path", "stats")):
+    for rows in batches(file, "add", ("size", "stats")):
         texts = rows.field("stats").to_pylist() if _has(rows, "stats") else [None] * len(rows)
         for text, count in zip(texts, islice(parsed_counts, len(rows)), strict=True):
             all_counts.append(row_count_of(text) if count is None else count)
@@ -449,7 +432,7 @@ def _vectors_of(rows: pa.StructArray) -> Iterator[tuple[int, Mapping[str, Any]]]
             yield index, vector
 
 
-def _partitions(rows: pa.StructArray) -> Iterable[TextPairs]:
+def _partitions(rows: pa.StructArray) -> Iterable[PartitionValues]:
     """The partition values of each row. Rows of one partition share one tuple."""
     column = _required(rows, "partitionValues", "a map of strings", _is_map_of_texts)
     name_codes = column.keys.dictionary_encode()
@@ -463,8 +446,8 @@ def _partitions(rows: pa.StructArray) -> Iterable[TextPairs]:
         partitions = [((names[0], value),) for value in values]
         return map(partitions.__getitem__, codes)
     entries = list(zip(name_codes.indices.to_pylist(), codes, strict=True))
-    known = dict[tuple[tuple[int, int], ...], TextPairs]()
-    all_rows = list[TextPairs]()
+    known = dict[tuple[tuple[int, int], ...], PartitionValues]()
+    all_rows = list[PartitionValues]()
     for row in _rows_of(entries, offsets):
         if row not in known:
             known[row] = tuple((names[n], values[v]) for n, v in row)

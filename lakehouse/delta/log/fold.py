@@ -33,10 +33,6 @@ from lakehouse.delta.commits import Commit, Commits
 from lakehouse.delta.log.actions import (
     MALFORMED,
     Actions,
-    AddedFile,
-    FileKey,
-    RemovedFile,
-    TextPairs,
     number,
     pairs,
     parse_actions,
@@ -56,7 +52,6 @@ from lakehouse.delta.snapshot import (
     Tombstone,
     last_removals,
     log_version,
-    made_of_columns,
 )
 from lakehouse.store import Store, StoredFile
 
@@ -79,8 +74,10 @@ _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 _PARTS = {"element": "elementType", "key": "keyType", "value": "valueType"}
 _SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 
-# The last action on each file in the commits after a checkpoint, by path and deletion vector.
-LaterActions = Mapping[FileKey, AddedFile | RemovedFile]
+# Path and deletion vector.
+FileKey = tuple[str, str | None]
+# The last action on each file in the commits after a checkpoint.
+LaterActions = Mapping[FileKey, DataFile | Tombstone]
 
 
 class ReadCommit(NamedTuple):
@@ -109,16 +106,16 @@ def fold_layout(
     shape = shape_of(newest, table=segment.table, uri=uri, version=segment.version)
     # The newest commit comes first, the checkpoint last, as deltalake lists files: its compaction
     # merges neighbours in this order.
-    adds = list[AddedFile]()
+    adds = list[DataFile]()
     for each in reversed(tail):
         # A later commit may have removed the file, or added it again.
-        adds += [add for add in each.actions.adds if later[add.path, add.vector] is add]
+        adds += [add for add in each.actions.adds if later[key_of(add)] is add]
     touched_paths = {path for path, _ in later}
-    for add in checkpoint.adds:
-        if add.path not in touched_paths or (add.path, add.vector) not in later:
-            adds.append(add)
+    adds += [
+        add for add in checkpoint.adds if add.path not in touched_paths or key_of(add) not in later
+    ]
     files = data_files(adds, shape, compacted_paths(commits))
-    removes = [each for each in later.values() if isinstance(each, RemovedFile)]
+    removes = [each for each in later.values() if isinstance(each, Tombstone)]
     committed_ms = commits[-1].commit.committed_ms if commits else segment.checkpoint[0].modified_ms
     return replace(
         shape,
@@ -154,11 +151,13 @@ def fold_commit(actions: Actions, *, version: int, modified_ms: int) -> Commit:
         committed_ms=committed_ms,
         operation=operation if isinstance(operation, str) else "UNKNOWN",
         engine=engine if isinstance(engine, str) else "",
-        changed_data=any(action.data_change for action in chain(actions.adds, actions.removes)),
+        changed_data=actions.changed_data,
         added_paths=tuple(add.path for add in actions.adds),
         removed_paths=tuple(remove.path for remove in actions.removes),
         removed_vectors=tuple(
-            remove.vector for remove in actions.removes if remove.vector is not None
+            remove.deletion_vector
+            for remove in actions.removes
+            if remove.deletion_vector is not None
         ),
         change_paths=tuple(actions.changes),
         added_bytes=sum(add.size_bytes for add in actions.adds),
@@ -185,13 +184,18 @@ def last_actions(commits: Sequence[ReadCommit]) -> LaterActions:
 
     One commit never both adds and removes the same file with the same deletion vector.
     """
-    later: dict[FileKey, AddedFile | RemovedFile] = {}
+    later: dict[FileKey, DataFile | Tombstone] = {}
     for commit in commits:
         for action in chain(commit.actions.removes, commit.actions.adds):
-            key = (action.path, action.vector)
+            key = key_of(action)
             later.pop(key, None)  # so that the file moves to the end of the order
             later[key] = action
     return later
+
+
+def key_of(action: DataFile | Tombstone) -> FileKey:
+    """The path and deletion vector of an action, which together identify a file."""
+    return action.path, action.deletion_vector
 
 
 def compacted_paths(commits: Iterable[ReadCommit]) -> set[str]:
@@ -201,57 +205,56 @@ def compacted_paths(commits: Iterable[ReadCommit]) -> set[str]:
     """
     paths: set[str] = set()
     for commit in commits:
-        if any(not remove.data_change for remove in commit.actions.removes):
-            paths.update(add.path for add in commit.actions.adds if not add.data_change)
+        if commit.actions.replaced_paths:
+            paths |= commit.actions.rewritten_paths
     return paths
 
 
 def data_files(
-    adds: Sequence[AddedFile], shape: Snapshot, compacted: Set[str]
-) -> Sequence[DataFile]:
-    """The files of these actions, in a table of this shape.
+    adds: Sequence[DataFile], shape: Snapshot, compacted: Set[str]
+) -> tuple[DataFile, ...]:
+    """The added files, in a table of this shape.
 
     `compacted` are the paths of files that compactions wrote.
     """
-    # Many files share one tuple of pairs.
-    all_pairs = {id(add.pairs): add.pairs for add in adds}
-    partitions = {number: partition_of(pairs, shape) for number, pairs in all_pairs.items()}
-    return made_of_columns(
-        DataFile,
-        len(adds),
-        path=[add.path for add in adds],
-        size_bytes=[add.size_bytes for add in adds],
-        modified_ms=[add.modified_ms for add in adds],
-        partition=[partitions[id(add.pairs)] for add in adds],
-        row_count=[add.row_count for add in adds],
-        deletion_vector=[add.vector for add in adds],
-        deleted_row_count=[add.deleted_row_count for add in adds],
-        compacted=[add.path in compacted for add in adds],
+    # By identity, since many files share one tuple of values. Only other values are translated.
+    translated = dict[int, PartitionValues]()
+    all_logged = [add.partition for add in adds]
+    for identity, logged in dict(zip(map(id, all_logged), all_logged, strict=True)).items():
+        partition = partition_of(logged, shape)
+        if partition != logged:
+            translated[identity] = partition
+
+    def in_shape(add: DataFile) -> DataFile:
+        partition = translated.get(id(add.partition), add.partition)
+        return replace(add, partition=partition, compacted=add.path in compacted)
+
+    if not translated and not compacted:
+        return tuple(adds)
+    return tuple(
+        in_shape(add) if add.path in compacted or id(add.partition) in translated else add
+        for add in adds
     )
 
 
-def _tombstones(removes: Sequence[RemovedFile], files: Sequence[DataFile]) -> Sequence[Tombstone]:
+def _tombstones(removes: Sequence[Tombstone], files: Sequence[DataFile]) -> tuple[Tombstone, ...]:
     """One tombstone per removed path that no live file has, with its last deletion time.
 
     The time is unknown if any of the path's deletion times is unknown. The log may remove a path
     several times: once for each deletion vector that the file ever had.
     """
-    last_ms = last_removals([each.path for each in removes], [each.deleted_ms for each in removes])
-    sizes = {each.path: each.size_bytes for each in removes}
-    if last_ms:
-        for file in files:
-            last_ms.pop(file.path, None)
-    return made_of_columns(
-        Tombstone,
-        len(last_ms),
-        path=last_ms,
-        deleted_ms=last_ms.values(),
-        size_bytes=map(sizes.__getitem__, last_ms),
-    )
+    last = {stone.path: stone for stone in removes if stone.path}
+    if len(last) < len(removes):
+        paths = [each.path for each in removes]
+        times = last_removals(paths, [each.deleted_ms for each in removes])
+        last = {path: replace(stone, deleted_ms=times[path]) for path, stone in last.items()}
+    for path in [file.path for file in files if file.path in last]:
+        del last[path]
+    return tuple(last.values())
 
 
 def _removed_vectors(
-    removes: Sequence[RemovedFile], commits: Sequence[ReadCommit], files: Sequence[DataFile]
+    removes: Sequence[Tombstone], commits: Sequence[ReadCommit], files: Sequence[DataFile]
 ) -> Mapping[str, int | None]:
     """The deletion vectors of removed files that no live file has, with their last deletion time.
 
@@ -260,13 +263,11 @@ def _removed_vectors(
     that was shorter than today's. `removes` are the checkpoint's tombstones only.
     """
     all_removes = [*removes, *chain.from_iterable(each.actions.removes for each in commits)]
-    with_vector = [each for each in all_removes if each.vector is not None]
-    vectors = [each.vector for each in with_vector]
+    with_vector = [each for each in all_removes if each.deletion_vector is not None]
+    vectors = [each.deletion_vector for each in with_vector]
     last_ms = last_removals(vectors, [each.deleted_ms for each in with_vector])
-    if last_ms:
-        for file in files:
-            last_ms.pop(file.deletion_vector or "", None)
-    return last_ms
+    live_vectors = {file.deletion_vector for file in files}
+    return {vector: ms for vector, ms in last_ms.items() if vector not in live_vectors}
 
 
 def shape_of(newest: Actions, *, table: str, uri: str, version: int) -> Snapshot:
@@ -398,7 +399,7 @@ def _clustering(domain: str | None, physical: Mapping[str, str]) -> tuple[str, .
     return tuple(".".join([logical.get(path[0], path[0]), *path[1:]]) for path in paths)
 
 
-def partition_of(pairs: TextPairs, shape: Snapshot) -> PartitionValues:
+def partition_of(pairs: PartitionValues, shape: Snapshot) -> PartitionValues:
     """The partition of a `DataFile` whose action has these partition values.
 
     Under column mapping, actions name columns by their physical names. A missing value is null, as

@@ -35,16 +35,16 @@ from lakehouse.base.text import count_of
 from lakehouse.delta.commits import Commits
 from lakehouse.delta.log.actions import (
     Actions,
-    AddedFile,
-    FileKey,
     read_checkpoint,
 )
 from lakehouse.delta.log.fold import (
     CLUSTERING_DOMAIN,
+    FileKey,
     ReadCommit,
     compacted_paths,
     data_files,
     fold_layout,
+    key_of,
     last_actions,
     read_commits,
     shape_of,
@@ -57,10 +57,12 @@ from lakehouse.delta.log.log_segment import (
     log_folder,
 )
 from lakehouse.delta.snapshot import (
+    DataFile,
     FileCommit,
     FileHistory,
     Snapshot,
     TableFacts,
+    file_sizes,
 )
 from lakehouse.store import Store, StoredFile
 
@@ -144,15 +146,11 @@ def _read(store: Store, segment: Segment, *, uri: str) -> TableFacts:
         _check_pointer(segment, checkpoint, _json_in(store, segment.pointer))
     if segment.checkpoint:
         _check_older_commits(segment, checkpoint, commits[: len(segment.older)])
-    file_count = len(checkpoint.adds)
-    size_bytes = sum(add.size_bytes for add in checkpoint.adds)
     snapshot = fold_layout(segment, checkpoint, commits, uri=uri)
-    if segment.checksum_version == segment.version:  # otherwise, it is that of the checkpoint
-        file_count = snapshot.file_count
-        size_bytes = snapshot.size_bytes
     if segment.checksum is not None:
-        figures = {"numFiles": file_count, "tableSizeBytes": size_bytes}
-        _check_checksum(segment, segment.checksum, figures, _json_in(store, segment.checksum))
+        is_newest = segment.checksum_version == segment.version  # or else, of the checkpoint
+        files = snapshot.files if is_newest else checkpoint.adds
+        _check_checksum(segment, segment.checksum, files, _json_in(store, segment.checksum))
     history = tuple(each.commit for each in commits[-NEWEST_COMMITS:])
     return TableFacts(
         newest=segment.newest,
@@ -182,9 +180,10 @@ def _check_pointer(segment: Segment, checkpoint: Actions, pointer: Mapping[str, 
 
 
 def _check_checksum(
-    segment: Segment, file: StoredFile, figures: Mapping[str, int], checksum: Mapping[str, Any]
+    segment: Segment, file: StoredFile, files: Sequence[DataFile], checksum: Mapping[str, Any]
 ) -> None:
-    """Compares a checksum with the figures of its version."""
+    """Compares a checksum with the files of its version."""
+    figures = {"numFiles": len(files), "tableSizeBytes": sum(file_sizes(files))}
     source = "its commits"
     if segment.checkpoint:
         source = f"its checkpoint {segment.checkpoint[0].name} and commits"
@@ -212,11 +211,11 @@ def _check_older_commits(
         return
     touched_paths = {path for path, _ in last}
     adds = checkpoint.adds
-    in_checkpoint = {(add.path, add.vector) for add in adds if add.path in touched_paths}
-    added = {key for key, action in last.items() if isinstance(action, AddedFile)}
+    in_checkpoint = {key_of(add) for add in adds if add.path in touched_paths}
+    added = {key for key, action in last.items() if isinstance(action, DataFile)}
     missing = added - in_checkpoint
     if missing:  # rare: a checkpoint may spell a path differently from the commit
-        canonical_keys = {_canonical_key((add.path, add.vector)) for add in adds}
+        canonical_keys = {_canonical_key(key_of(add)) for add in adds}
         missing = {key for key in missing if _canonical_key(key) not in canonical_keys}
     first = older[0].commit.version
     final = older[-1].commit.version
@@ -358,7 +357,7 @@ def _file_commits(
         compacted |= compacted_paths([read_commit])
         yield FileCommit(
             **{each.name: getattr(commit, each.name) for each in fields(commit)},
-            added=tuple(data_files(actions.adds, shape, compacted)),
+            added=data_files(actions.adds, shape, compacted),
             shape=replace(shape, version=commit.version, committed_ms=commit.committed_ms),
         )
 
