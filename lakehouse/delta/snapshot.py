@@ -22,7 +22,7 @@ class DataFile:
 
     - `path`: relative to the table, URL-encoded.
     - `partition`: pairs of column and value as the log spells them, in the order of the table's
-      partition columns.
+      partition columns. In `Actions`, as in the action: with physical names, in any order.
     - `row_count`: physical rows; `None` if the log has no statistics.
     - `compacted`: whether a commit without data change wrote the file. False if that is unknown.
     """
@@ -39,12 +39,15 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
-    """A removed file that may still be stored. Size and time are `None` if unknown."""
+    """A removed file that may still be stored. Size and time are `None` if unknown.
+
+    `deletion_vector` is that of one `remove` action of the file, which may have several.
+    """
 
     path: str
     deleted_ms: int | None = None
     size_bytes: int | None = None
-    deletion_vector: str | None = None
+    deletion_vector: str | None = field(default=None, compare=False)
 
 
 def made_of_columns(kind: type[Item], count: int, **columns: Iterable[object]) -> tuple[Item, ...]:

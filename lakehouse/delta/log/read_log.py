@@ -63,6 +63,7 @@ from lakehouse.delta.snapshot import (
     Snapshot,
     TableFacts,
     file_sizes,
+    files_with_vectors,
 )
 from lakehouse.store import Store, StoredFile
 
@@ -384,7 +385,7 @@ def unreadable_files(store: Store, snapshot: Snapshot) -> UnreadableFiles:
         Refused: a file lies outside the table's folder, as in a shallow clone.
     """
     stored = {file.name: file.storage_class for file in store.list(snapshot.table)}
-    names = sorted(live_sizes(snapshot))
+    names = sorted(live_names(snapshot))
     return UnreadableFiles(
         missing=tuple(name for name in names if f"{snapshot.table}/{name}" not in stored),
         archived=tuple(
@@ -393,23 +394,18 @@ def unreadable_files(store: Store, snapshot: Snapshot) -> UnreadableFiles:
     )
 
 
-def live_sizes(snapshot: Snapshot) -> dict[str, int | None]:
-    """The files that a version needs: decoded names in the table's folder, with their sizes.
-
-    The size of a deletion vector's file is unknown (`None`).
+def live_names(snapshot: Snapshot) -> set[str]:
+    """The files that a version needs: decoded names in the table's folder.
 
     Raises:
         Refused: a file lies outside the table's folder, as in a shallow clone.
     """
-    paths = dict[str, int | None]()
-    vectors = {file.deletion_vector for file in snapshot.files if file.deletion_vector is not None}
-    for vector in vectors:
-        path = vector_path(vector)
-        if path:  # an inline deletion vector has no file
-            paths[path] = None
-    paths |= {file.path: file.size_bytes for file in snapshot.files}
-    sizes = dict[str, int | None]()
-    for path, size_bytes in paths.items():
+    paths = {file.path for file in snapshot.files}
+    vectors = {file.deletion_vector for file in files_with_vectors(snapshot.files)}
+    # An inline deletion vector has no file.
+    paths.update(filter(None, map(vector_path, filter(None, vectors))))
+    names = set[str]()
+    for path in paths:
         uri = unquote(path) if is_absolute(path) else f"{snapshot.uri}/{unquote(path)}"
         name = name_in_table(path) or name_below(uri, snapshot.uri)
         if name is None:
@@ -417,5 +413,5 @@ def live_sizes(snapshot: Snapshot) -> dict[str, int | None]:
                 f"files of {snapshot.table}: {path} lies outside the table's folder "
                 f"{snapshot.uri}. Use a table whose files are all in its folder"
             )
-        sizes[name] = size_bytes
-    return sizes
+        names.add(name)
+    return names

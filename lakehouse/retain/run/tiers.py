@@ -22,7 +22,7 @@ from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import CheckResult
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ARCHIVE_APP_ID
-from lakehouse.delta.log.read_log import live_sizes
+from lakehouse.delta.log.read_log import live_names
 from lakehouse.delta.protocol import unknown_features
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake
@@ -122,7 +122,7 @@ def check_lifecycle(lake: Lake, snapshot: Snapshot) -> CheckResult:
     live = LiveObjects(
         table=table,
         folder=f"{store.prefix}{folder}/",
-        names={*live_sizes(snapshot)},
+        names=live_names(snapshot),
         recorded={name for each in read_records(lake, _RECORDS, table) for name in each.value},
         archive=f"{store.prefix}archive/{table}/" if has_archive else "",
     )
