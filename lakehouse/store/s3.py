@@ -33,7 +33,6 @@ from lakehouse.base.settings import s3_endpoint, s3_region
 from lakehouse.base.stored_objects import (
     MUST_BE_RESTORED,
     LifecycleRule,
-    is_folder_marker,
     parse_rules,
 )
 from lakehouse.store.disk import MountedStore
@@ -463,11 +462,6 @@ class S3Store(Store):
         """Turns botocore's errors into `Refused`, `Transient` or `FileNotFoundError`."""
         with translated_s3(f"store: cannot {action} s3://{self.bucket}/{key}", action):
             yield
-
-
-def marks_a_folder(entry: ListedObject) -> bool:
-    """Whether the object is a folder marker and not a file, for example because of a final `/`."""
-    return entry["Key"].endswith("/") or is_folder_marker(entry["Key"], entry["Size"])
 
 
 def s3_place(store: Store, name: str) -> tuple[S3Store, str] | None:
