@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, cast
 from urllib.parse import unquote_plus
 
@@ -327,8 +328,7 @@ def _column_batches(
     Values are Python objects, and the objects' keys are decoded. Except in CSV, rows whose key does
     not begin with `below` are omitted. Raises `Refused` if the file cannot be read.
     """
-    import pyarrow.compute as pc
-
+    pc: Any = import_module("pyarrow.compute")  # its functions have no types
     read = {"CSV": _csv, "ORC": _orc, "Parquet": _parquet}[report.file_format]
     is_csv = report.file_format == "CSV"
     try:
