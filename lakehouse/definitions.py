@@ -23,7 +23,7 @@ from lakehouse.assets.resources import lake_of, lake_resources, tables_of
 from lakehouse.base.installation import has_capability, load_capability, project_settings
 from lakehouse.base.settings import Settings
 from lakehouse.compact.asset import compaction_asset
-from lakehouse.compact.sensor import compaction_schedules, compaction_sensor, maintenance_plan
+from lakehouse.compact.sensor import compaction_schedules, compaction_sensor
 from lakehouse.declare.table import Adopted, Table
 from lakehouse.land.asset import landing_assets, landing_sensor
 from lakehouse.materialize.asset import table_asset
@@ -52,7 +52,6 @@ def define(settings: Settings) -> dg.Definitions:
         sensors.append(landing_sensor(tables, lake))
     if tables:
         assets += [
-            maintenance_plan(),
             records_asset(settings),
             inventory_asset(tables, lake),
             chargeback_asset(tables, lake),

@@ -14,7 +14,7 @@ from typing import Any
 import dagster as dg
 
 from lakehouse.adopt.asset import assessed_table, observation_sensor
-from lakehouse.assets.keys import NIGHTLY_CRON, automation_sensor, report_key, table_key
+from lakehouse.assets.keys import NIGHTLY_CRON, automation_sensor, table_key
 from lakehouse.assets.metadata import Metadata, table_metadata
 from lakehouse.assets.resources import lake_of, lake_resources, spark_resource
 from lakehouse.base.errors import Refused
@@ -136,7 +136,7 @@ def _definitions(
             observation_sensor(
                 tables, lake, name=f"{name}_observation", assets_are_known=assets_are_known
             ),
-            compaction_sensor(tables, lake, name=f"{name}_compaction", report=report_key(name)),
+            compaction_sensor(tables, lake, name=f"{name}_compaction"),
             automation_sensor(assets, name=f"{name}_vacuum"),
         ],
         schedules=compaction_schedules(tables, lake),

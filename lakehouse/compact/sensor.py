@@ -1,10 +1,7 @@
-"""The sensor that requests compactions, the schedules, and the asset with the ranking.
+"""The sensor that requests compactions, and the schedules.
 
 The facts are in Dagster's records and the lake's. `compact/plan/decision.py` decides whether a
 table is to be compacted, which tables go first, and how many at once.
-
-The ranking is an asset that no run materializes, because such a run would take a slot from a
-compaction. Instead, the sensor reports a materialization without a run when the ranking changes.
 """
 
 import json
@@ -13,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import dagster as dg
 
@@ -27,19 +24,14 @@ from lakehouse.assets.dagster_records import (
     runs_in_flight,
 )
 from lakehouse.assets.keys import compaction_key
-from lakehouse.assets.metadata import (
-    Metadata,
-    markdown_table,
-    markdown_value,
-    sensed_state,
-)
+from lakehouse.assets.metadata import sensed_state
 from lakehouse.assets.runs import (
     read_tag,
     repeated_by_person,
 )
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError, Transient
-from lakehouse.base.operation import PRICE_HEADS, UpkeepOperation, price_cells
+from lakehouse.base.operation import UpkeepOperation
 from lakehouse.base.reasons import Explanation, Reason
 from lakehouse.compact.assess import failed_tries, hold_now, without_spark
 from lakehouse.compact.asset import REFUSED
@@ -63,21 +55,15 @@ from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import pauses
 from lakehouse.store import TimeBudget
 
-if TYPE_CHECKING:
-    pass
-
 COST_TAG = "lakehouse/estimate_usd"
 _RUN_KEY = "dagster/run_key"
 _TABLE = "lakehouse/table"
 _VERSION = "lakehouse/version"
-PLAN_KEY = dg.AssetKey(["maintenance", "plan"])
-# The reported ranking has at most this many rows.
-_ROWS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SensorCursor:
-    """What the sensor remembers between ticks: waiting times, and the ranking reported last.
+    """What the sensor remembers between ticks: since when each waiting table has been due.
 
     `shared` lists the present table states for which a shared run was requested, each as its first
     run key. If the shared run fails for a table, the table gets separate runs.
@@ -85,8 +71,6 @@ class SensorCursor:
 
     due_since_ms: Mapping[str, int] = field(default_factory=dict[str, int])
     shared: Sequence[str] = ()
-    ranking: str = ""
-    reported_ms: int = 0
 
 
 def read_cursor(cursor: str | None) -> SensorCursor:
@@ -138,51 +122,6 @@ def weigh_fleet(
         return decisions
     held = [replace(each, hold=faults.get(each.state.table, each.hold)) for each in candidates]
     return decide_fleet(held, runs, bounds=bounds, now_ms=now, readers=readers)
-
-
-def maintenance_plan() -> dg.AssetSpec:
-    """The asset that holds the ranking."""
-    return dg.AssetSpec(
-        key=PLAN_KEY,
-        group_name="maintenance",
-        kinds={"table"},
-        description="All tables in the order in which they would be compacted, each with its "
-        "benefit, cost and reason. Reported by the compaction sensor after each compaction and, at "
-        "most once a minute, when the order, a reason or a health score changes.",
-    )
-
-
-def ranking_metadata(decisions: Sequence[Decision]) -> Metadata:
-    """The ranking as a table, most urgent first, and sums over the due tables."""
-    due_states = [each.state for each in decisions if each.due_since_ms is not None]
-    benefits = [state.net_benefit for state in due_states if state.net_benefit is not None]
-    heads = ["", "table", "reason", "mergeable", "bytes", *PRICE_HEADS, "why"]
-    rows = list[list[str]]()
-    for rank, each in enumerate(decisions[:_ROWS], start=1):
-        state = each.state
-        counts = [
-            "-" if count is None else f"{count:,}"
-            for count in (state.mergeable_file_count, state.mergeable_bytes)
-        ]
-        rows.append(
-            [
-                str(rank),
-                each.table,
-                each.reason.name,
-                *counts,
-                *price_cells(state.net_benefit),
-                each.sentence,
-            ]
-        )
-    return {
-        "lakehouse/ranking": markdown_value(markdown_table(heads, rows)),
-        "lakehouse/tables": len(decisions),
-        "lakehouse/tables_due": len(due_states),
-        "lakehouse/tables_requested": sum(each.request for each in decisions),
-        "lakehouse/mergeable_bytes": sum(state.mergeable_bytes or 0 for state in due_states),
-        "lakehouse/estimate_usd": sum(state.estimate_usd or 0.0 for state in due_states),
-        "lakehouse/benefit_usd_per_day": sum(each.benefit_usd_per_day for each in benefits),
-    }
 
 
 def _candidates(
@@ -280,9 +219,6 @@ def _state_in(key: str) -> str:
 # Seconds between two ticks.
 TICK_SECONDS = 10
 TICK_SECONDS_ON_S3 = 30
-# The ranking of a busy lake changes with every write, so it is reported at most this often, unless
-# a table was compacted.
-_REPORT_INTERVAL_MS = 60_000
 
 
 def compaction_sensor(
@@ -290,14 +226,11 @@ def compaction_sensor(
     lake: Lake,
     *,
     name: str = "compaction_sensor",
-    report: dg.AssetKey | None = None,
 ) -> dg.SensorDefinition:
     """Requests the compactions that are due, best first, and gives a reason for every table.
 
     The sensor reads the newest event of each table, the runs, the pauses, and new rows of the
-    lake's operations. It reads no table's log and needs no Spark. After a change of the ranking, it
-    reports the ranking to the asset `maintenance/plan`, or to the asset `report`. The cursor is a
-    `SensorCursor`.
+    lake's operations. It reads no table's log and needs no Spark. The cursor is a `SensorCursor`.
     """
     budget = TimeBudget()
     bounded = lake.within(budget)
@@ -312,7 +245,6 @@ def compaction_sensor(
     )
     def weigh(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         budget.begin()
-        now = now_ms()
         cursor = read_cursor(context.cursor)
         try:
             decisions = weigh_fleet(context.instance, tables, bounded, cursor)
@@ -321,16 +253,13 @@ def compaction_sensor(
             text = f"pauses and failures cannot be read now, so no compaction is requested: {error}"
             return dg.SensorResult(skip_reason=text, cursor=context.cursor)
         text = describe(decisions)
-        next_cursor, has_changed = _next_cursor(decisions, cursor, now)
-        event = dg.AssetMaterialization(report or PLAN_KEY, metadata=ranking_metadata(decisions))
         requests = _requests(decisions)
         if requests:
             context.log.info(text)
         return dg.SensorResult(
             run_requests=requests or None,
             skip_reason=None if requests else text,
-            cursor=json.dumps(asdict(next_cursor)),
-            asset_events=[event] if has_changed else [],
+            cursor=json.dumps(asdict(_next_cursor(decisions, cursor))),
         )
 
     return weigh
@@ -358,21 +287,8 @@ def compaction_schedules(tables: Sequence[Table], lake: Lake) -> list[dg.Schedul
     return schedules
 
 
-def _next_cursor(
-    decisions: Sequence[Decision], cursor: SensorCursor, now_ms: int
-) -> tuple[SensorCursor, bool]:
-    """The cursor of the next tick, and whether this tick must report the ranking.
-
-    The ranking is reported if a table was compacted, or, at most once a minute, if the order, a
-    reason or a rounded health score has changed. A table for which a run is requested no longer
-    waits.
-    """
-    order = "\n".join(
-        f"{each.table} {each.reason.name} {each.state.health_score or 0:.0f}"
-        f" {each.state.last_compaction_ms}"
-        for each in decisions
-    )
-    ranking = sha256(order.encode()).hexdigest()[:16]
+def _next_cursor(decisions: Sequence[Decision], cursor: SensorCursor) -> SensorCursor:
+    """The cursor of the next tick. A table for which a run is requested no longer waits."""
     due_since_ms = {
         each.table: each.due_since_ms
         for each in decisions
@@ -383,12 +299,7 @@ def _next_cursor(
     newly_shared = {run_key(each.state, 1) for each in decisions if each.shares_run}
     # Keys of earlier states of a table are dropped.
     shared = (newly_shared | {*cursor.shared}) & first_keys
-    next_cursor = replace(cursor, due_since_ms=due_since_ms, shared=sorted(shared))
-    compacted_ms = max((each.state.last_compaction_ms or 0 for each in decisions), default=0)
-    is_early = 0 <= now_ms - cursor.reported_ms < _REPORT_INTERVAL_MS
-    if ranking == cursor.ranking or (is_early and compacted_ms <= cursor.reported_ms):
-        return next_cursor, False
-    return replace(next_cursor, ranking=ranking, reported_ms=now_ms), True
+    return SensorCursor(due_since_ms=due_since_ms, shared=sorted(shared))
 
 
 def _requests(decisions: Sequence[Decision]) -> list[dg.RunRequest]:

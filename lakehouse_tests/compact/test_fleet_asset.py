@@ -1,4 +1,4 @@
-"""What the sensor weighs the fleet by: readers, waiting, budget, hands off; and the ranking that it reports."""
+"""What the sensor weighs the fleet by: readers, waiting, budget, hands off."""
 
 import json
 from collections.abc import Sequence
@@ -23,7 +23,6 @@ from lakehouse.base.operation import Pause
 from lakehouse.base.text import DAY_MS
 from lakehouse.compact.sensor import (
     COST_TAG,
-    PLAN_KEY,
     SensorCursor,
     compaction_sensor,
     read_cursor,
@@ -236,25 +235,6 @@ def test_tables_that_are_to_be_left_alone_say_why_and_the_others_are_served(
         "gold/paused: paused since 1970-01-01",
     ):
         assert line in text
-
-
-def test_the_ranking_is_reported_when_it_changes_and_not_more_than_once_a_minute(
-    instance: DagsterInstance, dagster_lake: Lake
-) -> None:
-    materialized(instance, orders, version=7, **FACTS)
-    first = tick(instance, dagster_lake)
-    [event] = first.asset_events
-    assert event.asset_key == PLAN_KEY
-    told = {"tables": 3, "tables_due": 1, "mergeable_bytes": 1_000, "estimate_usd": 0.01}
-    assert {name: event.metadata[f"lakehouse/{name}"].value for name in told} == told
-    ranking = str(event.metadata["lakehouse/ranking"].value).splitlines()
-    assert ranking[2].startswith("| 1 | bronze/orders | DUE | 10 | 1,000 |")
-    cursor = read_cursor(first.cursor)
-    later = json.dumps(asdict(replace(cursor, reported_ms=cursor.reported_ms - 61_000)))
-    assert tick(instance, dagster_lake, cursor=later).asset_events == []
-    materialized(instance, orders, version=8, mergeable_file_count=0)
-    assert tick(instance, dagster_lake, cursor=first.cursor).asset_events == []
-    assert len(tick(instance, dagster_lake, cursor=later).asset_events) == 1
 
 
 def test_a_tick_asks_storage_on_s3_for_one_listing_and_for_what_is_new(
