@@ -1,4 +1,4 @@
-"""Dagster's entry point: reads the settings once and defines assets, checks, sensors, schedules."""
+"""Dagster's entry point: reads the settings once and defines assets, checks, sensors."""
 
 # ruff: noqa: E402
 
@@ -17,13 +17,13 @@ from typing import Any
 import dagster as dg
 
 from lakehouse.adopt.asset import observation_sensor, observed_asset
-from lakehouse.assets.dagster_records import records_asset, records_schedule
+from lakehouse.assets.dagster_records import records_asset
 from lakehouse.assets.keys import automation_sensor
 from lakehouse.assets.resources import lake_of, lake_resources, tables_of
 from lakehouse.base.installation import has_capability, load_capability, project_settings
 from lakehouse.base.settings import Settings
 from lakehouse.compact.asset import compaction_asset
-from lakehouse.compact.sensor import compaction_schedules, compaction_sensor
+from lakehouse.compact.sensor import compaction_sensor
 from lakehouse.declare.table import Adopted, Table
 from lakehouse.land.asset import landing_assets, landing_sensor
 from lakehouse.materialize.asset import table_asset
@@ -44,7 +44,6 @@ def define(settings: Settings) -> dg.Definitions:
     lake = lake_of(settings, resources, tables)
     assets: list[Any] = [*landing_assets(tables, lake), *_assets_of_tables(tables, lake)]
     sensors: list[dg.SensorDefinition] = [*replay_sensors(settings)]
-    schedules = [*compaction_schedules(tables, lake)]
     adopted = [table for table in tables if isinstance(table.write, Adopted)]
     if adopted:
         sensors.append(observation_sensor(adopted, lake))
@@ -63,12 +62,10 @@ def define(settings: Settings) -> dg.Definitions:
             compaction_sensor(tables, lake),
             inventory_sensor(lake),
         ]
-        schedules.append(records_schedule())
     return dg.Definitions(
         assets=assets,
         asset_checks=[health_check(table, lake) for table in tables],
         sensors=sensors,
-        schedules=schedules,
         resources=resources,
         executor=dg.in_process_executor,
     )

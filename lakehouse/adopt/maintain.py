@@ -22,7 +22,7 @@ from lakehouse.base.installation import has_capability, load_capability
 from lakehouse.base.paths import parse_address
 from lakehouse.base.settings import Settings, parse_settings
 from lakehouse.compact.asset import compaction_asset
-from lakehouse.compact.sensor import compaction_schedules, compaction_sensor
+from lakehouse.compact.sensor import compaction_sensor
 from lakehouse.declare.adopted import maintained_table, with_project_defaults
 from lakehouse.declare.knobs import declared_as
 from lakehouse.declare.policies import Archive, Compaction, Ttl, Vacuum
@@ -139,7 +139,6 @@ def _definitions(
             compaction_sensor(tables, lake, name=f"{name}_compaction"),
             automation_sensor(assets, name=f"{name}_vacuum"),
         ],
-        schedules=compaction_schedules(tables, lake),
     )
 
 

@@ -34,7 +34,7 @@ from dagster._core.storage.event_log.schema import (
 )
 from sqlalchemy import delete, func, select
 
-from lakehouse.assets.keys import RECORDS_CRON, compaction_key, table_key
+from lakehouse.assets.keys import RECORDS_CRON, by_clock, compaction_key, table_key
 from lakehouse.assets.runs import errors_for_dagster, machine_tag
 from lakehouse.base.clock import now_ms
 from lakehouse.base.settings import Settings
@@ -264,7 +264,6 @@ def _values(record: dg.EventLogRecord) -> dict[str, Any]:
     }
 
 
-RECORDS_KEY = dg.AssetKey(["maintenance", "records"])
 # At 400 KB a run, these take 160 MB. The sensors read at most the newest 300 runs.
 KEPT_RUNS = 400
 # Of each asset, the runs of so many newest observations stay: another program may have reported the
@@ -279,13 +278,14 @@ _EVALUATIONS_KEPT = timedelta(hours=1)
 
 
 def records_asset(settings: Settings) -> dg.AssetsDefinition:
-    """The retention as an asset."""
+    """The retention as an asset, which runs every hour."""
 
     @dg.asset(
-        key=RECORDS_KEY,
+        key=["maintenance", "records"],
         group_name="maintenance",
         kinds={"sql"},
         pool="maintenance_records",
+        automation_condition=by_clock(RECORDS_CRON),
         description="Deletes Dagster's old runs with their events and output. Keeps the newest.",
     )
     def records(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
@@ -297,23 +297,6 @@ def records_asset(settings: Settings) -> dg.AssetsDefinition:
         return dg.MaterializeResult(metadata={"lakehouse/runs": len(old)})
 
     return records
-
-
-def records_schedule() -> dg.ScheduleDefinition:
-    """Requests the retention every hour."""
-
-    @dg.schedule(
-        name="records_schedule",
-        cron_schedule=RECORDS_CRON,
-        target=dg.AssetSelection.assets(RECORDS_KEY),
-        default_status=dg.DefaultScheduleStatus.RUNNING,
-        description="Keeps Dagster's own records small.",
-    )
-    def tick() -> dg.RunRequest:
-        # Repeats the target, because a run without a selection counts as a run of every table.
-        return dg.RunRequest(asset_selection=[RECORDS_KEY])
-
-    return tick
 
 
 def old_runs(instance: dg.DagsterInstance, *, days: int, now_ms: int) -> list[str]:

@@ -25,6 +25,8 @@ from lakehouse.spark.errors import causes_named
 # Dagster's UI hides tags with this prefix. Source: dagster 1.13, dagster/_core/storage/tags.py,
 # HIDDEN_TAG_PREFIX
 _HIDDEN = ".dagster/lakehouse_"
+# Dagster's tag of the runs that an automation condition requested. Source: the same file
+AUTOMATION_TAG = "dagster/from_automation_condition"
 # The states of runs that may have a process. Queued runs have none: the next daemon starts them.
 _EXECUTED = [
     DagsterRunStatus.NOT_STARTED,

@@ -12,21 +12,23 @@ from typing import TYPE_CHECKING, cast
 import dagster as dg
 
 from lakehouse.assets.events import Event, Reporter, reporter_of
-from lakehouse.assets.keys import compaction_key, table_key, upkeep_options
+from lakehouse.assets.keys import by_clock, compaction_key, table_key, upkeep_options
 from lakehouse.assets.metadata import (
     compaction_metadata,
     table_metadata,
 )
 from lakehouse.assets.runs import (
+    AUTOMATION_TAG,
     asked_by_person,
     errors_for_dagster,
     machine_tag,
     process_tag,
 )
 from lakehouse.base.errors import LakehouseError, Refused, Transient
+from lakehouse.base.reasons import Explanation
 from lakehouse.compact.assess import assess, hold_now, refuse_held
 from lakehouse.compact.plan.history import CompactionOutcome
-from lakehouse.declare.policies import AfterWrite
+from lakehouse.declare.policies import AfterWrite, Scheduled
 from lakehouse.declare.table import Adopted, Table
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.lake.lake import Lake, is_written
@@ -51,13 +53,15 @@ class CompactionConfig(dg.Config):
 
 
 def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.AssetsDefinition:
-    """The asset that compacts a table.
+    """The asset that compacts a table: by its clock (`Scheduled`), or in runs of the sensor.
 
     `resource` is the key of the Dagster resource that opens its Spark session.
     """
+    strategy = table.compaction_policy.strategy
 
     @dg.asset(
         **upkeep_options("compaction", table, resource=resource),
+        automation_condition=by_clock(strategy.cron) if isinstance(strategy, Scheduled) else None,
         description=f"Merges the small files of {table.key}. Changes no row, so downstream tables"
         " are not updated.",
     )
@@ -68,7 +72,10 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
         context.instance.add_run_tags(context.run.run_id, process_tag(context.run.run_id))
         spark = getattr(context.resources, resource)
         with errors_for_dagster(context):
-            _refuse_before_start(context, lake, table, anyway=config.anyway)
+            hold = _hold_before_start(context, lake, table, anyway=config.anyway)
+            if hold is not None:
+                context.log.info(f"compaction of {table.key}: skipped, because {hold.sentence}")
+                return
             # An adopted table that is not there is a failure.
             if not isinstance(table.write, Adopted) and not is_written(lake, table.key):
                 context.log.info(
@@ -177,15 +184,22 @@ def table_events(
         )
 
 
-def _refuse_before_start(
+def _hold_before_start(
     context: dg.AssetExecutionContext, lake: Lake, table: Table, *, anyway: bool
-) -> None:
-    """Refuses a run before it begins, so that it does not count as an attempt.
+) -> Explanation | None:
+    """Why a run by the clock is skipped, or `None`.
+
+    Any other run is refused before it begins, so that it does not count as an attempt.
 
     Raises:
         Refused: the table may not be compacted now, for example because it is paused, and `anyway`
             is not set.
     """
+    if AUTOMATION_TAG in context.run.tags:
+        facts = None
+        with suppress(LakehouseError):  # if the log cannot be read, the compaction reports why
+            facts = lake.facts(table.key)
+        return hold_now(lake, table, facts.history if facts else None)
     try:
         if not anyway:
             refuse_held(lake, table)
@@ -194,3 +208,4 @@ def _refuse_before_start(
             context.run.run_id, {machine_tag(REFUSED): context.run.run_id}
         )
         raise
+    return None

@@ -1,4 +1,4 @@
-"""The sensor that requests compactions, and the schedules.
+"""The sensor that requests compactions.
 
 The facts are in Dagster's records and the lake's. `compact/plan/decision.py` decides whether a
 table is to be compacted, which tables go first, and how many at once.
@@ -32,8 +32,8 @@ from lakehouse.assets.runs import (
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError, Transient
 from lakehouse.base.operation import UpkeepOperation
-from lakehouse.base.reasons import Explanation, Reason
-from lakehouse.compact.assess import failed_tries, hold_now, without_spark
+from lakehouse.base.reasons import Explanation
+from lakehouse.compact.assess import failed_tries, without_spark
 from lakehouse.compact.asset import REFUSED
 from lakehouse.compact.plan.decision import (
     CYCLE_MS,
@@ -48,7 +48,6 @@ from lakehouse.compact.plan.decision import (
     describe,
     run_key,
 )
-from lakehouse.declare.policies import Scheduled
 from lakehouse.declare.table import Table
 from lakehouse.lake.commits import storage_fault
 from lakehouse.lake.lake import Lake
@@ -274,19 +273,6 @@ def _compactions_job(sensor: str, tables: Sequence[Table]) -> Any:
     )
 
 
-def compaction_schedules(tables: Sequence[Table], lake: Lake) -> list[dg.ScheduleDefinition]:
-    """The schedules of tables that are compacted by the clock.
-
-    A tick reads the table's log, its pause and its failures.
-    """
-    schedules = list[dg.ScheduleDefinition]()
-    for table in tables:
-        strategy = table.compaction_policy.strategy
-        if isinstance(strategy, Scheduled):
-            schedules.append(_schedule(table, strategy, lake))
-    return schedules
-
-
 def _next_cursor(decisions: Sequence[Decision], cursor: SensorCursor) -> SensorCursor:
     """The cursor of the next tick. A table for which a run is requested no longer waits."""
     due_since_ms = {
@@ -337,35 +323,3 @@ def _request(decision: Decision) -> dg.RunRequest:
     return dg.RunRequest(
         run_key=decision.run_key, asset_selection=[_asset_key(state.table)], tags=tags
     )
-
-
-def _schedule(table: Table, strategy: Scheduled, lake: Lake) -> dg.ScheduleDefinition:
-    budget = TimeBudget()
-    bounded = lake.within(budget)
-
-    @dg.schedule(
-        name=f"compaction_of_table_{table.key.replace('/', '_')}",
-        cron_schedule=strategy.cron,
-        execution_timezone="UTC",
-        target=dg.AssetSelection.assets(compaction_key(table)),
-        default_status=dg.DefaultScheduleStatus.RUNNING,
-        description=f"Compacts {table.key} at the times in its declaration (UTC).",
-    )
-    def tick(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        budget.begin()
-        facts = None
-        with suppress(LakehouseError):  # if the log cannot be read, the run reports why
-            facts = bounded.facts(table.key)
-        history = None if facts is None else facts.history
-        hold = hold_now(bounded, table, history)
-        if hold is not None:
-            return dg.SkipReason(f"{table.key}: {hold.sentence}")
-        runs = [run.name for run in runs_in_flight(context.instance, [table]) if run.is_compaction]
-        if runs:
-            in_flight = Reason.RUN_IN_FLIGHT.explain(runs="; ".join(runs))
-            return dg.SkipReason(f"{table.key}: {in_flight.sentence}")
-        # Repeats the target, because a run without a selection counts as a run of every table.
-        run_key = f"{table.key} {context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
-        return dg.RunRequest(run_key=run_key, asset_selection=[compaction_key(table)])
-
-    return tick

@@ -22,7 +22,7 @@ from lakehouse.assets.keys import (
     vacuum_key,
 )
 from lakehouse.assets.metadata import operation_metadata
-from lakehouse.assets.runs import errors_for_dagster
+from lakehouse.assets.runs import AUTOMATION_TAG, errors_for_dagster
 from lakehouse.base.errors import Refused
 from lakehouse.base.text import count_of
 from lakehouse.compact.assess import refuse_held
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 
 DELETED = "deleted"
 _CHECKED = "No deletion of the last vacuum failed."
-# Dagster's tag of the runs that an automation condition requested. Source: dagster 1.13,
-# dagster/_core/storage/tags.py
-_AUTOMATION_TAG = "dagster/from_automation_condition"
 # The facts that the vacuums of a run share, by run id and root of the lake.
 _FACTS: dict[tuple[str, str], "LakeFacts"] = {}
 
@@ -166,7 +163,7 @@ def skip_reason(context: dg.AssetExecutionContext, lake: Lake, table: Table, com
     try:
         refuse_held(lake, table, command)
     except Refused as refused:
-        if _AUTOMATION_TAG in context.run.tags:
+        if AUTOMATION_TAG in context.run.tags:
             return str(refused)
         raise
     return ""

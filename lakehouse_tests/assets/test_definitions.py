@@ -75,7 +75,13 @@ def test_a_declaration_gives_asset_checks_compaction_and_its_place_in_the_sensor
     assert checks == {"vacuum/bronze/events:deleted", *of_table, *INVENTORY}
     assert sensors == {
         "landing_sensor": {"bronze/events"},
-        "automation_sensor": {"vacuum/bronze/events", "inventory/local", "report/daily", *COSTS},
+        "automation_sensor": {
+            "vacuum/bronze/events",
+            "maintenance/records",
+            "inventory/local",
+            "report/daily",
+            *COSTS,
+        },
         "compaction_sensor": {"compaction/bronze/events"},
         "inventory_sensor": {"inventory/local"},
     }

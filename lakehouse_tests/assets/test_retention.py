@@ -14,11 +14,9 @@ import pytest
 from lakehouse.assets import dagster_records
 from lakehouse.assets.dagster_records import (
     KEPT_RUNS,
-    RECORDS_KEY,
     delete_rest,
     delete_runs,
     old_runs,
-    records_schedule,
 )
 from lakehouse.assets.home import dagster_home
 from lakehouse.base.text import DAY_MS, HOUR_MS
@@ -153,9 +151,3 @@ def test_old_events_without_a_run_go_and_the_newest_stay(instance: dg.DagsterIns
     left = instance.fetch_materializations(dg.AssetKey("ranking"), limit=10).records
     assert [each.asset_materialization.tags["number"] for each in left] == ["4"]  # type: ignore[union-attr]
     assert len(instance.all_logs("")) == 1
-
-
-def test_the_schedule_names_what_it_asks_for() -> None:
-    tick = records_schedule().evaluate_tick(dg.build_schedule_context())
-    [request] = tick.run_requests or ()
-    assert request.asset_selection == [RECORDS_KEY]

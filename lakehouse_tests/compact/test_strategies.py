@@ -1,9 +1,7 @@
 """Who compacts under each strategy: the clock asks, the writer's own run does, nobody does."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
-from pathlib import Path
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import dagster as dg
@@ -11,49 +9,27 @@ import pytest
 
 from lakehouse import AfterWrite, BySensor, Compaction, Scheduled, Table
 from lakehouse.assets.dagster_records import newest_facts
-from lakehouse.assets.keys import compaction_key, pool_of, table_key
+from lakehouse.assets.keys import by_clock, compaction_key, table_key
 from lakehouse.assets.resources import spark_resource
-from lakehouse.assets.runs import asked_by_person
+from lakehouse.assets.runs import AUTOMATION_TAG, asked_by_person
 from lakehouse.base.errors import Broken, LakehouseError, Transient
+from lakehouse.base.operation import Pause
 from lakehouse.compact import run
 from lakehouse.compact.asset import compaction_asset
-from lakehouse.compact.sensor import compaction_schedules
 from lakehouse.declare.policies import Strategy
 from lakehouse.lake.lake import Lake
+from lakehouse.lake.state_tables import pause_table
 from lakehouse.materialize.asset import table_asset
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.dagster_events import begun
-from lakehouse_tests.support.example_assets import TABLES, example_lake, latest_orders, orders
+from lakehouse_tests.support.example_assets import latest_orders, orders
 
 NIGHTLY = Scheduled(cron="0 3 * * *")
 THREE = datetime(2026, 11, 21, 3, tzinfo=UTC)
 
 
-@pytest.fixture(scope="module")
-def on_disk() -> Iterator[dg.DagsterInstance]:
-    """Records that a schedule's tick can open again; to make them takes seconds."""
-    with dg.instance_for_test() as instance:
-        yield instance
-
-
-@pytest.fixture
-def kept(on_disk: dg.DagsterInstance) -> dg.DagsterInstance:
-    """Records of an instance that nothing happened on yet, made once for all tests."""
-    on_disk.wipe()
-    return on_disk
-
-
 def under(strategy: Strategy, **more: Any) -> Table:
     return replace(orders, compaction=Compaction(strategy=strategy, min_small_files=2, **more))
-
-
-def tick(
-    schedule: dg.ScheduleDefinition, instance: dg.DagsterInstance, lake: Lake, table: Table
-) -> Any:
-    resources = {"spark": spark_resource(lake.settings)}
-    defs = dg.Definitions(assets_of(lake, table), schedules=[schedule], resources=resources)
-    more: Any = {"scheduled_execution_time": THREE, "repository_def": defs.get_repository_def()}
-    return schedule.evaluate_tick(dg.build_schedule_context(instance=instance, **more))
 
 
 def assets_of(lake: Lake, table: Table) -> list[Any]:
@@ -74,40 +50,57 @@ def run_of(
     )
 
 
-def test_only_a_scheduled_table_has_a_schedule_which_is_on_and_in_utc(dagster_lake: Lake) -> None:
-    [schedule] = compaction_schedules([under(NIGHTLY), latest_orders], dagster_lake)
-    assert schedule.name == f"compaction_of_{pool_of(orders)}"
-    assert (schedule.cron_schedule, schedule.execution_timezone) == ("0 3 * * *", "UTC")
-    assert schedule.default_status is dg.DefaultScheduleStatus.RUNNING
-    assert compaction_schedules(TABLES, dagster_lake) == []
+def test_only_a_scheduled_table_has_a_clock(dagster_lake: Lake) -> None:
+    by_table = [
+        [*compaction_asset(table, dagster_lake).automation_conditions_by_key.values()]
+        for table in (under(NIGHTLY), latest_orders)
+    ]
+    assert by_table == [[by_clock("0 3 * * *")], []]
 
 
-def test_a_tick_asks_for_the_compaction_once_unless_one_is_under_way_or_hands_are_off(
-    tmp_path: Path, kept: dg.DagsterInstance
+def test_the_clock_asks_for_the_compaction_once_unless_one_is_under_way(
+    dagster_lake: Lake, instance: dg.DagsterInstance
 ) -> None:
-    table, lake = under(NIGHTLY), example_lake(tmp_path)
-    [schedule] = compaction_schedules([table], lake)
-    [request] = tick(schedule, kept, lake, table).run_requests
-    assert request.run_key == "bronze/orders 2026-11-21T03:00"
-    assert [key.to_user_string() for key in request.asset_selection] == ["compaction/bronze/orders"]
-    begun(kept, table_key(table))
-    assert tick(schedule, kept, lake, table).run_requests
-    run = begun(kept, compaction_key(table))
-    found = tick(schedule, kept, lake, table)
-    waits = f"bronze/orders: a run of this table is under way ({run.run_id[:8]})"
-    assert (found.run_requests, found.skip_message) == ([], waits)
-    advised = under(NIGHTLY, mode="recommend")
-    found = tick(compaction_schedules([advised], lake)[0], kept, lake, advised)
-    assert not found.run_requests and "its declaration says mode recommend" in found.skip_message
+    table = under(NIGHTLY)
+    defs = dg.Definitions(
+        assets_of(dagster_lake, table),
+        resources={"spark": spark_resource(dagster_lake.settings)},
+    )
+    requested = list[int]()
+    cursor = None
+    for hours in (-1, 1, 2, 25):
+        if hours == 25:
+            begun(instance, compaction_key(table))
+        result = dg.evaluate_automation_conditions(
+            defs,
+            instance,
+            asset_selection=dg.AssetSelection.assets(compaction_key(table)),
+            evaluation_time=THREE + timedelta(hours=hours),
+            cursor=cursor,
+        )
+        cursor = result.cursor
+        requested.append(result.total_requested)
+    assert requested == [0, 1, 0, 0]
 
 
-def test_an_unreadable_log_gets_a_run_to_tell_why(tmp_path: Path, kept: dg.DagsterInstance) -> None:
-    table, lake = under(NIGHTLY), example_lake(tmp_path)
-    LogBuilder(lake.store, table.key).create()
-    lake.store.put(f"{table.key}/_delta_log/{1:020}.json", b"no JSON")
+@pytest.mark.parametrize("mode", ["recommend", "automatic"])
+def test_a_run_by_the_clock_leaves_a_held_table_alone_even_if_its_log_is_unreadable(
+    dagster_lake: Lake, instance: dg.DagsterInstance, mode: str
+) -> None:
+    table = under(NIGHTLY, mode=mode)
+    LogBuilder(dagster_lake.store, table.key).create()
+    dagster_lake.store.put(f"{table.key}/_delta_log/{1:020}.json", b"no JSON")
     with pytest.raises(Broken):
-        lake.facts(table.key)
-    assert tick(compaction_schedules([table], lake)[0], kept, lake, table).run_requests
+        dagster_lake.facts(table.key)
+    waits = "skipped, because its declaration says mode recommend"
+    if mode == "automatic":
+        pause_table(dagster_lake, Pause(table=table.key, since_ms=0))
+        waits = "skipped, because paused since 1970-01-01"
+    key = compaction_key(table)
+    result = run_of(dagster_lake, instance, table, key, tags={AUTOMATION_TAG: "true"})
+    told = " ".join(entry.user_message for entry in instance.all_logs(result.run_id))
+    assert result.success and waits in told
+    assert not run_of(dagster_lake, instance, table, key).success
 
 
 SENSOR = {"dagster/sensor_name": "compaction_sensor"}
