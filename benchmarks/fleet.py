@@ -171,12 +171,10 @@ def state_of_one(chance: random.Random, table: Table, files: int) -> TableState:
         table=table.key,
         version=chance.randrange(5000),
         mergeable_file_count=mergeable,
-        mergeable_bytes=mergeable * 400_000,
         file_count=count,
         files_after=count - mergeable + mergeable // 100,
         oldest_small_ms=now_ms() - chance.randrange(90_000_000) if mergeable else None,
         deleted_rows_share=0.0,
-        estimate_seconds=mergeable * 0.02,
         estimate_usd=mergeable * 0.02 / 3600 * 0.22,
         health_score=chance.uniform(20, 100),
         reads_per_day=chance.choice([0.0, 1.0, 24.0, 500.0]),
@@ -194,12 +192,11 @@ def tell(
         *(
             "version",
             "mergeable_file_count",
-            "mergeable_bytes",
             "file_count",
             "files_after",
             "oldest_small_ms",
         ),
-        *("deleted_rows_share", "estimate_seconds", "estimate_usd", "health_score"),
+        *("deleted_rows_share", "estimate_usd", "health_score"),
     )
     for table, state in zip(tables, states, strict=True):
         numbers: dict[str, Any] = {

@@ -8,8 +8,7 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
-from hashlib import sha256
+from dataclasses import replace
 from typing import Any, Literal
 
 import dagster as dg
@@ -60,36 +59,31 @@ _TABLE = "lakehouse/table"
 _VERSION = "lakehouse/version"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SensorCursor:
-    """What the sensor remembers between ticks: since when each waiting table has been due.
+def read_cursor(cursor: str | None) -> Mapping[str, int]:
+    """The times (ms) since which tables have been due and waiting, by table.
 
-    `shared` lists the present table states for which a shared run was requested, each as its first
-    run key. If the shared run fails for a table, the table gets separate runs.
+    An unreadable cursor counts as empty.
     """
-
-    due_since_ms: Mapping[str, int] = field(default_factory=dict[str, int])
-    shared: Sequence[str] = ()
-
-
-def read_cursor(cursor: str | None) -> SensorCursor:
-    """The cursor of an earlier tick. An unreadable cursor counts as empty."""
-    try:
-        return SensorCursor(**json.loads(cursor or "{}"))
-    except (ValueError, TypeError):
-        return SensorCursor()
+    with suppress(ValueError, TypeError, AttributeError):
+        return {
+            table: int(due_since_ms) for table, due_since_ms in json.loads(cursor or "{}").items()
+        }
+    return {}
 
 
 def weigh_fleet(
     instance: dg.DagsterInstance,
     tables: Sequence[Table],
     lake: Lake,
-    cursor: SensorCursor,
+    due_since_ms: Mapping[str, int],
 ) -> Sequence[Decision]:
-    """The decision about every table, in the order of service. No Delta log is read."""
+    """The decision about every table, in the order of service. No Delta log is read.
+
+    `due_since_ms` are the waiting times of the last tick, by table.
+    """
     now = now_ms()
     recent = recent_runs(instance, now_ms=now)
-    candidates = _candidates(instance, tables, lake, cursor)
+    candidates = _candidates(instance, tables, lake, due_since_ms)
     compacted_ms = {each.state.table: each.state.last_compaction_ms or 0 for each in candidates}
     readers = count_reads(
         tables,
@@ -124,7 +118,10 @@ def weigh_fleet(
 
 
 def _candidates(
-    instance: dg.DagsterInstance, tables: Sequence[Table], lake: Lake, cursor: SensorCursor
+    instance: dg.DagsterInstance,
+    tables: Sequence[Table],
+    lake: Lake,
+    due_since_ms: Mapping[str, int],
 ) -> list[CompactionCandidate]:
     """The tables with their state from the newest events, and the lake's failures and pauses."""
     facts = newest_facts(instance, tables)
@@ -142,7 +139,7 @@ def _candidates(
         state = replace(
             state,
             last_compaction_ms=max(times, default=None),
-            due_since_ms=cursor.due_since_ms.get(key),
+            due_since_ms=due_since_ms.get(key),
             on_s3=lake.on_s3(key),
             prices=table.prices,
         )
@@ -154,7 +151,6 @@ def _candidates(
                 rewrites=rewrites,
                 pause=paused.get(key),
                 hold=without_spark(key, state.engine),
-                shared_a_run=run_key(state, 1) in cursor.shared,
             )
         )
     return candidates
@@ -229,7 +225,8 @@ def compaction_sensor(
     """Requests the compactions that are due, best first, and gives a reason for every table.
 
     The sensor reads the newest event of each table, the runs, the pauses, and new rows of the
-    lake's operations. It reads no table's log and needs no Spark. The cursor is a `SensorCursor`.
+    lake's operations. It reads no table's log and needs no Spark. The cursor has the tables that
+    are due and wait (`read_cursor`).
     """
     budget = TimeBudget()
     bounded = lake.within(budget)
@@ -244,21 +241,26 @@ def compaction_sensor(
     )
     def weigh(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         budget.begin()
-        cursor = read_cursor(context.cursor)
         try:
-            decisions = weigh_fleet(context.instance, tables, bounded, cursor)
+            decisions = weigh_fleet(context.instance, tables, bounded, read_cursor(context.cursor))
         except Transient as error:
             # Pauses and holds are unknown, so no compaction may start.
             text = f"pauses and failures cannot be read now, so no compaction is requested: {error}"
             return dg.SensorResult(skip_reason=text, cursor=context.cursor)
         text = describe(decisions)
-        requests = _requests(decisions)
+        requests = [_request(each) for each in decisions if each.request]
+        # A table for which a run is requested no longer waits.
+        waiting = {
+            each.table: each.due_since_ms
+            for each in decisions
+            if each.due_since_ms is not None and not each.request
+        }
         if requests:
             context.log.info(text)
         return dg.SensorResult(
             run_requests=requests or None,
             skip_reason=None if requests else text,
-            cursor=json.dumps(asdict(_next_cursor(decisions, cursor))),
+            cursor=json.dumps(waiting),
         )
 
     return weigh
@@ -268,43 +270,9 @@ def _compactions_job(sensor: str, tables: Sequence[Table]) -> Any:
     return dg.define_asset_job(
         f"{sensor.removesuffix('_sensor')}s",
         selection=dg.AssetSelection.assets(*(compaction_key(table) for table in tables)),
-        description="Compacts the tables of one request, one after the other, in one process.",
+        description="Compacts a table in the process of the run.",
         executor_def=dg.in_process_executor,
     )
-
-
-def _next_cursor(decisions: Sequence[Decision], cursor: SensorCursor) -> SensorCursor:
-    """The cursor of the next tick. A table for which a run is requested no longer waits."""
-    due_since_ms = {
-        each.table: each.due_since_ms
-        for each in decisions
-        if each.due_since_ms is not None and not each.request
-    }
-    # The first run key identifies a table's present state (`SensorCursor.shared`).
-    first_keys = {run_key(each.state, 1) for each in decisions}
-    newly_shared = {run_key(each.state, 1) for each in decisions if each.shares_run}
-    # Keys of earlier states of a table are dropped.
-    shared = (newly_shared | {*cursor.shared}) & first_keys
-    return SensorCursor(due_since_ms=due_since_ms, shared=sorted(shared))
-
-
-def _requests(decisions: Sequence[Decision]) -> list[dg.RunRequest]:
-    """One run for all tables that share a run (if two or more), and one for each other table."""
-    requested = [each for each in decisions if each.request]
-    shared = [each for each in requested if each.shares_run]
-    if len(shared) < 2:
-        return [_request(each) for each in requested]
-    run_keys = "\n".join(sorted(each.run_key or "" for each in shared))
-    tags = {
-        "lakehouse/tables": str(len(shared)),
-        COST_TAG: f"{sum(each.state.estimate_usd or 0.0 for each in shared):.6f}",
-    }
-    shared_request = dg.RunRequest(
-        run_key=f"compactions/{sha256(run_keys.encode()).hexdigest()[:16]}",
-        asset_selection=[_asset_key(each.table) for each in shared],
-        tags=tags,
-    )
-    return [shared_request, *(_request(each) for each in requested if not each.shares_run)]
 
 
 def _asset_key(table: str) -> dg.AssetKey:

@@ -71,7 +71,6 @@ def test_the_sensor_reads_back_what_the_log_told(facts: TableFacts) -> None:
     assert sensed(metadata) == told
     assert None not in (
         told.oldest_small_ms,
-        told.estimate_seconds,
         told.estimate_usd,
         told.deleted_rows_share,
         told.health_score,

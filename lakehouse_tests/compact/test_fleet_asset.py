@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -23,7 +23,6 @@ from lakehouse.base.operation import Pause
 from lakehouse.base.text import DAY_MS
 from lakehouse.compact.sensor import (
     COST_TAG,
-    SensorCursor,
     compaction_sensor,
     read_cursor,
 )
@@ -55,7 +54,6 @@ FACTS = {
     "file_count": 20,
     "mergeable_file_count": 10,
     "files_after": 11,
-    "mergeable_bytes": 1_000,
     "estimate_usd": 0.01,
 }
 
@@ -164,14 +162,13 @@ def test_waiting_outlasts_a_tick_and_ends_with_the_request(
     materialized(instance, totals, version=7, **FACTS)
     first = tick(instance, dagster_lake)
     assert asked(first) == ["compaction/bronze/orders"]
-    waiting = read_cursor(first.cursor).due_since_ms
+    waiting = read_cursor(first.cursor)
     assert set(waiting) == {"gold/totals"}
     read_by(instance, latest_orders, 3)
-    cursor = SensorCursor(due_since_ms={"gold/totals": now_ms() - 3_600_001})
-    long_ago = json.dumps(asdict(cursor))
+    long_ago = json.dumps({"gold/totals": now_ms() - 3_600_001})
     again = tick(instance, dagster_lake, cursor=first.cursor)
     assert asked(again) == ["compaction/bronze/orders"]
-    assert read_cursor(again.cursor).due_since_ms["gold/totals"] == waiting["gold/totals"]
+    assert read_cursor(again.cursor)["gold/totals"] == waiting["gold/totals"]
     assert asked(tick(instance, dagster_lake, cursor=long_ago)) == ["compaction/gold/totals"]
 
 

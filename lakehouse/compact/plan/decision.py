@@ -18,7 +18,7 @@ at least `Bounds.patience_ms` comes before all tables that have waited less. So,
 hour:
 
 - With n tables due and s slots, a table that stays due is served within patience + ceil(n / s)
-  cycles. Tables that deltalake compacts share a run, and so a slot.
+  cycles.
 - With a budget, a table that stays due is served within patience + n cycles, even if the budget is
   below the cost of one table. A table over its patience may overdraw the budget. So each cycle
   serves at least the table that has waited longest, and exceeds the budget by at most its cost.
@@ -178,11 +178,9 @@ def persons_hold(policy: Compaction, pause: Pause | None, now_ms: int) -> Explan
 # The figures of a table that change once all of its partitions are cold (`Compaction.cold_hours`).
 _COLD_FIGURES = (
     "mergeable_file_count",
-    "mergeable_bytes",
     "files_after",
     "oldest_small_ms",
     "purged_row_count",
-    "estimate_seconds",
     "estimate_usd",
 )
 
@@ -194,8 +192,7 @@ class TableState:
     - `committed_ms`: the commit time of `version`. It differs if the table was created again, or
       restored from a backup, and has the same version number.
     - `mergeable_file_count`: files that compactions would merge, in as many runs as they need.
-    - `mergeable_bytes`, `files_after`: for one run: the bytes that it merges, and the live files
-      after it.
+    - `files_after`: the live files after one run.
     - `oldest_small_ms`: the write time of the oldest file that a compaction would merge and that no
       compaction wrote.
     - `deleted_rows_share`: the share of stored rows that deletion vectors hide.
@@ -213,13 +210,11 @@ class TableState:
     version: int | None = None
     committed_ms: int | None = None
     mergeable_file_count: int | None = None
-    mergeable_bytes: int | None = None
     file_count: int | None = None
     files_after: int | None = None
     oldest_small_ms: int | None = None
     deleted_rows_share: float | None = None
     purged_row_count: int | None = None
-    estimate_seconds: float | None = None
     estimate_usd: float | None = None
     health_score: float | None = None
     reads_per_day: float | None = None
@@ -286,13 +281,11 @@ def _figures(snapshot: Snapshot, plan: CompactionPlan) -> dict[str, Any]:
     files = [file for bin_ in plan.bins for file in bin_.files]
     return {
         "mergeable_file_count": plan.mergeable_file_count,
-        "mergeable_bytes": plan.bytes_removed,
         "files_after": snapshot.file_count - plan.files_removed + plan.files_added,
         "oldest_small_ms": min(
             (file.modified_ms for file in files if not file.compacted), default=None
         ),
         "purged_row_count": sum(file.deleted_row_count for file in files),
-        "estimate_seconds": plan.estimate.seconds,
         "estimate_usd": plan.estimate.usd,
     }
 
@@ -315,7 +308,7 @@ class Try:
 
     table: str
     version: int
-    result: Literal["succeeded", "failed", "refused", "canceled", "in flight"]
+    result: Literal["succeeded", "failed", "refused", "canceled"]
     committed_ms: int | None
     ended_ms: int
 
@@ -334,7 +327,6 @@ class CompactionCandidate:
 
     - `failures`: earlier attempts to compact the table that did not succeed.
     - `hold`: a reason to skip the table that the other facts do not show.
-    - `shared_a_run`: a run for several tables has already been requested for this state.
     """
 
     state: TableState
@@ -343,7 +335,6 @@ class CompactionCandidate:
     rewrites: Rewrites = NO_REWRITES
     pause: Pause | None = None
     hold: Explanation | None = None
-    shared_a_run: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,7 +345,6 @@ class Decision(Explained):
     - `due_since_ms`: set if a trigger is reached, the version may be tried, and no compaction is
       under way. A hold does not matter.
     - `is_overdue`: the table may be compacted, and has been due for at least the patience.
-    - `shares_run`: one run compacts all requested tables with this field.
     """
 
     state: TableState
@@ -362,7 +352,6 @@ class Decision(Explained):
     run_key: str | None
     due_since_ms: int | None
     is_overdue: bool
-    shares_run: bool
 
     @property
     def table(self) -> str:
@@ -400,7 +389,6 @@ def _decide_table(
     if nothing_to_do is None and not any(run.is_compaction for run in runs.in_flight):
         due_since_ms = now_ms if state.due_since_ms is None else state.due_since_ms
     waits = waits or _cooling_down(state, policy, finding, now_ms)
-    may_share_run = state.engine == "deltalake" and not candidate.shared_a_run
     return Decision(
         state=state,
         explanation=waits or finding,
@@ -410,7 +398,6 @@ def _decide_table(
         is_overdue=(
             not waits and due_since_ms is not None and now_ms - due_since_ms >= patience_ms
         ),
-        shares_run=may_share_run and not waits,
     )
 
 
@@ -427,7 +414,7 @@ def _nothing_to_do(
     if not is_due(finding):
         return finding
     numbers = {"version": state.version, "mergeable": state.mergeable_file_count}
-    if any(attempt.result in ("succeeded", "in flight") for attempt in tries):
+    if any(attempt.result == "succeeded" for attempt in tries):
         return Reason.ASKED_BEFORE.explain(**numbers)
     failed = [attempt.ended_ms for attempt in tries if attempt.result == "failed"]
     if len(failed) < TRIES_ALLOWED:
@@ -495,7 +482,6 @@ def is_due(finding: Explanation) -> bool:
 
 
 CYCLE_MS = HOUR_MS
-SHARED_RUN_SECONDS = 60  # the most estimated seconds of a run that compacts several tables in turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -552,22 +538,14 @@ def _with_slots(ordered: Iterable[Decision], runs: RunState, bounds: Bounds) -> 
     running = [run for run in runs.in_flight if run.is_compaction]
     free_slots = bounds.slots - len({run.name for run in running})
     spent_usd = bounds.spent_usd
-    shared_seconds = list[float]()  # the estimates of the tables in the shared run
     decisions: list[Decision] = []
     for each in ordered:
         left_usd = max(0.0, bounds.budget_usd - spent_usd)
-        seconds = each.state.estimate_seconds or 0.0
-        may_share = each.shares_run and sum(shared_seconds) + seconds <= SHARED_RUN_SECONDS
-        joins_shared_run = may_share and bool(shared_seconds)  # the shared run already has its slot
-        has_slot = joins_shared_run or free_slots >= 1
-        decision = _served(each, bounds, running, has_slot=has_slot, left_usd=left_usd)
-        shares_run = decision.request and may_share
-        if shares_run:
-            shared_seconds.append(seconds)
+        decision = _served(each, bounds, running, has_slot=free_slots >= 1, left_usd=left_usd)
         if decision.request:
-            free_slots -= 0 if joins_shared_run else 1
+            free_slots -= 1
             spent_usd += each.state.estimate_usd or 0.0
-        decisions.append(replace(decision, shares_run=shares_run))
+        decisions.append(decision)
     return decisions
 
 

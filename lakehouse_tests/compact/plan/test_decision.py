@@ -35,7 +35,6 @@ STORIES = {
     "its write is under way": (MANY, (WRITING,), (), Reason.RUN_IN_FLIGHT, None),
     "another table's run is under way": (state("a", 4), (flying("b"),), (), Reason.DUE, 1),
     "this state was compacted": (MANY, (), [tried("succeeded")], Reason.ASKED_BEFORE, None),
-    "this state was asked for": (MANY, (), [tried("in flight")], Reason.ASKED_BEFORE, None),
     "it failed once": (MANY, (), [FAILED], Reason.DUE, 2),
     "it failed, then succeeded": (MANY, (), [FAILED, tried("succeeded")], Reason.ASKED_BEFORE, None),
     "it failed as often as is allowed": (MANY, (), [FAILED] * 3, Reason.TRIES_USED_UP, None),

@@ -80,34 +80,6 @@ def test_no_more_compactions_at_once_than_slots(slots: int, requested: list[str]
     assert all(decision.reason is Reason.NO_SLOT for decision in found if not decision.request)
 
 
-def shared_and_alone(
-    states: Sequence[TableState], *tried: str, slots: int = 1
-) -> tuple[list[str], list[str]]:
-    """The tables that share a run, and those with runs of their own. No run may be shared by the
-    tables of `tried`."""
-    candidates = [
-        CompactionCandidate(
-            state=replace(each, engine="deltalake"), policy=POLICY, shared_a_run=each.table in tried
-        )
-        for each in states
-    ]
-    decisions = decide_fleet(candidates, RunState(), bounds=Bounds(slots=slots), now_ms=NOW)
-    requested = [each for each in decisions if each.request]
-    shared = [each.table for each in requested if each.shares_run]
-    return shared, [each.table for each in requested if not each.shares_run]
-
-
-def test_tables_that_may_share_a_run_need_one_slot_for_all_up_to_a_minute_s_work() -> None:
-    twelve = [replace(state(f"t{number:02}", 9), estimate_seconds=5.0) for number in range(13)]
-    names = [each.table for each in twelve]
-    assert shared_and_alone(twelve) == (names[:12], [])
-    assert shared_and_alone(twelve, *names[1:]) == (["t00"], [])
-    assert shared_and_alone(twelve, "t00") == ([], ["t00"])
-    large = replace(state("large", 90), estimate_seconds=900.0)
-    assert shared_and_alone([*twelve, large]) == ([], ["large"])
-    assert shared_and_alone([*twelve, large], slots=2) == (names[:12], ["large"])
-
-
 def test_a_run_of_several_tables_takes_one_slot() -> None:
     under_way = [replace(flying(table), name="run 1") for table in ("a", "b", "c")]
     decisions = choose([state("d", 9)], RunState(in_flight=tuple(under_way)), slots=2)

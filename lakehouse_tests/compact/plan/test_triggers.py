@@ -39,7 +39,6 @@ FOUND = TableState(
     table="a",
     version=7,
     mergeable_file_count=10,
-    mergeable_bytes=5_000,
     file_count=20,
     files_after=12,
     oldest_small_ms=NOW - 30 * HOUR,
@@ -149,7 +148,7 @@ def test_a_state_holds_what_the_log_tells() -> None:
     state = state_of(made, plan(files))
     assert (state.version, state.file_count, state.mergeable_file_count) == (7, 4, 3)
     assert state.files_after == 2
-    assert (state.mergeable_bytes, state.oldest_small_ms) == (3_400, 0)
+    assert state.oldest_small_ms == 0
     assert state.deleted_rows_share == 0.05
     assert state.estimate_usd is not None and state.estimate_usd > 0
 
@@ -201,11 +200,9 @@ def test_a_warm_table_says_when_it_will_be_due() -> None:
     once_cold = {
         "at_ms": NOW + HOUR,
         "mergeable_file_count": 60,
-        "mergeable_bytes": 6_000,
         "files_after": 3,
         "oldest_small_ms": NOW,
         "purged_row_count": 0,
-        "estimate_seconds": 1.0,
         "estimate_usd": 0.1,
     }
     warm = replace(FOUND, once_cold=once_cold)
