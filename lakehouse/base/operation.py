@@ -110,9 +110,9 @@ class Figure:
     @property
     def error(self) -> float | None:
         """The error as a share of `actual`; `None` if a figure is unknown or `actual` is 0."""
-        if self.predicted is None or self.actual is None:
+        if self.predicted is None or not self.actual:
             return None
-        return share_off(abs(self.predicted - self.actual), self.actual)
+        return abs(self.predicted - self.actual) / self.actual
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
@@ -135,11 +135,6 @@ class Figure:
         if self.name == "usd":
             return usd_text(number)
         return f"{number:,}"
-
-
-def share_off(error: float, actual: float) -> float | None:
-    """An error as a share of the actual figure; `None` if that is 0."""
-    return error / actual if actual else None
 
 
 def figures_as_json(figures: Iterable[Figure]) -> dict[str, dict[str, float | None]]:

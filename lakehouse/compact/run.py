@@ -43,7 +43,7 @@ from lakehouse.compact.assess import (
 from lakehouse.compact.plan.bins import Clustering, Packing, Purge, ZOrdering
 from lakehouse.compact.plan.compaction import CompactionPlan, partitions_removed_from
 from lakehouse.compact.plan.estimate import speed_factors
-from lakehouse.compact.plan.history import CompactionOutcome, operation_of
+from lakehouse.compact.plan.history import CompactionOutcome, entries_of, operation_of
 from lakehouse.compact.plan.target_size import choose_engine, may_need_no_spark
 from lakehouse.compact.verify import expect_verification, settled, verify, verify_left
 from lakehouse.declare.table import Table
@@ -187,22 +187,20 @@ def _compact_and_record(attempt: Attempt, *, owner: str) -> CompactionOutcome:
     ):
         verify_left(lake, attempt.spark, table.key)
         outcome = retry_conflicts(partial(_compact, attempt), tries=_TRIES)
-    if outcome.version_after is None:
+    if outcome.entry is None:
         return outcome
     # Unreadable operations must not fail a compaction that has succeeded.
     with contextlib.suppress(LakehouseError):
         outcome = replace(outcome, account=account_of(lake, table, outcome.facts))
-    entry = outcome.entry
-    if entry is not None:
-        engine = outcome.plan.engine.engine
-        factors = speed_factors(outcome.facts.history.compactions(), engine)
-        operation = replace(
-            operation_of(table.key, entry, table.prices),
-            run=attempt.run,
-            by_person=attempt.by_person,
-            detail={"speed_factors": {engine: round(factors[-1], 4)} if factors else {}},
-        )
-        record_if_possible(lake, operation)
+    engine = outcome.plan.engine.engine
+    factors = speed_factors(outcome.facts.history.compactions(), engine)
+    operation = replace(
+        operation_of(table.key, outcome.entry, table.prices),
+        run=attempt.run,
+        by_person=attempt.by_person,
+        detail={"speed_factors": {engine: round(factors[-1], 4)} if factors else {}},
+    )
+    record_if_possible(lake, operation)
     return outcome
 
 
@@ -336,15 +334,16 @@ def _plan(attempt: Attempt, facts: TableFacts) -> CompactionPlan:
 def _outcome(
     attempt: Attempt, planned: CompactionPlan, commits: Sequence[Commit], facts: TableFacts
 ) -> CompactionOutcome:
-    """The outcome. The figures of its commits are zero if OPTIMIZE committed nothing."""
+    """The outcome of a plan and its `commits`, which `facts` include."""
     conflicts = attempt.conflicts
+    entry = None
+    if commits:
+        on_s3 = facts.snapshot.on_s3
+        entries = entries_of(facts.history, prices=attempt.table.prices, on_s3=on_s3)
+        [entry] = [each for each in entries if each.compaction.version == commits[-1].version]
     return CompactionOutcome(
         plan=planned,
-        version_after=commits[-1].version if commits else None,
-        files_removed=sum(len(commit.removed_paths) for commit in commits),
-        files_added=sum(len(commit.added_paths) for commit in commits),
-        bytes_removed=sum(commit.removed_bytes for commit in commits),
-        bytes_added=sum(commit.added_bytes for commit in commits),
+        entry=entry,
         conflicts=len(conflicts),
         wasted_bytes=sum(each.wasted_bytes for each in conflicts),
         wasted_seconds=sum(each.seconds or 0.0 for each in conflicts),

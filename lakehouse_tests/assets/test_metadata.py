@@ -17,8 +17,9 @@ from lakehouse.assets.metadata import (
 )
 from lakehouse.compact.assess import assess, health_of
 from lakehouse.compact.plan.decision import TableState, state_of
-from lakehouse.compact.plan.history import CompactionOutcome, Comparison
+from lakehouse.compact.plan.history import CompactionOutcome, Comparison, Entry
 from lakehouse.declare.policies import Compaction, policy_for
+from lakehouse.delta.commits import LoggedCompaction
 from lakehouse.delta.log import TableFacts
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.example_assets import example_lake, orders
@@ -101,8 +102,10 @@ def test_a_compaction_shows_predicted_beside_actual(facts: TableFacts) -> None:
     plan = plan_of(facts.snapshot, policy_for(orders.layer, orders.compaction))
     counts = {"files_removed": 2, "files_added": 1, "bytes_removed": 300}
     compared = Comparison(by="content", row_count=3)
-    outcome = CompactionOutcome(plan=plan, version_after=4, compared=compared, facts=facts)
-    metadata = compaction_metadata(replace(outcome, **counts, bytes_added=250))
+    logged = LoggedCompaction(first_version=4, version=4, committed_ms=0, bytes_added=250, **counts)
+    entry = Entry(compaction=logged, usd=None)
+    outcome = CompactionOutcome(plan=plan, entry=entry, compared=compared, facts=facts)
+    metadata = compaction_metadata(outcome)
     assert next(iter(metadata)) == "lakehouse/account"
     # What Dagster plots; seconds and USD are not known yet.
     assert {name for name in metadata if "predicted" in name or "actual" in name} == {

@@ -108,7 +108,7 @@ def test_landing_to_gold_and_compaction_as_planned(
     for name in ("files_removed", "files_added", "bytes_removed"):
         assert done[f"actual_{name}"] == plan[name]
     assert shape(done) == shape(documented()["compact"])
-    assert done["actual_seconds"] > 0 and done["mean_error_files"] == 0
+    assert done["actual_seconds"] > 0 and done["figures"]["files_removed"]["error"] == 0
     assert done["version_after"] == plan["version"] + 1
     assert done["rows_verified"] == 2
 

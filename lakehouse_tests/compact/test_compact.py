@@ -28,7 +28,7 @@ def test_a_run_that_merged_nothing_says_whether_others_committed(
     planned = plan_table(orders, facts.snapshot, facts.history, now_ms=0)
     for number in range(others):
         story.append([(f"later-{number}", 1, 10)])
-    outcome = CompactionOutcome(plan=planned, version_after=None, facts=story.facts())
+    outcome = CompactionOutcome(plan=planned, facts=story.facts())
     metadata = compaction_metadata(outcome)
     assert metadata["lakehouse/outcome"] == line
     _print(metadata["lakehouse/compaction"].value)

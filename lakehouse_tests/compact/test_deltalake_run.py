@@ -369,7 +369,11 @@ def test_a_table_on_s3_is_compacted_with_the_keys_that_boto3_finds(
     real = deltalake_run.compact_by_deltalake
     monkeypatch.setattr(deltalake_run, "compact_by_deltalake", before_each([append], real))
     outcome = compact(lake, no_spark, adopted(uri))
-    assert (outcome.files_removed, outcome.files_added, outcome.conflicts) == (4, 1, 0)
+    assert (
+        outcome.entry.compaction.files_removed,
+        outcome.entry.compaction.files_added,
+        outcome.conflicts,
+    ) == (4, 1, 0)
     assert (outcome.version_after, outcome.rows_verified) == (5, 40)
     assert len(contents(uri, storage_options=options)) == 50
     keys = [each.key for each in S3Store(bucket, "").walk("")]

@@ -151,5 +151,8 @@ def test_spark_compacts_what_deltalake_cannot_read_and_where_there_is_none_it_is
         before = content()
         outcome = compact(lake, spark, declared)
         assert why in outcome.plan.sentence
-        assert (outcome.files_removed, outcome.files_added) == (2, 1)
+        assert (outcome.entry.compaction.files_removed, outcome.entry.compaction.files_added) == (
+            2,
+            1,
+        )
         assert content() == before

@@ -62,7 +62,11 @@ def test_a_partitioned_table_with_odd_values_and_late_data_gets_times_in_microse
     before = _content(spark, uri)
     assert _stored_types(lake, "far") == {"INT96"}
     outcome = compact(lake, spark, events)
-    assert (outcome.files_removed, outcome.files_added, outcome.rows_verified) == (18, 7, 18)
+    assert (
+        outcome.entry.compaction.files_removed,
+        outcome.entry.compaction.files_added,
+        outcome.rows_verified,
+    ) == (18, 7, 18)
     _check_as_planned(lake, spark, outcome)
     assert _content(spark, uri) == before
     assert _stored_types(lake, "far") == {"INT96", "INT64"}  # a file alone in its partition stays
@@ -100,7 +104,7 @@ def test_an_unpartitioned_table_fills_bins_to_the_target(lake: Lake, spark: Spar
     for rows in (10, 300, 50, 700, 2000, 20, 90, 200, 40, 60, 30, 80):
         write_deltalake(uri, pa.table({"id": range(rows)}), mode="append")
     outcome = compact(lake, spark, small)
-    assert outcome.files_added > 1
+    assert outcome.entry.compaction.files_added > 1
     _check_as_planned(lake, spark, outcome, table=small)
 
 

@@ -35,7 +35,10 @@ def test_a_contested_partition_is_left_out_of_the_next_try(lake: Lake, spark: Sp
     assert (noted.result, noted.wasted_bytes) == ("conflict", outcome.wasted_bytes)
     assert noted.seconds == outcome.wasted_seconds
     assert noted.seconds and noted.seconds > 0
-    assert (outcome.files_removed, outcome.files_added) == (2 * PARTITIONS - 2, PARTITIONS - 1)
+    assert (outcome.entry.compaction.files_removed, outcome.entry.compaction.files_added) == (
+        2 * PARTITIONS - 2,
+        PARTITIONS - 1,
+    )
     without = "; without partitions in which other writers removed files"
     assert outcome.plan.sentence.endswith(without)
     left = [id_ for id_ in range(10 * PARTITIONS) if id_ % PARTITIONS != 3 or id_ % 10 != 3]
@@ -51,9 +54,13 @@ def test_commits_before_a_conflict_stand_and_are_verified(lake: Lake, spark: Spa
     large.write.format("delta").mode("append").save(uri)
     with session_confs(spark, {"spark.databricks.delta.optimize.batchSize": "1b"}):
         outcome = _compact_while(lake, spark, f"DELETE FROM {table} WHERE part = 5 AND id < 1000")
-    assert (outcome.conflicts, outcome.files_removed) == (1, 2 * PARTITIONS - 2)
-    assert outcome.files_added == PARTITIONS - 1
-    assert outcome.wasted_bytes == outcome.plan.bytes_removed - outcome.bytes_removed > 0
+    assert (outcome.conflicts, outcome.entry.compaction.files_removed) == (1, 2 * PARTITIONS - 2)
+    assert outcome.entry.compaction.files_added == PARTITIONS - 1
+    assert (
+        outcome.wasted_bytes
+        == outcome.plan.bytes_removed - outcome.entry.compaction.bytes_removed
+        > 0
+    )
     assert outcome.rows_verified == 10 * (PARTITIONS - 1)
     assert len(rows_of(spark, lake, events.key, "id")) == 10 * (PARTITIONS - 1) + 1000
 

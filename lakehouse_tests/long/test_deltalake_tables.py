@@ -99,6 +99,6 @@ def test_a_compaction_on_s3_that_lost_a_row_is_undone(
         assert expected(lake, KEY) is None
         monkeypatch.setattr(deltalake_run, "_rewrite", real)
         outcome = compact(lake, no_spark, adopted(uri))
-        assert (outcome.files_removed, outcome.rows_verified) == (4, 240_000)
+        assert (outcome.entry.compaction.files_removed, outcome.rows_verified) == (4, 240_000)
         assert outcome.plan.sentence.endswith("; by deltalake")
         assert contents(uri, storage_options=options) == before

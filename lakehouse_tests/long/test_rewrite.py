@@ -25,7 +25,7 @@ def test_deleted_rows_are_purged_once_file_by_file(lake: Lake, spark: SparkSessi
     table = declared(target_file_bytes=4_096, purge_deleted_rows_share=0.2)
     outcome = compact(lake, spark, table)
     check_as_planned(lake, outcome)
-    assert (outcome.plan.reason, outcome.files_removed) == (Reason.DELETED_ROWS, 4)
+    assert (outcome.plan.reason, outcome.entry.compaction.files_removed) == (Reason.DELETED_ROWS, 4)
     assert outcome.rows_verified == 109
     assert {file.deletion_vector for file in facts_of(lake, events.key).snapshot.files} == {None}
     assert planned(lake, table).as_json()["statement"] == "packing"
@@ -44,9 +44,9 @@ def test_rows_are_laid_out_along_columns_once_until_enough_is_new(
     table = arranged(ZOrder(columns=("other", "id")), by=("day",))
     outcome = compact(lake, spark, table)
     check_as_planned(lake, outcome, exact_added=False)
-    assert (outcome.plan.reason, outcome.files_removed) == (Reason.OUT_OF_ORDER, 4)
+    assert (outcome.plan.reason, outcome.entry.compaction.files_removed) == (Reason.OUT_OF_ORDER, 4)
     assert outcome.rows_verified == 9_000
-    assert 2 < outcome.files_added <= outcome.plan.files_added
+    assert 2 < outcome.entry.compaction.files_added <= outcome.plan.files_added
     assert planned(lake, table).reason is Reason.IN_ORDER
     append(
         spark, lake, "SELECT id, id AS other, 1 AS day FROM range(0, 5000, 1, 2)", by="day", files=2
@@ -62,13 +62,13 @@ def test_liquid_clustering_runs_once_until_enough_is_new(lake: Lake, spark: Spar
     table = arranged(LiquidClustering(columns=("id",)))
     outcome = compact(lake, spark, table)
     check_as_planned(lake, outcome, exact_added=False)
-    assert (outcome.plan.reason, outcome.files_removed) == (Reason.OUT_OF_ORDER, 2)
+    assert (outcome.plan.reason, outcome.entry.compaction.files_removed) == (Reason.OUT_OF_ORDER, 2)
     assert outcome.rows_verified == 6_000
     assert planned(lake, table).reason is Reason.IN_ORDER
     append(spark, lake, "SELECT id, id AS other FROM range(0, 5000, 1, 2)", files=2)
     again = compact(lake, spark, table)
     check_as_planned(lake, again, exact_added=False)
-    assert again.files_removed == outcome.files_added + 2
+    assert again.files_removed == outcome.entry.compaction.files_added + 2
 
 
 def declared(**knobs: Any) -> Table:

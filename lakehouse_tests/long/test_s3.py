@@ -43,8 +43,12 @@ def test_landed_files_are_loaded_merged_and_compacted_once(on_s3: Settings) -> N
     # No name is a pattern to those who read it themselves.
     assert write_table(lake, spark, events).set_aside == ()
     outcome = compact(lake, spark, events)
-    assert (outcome.files_removed, outcome.files_added, outcome.rows_verified) == (3, 1, 5)
-    assert outcome.bytes_removed == outcome.plan.bytes_removed
+    assert (
+        outcome.entry.compaction.files_removed,
+        outcome.entry.compaction.files_added,
+        outcome.rows_verified,
+    ) == (3, 1, 5)
+    assert outcome.entry.compaction.bytes_removed == outcome.plan.bytes_removed
     assert not compact(lake, spark, events).plan.bins
     rows = rows_of(spark, lake, events.key, "id", "state")
     rebuilt(lake, spark, replace(events, write=Append()), "rows")

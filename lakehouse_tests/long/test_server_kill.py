@@ -53,7 +53,10 @@ def test_a_server_killed_in_the_middle_of_a_write_and_of_a_compaction_comes_back
 
         third = connect(settings)
         outcome = compact(lake, third, small_events())
-        assert (outcome.files_removed, outcome.files_added) == (16, 8)
+        assert (outcome.entry.compaction.files_removed, outcome.entry.compaction.files_added) == (
+            16,
+            8,
+        )
         assert write_table(lake, third, slow_copies(0)).rows_written == 16
         copies = DeltaTable(settings.table_uri("silver/copies")).to_pyarrow_table()
         assert sorted(copies["id"].to_pylist()) == sorted([*range(8)] * 2)

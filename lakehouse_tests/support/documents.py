@@ -128,7 +128,7 @@ def _compaction(terminal: Terminal) -> dict[str, Any]:
     story = LogBuilder(DiskStore(terminal.root), "bronze/t")
     facts = story.create().append([("a", 1), ("b", 1)]).facts()
     planned = plan_of(facts.snapshot, policy_for("bronze", Compaction()))
-    return CompactionOutcome(plan=planned, version_after=None, facts=facts).as_json()
+    return CompactionOutcome(plan=planned, facts=facts).as_json()
 
 
 def _landed(key: str, schema: str) -> Table:

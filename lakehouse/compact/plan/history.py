@@ -16,7 +16,7 @@ from operator import attrgetter, itemgetter
 from statistics import fmean
 from typing import Any, Literal
 
-from lakehouse.base.operation import Figure, UpkeepOperation, figures_as_json, share_off
+from lakehouse.base.operation import Figure, UpkeepOperation, figures_as_json
 from lakehouse.base.reasons import Explained, Explanation, Reason
 from lakehouse.base.text import HOUR_MS, count_of, size_text
 from lakehouse.compact.plan.compaction import CompactionPlan
@@ -28,15 +28,6 @@ from lakehouse.delta.snapshot import TableFacts
 # Mean errors cover this many of the newest runs, so that an old cold start no longer counts.
 _MEAN_OF = 10
 
-
-# Prediction errors as shares of the actual figures; `None` if not predicted or not measured.
-# - files: the files removed and added.
-# - bytes: the bytes added. The bytes removed are known in advance.
-# - seconds: the time up to the commit.
-PredictionErrors = Mapping[str, float | None]
-NO_ERRORS: PredictionErrors = dict.fromkeys(("files", "bytes", "seconds"))
-
-
 _COUNTS = ("files_removed", "files_added", "bytes_removed", "bytes_added")
 
 
@@ -46,21 +37,6 @@ class Entry:
 
     compaction: LoggedCompaction
     usd: float | None
-
-    @property
-    def errors(self) -> PredictionErrors:
-        """The prediction errors."""
-        run = self.compaction
-        predicted = run.predicted
-        if predicted is None:
-            return NO_ERRORS
-        removed_error = abs(predicted.files_removed - run.files_removed)
-        added_error = abs(predicted.files_added - run.files_added)
-        return {
-            "files": share_off(removed_error + added_error, run.files_removed + run.files_added),
-            "bytes": Figure("bytes", predicted.bytes_added, run.bytes_added).error,
-            "seconds": Figure("seconds", predicted.seconds, run.seconds).error,
-        }
 
     @property
     def figures(self) -> tuple[Figure, ...]:
@@ -103,13 +79,13 @@ class Account:
         return self.bytes_rewritten / self.bytes_ingested if self.bytes_ingested else None
 
     @property
-    def mean_errors(self) -> PredictionErrors:
-        """The mean errors of the newest ten runs."""
-        newest = [each.errors for each in self.entries[-_MEAN_OF:]]
+    def mean_errors(self) -> Mapping[str, float | None]:
+        """The mean error of each figure in the newest ten runs; `None` if unknown."""
+        figures = [figure for each in self.entries[-_MEAN_OF:] for figure in each.figures]
         means = dict[str, float | None]()
-        for name in NO_ERRORS:
-            shares = [errors[name] for errors in newest]
-            known = [share for share in shares if share is not None]
+        for name in (*_COUNTS, "seconds", "usd"):
+            errors = [each.error for each in figures if each.name == name]
+            known = [error for error in errors if error is not None]
             means[name] = fmean(known) if known else None
         return means
 
@@ -131,8 +107,9 @@ class Account:
         run_count = min(len(self.entries), _MEAN_OF)
         errors = (
             f"{count_of(len(self.entries), 'compaction')}; mean error of the newest {run_count}: "
-            f"files {_share(means['files'])}, bytes added {_share(means['bytes'])}, "
-            f"seconds {_share(means['seconds'])}"
+            f"files removed {_share(means['files_removed'])}, files added "
+            f"{_share(means['files_added'])}, bytes added {_share(means['bytes_added'])}, seconds "
+            f"{_share(means['seconds'])}"
         )
         return (errors, amplification, wasted)
 
@@ -154,17 +131,8 @@ class Account:
         }
 
 
-def account_for(
-    history: Commits,
-    wasted: Sequence[UpkeepOperation] = (),
-    *,
-    prices: Prices = DEFAULT_PRICES,
-    on_s3: bool = False,
-) -> Account:
-    """The account of a table, from its commits and its `wasted` runs.
-
-    Requests are priced only if `on_s3`.
-    """
+def entries_of(history: Commits, *, prices: Prices, on_s3: bool) -> tuple[Entry, ...]:
+    """The compactions by any program, oldest first. Requests are priced only if `on_s3`."""
     entries = list[Entry]()
     for run in history.compactions():
         gets, puts = requests(work_of(run), run.bytes_added) if on_s3 else (0, 0)
@@ -172,10 +140,21 @@ def account_for(
         if run.seconds is not None:
             usd = prices.run_usd(seconds=run.seconds, get_requests=gets, put_requests=puts)
         entries.append(Entry(compaction=run, usd=usd))
+    return tuple(entries)
+
+
+def account_for(
+    history: Commits,
+    wasted: Sequence[UpkeepOperation] = (),
+    *,
+    prices: Prices = DEFAULT_PRICES,
+    on_s3: bool = False,
+) -> Account:
+    """The account of a table, from its commits and its `wasted` runs."""
     # A commit that only adds existing files again (a backfill of row ids) rewrites nothing.
     rewrites = [each for each in history.commits if not each.changed_data and each.removed_paths]
     return Account(
-        entries=tuple(entries),
+        entries=entries_of(history, prices=prices, on_s3=on_s3),
         bytes_ingested=sum(commit.added_bytes for commit in history.commits if is_news(commit)),
         bytes_rewritten=sum(commit.added_bytes for commit in rewrites),
         wasted_runs=len(wasted),
@@ -211,7 +190,6 @@ def _share(share: float | None) -> str:
     return "unknown" if share is None else f"{share:.1%}"
 
 
-_NO_ACCOUNT: Mapping[str, Any] = {"mean_errors": NO_ERRORS, "write_amplification": None}
 _COMPARED = {
     "rows": "row counts and statistics in the log",
     "counts": "row counts in the log",
@@ -235,8 +213,7 @@ class Comparison:
 class CompactionOutcome:
     """The plan of a compaction, and its outcome.
 
-    If nothing was committed, `version_after` is `None`, and the counts and bytes of files are zero.
-
+    - `entry`: the compaction in the table's log; `None` if nothing was committed.
     - `seconds_optimize`: the duration of the statement alone.
     - `conflicts`: the number of attempts that lost a conflict with another writer. `wasted_bytes`
       and `wasted_seconds` measure the work of these attempts.
@@ -245,11 +222,7 @@ class CompactionOutcome:
     """
 
     plan: CompactionPlan
-    version_after: int | None
-    files_removed: int = 0
-    files_added: int = 0
-    bytes_removed: int = 0
-    bytes_added: int = 0
+    entry: Entry | None = None
     compared: Comparison | None = None
     seconds_optimize: float = 0.0
     seconds_verify: float = 0.0
@@ -265,20 +238,16 @@ class CompactionOutcome:
         return self.compared.row_count if self.compared else None
 
     @property
-    def entry(self) -> Entry | None:
-        """The account's entry for this compaction: its duration, price and prediction errors."""
-        for entry in self.account.entries if self.account else ():
-            if entry.compaction.version == self.version_after:
-                return entry
-        return None
+    def version_after(self) -> int | None:
+        """The version of the last commit; `None` if nothing was committed."""
+        return self.entry.compaction.version if self.entry else None
 
     @property
     def figures(self) -> tuple[Figure, ...]:
         """Predicted and actual figures; seconds and USD are unknown if nothing was committed."""
-        entry = self.entry
-        actual: dict[str, float | None] = {name: getattr(self, name) for name in _COUNTS}
-        if entry:
-            actual = {each.name: each.actual for each in entry.figures}
+        actual: dict[str, float | None] = dict.fromkeys(_COUNTS, 0)
+        if self.entry:
+            actual = {each.name: each.actual for each in self.entry.figures}
         predicted = self.plan.predicted
         return tuple(Figure(name, predicted[name], actual.get(name)) for name in predicted)
 
@@ -322,14 +291,11 @@ class CompactionOutcome:
 
     def as_json(self) -> dict[str, Any]:
         """The JSON shape of the plan, plus the actual figures with the prefix `actual_`."""
-        account = self.account.as_json() if self.account else _NO_ACCOUNT
         return {
             **self.plan.as_json(),
             "version_after": self.version_after,
             **{f"actual_{each.name}": each.actual for each in self.figures},
             "figures": figures_as_json(self.figures),
-            **{f"mean_error_{name}": share for name, share in account["mean_errors"].items()},
-            "write_amplification": account["write_amplification"],
             "optimize_seconds": round(self.seconds_optimize, 3),
             "verify_seconds": round(self.seconds_verify, 3),
             "rows_verified": self.rows_verified,

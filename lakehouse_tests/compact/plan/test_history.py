@@ -23,9 +23,11 @@ def test_predicted_beside_actual_with_the_error_of_each_and_the_mean_so_far() ->
         compaction(4, seconds=1.0, predicted_seconds=1.0),
     ]
     account = account_for(past(commits))
-    assert [entry.errors["seconds"] for entry in account.entries] == pytest.approx([0.5, 0.1, 0.0])
+    errors = [entry.figures[4].error for entry in account.entries]
+    assert errors == pytest.approx([0.5, 0.1, 0.0])
     assert account.mean_errors["seconds"] == pytest.approx(0.2)
-    assert (account.mean_errors["files"], account.mean_errors["bytes"]) == (0, pytest.approx(0.25))
+    means = [account.mean_errors[name] for name in ("files_removed", "files_added", "bytes_added")]
+    assert means == [0, 0, pytest.approx(0.25)]
     first = account.entries[0].compaction
     assert first.predicted is not None
     assert (first.seconds, first.predicted.seconds, first.predicted.usd) == (2.0, 1.0, 0.1)
@@ -45,10 +47,12 @@ def test_what_nobody_predicted_or_measured_has_no_error() -> None:
     other = replace(compaction(1), user_metadata=None)
     account = account_for(past([other, compaction(2, seconds=None)]))
     found = [
-        (entry.errors["files"], entry.errors["seconds"], entry.usd) for entry in account.entries
+        (entry.figures[0].error, entry.figures[4].error, entry.usd) for entry in account.entries
     ]
     assert found == [(None, None, None), (0.0, None, None)]
-    assert account.mean_errors == {"files": 0.0, "bytes": None, "seconds": None}
+    exact = dict.fromkeys(("files_removed", "files_added", "bytes_removed"), 0.0)
+    unknown = dict.fromkeys(("bytes_added", "seconds", "usd"))
+    assert account.mean_errors == exact | unknown
 
 
 def test_a_run_of_several_commits_is_one_compaction() -> None:
