@@ -26,13 +26,12 @@ type_of_statement = tuple[str, Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """How one table is made and compacted. `batch_bytes` 0 is one commit for everything."""
+    """How one table is made and compacted."""
 
     name: str
     features: tuple[str, ...]
     made: tuple[type_of_statement, ...]
     policy: Compaction
-    batch_bytes: int
     forgets_commits: bool
     foreign_spellings: bool
 
@@ -73,11 +72,6 @@ class _Draw:
         if self._chance(0.8):  # else every other table ends with nothing to do
             self._append()
         target = self._random.choice([6, 8, 12, 16, 24, 48, 128]) * _KIB
-        batch_bytes = (
-            self._has("several commits") * self._random.choice([1, target // 2, target, 3 * target])
-            if self._chance(0.35)
-            else 0
-        )
         bound = (
             self._has("bounded run") * self._random.choice([1, target, 5 * target])
             if self._chance(0.25)
@@ -102,7 +96,6 @@ class _Draw:
                 max_bytes_per_run=bound,
                 purge_deleted_rows_share=0,
             ),
-            batch_bytes=batch_bytes,
             forgets_commits=forgets_commits,
             foreign_spellings=foreign_spellings,
         )

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 # Where a plan does nothing because Delta would find nothing, OPTIMIZE runs all the same: there must
 # be no commit.
 NOTHING_FOR_DELTA = (Reason.NOTHING_SMALL, Reason.NOTHING_SHARES_A_BIN)
-BATCH_BYTES = "spark.databricks.delta.optimize.batchSize"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +71,10 @@ def compare(lake: Lake, spark: "SparkSession", recipe: Recipe) -> Compared:
     # Over the whole table Delta would merge what the plan leaves alone, too.
     is_left_alone = bool(unmergeable_files(before.snapshot))
     if planned.bins or (planned.reason in NOTHING_FOR_DELTA and not is_left_alone):
-        with session_confs(
-            spark, {BATCH_BYTES: str(recipe.batch_bytes)} if recipe.batch_bytes else {}
-        ):
-            run_statement(spark, before.snapshot, planned, mark, cores=cores_of(lake.settings))
+        run_statement(spark, before.snapshot, planned, mark, cores=cores_of(lake.settings))
     after = lake.facts(key)
     commits = [commit for commit in after.history.commits if mark in (commit.user_metadata or "")]
-    told = differences(before.snapshot, planned, commits, batch_bytes=recipe.batch_bytes)
+    told = differences(before.snapshot, planned, commits)
     return Compared(
         recipe=recipe,
         files=before.snapshot.file_count,
@@ -95,13 +91,13 @@ def compare(lake: Lake, spark: "SparkSession", recipe: Recipe) -> Compared:
 
 
 def differences(
-    before: Snapshot, planned: CompactionPlan, commits: Sequence[Commit], *, batch_bytes: int = 0
+    before: Snapshot, planned: CompactionPlan, commits: Sequence[Commit]
 ) -> tuple[str, ...]:
     """Differences between a compaction's commits and its plan, in words."""
     return (
         *_compared_figures(planned, commits),
         *_compared_paths(before, planned, commits),
-        *_compared_batches(planned, commits, batch_bytes),
+        *_compared_commits(planned, commits),
     )
 
 
@@ -152,17 +148,10 @@ def _told(file: DataFile) -> str:
     return f"{file.size_bytes} bytes, {file.deleted_row_count} of {file.row_count} rows deleted, in {dict(file.partition)}"
 
 
-def _compared_batches(
-    planned: CompactionPlan, commits: Sequence[Commit], batch_bytes: int
-) -> Iterator[str]:
-    """Bins by size, into batches up to the size. Source: delta-io/delta v4.4.0, `BinPackingUtils.binPackBySize`."""
-    batches, open_bytes = 0, 0
-    for size in sorted(bin_.size_bytes for bin_ in planned.bins):
-        if not batches or (batch_bytes and open_bytes + size > batch_bytes):
-            batches, open_bytes = batches + 1, 0
-        open_bytes += size
-    if batches != len(commits):
-        yield f"commits: planned {batches}, was {len(commits)}"
+def _compared_commits(planned: CompactionPlan, commits: Sequence[Commit]) -> Iterator[str]:
+    """A plan with bins is one commit."""
+    if len(commits) != bool(planned.bins):
+        yield f"commits: planned {int(bool(planned.bins))}, was {len(commits)}"
 
 
 def _plan(facts: TableFacts, recipe: Recipe) -> CompactionPlan:

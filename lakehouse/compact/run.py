@@ -3,10 +3,10 @@
 1. The table's lock is taken. A commit that an earlier run did not verify is verified now.
 2. The plan is made from the log. If there is nothing to do, the compaction ends here.
 3. A note in the lake records that a commit must be verified. OPTIMIZE runs on the plan's
-   partitions, with the plan's file sizes, and writes the plan's figures into its commits.
-4. OPTIMIZE fails if another writer removed a planned file first. The wasted work is recorded. If
-   nothing was committed, steps 2 and 3 are repeated, at most twice, without the partitions in which
-   the other writer removed files.
+   partitions, with the plan's file sizes, and writes the plan's figures into its commit.
+4. OPTIMIZE fails if another writer removed a planned file first. The wasted work is recorded, and
+   steps 2 and 3 are repeated, at most twice, without the partitions in which the other writer
+   removed files.
 5. The log is read again, to see which files were actually removed and added.
 6. The rows of the removed files and of the added files are compared (`verify`).
 7. If deltalake cannot read a planned file, the file is noted. With `engine="auto"`, the compaction
@@ -24,7 +24,7 @@
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, assert_never
@@ -146,16 +146,10 @@ class Attempt:
     conflicts: list[UpkeepOperation] = field(default_factory=list[UpkeepOperation])
     contested: frozenset[TypedPartition] = frozenset()
 
-    def record(
-        self, result: Literal["failed", "conflict"], why: str, *, wasted_share: float = 1.0
-    ) -> UpkeepOperation:
-        """Adds the last statement to the lake's operations, as one that did not succeed.
-
-        `wasted_share` is the share of the planned bytes and of the seconds until now.
-        """
+    def record(self, result: Literal["failed", "conflict"], why: str) -> UpkeepOperation:
+        """Adds the last statement to the lake's operations, as one that did not succeed."""
         ended_ms = now_ms()
-        seconds = (time.monotonic() - self.started) * wasted_share
-        planned_bytes = self.planned.bytes_removed if self.planned else 0
+        seconds = time.monotonic() - self.started
         prices = self.table.prices
         operation = UpkeepOperation(
             table=self.table.key,
@@ -170,7 +164,7 @@ class Attempt:
             seconds=seconds,
             vcpu_seconds=seconds * prices.vcpus,
             usd=prices.run_usd(seconds=seconds),
-            detail={"bytes_rewritten": round(planned_bytes * wasted_share)},
+            detail={"bytes_rewritten": self.planned.bytes_removed if self.planned else 0},
         )
         record_if_possible(self.lake, operation)
         return operation
@@ -205,11 +199,7 @@ def _compact_and_record(attempt: Attempt, *, owner: str) -> CompactionOutcome:
 
 
 def _compact(attempt: Attempt) -> CompactionOutcome:
-    """Runs steps 2 to 6 once.
-
-    After a conflict, the wasted work is recorded, and the conflict is raised if OPTIMIZE has
-    committed nothing.
-    """
+    """Runs steps 2 to 6 once."""
     lake = attempt.lake
     table = attempt.table
     facts = attempt.known
@@ -222,22 +212,22 @@ def _compact(attempt: Attempt) -> CompactionOutcome:
         )
     planned = _plan(attempt, facts)
     if not planned.bins:
-        return _outcome(attempt, planned, [], facts)
-    mark = uuid4().hex  # identifies the commits of this OPTIMIZE in the log
+        return _outcome(attempt, planned, None, facts)
+    mark = uuid4().hex  # identifies the commit of this OPTIMIZE in the log
     seconds = _optimize(attempt, facts.snapshot, planned, mark)
     started = time.monotonic()
     after = _facts_since(lake, table, facts.snapshot.version)
-    commits = after.history.marked(mark)
+    commit = next(iter(after.history.marked(mark)), None)
     compared = None
     with settled(lake, table.key, mark):
-        if commits:
-            compared = verify(lake, attempt.spark, facts.snapshot, after, commits)
-    if commits and planned.engine.engine == "deltalake":
+        if commit is not None:
+            compared = verify(lake, attempt.spark, facts.snapshot, after, commit)
+    if commit is not None and planned.engine.engine == "deltalake":
         from lakehouse.lake.commits import with_due_checkpoint
 
         after = with_due_checkpoint(lake, after)
     return replace(
-        _outcome(attempt, planned, commits, after),
+        _outcome(attempt, planned, commit, after),
         compared=compared,
         seconds_optimize=seconds,
         seconds_verify=time.monotonic() - started,
@@ -245,10 +235,10 @@ def _compact(attempt: Attempt) -> CompactionOutcome:
 
 
 def _optimize(attempt: Attempt, snapshot: Snapshot, planned: CompactionPlan, mark: str) -> float:
-    """Runs steps 3 and 4, and returns the seconds of the statement, without the wasted ones.
+    """Runs steps 3 and 4, and returns the seconds of the statement.
 
     Raises:
-        Exception: the statement's own error. A conflict is raised only if nothing was committed.
+        Exception: the statement's own error. Nothing was committed after a conflict.
     """
     lake = attempt.lake
     expect_verification(lake, attempt.table.key, mark, version=snapshot.version)
@@ -258,22 +248,14 @@ def _optimize(attempt: Attempt, snapshot: Snapshot, planned: CompactionPlan, mar
     metadata = {"compaction": mark, "started_ms": now_ms(), "plan": figures}
     try:
         _run(attempt, snapshot, planned, json.dumps(metadata, separators=(",", ":")))
-        return time.monotonic() - attempt.started
     except Exception as error:
-        if not is_conflict(error):
-            raise
-        seconds = time.monotonic() - attempt.started
-        after = _facts_since(lake, attempt.table, snapshot.version)
-        commits = after.history.marked(mark)
-        committed_bytes = sum(commit.removed_bytes for commit in commits)
-        wasted_share = max(0.0, 1 - committed_bytes / max(1, planned.bytes_removed))
-        conflict = attempt.record("conflict", first_line(error), wasted_share=wasted_share)
-        attempt.conflicts.append(conflict)
-        new_commits = after.history.between(snapshot.version, after.snapshot.version) or ()
-        attempt.contested |= partitions_removed_from(snapshot, new_commits)
-        if not commits:
-            raise
-        return max(0.0, seconds - (conflict.seconds or 0.0))
+        if is_conflict(error):
+            attempt.conflicts.append(attempt.record("conflict", first_line(error)))
+            after = _facts_since(lake, attempt.table, snapshot.version)
+            new_commits = after.history.between(snapshot.version, after.snapshot.version) or ()
+            attempt.contested |= partitions_removed_from(snapshot, new_commits)
+        raise
+    return time.monotonic() - attempt.started
 
 
 def _run(attempt: Attempt, snapshot: Snapshot, planned: CompactionPlan, user_metadata: str) -> None:
@@ -332,15 +314,14 @@ def _plan(attempt: Attempt, facts: TableFacts) -> CompactionPlan:
 
 
 def _outcome(
-    attempt: Attempt, planned: CompactionPlan, commits: Sequence[Commit], facts: TableFacts
+    attempt: Attempt, planned: CompactionPlan, commit: Commit | None, facts: TableFacts
 ) -> CompactionOutcome:
-    """The outcome of a plan and its `commits`, which `facts` include."""
+    """The outcome of a plan and its `commit`, which `facts` include."""
     conflicts = attempt.conflicts
-    entry = None
-    if commits:
-        on_s3 = facts.snapshot.on_s3
-        entries = entries_of(facts.history, prices=attempt.table.prices, on_s3=on_s3)
-        [entry] = [each for each in entries if each.compaction.version == commits[-1].version]
+    on_s3 = facts.snapshot.on_s3
+    entries = entries_of(facts.history, prices=attempt.table.prices, on_s3=on_s3)
+    version = commit.version if commit else None
+    entry = next((each for each in entries if each.compaction.version == version), None)
     return CompactionOutcome(
         plan=planned,
         entry=entry,
@@ -380,7 +361,7 @@ def run_statement(
     *,
     cores: int | None,
 ) -> None:
-    """Runs the plan's statement. Its commits contain `user_metadata`.
+    """Runs the plan's statement. Its commit contains `user_metadata`.
 
     `cores` is the number of cores if Spark runs on this machine. With `None`, the cluster is asked
     for its number of task slots.
@@ -390,6 +371,7 @@ def run_statement(
         predicate = statements.partition_predicate(snapshot.columns, planned.partitions)
     confs = {
         temporary_confs.UP_TO: str(planned.statement.up_to_bytes),
+        temporary_confs.COMMITTED_BYTES: str(2**62),  # no limit, so that there is one commit
         temporary_confs.RECORDS_PER_FILE: "0",  # no limit, so that a bin becomes one file
         temporary_confs.USER_METADATA: user_metadata,
         **temporary_confs.READ_WHOLE,

@@ -9,7 +9,7 @@ rows cannot be compared.
    partition has as many rows as before, provided that the writers counted correctly. A value that
    changed within the bounds of its column is not detected.
 2. Otherwise Spark counts the rows and sums a hash of their content by partition, before and after
-   each commit (`content_sums`). Without a session, after a compaction by deltalake, the row
+   the commit (`content_sums`). Without a session, after a compaction by deltalake, the row
    counts by partition in the log decide: a bound alone may differ only in its spelling.
 3. If counts or sums differ, or the added files cannot be read, the version before the commit is
    restored, and the error reports the difference.
@@ -83,7 +83,7 @@ READ_CONFS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """The files that one commit removed, or added, as they were at `version`."""
+    """The files that the commit removed, or added, as they were at `version`."""
 
     version: int
     files: tuple[DataFile, ...]
@@ -218,7 +218,7 @@ def is_unreadable(error: Exception) -> bool:
 
 
 class Expected(NamedTuple):
-    """A compaction to verify: the `mark` (a random id) in its commits, and the version it read."""
+    """A compaction to verify: the `mark` (a random id) in its commit, and the version it read."""
 
     mark: str
     version: int
@@ -276,22 +276,14 @@ def _name(table_key: str) -> str:
     return f"_lakehouse/unverified/{table_key}.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
-    """A commit of a compaction after which the rows are wrong, and `why`."""
-
-    commit: Commit
-    why: str
-
-
 def verify(
     lake: Lake,
     spark: "SparkSession | None",
     before: Snapshot,
     after: TableFacts,
-    commits: Sequence[Commit],
+    commit: Commit,
 ) -> Comparison:
-    """Compares the rows before and after each commit of a compaction.
+    """Compares the rows before and after the commit of a compaction.
 
     `before` is the snapshot that the compaction planned for. `after` has the current facts.
 
@@ -299,46 +291,37 @@ def verify(
         Broken: the rows differ, or the added files cannot be read. The version before the commit
             has been restored, unless another writer has committed since.
     """
-    removed = [_side(lake, before, after, each.version - 1, each.removed_paths) for each in commits]
-    added = [_side(lake, before, after, each.version, each.added_paths) for each in commits]
-    predictions = [prediction_in(commit) for commit in commits]
-    if all(each is not None and each.verify == "rows" for each in predictions):
+    removed = _side(lake, before, after, commit.version - 1, commit.removed_paths)
+    added = _side(lake, before, after, commit.version, commit.added_paths)
+    prediction = prediction_in(commit)
+    if prediction is not None and prediction.verify == "rows":
         row_count = equal_by_log(lake.store, before, removed, added)
         if row_count is not None:
             return Comparison(by="rows", row_count=row_count)
     if spark is None:
-        return _verify_counts(lake, before, commits, removed, added)
+        return _verify_counts(lake, before, commit, removed, added)
     try:
-        sums = content_sums(spark, before, [*removed, *added])
+        old, new = content_sums(spark, before, [removed, added])
     except Exception as error:
         if not is_unreadable(error):
             raise
         # If the removed files cannot be read, either, the compaction is not the cause: this raises.
-        sums = content_sums(spark, before, removed)
+        [old] = content_sums(spark, before, [removed])
         try:
             # The second attempt may succeed, because storage may have failed only once.
-            sums += content_sums(spark, before, added)
+            [new] = content_sums(spark, before, [added])
         except Exception as again:
             if not is_unreadable(again):
                 raise
-            fault = Fault(commit=commits[0], why=f"its files cannot be read ({first_line(again)})")
-            raise Broken(undo(lake, spark, before, commits, fault)) from again
-    removed_sums = sums[: len(commits)]
-    added_sums = sums[len(commits) :]
-    for commit, old, new in zip(commits, removed_sums, added_sums, strict=True):
-        if old != new:
-            fault = Fault(commit=commit, why=_difference(old, new))
-            raise Broken(undo(lake, spark, before, commits, fault))
-    row_count = sum(count for each in added_sums for count, _ in each.values())
-    return Comparison(by="content", row_count=row_count)
+            why = f"its files cannot be read ({first_line(again)})"
+            raise Broken(undo(lake, spark, before, commit, why)) from again
+    if old != new:
+        raise Broken(undo(lake, spark, before, commit, _difference(old, new)))
+    return Comparison(by="content", row_count=sum(count for count, _ in new.values()))
 
 
 def _verify_counts(
-    lake: Lake,
-    before: Snapshot,
-    commits: Sequence[Commit],
-    removed: Sequence[Side],
-    added: Sequence[Side],
+    lake: Lake, before: Snapshot, commit: Commit, removed: Side, added: Side
 ) -> Comparison:
     """Compares the row counts by partition in the log, without Spark."""
     old = _by_partition(before, removed, {})
@@ -351,7 +334,7 @@ def _verify_counts(
     row_count = sum(count for count, _ in new.values())
     if old != new:
         why = f"{sum(count for count, _ in old.values())} rows became {row_count}"
-        raise Broken(undo(lake, None, before, commits, Fault(commit=commits[0], why=why)))
+        raise Broken(undo(lake, None, before, commit, why))
     return Comparison(by="counts", row_count=row_count)
 
 
@@ -372,50 +355,46 @@ def verify_left(lake: Lake, spark: "SparkSession | None", table_key: str) -> Non
         if facts.snapshot.version < note.version:
             return  # the table was replaced
         after = _facts_since(lake, facts, note)
-        commits = after.history.marked(note.mark)
-        if not commits:
+        commit = next(iter(after.history.marked(note.mark)), None)
+        if commit is None:
             return
-        undone = _undone(after.history, commits[-1].version)
+        undone = _undone(after.history, commit.version)
         if undone is not None:
             raise Broken(f"compaction of {table_key}: {undone}. Later compactions are not affected")
         try:
-            before = lake.facts(table_key, version=commits[0].version - 1)
+            before = lake.facts(table_key, version=commit.version - 1)
             assert before is not None
-            verify(lake, spark, before.snapshot, after, commits)
+            verify(lake, spark, before.snapshot, after, commit)
         except Exception as error:
             is_final = isinstance(error, Refused | FileNotFoundError) or is_missing(error)
             # If only the storage or the log cannot be read now, a later run may compare the rows.
             if not is_final or lake.facts(table_key) is None:
                 raise
             raise Broken(
-                f"compaction of {table_key}: the run that committed version {commits[-1].version} "
+                f"compaction of {table_key}: the run that committed version {commit.version} "
                 "ended before it compared the rows, and they can no longer be compared "
                 f"({first_line(error)}). Check the table's rows; later compactions are not affected"
             ) from error
 
 
 def undo(
-    lake: Lake,
-    spark: "SparkSession | None",
-    before: Snapshot,
-    commits: Sequence[Commit],
-    fault: Fault,
+    lake: Lake, spark: "SparkSession | None", before: Snapshot, commit: Commit, why: str
 ) -> str:
-    """Restores the version before the fault, unless that would lose rows of another writer.
+    """Restores the version before the commit, unless that would lose rows of another writer.
 
-    Returns a message with the fault, the result of the RESTORE, and what to do.
+    `why` says how its rows are wrong. Returns a message with the fault, the result of the RESTORE,
+    and what to do.
     """
     mark = uuid4().hex
-    faulty_version = fault.commit.version
-    version = faulty_version - 1
-    promise = f"version {faulty_version} must have the rows of version {version}"
-    problem = f"compaction of {before.table}: {promise}, but {fault.why}"
+    version = commit.version - 1
+    promise = f"version {commit.version} must have the rows of version {version}"
+    problem = f"compaction of {before.table}: {promise}, but {why}"
     current = lake.facts(before.table)
-    newest = faulty_version if current is None else current.snapshot.version
-    if not {*range(faulty_version, newest + 1)} <= {commit.version for commit in commits}:
+    newest = commit.version if current is None else current.snapshot.version
+    if newest > commit.version:
         return (
             f"{problem}. Nothing is restored, because another writer has committed after version "
-            f"{faulty_version}. Compare versions {version} and {newest}"
+            f"{commit.version}. Compare versions {version} and {newest}"
         )
     target = replace(before, version=version)
     failure: Exception | None = None
@@ -556,18 +535,12 @@ StatisticKey = tuple[str, tuple[str, ...]]
 PartitionFacts = tuple[int, Mapping[StatisticKey, Any]]
 
 
-def equal_by_log(
-    store: Store, snapshot: Snapshot, removed: Sequence[Side], added: Sequence[Side]
-) -> int | None:
-    """The number of rows after the compaction if the log shows no difference, otherwise `None`.
-
-    `removed` and `added` have an entry for each commit of the compaction.
-    """
+def equal_by_log(store: Store, snapshot: Snapshot, removed: Side, added: Side) -> int | None:
+    """The number of rows after the compaction if the log shows no difference, otherwise `None`."""
     try:
-        sides = [*removed, *added]
-        paths = {file.path for side in sides for file in side.files}
+        paths = {file.path for file in (*removed.files, *added.files)}
         statistics = dict[tuple[int, str], str | None]()
-        versions_needed = {side.version for side in sides}
+        versions_needed = {removed.version, added.version}
         for versions, path, text in each_statistics(store, snapshot.table, versions_needed):
             if path in paths:
                 statistics |= {(version, path): text for version in versions}
@@ -588,16 +561,15 @@ def equal_by_log(
 
 
 def _by_partition(
-    snapshot: Snapshot, sides: Sequence[Side], statistics: Mapping[tuple[int, str], str | None]
+    snapshot: Snapshot, side: Side, statistics: Mapping[tuple[int, str], str | None]
 ) -> Mapping[TypedPartition, PartitionFacts] | None:
     """The facts of each partition with rows; `None` if a file's row count is unknown."""
     types = types_by_name(snapshot.columns)
     files = dict[TypedPartition, list[tuple[DataFile, Mapping[str, Any]]]]()
-    for side in sides:
-        for file in side.files:
-            text = statistics.get((side.version, file.path)) or "{}"
-            parsed = json.loads(text, parse_float=Decimal)
-            files.setdefault(typed_partition(file.partition, types), []).append((file, parsed))
+    for file in side.files:
+        text = statistics.get((side.version, file.path)) or "{}"
+        parsed = json.loads(text, parse_float=Decimal)
+        files.setdefault(typed_partition(file.partition, types), []).append((file, parsed))
     facts: dict[TypedPartition, PartitionFacts] = {}
     for partition, members in files.items():
         row_count = 0

@@ -1,7 +1,7 @@
 """The history of a table, read from its commits. "Our" commits are those of this program."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
@@ -55,12 +55,8 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """The plan of our compaction, as the compaction's commits record it.
+    """The plan of our compaction, as the compaction's commit records it."""
 
-    `mark` is the id of the compaction, which all its commits contain.
-    """
-
-    mark: str
     reason: str
     sentence: str
     files_removed: int
@@ -75,9 +71,8 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedCompaction:
-    """A compaction in one or several commits. `predicted` is `None` if another program ran it."""
+    """The commit of a compaction. `predicted` is `None` if another program ran it."""
 
-    first_version: int
     version: int
     committed_ms: int
     files_removed: int
@@ -85,7 +80,7 @@ class LoggedCompaction:
     bytes_removed: int
     bytes_added: int
     predicted: Prediction | None = None
-    # The time from sending OPTIMIZE to the last commit; `None` if unknown.
+    # The time from sending OPTIMIZE to the commit; `None` if unknown.
     seconds: float | None = None
     engine: str = "spark"  # or "deltalake"
 
@@ -172,12 +167,7 @@ class Commits:
 
     def compactions(self) -> tuple[LoggedCompaction, ...]:
         """The compactions by any program, oldest first."""
-        groups: dict[str, list[Commit]] = {}
-        for commit in filter(is_compaction, self.commits):
-            predicted = prediction_in(commit)
-            mark = "" if predicted is None else predicted.mark
-            groups.setdefault(mark or f"version {commit.version}", []).append(commit)
-        return tuple(map(_logged_compaction, groups.values()))
+        return tuple(map(_logged_compaction, filter(is_compaction, self.commits)))
 
 
 def is_compaction(commit: Commit) -> bool:
@@ -261,7 +251,6 @@ def prediction_in(commit: Commit) -> Prediction | None:
         plan: dict[str, Any] = written["plan"]
         estimate: dict[str, Any] = plan.get("estimate") or {}
         return Prediction(
-            mark=str(written.get("compaction", "")),
             reason=str(plan["reason"]),
             sentence=str(plan["sentence"]),
             files_removed=int(plan["files_removed"]),
@@ -281,25 +270,23 @@ def _number(value: Any, kind: Any) -> Any:
     return None if value is None else kind(value)
 
 
-def _logged_compaction(commits: Sequence[Commit]) -> LoggedCompaction:
-    last = commits[-1]
-    predicted = prediction_in(commits[0])
+def _logged_compaction(commit: Commit) -> LoggedCompaction:
+    predicted = prediction_in(commit)
     started_ms = None if predicted is None else predicted.started_ms
     seconds = None
     # The commit time may come from another machine. If its clock is behind, the time is unknown.
-    if started_ms is not None and last.committed_ms > started_ms:
-        seconds = (last.committed_ms - started_ms) / 1000
+    if started_ms is not None and commit.committed_ms > started_ms:
+        seconds = (commit.committed_ms - started_ms) / 1000
     return LoggedCompaction(
-        first_version=commits[0].version,
-        version=last.version,
-        committed_ms=last.committed_ms,
-        files_removed=sum(len(commit.removed_paths) for commit in commits),
-        files_added=sum(len(commit.added_paths) for commit in commits),
-        bytes_removed=sum(commit.removed_bytes for commit in commits),
-        bytes_added=sum(commit.added_bytes for commit in commits),
+        version=commit.version,
+        committed_ms=commit.committed_ms,
+        files_removed=len(commit.removed_paths),
+        files_added=len(commit.added_paths),
+        bytes_removed=commit.removed_bytes,
+        bytes_added=commit.added_bytes,
         predicted=predicted,
         seconds=seconds,
-        engine="deltalake" if last.engine.startswith("delta-rs") else "spark",
+        engine="deltalake" if commit.engine.startswith("delta-rs") else "spark",
     )
 
 

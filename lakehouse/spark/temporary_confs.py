@@ -25,6 +25,9 @@ USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 SMALLER_THAN = "spark.databricks.delta.optimize.minFileSize"
 UP_TO = "spark.databricks.delta.optimize.maxFileSize"
 DELETED_ROWS = "spark.databricks.delta.optimize.maxDeletedRowsRatio"
+# OPTIMIZE commits after each so many bytes, so that a later conflict loses less.
+# Source: delta-io/delta v4.4.0, OptimizeTableCommand.scala, batchSize
+COMMITTED_BYTES = "spark.databricks.delta.optimize.batchSize"
 RECORDS_PER_FILE = "spark.sql.files.maxRecordsPerFile"
 # On: rows are shuffled into files of 512 MiB before they are written. The session's setting takes
 # precedence over the table's property.

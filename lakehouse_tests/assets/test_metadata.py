@@ -102,7 +102,7 @@ def test_a_compaction_shows_predicted_beside_actual(facts: TableFacts) -> None:
     plan = plan_of(facts.snapshot, policy_for(orders.layer, orders.compaction))
     counts = {"files_removed": 2, "files_added": 1, "bytes_removed": 300}
     compared = Comparison(by="content", row_count=3)
-    logged = LoggedCompaction(first_version=4, version=4, committed_ms=0, bytes_added=250, **counts)
+    logged = LoggedCompaction(version=4, committed_ms=0, bytes_added=250, **counts)
     entry = Entry(compaction=logged, usd=None)
     outcome = CompactionOutcome(plan=plan, entry=entry, compared=compared, facts=facts)
     metadata = compaction_metadata(outcome)

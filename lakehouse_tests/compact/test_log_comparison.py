@@ -83,8 +83,8 @@ def test_a_log_that_cannot_be_read_tells_nothing() -> None:
     before = log.snapshot()
     log.optimize(["a", "b"], into=("c", 1, told(5, 1, 9, 1)))
     log.store.put(log.commit_name(1), b"{")
-    sides = [Side(version=1, files=before.files)]
-    assert equal_by_log(log.store, before, sides, sides) is None
+    side = Side(version=1, files=before.files)
+    assert equal_by_log(log.store, before, side, side) is None
 
 
 def compared(
@@ -103,5 +103,5 @@ def compared(
     after = log.snapshot()
     old = tuple(file for file in before.files if file.path in removed)
     new = tuple(file for file in after.files if file.path in written)
-    sides = [[Side(version=before.version, files=old)], [Side(version=after.version, files=new)]]
+    sides = (Side(version=before.version, files=old), Side(version=after.version, files=new))
     return equal_by_log(log.store, before, *sides)

@@ -82,8 +82,7 @@ class Table:
         after()
         monkeypatch.setattr(verify, "_send", self.send)
         faulty, nothing_runs = facts.history.commits[-1], cast("Any", None)
-        fault = verify.Fault(commit=faulty, why="rows differ")
-        return verify.undo(self.lake, nothing_runs, facts.snapshot, [faulty], fault)
+        return verify.undo(self.lake, nothing_runs, facts.snapshot, faulty, "rows differ")
 
 
 OVER = (

@@ -130,7 +130,7 @@ def test_rows_that_only_spark_can_compare_are_compared_and_a_file_that_its_answe
     assert version_of(lake, events.key) == 3
     monkeypatch.setattr(verify, "_by_file", real)
     after = facts_of(lake, events.key)
-    found = verify.verify(lake, spark, before.snapshot, after, after.history.commits[3:])
+    found = verify.verify(lake, spark, before.snapshot, after, after.history.commits[3])
     assert found.row_count == 30
 
 
@@ -186,7 +186,7 @@ def _after_damage(content: Callable[[Commit], bytes]) -> Callable[..., Compariso
     real = run.verify
 
     def damaged(*given: Any) -> Comparison:
-        lake, commit = given[0], given[-1][0]
+        lake, commit = given[0], given[-1]
         lake.store.put(f"{events.key}/{commit.added_paths[0]}", content(commit))
         return real(*given)
 

@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,22 +46,14 @@ def test_a_contested_partition_is_left_out_of_the_next_try(lake: Lake, spark: Sp
     assert (rest.conflicts, rest.files_removed, rest.wasted_bytes) == (0, 2, 0)
 
 
-def test_commits_before_a_conflict_stand_and_are_verified(lake: Lake, spark: SparkSession) -> None:
-    table = _two_files_per_partition(lake, spark)
-    large = spark.range(1000, 2000).selectExpr("id", "5 AS part").coalesce(1)  # its bin comes last
-    uri = lake.settings.table_uri(events.key)
-    large.write.format("delta").mode("append").save(uri)
+def test_a_compaction_is_one_commit_whatever_its_session_sets(
+    lake: Lake, spark: SparkSession
+) -> None:
+    _two_files_per_partition(lake, spark)
     with session_confs(spark, {"spark.databricks.delta.optimize.batchSize": "1b"}):
-        outcome = _compact_while(lake, spark, f"DELETE FROM {table} WHERE part = 5 AND id < 1000")
-    assert (outcome.conflicts, outcome.entry.compaction.files_removed) == (1, 2 * PARTITIONS - 2)
-    assert outcome.entry.compaction.files_added == PARTITIONS - 1
-    assert (
-        outcome.wasted_bytes
-        == outcome.plan.bytes_removed - outcome.entry.compaction.bytes_removed
-        > 0
-    )
-    assert outcome.rows_verified == 10 * (PARTITIONS - 1)
-    assert len(rows_of(spark, lake, events.key, "id")) == 10 * (PARTITIONS - 1) + 1000
+        outcome = compact(lake, spark, events)
+    assert outcome.version_after == outcome.plan.version + 1
+    assert outcome.entry.compaction.files_removed == 2 * PARTITIONS
 
 
 def test_rows_are_compared_as_they_were_at_the_commit_whoever_writes_after_it(
@@ -73,13 +64,13 @@ def test_rows_are_compared_as_they_were_at_the_commit_whoever_writes_after_it(
     other, real = new_session(lake.settings), run.verify
 
     def after_other_writes(
-        lake: Lake, spark: SparkSession, before: Snapshot, _after: object, commits: Sequence[Commit]
+        lake: Lake, spark: SparkSession, before: Snapshot, _after: object, commit: Commit
     ) -> Comparison:
         other.sql(f"INSERT INTO {table} VALUES (1000, 1)")
         other.sql(f"DELETE FROM {table} WHERE id % 10 = 3")
         now = lake.facts(events.key)
         assert now is not None
-        return real(lake, spark, before, now, commits)
+        return real(lake, spark, before, now, commit)
 
     monkeypatch.setattr(run, "verify", after_other_writes)
     every_row = replace(events, compaction=Compaction(verify="content"))

@@ -400,8 +400,7 @@ def pause_hours(count: int) -> int:
 def last_success_ms(history: Commits, failures: Iterable[UpkeepOperation]) -> int | None:
     """The time of our newest compaction that succeeded; `None` if the log has none.
 
-    A compaction that was undone, by itself or by the next run, is a failure. If a compaction made
-    some commits before it lost one to another writer, each of them is a success.
+    A compaction that was undone, by itself or by the next run, is a failure.
     """
     undone = history.undone()
     failed_spans = [

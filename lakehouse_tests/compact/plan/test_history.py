@@ -55,14 +55,6 @@ def test_what_nobody_predicted_or_measured_has_no_error() -> None:
     assert account.mean_errors == exact | unknown
 
 
-def test_a_run_of_several_commits_is_one_compaction() -> None:
-    several = [compaction(1, mark="one"), compaction(2, seconds=3600 + 1.0, mark="one")]
-    [entry] = account_for(past(several)).entries
-    assert (entry.compaction.first_version, entry.compaction.version) == (1, 2)
-    assert entry.compaction.files_removed == 20
-    assert entry.compaction.seconds == 3601
-
-
 def test_a_clock_that_is_ahead_gives_no_seconds() -> None:
     assert account_for(past([compaction(1, seconds=-5.0)])).entries[0].compaction.seconds is None
 
