@@ -92,34 +92,21 @@ class Side:
 def content_sums(
     spark: "SparkSession", snapshot: Snapshot, sides: Sequence[Side]
 ) -> list[PartitionSums]:
-    """For each side, row counts and sums of hashes by partition, in as few jobs as possible.
+    """For each side, row counts and sums of hashes by partition.
 
     Partitions without rows are omitted.
     """
-    all_through_log = not READ_THROUGH_LOG.isdisjoint(snapshot.features)
-
-    def is_plain(file: DataFile) -> bool:
-        return not all_through_log and file.deletion_vector is None
-
-    plain_files = [file for side in sides for file in side.files if is_plain(file)]
-    plain_paths = {_path(snapshot, file.path) for file in plain_files}
     # The newest version has the same columns as the others, and Delta has it in memory.
     newest = max(side.version for side in sides)
     types = types_by_name(snapshot.columns)
     sums_of_sides = list[PartitionSums]()
     with session_confs(spark, READ_CONFS):
-        plain_sums: Mapping[str, RowSum] = {}
-        if plain_paths:
-            plain_sums = _by_file(snapshot, _read_files(spark, snapshot, plain_paths, newest))
         for side in sides:
-            through_log = [file for file in side.files if not is_plain(file)]
-            log_sums: Mapping[str, RowSum] = {}
-            if through_log:
-                rows = _read_table(spark, snapshot, through_log, side.version)
-                log_sums = _by_file(snapshot, rows)
+            answer: Mapping[str, RowSum] = {}
+            if side.files:
+                answer = _by_file(snapshot, _rows_of(spark, snapshot, side, newest))
             sums: dict[TypedPartition, RowSum] = {}
             for file in side.files:
-                answer = plain_sums if is_plain(file) else log_sums
                 row_count, hash_sum = _sum_of(snapshot, file, answer)
                 if row_count:
                     partition = typed_partition(file.partition, types)
@@ -182,33 +169,27 @@ def _comparable_path(snapshot: Snapshot, path: str) -> str:
     return bare_uri(_path(snapshot, path))
 
 
-def _read_files(
-    spark: "SparkSession", snapshot: Snapshot, paths: Iterable[str], version: int
-) -> "DataFrame":
-    """The rows of data files, read as plain Parquet.
+def _rows_of(spark: "SparkSession", snapshot: Snapshot, side: Side, newest: int) -> "DataFrame":
+    """The rows of a side's files; through the log, of all files in their partitions.
 
-    If Delta read the table with a condition on file names, it would open every file of a partition.
+    Most files are read as plain Parquet, with the columns of version `newest`. If Delta read the
+    table with a condition on file names, it would open every file of a partition.
     """
     from pyspark.sql.types import StructType
 
-    table = table_at(spark, snapshot, version=version)
-    fields = [
-        field for field in table.schema.fields if field.name not in snapshot.partition_columns
-    ]
-    return spark.read.schema(StructType(fields)).parquet(*map(literal_path, sorted(paths)))
-
-
-def _read_table(
-    spark: "SparkSession", snapshot: Snapshot, files: Sequence[DataFile], version: int
-) -> "DataFrame":
-    """The rows that the table had at `version` in the partitions of these files.
-
-    All files of these partitions are read, because a condition on file names would save nothing.
-    """
-    table = table_at(spark, snapshot, version=version)
+    is_plain = READ_THROUGH_LOG.isdisjoint(snapshot.features)
+    if is_plain and all(file.deletion_vector is None for file in side.files):
+        fields = [
+            field
+            for field in table_at(spark, snapshot, version=newest).schema.fields
+            if field.name not in snapshot.partition_columns
+        ]
+        paths = sorted(_path(snapshot, file.path) for file in side.files)
+        return spark.read.schema(StructType(fields)).parquet(*map(literal_path, paths))
+    table = table_at(spark, snapshot, version=side.version)
     if not snapshot.partition_columns:
         return table
-    partitions = sorted({file.partition for file in files}, key=str)
+    partitions = sorted({file.partition for file in side.files}, key=str)
     return table.where(statements.partition_predicate(snapshot.columns, partitions))
 
 
