@@ -28,7 +28,6 @@ from lakehouse.base.settings import parse_settings
 from lakehouse.compact.plan.decision import (
     Bounds,
     CompactionCandidate,
-    RunState,
     TableState,
     decide_fleet,
     describe,
@@ -62,7 +61,6 @@ def main(*table_counts: int) -> list[Figure]:
         choice = partial(
             decide_fleet,
             candidates,
-            RunState(),
             bounds=Bounds(slots=4),
             now_ms=now_ms(),
         )

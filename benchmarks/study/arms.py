@@ -14,7 +14,6 @@ from lakehouse.compact.plan.compaction import plan_table
 from lakehouse.compact.plan.decision import (
     Bounds,
     CompactionCandidate,
-    RunState,
     decide_fleet,
     state_of,
 )
@@ -188,7 +187,6 @@ def is_due(lake: Lake, table: Table) -> bool:
     plan = plan_table(table, facts.snapshot, facts.history, now_ms=now_ms())
     [decision] = decide_fleet(
         [CompactionCandidate(state=state_of(facts.snapshot, plan), policy=policy)],
-        RunState(),
         bounds=Bounds(),
         now_ms=now_ms(),
     )

@@ -20,7 +20,6 @@ from lakehouse.compact.plan.compaction import plan_compaction
 from lakehouse.compact.plan.decision import (
     Bounds,
     CompactionCandidate,
-    RunState,
     decide_fleet,
     find_hold,
     state_of,
@@ -183,7 +182,7 @@ class _Table:
         if not isinstance(self._policy.strategy, AfterWrite | Scheduled):
             state = replace(state_of(snapshot, plan), last_compaction_ms=self._last_run_ms)
             candidate = CompactionCandidate(state=state, policy=plan.policy)
-            [decision] = decide_fleet([candidate], RunState(), bounds=Bounds(), now_ms=now_ms)
+            [decision] = decide_fleet([candidate], bounds=Bounds(), now_ms=now_ms)
             if not decision.request:
                 return
             sentence = decision.sentence

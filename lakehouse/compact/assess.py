@@ -36,7 +36,6 @@ from lakehouse.compact.plan.decision import (
     Decision,
     ReaderRun,
     Readers,
-    RunState,
     TableState,
     count_reads,
     decide_fleet,
@@ -342,7 +341,10 @@ def read_fleet(
         slots=lake.settings.compaction_slots, budget_usd=lake.settings.compaction_budget_usd
     )
     readers = _readers(lake, declared, written_ms, now)
-    decisions = decide_fleet(candidates, RunState(), bounds=bounds, now_ms=now, readers=readers)
+    candidates = [
+        replace(each, state=each.state.read_by(readers[each.state.table])) for each in candidates
+    ]
+    decisions = decide_fleet(candidates, bounds=bounds, now_ms=now)
     return FleetReading(tables=readings, decisions=decisions)
 
 

@@ -39,7 +39,7 @@ from lakehouse.compact.plan.decision import (
     Bounds,
     CompactionCandidate,
     Decision,
-    RunState,
+    RunInFlight,
     TableState,
     Try,
     count_reads,
@@ -83,8 +83,8 @@ def weigh_fleet(
     """
     now = now_ms()
     recent = recent_runs(instance, now_ms=now)
-    candidates = _candidates(instance, tables, lake, due_since_ms)
-    compacted_ms = {each.state.table: each.state.last_compaction_ms or 0 for each in candidates}
+    known = _candidates(instance, tables, lake, due_since_ms)
+    compacted_ms = {each.state.table: each.state.last_compaction_ms or 0 for each in known}
     readers = count_reads(
         tables,
         reader_runs(instance, recent, tables),
@@ -92,10 +92,11 @@ def weigh_fleet(
         now_ms=now,
         compacted_ms=compacted_ms,
     )
-    runs = RunState(
-        in_flight=runs_in_flight(instance, tables),
-        tries=_tries(instance, [each.state for each in candidates]),
-    )
+    tries = _tries(instance, [each.state for each in known])
+    candidates = list[CompactionCandidate]()
+    for each in known:
+        key = each.state.table
+        candidates.append(replace(each, state=each.state.read_by(readers[key]), tries=tries[key]))
     # Failed runs count, too.
     spent_usd = sum(
         float(record.dagster_run.tags.get(COST_TAG, 0))
@@ -107,14 +108,14 @@ def weigh_fleet(
         budget_usd=lake.settings.compaction_budget_usd,
         spent_usd=spent_usd,
     )
-    decisions = decide_fleet(candidates, runs, bounds=bounds, now_ms=now, readers=readers)
+    decisions = decide_fleet(candidates, bounds=bounds, now_ms=now)
     # Storage is tested only for tables that are about to be compacted.
     requested = {each.table for each in decisions if each.request}
     faults = {key: fault for key in requested if (fault := _storage_fault(lake, key))}
     if not faults:
         return decisions
     held = [replace(each, hold=faults.get(each.state.table, each.hold)) for each in candidates]
-    return decide_fleet(held, runs, bounds=bounds, now_ms=now, readers=readers)
+    return decide_fleet(held, bounds=bounds, now_ms=now)
 
 
 def _candidates(
@@ -130,6 +131,9 @@ def _candidates(
     failures = defaultdict[str, list[UpkeepOperation]](list)
     for failure in failed_tries(lake):
         failures[failure.table].append(failure)
+    in_flight = defaultdict[str, list[RunInFlight]](list)
+    for run in runs_in_flight(instance, tables):
+        in_flight[run.table].append(run)
     candidates = list[CompactionCandidate]()
     for table in tables:
         key = table.key
@@ -147,6 +151,7 @@ def _candidates(
             CompactionCandidate(
                 state=state,
                 policy=table.compaction_policy,
+                in_flight=in_flight[key],
                 failures=failures[key],
                 rewrites=rewrites,
                 pause=paused.get(key),
@@ -163,8 +168,8 @@ def _storage_fault(lake: Lake, table_key: str) -> Explanation | None:
     return None
 
 
-def _tries(instance: dg.DagsterInstance, states: Sequence[TableState]) -> Sequence[Try]:
-    """The ended runs that were requested for exactly these states.
+def _tries(instance: dg.DagsterInstance, states: Sequence[TableState]) -> Mapping[str, list[Try]]:
+    """The ended runs that were requested for exactly these states, by table.
 
     Tables with nothing to gain are skipped. If a person re-executed a run of the sensor, the new
     run has the same tags, and counts only if it succeeded.
@@ -174,13 +179,13 @@ def _tries(instance: dg.DagsterInstance, states: Sequence[TableState]) -> Sequen
         for state in states
         if state.version is not None and (state.mergeable_file_count or state.deleted_rows_share)
     }
+    tries = defaultdict[str, list[Try]](list)
     if not present:
-        return []
+        return tries
     tags_of_states = {
         _TABLE: [state.table for state in present.values()],
         _VERSION: [str(state.version) for state in present.values()],
     }
-    tries: list[Try] = []
     for record in ended_runs(instance, tags_of_states):
         run = record.dagster_run
         state = present.get(_state_in(run.tags.get(_RUN_KEY, "")))
@@ -194,15 +199,7 @@ def _tries(instance: dg.DagsterInstance, states: Sequence[TableState]) -> Sequen
         elif is_canceled(instance, record):
             result = "canceled"
         ended_seconds = record.end_time or record.update_timestamp.timestamp()
-        tries.append(
-            Try(
-                table=state.table,
-                version=state.version or 0,
-                committed_ms=state.committed_ms,
-                result=result,
-                ended_ms=int(ended_seconds * 1000),
-            )
-        )
+        tries[state.table].append(Try(result=result, ended_ms=int(ended_seconds * 1000)))
     return tries
 
 

@@ -96,6 +96,20 @@ def test_one_state_is_never_asked_for_twice(instance: dg.DagsterInstance) -> Non
     assert asked(tick(instance)) == ["compaction/bronze/orders"]
 
 
+def test_tries_of_another_state_do_not_count(instance: dg.DagsterInstance) -> None:
+    """Of an older version, and of the same version of a table that was created again."""
+    materialized(instance, orders, version=6, mergeable_file_count=4)
+    keys_until_it_waits(instance, FAILS, FAILS, FAILS)
+    materialized(instance, orders, version=7, mergeable_file_count=4)
+    keys_until_it_waits(instance, FAILS, FAILS, FAILS)
+    assert "failed 3 times" in skip_text(tick(instance))
+    materialized(instance, orders, version=7, committed_ms=5, mergeable_file_count=4)
+    key = "compaction/bronze/orders/version=7/committed_ms=5/try=1"
+    assert asks_once(instance).run_key == key
+    ended(instance, requested(instance, asks_once(instance)), DagsterEventType.RUN_SUCCESS)
+    assert "was already requested" in skip_text(tick(instance))
+
+
 def keys_until_it_waits(
     instance: dg.DagsterInstance, *hows: DagsterEventType | tuple[DagsterEventType, int]
 ) -> list[str | None]:

@@ -226,6 +226,10 @@ class TableState:
     prices: Prices = DEFAULT_PRICES
     on_s3: bool = False
 
+    def read_by(self, readers: Readers) -> "TableState":
+        """The state with the figures of the table's readers."""
+        return replace(self, reads_per_day=readers.reads_per_day, slowdown=readers.slowdown)
+
     def at(self, now_ms: int) -> "TableState":
         """The state at `now_ms` if no writer commits: from its time on, `once_cold` applies."""
         cold = self.once_cold
@@ -301,36 +305,28 @@ class RunInFlight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Try:
-    """A compaction that the sensor requested for one version of a table.
+    """A run that was requested for a table's present version, and has ended.
 
-    A `refused` or `canceled` try does not count. `committed_ms` is the commit time of the version.
+    A `refused` or `canceled` try does not count.
     """
 
-    table: str
-    version: int
     result: Literal["succeeded", "failed", "refused", "canceled"]
-    committed_ms: int | None
     ended_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunState:
-    """The runs that decisions depend on: runs under way, and earlier tries of the same versions."""
-
-    in_flight: Sequence[RunInFlight] = ()
-    tries: Sequence[Try] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionCandidate:
     """A table that may be compacted, and the facts about it.
 
+    - `in_flight`: the runs that write or compact the table now.
     - `failures`: earlier attempts to compact the table that did not succeed.
     - `hold`: a reason to skip the table that the other facts do not show.
     """
 
     state: TableState
     policy: Compaction
+    in_flight: Sequence[RunInFlight] = ()
+    tries: Sequence[Try] = ()
     failures: Sequence[UpkeepOperation] = ()
     rewrites: Rewrites = NO_REWRITES
     pause: Pause | None = None
@@ -364,19 +360,16 @@ class Decision(Explained):
         return self.run_key is not None
 
 
-def _decide_table(
-    candidate: CompactionCandidate, runs: RunState, *, patience_ms: int, now_ms: int
-) -> Decision:
-    """The decision about one table before slots and budget. `runs` are the runs of this table."""
-    state = candidate.state
+def _decide_table(candidate: CompactionCandidate, *, patience_ms: int, now_ms: int) -> Decision:
+    """The decision about one table before slots and budget."""
+    state = candidate.state.at(now_ms)
     policy = candidate.policy
     finding = find_trigger(state, policy, now_ms=now_ms)
-    present = (state.version, state.committed_ms)
-    tries_of_version = [each for each in runs.tries if (each.version, each.committed_ms) == present]
-    nothing_to_do = _nothing_to_do(state, finding, tries_of_version, now_ms)
+    nothing_to_do = _nothing_to_do(state, finding, candidate.tries, now_ms)
     busy = None
-    if runs.in_flight:
-        busy = Reason.RUN_IN_FLIGHT.explain(runs="; ".join(run.name for run in runs.in_flight))
+    if candidate.in_flight:
+        names = "; ".join(run.name for run in candidate.in_flight)
+        busy = Reason.RUN_IN_FLIGHT.explain(runs=names)
     other_strategy = None
     if not isinstance(policy.strategy, BySensor):
         other_strategy = Reason.OTHER_STRATEGY.explain(strategy=type(policy.strategy).__name__)
@@ -386,14 +379,14 @@ def _decide_table(
     hold = find_hold(state.table, policy, pause=candidate.pause, breaker=breaker, now_ms=now_ms)
     waits = candidate.hold or hold or other_strategy or busy or nothing_to_do
     due_since_ms = None
-    if nothing_to_do is None and not any(run.is_compaction for run in runs.in_flight):
+    if nothing_to_do is None and not any(run.is_compaction for run in candidate.in_flight):
         due_since_ms = now_ms if state.due_since_ms is None else state.due_since_ms
     waits = waits or _cooling_down(state, policy, finding, now_ms)
     return Decision(
         state=state,
         explanation=waits or finding,
         finding=finding,
-        run_key=None if waits else run_key(state, len(tries_of_version) + 1),
+        run_key=None if waits else run_key(state, len(candidate.tries) + 1),
         due_since_ms=due_since_ms,
         is_overdue=(
             not waits and due_since_ms is not None and now_ms - due_since_ms >= patience_ms
@@ -499,47 +492,20 @@ class Bounds:
 
 
 def decide_fleet(
-    candidates: Iterable[CompactionCandidate],
-    runs: RunState,
-    *,
-    bounds: Bounds,
-    now_ms: int,
-    readers: Mapping[str, Readers] | None = None,
+    candidates: Sequence[CompactionCandidate], *, bounds: Bounds, now_ms: int
 ) -> Sequence[Decision]:
     """One decision per table, in the order of service. Tables without facts come last.
 
     Each run that compacts takes one of `bounds.slots`, unless the run waits for its table's pool.
-    `readers` are the tables' readers by key; without them, the states' own figures are used.
     """
-    in_flight = defaultdict[str, list[RunInFlight]](list)
-    for run in runs.in_flight:
-        in_flight[run.table].append(run)
-    tries = defaultdict[str, list[Try]](list)
-    for attempt in runs.tries:
-        tries[attempt.table].append(attempt)
-    undecided = list[Decision]()
-    for candidate in candidates:
-        state = candidate.state.at(now_ms)
-        key = state.table
-        if readers is not None:
-            of_table = readers[key]
-            state = replace(state, reads_per_day=of_table.reads_per_day, slowdown=of_table.slowdown)
-        own = RunState(in_flight=in_flight[key], tries=tries[key])
-        undecided.append(
-            _decide_table(
-                replace(candidate, state=state), own, patience_ms=bounds.patience_ms, now_ms=now_ms
-            )
-        )
-    return _with_slots(sorted(undecided, key=_order), runs, bounds)
-
-
-def _with_slots(ordered: Iterable[Decision], runs: RunState, bounds: Bounds) -> Sequence[Decision]:
-    """The decisions once slots and budget are assigned, in this order."""
-    running = [run for run in runs.in_flight if run.is_compaction]
+    undecided = [
+        _decide_table(each, patience_ms=bounds.patience_ms, now_ms=now_ms) for each in candidates
+    ]
+    running = [run for each in candidates for run in each.in_flight if run.is_compaction]
     free_slots = bounds.slots - len({run.name for run in running})
     spent_usd = bounds.spent_usd
     decisions: list[Decision] = []
-    for each in ordered:
+    for each in sorted(undecided, key=_order):
         left_usd = max(0.0, bounds.budget_usd - spent_usd)
         decision = _served(each, bounds, running, has_slot=free_slots >= 1, left_usd=left_usd)
         if decision.request:

@@ -9,12 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.base.reasons import Reason
-from lakehouse.compact.plan.decision import RunInFlight, RunState, TableState, Try
+from lakehouse.compact.plan.decision import (
+    Bounds,
+    CompactionCandidate,
+    Decision,
+    RunInFlight,
+    TableState,
+    Try,
+    decide_fleet,
+)
 from lakehouse_tests.compact.plan.test_ranking import NOW, choose, flying, state, tried, worthy
 from lakehouse_tests.support.example_snapshots import POLICY
 
 MANY = state("a", 90)
-MADE_ANEW = replace(MANY, committed_ms=5)
 WRITING = flying("a", compaction=False)
 FAILED, REFUSED = tried("failed"), tried("refused")
 
@@ -33,7 +40,6 @@ STORIES = {
     "a version without a count": (state("a", None), (), (), Reason.NO_FACTS, None),
     "its compaction is under way": (MANY, (flying("a"),), (), Reason.RUN_IN_FLIGHT, None),
     "its write is under way": (MANY, (WRITING,), (), Reason.RUN_IN_FLIGHT, None),
-    "another table's run is under way": (state("a", 4), (flying("b"),), (), Reason.DUE, 1),
     "this state was compacted": (MANY, (), [tried("succeeded")], Reason.ASKED_BEFORE, None),
     "it failed once": (MANY, (), [FAILED], Reason.DUE, 2),
     "it failed, then succeeded": (MANY, (), [FAILED, tried("succeeded")], Reason.ASKED_BEFORE, None),
@@ -47,9 +53,15 @@ STORIES = {
     "the next pause is twice as long": (MANY, (), failures(*[11.9] * 4), Reason.TRIES_USED_UP, None),
     "the next pause is over": (MANY, (), failures(*[12] * 4), Reason.DUE, 5),
     "a success outlasts any pause": (MANY, (), [tried("succeeded", hours=9_000)], Reason.ASKED_BEFORE, None),
-    "an older state failed": (MANY, (), [tried("failed", version=6)] * 3, Reason.DUE, 1),
-    "an older state succeeded": (state("a", 4), (), [tried("succeeded", version=6)], Reason.DUE, 1),
 }  # fmt: skip
+
+
+def decided(
+    table: TableState, tries: Sequence[Try], in_flight: Sequence[RunInFlight] = ()
+) -> Decision:
+    candidate = CompactionCandidate(state=table, policy=POLICY, in_flight=in_flight, tries=tries)
+    [decision] = decide_fleet([candidate], bounds=Bounds(slots=9), now_ms=NOW)
+    return decision
 
 
 @pytest.mark.parametrize(
@@ -62,18 +74,10 @@ def test_one_table(
     reason: Reason,
     number: int | None,
 ) -> None:
-    (found,) = choose([table], RunState(in_flight=in_flight, tries=tuple(tries)))
+    found = decided(table, tries, in_flight)
     run_key = number and f"compaction/a/version=7/try={number}"
     assert (found.reason, found.run_key, found.request) == (reason, run_key, number is not None)
     assert re.search(r"\d", found.sentence) or reason is Reason.RUN_IN_FLIGHT
-
-
-def test_tries_of_another_table_at_the_same_version_do_not_count() -> None:
-    earlier = (*[tried("failed", committed_ms=4)] * 3, tried("succeeded", committed_ms=4))
-    (found,) = choose([MADE_ANEW], RunState(tries=(*earlier, tried("succeeded"))))
-    assert found.run_key == "compaction/a/version=7/committed_ms=5/try=1"
-    (found,) = choose([MADE_ANEW], RunState(tries=(tried("succeeded", committed_ms=5),)))
-    assert found.reason is Reason.ASKED_BEFORE
 
 
 @given(st.lists(st.sampled_from(["refused", "failed"]), max_size=40))
@@ -82,7 +86,7 @@ def test_however_often_a_state_was_refused_it_is_asked_for_under_a_new_key_until
 ) -> None:
     tries, keys = list[Try](), list[str]()
     for result in [*results, "failed"]:
-        (found,) = choose([state("a", 90)], RunState(tries=tuple(tries)))
+        found = decided(MANY, tries)
         assert found.request == (sum(past.result == "failed" for past in tries) < 3)
         if found.run_key:
             keys.append(found.run_key)
@@ -102,7 +106,7 @@ def test_the_clock_of_waiting_starts_when_a_table_is_due_and_stops_when_it_is_no
     due = worthy("due")
     waiting = worthy("waiting", since=5)
     idle = replace(worthy("idle"), mergeable_file_count=0, due_since_ms=5)
-    runs = RunState(in_flight=(flying("waiting", compaction=False),))
-    since = {each.table: each.due_since_ms for each in choose([due, waiting, idle], runs)}
+    writes = [flying("waiting", compaction=False)]
+    since = {each.table: each.due_since_ms for each in choose([due, waiting, idle], writes)}
     assert since == {"due": NOW, "waiting": 5, "idle": None}
-    assert choose([waiting], RunState(in_flight=(flying("waiting"),)))[0].due_since_ms is None
+    assert choose([waiting], [flying("waiting")])[0].due_since_ms is None

@@ -14,7 +14,6 @@ from lakehouse.compact.plan.decision import (
     CompactionCandidate,
     Decision,
     RunInFlight,
-    RunState,
     TableState,
     Try,
     decide_fleet,
@@ -32,38 +31,40 @@ def state(table: str, mergeable: int | None, version: int | None = 7) -> TableSt
 def decided(
     states: Sequence[TableState],
     bounds: Bounds,
-    runs: RunState | None = None,
+    in_flight: Sequence[RunInFlight] = (),
     *,
     policy: Compaction = POLICY,
     now_ms: int = NOW,
-) -> tuple[Decision, ...]:
-    candidates = [CompactionCandidate(state=each, policy=policy) for each in states]
-    return decide_fleet(candidates, runs or RunState(), bounds=bounds, now_ms=now_ms)
+) -> Sequence[Decision]:
+    candidates = [
+        CompactionCandidate(
+            state=each,
+            policy=policy,
+            in_flight=[run for run in in_flight if run.table == each.table],
+        )
+        for each in states
+    ]
+    return decide_fleet(candidates, bounds=bounds, now_ms=now_ms)
 
 
 def choose(
     states: Sequence[TableState],
-    runs: RunState | None = None,
+    in_flight: Sequence[RunInFlight] = (),
     *,
     slots: int = 9,
     policy: Compaction = POLICY,
     now_ms: int = NOW,
-) -> tuple[Decision, ...]:
-    return decided(states, Bounds(slots=slots), runs, policy=policy, now_ms=now_ms)
+) -> Sequence[Decision]:
+    return decided(states, Bounds(slots=slots), in_flight, policy=policy, now_ms=now_ms)
 
 
 def flying(table: str, *, compaction: bool = True) -> RunInFlight:
     return RunInFlight(table=table, name=f"run of {table}", is_compaction=compaction)
 
 
-def tried(
-    result: str, *, version: int = 7, hours: float = 0, committed_ms: int | None = None
-) -> Try:
+def tried(result: str, *, hours: float = 0) -> Try:
     """A try that ended so many hours ago."""
-    ended_ms = NOW - int(hours * 3_600_000)
-    return Try(
-        table="a", version=version, result=result, committed_ms=committed_ms, ended_ms=ended_ms
-    )  # type: ignore[arg-type]
+    return Try(result=result, ended_ms=NOW - int(hours * 3_600_000))  # type: ignore[arg-type]
 
 
 def test_most_mergeable_first_and_unknown_last() -> None:
@@ -82,7 +83,8 @@ def test_no_more_compactions_at_once_than_slots(slots: int, requested: list[str]
 
 def test_a_run_of_several_tables_takes_one_slot() -> None:
     under_way = [replace(flying(table), name="run 1") for table in ("a", "b", "c")]
-    decisions = choose([state("d", 9)], RunState(in_flight=tuple(under_way)), slots=2)
+    tables = [state(table, None) for table in ("a", "b", "c")]
+    decisions = choose([state("d", 9), *tables], under_way, slots=2)
     assert decisions[0].request
 
 

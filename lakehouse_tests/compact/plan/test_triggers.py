@@ -11,7 +11,6 @@ from lakehouse.compact.plan.compaction import plan_once_cold, plan_table
 from lakehouse.compact.plan.decision import (
     Bounds,
     CompactionCandidate,
-    RunState,
     TableState,
     decide_fleet,
     find_trigger,
@@ -189,7 +188,7 @@ def test_what_was_written_once_is_asked_for_once_it_is_cold_and_never_before(
     plans = [make(table, made, past, now_ms=0) for make in (plan_table, plan_once_cold)]
     told = state_of(made, *plans)
     candidate = CompactionCandidate(state=told, policy=policy_for("bronze", policy))
-    [decision] = decide_fleet([candidate], RunState(), bounds=Bounds(), now_ms=now_ms)
+    [decision] = decide_fleet([candidate], bounds=Bounds(), now_ms=now_ms)
     due_hours = max(24, cold_hours) if is_old else cold_hours
     assert told.mergeable_file_count == 0
     assert decision.request is (now_ms >= due_hours * HOUR)
