@@ -93,7 +93,7 @@ def plan_now(
     planned = plan(snapshot)
     if not planned.bins:
         return planned
-    if planned.engine.engine == "deltalake":
+    if planned.engine == "deltalake":
         snapshot = with_unreadable_files(lake, snapshot)
     if lake.on_s3(planned.table):
         cold = frozenset(_noted(lake, _COLD, planned.table).get(planned.table, ()))
@@ -102,7 +102,7 @@ def plan_now(
         planned = plan(snapshot)
     if not planned.bins or planned.estimate.source != "defaults":
         return planned
-    factor = _lake_factor(lake, planned.engine.engine)
+    factor = _lake_factor(lake, planned.engine)
     return planned if factor is None else plan(snapshot, lake_factor=factor)
 
 

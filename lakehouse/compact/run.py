@@ -101,7 +101,7 @@ def compact(
         known = lake.facts(table.key)
         engine = "deltalake"
     if known is not None:
-        engine = choose_engine(table, with_unreadable_files(lake, known.snapshot)).engine
+        engine, _ = choose_engine(table, with_unreadable_files(lake, known.snapshot))
     if engine == "spark":
         session = spark() if callable(spark) else spark
     attempt = Attempt(
@@ -186,7 +186,7 @@ def _compact_and_record(attempt: Attempt, *, owner: str) -> CompactionOutcome:
     # Unreadable operations must not fail a compaction that has succeeded.
     with contextlib.suppress(LakehouseError):
         outcome = replace(outcome, account=account_of(lake, table, outcome.facts))
-    engine = outcome.plan.engine.engine
+    engine = outcome.plan.engine
     factors = speed_factors(outcome.facts.history.compactions(), engine)
     operation = replace(
         operation_of(table.key, outcome.entry, table.prices),
@@ -222,7 +222,7 @@ def _compact(attempt: Attempt) -> CompactionOutcome:
     with settled(lake, table.key, mark):
         if commit is not None:
             compared = verify(lake, attempt.spark, facts.snapshot, after, commit)
-    if commit is not None and planned.engine.engine == "deltalake":
+    if commit is not None and planned.engine == "deltalake":
         from lakehouse.lake.commits import with_due_checkpoint
 
         after = with_due_checkpoint(lake, after)
@@ -261,7 +261,7 @@ def _optimize(attempt: Attempt, snapshot: Snapshot, planned: CompactionPlan, mar
 def _run(attempt: Attempt, snapshot: Snapshot, planned: CompactionPlan, user_metadata: str) -> None:
     """Runs the plan's statement by the plan's engine."""
     lake = attempt.lake
-    if planned.engine.engine == "deltalake":
+    if planned.engine == "deltalake":
         from lakehouse.compact.deltalake_run import compact_by_deltalake
 
         compact_by_deltalake(lake, snapshot, planned, user_metadata)
@@ -269,7 +269,7 @@ def _run(attempt: Attempt, snapshot: Snapshot, planned: CompactionPlan, user_met
     if attempt.spark is None:
         raise Transient(
             f"compaction of {attempt.table.key}: deltalake can no longer compact the table, "
-            f"because {planned.engine.why_not_deltalake}. Try again; the next run uses Spark"
+            f"because {planned.why_not_deltalake}. Try again; the next run uses Spark"
         )
     run_statement(attempt.spark, snapshot, planned, user_metadata, cores=cores_of(lake.settings))
 

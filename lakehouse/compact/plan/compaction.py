@@ -35,8 +35,7 @@ from lakehouse.compact.plan.estimate import (
 from lakehouse.compact.plan.packing import plain_statement, plan_packing
 from lakehouse.compact.plan.purge_and_ordering import plan_clustering, plan_purge, plan_zordering
 from lakehouse.compact.plan.target_size import (
-    SPARK,
-    EngineChoice,
+    Engine,
     choose_engine,
     target_in_force,
     write_history_of,
@@ -61,6 +60,7 @@ class CompactionPlan(Explained):
     - `partitions`: the partitions that the statement is limited to; `None` means the whole table.
     - `policy`: the policy in force, with a target above 0.
     - `files_left`: the number of mergeable files that are left for later runs.
+    - `why_not_deltalake`: empty if deltalake compacts the table, or was not considered.
     """
 
     table: str
@@ -71,7 +71,8 @@ class CompactionPlan(Explained):
     policy: Compaction
     estimate: Estimate
     files_left: int
-    engine: EngineChoice = SPARK
+    engine: Engine = "spark"
+    why_not_deltalake: str = ""
 
     @property
     def files_removed(self) -> int:
@@ -96,7 +97,7 @@ class CompactionPlan(Explained):
     @property
     def verify_sentence(self) -> str:
         """How rows are verified after the commit."""
-        if self.engine.engine == "spark" and self.policy.verify == "content":
+        if self.engine == "spark" and self.policy.verify == "content":
             return "Spark compares every row after the commit"
         return "this process compares row counts and column statistics in the log"
 
@@ -119,8 +120,8 @@ class CompactionPlan(Explained):
             "version": self.version,
             "reason": self.reason.name,
             "sentence": self.sentence,
-            "engine": self.engine.engine,
-            "why_not_deltalake": self.engine.why_not_deltalake,
+            "engine": self.engine,
+            "why_not_deltalake": self.why_not_deltalake,
             "statement": self.statement.kind,
             "target_file_bytes": self.statement.up_to_bytes,
             "files_removed": self.files_removed,
@@ -153,10 +154,10 @@ def plan_table(
     """
     policy = table.compaction_policy
     try:
-        choice = choose_engine(table, snapshot)
-        policy = replace(policy, engine=choice.engine)
+        engine, why_not = choose_engine(table, snapshot)
+        policy = replace(policy, engine=engine)
         rates = fit_rates(
-            history, snapshot, prices=table.prices, engine=choice.engine, lake_factor=lake_factor
+            history, snapshot, prices=table.prices, engine=engine, lake_factor=lake_factor
         )
         plan = plan_compaction(snapshot, policy, rates=rates, now_ms=now_ms, history=history)
     except Refused as refusal:
@@ -166,8 +167,13 @@ def plan_table(
         statement = plain_statement(facts)
         why = {"why": str(refusal)}
         return _priced(facts, Rewrite(statement=statement, reason=Reason.PLAN_REFUSED, numbers=why))
-    more = plan.explanation.more + (choice.clause if plan.bins else "")
-    return replace(plan, engine=choice, explanation=replace(plan.explanation, more=more))
+    more = plan.explanation.more
+    if plan.bins and engine == "deltalake":
+        more += "; by deltalake"
+    elif plan.bins and why_not:
+        more += f"; by Spark, since {why_not}"
+    explanation = replace(plan.explanation, more=more)
+    return replace(plan, engine=engine, why_not_deltalake=why_not, explanation=explanation)
 
 
 def plan_once_cold(

@@ -274,7 +274,7 @@ def state_of(
         file_count=snapshot.file_count,
         deleted_rows_share=None if row_count is None else deleted_row_count / max(1, row_count),
         once_cold=cold_figures,
-        engine=plan.engine.engine,
+        engine=plan.engine,
         on_s3=snapshot.on_s3,
         **_figures(snapshot, plan),
     )

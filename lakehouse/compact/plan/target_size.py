@@ -44,25 +44,7 @@ _TYPES = re.compile(
 _INNER_VOID = re.compile(r"[<,:]void[>,]")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineChoice:
-    """The engine that compacts a table.
-
-    `why_not_deltalake` is empty if deltalake compacts the table, or was not considered.
-    """
-
-    engine: Literal["spark", "deltalake"]
-    why_not_deltalake: str = ""
-
-    @property
-    def clause(self) -> str:
-        """The end of a plan's sentence, which names the engine. Empty if there was no choice."""
-        if self.engine == "deltalake":
-            return "; by deltalake"
-        return f"; by Spark, since {self.why_not_deltalake}" if self.why_not_deltalake else ""
-
-
-SPARK = EngineChoice(engine="spark")
+Engine = Literal["spark", "deltalake"]
 
 
 def may_need_no_spark(table: Table) -> bool:
@@ -71,14 +53,16 @@ def may_need_no_spark(table: Table) -> bool:
     return declared == "deltalake" or (declared == "auto" and isinstance(table.write, Adopted))
 
 
-def choose_engine(table: Table, snapshot: Snapshot) -> EngineChoice:
-    """The engine that compacts a table at its present version.
+def choose_engine(table: Table, snapshot: Snapshot) -> tuple[Engine, str]:
+    """The engine that compacts a table at its present version, and why deltalake cannot.
+
+    The reason is empty if deltalake compacts the table, or was not considered.
 
     Raises:
         Refused: the declaration has `engine="deltalake"`, which cannot compact the table.
     """
     if not may_need_no_spark(table):
-        return SPARK
+        return "spark", ""
     policy = table.compaction
     if not isinstance(policy.data_layout, BinPacking):
         why_not = f"its data_layout is {type(policy.data_layout).__name__}"
@@ -91,7 +75,7 @@ def choose_engine(table: Table, snapshot: Snapshot) -> EngineChoice:
             f'plan of {table.key}: engine is "deltalake", which cannot compact the table, since '
             f'{why_not}. Use engine="auto" or "spark"'
         )
-    return EngineChoice(engine="spark" if why_not else "deltalake", why_not_deltalake=why_not)
+    return "spark" if why_not else "deltalake", why_not
 
 
 def missing_in_deltalake(snapshot: Snapshot) -> str | None:
