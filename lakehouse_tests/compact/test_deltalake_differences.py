@@ -37,7 +37,7 @@ def test_a_file_that_spark_reads_in_another_way_is_refused(
     log.write_text(log.read_text().replace(f'"size":{add["size"]}', size))
     files = {*Path(uri).iterdir()}
     if found is None:
-        assert compact(lake, no_spark, adopted(uri)).files_removed == 4
+        assert compact(lake, no_spark, adopted(uri)).entry.compaction.files_removed == 4
         return
     with pytest.raises(Refused, match=f'{found}. Use engine="spark"'):
         compact(lake, no_spark, adopted(uri))

@@ -75,7 +75,7 @@ def test_a_workshop_of_a_killed_run_is_emptied_but_no_file_behind_its_links(tmp_
     (workshop / "_delta_log").mkdir(parents=True)
     (workshop / "table").symlink_to(uri)
     before = {path.name for path in Path(uri).glob("*.parquet")}
-    assert compact(lake, no_spark, adopted(uri)).files_removed == len(before) == 4
+    assert compact(lake, no_spark, adopted(uri)).entry.compaction.files_removed == len(before) == 4
     assert before < {path.name for path in Path(uri).glob("*.parquet")}
     assert not workshop.exists()
 
@@ -95,7 +95,7 @@ def test_a_run_whose_lease_has_expired_shares_its_workshop_with_no_other(
 
     monkeypatch.setattr(run, "hold", lambda *_, **__: nullcontext())
     monkeypatch.setattr(deltalake_run, "_rewrite", beside_another)
-    assert compact(lake, no_spark, adopted(uri)).files_removed == 4
+    assert compact(lake, no_spark, adopted(uri)).entry.compaction.files_removed == 4
     assert len(contents(uri)) == 40
 
 
@@ -264,7 +264,8 @@ def append_and_compact_at_once(
     assert sorted(ids) == [*range(10 * times + 10)]
     merged = [each for each in outcomes if each.version_after is not None]
     planned = [(each.plan.files_removed, each.plan.files_added) for each in merged]
-    assert planned == [(each.files_removed, each.files_added) for each in merged]
+    logged = [each.entry.compaction for each in merged]
+    assert planned == [(each.files_removed, each.files_added) for each in logged]
     assert not compact(lake, no_spark, adopted(uri)).plan.bins
     return unknown
 
@@ -296,9 +297,9 @@ def test_a_run_that_was_killed_after_its_commit_is_verified_by_the_next_one(
     assert expected(lake, KEY) is None
 
 
-def counts_of_version(_: object, sides: Any, __: object) -> dict[object, object]:
+def counts_of_version(_: object, side: Any, __: object) -> dict[object, object]:
     """Row counts that differ before and after a commit."""
-    return {(): (sides[0].version, {})}
+    return {(): (side.version, {})}
 
 
 def test_an_undo_takes_no_rows_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,7 +353,7 @@ def test_no_row_is_doubled_where_the_log_spells_a_path_as_deltalake_would_not(
         with pytest.raises(Broken, match="Version 2 is restored"):
             compact(lake, no_spark, adopted(uri))
     assert (contents(uri), len(DeltaTable(uri).file_uris())) == (kept, 3)
-    assert compact(lake, no_spark, adopted(uri)).files_removed == 3
+    assert compact(lake, no_spark, adopted(uri)).entry.compaction.files_removed == 3
     assert (contents(uri), len(DeltaTable(uri).file_uris())) == (kept, 1)
 
 
@@ -387,5 +388,8 @@ def test_a_table_of_the_lake_itself_is_compacted_on_s3_next_to_tables_elsewhere(
     uri, _ = orders(tmp_path, f"s3://{bucket}/lake/{events.key}", storage_options=options)
     settings = own_settings(tmp_path / "home", LAKEHOUSE_ROOT=f"s3://{bucket}/lake")
     lake = open_lake(settings, tables=[adopted(str(tmp_path / "elsewhere"))])
-    assert compact(lake, no_spark, replace(events, compaction=QUIET)).files_removed == 4
+    assert (
+        compact(lake, no_spark, replace(events, compaction=QUIET)).entry.compaction.files_removed
+        == 4
+    )
     assert len(contents(uri, storage_options=options)) == 40

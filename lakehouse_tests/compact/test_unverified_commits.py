@@ -117,7 +117,7 @@ def test_a_compaction_is_compared_however_many_commits_came_after_it(
     compared: list[int] = []
 
     def compare(*given: Any) -> None:
-        compared.extend(commit.version for commit in given[4])
+        compared.append(given[4].version)
 
     monkeypatch.setattr(verify, "verify", compare)
     look_again(memory)

@@ -43,7 +43,7 @@ def test_a_contested_partition_is_left_out_of_the_next_try(lake: Lake, spark: Sp
     left = [id_ for id_ in range(10 * PARTITIONS) if id_ % PARTITIONS != 3 or id_ % 10 != 3]
     assert rows_of(spark, lake, events.key, "id") == sorted(((id_,) for id_ in left), key=str)
     rest = compact(lake, spark, events)
-    assert (rest.conflicts, rest.files_removed, rest.wasted_bytes) == (0, 2, 0)
+    assert (rest.conflicts, rest.entry.compaction.files_removed, rest.wasted_bytes) == (0, 2, 0)
 
 
 def test_a_compaction_is_one_commit_whatever_its_session_sets(

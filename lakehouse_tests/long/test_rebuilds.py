@@ -164,7 +164,9 @@ def test_a_compaction_and_a_vacuum_next_to_a_killed_rebuild_take_nothing_that_is
     small = Compaction(min_small_files=2)
     with killed_at(rebuild, "commit_staged", "before"):
         rebuilt(lake, spark, PLAIN, "rows")
-    assert compact(lake, spark, replace(events, compaction=small)).files_removed == 4
+    assert (
+        compact(lake, spark, replace(events, compaction=small)).entry.compaction.files_removed == 4
+    )
     for table in (events, PLAIN):
         deleted = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
         assert (deleted.deleted_files, rows_in(lake, events.key, "id", "state")) == (0, rows)
