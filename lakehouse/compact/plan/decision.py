@@ -14,7 +14,7 @@ a run key twice, even if the run failed, so the key has the attempt's number.
 
 Then the tables get slots and budget. The due table with the most benefit for its cost goes first
 (`NetBenefit`). Among equal tables, the worst health score goes first. A table that has been due for
-at least `Bounds.patience_ms` comes before all tables that have waited less. So, in cycles of an
+at least an hour (the patience) comes before all tables that have waited less. So, in cycles of an
 hour:
 
 - With n tables due and s slots, a table that stays due is served within patience + ceil(n / s)
@@ -360,7 +360,7 @@ class Decision(Explained):
         return self.run_key is not None
 
 
-def _decide_table(candidate: CompactionCandidate, *, patience_ms: int, now_ms: int) -> Decision:
+def _decide_table(candidate: CompactionCandidate, *, now_ms: int) -> Decision:
     """The decision about one table before slots and budget."""
     state = candidate.state.at(now_ms)
     policy = candidate.policy
@@ -389,7 +389,7 @@ def _decide_table(candidate: CompactionCandidate, *, patience_ms: int, now_ms: i
         run_key=None if waits else run_key(state, len(candidate.tries) + 1),
         due_since_ms=due_since_ms,
         is_overdue=(
-            not waits and due_since_ms is not None and now_ms - due_since_ms >= patience_ms
+            not waits and due_since_ms is not None and now_ms - due_since_ms >= _PATIENCE_MS
         ),
     )
 
@@ -475,6 +475,7 @@ def is_due(finding: Explanation) -> bool:
 
 
 CYCLE_MS = HOUR_MS
+_PATIENCE_MS = CYCLE_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -482,13 +483,12 @@ class Bounds:
     """The bounds of one cycle.
 
     At most `slots` runs compact at once. The predicted cost per hour is at most `budget_usd` (0: no
-    limit); the last hour has spent `spent_usd`. A table due for `patience_ms` or longer goes first.
+    limit); the last hour has spent `spent_usd`.
     """
 
     slots: int = 1
     budget_usd: float = 0.0
     spent_usd: float = 0.0
-    patience_ms: int = CYCLE_MS
 
 
 def decide_fleet(
@@ -498,9 +498,7 @@ def decide_fleet(
 
     Each run that compacts takes one of `bounds.slots`, unless the run waits for its table's pool.
     """
-    undecided = [
-        _decide_table(each, patience_ms=bounds.patience_ms, now_ms=now_ms) for each in candidates
-    ]
+    undecided = [_decide_table(each, now_ms=now_ms) for each in candidates]
     running = [run for each in candidates for run in each.in_flight if run.is_compaction]
     free_slots = bounds.slots - len({run.name for run in running})
     spent_usd = bounds.spent_usd

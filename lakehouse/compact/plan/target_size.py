@@ -177,23 +177,18 @@ def write_history_of(history: Commits) -> WriteHistory:
     )
 
 
-def choose_target(size_bytes: int, *, last: int | None) -> int:
-    """The target for a table of this size, a power of two.
+def choose_target(size_bytes: int) -> int:
+    """The target for a table of this size: a power of two that gives at least 128 files.
 
-    A change from the `last` target is delayed: until the table is a third larger than the size at
-    which the target would grow, or a quarter smaller than the size at which it would shrink.
+    It is at least 16 MiB and at most 1 GiB.
 
-    >>> [choose_target(gib * 1024**3, last=None) // 1024**2 for gib in (0, 3, 4, 16, 128, 4096)]
+    >>> [choose_target(gib * 1024**3) // 1024**2 for gib in (0, 3, 4, 16, 128, 4096)]
     [16, 16, 32, 128, 1024, 1024]
-    >>> [choose_target(gib * 1024**3, last=16 * 1024**2) // 1024**2 for gib in (5, 6)]
-    [16, 32]
     """
-    if last is None:
-        return _target_for(size_bytes)
-    last_power = 1 << (last.bit_length() - 1)
-    least = _target_for(size_bytes * 3 // 4)
-    most = _target_for(size_bytes * 4 // 3)
-    return min(max(last_power, least), most)
+    target = SMALLEST_TARGET
+    while target < LARGEST_TARGET and size_bytes >= 2 * target * _LEAST_FILES_PER_TABLE:
+        target *= 2
+    return target
 
 
 def target_in_force(size_bytes: int, policy: Compaction, write_history: WriteHistory) -> int:
@@ -205,18 +200,10 @@ def target_in_force(size_bytes: int, policy: Compaction, write_history: WriteHis
     """
     kept_target = write_history.last_target if write_history.unchanged else None
     if not policy.target_file_bytes:
-        return kept_target or choose_target(size_bytes, last=write_history.last_target)
+        return kept_target or choose_target(size_bytes)
     if kept_target and policy.scan_cores > 1:
         return min(policy.target_file_bytes, kept_target)
     return policy.target_file_bytes
-
-
-def _target_for(size_bytes: int) -> int:
-    """The largest power of two up to 1 GiB that gives at least 128 files; at least 16 MiB."""
-    target = SMALLEST_TARGET
-    while target < LARGEST_TARGET and size_bytes >= 2 * target * _LEAST_FILES_PER_TABLE:
-        target *= 2
-    return target
 
 
 def _plan_in(commit: Commit) -> Mapping[str, Any]:

@@ -174,11 +174,11 @@ def test_nobody_starves(
     reads: list[list[float]], costs: list[float], slots: int, budget_usd: float
 ) -> None:
     """However the benefits move, each of n tables that are always due is served within its bound, one after the other."""
-    patience = 2
+    patience = 1
     bound = patience + (len(costs) if budget_usd else -(-len(costs) // slots))
     since: dict[str, int] = {}
     waited = dict.fromkeys([f"t{place}" for place in range(len(costs))], 0)
-    bounds = Bounds(slots=slots, budget_usd=budget_usd, patience_ms=patience * CYCLE_MS)
+    bounds = Bounds(slots=slots, budget_usd=budget_usd)
     for cycle, benefits in enumerate(reads * 2):
         now = NOW + cycle * CYCLE_MS
         states = [
