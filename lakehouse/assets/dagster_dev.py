@@ -1,25 +1,23 @@
 """Starts the Spark Connect server for a plain `dagster dev`, and ends both together.
 
-1. A run, or the landing sensor, finds the `dagster dev` process among its ancestors and records its
-   pid and start time in `<home>/server/dagster_dev/`.
-2. If no server runs, the run or the sensor starts a companion (`python -m
-   lakehouse.assets.dagster_dev`) in a separate session. A run waits for the server.
-3. The companion holds a lock, so each home has at most one. It supervises the server while a
-   recorded `dagster dev` is alive.
-4. When a recorded `dagster dev` has ended, the companion ends its descendants. After the last one,
-   it ends the server that it started.
+1. A run, or the landing sensor, finds the `dagster dev` process among its ancestors. If no server
+   runs, it starts a companion (`python -m lakehouse.assets.dagster_dev PID BORN`) in a separate
+   session. A run waits for the server.
+2. The companion holds a lock, so each home has at most one. It supervises the server while its
+   `dagster dev` is alive.
+3. When this `dagster dev` has ended, the companion ends its descendants, and then the server that
+   the companion started. A run of another `dagster dev` of the same home starts the next companion.
 
 **Safety properties** (tests in `assets/test_dagster_dev.py`)
 - A process is identified by its pid and start time. Another process that gets the same pid later
   does not keep the server alive, and is not ended.
-- Besides the server, only descendants of a recorded `dagster dev` are ended, and only after
-  `dagster dev` itself has ended. Descendants end before the server.
+- Besides the server, only descendants of this `dagster dev` are ended, and only after `dagster dev`
+  itself has ended. Descendants end before the server.
 - If the companion is killed, the server also ends (`base/processes.py`).
 """
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -33,7 +31,7 @@ import psutil
 
 from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.base.installation import ROOT
-from lakehouse.base.processes import Process, hold_lock, identify, wait_until
+from lakehouse.base.processes import Process, hold_lock, identify
 from lakehouse.base.settings import Settings, parse_settings
 from lakehouse.spark.server.server import folder, status, supervised, tail, wait_until_running
 
@@ -87,13 +85,15 @@ def request_server(settings: Settings) -> "subprocess.Popen[bytes] | None":
     dagster_dev = find_dagster_dev()
     if settings.spark != "server" or dagster_dev is None:
         return None
-    record(settings, dagster_dev)
     state = status(settings)
     if state.is_running or state.supervisor is not None or _has_supervisor(settings):
         return None
     with _log(settings).open("wb") as output:
         return subprocess.Popen(
-            [sys.executable, "-m", "lakehouse.assets.dagster_dev"],
+            [
+                *(sys.executable, "-m", "lakehouse.assets.dagster_dev"),
+                *(str(dagster_dev.pid), dagster_dev.born),
+            ],
             cwd=ROOT,
             env={**os.environ, **settings.as_environ()},
             stdin=subprocess.DEVNULL,
@@ -101,30 +101,6 @@ def request_server(settings: Settings) -> "subprocess.Popen[bytes] | None":
             stderr=output,
             start_new_session=True,  # a Ctrl-C in the terminal does not reach it
         )
-
-
-def record(settings: Settings, dagster_dev: Process) -> None:
-    """Records a `dagster dev`, for which the companion keeps the server running.
-
-    Each call of `request_server` records it again. The record is the name of an empty file, so it
-    is never half-written. The companion would take a half-written record for a `dagster dev` that
-    has ended, and end its runs.
-    """
-    _records(settings).mkdir(parents=True, exist_ok=True)
-    (_records(settings) / f"{dagster_dev.pid} {dagster_dev.born}").touch()
-
-
-def recorded(settings: Settings) -> list[Process]:
-    """The recorded `dagster dev` processes that are alive; deletes the records of the others."""
-    living: list[Process] = []
-    for file in _records(settings).iterdir():
-        pid, _, born = file.name.partition(" ")
-        process = Process(pid=int(pid), born=born)
-        if process.is_alive:
-            living.append(process)
-        else:
-            file.unlink(missing_ok=True)
-    return living
 
 
 def server_sentence(settings: Settings) -> str | None:
@@ -154,63 +130,46 @@ def is_dagster_dev(command_line: list[str]) -> bool:
     )
 
 
-def _end_descendants(settings: Settings, restarter: threading.Thread) -> None:
-    """Waits until all recorded `dagster dev` have ended, and ends the descendants of each.
+def _wait_for_end(
+    settings: Settings, dagster_dev: Process, restarter: threading.Thread
+) -> set[Process]:
+    """Waits until `dagster_dev` has ended, and returns its descendants.
 
     Also returns if the thread that restarts the server has ended. Collects descendants already
     while the server starts, because a `dagster dev` may end before the server is ready.
     """
-    descendants: dict[Process, set[Process]] = {}
+    descendants = set[Process]()
 
     def is_abandoned() -> bool:  # `wait_until_running` calls it repeatedly
-        descendants.update(_living_descendants(settings))
+        descendants.update(_descendants(dagster_dev))
         return False
 
     wait_until_running(settings, abandoned=is_abandoned)
-    while restarter.is_alive():
-        living = _living_descendants(settings)
-        for dead_process in descendants.keys() - living.keys():
-            _end(descendants.pop(dead_process))
-        if not living:
-            return
-        descendants |= living
+    while restarter.is_alive() and dagster_dev.is_alive:
+        descendants = _descendants(dagster_dev) or descendants
         time.sleep(1)  # polls other processes
+    return descendants
 
 
-def _living_descendants(settings: Settings) -> dict[Process, set[Process]]:
-    """The descendants of each recorded `dagster dev` that is alive, without this process's.
+def _descendants(dagster_dev: Process) -> set[Process]:
+    """The descendants of a `dagster dev`, without this process's; empty if it has ended.
 
-    They are the web server, the daemon, the code servers and the runs. A `dagster dev` that ended
-    while its descendants were listed is left out: the kernel has given them to another parent, so
-    the list lacks them.
+    They are the web server, the daemon, the code servers and the runs. If it ends while they are
+    listed, the list may lack some: the kernel gives them to another parent.
     """
     this = psutil.Process()
     own_pids = {each.pid for each in (this, *this.children(recursive=True))}
-    descendants: dict[Process, set[Process]] = {}
-    for dagster_dev in recorded(settings):
-        pids = set[int]()
-        with contextlib.suppress(psutil.Error):
-            children = psutil.Process(dagster_dev.pid).children(recursive=True)
-            pids.update(each.pid for each in children)
-        processes = set(filter(None, map(identify, pids - own_pids)))
-        if dagster_dev.is_alive:
-            descendants[dagster_dev] = processes
-    return descendants
+    pids = set[int]()
+    with contextlib.suppress(psutil.Error):
+        children = psutil.Process(dagster_dev.pid).children(recursive=True)
+        pids.update(each.pid for each in children)
+    processes = set(filter(None, map(identify, pids - own_pids)))
+    return processes if dagster_dev.is_alive else set()
 
 
 def _is_expected(settings: Settings) -> bool:
     """Whether the server will start, by its supervisor or by our `dagster dev`'s companion."""
     return status(settings).supervisor is not None or find_dagster_dev() is not None
-
-
-def _end(processes: set[Process]) -> None:
-    """Terminates all processes, and kills the processes that do not end in time."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        for process in processes:
-            if process.is_alive:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process.pid, number)
-        wait_until(lambda: not any(process.is_alive for process in processes), _END_SECONDS)
 
 
 def _has_supervisor(settings: Settings) -> bool:
@@ -224,10 +183,6 @@ def _has_supervisor(settings: Settings) -> bool:
     return False
 
 
-def _records(settings: Settings) -> Path:
-    return folder(settings) / "dagster_dev"
-
-
 def _lock(settings: Settings) -> Path:
     return folder(settings) / "dagster_dev.lock"
 
@@ -237,21 +192,25 @@ def _log(settings: Settings) -> Path:
 
 
 def main() -> int:
-    """Runs the companion; returns the exit code of an error, otherwise 0.
+    """Runs the companion of a `dagster dev`; returns the exit code of an error, otherwise 0.
 
-    Supervises the server while a recorded `dagster dev` is alive. Returns immediately if another
+    Supervises the server while this `dagster dev` is alive. Returns immediately if another
     companion supervises the server.
     """
+    dagster_dev = Process(pid=int(sys.argv[1]), born=sys.argv[2])
     settings = parse_settings(os.environ, base=ROOT)
     say = partial(print, flush=True)
     try:
         with contextlib.suppress(BlockingIOError), hold_lock(_lock(settings), seconds=0):
-            while recorded(settings):
+            while dagster_dev.is_alive:
                 if status(settings).supervisor is not None:
                     time.sleep(0.5)  # a command supervises the server and will end it
                     continue
                 with supervised(settings, say, waits=False) as restarter:
-                    _end_descendants(settings, restarter)
+                    descendants = _wait_for_end(settings, dagster_dev, restarter)
+                    if not dagster_dev.is_alive:
+                        for process in descendants:
+                            process.end(seconds=_END_SECONDS)
                 say("dagster dev has ended; the Spark Connect server is stopped")
     except LakehouseError as error:
         say(error)

@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,8 +14,6 @@ import pytest
 from lakehouse.assets import dagster_dev as companion
 from lakehouse.assets.dagster_dev import (
     is_dagster_dev,
-    record,
-    recorded,
     request_server,
     server_sentence,
 )
@@ -95,26 +92,16 @@ def test_a_server_that_cannot_start_is_an_error_of_the_run_in_its_own_words(tmp_
     assert "Set LAKEHOUSE_SPARK_PORT to a free port" in said
 
 
-def test_a_dagster_dev_that_runs_record_again_is_known_all_the_time(tmp_path: Path) -> None:
-    settings = own_settings(tmp_path)
+def test_descendants_are_those_of_a_living_dagster_dev_without_the_companion_s_own() -> None:
     this = identify(os.getpid())
     assert this is not None
-    record(settings, this)
-    with ThreadPoolExecutor(1) as others:
-        recording = others.submit(lambda: [record(settings, this) for _ in range(2_000)])
-        while not recording.done():
-            assert recorded(settings) == [this]
-
-
-def test_a_dagster_dev_that_ends_while_its_runs_are_listed_does_not_hide_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE):
+        assert companion._descendants(this) == set()
     ended = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
     process = identify(ended.pid)
     assert process is not None
     ended.communicate()
-    monkeypatch.setattr(companion, "recorded", lambda settings: [process])
-    assert companion._living_descendants(own_settings(tmp_path)) == {}
+    assert companion._descendants(process) == set()
 
 
 def test_below_no_dagster_dev_nothing_is_started_nor_waited_for(tmp_path: Path) -> None:
