@@ -51,8 +51,6 @@ _OBSERVATIONS_LOOKED_AT = (1, 100)
 _READ_NOTHING = "read_nothing"
 # A cache: the assets of each execution plan, by the plan's id.
 _plans: dict[str, AbstractSet[dg.AssetKey]] = {}
-# The metadata key of a compaction's commit time.
-COMMITTED = "lakehouse/committed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,22 +89,6 @@ def newest_facts(
             newest = max(records, key=lambda record: record.storage_id)
             facts[table.key] = NewestFacts(storage_id=newest.storage_id, values=_values(newest))
     return facts
-
-
-def last_compactions_ms(instance: dg.DagsterInstance, tables: Sequence[Table]) -> Mapping[str, int]:
-    """The commit time of each table's newest compaction.
-
-    A table is omitted if it was never compacted, or if its last compaction had nothing to do. The
-    time of the materialization event would be too late: a probe may run after the commit.
-    """
-    events = last_materializations(instance, [compaction_key(table) for table in tables])
-    times_ms = dict[str, int]()
-    for table in tables:
-        event = events.get(compaction_key(table))
-        committed_seconds = None if event is None else _values(event).get(COMMITTED)
-        if committed_seconds is not None:
-            times_ms[table.key] = round(committed_seconds * 1000)
-    return times_ms
 
 
 def runs_in_flight(

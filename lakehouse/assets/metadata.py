@@ -13,7 +13,7 @@ from typing import Any, NewType, cast
 
 import dagster as dg
 
-from lakehouse.assets.dagster_records import COMMITTED, NewestFacts
+from lakehouse.assets.dagster_records import NewestFacts
 from lakehouse.assets.keys import compaction_key, table_key, vacuum_key
 from lakehouse.base.operation import FIGURE_HEADS, Figure
 from lakehouse.base.reasons import CheckResult
@@ -218,13 +218,10 @@ def operation_metadata(operation: str, outcome: Any) -> Metadata:
 
 
 def compaction_metadata(outcome: CompactionOutcome) -> Metadata:
-    """As `operation_metadata`, with the time of the commit, by which the sensor decides."""
+    """As `operation_metadata`. The outcome of a plan that merged nothing says why."""
     metadata = operation_metadata("compaction", outcome)
     if outcome.version_after is None and outcome.sentences:
-        metadata["lakehouse/outcome"] = " ".join(outcome.sentences)  # why nothing was merged
-    if outcome.entry is not None:
-        seconds = outcome.entry.compaction.committed_ms / 1000
-        metadata[COMMITTED] = dg.MetadataValue.timestamp(seconds)
+        metadata["lakehouse/outcome"] = " ".join(outcome.sentences)
     return metadata
 
 

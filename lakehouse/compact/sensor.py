@@ -9,14 +9,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import dagster as dg
 
 from lakehouse.assets.dagster_records import (
     ended_runs,
     is_canceled,
-    last_compactions_ms,
     newest_facts,
     reader_runs,
     recent_runs,
@@ -126,7 +125,6 @@ def _candidates(
 ) -> list[CompactionCandidate]:
     """The tables with their state from the newest events, and the lake's failures and pauses."""
     facts = newest_facts(instance, tables)
-    compacted_ms = last_compactions_ms(instance, tables)
     paused = pauses(lake)
     failures = defaultdict[str, list[UpkeepOperation]](list)
     for failure in failed_tries(lake):
@@ -138,11 +136,8 @@ def _candidates(
     for table in tables:
         key = table.key
         state, rewrites = sensed_state(key, facts.get(key))
-        # A compaction may be missing in the log's facts or in Dagster's records, so both are used.
-        times = [ms for ms in (state.last_compaction_ms, compacted_ms.get(key)) if ms is not None]
         state = replace(
             state,
-            last_compaction_ms=max(times, default=None),
             due_since_ms=due_since_ms.get(key),
             on_s3=lake.on_s3(key),
             prices=table.prices,
@@ -227,11 +222,10 @@ def compaction_sensor(
     """
     budget = TimeBudget()
     bounded = lake.within(budget)
-    job = _compactions_job(name, tables)
 
     @dg.sensor(
         name=name,
-        job=job,
+        target=dg.AssetSelection.assets(*map(compaction_key, tables)),
         default_status=dg.DefaultSensorStatus.RUNNING,
         minimum_interval_seconds=TICK_SECONDS_ON_S3 if lake.settings.on_s3 else TICK_SECONDS,
         description="Compacts tables that are due, the highest ratio of benefit to cost first.",
@@ -261,15 +255,6 @@ def compaction_sensor(
         )
 
     return weigh
-
-
-def _compactions_job(sensor: str, tables: Sequence[Table]) -> Any:
-    return dg.define_asset_job(
-        f"{sensor.removesuffix('_sensor')}s",
-        selection=dg.AssetSelection.assets(*(compaction_key(table) for table in tables)),
-        description="Compacts a table in the process of the run.",
-        executor_def=dg.in_process_executor,
-    )
 
 
 def _asset_key(table: str) -> dg.AssetKey:

@@ -273,7 +273,7 @@ def test_a_table_that_fails_in_a_run_of_several_fails_alone(project: Path) -> No
     definitions = maintain(tables, compaction=Compaction(min_small_files=2))
     selection = [dg.AssetKey(["compaction", "silver", name]) for name in tables]
     with dg.instance_for_test() as instance:
-        run = definitions.resolve_job_def("maintenance_compactions").execute_in_process(
+        run = definitions.resolve_implicit_global_asset_job_def().execute_in_process(
             instance=instance, asset_selection=selection, raise_on_error=False
         )
     done = {event.asset_key.path[-1] for event in run.get_asset_materialization_events()}

@@ -10,7 +10,6 @@ import dagster as dg
 import pytest
 
 from lakehouse.assets.dagster_records import (
-    last_compactions_ms,
     last_materializations,
     newest_facts,
 )
@@ -93,7 +92,8 @@ def test_dagster_knows_after_a_command_what_it_knows_after_a_run(
         if operation == "compact":
             assert document["version_after"] == by_run["table"]["version"]
             [commit, *_] = adopted.json("history", EVENTS)["commits"]
-            assert last_compactions_ms(own, [table]) == {EVENTS: commit["committed_ms"]}
+            state = newest_facts(own, [table])[EVENTS].values["lakehouse/state"]
+            assert state["last_compaction_ms"] == commit["committed_ms"]
 
 
 def test_what_is_done_stands_if_dagster_cannot_record_it(adopted: Terminal, tmp_path: Path) -> None:

@@ -67,13 +67,6 @@ def tick(
     return tick_of(compaction_sensor(tables, lake), instance, cursor=cursor)
 
 
-def told_compaction(instance: DagsterInstance, table: Table, **metadata: object) -> None:
-    named = {f"lakehouse/{name}": value for name, value in metadata.items()}
-    instance.report_runless_asset_event(
-        dg.AssetMaterialization(compaction_key(table), metadata=named)
-    )
-
-
 def three_failed(lake: Lake, table: Table, newest_ms: int, *, apart_ms: int = 1) -> None:
     """Three compactions of a table that failed."""
     for number in range(3):
@@ -202,8 +195,7 @@ def test_so_many_compactions_are_under_way_at_once_as_the_setting_says(
 
 
 def test_a_table_just_compacted_cools_down(instance: DagsterInstance, dagster_lake: Lake) -> None:
-    materialized(instance, orders, version=7, **FACTS)
-    told_compaction(instance, orders, committed=dg.MetadataValue.timestamp(now_ms() / 1000))
+    materialized(instance, orders, version=7, last_compaction_ms=now_ms(), **FACTS)
     waits = "but the last compaction was only 0.0 min ago (cooldown 2 min)"
     assert waits in skip_text(tick(instance, dagster_lake))
 

@@ -150,7 +150,7 @@ def test_after_each_write_the_files_fall_in_the_same_run(
     removed = document["figures"]["files_removed"]
     assert (removed["predicted"], removed["actual"], document["rows_verified"]) == (3, 3, 3)
     state = newest_facts(instance, [orders])[orders.key].values["lakehouse/state"]
-    committed_ms = round(metadata["lakehouse/committed"].value * 1000)
+    committed_ms = dagster_lake.facts(orders.key).history.committed_ms_of(document["version_after"])
     assert state["last_compaction_ms"] == committed_ms
     assert files_after(dagster_lake, instance, under(BySensor()), "d") == 2
 
