@@ -17,17 +17,17 @@ from typing import Any
 import dagster as dg
 
 from lakehouse.adopt.asset import observation_sensor, observed_asset
+from lakehouse.adopt.maintain import upkeep_assets
 from lakehouse.assets.dagster_records import records_asset
 from lakehouse.assets.keys import automation_sensor
-from lakehouse.assets.resources import lake_of, lake_resources, tables_of
+from lakehouse.assets.resources import lake_of, lake_resources
 from lakehouse.base.installation import has_capability, load_capability, project_settings
 from lakehouse.base.settings import Settings
-from lakehouse.compact.asset import compaction_asset
 from lakehouse.compact.sensor import compaction_sensor
 from lakehouse.declare.table import Adopted, Table
+from lakehouse.lake.declared_tables import declared_tables
 from lakehouse.land.asset import landing_assets, landing_sensor
 from lakehouse.materialize.asset import table_asset
-from lakehouse.vacuum.asset import vacuum_asset
 from lakehouse.vacuum.inventory.asset import inventory_asset, inventory_sensor
 from lakehouse.watch.check import health_check
 from lakehouse.watch.costs.asset import chargeback_asset
@@ -37,9 +37,9 @@ def define(settings: Settings) -> dg.Definitions:
     """All definitions of the lake in the settings.
 
     Raises:
-        Refused: a declaration cannot be imported or is invalid (`tables_of`).
+        Refused: a declaration cannot be imported or is invalid.
     """
-    tables = tables_of(settings)
+    tables = tuple(declared_tables(settings).values())
     resources = lake_resources(settings)
     lake = lake_of(settings, resources, tables)
     assets: list[Any] = [*landing_assets(tables, lake), *_assets_of_tables(tables, lake)]
@@ -78,11 +78,7 @@ def _assets_of_tables(tables: Sequence[Table], lake: Any) -> Iterable[Any]:
             yield observed_asset(table, lake)
         else:
             yield table_asset(table, lake, tables)
-        yield compaction_asset(table, lake)
-        yield vacuum_asset(table, lake, lambda: (lake, tables))
-    if has_capability("retain"):
-        retention = load_capability("retain.asset")
-        yield from retention.retention_assets(tables, lake, lambda: (lake, tables))
+    yield from upkeep_assets(tables, lake, lambda: (lake, tables))
 
 
 def replay_sensors(settings: Settings) -> Iterable[dg.SensorDefinition]:

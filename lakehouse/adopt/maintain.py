@@ -6,7 +6,7 @@ below the folder `base`, in `.lakehouse/`, or at the addresses in the LAKEHOUSE_
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -117,16 +117,7 @@ def _definitions(
         lake_tables += other_adopted(lake_tables, settings)
         return lake_of(settings, resources, lake_tables), lake_tables
 
-    assets = [
-        *(compaction_asset(table, lake, resource=_SPARK) for table in tables),
-        *(
-            vacuum_asset(table, lake, load_lake, cron=vacuum_cron, resource=_SPARK)
-            for table in tables
-        ),
-    ]
-    if has_capability("retain"):
-        retention = load_capability("retain.asset")
-        assets += retention.retention_assets(tables, lake, load_lake, resource=_SPARK)
+    assets = [*upkeep_assets(tables, lake, load_lake, vacuum_cron=vacuum_cron, resource=_SPARK)]
     if has_capability("report"):
         assets.append(load_capability("report.asset").report_asset(load_lake, name=name))
     return dg.Definitions(
@@ -140,6 +131,23 @@ def _definitions(
             automation_sensor(assets, name=f"{name}_vacuum"),
         ],
     )
+
+
+def upkeep_assets(
+    tables: Sequence[Table],
+    lake: Lake,
+    load_lake: Callable[[], tuple[Lake, Sequence[Table]]],
+    *,
+    vacuum_cron: str = "",
+    resource: str = "spark",
+) -> Iterator[dg.AssetsDefinition]:
+    """The assets of all operations on these tables; see `vacuum_asset` for the arguments."""
+    for table in tables:
+        yield compaction_asset(table, lake, resource=resource)
+        yield vacuum_asset(table, lake, load_lake, cron=vacuum_cron, resource=resource)
+    if has_capability("retain"):
+        retention = load_capability("retain.asset")
+        yield from retention.retention_assets(tables, lake, load_lake, resource=resource)
 
 
 def maintained_metadata(asset_key: dg.AssetKey | str) -> Metadata:

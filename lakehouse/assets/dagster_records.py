@@ -61,14 +61,6 @@ class NewestFacts:
     values: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecentRuns:
-    """The runs in any state that were created since `since_ms`, newest first."""
-
-    since_ms: int
-    records: tuple[RunRecord, ...]
-
-
 def newest_facts(
     instance: dg.DagsterInstance, tables: Sequence[Table]
 ) -> Mapping[str, NewestFacts]:
@@ -87,7 +79,8 @@ def newest_facts(
             records.append(materialization)
         if records:
             newest = max(records, key=lambda record: record.storage_id)
-            facts[table.key] = NewestFacts(storage_id=newest.storage_id, values=_values(newest))
+            values = {name: entry.value for name, entry in _metadata(newest).items()}
+            facts[table.key] = NewestFacts(storage_id=newest.storage_id, values=values)
     return facts
 
 
@@ -159,24 +152,27 @@ def is_canceled(instance: dg.DagsterInstance, record: RunRecord) -> bool:
     return record.end_time - record.start_time < limit_seconds
 
 
-def recent_runs(instance: dg.DagsterInstance, *, now_ms: int) -> RecentRuns:
-    """The runs of the last day, at most the newest `_RUNS_LOOKED_AT` of them."""
+def recent_runs(instance: dg.DagsterInstance, *, now_ms: int) -> tuple[int, Sequence[RunRecord]]:
+    """The runs in any state that were created since a time in ms, newest first, and that time.
+
+    These are the runs of the last day, at most the newest `_RUNS_LOOKED_AT` of them.
+    """
     day_ago_ms = now_ms - DAY_MS
     day_ago = datetime.fromtimestamp(day_ago_ms / 1000, tz=UTC)
     records = instance.get_run_records(RunsFilter(created_after=day_ago), limit=_RUNS_LOOKED_AT)
     since_ms = day_ago_ms
     if len(records) == _RUNS_LOOKED_AT:
         since_ms = int(records[-1].create_timestamp.timestamp() * 1000)
-    return RecentRuns(since_ms=since_ms, records=tuple(records))
+    return since_ms, records
 
 
 def reader_runs(
-    instance: dg.DagsterInstance, runs: RecentRuns, tables: Sequence[Table]
+    instance: dg.DagsterInstance, runs: Iterable[RunRecord], tables: Sequence[Table]
 ) -> tuple[ReaderRun, ...]:
     """The successful runs, each with its duration and the written tables whose inputs it read."""
     keys = {table_key(table): table.key for table in tables}
     readers: list[ReaderRun] = []
-    for record in runs.records:
+    for record in runs:
         run = record.dagster_run
         if run.status is not DagsterRunStatus.SUCCESS or record.end_time is None:
             continue
@@ -228,22 +224,6 @@ def _observations(instance: dg.DagsterInstance, table: Table) -> Iterable[dg.Eve
 def _metadata(record: dg.EventLogRecord) -> Mapping[str, dg.MetadataValue[Any]]:
     event = record.asset_materialization or record.event_log_entry.asset_observation
     return event.metadata if event else {}
-
-
-def _values(record: dg.EventLogRecord) -> dict[str, Any]:
-    """The values of an event's metadata that are numbers, texts, times in seconds, or JSON."""
-    kinds = (
-        dg.IntMetadataValue,
-        dg.FloatMetadataValue,
-        dg.TextMetadataValue,
-        dg.TimestampMetadataValue,
-        dg.JsonMetadataValue,
-    )
-    return {
-        name: entry.value
-        for name, entry in _metadata(record).items()
-        if isinstance(entry, kinds) and entry.value is not None
-    }
 
 
 # At 400 KB a run, these take 160 MB. The sensors read at most the newest 300 runs.

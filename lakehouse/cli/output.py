@@ -8,7 +8,7 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import zip_longest
 from typing import IO, Any
@@ -104,12 +104,11 @@ def print_grid(
     rows: Iterable[Sequence[str]],
     *,
     numbers: Sequence[str] = (),
-    style: Callable[[Sequence[str]], str] | None = None,
 ) -> None:
     """Prints a table; columns in `numbers` are right-aligned.
 
-    `style` returns the style of a row. If the terminal is too narrow, the cells of the last column
-    are printed below their rows, and its head is omitted. No cell is truncated.
+    If the terminal is too narrow, the cells of the last column are printed below their rows, and
+    its head is omitted. No cell is truncated.
     """
     escaped = [[printable(cell) for cell in row] for row in rows]
     columns = zip(heads, *escaped, strict=False)
@@ -132,8 +131,7 @@ def print_grid(
             overflow="fold",
         )
     for row in escaped:
-        row_style = style(row) if style else None
-        grid.add_row(*(Text(cell) for cell in row[:column_count]), style=row_style)
+        grid.add_row(*(Text(cell) for cell in row[:column_count]))
     out = console()
     if is_last_below:
         # Rows are not folded: each is one line, and its last cell is printed below this line.

@@ -81,13 +81,13 @@ def weigh_fleet(
     `due_since_ms` are the waiting times of the last tick, by table.
     """
     now = now_ms()
-    recent = recent_runs(instance, now_ms=now)
+    since_ms, recent = recent_runs(instance, now_ms=now)
     known = _candidates(instance, tables, lake, due_since_ms)
     compacted_ms = {each.state.table: each.state.last_compaction_ms or 0 for each in known}
     readers = count_reads(
         tables,
         reader_runs(instance, recent, tables),
-        since_ms=recent.since_ms,
+        since_ms=since_ms,
         now_ms=now,
         compacted_ms=compacted_ms,
     )
@@ -99,7 +99,7 @@ def weigh_fleet(
     # Failed runs count, too.
     spent_usd = sum(
         float(record.dagster_run.tags.get(COST_TAG, 0))
-        for record in recent.records
+        for record in recent
         if record.create_timestamp.timestamp() * 1000 >= now - CYCLE_MS
     )
     bounds = Bounds(

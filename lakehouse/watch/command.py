@@ -84,9 +84,7 @@ def _print(readings: Sequence[Found[Health]], *, verbose: bool) -> None:
     # The highest score is 100, so tables without a score come last.
     ordered = sorted(readings, key=lambda each: each.value.score if each.value else 101)
     heads = ("score", "table", "files", "small", "mergeable", "bytes", "average", "rows", "")
-    print_grid(
-        heads, [_row(each) for each in ordered], numbers=("score", *heads[2:8]), style=_style
-    )
+    print_grid(heads, [_row(each) for each in ordered], numbers=("score", *heads[2:8]))
     if not verbose:
         return
     for health in [each.value for each in ordered if each.value]:
@@ -114,15 +112,6 @@ def _row(reading: Found[Health]) -> tuple[str, ...]:
         *sizes,
         health.plan.sentence,
     )
-
-
-def _style(row: Sequence[str]) -> str:
-    if row[0] == "-":
-        return "dim"
-    score = float(row[0])
-    if score < 50:
-        return "red"
-    return "yellow" if score < 75 else "green"
 
 
 @click.command("plan", epilog="Example: lakehouse plan bronze/weather")
