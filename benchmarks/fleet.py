@@ -32,7 +32,6 @@ from lakehouse.compact.plan.decision import (
     decide_fleet,
     describe,
 )
-from lakehouse.compact.plan.history import Rewrites
 from lakehouse.compact.sensor import TICK_SECONDS_ON_S3, compaction_sensor
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import pause_table, record_operation
@@ -202,7 +201,7 @@ def tell(
             for name in names
             if (value := getattr(state, name)) is not None
         }
-        numbers["lakehouse/state"] = state_metadata(state, Rewrites())
+        numbers["lakehouse/state"] = state_metadata(state)
         instance.report_runless_asset_event(
             dg.AssetMaterialization(table_key(table), metadata=numbers)
         )

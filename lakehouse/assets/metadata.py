@@ -111,7 +111,7 @@ def table_metadata(table: Table, assessed: Assessment) -> Metadata:
         "lakehouse/log_commits": health.log.commit_count,
         "lakehouse/log_bytes": health.log.commit_bytes,
         "lakehouse/health_score": health.score,
-        "lakehouse/state": state_metadata(assessed.state, assessed.rewrites),
+        "lakehouse/state": state_metadata(assessed.state),
         "dagster/uri": snapshot.uri,
         "dagster/column_schema": _column_schema(table, snapshot),
         "lakehouse/health_parts": markdown_value(
@@ -147,17 +147,14 @@ def health_result(table: Table, assessed: Assessment) -> CheckResult:
     )
 
 
-def state_metadata(state: TableState, rewrites: Rewrites) -> dg.MetadataValue:
+def state_metadata(state: TableState) -> dg.MetadataValue:
     """The state by which the compaction sensor decides. `sensed_state` reads this value."""
     recorded = {name: value for name, value in asdict(state).items() if name not in _NOT_RECORDED}
-    return dg.MetadataValue.json(recorded | {"rewrites": asdict(rewrites)})
+    return dg.MetadataValue.json(recorded)
 
 
-def sensed_state(table: str, facts: NewestFacts | None) -> tuple[TableState, Rewrites]:
-    """The state and the pointless rewrites that a table's newest event records.
-
-    Without an event, the state is unknown and the rewrites are 0.
-    """
+def sensed_state(table: str, facts: NewestFacts | None) -> TableState:
+    """The state that a table's newest event records; unknown without an event."""
     recorded: Document = {} if facts is None else facts.values.get("lakehouse/state", {})
     values: dict[str, Any] = {
         each.name: recorded.get(each.name)
@@ -166,7 +163,7 @@ def sensed_state(table: str, facts: NewestFacts | None) -> tuple[TableState, Rew
     }
     rewrites = recorded.get("rewrites", {})
     counts = {each.name: rewrites.get(each.name, 0) for each in fields(Rewrites)}
-    return TableState(table=table, **values), Rewrites(**counts)
+    return TableState(table=table, **values | {"rewrites": Rewrites(**counts)})
 
 
 def _column_schema(table: Table, snapshot: Snapshot) -> dg.TableSchema:

@@ -48,7 +48,6 @@ from lakehouse.compact.plan.health import Health, assess_health
 from lakehouse.compact.plan.history import (
     Account,
     BreakerState,
-    Rewrites,
     account_for,
     assess_breaker,
     find_rewrites,
@@ -220,7 +219,6 @@ class Assessment:
     facts: TableFacts
     health: Health
     state: TableState
-    rewrites: Rewrites
     failures: Sequence[UpkeepOperation] | None
 
     @property
@@ -228,7 +226,7 @@ class Assessment:
         """The table's breaker; `None` if it is closed or unknown."""
         succeeded_ms = self.state.last_compaction_ms
         return assess_breaker(
-            self.failures or (), self.rewrites, now_ms(), succeeded_ms=succeeded_ms
+            self.failures or (), self.state.rewrites, now_ms(), succeeded_ms=succeeded_ms
         )
 
 
@@ -254,12 +252,12 @@ def assess(
         health_score=health.score,
         last_compaction_ms=None if failures is None else last_success_ms(history, failures),
         prices=table.prices,
+        rewrites=find_rewrites(history),
     )
     return Assessment(
         facts=facts,
         health=health,
         state=state,
-        rewrites=find_rewrites(history),
         failures=failures,
     )
 
@@ -382,7 +380,6 @@ def _reading(lake: Lake, table: Table, facts: TableFacts) -> TableReading:
         state=assessed.state,
         policy=table.compaction_policy,
         failures=failures,
-        rewrites=assessed.rewrites,
         pause=pause_of(lake, table.key),
         hold=without_spark(table.key, assessed.state.engine),
     )

@@ -135,9 +135,8 @@ def _candidates(
     candidates = list[CompactionCandidate]()
     for table in tables:
         key = table.key
-        state, rewrites = sensed_state(key, facts.get(key))
         state = replace(
-            state,
+            sensed_state(key, facts.get(key)),
             due_since_ms=due_since_ms.get(key),
             on_s3=lake.on_s3(key),
             prices=table.prices,
@@ -148,7 +147,6 @@ def _candidates(
                 policy=table.compaction_policy,
                 in_flight=in_flight[key],
                 failures=failures[key],
-                rewrites=rewrites,
                 pause=paused.get(key),
                 hold=without_spark(key, state.engine),
             )

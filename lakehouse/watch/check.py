@@ -217,7 +217,7 @@ def _breaker(table: Table, lake: Lake, assessed: Assessment) -> CheckResult:
     if assessed.failures is None:
         failures = failed_tries(lake, table.key)
         assessed = assess(lake, table, assessed.facts, failures)
-    rewrites = assessed.rewrites
+    rewrites = assessed.state.rewrites
     state = assessed.breaker
     numbers: dict[str, float] = {
         "rewrites_in_a_row": rewrites.times,

@@ -54,7 +54,7 @@ def sensed(metadata: dict[str, Any]) -> TableState:
         storage_id=1,
         values={"lakehouse/state": json.loads(json.dumps(metadata["lakehouse/state"].value))},
     )
-    return sensed_state("bronze/orders", facts)[0]
+    return sensed_state("bronze/orders", facts)
 
 
 def test_the_numbers_stand_under_their_keys(facts: TableFacts) -> None:

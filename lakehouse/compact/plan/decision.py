@@ -202,6 +202,7 @@ class TableState:
     - `due_since_ms`: the time since which the table has been due and waiting.
     - `once_cold`: the figures from `at_ms` on, when all partitions are cold, if no writer commits
       before. A partition is cold if it did not change for `Compaction.cold_hours`.
+    - `rewrites`: the pointless rewrites of the table, for the circuit breaker.
     - `engine`: what would compact the table now, `spark` or `deltalake`.
     - `on_s3`: whether the table is on S3, where opening a file costs requests.
     """
@@ -222,6 +223,7 @@ class TableState:
     last_compaction_ms: int | None = None
     due_since_ms: int | None = None
     once_cold: Mapping[str, Any] | None = None
+    rewrites: Rewrites = NO_REWRITES
     engine: str | None = None
     prices: Prices = DEFAULT_PRICES
     on_s3: bool = False
@@ -328,7 +330,6 @@ class CompactionCandidate:
     in_flight: Sequence[RunInFlight] = ()
     tries: Sequence[Try] = ()
     failures: Sequence[UpkeepOperation] = ()
-    rewrites: Rewrites = NO_REWRITES
     pause: Pause | None = None
     hold: Explanation | None = None
 
@@ -374,7 +375,7 @@ def _decide_table(candidate: CompactionCandidate, *, now_ms: int) -> Decision:
     if not isinstance(policy.strategy, BySensor):
         other_strategy = Reason.OTHER_STRATEGY.explain(strategy=type(policy.strategy).__name__)
     breaker = assess_breaker(
-        candidate.failures, candidate.rewrites, now_ms, succeeded_ms=state.last_compaction_ms
+        candidate.failures, state.rewrites, now_ms, succeeded_ms=state.last_compaction_ms
     )
     hold = find_hold(state.table, policy, pause=candidate.pause, breaker=breaker, now_ms=now_ms)
     waits = candidate.hold or hold or other_strategy or busy or nothing_to_do
