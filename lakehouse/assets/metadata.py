@@ -163,7 +163,8 @@ def sensed_state(table: str, facts: NewestFacts | None) -> TableState:
     }
     rewrites = recorded.get("rewrites", {})
     counts = {each.name: rewrites.get(each.name, 0) for each in fields(Rewrites)}
-    return TableState(table=table, **values | {"rewrites": Rewrites(**counts)})
+    values["rewrites"] = Rewrites(**counts)
+    return TableState(table=table, **values)
 
 
 def _column_schema(table: Table, snapshot: Snapshot) -> dg.TableSchema:

@@ -181,7 +181,8 @@ def _compact_and_record(attempt: Attempt, *, owner: str) -> CompactionOutcome:
     ):
         verify_left(lake, attempt.spark, table.key)
         outcome = retry_conflicts(partial(_compact, attempt), tries=_TRIES)
-    if outcome.entry is None:
+    entry = outcome.entry
+    if entry is None:
         return outcome
     # Unreadable operations must not fail a compaction that has succeeded.
     with contextlib.suppress(LakehouseError):
@@ -189,7 +190,7 @@ def _compact_and_record(attempt: Attempt, *, owner: str) -> CompactionOutcome:
     engine = outcome.plan.engine
     factors = speed_factors(outcome.facts.history.compactions(), engine)
     operation = replace(
-        operation_of(table.key, outcome.entry, table.prices),
+        operation_of(table.key, entry, table.prices),
         run=attempt.run,
         by_person=attempt.by_person,
         detail={"speed_factors": {engine: round(factors[-1], 4)} if factors else {}},
