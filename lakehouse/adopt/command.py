@@ -197,8 +197,8 @@ def _inspected(
         try:
             new_key = choose_key(address, tables, context.lake, given_key=key)
             table = adopted_table(new_key, address)
-            refuse_adoption(context.lake, address, tables.values())
-            tables[table.key] = table
+            refuse_adoption(context.lake, address)
+            tables = checked({**tables, table.key: table}, settings)
         except LakehouseError as error:
             # The table is not adopted. Its finding needs a key, so it gets a placeholder.
             table = adopted_table(f"silver/refused_{len(refused)}", quoted_address(address))
@@ -337,8 +337,8 @@ def choose_key(
     return given_key
 
 
-def refuse_adoption(lake: Lake, address: str, tables: Iterable[Table]) -> None:
-    """Refuses a table of another lake, and a table that lies inside or contains another table."""
+def refuse_adoption(lake: Lake, address: str) -> None:
+    """Refuses a table of another lake, and a table in the folder of an undeclared table."""
     for depth in _TABLE_DEPTHS:
         root, *below = real_address(address).rsplit("/", depth)
         if len(below) < depth or root in ("", "s3:", "s3:/", real_address(lake.settings.root)):
@@ -353,14 +353,6 @@ def refuse_adoption(lake: Lake, address: str, tables: Iterable[Table]) -> None:
                 "vacuum by this lake would delete. Either choose a table that is in no lake, or "
                 f"maintain this table with LAKEHOUSE_ROOT={root}"
             )
-    for table in tables:
-        other = address_of(table, lake.settings)
-        for inner, outer in ((address, other), (other, address)):
-            if is_inside(inner, outer):
-                raise Refused(
-                    f"adopt {address}: {inner} lies inside the folder of the table {outer}. Use "
-                    "only one of these two tables"
-                )
     for folder in folders_above(address):
         if folder == lake.settings.root:
             break

@@ -30,7 +30,7 @@ def lake(tmp_path: Path) -> Lake:
 def test_a_table_of_another_lake_is_refused(tmp_path: Path, lake: Lake, inside: str) -> None:
     other = open_lake(own_settings(tmp_path / "other"))
     address = f"{other.settings.root}/{inside}"
-    refuse_adoption(lake, address, ())
+    refuse_adoption(lake, address)
     with hold(other, None, "silver/orders", owner="test"):
         pass
     (tmp_path / "link").symlink_to(other.settings.root)
@@ -39,8 +39,8 @@ def test_a_table_of_another_lake_is_refused(tmp_path: Path, lake: Lake, inside: 
             f"belongs to the lake {other.settings.root},.*LAKEHOUSE_ROOT={other.settings.root}"
         )
         with pytest.raises(Refused, match=message):
-            refuse_adoption(lake, each, ())
-    refuse_adoption(other, address, ())
+            refuse_adoption(lake, each)
+    refuse_adoption(other, address)
 
 
 def test_a_file_of_a_table_elsewhere_lies_at_the_table_s_key(tmp_path: Path, lake: Lake) -> None:
