@@ -20,12 +20,11 @@ from lakehouse.adopt.asset import observation_sensor, observed_asset
 from lakehouse.adopt.maintain import upkeep_assets
 from lakehouse.assets.dagster_records import records_asset
 from lakehouse.assets.keys import automation_sensor
-from lakehouse.assets.resources import lake_of, lake_resources
+from lakehouse.assets.resources import lake_of, lake_resources, tables_of
 from lakehouse.base.installation import has_capability, load_capability, project_settings
 from lakehouse.base.settings import Settings
 from lakehouse.compact.sensor import compaction_sensor
 from lakehouse.declare.table import Adopted, Table
-from lakehouse.lake.declared_tables import declared_tables
 from lakehouse.land.asset import landing_assets, landing_sensor
 from lakehouse.materialize.asset import table_asset
 from lakehouse.vacuum.inventory.asset import inventory_asset, inventory_sensor
@@ -37,9 +36,9 @@ def define(settings: Settings) -> dg.Definitions:
     """All definitions of the lake in the settings.
 
     Raises:
-        Refused: a declaration cannot be imported or is invalid.
+        Refused: a declaration cannot be imported or is invalid (`tables_of`).
     """
-    tables = tuple(declared_tables(settings).values())
+    tables = tables_of(settings)
     resources = lake_resources(settings)
     lake = lake_of(settings, resources, tables)
     assets: list[Any] = [*landing_assets(tables, lake), *_assets_of_tables(tables, lake)]

@@ -1,4 +1,4 @@
-"""The lake, Spark and S3 as Dagster resources, opened when a run needs them."""
+"""The tables, the lake, Spark and S3 as Dagster resources, opened when a run needs them."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -11,6 +11,7 @@ from lakehouse.assets.runs import process_tag
 from lakehouse.base.installation import is_installed, require
 from lakehouse.base.settings import Settings
 from lakehouse.declare.table import Table
+from lakehouse.lake.declared_tables import declared_tables
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.spark.session import connect
 from lakehouse.store.s3 import client_options, s3_client
@@ -30,6 +31,15 @@ else:
             """Raises `Refused` (in `LakeSpark`); the message names the extra to install."""
             self._init_session()
             return self._spark_session
+
+
+def tables_of(settings: Settings) -> tuple[Table, ...]:
+    """Every declared table, inputs before the tables that read them.
+
+    Raises:
+        Refused: a module of the tables package cannot be imported, or has an invalid declaration.
+    """
+    return tuple(declared_tables(settings).values())
 
 
 def lake_of(settings: Settings, resources: Mapping[str, Any], tables: Sequence[Table] = ()) -> Lake:
