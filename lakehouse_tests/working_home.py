@@ -58,7 +58,7 @@ def run(lake: Lake, spark: Any, command: Mapping[str, Any]) -> None:
             by_engine = replace(TABLE.compaction, engine=command["engine"])
             compact(lake, spark, replace(TABLE, compaction=by_engine))
         case "rebuild":
-            run_rebuild(session, declared_request(session, "rows"), [TABLE])
+            run_rebuild(session, declared_request(session), [TABLE])
         case "vacuum":
             vacuum(LakeFacts(lake, [TABLE]), lambda: spark, TABLE, mode="FULL")
 

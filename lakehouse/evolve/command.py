@@ -1,7 +1,7 @@
 """`lakehouse evolve` and `lakehouse rebuild`: make tables match their declarations."""
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import click
 
@@ -17,7 +17,7 @@ from lakehouse.cli.dagster_events import report_change
 from lakehouse.cli.output import flag, json_option, print_grid, show, tell, write_json
 from lakehouse.cli.server_command import driver_for_command
 from lakehouse.declare.table import Adopted, Table
-from lakehouse.evolve.plan.rebuild import Proposal, RebuildOutcome, RebuildPlan, RebuildSource
+from lakehouse.evolve.plan.rebuild import Proposal, RebuildOutcome, RebuildPlan
 from lakehouse.evolve.rebuild import plan_rebuild, run_rebuild
 from lakehouse.evolve.run import apply_changes, declared_request, propose
 from lakehouse.lake.lake import TableSession, attempt
@@ -101,28 +101,21 @@ def _print(proposals: Sequence[Proposal]) -> None:
 @click.command("rebuild", epilog="Example: lakehouse rebuild silver/flights --dry-run")
 @table_argument
 @flag("--dry-run", help="Show the plan only.")
-@click.option(
-    "--from",
-    "source",
-    type=click.Choice(("rows", "inputs")),
-    help="rows: read TABLE's own rows; the default, and the only choice, for a table loaded from"
-    " landed files. inputs: read the inputs of TABLE; the default for any other table.",
-)
 @json_option
-def rebuild_command(table: str, dry_run: bool, source: str | None, as_json: bool) -> None:
+def rebuild_command(table: str, dry_run: bool, as_json: bool) -> None:
     """Write all rows of TABLE again, in one commit, after the new rows are verified.
 
-    Afterwards, TABLE has its declared columns and partitions. With --from rows, the rows stay the
-    same, so downstream tables have no new rows to read. With --from inputs, all rows are computed
-    again; use it if the keys, the write mode or the code have changed. TABLE keeps its history and
-    its record of loaded batches.
+    Afterwards, TABLE has its declared columns and partitions. The rows of a table that is loaded
+    from landed files stay the same, so downstream tables have no new rows to read. The rows of any
+    other table are computed from its inputs again; use it if the keys, the write mode or the code
+    have changed. TABLE keeps its history and its record of loaded batches.
     """
     context, declared_table = open_table(table)
     table = declared_table.key
     settings = context.lake.settings
     with driver_for_command(settings):
         session = TableSession(lake=context.lake, spark=connect(settings), table=declared_table)
-        request = declared_request(session, cast("RebuildSource | None", source))
+        request = declared_request(session)
         if dry_run:
             plan = plan_rebuild(session, request, context.tables.values())
             if as_json:

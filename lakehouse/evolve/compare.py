@@ -1,17 +1,17 @@
 """Compares a table with its declaration without Spark, and so less exactly than `evolve.run`."""
 
 from dataclasses import replace
+from functools import partial
 
 from lakehouse.base.reasons import Reason
 from lakehouse.declare.table import Overwrite, Table
 from lakehouse.delta.log import TableFacts, newest_first
-from lakehouse.evolve.plan.changes import EvolutionPlan, WrittenRows, compare
+from lakehouse.evolve.plan.changes import Change, EvolutionPlan, Kind, compare
 from lakehouse.evolve.plan.rebuild import columns_without_spark
 from lakehouse.lake.lake import Lake
 from lakehouse.land.ledger import planned_batches
 from lakehouse.land.plan.records import columns_in_force
-from lakehouse.materialize import plan as derived_increments
-from lakehouse.materialize.plan import code_changed_since
+from lakehouse.materialize.plan import code_changed_since, declared_way, other_way
 from lakehouse.write.outcome import WriteOutcome
 
 
@@ -27,7 +27,7 @@ def compare_without_spark(lake: Lake, table: Table, facts: TableFacts) -> Evolut
         # If an added column was renamed, the declaration has its new name.
         added = [name for name in added_columns if name not in table.renamed]
         columns = columns_without_spark(table.source, facts.snapshot, added)
-    return compare(table, columns, facts.snapshot, written_rows(lake, table, facts))
+    return compare(table, columns, facts.snapshot, changes_of_rows(lake, table, facts))
 
 
 def with_waiting_change(lake: Lake, table: Table, outcome: WriteOutcome) -> WriteOutcome:
@@ -44,18 +44,21 @@ def with_waiting_change(lake: Lake, table: Table, outcome: WriteOutcome) -> Writ
     return replace(outcome, explanation=replace(outcome.explanation, more=more))
 
 
-def written_rows(lake: Lake, table: Table, facts: TableFacts) -> WrittenRows:
-    """What a derived table's log records about its rows. For a landed table, nothing is known."""
+def changes_of_rows(lake: Lake, table: Table, facts: TableFacts) -> list[Change]:
+    """The changes of a derived table's write mode, keys and code, by what its log records."""
+    changes = list[Change]()
     if table.source is not None:
-        return WrittenRows()
-    history = facts.history
-    code_since = code_changed_since(newest_first(lake.store, history), table.transform_code)
-    if isinstance(table.write, Overwrite):
-        return WrittenRows(code_since=code_since)
-    other = derived_increments.other_way(table, newest_first(lake.store, history))
-    way = None if other is None else other[0]
-    return WrittenRows(
-        way=way,
-        declared_way=derived_increments.declared_way(table),
-        code_since=code_since,
-    )
+        return changes
+    commits = partial(newest_first, lake.store, facts.history)
+    other = None if isinstance(table.write, Overwrite) else other_way(table, commits())
+    if other is not None:
+        sentence = f"its rows are to be {declared_way(table)}, and were {other[0]}"
+        changes.append(Change(kind=Kind.WRITE_CHANGED, sentence=sentence))
+    code_since = code_changed_since(commits(), table.transform_code)
+    if code_since is not None:
+        sentence = (
+            f"its code has changed since version {code_since}, and existing rows were made by the"
+            " earlier code"
+        )
+        changes.append(Change(kind=Kind.CODE_CHANGED, sentence=sentence))
+    return changes

@@ -33,7 +33,7 @@ rebuild.
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -41,39 +41,36 @@ from urllib.parse import unquote
 from uuid import uuid4
 
 from lakehouse.base.errors import Broken, Refused, Transient
-from lakehouse.base.reasons import Reason
 from lakehouse.base.text import Document, count_of
 from lakehouse.declare.table import Append, Merge, Overwrite, Table
 from lakehouse.delta.columns import converted
-from lakehouse.delta.commits import REBUILD, is_news
+from lakehouse.delta.commits import REBUILD, Commit, is_news
 from lakehouse.delta.log import TableFacts, history_since, newest_first
 from lakehouse.delta.log.log_segment import find_segment, log_folder
-from lakehouse.delta.snapshot import Snapshot, by_name
+from lakehouse.delta.snapshot import Snapshot, by_name, types_by_name
 from lakehouse.evolve.plan.rebuild import (
     ColumnSource,
-    DownstreamReader,
     RebuildOutcome,
     RebuildPlan,
     RebuildRequest,
-    column_types,
     is_cast,
     rebuild_plan,
     refuse_impossible,
+    refuse_inexact_casts,
 )
 from lakehouse.lake.commits import with_due_checkpoint
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.lake.lease import hold
 from lakehouse.materialize import plan as derived_increments
-from lakehouse.materialize.plan import KEYS, ReadAll, code_record
+from lakehouse.materialize.plan import KEYS, code_record
 from lakehouse.materialize.run import (
+    archived_rows_and_bytes,
     check_has_columns,
     facts_of_inputs,
     history_since_consumed,
     read_by_increment,
     read_by_overwrite,
     transformed,
-    why_archived,
-    with_archive,
 )
 from lakehouse.spark import frames, statements
 from lakehouse.spark import functions as F  # noqa: N812
@@ -127,8 +124,8 @@ class RowSums:
 class PlannedRebuild:
     """A planned rebuild, and the facts behind it.
 
-    `sums` are the sums of the table's rows, for a rebuild from own rows. `first` describes how a
-    rebuild from inputs reads the first input of an `Append` or `Merge`.
+    `sums` are the sums of the table's rows, for a rebuild from own rows. `archived` are the rows
+    and bytes of the first input's archive, which an `Append` or `Merge` reads, too; or `None`.
     """
 
     session: TableSession
@@ -136,7 +133,7 @@ class PlannedRebuild:
     facts: TableFacts
     plan: RebuildPlan
     inputs: Mapping[str, TableFacts] = field(default_factory=dict[str, TableFacts])
-    first: ReadAll | None = None
+    archived: tuple[int | None, int] | None = None
     sums: RowSums | None = None
 
     @property
@@ -146,8 +143,8 @@ class PlannedRebuild:
         ansi = {} if self.sums is None else {ANSI: "false"}
         tables_read = self.inputs.values() if self.inputs else [self.facts]
         sizes = [whole_table(facts.snapshot) for facts in tables_read]
-        if self.first is not None:
-            sizes += self.first.archived
+        if self.archived is not None:
+            sizes.append(self.archived)
         return {**confs_to_read(sizes), **ansi}
 
 
@@ -169,61 +166,58 @@ def plan_now(
             f"{table.key}` first"
         )
     refuse_impossible(request, facts.snapshot)
-    if why := why_archived(lake, facts):
-        raise Refused(f"rebuild of {table.key}: {why}")
-    readers = tuple(_readers(lake, table, facts, tables))
+    if archived_rows_and_bytes(lake, facts):
+        raise Refused(
+            f"rebuild of {table.key}: partitions of it are in its archive, and would not be part of"
+            f" the result. Use `lakehouse restore {table.key}` first"
+        )
+    readers = [each for each in tables if any(read.key == table.key for read in each.inputs)]
+    waiting = [*_waiting(lake, facts, readers)]
     if request.source == "inputs":
         inputs = facts_of_inputs(lake, table)
-        first = _first_input(lake, table, inputs)
+        archived = None
+        if not isinstance(table.write, Overwrite):
+            archived = archived_rows_and_bytes(lake, inputs[table.inputs[0].key])
         input_bytes = sum(each.snapshot.size_bytes for each in inputs.values())
-        if first is not None:
-            input_bytes += sum(size_bytes for _, size_bytes in first.archived)
-        plan = rebuild_plan(request, facts, readers, input_bytes=input_bytes)
+        if archived is not None:
+            input_bytes += archived[1]
+        plan = rebuild_plan(request, facts, readers, waiting, input_bytes=input_bytes)
         return PlannedRebuild(
-            session=session, request=request, facts=facts, plan=plan, inputs=inputs, first=first
+            session=session,
+            request=request,
+            facts=facts,
+            plan=plan,
+            inputs=inputs,
+            archived=archived,
         )
     if table.inputs and not isinstance(table.write, Overwrite):
         derived_increments.check_written_alike(table, newest_first(lake.store, facts.history))
     frame = table_at(session.spark, facts.snapshot)
-    # The first plan supplies the columns. The second one refuses casts that would change values.
-    columns = rebuild_plan(request, facts, readers).columns
+    plan = rebuild_plan(request, facts, readers, waiting)
     with session_confs(session.spark, confs_to_read([whole_table(facts.snapshot)])):
-        sums = sums_of_own_rows(frame, columns, facts.snapshot)
-    plan = rebuild_plan(request, facts, readers, inexact=sums.inexact.items())
+        sums = sums_of_own_rows(frame, plan, facts.snapshot)
+    refuse_inexact_casts(table, plan.columns, sums.inexact)
     plan = replace(plan, row_count=sums.row_count)
     return PlannedRebuild(session=session, request=request, facts=facts, plan=plan, sums=sums)
 
 
-def _first_input(lake: Lake, table: Table, inputs: Mapping[str, TableFacts]) -> ReadAll | None:
-    """How the first input is read, including its archive; `None` for an `Overwrite`."""
-    if isinstance(table.write, Overwrite):
-        return None
-    first = inputs[table.inputs[0].key]
-    version = first.snapshot.version
-    explanation = Reason.INPUT_READ_WHOLE.explain(
-        table=first.snapshot.table, version=version, why=f"{table.key} is rebuilt"
-    )
-    return with_archive(lake, first, ReadAll(upto=version, explanation=explanation))
-
-
-def _readers(
-    lake: Lake, table: Table, facts: TableFacts, tables: Iterable[Table]
-) -> Iterable[DownstreamReader]:
-    """The declared tables that read this table, and whether they wait to read changes of it.
+def _waiting(lake: Lake, facts: TableFacts, readers: Iterable[Table]) -> Iterator[str]:
+    """The keys of each `Append` that follows the table, and has not read all its changes yet.
 
     A table that has consumed none of its versions does not wait.
     """
-    for reader in tables:
-        if not any(source.key == table.key for source in reader.inputs):
+    key = facts.snapshot.table
+    for reader in readers:
+        # A table reads the changes of its first input, and all rows of its other inputs.
+        if not isinstance(reader.write, Append) or reader.inputs[0].key != key:
             continue
-        waits = False
         reader_facts = lake.facts(reader.key)
         transactions = {} if reader_facts is None else reader_facts.snapshot.transactions
         consumed = derived_increments.consumed_of(facts.snapshot, transactions)
         if consumed is not None:
             history = history_since(lake.store, facts.history, consumed.version)
-            waits = any(map(is_news, history.commits))
-        yield DownstreamReader(table=reader, waits=waits)
+            if any(map(is_news, history.commits)):
+                yield reader.key
 
 
 _CONFS = {
@@ -266,7 +260,6 @@ def run_rebuild(
     spark = session.spark
     key = session.key
     started = time.monotonic()
-    facts_of_request = lake.facts(key)
     with (
         hold(lake, spark, key, owner=f"rebuild of {key}"),
         translated(),
@@ -275,7 +268,6 @@ def run_rebuild(
         forget_staged(lake, key)
         tell(f"{key}: reading the rows")
         rebuild = plan_now(session, request, tables)
-        _refuse_other_columns(request, facts_of_request, rebuild.facts)
         tell(f"{key}: {rebuild.plan.sentence}")
         mark = uuid4().hex
         snapshot = rebuild.facts.snapshot
@@ -286,13 +278,10 @@ def run_rebuild(
             tell(f"{key}: comparing the rows that were written next to the table")
             row_count = _check_staged(rebuild, spark.read.format("delta").load(uri))
         tell(f"{key}: replacing the table's rows")
-        commit_staged(lake, snapshot, staged, mark)
+        commit = commit_staged(lake, snapshot, staged, mark)
         after = lake.facts(key)
         assert after is not None
-        after = with_due_checkpoint(lake, after)
-        after = replace(after, history=history_since(lake.store, after.history, snapshot.version))
-        [commit] = after.history.marked(mark)
-        facts = apply_properties(session, after)
+        apply_properties(session, with_due_checkpoint(lake, after))
         forget_staged(lake, key)
     return RebuildOutcome(
         plan=rebuild.plan,
@@ -300,24 +289,7 @@ def run_rebuild(
         row_count=row_count,
         bytes_written=commit.added_bytes,
         seconds=time.monotonic() - started,
-        facts=after if facts is None else facts,
     )
-
-
-def _refuse_other_columns(
-    request: RebuildRequest, before: TableFacts | None, after: TableFacts
-) -> None:
-    """Refuses the request if another run changed the columns while this run waited for the lock.
-
-    Otherwise, a column that the other run added would be dropped.
-    """
-    if not request.columns or before is None:
-        return
-    if before.snapshot.columns != after.snapshot.columns:
-        raise Transient(
-            f"rebuild of {after.snapshot.table}: another run changed its columns meanwhile. Try "
-            "again"
-        )
 
 
 def _check_staged(rebuild: PlannedRebuild, staged: "DataFrame") -> int:
@@ -344,7 +316,8 @@ def _check_staged(rebuild: PlannedRebuild, staged: "DataFrame") -> int:
 def _replace_rows(rebuild: PlannedRebuild, uri: str, mark: str) -> None:
     """Step 3: replaces rows, columns and partitioning of the staged table at `uri` in one commit.
 
-    Commits without rows come first, if the table needs other features or must lose its clustering.
+    Commits without rows come first, if the table needs other properties or must lose its
+    clustering.
     """
     session = rebuild.session
     table = session.table
@@ -353,7 +326,8 @@ def _replace_rows(rebuild: PlannedRebuild, uri: str, mark: str) -> None:
     if rebuild.request.source == "rows":
         rows = rebuilt_rows(table_at(session.spark, snapshot), plan.columns, snapshot)
     else:
-        rows = transformed(session, rebuild.inputs, rebuild.first)
+        with_archive = rebuild.archived is not None
+        rows = transformed(session, rebuild.inputs, with_archive=with_archive)
         check_has_columns(table, rows)
         if isinstance(table.write, Merge):
             rows = newest_per_key(rows, table.write)
@@ -375,9 +349,12 @@ def _replace_rows(rebuild: PlannedRebuild, uri: str, mark: str) -> None:
     # Delta does not allow a table to be both clustered and partitioned.
     if snapshot.clustering_columns and plan.partition_by:
         session.spark.sql(statements.cluster_by(uri, ()))
-    column_features = needed_features(columns_of(rows), snapshot)
-    if column_features:
-        session.spark.sql(statements.set_properties(uri, column_features))
+    properties = needed_features(columns_of(rows), snapshot)
+    if snapshot.physical_names and not isinstance(table.write, Overwrite):
+        # With column mapping, Delta replaces no columns while the feed is on. Step 6 sets it again.
+        properties["delta.enableChangeDataFeed"] = "false"
+    if properties:
+        session.spark.sql(statements.set_properties(uri, properties))
     # A shuffle before the write gives few large files, also for many partitions.
     with session_confs(session.spark, {SHUFFLED_BEFORE_WRITE: "true"}):
         frames.write_frame(rows, uri, write)
@@ -408,9 +385,7 @@ def _record(rebuild: PlannedRebuild) -> tuple[Transaction | None, Document]:
     return Transaction(app_id=app_id, version=version), record
 
 
-def sums_of_own_rows(
-    frame: "DataFrame", columns: Sequence[ColumnSource], snapshot: Snapshot
-) -> RowSums:
+def sums_of_own_rows(frame: "DataFrame", plan: RebuildPlan, snapshot: Snapshot) -> RowSums:
     """The sums of a table's existing rows, over the columns that the rebuild keeps, in one pass.
 
     Raises:
@@ -418,21 +393,25 @@ def sums_of_own_rows(
     """
     from pyspark.errors import AnalysisException
 
-    types = column_types(snapshot)
+    types = types_by_name(snapshot.columns)
     inexact_counts = dict[str, "Column"]()
-    for each in columns:
-        if each.source is None or not is_cast(each, snapshot):
+    for each in plan.columns:
+        if each.source is None:
             continue
         old_type = types[each.source]
         new_type = each.column.type
         value = quote(each.source)
-        cast_back = converted(converted(value, old_type, new_type), new_type, old_type)
-        if any(name in old_type for name in _NOT_COMPARABLE):
-            value = f"to_json(struct({value} AS v))"
-            cast_back = f"to_json(struct({cast_back} AS v))"
-        inexact_counts[each.source] = F.count_if(F.expr(f"NOT ({value} <=> {cast_back})"))
+        if is_cast(each, snapshot):
+            cast_back = converted(converted(value, old_type, new_type), new_type, old_type)
+            if any(name in old_type for name in _NOT_COMPARABLE):
+                value = f"to_json(struct({value} AS v))"
+                cast_back = f"to_json(struct({cast_back} AS v))"
+            inexact_counts[each.source] = F.count_if(F.expr(f"NOT ({value} <=> {cast_back})"))
+        elif new_type == "string" and each.column.name in plan.partition_by:
+            # Spark writes an empty text as null.
+            inexact_counts[each.source] = F.count_if(F.expr(f"{value} = ''"))
     try:
-        kept_columns = frame.select(*[quote(name) for name in _sources(columns)])
+        kept_columns = frame.select(*[quote(name) for name in _sources(plan.columns)])
         return _sums(kept_columns, inexact_counts)
     except AnalysisException as error:
         raise Refused(
@@ -489,10 +468,10 @@ def stage_log(lake: Lake, snapshot: Snapshot) -> str:
     return folder
 
 
-def commit_staged(lake: Lake, snapshot: Snapshot, folder: str, mark: str) -> None:
+def commit_staged(lake: Lake, snapshot: Snapshot, folder: str, mark: str) -> Commit:
     """Copies the staged files into the table, and creates the staged versions in its log.
 
-    The last version is that of the overwrite, whose metadata contains `mark`. Delta may have
+    Returns the last one: the overwrite, whose metadata contains `mark`. Delta may have
     compacted the staged table after it (`delta.autoOptimize.autoCompact`). That version is left
     out: if another writer created its number first, the files of the overwrite would be live.
 
@@ -523,6 +502,7 @@ def commit_staged(lake: Lake, snapshot: Snapshot, folder: str, mark: str) -> Non
                 f"rebuild of {key}: another writer created version {commit.version} first. The"
                 " table's rows were not replaced. Use the same command again"
             )
+    return overwrite
 
 
 def check_own_rows(
@@ -532,7 +512,7 @@ def check_own_rows(
 
     Derived columns are not compared, since they are computed where they are null.
     """
-    types = column_types(snapshot)
+    types = types_by_name(snapshot.columns)
     # If several columns have the same source, the first one is compared.
     by_source = {each.source: each for each in reversed(columns) if each.source is not None}
     original = list["Column"]()

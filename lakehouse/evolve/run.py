@@ -23,13 +23,12 @@ from typing import TYPE_CHECKING
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.declare.table import Adopted, Overwrite, Table
 from lakehouse.delta.snapshot import TableFacts
-from lakehouse.evolve.compare import written_rows
+from lakehouse.evolve.compare import changes_of_rows
 from lakehouse.evolve.plan.changes import EvolutionPlan, Kind, Way, compare
 from lakehouse.evolve.plan.rebuild import (
     EvolutionOutcome,
     Proposal,
     RebuildRequest,
-    RebuildSource,
     declared_sources,
 )
 from lakehouse.evolve.rebuild import plan_rebuild, rebuilt_rows, run_rebuild
@@ -104,7 +103,7 @@ def compare_with_spark(
         raise Refused(
             f"evolve {table.key}: Spark cannot analyze its columns: {reason}. {advice}"
         ) from error
-    plan = compare(table, columns, facts.snapshot, written_rows(lake, table, facts))
+    plan = compare(table, columns, facts.snapshot, changes_of_rows(lake, table, facts))
     return DeclaredTable(facts=facts, rows=rows, plan=plan)
 
 
@@ -191,28 +190,30 @@ def rebuild_request(
         return None
     if way is Way.INPUTS:
         return RebuildRequest(table=table, source="inputs")
-    sources = declared_sources(table, columns_of(declared.rows), declared.facts.snapshot)
-    columns = tuple(each for each in sources if each.column.name not in drop)
+    request = _from_own_rows(table, declared)
+    columns = tuple(each for each in request.columns if each.column.name not in drop)
     if isinstance(table.write, Overwrite):  # an Overwrite keeps only declared columns
         names = set(declared.rows.columns)
-        columns = tuple(each for each in sources if each.column.name in names)
-    return RebuildRequest(table=table, source="rows", columns=columns)
+        columns = tuple(each for each in columns if each.column.name in names)
+    return replace(request, columns=columns)
 
 
-def declared_request(session: TableSession, source: RebuildSource | None) -> RebuildRequest:
+def _from_own_rows(table: Table, declared: DeclaredTable) -> RebuildRequest:
+    snapshot = declared.facts.snapshot
+    columns = declared_sources(table, columns_of(declared.rows), snapshot)
+    return RebuildRequest(table=table, source="rows", columns=columns, existing=snapshot.columns)
+
+
+def declared_request(session: TableSession) -> RebuildRequest:
     """The rebuild after which a table matches its declaration.
 
-    By default, a landed table is rebuilt from its own rows, and any other table from its inputs.
+    A landed table is rebuilt from its own rows, and any other table from its inputs.
     """
     table = session.table
-    default: RebuildSource = "inputs" if table.source is None else "rows"
-    if (source or default) == "inputs":
-        return RebuildRequest(table=table, source="inputs")
-    declared = compare_with_spark(session)
+    declared = None if table.source is None else compare_with_spark(session)
     if declared is None:
-        return RebuildRequest(table=table, source="rows")
-    columns = declared_sources(table, columns_of(declared.rows), declared.facts.snapshot)
-    return RebuildRequest(table=table, source="rows", columns=columns)
+        return RebuildRequest(table=table, source="inputs")
+    return _from_own_rows(table, declared)
 
 
 def apply_changes(

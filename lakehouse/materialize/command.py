@@ -25,15 +25,7 @@ from lakehouse.cli.output import (
 )
 from lakehouse.cli.server_command import driver_for_command
 from lakehouse.declare.adopted import adopted_table
-from lakehouse.declare.table import (
-    Adopted,
-    Append,
-    Merge,
-    Overwrite,
-    Table,
-    WriteMode,
-    undeclared_sentence,
-)
+from lakehouse.declare.table import Adopted, Merge, Table, undeclared_sentence
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Found, for_each_table, undeclared_tables
 from lakehouse.land.ledger import planned_batches
@@ -163,11 +155,12 @@ def tables_command(as_json: bool) -> int:
     root = context.lake.settings.root
     as_adopted = [adopted_table(key, f"{root}/{key}") for key in undeclared]
     readings += for_each_table(as_adopted, read)
+    documents = [_table_document(each, context) for each in readings]
     if as_json:
-        write_json([_table_document(each, context) for each in readings])
+        write_json(documents)
     else:
         heads = ("table", "from", "write", "version", "files", "bytes", "rows", "last commit")
-        print_grid(heads, [_table_row(each, context) for each in readings], numbers=heads[3:7])
+        print_grid(heads, [*map(_table_row, readings, documents)], numbers=heads[3:7])
         if undeclared:
             show(undeclared_sentence(undeclared), style="yellow")
     return print_errors(readings)
@@ -194,11 +187,17 @@ def _table_document(reading: Found[Snapshot], context: LakeContext) -> Document:
     }
 
 
-def _table_row(reading: Found[Snapshot], context: LakeContext) -> tuple[str, ...]:
+def _table_row(reading: Found[Snapshot], document: Mapping[str, Any]) -> tuple[str, ...]:
     table = reading.table
+    source = document["landing"] or ", ".join(document["inputs"])
+    write = document["write"] or "not declared"
+    if isinstance(table.write, Adopted) and document["declared"]:
+        source = table.write.uri
+    if document["partition_by"]:
+        write += f" by {', '.join(document['partition_by'])}"
+    if document["merge_keys"]:
+        write += f" on {', '.join(document['merge_keys'])}"
     snapshot = reading.value
-    source = table.source.prefix if table.source else ", ".join(each.key for each in table.inputs)
-    write = _write_text(table.write) if table.key in context.tables else "not declared"
     if snapshot is None:
         state = type(reading.error).__name__ if reading.error else "not written yet"
         return (table.key, source, write, "-", "-", "-", "-", state)
@@ -212,17 +211,3 @@ def _table_row(reading: Found[Snapshot], context: LakeContext) -> tuple[str, ...
         count_text(snapshot.row_count),
         time_text(snapshot.committed_ms),
     )
-
-
-def _write_text(write: WriteMode) -> str:
-    match write:
-        case Append(partition_by=()):
-            return "append"
-        case Append(partition_by=columns):
-            return f"append by {', '.join(columns)}"
-        case Merge(keys=keys):
-            return f"merge on {', '.join(keys)}"
-        case Overwrite():
-            return "overwrite"
-        case Adopted(uri=uri):
-            return f"by other programs, at {uri}"

@@ -27,7 +27,7 @@ and the consumed version are written in one commit.
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -189,26 +189,16 @@ def with_archive(lake: Lake, first: TableFacts, increment: ReadAll) -> ReadAll:
     return replace(increment, archived=(archived,), explanation=explanation)
 
 
-def why_archived(lake: Lake, facts: TableFacts) -> str:
-    """Why a table cannot be rebuilt; an empty string if nothing of it is archived."""
-    key = facts.snapshot.table
-    if not archived_rows_and_bytes(lake, facts):
-        return ""
-    return (
-        f"partitions of {key} are in its archive, and would not be part of the result. Use"
-        f" `lakehouse restore {key}` first"
-    )
-
-
 def archived_rows_and_bytes(lake: Lake, facts: TableFacts) -> tuple[int | None, int] | None:
     """The rows (`None`: unknown) and bytes of a table's archive; `None` if there are none."""
     if ARCHIVE_APP_ID not in facts.snapshot.transactions:
         return None
     # Imported here, because few tables have an archive.
-    from lakehouse.retain.run.read import archived_size
+    from lakehouse.retain.run.archive import read_state
 
-    rows, size_bytes = archived_size(lake, facts)
-    return (rows, size_bytes) if size_bytes else None
+    state = read_state(lake, facts.snapshot.table, facts)
+    archived = None if state is None else state.applied
+    return (archived.row_count, archived.size_bytes) if archived and archived.files else None
 
 
 def history_since_consumed(
@@ -345,15 +335,20 @@ def facts_of_inputs(lake: Lake, table: Table) -> Mapping[str, TableFacts]:
 def transformed(
     session: TableSession,
     inputs: Mapping[str, TableFacts],
-    increment: ReadAll | ReadChanges | None = None,
+    changes: ReadChanges | None = None,
+    *,
+    with_archive: bool = False,
 ) -> "DataFrame":
-    """Transforms the first input's increment (`None`: all its rows) with all other inputs."""
+    """Transforms the first input's changes (`None`: all its rows) with all other inputs.
+
+    With `with_archive`, the rows of the first input's archive are included.
+    """
     table = session.table
     frames = {key: table_at(session.spark, facts.snapshot) for key, facts in inputs.items()}
-    if isinstance(increment, ReadChanges):
+    if changes is not None:
         key = table.inputs[0].key
-        frames[key] = changed_rows(session.spark, inputs[key].snapshot.uri, increment)
-    if isinstance(increment, ReadAll) and increment.archived:
+        frames[key] = changed_rows(session.spark, inputs[key].snapshot.uri, changes)
+    if with_archive:
         from lakehouse.retain.run.read import archived_rows
 
         source = replace(session, table=table.inputs[0])
@@ -431,7 +426,8 @@ class _Derivation(TableSession):
             )
             return Reason.INPUTS_UNCHANGED.explain(versions=versions)
         metadata = {**read_by_overwrite(self.inputs), **code_record(self.table.transform_code)}
-        with session_confs(self.spark, self._confs(target, None, metadata)):
+        sizes = [whole_table(facts.snapshot) for facts in self.inputs.values()]
+        with session_confs(self.spark, _confs(sizes, metadata)):
             commit_rows.write_rows(self, rows, facts=target)
         more = "".join(f"; {explanation.sentence}" for explanation in reasons[1:])
         return replace(reasons[0], more=more)
@@ -459,30 +455,6 @@ class _Derivation(TableSession):
             reasons.append(Reason.DECLARATION_CHANGED.explain(what="; ".join(differences)))
         return reasons
 
-    def _confs(
-        self,
-        target: TableFacts | None,
-        increment: ReadAll | ReadChanges | None,
-        metadata: Mapping[str, object],
-    ) -> Mapping[str, str]:
-        """Session settings for the transformation and the write, with the commit's metadata.
-
-        The first input's `increment` is read (`None`: the whole input); other inputs are read
-        whole.
-        """
-        first, *others = self.inputs.values()
-        sizes = [whole_table(facts.snapshot) for facts in others]
-        if isinstance(increment, ReadChanges):
-            sizes.append(_size_of_changes(self.lake.store, first, increment))
-        else:
-            sizes.append(whole_table(first.snapshot))
-        if isinstance(increment, ReadAll):
-            sizes += increment.archived
-        if target is not None and isinstance(self.table.write, Merge):
-            sizes.append(merged_into(target.snapshot))
-        user_metadata = json.dumps(metadata, separators=(",", ":"))
-        return {**confs_to_read(sizes), USER_METADATA: user_metadata}
-
     def _write(self, first: TableFacts, increment: ReadAll | ReadChanges) -> None:
         """Writes the increment's rows in one commit.
 
@@ -496,7 +468,15 @@ class _Derivation(TableSession):
                 f"duplicate rows. To continue with the current rows of {first.snapshot.table}, "
                 f"use `lakehouse rebuild {self.key}`"
             )
-        rows = transformed(self, self.inputs, increment)
+        has_few_rows = False
+        if isinstance(increment, ReadChanges):
+            sizes = [_size_of_changes(self.lake.store, first, increment)]
+            rows = transformed(self, self.inputs, increment)
+            if self.target is not None:
+                has_few_rows = are_few(sizes[0][1], self.target.snapshot)
+        else:
+            sizes = [whole_table(first.snapshot), *increment.archived]
+            rows = transformed(self, self.inputs, with_archive=bool(increment.archived))
         check_has_columns(self.table, rows)
         target = commit_rows.follow_declaration(self, rows, self.target)
         app_id = consume_app_id(first.snapshot)
@@ -505,14 +485,14 @@ class _Derivation(TableSession):
             **read_by_increment(self.table, first, increment.upto),
             **code_record(self.table.transform_code, earlier=self.changed_since),
         }
-        with session_confs(self.spark, self._confs(target, increment, metadata)):
+        _, *others = self.inputs.values()
+        sizes += [whole_table(facts.snapshot) for facts in others]
+        if target is not None and isinstance(write, Merge):
+            sizes.append(merged_into(target.snapshot))
+        with session_confs(self.spark, _confs(sizes, metadata)):
             if isinstance(write, Merge):
                 rows = commit_rows.newest_per_key(rows, write)
             if isinstance(write, Merge) and target is not None:
-                has_few_rows = False
-                if isinstance(increment, ReadChanges):
-                    _, size_bytes = _size_of_changes(self.lake.store, first, increment)
-                    has_few_rows = are_few(size_bytes, target.snapshot)
                 merge = commit_rows.KeyedMerge(
                     snapshot=target.snapshot, write=write, transaction=transaction
                 )
@@ -521,6 +501,12 @@ class _Derivation(TableSession):
                 if target is not None:
                     rows = with_members_of(rows, types_by_name(target.snapshot.columns))
                 commit_rows.write_rows(self, rows, transaction)
+
+
+def _confs(sizes: Sequence[Size], metadata: Mapping[str, object]) -> dict[str, str]:
+    """Session settings to read tables of these sizes, with the commit's metadata."""
+    user_metadata = json.dumps(metadata, separators=(",", ":"))
+    return {**confs_to_read(sizes), USER_METADATA: user_metadata}
 
 
 def check_has_columns(table: Table, rows: "DataFrame") -> None:

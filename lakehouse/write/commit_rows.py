@@ -61,7 +61,6 @@ from lakehouse.evolve.plan.changes import (
     change_keys_text,
     checked,
     compare,
-    differences,
 )
 from lakehouse.lake.lake import TableSession
 from lakehouse.spark import frames, statements
@@ -290,7 +289,10 @@ def differences_from(rows: "DataFrame", table: Table, facts: TableFacts | None) 
 
     Empty for a table with another write mode.
     """
-    return () if facts is None else differences(table, columns_of(rows), facts.snapshot)
+    if facts is None:
+        return ()
+    plan = compare(table, columns_of(rows), facts.snapshot)
+    return tuple(change.sentence for change in plan.of(Kind.REPLACED))
 
 
 def arranged(

@@ -144,7 +144,7 @@ def _rebuild(terminal: Terminal) -> dict[str, Any]:
     request = RebuildRequest(table=table, source="rows", columns=columns)
     plan = rebuild_plan(request, facts)
     outcome = RebuildOutcome(
-        plan=plan, version_after=2, row_count=1, bytes_written=900, seconds=1.5, facts=facts
+        plan=plan, version_after=2, row_count=1, bytes_written=900, seconds=1.5
     )
     return outcome.as_json()
 

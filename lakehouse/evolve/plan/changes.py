@@ -90,20 +90,6 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenRows:
-    """What the log records about the rows of a table, as far as it is known.
-
-    - `way`: how the rows were written; `None` unless it is known to differ from `declared_way`.
-    - `declared_way`: how rows are written according to the declaration.
-    - `code_since`: the newest version with rows that earlier code computed; `None` without any.
-    """
-
-    way: str | None = None
-    declared_way: str | None = None
-    code_since: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EvolutionPlan:
     """All changes between a declaration and its table at one version.
 
@@ -243,7 +229,6 @@ def checked(plan: EvolutionPlan) -> EvolutionPlan:
     return plan
 
 
-_UNKNOWN = WrittenRows()
 # The table property that records the keys by which landed change data was merged.
 CHANGE_KEYS = "lakehouse.changeKeys"
 # Columns of tables with change data.
@@ -258,13 +243,13 @@ def compare(
     table: Table,
     columns: Sequence[Column] | None,
     snapshot: Snapshot,
-    written: WrittenRows = _UNKNOWN,
+    rows: Sequence[Change] = (),
 ) -> EvolutionPlan:
     """The changes between a declaration and its table at one version.
 
     `columns` are the declared columns, or `None` if they are unknown; then, columns are not
-    compared. An empty type is unknown, and is not compared. `written` is what the log records about
-    the table's rows.
+    compared. An empty type is unknown, and is not compared. `rows` are the changes that concern how
+    the table's rows were made, as its log records it.
     """
     changes = _column_changes(table, columns, snapshot) if columns is not None else []
     if partitioning := _partitioning(table, snapshot):
@@ -276,15 +261,7 @@ def compare(
                 changes[place] = replace(change, kind=Kind.REPLACED, sentence=sentence, added=None)
     if table.source is not None:
         changes += _landed_write_changes(table, snapshot)
-    elif written.way is not None and written.way != written.declared_way:
-        sentence = f"its rows are to be {written.declared_way}, and were {written.way}"
-        changes.append(Change(kind=Kind.WRITE_CHANGED, sentence=sentence))
-    if written.code_since is not None:
-        sentence = (
-            f"its code has changed since version {written.code_since}, and existing rows were made"
-            " by the earlier code"
-        )
-        changes.append(Change(kind=Kind.CODE_CHANGED, sentence=sentence))
+    changes += rows
     return EvolutionPlan(
         table=table.key,
         version=snapshot.version,
@@ -352,12 +329,6 @@ def _present_keys(table: Table, snapshot: Snapshot) -> str | None:
 def _merged_by(keys: str, *, is_soft: bool) -> str:
     marking = ", with deleted rows marked" if is_soft else ""
     return f"merged by {keys}{marking}"
-
-
-def differences(table: Table, columns: Sequence[Column], snapshot: Snapshot) -> tuple[str, ...]:
-    """A sentence for each difference that the next write of an `Overwrite` removes; else empty."""
-    plan = compare(table, columns, snapshot)
-    return tuple(change.sentence for change in plan.of(Kind.REPLACED))
 
 
 def _column_changes(table: Table, columns: Sequence[Column], snapshot: Snapshot) -> list[Change]:

@@ -2,8 +2,8 @@
 
 A rebuild from the table's own rows changes names, types, columns or partitions. The rows stay the
 same, so tables downstream skip the rebuild. The exception is a `Merge` that has not read all rows
-yet: if columns change, it reads all rows once (`_effect_on`). A rebuild from inputs computes all
-rows of a derived table again. These rows are new to tables downstream.
+yet: if columns change, it reads all rows once. A rebuild from inputs computes all rows of a derived
+table again. These rows are new to tables downstream.
 
 **Safety properties** (tests in `test_rebuild.py`)
 - A cast that would change or lose the value of any row is refused.
@@ -15,17 +15,17 @@ rows of a derived table again. These rows are new to tables downstream.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
-from lakehouse.base.errors import Refused
-from lakehouse.base.text import Document, count_of, first_names, size_text, usd_text
+from lakehouse.base.errors import Refused, Transient
+from lakehouse.base.text import Document, count_of, size_text, usd_text
 from lakehouse.compact.plan.estimate import Estimate, MergeWork, estimate, fit_rates
 from lakehouse.declare.landing import Landing
 from lakehouse.declare.table import Adopted, Append, Merge, Overwrite, Table
 from lakehouse.delta.columns import field_types, is_nested, parts, type_change, type_word
-from lakehouse.delta.snapshot import Column, Snapshot, TableFacts, by_name
+from lakehouse.delta.snapshot import Column, Snapshot, TableFacts, by_name, types_by_name
 from lakehouse.evolve.plan.changes import NEW_KEY, EvolutionPlan, Kind, compare
 
 _TYPE = re.compile(r"(\w+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
@@ -128,11 +128,6 @@ def present_columns(snapshot: Snapshot) -> tuple[ColumnSource, ...]:
     return tuple(ColumnSource(column=each, source=each.name) for each in snapshot.columns)
 
 
-def column_types(snapshot: Snapshot) -> dict[str, str]:
-    """The type of each existing column, by name."""
-    return {column.name: column.type for column in snapshot.columns}
-
-
 def breaks_change_feed(columns: Sequence[ColumnSource], snapshot: Snapshot) -> bool:
     """Whether these columns make the change data feed of earlier versions unreadable.
 
@@ -145,12 +140,13 @@ def breaks_change_feed(columns: Sequence[ColumnSource], snapshot: Snapshot) -> b
 
 def is_cast(each: ColumnSource, snapshot: Snapshot) -> bool:
     """Whether the column takes the values of an existing column that has another type."""
-    return each.source is not None and column_types(snapshot)[each.source] != each.column.type
+    types = types_by_name(snapshot.columns)
+    return each.source is not None and types[each.source] != each.column.type
 
 
 def change_texts(columns: Sequence[ColumnSource], snapshot: Snapshot) -> list[str]:
     """A phrase for each column that is added, renamed, dropped or given another type."""
-    types = column_types(snapshot)
+    types = types_by_name(snapshot.columns)
     changes = list[str]()
     for each in columns:
         name = each.column.name
@@ -183,80 +179,18 @@ RebuildSource = Literal["rows", "inputs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DownstreamReader:
-    """A table that reads the rebuilt table.
-
-    `waits`: it has read the table before, but not yet all new rows.
-    """
-
-    table: Table
-    waits: bool = False
-
-
-def _effect_on(
-    reader: DownstreamReader, key: str, *, has_same_rows: bool, has_other_columns: bool
-) -> str:
-    """What the next run of a reader will do because the table `key` is rebuilt.
-
-    With `has_other_columns`, the change data feed of earlier versions cannot be read afterwards.
-    """
-    name = reader.table.key
-    write = reader.table.write
-    # A table reads the changes of its first input, and all rows of its other inputs.
-    is_followed = reader.table.inputs[0].key == key
-    if has_same_rows:
-        is_interrupted = has_other_columns and reader.waits and is_followed
-        if is_interrupted and isinstance(write, Merge):
-            return f"{name} (Merge) reads all of {key} once, under its new columns"
-        return f"{name} ({type(write).__name__}) skips the rebuild, since the rows are the same"
-    if isinstance(write, Overwrite):
-        return f"{name} (Overwrite) computes all its rows again"
-    if not is_followed:
-        return (
-            f"{name} ({type(write).__name__}) uses the new rows in its later runs; its present"
-            " rows stay"
-        )
-    if isinstance(write, Merge):
-        return (
-            f"{name} (Merge) merges all rows once, but only rows that are newer by "
-            f"{', '.join(write.order_by)} replace its present rows. Use `lakehouse rebuild "
-            f"{name}` to compute all its rows again"
-        )
-    return (
-        f"{name} (Append) stops, since it would append rows twice. Use `lakehouse rebuild "
-        f"{name}` afterwards"
-    )
-
-
-def _refuse_waiting_readers(table: Table, readers: Sequence[DownstreamReader]) -> None:
-    """Refuses a change of columns while an `Append` that follows the table has unread changes.
-
-    After the change, the `Append` could not read the change data feed of earlier versions.
-    """
-    waiting = list[str]()
-    for reader in readers:
-        is_append = isinstance(reader.table.write, Append)
-        if reader.waits and is_append and reader.table.inputs[0].key == table.key:
-            waiting.append(reader.table.key)
-    if waiting:
-        raise Refused(
-            f"rebuild of {table.key}: not all its rows have been read by {', '.join(waiting)} "
-            "(Append), and they cannot be read after the columns have changed. Use `lakehouse "
-            f"materialize {waiting[0]}` first"
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildRequest:
     """What a rebuild of a table reads, and which columns the table gets.
 
-    For a rebuild from own rows, `columns` are all columns of the rebuilt table; empty for the
-    existing columns. For a rebuild from inputs, they are ignored: the transform gives the columns.
+    For a rebuild from own rows, `columns` are all columns of the rebuilt table, computed from the
+    `existing` ones; empty to keep those. For a rebuild from inputs, they are ignored: the transform
+    gives the columns.
     """
 
     table: Table
     source: RebuildSource
     columns: tuple[ColumnSource, ...] = ()
+    existing: tuple[Column, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +201,7 @@ class RebuildPlan:
     - `changes`: a phrase for each change of partitioning and, from own rows, of columns.
     - `files`, `row_count`: those of `version`; `row_count` is `None` if it is unknown.
     - `bytes_read`: the bytes of the table's or of the inputs' files, whichever are more.
-    - `readers`: a sentence for each table that reads this one.
+    - `readers`: a sentence for each table that has to be rebuilt afterwards.
     """
 
     table: str
@@ -317,7 +251,7 @@ class RebuildPlan:
 class RebuildOutcome:
     """A finished rebuild: its plan, and the measured figures.
 
-    `version_after` is the rebuild's commit. `facts` describe the table after the rebuild.
+    `version_after` is the rebuild's commit.
     """
 
     plan: RebuildPlan
@@ -325,7 +259,6 @@ class RebuildOutcome:
     row_count: int
     bytes_written: int
     seconds: float
-    facts: TableFacts
 
     @property
     def sentence(self) -> str:
@@ -349,18 +282,21 @@ class RebuildOutcome:
 
 
 def refuse_impossible(request: RebuildRequest, snapshot: Snapshot) -> None:
-    """Raises `Refused` if the log or the declaration shows that the rebuild is impossible."""
+    """Refuses a rebuild that the log or the declaration shows to be impossible.
+
+    Raises:
+        Refused: the table or its declaration must change.
+        Transient: another writer changed the columns since the request. The rebuild would drop a
+            column that came meanwhile.
+    """
     table = request.table
     rebuild = f"rebuild of {table.key}"
     if isinstance(table.write, Adopted):
         raise Refused(f"{rebuild}: other programs write it, at {table.write.uri}. Use their tools")
     if request.source == "inputs":
-        if table.source is not None:
-            raise Refused(
-                f"{rebuild}: it is loaded from landed files, and not computed from inputs. Use "
-                f"`lakehouse rebuild {table.key}`, which writes its own rows again"
-            )
         return
+    if request.columns and request.existing != snapshot.columns:
+        raise Transient(f"{rebuild}: another run changed its columns meanwhile. Try again")
     for change in compare(table, None, snapshot).of(Kind.LANDED_WRITE_CHANGED):
         raise Refused(f"{rebuild}: {change.sentence}. Either restore the declaration, or {NEW_KEY}")
     keys = list[str]()
@@ -379,19 +315,16 @@ def refuse_impossible(request: RebuildRequest, snapshot: Snapshot) -> None:
 def _refuse_unusable_columns(request: RebuildRequest, snapshot: Snapshot) -> None:
     """Refuses columns that the rebuilt table cannot have.
 
-    These are columns whose source the table lacks, values that cannot be converted, and partition
-    columns that are not among the columns.
+    These are columns whose values cannot be converted, and partition columns that are not among the
+    columns.
     """
     rebuild = f"rebuild of {request.table.key}"
-    types = column_types(snapshot)
+    types = types_by_name(snapshot.columns)
     for each in request.columns:
         if each.source is None:
             continue
-        old_type = types.get(each.source)
+        old_type = types[each.source]
         new_type = each.column.type
-        if old_type is None:
-            names = first_names([*types], most=20)
-            raise Refused(f"{rebuild}: the table has no column {each.source}. Use one of {names}")
         if not type_change(old_type, new_type).is_possible:
             raise Refused(
                 f"{rebuild}: {each.source} is {old_type} and cannot become {new_type}. Either "
@@ -412,41 +345,41 @@ def _refuse_unusable_columns(request: RebuildRequest, snapshot: Snapshot) -> Non
 def rebuild_plan(
     request: RebuildRequest,
     facts: TableFacts,
-    readers: Sequence[DownstreamReader] = (),
+    readers: Sequence[Table] = (),
+    waiting: Sequence[str] = (),
     *,
-    inexact: Iterable[tuple[str, int]] = (),
     input_bytes: int = 0,
 ) -> RebuildPlan:
     """The plan of a rebuild that `refuse_impossible` allows.
 
-    `inexact` has, for source columns, the number of rows with a value that the cast would change.
-    `input_bytes` is the size of the live files of the inputs, for a rebuild from inputs.
+    `readers` are the tables that read this one. `waiting` are the keys of each `Append` that
+    follows it and has not read all its changes yet. `input_bytes` is the size of the live files of
+    the inputs, for a rebuild from inputs.
 
     Raises:
-        Refused: a cast would change the values of some rows, or an `Append` downstream has not
-            read all rows yet and could not read them afterwards.
+        Refused: the columns change, and an `Append` waits. After the change, it could not read the
+            change data feed of earlier versions.
     """
     table = request.table
     snapshot = facts.snapshot
     columns = request.columns or present_columns(snapshot)
-    _refuse_inexact_casts(table, columns, inexact)
     partition_by = table.partition_by
     changes = change_texts(columns, snapshot) if request.source == "rows" else []
     if partition_by != snapshot.partition_columns:
         changes.append(f"partitioned by {', '.join(partition_by) or 'nothing'}")
-    has_other_columns = request.source == "rows" and breaks_change_feed(columns, snapshot)
-    if has_other_columns:
-        _refuse_waiting_readers(table, readers)
+    if waiting and request.source == "rows" and breaks_change_feed(columns, snapshot):
+        raise Refused(
+            f"rebuild of {table.key}: not all its rows have been read by {', '.join(waiting)} "
+            "(Append), and they cannot be read after the columns have changed. Use `lakehouse "
+            f"materialize {waiting[0]}` first"
+        )
     bytes_read = max(snapshot.size_bytes, input_bytes)
     figures = _estimate(facts, bytes_read, table)
     effects = [
-        _effect_on(
-            reader,
-            table.key,
-            has_same_rows=request.source == "rows",
-            has_other_columns=has_other_columns,
-        )
-        for reader in readers
+        f"{each.key} keeps rows that were made from the earlier ones. Use `lakehouse rebuild"
+        f" {each.key}` afterwards"
+        for each in readers
+        if request.source == "inputs" and not isinstance(each.write, Overwrite)
     ]
     return RebuildPlan(
         table=table.key,
@@ -465,20 +398,27 @@ def rebuild_plan(
     )
 
 
-def _refuse_inexact_casts(
-    table: Table, columns: Sequence[ColumnSource], inexact: Iterable[tuple[str, int]]
+def refuse_inexact_casts(
+    table: Table, columns: Sequence[ColumnSource], inexact: Mapping[str, int]
 ) -> None:
+    """Refuses casts that would change values.
+
+    `inexact` has, for source columns, the number of rows with a value that the cast would change.
+    """
     types = {each.source: each.column.type for each in columns}
+    for each in columns:
+        if each.column.name in table.partition_by:
+            types[each.source] = f"a partition column of type {each.column.type}"
     reasons = [
         f"{types[name]} cannot exactly hold the values of {name} in {count_of(count, 'row')}"
-        for name, count in inexact
+        for name, count in inexact.items()
         if count
     ]
     if not reasons:
         return
-    instead = "another type"
+    instead = "another type or other partitions"
     if table.source is None:
-        instead = f"another type, or `lakehouse rebuild {table.key} --from inputs`"
+        instead += f", or `lakehouse rebuild {table.key}`"
     raise Refused(
         f"rebuild of {table.key}: {'; '.join(reasons)}. Nothing was written. Use {instead}"
     )

@@ -9,12 +9,11 @@ from lakehouse.base.errors import Refused
 from lakehouse.delta.snapshot import Column, DataFile, LogTail, Snapshot
 from lakehouse.evolve.plan.changes import (
     CHANGE_KEYS,
+    Change,
     Kind,
     Way,
-    WrittenRows,
     checked,
     compare,
-    differences,
 )
 
 LOG = LogTail(checkpoint_version=None, commit_count=1, commit_bytes=1)
@@ -169,7 +168,7 @@ def test_a_partition_column_may_be_renamed() -> None:
 
 
 def test_other_keys_need_the_inputs_and_landed_rows_of_other_keys_are_gone() -> None:
-    written = WrittenRows(way='merged by ["id"]', declared_way='merged by ["id", "n"]')
+    written = [Change(kind=Kind.WRITE_CHANGED, sentence="its rows are to be merged")]
     table = replace(TABLE, partition_columns=())
     plan = compare(DERIVED, columns(SAME), table, written)
     assert plan.rebuild_from is Way.INPUTS
@@ -249,9 +248,9 @@ def test_a_key_of_changes_may_be_renamed() -> None:
 
 
 def test_changed_code_is_said_and_stops_nothing() -> None:
-    plan = checked(compare(LANDED, columns(SAME), TABLE, WrittenRows(code_since=2)))
+    changed_code = [Change(kind=Kind.CODE_CHANGED, sentence="its code has changed")]
+    plan = checked(compare(LANDED, columns(SAME), TABLE, changed_code))
     assert [change.kind for change in plan.changes] == [Kind.CODE_CHANGED]
-    assert "its code has changed since version 2, and existing rows were made" in plan.sentence
 
 
 def test_unknown_columns_are_not_compared_and_the_plan_says_so() -> None:
@@ -263,7 +262,8 @@ def test_unknown_columns_are_not_compared_and_the_plan_says_so() -> None:
 def test_an_overwrite_is_told_each_difference_that_it_replaces() -> None:
     table = replace(LANDED, write=Overwrite())
     declared = columns(SAME.replace("n int", "n string").replace("city string, ", ""))
-    assert differences(table, declared, TABLE) == (
+    plan = compare(table, declared, TABLE)
+    assert [change.sentence for change in plan.of(Kind.REPLACED)] == [
         "n is declared as string, but is int in the table",
         "the declaration partitions by nothing, but the table is partitioned by city",
-    )
+    ]
