@@ -13,6 +13,8 @@ from typing import Any
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
+# 0001-01-01, the earliest time that Python can represent.
+EARLIEST_MS = -62_135_596_800_000
 
 # An object in JSON, for example what a command prints with `--json`.
 Document = dict[str, Any]

@@ -187,7 +187,7 @@ def _table_document(reading: Found[Snapshot], context: LakeContext) -> Document:
     }
 
 
-def _table_row(reading: Found[Snapshot], document: Mapping[str, Any]) -> tuple[str, ...]:
+def _table_row(reading: Found[Snapshot], document: Document) -> tuple[str, ...]:
     table = reading.table
     source = document["landing"] or ", ".join(document["inputs"])
     write = document["write"] or "not declared"

@@ -157,7 +157,7 @@ def is_before(column: Column, time_ms: int) -> str:
     """
     time = datetime(1970, 1, 1) + timedelta(milliseconds=time_ms)  # UTC, without a time zone
     text = {
-        "date": f"DATE '{time:%Y-%m-%d}'",
+        "date": f"DATE '{time.date().isoformat()}'",
         "timestamp": f"TIMESTAMP_LTZ '{time.isoformat(sep=' ', timespec='milliseconds')}Z'",
         "timestamp_ntz": f"TIMESTAMP_NTZ '{time.isoformat(sep=' ', timespec='milliseconds')}'",
     }[column.type]

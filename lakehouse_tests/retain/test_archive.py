@@ -12,13 +12,14 @@ from random import Random
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction
 
 from lakehouse import Archive, Ttl
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.settings import Settings
 from lakehouse.base.text import DAY_MS
+from lakehouse.compact.verify import expect_verification
 from lakehouse.declare.table import Adopted
 from lakehouse.delta.snapshot import Column
 from lakehouse.lake import commits
@@ -306,6 +307,128 @@ def test_an_older_copy_after_two_runs_is_broken(lake: Lake, tmp_path: Path) -> N
         archived(lake)
 
 
+def clean_up_log(lake: Lake) -> None:
+    """What Delta does after `delta.logRetentionDuration`: the log begins with a checkpoint."""
+    DeltaTable(lake.settings.table_uri(KEY)).create_checkpoint()
+    facts = lake.facts(KEY)
+    assert facts is not None
+    versions = range(facts.snapshot.version)
+    lake.store.delete([f"{KEY}/_delta_log/{version:020}.json" for version in versions])
+
+
+def test_a_dead_run_is_taken_back_although_the_log_was_cleaned_up(lake: Lake) -> None:
+    add_rows(lake, ROWS)
+    with killed_at(archive_run, "_commit_to_table", "before"):
+        archived(lake)
+    add_rows(lake, [(99, 5)])
+    clean_up_log(lake)
+    archived(lake)
+    assert archive_version(lake) == 2
+    assert (archive_rows(lake), all_rows(lake)) == (ROWS[:2], sorted([*ROWS, (99, 5)]))
+
+
+def test_late_rows_join_the_archive_although_the_log_was_cleaned_up(lake: Lake) -> None:
+    add_rows(lake, ROWS)
+    archived(lake)
+    add_rows(lake, [(98, 5)])
+    add_rows(lake, [(99, 5)])
+    clean_up_log(lake)
+    add_rows(lake, [(12, 1)])
+    archived(lake)
+    assert archive_rows(lake) == [*ROWS[:2], (12, 1)]
+    add_rows(lake, [(13, 1)])
+    DeltaTable(lake.settings.table_uri(KEY)).optimize.compact()
+    clean_up_log(lake)
+    [note] = archived(lake).plan.notes
+    assert note.startswith("rows that a write that the log no longer has wrote")
+    assert all_rows(lake) == sorted([*ROWS, (12, 1), (13, 1), (98, 5), (99, 5)])
+
+
+def restored(lake: Lake, day: int) -> int:
+    """A restore of one day, without Spark; returns the table's version."""
+    state = archive_run.read_state(lake, KEY)
+    assert state is not None
+    rows = [row for row in archive_rows(lake) if row[1] == day]
+    [partition] = restore_plan(lake, DAYS, [{"day": f"2013-01-0{day}"}], state).partitions
+    number = archive_run.commit_restore(lake, state, [partition])
+    transaction = Transaction(archive_run.ARCHIVE_APP_ID, number)
+    add_rows(lake, rows, commit_properties=CommitProperties(app_transactions=[transaction]))
+    return DeltaTable(lake.settings.table_uri(KEY)).version()
+
+
+@pytest.mark.parametrize("is_cleaned_up", [False, True])
+def test_each_of_several_restores_is_missed_if_a_foreign_restore_undoes_it(
+    lake: Lake, is_cleaned_up: bool
+) -> None:
+    add_rows(lake, [*ROWS, (8, 8)])
+    archived(lake)
+    first = restored(lake, 1)
+    if is_cleaned_up:
+        add_rows(lake, [(99, 8)])
+        clean_up_log(lake)
+        first = DeltaTable(lake.settings.table_uri(KEY)).version()
+    second = restored(lake, 2)
+    rows = all_rows(lake)
+    table = DeltaTable(lake.settings.table_uri(KEY))
+    table.restore(first)
+    with pytest.raises(Broken, match=f"in neither. RESTORE the table to version {second}, or"):
+        plan(lake, DAYS)
+    table.restore(second)
+    assert plan(lake, DAYS) is not None and all_rows(lake) == rows
+
+
+def test_upkeep_of_the_archive_by_other_programs_blocks_nothing(lake: Lake) -> None:
+    """A vacuum commits no files, and a compaction is taken back. Deleted rows are Broken."""
+    add_rows(lake, ROWS)
+    archived(lake)
+    add_rows(lake, [(12, 1), (8, 8)])
+    archive = DeltaTable(lake.settings.table_uri(archive_key(KEY)))
+    info = commits.commit_info("VACUUM START", 0, {})
+    lake.store.put(f"{archive_key(KEY)}/_delta_log/{1:020}.json", commits.encoded([info]))
+    archived(lake)
+    assert (archive_version(lake), all_rows(lake)) == (2, sorted([*ROWS, (12, 1), (8, 8)]))
+    archive.update_incremental()
+    archive.optimize.compact()
+    assert archive.version() == 3
+    assert archived(lake).version_after is None
+    assert (archive_version(lake), all_rows(lake)) == (4, sorted([*ROWS, (12, 1), (8, 8)]))
+    add_rows(lake, [(13, 1)])
+    archived(lake)
+    assert all_rows(lake) == sorted([*ROWS, (12, 1), (13, 1), (8, 8)])
+    archive.update_incremental()
+    archive.delete("id = 12")
+    with pytest.raises(Broken, match="version 6 was written by another program"):
+        archived(lake)
+
+
+def test_a_file_with_the_longest_possible_name_is_archived(lake: Lake) -> None:
+    add_rows(lake, ROWS)
+    [file] = lake.store.list(f"{KEY}/day=2013-01-01")
+    long_name = f"{KEY}/day=2013-01-01/{'x' * 247}.parquet"
+    root = Path(lake.settings.root)
+    (root / file.name).rename(root / long_name)
+    log = f"{KEY}/_delta_log/{0:020}.json"
+    data = lake.store.read(log).replace(
+        file.name.removeprefix(f"{KEY}/").encode(), long_name.removeprefix(f"{KEY}/").encode()
+    )
+    lake.store.delete([log])
+    lake.store.put(log, data)
+    archived(lake)
+    assert (archive_rows(lake), table_rows(lake)) == (ROWS[:2], ROWS[2:])
+
+
+def test_a_compaction_that_was_not_verified_is_verified_first(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the archive has committed, no RESTORE could undo it without loss."""
+    add_rows(lake, ROWS)
+    expect_verification(lake, KEY, "a mark", version=0)
+    verified = list[str]()
+    monkeypatch.setattr(archive_run, "verify_left", lambda *a: verified.append(a[2]))
+    run_archive(lake, DAYS, lambda: None)  # pyright: ignore[reportArgumentType]
+    assert verified == [KEY]
+
+
 def test_a_table_whose_log_forgets_the_archive_is_refused(lake: Lake) -> None:
     add_rows(lake, ROWS, configuration={"delta.setTransactionRetentionDuration": "interval 1 days"})
     with pytest.raises(Refused, match="Unset the property"):
@@ -431,7 +554,19 @@ def test_both_logs_get_their_checkpoints(lake: Lake) -> None:
         ({"month": "string"}, [("2026-07",), ("2026-08",), ("2026-09",), ("other",)], 2),
         ({"day": "date", "hour": "int"}, [("2026-09-10", "22"), ("2026-09-10", "23")], 1),
         ({"year": "int", "month": "string"}, [("2025", "12"), ("2026", "09"), (None, "1")], 1),
+        ({"year": "bigint"}, [("1969",), ("1970",), ("2026",), ("9" * 18,)], 2),
+        (
+            {"day": "date", "hour": "bigint"},
+            [("2026-09-01", "1"), ("2026-09-02", "1"), ("2026-09-03", "9" * 18)],
+            1,
+        ),
         ({"region": "string", "day": "date"}, [("a", "2026-09-09"), ("b", "2026-09-10")], 1),
+        # Neither a purge nor a restore would keep the empty text.
+        (
+            {"region": "string", "day": "date"},
+            [("a", "2026-09-01"), ("", "2026-09-01"), ("a", "2026-09-10")],
+            1,
+        ),
         ({"day": "date"}, [("2026-09-11",), ("2026-09-12",)], 0),
         ({"day": "date"}, [(None,)], 0),
         ({"region": "string"}, [("a",), ("b",)], 0),
@@ -466,7 +601,9 @@ def test_a_run_moves_the_oldest_files_first(lake: Lake, monkeypatch: pytest.Monk
 
 def test_a_table_whose_partitions_have_two_times_is_refused() -> None:
     partition = (("day", "2026-01-01"), ("loaded", "2026-01-02"))
-    layout = snapshot([data_file(1, "f", partition=partition)], partition_columns=["day", "loaded"])
+    columns = [Column(name=name, type="string") for name in ("day", "loaded")]
+    files = [data_file(1, "f", partition=partition)]
+    layout = snapshot(files, columns=columns, partition_columns=["day", "loaded"])
     with pytest.raises(Refused, match="several of the partition columns day, loaded"):
         plan_archive(DAYS, Archive(), ArchiveFacts(snapshot=layout), now_ms=0)
 

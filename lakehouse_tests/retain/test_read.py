@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from lakehouse import Append, Table
+from lakehouse import Append, Archive, Table
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.materialize.run import write_table
@@ -28,7 +28,7 @@ from lakehouse_tests.retain.example_days import (
 from lakehouse_tests.support.example_lake import facts_of, version_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -85,6 +85,83 @@ def test_renamed_dropped_and_added_columns_never_bring_back_foreign_values(
     added = [(each, f"a{each}", "new") for each in (4, 20)]
     before = [(each, f"a{each}", None) for each in (1, 2, 3, 9)]
     assert read_all(lake, spark, "id", "renamed", "b") == sorted([*before, *added], key=str)
+
+
+PARTS = ("region", "day")
+REGIONS = replace(
+    DAYS,
+    source=replace(DAYS.landing, schema="id BIGINT, region STRING, day DATE"),
+    write=Append(partition_by=PARTS),
+)
+
+
+def overwrite(lake: Lake, rows: "DataFrame", *partition_by: str) -> None:
+    """Another program replaces rows, columns and partitions."""
+    writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+    writer.partitionBy(*partition_by).save(lake.settings.table_uri(KEY))
+
+
+@pytest.mark.long
+def test_a_table_with_other_partitions_gets_its_rows_back_and_a_new_archive(
+    lake: Lake, spark: "SparkSession", uri: str
+) -> None:
+    """The rest of the archive, once empty, follows the table: its partitions, and the type of id."""
+    add_rows(lake, ROWS)
+    archived(lake)
+    rows = spark.sql(f"SELECT CAST(id AS STRING) AS id, 'r' AS region, day FROM {uri}")
+    overwrite(lake, rows, *PARTS)
+    with pytest.raises(Refused, match=r"archive of .* Use lakehouse restore bronze/days"):
+        archived(lake, REGIONS)
+    overwrite(lake, spark.sql(f"SELECT CAST(id AS BIGINT) AS id, region, day FROM {uri}"), *PARTS)
+    with pytest.raises(Refused, match="partitioned by region, day, and its archive by day"):
+        archived(lake, REGIONS)
+    run_restore(TableSession(lake=lake, spark=spark, table=REGIONS))
+    assert table_rows(lake) == ROWS
+    overwrite(lake, spark.sql(f"SELECT CAST(id AS STRING) AS id, region, day FROM {uri}"), *PARTS)
+    shorter = replace(REGIONS, archive=Archive(older_than_days=1))
+    with_restored = archived(lake, REGIONS)
+    assert with_restored.plan.notes == ()
+    archived(lake, shorter)
+    assert len(read_all(lake, spark)) == len(ROWS)
+
+
+@pytest.mark.long
+def test_a_column_that_another_program_dropped_and_added_again_is_refused(
+    lake: Lake, spark: "SparkSession", uri: str
+) -> None:
+    """Without column mapping, files tell the two apart in no other way."""
+    add_rows(lake, ROWS)
+    archived(lake)
+    overwrite(lake, spark.sql(f"SELECT day, 1 AS other FROM {uri}"), "day")
+    archived(lake)
+    spark.sql(f"ALTER TABLE {uri} ADD COLUMN id BIGINT")
+    with pytest.raises(Refused, match="column id was dropped and added again"):
+        archived(lake)
+    assert read_all(lake, spark) == [(None,)] * len(ROWS)
+    run_restore(TableSession(lake=lake, spark=spark, table=DAYS))
+    archived(lake)
+    assert read_all(lake, spark) == [(None,)] * len(ROWS)
+
+
+@pytest.mark.long
+def test_rows_computed_again_do_not_join_the_archive_after_their_partition_column_was_widened(
+    lake: Lake, spark: "SparkSession", uri: str
+) -> None:
+    spark.sql(
+        f"CREATE TABLE {uri} (id BIGINT, day DATE) USING delta PARTITIONED BY (day) TBLPROPERTIES"
+        " ('delta.enableTypeWidening' = 'true', 'delta.feature.timestampNtz' = 'supported')"
+    )
+    values = ", ".join(f"({id_}, DATE '2013-01-0{day}')" for id_, day in ROWS)
+    spark.sql(f"INSERT INTO {uri} VALUES {values}")
+    run_archive(lake, DAYS, lambda: spark)
+    spark.sql(f"ALTER TABLE {uri} ALTER COLUMN day TYPE TIMESTAMP_NTZ")
+    again = "SELECT 10L AS id, TIMESTAMP_NTZ '2013-01-01' AS day"
+    spark.sql(f"MERGE INTO {uri} t USING ({again}) s ON t.id = s.id WHEN NOT MATCHED THEN INSERT *")
+    outcome = run_archive(lake, DAYS, lambda: spark)
+    [note] = outcome.plan.notes
+    assert note.startswith("rows that a MERGE wrote to archived partitions stay in the table")
+    run_archive(lake, DAYS, lambda: spark, replace=[{"day": "2013-01-01 00:00:00"}])
+    assert [row[0] for row in read_all(lake, spark)] == [id_ for id_, _ in ROWS if id_ != 11]
 
 
 @pytest.mark.long

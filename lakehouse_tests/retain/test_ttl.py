@@ -9,15 +9,17 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lakehouse import Append, Landing, Overwrite, Table, Ttl
+from lakehouse import Append, Archive, Landing, Overwrite, Table, Ttl
 from lakehouse.base.errors import Refused
 from lakehouse.base.operation import Figure
 from lakehouse.base.reasons import Reason
 from lakehouse.delta.snapshot import Column, DataFile
 from lakehouse.lake.lake import Lake
+from lakehouse.retain.plan.archive import ArchiveFacts, plan_archive
 from lakehouse.retain.plan.ttl import UNKNOWN, TimeBounds, TtlPlan, bounds_in_statistics, plan_ttl
 from lakehouse.retain.run import ttl as ttl_run
 from lakehouse.retain.run.ttl import run_ttl
+from lakehouse.spark import statements
 from lakehouse_tests.support.example_snapshots import data_file, snapshot
 
 if TYPE_CHECKING:
@@ -114,6 +116,16 @@ def test_a_date_keeps_the_day_of_the_cutoff_whole() -> None:
     midnight = CUTOFF - CUTOFF % DAY
     plan = planned({file("x"): tight(midnight - DAY, midnight - DAY)}, ttl=ttl)
     assert (plan.cutoff_ms, plan.expired_files) == (midnight, 1)
+
+
+def test_a_cutoff_before_the_first_year_is_the_first_day() -> None:
+    plan = planned({file("x"): tight(1, 7)}, ttl=Ttl(column="d", days=999_999))
+    assert plan.is_idle and plan.sentence.startswith("no row is from before 1-01-01")
+    assert plan.cutoff_ms is not None
+    assert statements.is_before(COLUMNS[1], plan.cutoff_ms) == "`d` < DATE '0001-01-01'"
+    layout = snapshot([], columns=COLUMNS, partition_columns=["d"])
+    never = Archive(older_than_days=999_999)
+    plan_archive(TABLE, never, ArchiveFacts(snapshot=layout), now_ms=NOW).as_json()
 
 
 def test_statistics_that_cannot_be_read_are_unknown() -> None:

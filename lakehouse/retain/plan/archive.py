@@ -30,10 +30,14 @@ from itertools import pairwise, takewhile
 from lakehouse.base.errors import Refused
 from lakehouse.base.paths import name_in_table
 from lakehouse.base.reasons import Explained, Explanation, Reason
-from lakehouse.base.text import DAY_MS, Document, count_of, first_names, size_text
+from lakehouse.base.text import DAY_MS, EARLIEST_MS, Document, count_of, first_names, size_text
 from lakehouse.declare.policies import Archive
 from lakehouse.declare.table import TRANSACTION_RETENTION, Table
-from lakehouse.delta.partition_values import TypedPartition, typed_partition
+from lakehouse.delta.partition_values import (
+    TypedPartition,
+    is_changed_by_rewrite,
+    typed_partition,
+)
 from lakehouse.delta.protocol import unknown_features
 from lakehouse.delta.snapshot import (
     Column,
@@ -110,7 +114,7 @@ def _start_ms(values: Sequence[object]) -> int | None:
             start = datetime(year, month, day, hour, tzinfo=UTC)
         elif numbers:
             start = start.replace(hour=numbers[0])
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return round(start.timestamp() * 1000)
 
@@ -133,6 +137,8 @@ _COLUMN_FEATURES = {
 }
 _MAPPING = ("delta.columnMapping.", "delta.typeChanges")
 _NULLABLE = ("nullable", "containsNull", "valueContainsNull")
+# The archive's property for columns that only its files have.
+_DROPPED = "lakehouse.dropped"
 # Files of the archive go by the archive's own expiry alone.
 _RETENTIONS = ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration")
 _KEPT = "interval 36500 days"
@@ -291,14 +297,16 @@ def plan_archive(
     """
     snapshot = facts.snapshot
     refuse_table(snapshot)
+    if facts.archived is not None:
+        _refuse_other_columns(snapshot, facts.archived)
     in_table = partitions_in(snapshot)
     archived = archived_partitions(snapshot, facts.archived, archive)
     starts = partition_starts(snapshot, {*in_table, *archived})
     clock_ms = now_ms
     if archive.clock == "newest_row":
-        starts_ms = [start for each in in_table if (start := starts[each]) and start <= now_ms]
-        clock_ms = max(starts_ms, default=now_ms)
-    cutoff_ms = clock_ms - archive.older_than_days * DAY_MS
+        starts_ms = [start for each in in_table if (start := starts[each]) is not None]
+        clock_ms = max((each for each in starts_ms if each <= now_ms), default=now_ms)
+    cutoff_ms = max(clock_ms - archive.older_than_days * DAY_MS, EARLIEST_MS)
     times = sorted({start for start in starts.values() if start is not None})
     ended = {None, *(start for start, end in pairwise(times) if end <= cutoff_ms)}
     old = [each for each in in_table.values() if starts[each.typed] in ended]
@@ -373,29 +381,35 @@ def refuse_table(snapshot: Snapshot) -> None:
         raise Refused(f"{what}: its table feature {unknown[0]} is not supported")
 
 
-def partitions_in(snapshot: Snapshot) -> dict[TypedPartition, Partition]:
-    """A table's partitions by their typed values."""
-    types = types_by_name(snapshot.columns)
-    groups = dict[TypedPartition, list[DataFile]]()
+def partitions_in(
+    snapshot: Snapshot, table: Snapshot | None = None
+) -> dict[TypedPartition, Partition]:
+    """A table's partitions by their typed values; an archive's as its `table` has the columns."""
+    in_table = _columns(table or snapshot)
+    columns = {each.name: in_table.get(source, each) for source, each in _columns(snapshot).items()}
+    types = types_by_name(columns.values())
+    values_of = dict[TypedPartition, PartitionValues]()
+    files_of = dict[TypedPartition, list[DataFile]]()
     for file in sorted(snapshot.files, key=lambda each: each.path):
-        groups.setdefault(typed_partition(file.partition, types), []).append(file)
+        values = tuple((columns[name].name, text) for name, text in file.partition)
+        typed = typed_partition(values, types)
+        values_of.setdefault(typed, values)
+        files_of.setdefault(typed, []).append(file)
     return {
-        typed: Partition(typed=typed, values=files[0].partition, files=tuple(files))
-        for typed, files in groups.items()
+        typed: Partition(typed=typed, values=values_of[typed], files=tuple(files))
+        for typed, files in files_of.items()
     }
 
 
 def archived_partitions(
     snapshot: Snapshot, archived: Snapshot | None, archive: Archive | None
 ) -> dict[TypedPartition, Partition]:
-    """The partitions of an archive, under the table's column names, and when they expire."""
-    partitions = partitions_in(archived) if archived else {}
-    names = snapshot.partition_columns
+    """The partitions of an archive, as the table has their columns, and when they expire."""
+    partitions = partitions_in(archived, snapshot) if archived else {}
     for typed, each in partitions.items():
-        values = tuple(zip(names, (text for _, text in each.values), strict=True))
         last_ms = max(file.modified_ms for file in each.files)
         expires_ms = None if archive is None else last_ms + archive.keep_days * DAY_MS
-        partitions[typed] = dataclasses.replace(each, values=values, expires_ms=expires_ms)
+        partitions[typed] = dataclasses.replace(each, expires_ms=expires_ms)
     return partitions
 
 
@@ -411,6 +425,8 @@ def _why_it_stays(
         return "partitions with files outside the table stay in the table"
     if facts.snapshot.on_s3 and any(f.size_bytes > _MOST_COPIED_BYTES for f in partition.files):
         return "partitions with a file above 5 GiB, which S3 cannot copy, stay in the table"
+    if is_changed_by_rewrite(partition.values, types_by_name(facts.snapshot.columns)):
+        return "partitions with an empty text, which Spark would write as null, stay in the table"
     restored_ms = facts.restored_ms.get(partition.typed)
     if restored_ms is not None and restored_ms + archive.older_than_days * DAY_MS > now_ms:
         return f"restored partitions stay in the table for {archive.older_than_days} days"
@@ -553,25 +569,23 @@ def archive_metadata(snapshot: Snapshot, archived: Snapshot | None) -> Document:
     """The `metaData` of the archive of a table: its columns, all nullable.
 
     `archived` is the archive at its newest version; `None` if there is none.
-
-    Raises:
-        Refused: a column changed its type, or the table is partitioned by other columns.
     """
-    if archived is not None:
-        _refuse_other_columns(snapshot, archived)
+    properties: dict[str, str] = dict.fromkeys(_RETENTIONS, _KEPT)
+    if archived is not None and archived.files:
+        gone = {*_dropped_from(archived), *_columns(archived)} - _columns(snapshot).keys()
+        if gone:
+            properties[_DROPPED] = json.dumps(sorted(gone))
     metadata = snapshot.definition["metaData"]
     schema = json.loads(metadata["schemaString"], object_hook=_without_requirements)
-    properties = {
-        name: value
-        for name, value in metadata["configuration"].items()
-        if name.startswith("delta.columnMapping.")
-    }
+    for name, value in metadata["configuration"].items():
+        if name.startswith("delta.columnMapping."):
+            properties[name] = value
     return {
         "id": f"{metadata['id']}-archive",
         "format": {"provider": "parquet", "options": {}},
         "schemaString": json.dumps(schema, separators=(",", ":")),
         "partitionColumns": metadata["partitionColumns"],
-        "configuration": {**properties, **dict.fromkeys(_RETENTIONS, _KEPT)},
+        "configuration": properties,
         "createdTime": metadata.get("createdTime", 0),
     }
 
@@ -592,7 +606,23 @@ def archive_protocol(snapshot: Snapshot) -> Document:
     }
 
 
+def _dropped_from(archived: Snapshot) -> list[str]:
+    """Physical names of columns that files of an archive have, and its table has no more."""
+    names: list[str] = json.loads(archived.properties.get(_DROPPED, "[]"))
+    return names
+
+
 def _refuse_other_columns(snapshot: Snapshot, archived: Snapshot) -> None:
+    """Refuses archived files whose columns have another type, place or origin in the table."""
+    if not archived.files:
+        return
+    for name in _dropped_from(archived):
+        if name in _columns(snapshot):
+            raise Refused(
+                f"archive of {snapshot.table}: column {name} was dropped and added again, and"
+                " archived rows have its earlier values. Either use another name, or use lakehouse"
+                f" restore {snapshot.table}, which leaves them out"
+            )
     is_widening = any(feature.startswith("typeWidening") for feature in snapshot.features)
     present = _columns(archived)
     for source, column in _columns(snapshot).items():

@@ -12,13 +12,13 @@ Source: delta-io/delta v4.4.0, `StatisticsCollection.scala`, truncation of times
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date, datetime, timedelta
 from typing import Any, cast
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Explained, Explanation, Reason
-from lakehouse.base.text import DAY_MS, Document, count_of, size_text
+from lakehouse.base.text import DAY_MS, EARLIEST_MS, Document, count_of, size_text
 from lakehouse.declare.policies import Ttl
 from lakehouse.declare.table import Table
 from lakehouse.delta.partition_values import typed_partition
@@ -80,12 +80,10 @@ class TtlPlan(Explained):
 
     def as_json(self) -> Document:
         """The documented JSON shape, also in the metadata of the run's commit."""
-        names = (
-            "table version cutoff_ms expired_files expired_bytes straddling_files"
-            " straddling_bytes row_count"
-        )
+        document = asdict(self)
+        del document["explanation"]
         return {
-            **{name: getattr(self, name) for name in names.split()},
+            **document,
             "reason": self.reason.name,
             "sentence": self.sentence,
             "seconds": round(self.seconds, 3),
@@ -120,7 +118,9 @@ def plan_ttl(
             " ttl= from the declaration"
         )
     clock_ms = now_ms if ttl.clock == "now" else _newest_ms(snapshot, bounds, now_ms)
-    cutoff_ms = None if clock_ms is None else clock_ms - ttl.days * DAY_MS
+    cutoff_ms = None
+    if clock_ms is not None:
+        cutoff_ms = max(clock_ms - ttl.days * DAY_MS, EARLIEST_MS)
     if cutoff_ms is not None and column.type == "date":
         cutoff_ms -= cutoff_ms % DAY_MS  # the day of the cutoff is kept whole
     expired, straddling = _expired_files(snapshot, bounds, column, cutoff_ms)

@@ -4,8 +4,9 @@ The archive is a Delta table, `archive/<layer>/<name>`, of copies of the table's
 partition folders, with the table's columns. The table's log names one of its versions by the
 transaction id `lakehouse-archive`. That version, and no other one, is what the archive has.
 
-1. Versions of the archive that the table's log does not name are taken back: one commit gives the
-   archive its earlier content, and one commit to the table names that version.
+1. Versions of the archive that the table's log does not name are taken back, also compactions by
+   other programs: one commit gives the archive its earlier content, and one commit to the table
+   names that version.
 2. The plan is made from the newest version of the table.
 3. Files are copied, and each copy is compared. If deletion vectors hide rows of them, Spark first
    purges these rows from the table, and step 2 is repeated.
@@ -20,8 +21,8 @@ transaction id `lakehouse-archive`. That version, and no other one, is what the 
   and fails if one of them changed, or if another run has named a version meanwhile. A run that was
   taken for dead can therefore not commit after step 1 of another run.
 - Step 1 takes rows out of the archive only if the table's log is the one that they were planned
-  from, and if all files of their partitions in the table exist. A log that is older than the
-  archive, or that forgot its transaction id, is `Broken`, and nothing is repaired.
+  from, or begins later, and if all files of their partitions in the table exist. A log that is
+  older than the archive, or that forgot its transaction id, is `Broken`, and nothing is repaired.
 - No commit is made to a table with a feature that the commit would break, even if it came after
   the plan.
 - Step 6 deletes no file of the newest version, nor of the version that the table names: a commit
@@ -32,7 +33,7 @@ import dataclasses
 import posixpath
 import re
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
@@ -46,6 +47,7 @@ from lakehouse.base.operation import Figure, UpkeepOperation, figures_as_json
 from lakehouse.base.paths import name_in_table
 from lakehouse.base.reasons import Explained
 from lakehouse.base.text import DAY_MS, Document
+from lakehouse.compact.verify import expected, verify_left
 from lakehouse.declare.policies import Archive
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ARCHIVE_APP_ID, ROWS_MOVED, Commit, written_in
@@ -181,7 +183,12 @@ def read_state(lake: Lake, table_key: str, facts: TableFacts | None = None) -> A
                 f" no archive. Put {archive_key(table_key)} back from a backup"
             )
         return ArchiveState(facts=facts)
-    history = history_since(lake.store, newest.history, -1).commits
+    # Upkeep by other programs, such as a vacuum or a compaction, changes no rows.
+    history = tuple(
+        each
+        for each in history_since(lake.store, newest.history, -1).commits
+        if _RECORD in written_in(each) or each.changed_data
+    )
     if newest.snapshot.version < number:
         raise Broken(
             f"archive of {table_key}: it is at version {newest.snapshot.version}, but the table's"
@@ -222,13 +229,15 @@ def _refuse_undone_restore(lake: Lake, facts: TableFacts, history: Sequence[Comm
     if not restores:
         return
     since = min(record["table_version"] for record in restores.values())
-    commits = history_since(lake.store, facts.history, since).between(since, snapshot.version)
+    # A RESTORE brings back only versions that the log still has.
+    commits = history_since(lake.store, facts.history, since).commits
     with_rows = list[int]()  # the versions that have them, or had them before a later deletion
     came = 0
-    for commit in commits or ():
+    for commit in commits:
         has_rows = commit.version - 1 in with_rows
         if commit.applications.get(ARCHIVE_APP_ID) in restores and commit.added_paths:
             came = commit.version
+            with_rows.clear()  # earlier versions lack these rows
             has_rows = True
         elif commit.operation == "RESTORE":
             # A RESTORE to a time shows no version.
@@ -248,7 +257,8 @@ def _record_of(commit: Commit) -> Document:
     if not isinstance(record, dict):
         raise Broken(
             f"archive: version {commit.version} was written by another program, so its content is"
-            " unknown. Undo that commit"
+            " unknown. If it is the newest version, delete the commit's files from the archive's"
+            " log"
         )
     return record
 
@@ -277,6 +287,7 @@ def plan(
         typed_partition(tuple(zip(names, texts, strict=True)), types): commit.committed_ms
         for commit in state.history
         for texts in _record_of(commit).get("restored", ())
+        if len(texts) == len(names)  # else the table had other partitions
     }
     archive_facts = ArchiveFacts(
         snapshot=snapshot,
@@ -299,31 +310,34 @@ def written_by(lake: Lake, state: ArchiveState) -> dict[TypedPartition, str]:
     """The operation that wrote the rows that came after their partition was archived."""
     if state.applied is None:
         return {}
-    in_table = partitions_in(state.facts.snapshot)
+    snapshot = state.facts.snapshot
+    in_table = partitions_in(snapshot)
     version_of = dict[str, int]()
     for commit in state.history:
         version = _record_of(commit)["table_version"]
         for path in commit.added_paths:
             version_of.setdefault(path, version)  # a run that was taken back may add it again
     written = dict[TypedPartition, str]()
-    for typed, archived in partitions_in(state.applied).items():
-        if typed not in in_table:
-            continue
-        since = max(version_of[file.path] for file in archived.files)
-        history = history_since(lake.store, state.facts.history, since)
-        commits = history.between(since, state.facts.snapshot.version)
-        paths = {file.path for file in in_table[typed].files}
-        written[typed] = "write that the log no longer has"
-        if commits is not None:
-            written[typed] = _origin(commits, paths)
+    for typed, archived in partitions_in(state.applied, snapshot).items():
+        if typed in in_table:
+            since = max(version_of[file.path] for file in archived.files)
+            history = history_since(lake.store, state.facts.history, since)
+            is_complete = history.between(since, snapshot.version) is not None
+            paths = {file.path for file in in_table[typed].files}
+            written[typed] = _origin(history.commits, paths, is_complete=is_complete)
     return written
 
 
-def _origin(commits: Sequence[Commit], paths: set[str]) -> str:
-    """`append` if plain appends added these files, or else the other operation."""
+def _origin(commits: Sequence[Commit], paths: set[str], *, is_complete: bool) -> str:
+    """`append` if plain appends added these files, or else the other operation.
+
+    `is_complete`: the log still has all commits since the partition was archived.
+    """
     adding = [each for each in commits if each.changed_data and each.added_paths]
     direct = [each for each in adding if not paths.isdisjoint(each.added_paths)]
     is_known = paths <= {path for each in direct for path in each.added_paths}
+    if not is_known and not is_complete:
+        return "write that the log no longer has"
     for commit in direct if is_known else adding:  # else a compaction wrote the files
         mode = commit.parameters.get("mode") or commit.parameters.get("outputMode")
         is_append = commit.operation in ("WRITE", "STREAMING UPDATE") and mode == "Append"
@@ -355,6 +369,8 @@ def run_archive(
     started = time.monotonic()
     with hold(lake, None, table.key, owner=owner or f"archive of {table.key}"):
         for _ in range(_TRIES):
+            if expected(lake, table.key) is not None:
+                verify_left(lake, open_spark(), table.key)
             state = settled_state(lake, table.key)
             planned = plan(lake, table, state=state, replace=replace)
             assert planned is not None
@@ -394,14 +410,13 @@ def settled_state(lake: Lake, table_key: str) -> ArchiveState:
         raise Refused(
             f"archive of {table_key}: there is no table. Use lakehouse materialize {table_key}"
         )
-    if not state.unapplied:
-        return state
     newest = state.newest
-    assert newest is not None
+    content = {file.path: file for file in state.applied.files} if state.applied else {}
+    present = {file.path: file for file in newest.files} if newest else {}
+    if newest is None or (not state.unapplied and content.keys() == present.keys()):
+        return state
     refuse_table(state.facts.snapshot)
     _refuse_unproven(lake, state)
-    content = {file.path: file for file in state.applied.files} if state.applied else {}
-    present = {file.path: file for file in newest.files}
     names = newest.physical_names
     gone = [file for path, file in present.items() if path not in content]
     actions = [file_action("remove", file, names) for file in gone]
@@ -421,16 +436,22 @@ def _refuse_unproven(lake: Lake, state: ArchiveState) -> None:
     snapshot = state.facts.snapshot
     for commit in state.unapplied:
         record = _record_of(commit)
-        if _log_digest(lake, snapshot.table, record["table_version"]) != record["table_digest"]:
+        planned_from = record["table_version"]
+        digest = _log_digest(lake, snapshot.table, planned_from)
+        since = history_since(lake.store, state.facts.history, planned_from - 1).commits
+        # Delta deletes old commits of which a checkpoint has the result.
+        is_cleaned_up = not digest and bool(since) and since[0].version > planned_from
+        if digest != record["table_digest"] and not is_cleaned_up:
             raise Broken(
                 f"archive of {snapshot.table}: version {commit.version} of the archive was planned"
-                f" from another version {record['table_version']} of the table than its log has, so"
-                " the archived rows may be the only ones. Put the table's newest log back; nothing"
+                f" from another version {planned_from} of the table than its log has, so"
+                " the archived rows may be the only ones. Put the table's newest log back or, if"
+                f" the table was created again, move {archive_key(snapshot.table)} away; nothing"
                 " was changed"
             )
     kept = {file.path for file in state.applied.files} if state.applied else set[str]()
     in_table = partitions_in(snapshot)
-    for typed, archived in partitions_in(state.newest).items():
+    for typed, archived in partitions_in(state.newest, snapshot).items():
         is_added = any(file.path not in kept for file in archived.files)
         present = in_table.get(typed) if is_added else None
         for file in present.files if present else ():
@@ -482,7 +503,6 @@ def _copies(lake: Lake, table: Table, files: Sequence[DataFile]) -> list[DataFil
     """
     store = lake.store
     run_ms = now_ms()
-    run_id = uuid4().hex
 
     def copy(file: DataFile) -> DataFile:
         inside = name_in_table(file.path)
@@ -493,8 +513,8 @@ def _copies(lake: Lake, table: Table, files: Sequence[DataFile]) -> list[DataFil
                 f"archive of {table.key}: {inside} is missing, or has another size than the log"
                 " says. The table is unchanged. Check the table"
             )
-        folder, base_name = posixpath.split(inside)
-        name = posixpath.join(folder, f"{run_id}-{base_name}")
+        # Not the name of the original, which may be as long as a name can be.
+        name = posixpath.join(posixpath.dirname(inside), f"{uuid4().hex}.parquet")
         copy_name = f"{archive_key(table.key)}/{name}"
         source = original
         if store.bucket != LOCAL:
@@ -526,18 +546,6 @@ def _is_same(store: Store, original: StoredFile, copied: StoredFile) -> bool:
     names = (original.name, copied.name)
     ends = [store.read_part(each, -_FOOTER_BYTES, _FOOTER_BYTES) for each in names]
     return ends[0] == ends[1]
-
-
-def are_unchanged(paths: Set[str], before: Snapshot, newest: Snapshot) -> bool:
-    """Whether these files are still live, with the same deletion vectors, in the same table."""
-    then = {file.path: file.deletion_vector for file in before.files if file.path in paths}
-    now = {file.path: file.deletion_vector for file in newest.files if file.path in paths}
-    same = (before.table_id, before.partition_columns, before.physical_names)
-    return then == now and same == (
-        newest.table_id,
-        newest.partition_columns,
-        newest.physical_names,
-    )
 
 
 def _commit_to_archive(
@@ -576,6 +584,10 @@ def _commit_to_table(
     snapshot = state.facts.snapshot
     planned = {remove["remove"]["path"] for remove in removes}
 
+    def leaving(at: Snapshot) -> tuple[object, ...]:
+        files = {file.path: file.deletion_vector for file in at.files if file.path in planned}
+        return files, at.table_id, at.partition_columns, at.physical_names
+
     def check(newest: Snapshot) -> None:
         refuse_table(newest)
         if newest.transactions.get(ARCHIVE_APP_ID, -1) != state.number:
@@ -583,14 +595,14 @@ def _commit_to_table(
                 f"archive of {snapshot.table}: another run has committed meanwhile. Nothing is"
                 " lost. Use the same command again"
             )
-        if not are_unchanged(planned, snapshot, newest):
+        if leaving(newest) != leaving(snapshot):
             raise Transient(
                 f"archive of {snapshot.table}: another writer has changed files that were about to"
                 " leave. Nothing is lost. Use the same command again"
             )
 
     transaction = transaction_action(ARCHIVE_APP_ID, number)
-    metadata = {ROWS_MOVED: "archive", "number": number, "plan": figures, "mark": uuid4().hex}
+    metadata = {ROWS_MOVED: "archive", "plan": figures, "mark": uuid4().hex}
     info = commit_info("DELETE", snapshot.version, metadata)
     with table_location(lake, snapshot.table) as location:
         version = commit_after_newest(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.installation import project_settings
 from lakehouse.base.operation import Figure
+from lakehouse.compact.verify import verify_left
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ARCHIVE_APP_ID, ROWS_MOVED
 from lakehouse.delta.log import history_since
@@ -129,14 +130,6 @@ def archived_rows(
     return rows.select(*columns)
 
 
-def archived_size(lake: Lake, facts: TableFacts) -> tuple[int | None, int]:
-    """The rows (`None`: unknown) and bytes of a table's archive at this version of the table."""
-    state = read_state(lake, facts.snapshot.table, facts)
-    if state is None or state.applied is None:
-        return 0, 0
-    return state.applied.row_count, state.applied.size_bytes
-
-
 def restore_plan(
     lake: Lake,
     table: Table,
@@ -172,6 +165,7 @@ def run_restore(session: TableSession, chosen: Selection = ()) -> RetentionOutco
         session_confs(session.spark, _CONFS),
         hold(lake, None, table.key, owner=f"restore of {table.key}"),
     ):
+        verify_left(lake, session.spark, table.key)
         state = settled_state(lake, table.key)
         plan = restore_plan(lake, table, chosen, state)
         version = _restore(session, state, plan) if plan.partitions else None
@@ -198,7 +192,7 @@ def _restore(session: TableSession, state: ArchiveState, plan: RestorePlan) -> i
     write = FrameWrite(
         mode="append",
         transaction=Transaction(app_id=ARCHIVE_APP_ID, version=number),
-        user_metadata=json.dumps({ROWS_MOVED: "restore", "number": number}),
+        user_metadata=json.dumps({ROWS_MOVED: "restore"}),
     )
     write_frame(rows, state.facts.snapshot.uri, write)
     after = session.lake.facts(session.key)

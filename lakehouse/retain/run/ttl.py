@@ -106,13 +106,7 @@ def _delete(session: TableSession, started: float) -> RetentionOutcome:
     if planned.is_idle or planned.cutoff_ms is None:
         return RetentionOutcome(plan=planned)
     mark = uuid4().hex
-    metadata = {
-        ROWS_MOVED: "ttl",
-        "mark": mark,
-        "started_ms": now_ms(),
-        "cutoff_ms": planned.cutoff_ms,
-        "plan": planned.as_json(),
-    }
+    metadata = {ROWS_MOVED: "ttl", "mark": mark, "plan": planned.as_json()}
     column = time_column(table, _ttl_of(table), snapshot)
     confs = {
         temporary_confs.USER_METADATA: json.dumps(metadata, separators=(",", ":")),
