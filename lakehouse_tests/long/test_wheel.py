@@ -20,7 +20,6 @@ BASE = [
     "click",
     "dagster",
     "deltalake",
-    "jinja2",
     "prometheus_client",
     "psutil",
     "pyarrow",

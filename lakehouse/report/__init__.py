@@ -1,1 +1,0 @@
-"""The report of a lake (`lakehouse report`) as one HTML page."""
