@@ -1,4 +1,4 @@
-"""`lakehouse costs`: what the lake costs, by table, layer, owner, storage class or day."""
+"""`lakehouse costs`: what the lake costs, by table, layer, owner or storage class."""
 
 from datetime import datetime
 

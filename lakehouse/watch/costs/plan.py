@@ -35,7 +35,7 @@ _GB = 1024**3
 _MOST_USD = 1_000  # of a unit price, so that its column can hold it
 # The units of the quantities, by the first part of a SKU.
 _UNITS = {"storage": "GB-Months", "compute": "vCPU-Hours", "requests": "Requests"}
-GROUPS = ("table", "layer", "owner", "class", "day")
+GROUPS = ("table", "layer", "owner", "class")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,27 +176,26 @@ def updated(recorded: Sequence[Charge], current: Sequence[Charge]) -> list[Charg
 def costs_document(charges: Sequence[Charge], *, by: str, since: str) -> Document:
     """The document of `lakehouse costs --json`: the sums by one of `GROUPS`.
 
-    Days are in order, all other groups by descending cost. `size_bytes` are the stored bytes on the
-    newest day with an inventory (or on the day of the group); null if no charge is for storage.
+    Groups are by descending cost. `size_bytes` are the stored bytes on the newest day with an
+    inventory; null if no charge is for storage.
     """
     days = {each.day for each in charges}
     stored_days = {each.day for each in charges if each.is_storage}
-    shown_days = stored_days if by == "day" else {max(stored_days, default=None)}
+    newest_day = max(stored_days, default=None)
     groups = dict[str, list[Charge]]()
     for charge in charges:
         groups.setdefault(_group(charge, by), []).append(charge)
     sums = list[Document]()
     for name, group in sorted(groups.items()):
         sizes = [
-            each.size_bytes or 0 for each in group if each.is_storage and each.day in shown_days
+            each.size_bytes or 0 for each in group if each.is_storage and each.day == newest_day
         ]
         usd = {
             f"{kind}_usd": _total(each for each in group if each.kind == kind) for kind in _UNITS
         }
         size_bytes = sum(sizes) if sizes else None
         sums.append({"name": name, "size_bytes": size_bytes, **usd, "usd": _total(group)})
-    if by != "day":
-        sums.sort(key=lambda each: -each["usd"])
+    sums.sort(key=lambda each: -each["usd"])
     return {
         "since": since,
         "until": max(days).isoformat() if days else None,
@@ -289,7 +288,5 @@ def _group(charge: Charge, by: str) -> str:
             return charge.layer or OUTSIDE
         case "owner":
             return charge.owner or "(no owner)"
-        case "class":
-            return charge.sku.partition("/")[2] if charge.is_storage else "(operations)"
         case _:
-            return charge.day.isoformat()
+            return charge.sku.partition("/")[2] if charge.is_storage else "(operations)"

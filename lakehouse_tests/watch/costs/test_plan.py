@@ -144,12 +144,11 @@ def test_sums_are_by_group_and_bytes_those_of_the_newest_day() -> None:
     ]
     groups = costs_document(charges, by="table", since="2026-11-01")["groups"]
     assert groups == [dict(zip(names, each, strict=True)) for each in expected]
-    documents = {by: costs_document(charges, by=by, since="") for by in ("owner", "class", "day")}
+    documents = {by: costs_document(charges, by=by, since="") for by in ("owner", "class")}
     found = {by: [each["name"] for each in whole["groups"]] for by, whole in documents.items()}
     assert found == {
         "owner": ["sales", "(no owner)"],
         "class": ["(operations)", "STANDARD"],
-        "day": ["2026-11-27"],
     }
     document = costs_document(charges, by="layer", since="2026-11-01")
     assert (document["until"], document["stored_days"]) == ("2026-11-27", 1)
