@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 from operator import attrgetter
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from lakehouse.base.stored_objects import StoredFile
 from lakehouse.delta.commits import Commit, Commits
@@ -289,18 +289,14 @@ def live_bytes(file: DataFile) -> float:
 
 
 def last_removals(
-    names: Sequence[str | None], times_ms: Iterable[int | None]
+    names: Iterable[str | None], times_ms: Iterable[int | None]
 ) -> dict[str, int | None]:
     """The time of the last removal of each path or vector. Empty names are dropped.
 
     A name may occur several times. If one of its times is unknown, its result is `None`.
     """
-    times = [*times_ms]
-    time_by_name = dict(zip(names, times, strict=True))
-    if len(time_by_name) == len(names) and all(names):  # the usual case, fast for many names
-        return cast("dict[str, int | None]", time_by_name)
     last: dict[str, int | None] = {}
-    for name, ms in zip(names, times, strict=True):
+    for name, ms in zip(names, times_ms, strict=True):
         if not name:
             continue
         earlier_ms = last.get(name, 0)

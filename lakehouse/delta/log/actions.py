@@ -435,34 +435,19 @@ def _vectors_of(rows: pa.StructArray) -> Iterator[tuple[int, Mapping[str, Any]]]
 def _partitions(rows: pa.StructArray) -> Iterable[PartitionValues]:
     """The partition values of each row. Rows of one partition share one tuple."""
     column = _required(rows, "partitionValues", "a map of strings", _is_map_of_texts)
-    name_codes = column.keys.dictionary_encode()
-    value_codes = column.items.dictionary_encode()
-    names = name_codes.dictionary.to_pylist()
-    values = [*value_codes.dictionary.to_pylist(), None]
+    encoded = column.items.dictionary_encode()
+    values = [*encoded.dictionary.to_pylist(), None]
     null = len(values) - 1  # Arrow's `fill_null` would import pandas
-    codes = [null if code is None else code for code in value_codes.indices.to_pylist()]
+    codes = [null if code is None else code for code in encoded.indices.to_pylist()]
     offsets = column.offsets.to_pylist()
+    names = column.keys.unique().to_pylist()
     if len(names) == 1 and offsets == list(range(len(codes) + 1)):  # one value in every row
         partitions = [((names[0], value),) for value in values]
         return map(partitions.__getitem__, codes)
-    entries = list(zip(name_codes.indices.to_pylist(), codes, strict=True))
-    known = dict[tuple[tuple[int, int], ...], PartitionValues]()
-    all_rows = list[PartitionValues]()
-    for row in _rows_of(entries, offsets):
-        if row not in known:
-            known[row] = tuple((names[n], values[v]) for n, v in row)
-        all_rows.append(known[row])
-    return all_rows
-
-
-def _rows_of(
-    entries: Sequence[tuple[int, int]], offsets: Sequence[int]
-) -> Iterable[tuple[tuple[int, int], ...]]:
-    """The entries of each map. Nearly always, all maps have the same number of entries."""
-    width = len(entries) // max(len(offsets) - 1, 1)
-    if width and offsets == list(range(0, len(entries) + 1, width)):
-        return zip(*[iter(entries)] * width, strict=True)
-    return (tuple(entries[start:end]) for start, end in pairwise(offsets))
+    entries = list(zip(column.keys.to_pylist(), map(values.__getitem__, codes), strict=True))
+    partitions_of_rows = (tuple(entries[start:end]) for start, end in pairwise(offsets))
+    known = dict[PartitionValues, PartitionValues]()
+    return [known.setdefault(partition, partition) for partition in partitions_of_rows]
 
 
 def each_statistics(
@@ -492,7 +477,7 @@ def _statistics_in(name: str, data: bytes) -> Iterator[tuple[str, str | None]]:
     if name.endswith(".parquet"):
         with pq.ParquetFile(pa.BufferReader(data)) as file:
             for rows in batches(file, "add", ("path", "stats")):
-                if rows.type.get_field_index("stats") >= 0:
+                if _has(rows, "stats"):
                     statistics = rows.field("stats").to_pylist()
                     yield from zip(rows.field("path").to_pylist(), statistics, strict=True)
         return
