@@ -56,7 +56,7 @@ from lakehouse.compact.plan.history import (
 from lakehouse.declare.policies import Compaction
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import Commits, moves_rows
-from lakehouse.delta.snapshot import Snapshot, TableFacts, file_paths
+from lakehouse.delta.snapshot import Snapshot, TableFacts
 from lakehouse.lake.lake import Found, Lake, facts_of, for_each_table
 from lakehouse.lake.state_tables import pause_of, put_records, read_operations, read_records
 
@@ -110,7 +110,7 @@ def with_unreadable_files(lake: Lake, snapshot: Snapshot) -> Snapshot:
     noted = _noted(lake, _UNREADABLE, snapshot.table).get(snapshot.table, {})
     if not noted:
         return snapshot
-    live = {path: noted[path] for path in file_paths(snapshot.files) if path in noted}
+    live = {file.path: noted[file.path] for file in snapshot.files if file.path in noted}
     return replace(snapshot, unreadable_files=live)
 
 

@@ -1,7 +1,7 @@
 """The parts of a table at one version: live files, tombstones, the end of the log, properties."""
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 from operator import attrgetter
@@ -233,16 +233,6 @@ class FileHistory:
 def file_sizes(files: Iterable[DataFile]) -> Iterable[int]:
     """The bytes of each file."""
     return map(_SIZE, files)
-
-
-def file_paths(files: Iterable[DataFile]) -> Iterable[str]:
-    """The path of each file."""
-    return (file.path for file in files)
-
-
-def partitions_of(files: Iterable[DataFile]) -> Set[PartitionValues]:
-    """The partitions of the files."""
-    return {file.partition for file in files}
 
 
 def by_partition(files: Sequence[DataFile]) -> Mapping[PartitionValues, Sequence[DataFile]]:

@@ -31,7 +31,7 @@ from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.reasons import Explanation, Reason
 from lakehouse.base.settings import s3_endpoint, s3_region
 from lakehouse.delta.protocol import checkpoint_interval
-from lakehouse.delta.snapshot import DataFile, Snapshot, TableFacts, file_paths
+from lakehouse.delta.snapshot import DataFile, Snapshot, TableFacts
 from lakehouse.lake.lake import Lake
 from lakehouse.spark.server.log_store import is_conditional, log_store_setting
 from lakehouse.store import MountedStore, S3Store, Store, store_at
@@ -269,7 +269,7 @@ def delete_dead_files(lake: Lake, key: str, horizon_ms: int, own_file: re.Patter
     facts = lake.facts(key)
     if facts is None:
         return
-    live = {unquote(path) for path in file_paths(facts.snapshot.files)}
+    live = {unquote(file.path) for file in facts.snapshot.files}
     removed_ms = {unquote(each.path): each.deleted_ms for each in facts.snapshot.tombstones}
     dead = list[str]()
     for each in lake.store.walk(key):

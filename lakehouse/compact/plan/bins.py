@@ -30,7 +30,6 @@ from lakehouse.delta.snapshot import (
     by_size,
     file_sizes,
     live_bytes,
-    partitions_of,
     types_by_name,
 )
 
@@ -207,7 +206,7 @@ def files_by_partition(
 def unmergeable_files(snapshot: Snapshot) -> tuple[DataFile, ...]:
     """Files that no plan merges, because OPTIMIZE would change a partition value to null."""
     types = types_by_name(snapshot.columns)
-    partitions = partitions_of(snapshot.files)
+    partitions = {file.partition for file in snapshot.files}
     changed = {each for each in partitions if is_changed_by_rewrite(each, types)}
     if not changed:
         return ()

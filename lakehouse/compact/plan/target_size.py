@@ -23,7 +23,7 @@ from lakehouse.declare.policies import MIB, BinPacking, Compaction
 from lakehouse.declare.table import Adopted, Table
 from lakehouse.delta.commits import Commit, Commits, written_in
 from lakehouse.delta.partition_values import is_plain
-from lakehouse.delta.snapshot import DataFile, Snapshot, file_paths, partitions_of, row_total
+from lakehouse.delta.snapshot import DataFile, Snapshot, row_total
 
 # Features that deltalake 1.6.6 supports and that a rewrite of files does not affect. deltalake also
 # supports deletion vectors, variants and V2 checkpoints, but its compactions of such tables were
@@ -93,12 +93,12 @@ def missing_in_deltalake(snapshot: Snapshot) -> str | None:
     for column in snapshot.columns:
         if not _TYPES.fullmatch(column.type) or _INNER_VOID.search(column.type):
             return f"column {column.name!r} has the type {column.type}"
-    if any(map(is_absolute, file_paths(snapshot.files))):
+    if any(is_absolute(file.path) for file in snapshot.files):
         return "it has files of another table"
     if row_total(snapshot.files) is None:
         return "a file has no row count in the log"
     types = {column.name: column.type for column in snapshot.columns}
-    for partition in partitions_of(snapshot.files):
+    for partition in {file.partition for file in snapshot.files}:
         for name, value in partition:
             if not is_plain(value, types[name]):
                 return f"a partition has {name} = {value!r}"
