@@ -19,6 +19,8 @@ from lakehouse.base.settings import Settings
 from lakehouse.cli.context import open_declared
 from lakehouse.cli.output import attributes, json_option, show, tell, write_json
 from lakehouse.cli.settings import settings_in_force
+from lakehouse.declare.table import Table
+from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.spark.server import server
 from lakehouse.spark.server.server import ServerState
 from lakehouse.spark.session import connect, prepare
@@ -126,6 +128,13 @@ def driver_for_command(settings: Settings) -> Iterator[None]:
             finally:
                 wait_for_other_users(users)
         tell("stopped the Spark Connect server of this command")
+
+
+@contextlib.contextmanager
+def table_session(lake: Lake, table: Table) -> Iterator[TableSession]:
+    """Yields a session for one table. Starts Spark as `driver_for_command`."""
+    with driver_for_command(lake.settings):
+        yield TableSession(lake=lake, spark=connect(lake.settings), table=table)
 
 
 @contextlib.contextmanager

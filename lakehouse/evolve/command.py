@@ -15,7 +15,7 @@ from lakehouse.cli.context import (
 )
 from lakehouse.cli.dagster_events import report_change
 from lakehouse.cli.output import flag, json_option, print_grid, show, tell, write_json
-from lakehouse.cli.server_command import driver_for_command
+from lakehouse.cli.server_command import driver_for_command, table_session
 from lakehouse.declare.table import Adopted, Table
 from lakehouse.evolve.plan.rebuild import Proposal, RebuildOutcome, RebuildPlan
 from lakehouse.evolve.rebuild import plan_rebuild, run_rebuild
@@ -112,9 +112,7 @@ def rebuild_command(table: str, dry_run: bool, as_json: bool) -> None:
     """
     context, declared_table = open_table(table)
     table = declared_table.key
-    settings = context.lake.settings
-    with driver_for_command(settings):
-        session = TableSession(lake=context.lake, spark=connect(settings), table=declared_table)
+    with table_session(context.lake, declared_table) as session:
         request = declared_request(session)
         if dry_run:
             plan = plan_rebuild(session, request, context.tables.values())

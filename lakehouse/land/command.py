@@ -20,7 +20,7 @@ from lakehouse.cli.output import (
     time_text,
     write_json,
 )
-from lakehouse.cli.server_command import driver_for_command
+from lakehouse.cli.server_command import table_session
 from lakehouse.declare.knobs import changed_fields
 from lakehouse.declare.landing import Landing
 from lakehouse.declare.table import Table
@@ -53,7 +53,6 @@ from lakehouse.land.plan.choose_files import (
     repeat_batch,
 )
 from lakehouse.land.quarantine import QuarantineReview
-from lakehouse.spark.session import connect
 
 
 @click.command(
@@ -78,9 +77,7 @@ def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
     """
     context, declared_table = open_landed(table, command="landing")
     if arrived is not None:
-        settings = context.lake.settings
-        with driver_for_command(settings):
-            session = TableSession(lake=context.lake, spark=connect(settings), table=declared_table)
+        with table_session(context.lake, declared_table) as session:
             record_loaded(session, arrived)
     document = _document(context, declared_table)
     if as_json:
@@ -327,8 +324,8 @@ def _open_session(table: str) -> Iterator[TableSession]:
     context, declared_table = open_landed(table, command="quarantine")
     lake = context.lake
     quarantine.facts_of(lake, declared_table.key)
-    with driver_for_command(lake.settings):
-        yield TableSession(lake=lake, spark=connect(lake.settings), table=declared_table)
+    with table_session(lake, declared_table) as session:
+        yield session
 
 
 def _print_review(outcome: QuarantineReview, *, as_json: bool) -> None:

@@ -28,10 +28,10 @@ from lakehouse.cli.output import (
     working,
     write_json,
 )
-from lakehouse.cli.server_command import driver_for_command, driver_on_demand
+from lakehouse.cli.server_command import driver_on_demand, table_session
 from lakehouse.compact.assess import refuse_held
 from lakehouse.declare.table import Table
-from lakehouse.lake.lake import Lake, TableSession
+from lakehouse.lake.lake import Lake
 from lakehouse.retain.plan.archive import ArchivePlan, parsed_values, partition_text
 from lakehouse.retain.plan.tiers import tier_rule
 from lakehouse.retain.plan.ttl import TtlPlan
@@ -39,7 +39,6 @@ from lakehouse.retain.run import archive as archive_run
 from lakehouse.retain.run import tiers as tiers_run
 from lakehouse.retain.run import ttl as ttl_run
 from lakehouse.retain.run.archive import RetentionOutcome
-from lakehouse.spark.session import connect
 from lakehouse.vacuum.facts import LakeFacts
 
 if TYPE_CHECKING:
@@ -177,8 +176,7 @@ def restore_command(table: str, partitions: tuple[str, ...], dry_run: bool, as_j
     plan = restore_plan(lake, declared_table, chosen)
     document = plan.as_json()
     if plan.partitions and not dry_run:
-        with driver_for_command(lake.settings):
-            session = TableSession(lake=lake, spark=connect(lake.settings), table=declared_table)
+        with table_session(lake, declared_table) as session:
             outcome = run_restore(session, chosen)
         document = outcome.as_json()
         report_change(lake, declared_table, "restored", outcome.plan.sentence)

@@ -43,16 +43,9 @@ def carrier_daily(flights: DataFrame, airlines: DataFrame) -> DataFrame:
     """
     named = airlines.select("carrier", F.col("name").alias("airline"))
     counted = flights.groupBy("flight_date", "carrier").agg(
-        F.count("*").alias("flight_count"),
-        F.count_if("cancelled").alias("cancelled_count"),
-        F.count("departed_at").alias("departed_count"),
+        *_counts_and_delays(),
         F.count("arrived_at").alias("arrived_count"),
-        F.count_if(F.col("dep_delay") >= _LATE_MINUTES).alias("late_departure_count"),
         F.count_if(F.col("arr_delay") >= _LATE_MINUTES).alias("late_arrival_count"),
-        F.sum("dep_delay").alias("dep_delay_minutes"),
-        F.sum("arr_delay").alias("arr_delay_minutes"),
-        _average("dep_delay").alias("average_dep_delay"),
-        _average("arr_delay").alias("average_arr_delay"),
     )
     return counted.join(named, "carrier", "left")
 
@@ -85,20 +78,27 @@ def route_delays(flights: DataFrame, weather: DataFrame) -> DataFrame:
         departures.join(observations, ["origin", "departure_hour"], "left")
         .groupBy("flight_date", "origin", "dest")
         .agg(
-            F.count("*").alias("flight_count"),
-            F.count_if("cancelled").alias("cancelled_count"),
-            F.count("departed_at").alias("departed_count"),
-            F.count_if(F.col("dep_delay") >= _LATE_MINUTES).alias("late_departure_count"),
-            F.sum("dep_delay").alias("dep_delay_minutes"),
-            F.sum("arr_delay").alias("arr_delay_minutes"),
-            _average("dep_delay").alias("average_dep_delay"),
-            _average("arr_delay").alias("average_arr_delay"),
+            *_counts_and_delays(),
             F.count("observed_at").alias("observed_count"),
             F.count_if(F.col("precip") > 0).alias("wet_count"),
             _average("wind_speed").alias("average_wind"),
             _average("visib").alias("average_visibility"),
         )
     )
+
+
+def _counts_and_delays() -> list[Column]:
+    """The figures that both tables have."""
+    return [
+        F.count("*").alias("flight_count"),
+        F.count_if("cancelled").alias("cancelled_count"),
+        F.count("departed_at").alias("departed_count"),
+        F.count_if(F.col("dep_delay") >= _LATE_MINUTES).alias("late_departure_count"),
+        F.sum("dep_delay").alias("dep_delay_minutes"),
+        F.sum("arr_delay").alias("arr_delay_minutes"),
+        _average("dep_delay").alias("average_dep_delay"),
+        _average("arr_delay").alias("average_arr_delay"),
+    ]
 
 
 def _average(name: str) -> Column:
