@@ -76,24 +76,19 @@ def _show(settings: Settings, state: ServerState, *, as_json: bool) -> None:
             # Every start writes this file again, so its age is the server's uptime.
             started = (server.folder(settings) / "pid").stat().st_mtime
             uptime_seconds = max(0, int(time.time() - started))
-    supervisor_pid = state.supervisor.pid if state.supervisor else None
+    document = {
+        **attributes(state, "condition", "pid", "port"),
+        "uptime_seconds": uptime_seconds,
+        "log": str(state.log),
+        "keeper_pid": state.supervisor.pid if state.supervisor else None,  # the documented key
+    }
     if as_json:
-        write_json(
-            {
-                **attributes(state, "condition", "pid", "port"),
-                "uptime_seconds": uptime_seconds,
-                "log": str(state.log),
-                "keeper_pid": supervisor_pid,  # the documented key
-            }
-        )
+        write_json(document)
         return
     show(f"Spark Connect server: {state.condition} ({_MEANING[state.condition]})")
-    show(f"  address  localhost:{state.port}")
-    if state.pid is not None:
-        uptime = "" if uptime_seconds is None else f", up for {uptime_seconds} s"
-        supervised = "" if supervisor_pid is None else f", supervised by process {supervisor_pid}"
-        show(f"  process  {state.pid}{uptime}{supervised}")
-    show(f"  log      {state.log}")
+    for name, value in document.items():
+        if value is not None:
+            show(f"  {name:<15} {value}")
 
 
 # How long the command that started the server waits at its end for other commands.
