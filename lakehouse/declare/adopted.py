@@ -42,7 +42,7 @@ def parse_adopted(text: str, *, name: str) -> dict[str, Table]:
     """The tables in the file `name`, whose content is `text`, by key.
 
     Raises:
-        Refused: the file is not TOML, an entry is not valid, or two entries have the same address.
+        Refused: the file is not TOML, or an entry is not valid.
     """
     try:
         entries = tomllib.loads(text)
@@ -50,15 +50,7 @@ def parse_adopted(text: str, *, name: str) -> dict[str, Table]:
         raise Refused(
             f"{name} is not TOML: {error}. Use entries like those that lakehouse adopt writes"
         ) from error
-    tables = {key: _table(key, entry, name=name) for key, entry in entries.items()}
-    key_at = dict[str, str]()
-    for key, table in tables.items():
-        assert isinstance(table.write, Adopted)
-        uri = table.write.uri
-        if uri in key_at:
-            raise Refused(f"{name}: {key_at[uri]} and {key} are both at {uri}. Use one key")
-        key_at[uri] = key
-    return tables
+    return {key: _table(key, entry, name=name) for key, entry in entries.items()}
 
 
 def adopted_lines(table: Table) -> str:

@@ -155,6 +155,7 @@ def test_a_hand_written_entry_inside_another_table_or_the_lake_is_refused_wherev
     terminal.home.mkdir(parents=True)
     entries = {
         f'["silver/a"]\nuri = "{tmp_path}/a"\n["silver/b"]\nuri = "{tmp_path}/a/deep/b"\n': "in the folder of the table silver/a",
+        f'["silver/a"]\nuri = "{tmp_path}/a"\n["silver/b"]\nuri = "file://{tmp_path}/a/"\n': f"are both at {tmp_path}/a. Use one key",
         f'["silver/a"]\nuri = "{terminal.root}/bronze/orders"\n': "in the lake",
         '["bronze/orders"]\nuri = "/data/orders"\n': "is also declared in lakehouse_tests.support.example_terminal",
     }

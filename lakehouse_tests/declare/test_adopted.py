@@ -67,7 +67,6 @@ REFUSED = {
     '["silver/orders"]\nuri = "/data"\nttl = {column = 1, days = 7}': "Ttl.column holds 1. Use names",
     '["silver/orders"]\nuri = "/data"\narchive = {keep_days = -1}': "a whole number, 0 or more",
     '["copper/orders"]\nuri = "/data"': "a layer of bronze, silver, gold",
-    '["silver/a"]\nuri = "/data"\n["silver/b"]\nuri = "file:///data/"': "silver/a and silver/b are both at /data",
 }
 
 
