@@ -67,8 +67,6 @@ def run_all(settings: Settings) -> int:
                 f"port {settings.port}, for Dagster's page, is in use by another program. Set "
                 "LAKEHOUSE_PORT to a free port"
             )
-        if settings.spark == "server" and server.status(settings).pid is None:
-            server.check_port_is_free(settings)
         require("dagster_webserver", extra="demo", purpose="Dagster's page")
         home = dagster_home(settings)
         log = home / "dagster.log"

@@ -134,7 +134,7 @@ def prepare(settings: Settings) -> None:
     if settings.spark == "server":
         state = server.status(settings)
         token = server.read_token(settings)
-        if not state.is_running or state.port != settings.spark_port or token is None:
+        if not state.is_running or token is None:
             raise Transient(
                 "Spark Connect server of this lake is not running at "
                 f"localhost:{settings.spark_port}; start it with: lakehouse server start (or make "
