@@ -129,7 +129,6 @@ class PlannedRebuild:
     """
 
     session: TableSession
-    request: RebuildRequest
     facts: TableFacts
     plan: RebuildPlan
     inputs: Mapping[str, TableFacts] = field(default_factory=dict[str, TableFacts])
@@ -184,7 +183,6 @@ def plan_now(
         plan = rebuild_plan(request, facts, readers, waiting, input_bytes=input_bytes)
         return PlannedRebuild(
             session=session,
-            request=request,
             facts=facts,
             plan=plan,
             inputs=inputs,
@@ -198,7 +196,7 @@ def plan_now(
         sums = sums_of_own_rows(frame, plan, facts.snapshot)
     refuse_inexact_casts(table, plan.columns, sums.inexact)
     plan = replace(plan, row_count=sums.row_count)
-    return PlannedRebuild(session=session, request=request, facts=facts, plan=plan, sums=sums)
+    return PlannedRebuild(session=session, facts=facts, plan=plan, sums=sums)
 
 
 def _waiting(lake: Lake, facts: TableFacts, readers: Iterable[Table]) -> Iterator[str]:
@@ -323,7 +321,7 @@ def _replace_rows(rebuild: PlannedRebuild, uri: str, mark: str) -> None:
     table = session.table
     plan = rebuild.plan
     snapshot = rebuild.facts.snapshot
-    if rebuild.request.source == "rows":
+    if rebuild.plan.source == "rows":
         rows = rebuilt_rows(table_at(session.spark, snapshot), plan.columns, snapshot)
     else:
         with_archive = rebuild.archived is not None
@@ -369,7 +367,7 @@ def _record(rebuild: PlannedRebuild) -> tuple[Transaction | None, Document]:
     session = rebuild.session
     table = rebuild.session.table
     is_incremental = isinstance(table.write, Append | Merge) and bool(table.inputs)
-    if rebuild.request.source == "rows":
+    if rebuild.plan.source == "rows":
         return None, {KEYS: derived_increments.merge_keys(table)} if is_incremental else {}
     code = code_record(table.transform_code)
     if not is_incremental:

@@ -493,10 +493,9 @@ class _Derivation(TableSession):
             if isinstance(write, Merge):
                 rows = commit_rows.newest_per_key(rows, write)
             if isinstance(write, Merge) and target is not None:
-                merge = commit_rows.KeyedMerge(
-                    snapshot=target.snapshot, write=write, transaction=transaction
+                commit_rows.merge_rows(
+                    rows, target.snapshot, write, transaction, are_few=has_few_rows
                 )
-                commit_rows.merge_rows(self.spark, rows, merge, are_few=has_few_rows)
             else:
                 if target is not None:
                     rows = with_members_of(rows, types_by_name(target.snapshot.columns))

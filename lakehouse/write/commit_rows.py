@@ -35,7 +35,7 @@ The table properties and clustering that a declaration needs are set in these st
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -72,7 +72,7 @@ from lakehouse.write.outcome import WriteOutcome
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 # An end of a range; a datetime has a time zone.
@@ -185,27 +185,22 @@ def _constant(value: RangeEnd) -> str:
 _RANK = "_lakehouse_rank"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyedMerge:
-    """A MERGE into the table at `snapshot`, by the keys and order of `write`."""
-
-    snapshot: Snapshot
-    write: Merge
-    transaction: frames.Transaction
-
-
 def merge_rows(
-    spark: "SparkSession", rows: "DataFrame", merge: KeyedMerge, *, are_few: bool = False
+    rows: "DataFrame",
+    snapshot: Snapshot,
+    write: Merge,
+    transaction: Transaction,
+    *,
+    are_few: bool = False,
 ) -> None:
-    """Merges rows, one per key, in one commit.
+    """Merges rows, one per key, into the table at `snapshot`, in one commit.
 
     A row that is not newer than the table's row of the same key is left out first. Otherwise, the
     MERGE would rewrite the file of the table's row without a change. With `are_few`, the rows are
     checkpointed to compute the range of their keys, and the table's files outside of this range are
     not read.
     """
-    snapshot = merge.snapshot
-    write = merge.write
+    spark = rows.sparkSession
     rows = with_columns_of(spark, snapshot, rows)
     within: tuple[str, ...] = ()
     if are_few:
@@ -216,7 +211,7 @@ def merge_rows(
     target = statements.MergeTarget(uri=snapshot.uri, keys=write.keys, within=within)
     statement = partial(statements.merge, target, order_by=write.order_by)
     try:
-        frames.run_merge(spark, new_rows, snapshot, merge.transaction, statement)
+        frames.run_merge(spark, new_rows, snapshot, transaction, statement)
     finally:
         # Deleting checkpointed rows sends a request from a destructor, where Python would ignore an
         # interrupt.

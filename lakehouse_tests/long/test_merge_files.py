@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 from lakehouse.declare.table import Merge
 from lakehouse.lake.lake import Lake
 from lakehouse.spark.frames import Transaction
-from lakehouse.write.commit_rows import KeyedMerge, merge_rows
+from lakehouse.write.commit_rows import merge_rows
 from lakehouse_tests.support.example_lake import facts_of, states
 
 
@@ -20,8 +20,7 @@ def test_merges_write_few_files_unless_declared_otherwise(lake: Lake, spark: Spa
         rows = spark.range(100 * number, 100 * number + 80, 1, 6).selectExpr("id", "id AS at")
         transaction = Transaction(app_id="lakehouse/test", version=number)
         write = Merge(keys=("id",), order_by=("at",))
-        merge = KeyedMerge(snapshot=snapshot, write=write, transaction=transaction)
-        merge_rows(spark, rows, merge)
+        merge_rows(rows, snapshot, write, transaction)
         found.append(len(facts_of(lake, states.key).history.commits[-1].added_paths))
         if number == 1:
             spark.sql(

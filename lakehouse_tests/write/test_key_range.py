@@ -14,7 +14,7 @@ from lakehouse.spark import statements, temporary_confs
 from lakehouse.spark.frames import Transaction, table_at
 from lakehouse.spark.statements import MergeTarget
 from lakehouse.spark.temporary_confs import INTERPRETED, session_confs
-from lakehouse.write.commit_rows import KeyedMerge, merge_rows, with_key_range
+from lakehouse.write.commit_rows import merge_rows, with_key_range
 from lakehouse_tests.support.clients import new_session
 from lakehouse_tests.support.example_lake import add_events, event, facts_of, rows_in, states
 
@@ -76,8 +76,7 @@ def test_no_row_is_doubled_whatever_the_key(lake: Lake, spark: SparkSession) -> 
         snapshot = facts_of(lake, "silver/keys").snapshot
         assert snapshot.file_count == 6
         transaction = Transaction(app_id="t", version=1)
-        merge = KeyedMerge(snapshot=snapshot, write=write, transaction=transaction)
-        merge_rows(spark, rows(1, 2), merge, are_few=True)
+        merge_rows(rows(1, 2), snapshot, write, transaction, are_few=True)
         found = table_at(spark, snapshot, version=1).groupBy(*keys).count()
         counts = [row["count"] for row in found.select("count").collect()]
     assert counts == [1] * 7
