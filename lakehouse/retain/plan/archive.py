@@ -388,16 +388,16 @@ def partitions_in(
     in_table = _columns(table or snapshot)
     columns = {each.name: in_table.get(source, each) for source, each in _columns(snapshot).items()}
     types = types_by_name(columns.values())
-    values_of = dict[TypedPartition, PartitionValues]()
-    files_of = dict[TypedPartition, list[DataFile]]()
+
+    def values(file: DataFile) -> PartitionValues:
+        return tuple((columns[name].name, text) for name, text in file.partition)
+
+    groups = dict[TypedPartition, list[DataFile]]()
     for file in sorted(snapshot.files, key=lambda each: each.path):
-        values = tuple((columns[name].name, text) for name, text in file.partition)
-        typed = typed_partition(values, types)
-        values_of.setdefault(typed, values)
-        files_of.setdefault(typed, []).append(file)
+        groups.setdefault(typed_partition(values(file), types), []).append(file)
     return {
-        typed: Partition(typed=typed, values=values_of[typed], files=tuple(files))
-        for typed, files in files_of.items()
+        typed: Partition(typed=typed, values=values(files[0]), files=tuple(files))
+        for typed, files in groups.items()
     }
 
 
