@@ -123,7 +123,7 @@ MUTANTS = [
     *_of("land.plan.choose_files", "land/plan/test_choose_files.py",
         ("_is_settled", returns("False"))),
     *_of("land.plan.choose_files", "land/plan/test_choose_files.py",
-        ("judge_file", reads("is_taken", "False"))),
+        ("judge_file", reads("loaded", "None"))),
     *_of("land.staging", "land/test_staging.py",
         ("_FileReader._count_loaded", returns("0"))),
     *_of("materialize.plan", "materialize/test_plan.py",

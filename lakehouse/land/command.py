@@ -120,7 +120,7 @@ def _document(context: LakeContext, table: Table) -> Document:
         next_load = str(error)  # the error that will stop the next load
     waiting = files_that_wait(listing, ledger, landing) + _set_aside(listing, ledger, landing)
     # Forgotten files were loaded, but are no longer in `seen`.
-    taken_in_ledger = sum(each.is_taken for each in ledger.seen.values())
+    taken_in_ledger = sum(each.loaded is not None for each in ledger.seen.values())
     taken_count = taken_in_ledger + len(ledger.forgotten)
     planned = ledger.newest_number
     batches_text = f"{planned} planned batch{'' if planned == 1 else 'es'}"
@@ -162,7 +162,7 @@ def _readers(batch: Batch, landing: Landing) -> str:
 
 def _set_aside(listing: Sequence[LandedFile], ledger: Ledger, landing: Landing) -> list[LandedFile]:
     """The files that a manifest names, but of which no batch loads a row."""
-    aside = {path for path, known in ledger.seen.items() if not known.is_taken}
+    aside = {path for path, known in ledger.seen.items() if known.loaded is None}
     return [file for file in listing if f"{landing.prefix}{file.name}" in aside]
 
 

@@ -77,7 +77,7 @@ from lakehouse.land.plan.batches import (
 from lakehouse.spark import frames
 from lakehouse.spark.errors import translated
 from lakehouse.spark.frames import FrameWrite, Transaction, table_at
-from lakehouse.store import Store, StoredFile
+from lakehouse.store import Store
 
 _NAME = re.compile(r"(segment-)?(\d{20})\.json")
 # A load folds the manifests when there are this many. So reading a ledger takes at most about this
@@ -88,15 +88,15 @@ Record = TypeVar("Record", Batch, LedgerSegment)
 
 def landed_files(store: Store, landing: Landing) -> list[LandedFile]:
     """Every file below a landing's prefix, sorted by name."""
-    return [landed_file(file, landing) for file in store.list(landing.prefix)]
-
-
-def landed_file(file: StoredFile, landing: Landing) -> LandedFile:
-    """A stored file as the ledger records it."""
-    name = file.name.removeprefix(landing.prefix)
-    return LandedFile(
-        name=name, size_bytes=file.size_bytes, modified_ms=file.modified_ms, etag=file.etag
-    )
+    return [
+        LandedFile(
+            name=file.name.removeprefix(landing.prefix),
+            size_bytes=file.size_bytes,
+            modified_ms=file.modified_ms,
+            etag=file.etag,
+        )
+        for file in store.list(landing.prefix)
+    ]
 
 
 class _Listing(NamedTuple):

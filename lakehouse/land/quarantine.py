@@ -170,7 +170,7 @@ def _missing_entries(
     )
 
 
-def _path(batch: Batch, file: LandedFile | SetAside) -> str:
+def _path(batch: Batch, file: LandedFile) -> str:
     """The path of a file. Bytes of its name that are not UTF-8 are escaped."""
     return f"{batch.prefix}{file.name}".encode("utf-8", "backslashreplace").decode()
 
@@ -382,8 +382,7 @@ def _land_marked(session: TableSession, ledger: Ledger) -> dict[str, int]:
         files.setdefault(row[0], []).append(row)
     counts = dict[str, int]()
     for path, lines in files.items():
-        known = ledger.seen.get(path)
-        was_loaded = fingerprint(path) in ledger.forgotten or (known is not None and known.is_taken)
+        was_loaded = fingerprint(path) in ledger.forgotten or ledger.loaded(path) is not None
         if not was_loaded and store.stat(path) is None:
             store.put_if_absent(path, _content(session, lines))
         condition = f"{RETRIED_AS} = {statements.literal(path)}"
@@ -416,11 +415,10 @@ def _files_to_retry(
     kept_counts = Counter[str]()
     retried_files = list[StoredFile]()
     for path, count in counts.items():
-        known = ledger.seen.get(path)
         file = session.lake.store.stat(path)
         if file is None or not path.startswith(prefix):
             kept_counts[f"the file is gone from {prefix}"] += count
-        elif known is None or known.is_taken:
+        elif path not in ledger.seen or ledger.loaded(path) is not None:
             why = "rows of the file are loaded. Land only the new rows, in a file with a new name"
             kept_counts[why] += count
         else:

@@ -9,10 +9,10 @@ from lakehouse_tests.support.terminal import Terminal
 def test_files_that_were_set_aside_are_named_without_asking(told: Terminal) -> None:
     aside = (
         *(
-            SetAside(name=f"{name}.tmp", size_bytes=1, why=f"{FOREIGN}.json, .jsonl")
+            SetAside(name=f"{name}.tmp", size_bytes=1, modified_ms=0, why=f"{FOREIGN}.json, .jsonl")
             for name in "abcd"
         ),
-        SetAside(name="e.json", size_bytes=1, why="it contains no record"),
+        SetAside(name="e.json", size_bytes=1, modified_ms=0, why="it contains no record"),
     )
     PlannedBatches(DiskStore(told.root), "bronze/orders", prefix="").plan(
         Batch(number=1, files=(), set_aside=aside, prefix="landing/orders/")

@@ -54,7 +54,9 @@ def planned(last: int) -> MemoryStore:
 
 def sizes(ledger: Ledger) -> dict[str, int]:
     """The files of a ledger below the prefix, with their sizes."""
-    return {path.removeprefix(PREFIX): known.size_bytes for path, known in ledger.seen.items()}
+    return {
+        path.removeprefix(PREFIX): known.newest.size_bytes for path, known in ledger.seen.items()
+    }
 
 
 def test_a_ledger_gives_back_the_newest_batch_and_every_name() -> None:
@@ -72,10 +74,12 @@ def test_a_ledger_gives_back_the_newest_batch_and_every_name() -> None:
     )
     batches.plan(second)
     seen = {
-        "landing/events/a": KnownFile(size_bytes=10, modified_ms=1),
-        "landing/events/b": KnownFile(size_bytes=10, modified_ms=1),
-        "landing/other/c ä%": KnownFile(size_bytes=3, modified_ms=7, digest="d"),
-        "landing/other/x.pdf": KnownFile(size_bytes=5, modified_ms=8, digest="e", is_taken=False),
+        **{
+            f"{PREFIX}{file.name}": KnownFile(newest=file, loaded=file)
+            for file in batch(1, "a", "b").files
+        },
+        "landing/other/c ä%": KnownFile(newest=second.files[0], loaded=second.files[0]),
+        "landing/other/x.pdf": KnownFile(newest=second.set_aside[0], loaded=None),
     }
     assert batches.ledger() == Ledger(
         newest=second, seen=seen, table="bronze/events", last_taken="landing/other/c ä%"
@@ -165,7 +169,7 @@ def test_only_the_newest_manifest_is_replaced() -> None:
         assert ([*ledger.seen], ledger.newest) == ([f"{PREFIX}a"], smaller)
     aside = set_aside(smaller.files[0], "n is 0", is_quarantined=True)
     batches.replace(replace(smaller, files=(), set_aside=(aside,)))
-    assert [known.is_taken for known in batches.ledger().seen.values()] == [False]
+    assert [known.loaded for known in batches.ledger().seen.values()] == [None]
     for number in range(2, FOLD_EVERY + 1):
         batches.plan(batch(number, f"f{number}", "g"))
         with pytest.raises(Broken, match=f"batch {number - 1} was .* but it is not the newest"):

@@ -3,7 +3,6 @@ from dataclasses import replace
 from hashlib import blake2b
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -12,7 +11,7 @@ from lakehouse import Debezium
 from lakehouse.base.errors import Broken
 from lakehouse.declare.landing import Landing
 from lakehouse.land.parse_lines import EVENT, ORIGIN, RAW, UNDECLARED
-from lakehouse.land.plan.batches import Batch, KnownFile, KnownFiles, LandedFile
+from lakehouse.land.plan.batches import Batch, KnownFiles, LandedFile
 from lakehouse.land.plan.choose_files import FileRead
 from lakehouse.land.plan.file_text import content_digest
 from lakehouse.land.plan.records import with_earlier_names
@@ -109,9 +108,9 @@ def test_a_planned_file_that_another_declaration_cannot_read_stops_it(tmp_path: 
     assert (replace(again, shape=""), len(store.list("_lakehouse/staged"))) == (batch, 1)
 
 
-def known(data: bytes, **more: Any) -> KnownFile:
-    """What the ledger says of a file that was loaded with this content."""
-    return KnownFile(size_bytes=len(data), digest=content_digest(data), **more)
+def known(data: bytes) -> LandedFile:
+    """A file that was loaded with this content."""
+    return LandedFile(name="a", size_bytes=len(data), modified_ms=0, digest=content_digest(data))
 
 
 def staged_lines(store: DiskStore, batch: Batch) -> list[tuple[int, str]]:

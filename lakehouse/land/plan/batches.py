@@ -62,19 +62,14 @@ class LandedFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetAside:
+class SetAside(LandedFile):
     """A landed file that is not loaded, and why.
 
     With `is_quarantined`, the table lacks the file's rows, and a person should look at the file.
     """
 
-    name: str
-    size_bytes: int
     why: str
-    modified_ms: int | None = None
-    digest: str = ""
     is_quarantined: bool = False
-    etag: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,26 +98,21 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownFile:
-    """A file, as the newest manifest that names it describes it.
+    """A file, as the newest manifest that names it describes it, and as it was `loaded`.
 
-    - `is_taken`: a batch loads rows of a file with this name, perhaps with earlier content. If not,
-      the file was only set aside.
-    - `is_foreign`: the file was set aside because of the ending of its name.
-    - `loaded`: the file as it was loaded, if it was overwritten afterwards and then set aside.
+    The file of this name that a batch loads may have had other content. `loaded` is `None` if no
+    batch loads rows of such a file: it was only set aside.
     """
 
-    size_bytes: int
-    modified_ms: int | None = None
-    digest: str = ""
-    is_taken: bool = True
-    is_foreign: bool = False
-    etag: str = ""
-    loaded: "KnownFile | None" = None
+    newest: LandedFile
+    loaded: LandedFile | None
 
     @property
-    def as_loaded(self) -> "KnownFile":
-        """The file of this name as it was loaded, if `is_taken`."""
-        return self.loaded or self
+    def is_foreign(self) -> bool:
+        """Whether the file was only set aside, because of the ending of its name."""
+        newest = self.newest
+        is_foreign = isinstance(newest, SetAside) and newest.why.startswith(FOREIGN)
+        return is_foreign and self.loaded is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +125,7 @@ class KnownFiles:
     their types.
     """
 
-    loaded: Mapping[str, KnownFile]
+    loaded: Mapping[str, LandedFile]
     columns: Sequence[str] = ()
     table_types: Mapping[str, str] = field(default_factory=dict[str, str])
     reads_whole: bool = False
@@ -164,16 +154,21 @@ class Ledger:
         """The number of the newest batch, or 0."""
         return 0 if self.newest is None else self.newest.number
 
+    def loaded(self, path: str) -> LandedFile | None:
+        """The file at this path as it was loaded; `None` if no known batch loads its rows."""
+        known = self.seen.get(path)
+        return None if known is None else known.loaded
+
 
 def known_files(
     planned: Batch, ledger: Ledger, table_types: Mapping[str, str], *, reads_whole: bool
 ) -> KnownFiles:
     """The known files and columns when a new batch is staged."""
-    loaded = dict[str, KnownFile]()
+    loaded = dict[str, LandedFile]()
     for file in planned.files:
-        known = ledger.seen.get(f"{planned.prefix}{file.name}")
-        if known is not None and known.is_taken:
-            loaded[file.name] = known.as_loaded
+        loaded_file = ledger.loaded(f"{planned.prefix}{file.name}")
+        if loaded_file is not None:
+            loaded[file.name] = loaded_file
     return KnownFiles(
         loaded=loaded, columns=ledger.columns, table_types=table_types, reads_whole=reads_whole
     )
@@ -236,7 +231,7 @@ def describe_set_aside(ledger: Ledger, landing: Landing) -> str | None:
     A file whose earlier content was loaded is not counted. Files that were set aside because of the
     ending of their name come first.
     """
-    aside = {path: known for path, known in ledger.seen.items() if not known.is_taken}
+    aside = {path: known for path, known in ledger.seen.items() if known.loaded is None}
     foreign = [path for path, known in aside.items() if known.is_foreign]
     others = [path for path, known in aside.items() if not known.is_foreign]
     sentences = list[str]()
@@ -284,8 +279,7 @@ class LedgerSegment:
 def extend_ledger(ledger: Ledger, batches: Iterable[Batch]) -> Ledger:
     """The ledger extended by more batches.
 
-    A loaded file keeps `is_taken`, even if a later batch sets a changed file of the same name
-    aside.
+    A file stays `loaded`, even if a later batch sets a changed file of the same name aside.
     """
     seen = dict(ledger.seen)
     newest = ledger.newest
@@ -294,11 +288,16 @@ def extend_ledger(ledger: Ledger, batches: Iterable[Batch]) -> Ledger:
     for batch in batches:
         for aside in batch.set_aside:
             path = f"{batch.prefix}{aside.name}"
-            was_loaded = path not in seen and fingerprint(path) in ledger.forgotten
-            seen[path] = _entry_set_aside(aside, seen.get(path), was_loaded=was_loaded)
+            loaded: LandedFile | None = None
+            if path in seen:
+                loaded = seen[path].loaded
+            elif fingerprint(path) in ledger.forgotten:
+                # The content of a forgotten file is unknown, so it has no digest.
+                loaded = replace(aside, digest="")
+            seen[path] = KnownFile(newest=aside, loaded=loaded)
         for file in batch.files:
             path = f"{batch.prefix}{file.name}"
-            seen[path] = _known_file(file)
+            seen[path] = KnownFile(newest=file, loaded=file)
             last_taken = max(last_taken, path)
         columns |= dict.fromkeys(batch.columns)
         newest = batch
@@ -358,10 +357,10 @@ def fold_batches(
         if not landed_paths or path in landed_paths or path in kept_paths:
             continue
         was_listed = path.startswith(prefix)
-        is_old = file.modified_ms is not None and now_ms - file.modified_ms > FORGET_AFTER_MS
+        is_old = now_ms - file.newest.modified_ms > FORGET_AFTER_MS
         if was_listed and is_old:
             forgotten_paths.add(path)
-    fingerprints = {fingerprint(path) for path in forgotten_paths if ledger.seen[path].is_taken}
+    fingerprints = {fingerprint(path) for path in forgotten_paths if ledger.loaded(path)}
     forgotten_batch = segment.forgotten_batch
     remaining = list[Batch]()
     for batch in batches:
@@ -395,30 +394,6 @@ def lost_files(
             if not is_known and (path in landed_paths or path in _taken(batch)):
                 lost.append(path)
     return sorted(lost)
-
-
-def _entry_set_aside(aside: SetAside, previous: KnownFile | None, *, was_loaded: bool) -> KnownFile:
-    """The ledger's new entry for a file that is set aside; `previous` is its previous entry.
-
-    `was_loaded`: there is no previous entry, but a file of this name was loaded and then forgotten.
-    """
-    present = _known_file(aside)
-    is_taken = was_loaded if previous is None else previous.is_taken
-    if not is_taken:
-        return replace(present, is_taken=False, is_foreign=aside.why.startswith(FOREIGN))
-    # The content of a forgotten file is unknown, so it has no digest; the present size stands in.
-    loaded = KnownFile(size_bytes=aside.size_bytes) if previous is None else previous.as_loaded
-    has_loaded_content = bool(aside.digest) and aside.digest == loaded.digest
-    return present if has_loaded_content else replace(present, loaded=loaded)
-
-
-def _known_file(file: LandedFile | SetAside) -> KnownFile:
-    return KnownFile(
-        size_bytes=file.size_bytes,
-        modified_ms=file.modified_ms,
-        digest=file.digest,
-        etag=file.etag,
-    )
 
 
 def _taken(batch: Batch) -> set[str]:

@@ -22,7 +22,6 @@ from lakehouse.declare.table import Overwrite, WriteMode
 from lakehouse.land.plan.batches import (
     FOREIGN,
     Batch,
-    KnownFile,
     LandedFile,
     Ledger,
     SetAside,
@@ -203,11 +202,11 @@ def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
     was set aside for the ending of its name is not settled if the declaration now accepts it.
     """
     known = ledger.seen.get(f"{landing.prefix}{file.name}")
-    if known is None or known.size_bytes != file.size_bytes:
+    if known is None or known.newest.size_bytes != file.size_bytes:
         return False
-    is_same = known.modified_ms == file.modified_ms
-    if known.etag and file.etag:
-        is_same = known.etag == file.etag
+    is_same = known.newest.modified_ms == file.modified_ms
+    if known.newest.etag and file.etag:
+        is_same = known.newest.etag == file.etag
     is_accepted_now = known.is_foreign and landing.takes(file.name)
     return is_same and not is_accepted_now
 
@@ -215,7 +214,7 @@ def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
 def _problem(file: LandedFile, ledger: Ledger, landing: Landing, write: WriteMode) -> str | None:
     """Why a file must not be read; `None` if it may be read."""
     path = f"{landing.prefix}{file.name}"
-    known = ledger.seen.get(path)
+    loaded = ledger.loaded(path)
     is_overwrite = isinstance(write, Overwrite)
     if "" in file.name.split("/"):
         why = "its name has an empty part (// or a / at an end), which this program does not read"
@@ -223,8 +222,8 @@ def _problem(file: LandedFile, ledger: Ledger, landing: Landing, write: WriteMod
     if fingerprint(path) in ledger.forgotten:
         remedy = _LAND_WHOLE_FILE if is_overwrite else _LAND_NEW_RECORDS
         return f"a file of this name was loaded long ago. {remedy}"
-    if known is not None and known.is_taken and not _may_continue(known.as_loaded, file, landing):
-        return describe_change(known, file, is_overwrite=is_overwrite)
+    if loaded is not None and not _may_continue(loaded, file, landing):
+        return describe_change(loaded, file, is_overwrite=is_overwrite)
     if not landing.takes(file.name):
         return f"{FOREIGN}{', '.join(landing.suffixes)}"
     if file.name.encode("utf-8", "ignore").decode() != file.name:
@@ -235,7 +234,7 @@ def _problem(file: LandedFile, ledger: Ledger, landing: Landing, write: WriteMod
     return None
 
 
-def _may_continue(loaded: KnownFile, present: LandedFile, landing: Landing) -> bool:
+def _may_continue(loaded: LandedFile, present: LandedFile, landing: Landing) -> bool:
     """Whether the present file may begin with the loaded content. Only reading it can confirm this.
 
     The present file may also equal the loaded content.
@@ -246,9 +245,9 @@ def _may_continue(loaded: KnownFile, present: LandedFile, landing: Landing) -> b
     return is_text and bool(loaded.digest) and loaded.size_bytes < present.size_bytes
 
 
-def describe_change(known: KnownFile, present: LandedFile, *, is_overwrite: bool) -> str:
+def describe_change(loaded: LandedFile, present: LandedFile, *, is_overwrite: bool) -> str:
     """Why a loaded file that has changed is not loaded again, and what to do."""
-    loaded_bytes = known.as_loaded.size_bytes
+    loaded_bytes = loaded.size_bytes
     change = f"has {present.size_bytes} now"
     if loaded_bytes == present.size_bytes:
         change = "its content differs now"
@@ -265,7 +264,9 @@ def _last_name(files: Sequence[LandedFile], ledger: Ledger, landing: Landing) ->
     """The last name, in alphabetical order, of the `files` and of all loaded files."""
     # `last_taken` also covers forgotten files. But it may be from an earlier declaration, so all
     # known loaded files count, too. A file without a digest was set aside without being read.
-    loaded_paths = [path for path, known in ledger.seen.items() if known.is_taken and known.digest]
+    loaded_paths = [
+        path for path, known in ledger.seen.items() if known.loaded and known.newest.digest
+    ]
     last_name = files[-1].name
     for path in (ledger.last_taken, *loaded_paths):
         # Paths below another prefix, or of another format, are from an earlier declaration.
@@ -333,21 +334,19 @@ def read_by_this_process(file: LandedFile, landing: Landing, why: str) -> FileRe
     return FileRead(file=file, problem=problem)
 
 
-def judge_file(
-    read: FileRead, known: KnownFile | None, *, is_overwrite: bool
-) -> LandedFile | SetAside:
+def judge_file(read: FileRead, loaded: LandedFile | None, *, is_overwrite: bool) -> LandedFile:
     """The file to load, or the file as set aside with a reason.
 
-    `known` is the ledger's entry for the file's name, if any.
+    `loaded` is the file that was loaded under its name, if any.
     """
     file = read.file
     if read.problem is not None:
         return set_aside(file, read.problem, is_quarantined=True)
-    if known is not None and known.is_taken and not read.continues:
-        if known.as_loaded.digest == file.digest:
+    if loaded is not None and not read.continues:
+        if loaded.digest == file.digest:
             why = "it was written again with content that was already read"
             return set_aside(file, why, is_quarantined=False)
-        why = describe_change(known, file, is_overwrite=is_overwrite)
+        why = describe_change(loaded, file, is_overwrite=is_overwrite)
         return set_aside(file, why, is_quarantined=True)
     if read.record_count:
         return file
@@ -376,8 +375,8 @@ def settle_batch(
     for file in staged.files:
         read = reads.get(file.name)
         if read is not None:
-            known = ledger.seen.get(f"{staged.prefix}{file.name}")
-            judged = judge_file(read, known, is_overwrite=is_overwrite)
+            loaded = ledger.loaded(f"{staged.prefix}{file.name}")
+            judged = judge_file(read, loaded, is_overwrite=is_overwrite)
             if isinstance(judged, SetAside):
                 aside.append(judged)
             else:

@@ -84,7 +84,7 @@ def test_a_forgotten_name_that_comes_back_is_refused_however_often_it_changes() 
         assert batch is not None and batch.number == number
         for file in batch.files:  # of the size of before: it is read, and judged
             read = FileRead(file=replace(file, size_bytes=4, digest="e"), record_count=1)
-            aside = judge_file(read, ledger.seen[f"{PREFIX}f.json"], is_overwrite=False)
+            aside = judge_file(read, ledger.loaded(f"{PREFIX}f.json"), is_overwrite=False)
             assert isinstance(aside, SetAside)
             batch = replace(batch, files=(), set_aside=(aside,))
         [aside] = batch.quarantined
@@ -92,7 +92,7 @@ def test_a_forgotten_name_that_comes_back_is_refused_however_often_it_changes() 
         ledger = extend_ledger(ledger, [batch])
         assert choose_batch([back], ledger, LANDING, Append()).batch is None
         # So that no retry of its quarantine has it read again.
-        assert ledger.seen[f"{PREFIX}f.json"].is_taken
+        assert ledger.loaded(f"{PREFIX}f.json") is not None
     again = fold_batches(
         LedgerSegment(number=3, forgotten=ledger.forgotten), [replace(NEWEST, number=4)], **GONE
     )  # type: ignore[arg-type]
@@ -123,7 +123,7 @@ def test_a_name_that_was_loaded_is_refused_each_time_that_another_file_is_writte
             for file in batch.files
         ]
         judged = [
-            judge_file(read, ledger.seen[f"{PREFIX}f.json"], is_overwrite=False) for read in reads
+            judge_file(read, ledger.loaded(f"{PREFIX}f.json"), is_overwrite=False) for read in reads
         ]
         [aside] = (*batch.set_aside, *judged)
         assert isinstance(aside, SetAside)

@@ -1,7 +1,6 @@
 """Which landed files make the next batch, when, and what they wait for: one story per rule."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import pytest
 
@@ -45,8 +44,16 @@ def landed(*names: str, size_bytes: int = 10) -> list[LandedFile]:
     return [LandedFile(name=name, size_bytes=size_bytes, modified_ms=0) for name in names]
 
 
-def known(modified_ms: int, **more: Any) -> KnownFile:
-    return KnownFile(size_bytes=10, modified_ms=modified_ms, **more)
+def loaded_as(size_bytes: int, modified_ms: int = 0, digest: str = "", etag: str = "") -> KnownFile:
+    file = LandedFile(
+        name="a.json", size_bytes=size_bytes, modified_ms=modified_ms, digest=digest, etag=etag
+    )
+    return KnownFile(newest=file, loaded=file)
+
+
+def only_aside(modified_ms: int) -> KnownFile:
+    file = SetAside(name="a.json", size_bytes=10, modified_ms=modified_ms, why="no")
+    return KnownFile(newest=file, loaded=None)
 
 
 def batch(number: int, *names: str) -> Batch:
@@ -77,7 +84,7 @@ class Story:
             for file in known.files
         ]
         seen = {
-            name: KnownFile(size_bytes=each, modified_ms=0) if isinstance(each, int) else each
+            name: loaded_as(each) if isinstance(each, int) else each
             for name, each in self.seen.items()
         }
         ledger = Ledger(
@@ -158,17 +165,17 @@ STORIES = {
         aside=["a.json"],
     ),
     "a taken file of another time is read again": Story(
-        [FILE], seen={"a.json": known(6, digest="d")}, taken=["a.json"]
+        [FILE], seen={"a.json": loaded_as(10, 6, "d")}, taken=["a.json"]
     ),
     "a file that was set aside and has changed": Story(
-        [FILE], seen={"a.json": known(6, is_taken=False)}, taken=["a.json"]
+        [FILE], seen={"a.json": only_aside(6)}, taken=["a.json"]
     ),
     "a file that was set aside and has not": Story(
-        [FILE], seen={"a.json": known(7, is_taken=False)}, **NOTHING
+        [FILE], seen={"a.json": only_aside(7)}, **NOTHING
     ),
     **{
         f"a file with {name}": Story(
-            [replace(FILE, etag=now)], seen={"a.json": known(7, digest="d", etag=before)}, **more
+            [replace(FILE, etag=now)], seen={"a.json": loaded_as(10, 7, "d", before)}, **more
         )
         for name, before, now, more in (
             ("another etag", "1", "2", {"taken": ["a.json"]}),
@@ -178,7 +185,7 @@ STORIES = {
     },
     "a file that was written again with its etag": Story(
         [replace(FILE, modified_ms=9, etag="1")],
-        seen={"a.json": known(7, etag="1", loaded=known(6, digest="d"))},
+        seen={"a.json": replace(loaded_as(10, 6, "d"), newest=loaded_as(10, 7, etag="1").newest)},
         **NOTHING,
     ),
     "a name that is no text": Story(landed("a\udcff.json"), aside=["a\udcff.json"]),
@@ -237,14 +244,14 @@ def test_a_batch(story: Story) -> None:
 @pytest.mark.parametrize(
     ("loaded", "name", "format_", "is_read"),
     [
-        (KnownFile(size_bytes=9, digest="d"), "a.json", "json", True),
-        (KnownFile(size_bytes=9, digest="d"), "a.csv", "csv", True),
-        (KnownFile(size_bytes=9, digest="d"), "a.parquet", "parquet", False),
-        (KnownFile(size_bytes=9, digest="d"), "a.avro", "avro", False),
-        (KnownFile(size_bytes=9), "a.json", "json", False),  # of an older program
-        (KnownFile(size_bytes=11, digest="d"), "a.json", "json", False),  # it is shorter now
+        (loaded_as(9, digest="d"), "a.json", "json", True),
+        (loaded_as(9, digest="d"), "a.csv", "csv", True),
+        (loaded_as(9, digest="d"), "a.parquet", "parquet", False),
+        (loaded_as(9, digest="d"), "a.avro", "avro", False),
+        (loaded_as(9), "a.json", "json", False),  # of an older program
+        (loaded_as(11, digest="d"), "a.json", "json", False),  # it is shorter now
         (
-            KnownFile(size_bytes=7, digest="x", loaded=KnownFile(size_bytes=9, digest="d")),
+            replace(loaded_as(9, digest="d"), newest=loaded_as(7, digest="x").newest),
             "a.json",
             "json",
             True,
@@ -274,8 +281,8 @@ def test_an_overwrite_ends_with_a_late_file_that_is_older_than_the_one_taken() -
 def test_an_overwrite_declared_anew_is_not_replaced_by_a_late_older_file(older: str) -> None:
     """What was taken before under another prefix, or of another format, hides nothing that was taken since."""
     taken = {
-        older: KnownFile(size_bytes=10, digest="1"),
-        "landing/orders/2024-02.json": KnownFile(size_bytes=10, digest="2"),
+        older: loaded_as(10, digest="1"),
+        "landing/orders/2024-02.json": loaded_as(10, digest="2"),
     }
     ledger = Ledger(
         newest=batch(2, "2024-02.json"),
@@ -302,10 +309,9 @@ def test_a_file_of_another_format_waits_until_that_is_declared(name: str, is_rea
 
 
 READ = FileRead(file=replace(FILE, size_bytes=12, digest="new"), record_count=3)
-TAKEN = KnownFile(size_bytes=12, modified_ms=6, digest="old")
-JUDGED: dict[str, tuple[KnownFile | None, FileRead, str, bool]] = {
+TAKEN = LandedFile(name="a.json", size_bytes=12, modified_ms=6, digest="old")
+JUDGED: dict[str, tuple[LandedFile | None, FileRead, str, bool]] = {
     "good": (None, READ, "", False),
-    "set aside before": (replace(TAKEN, is_taken=False), READ, "", False),
     "unreadable": (None, replace(READ, problem="no"), "no", True),
     "empty": (None, replace(READ, record_count=0), "it contains no record", False),
     "touched": (
@@ -336,14 +342,14 @@ JUDGED: dict[str, tuple[KnownFile | None, FileRead, str, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("known", "read", "why", "is_quarantined"), JUDGED.values(), ids=JUDGED)
+@pytest.mark.parametrize(("loaded", "read", "why", "is_quarantined"), JUDGED.values(), ids=JUDGED)
 def test_what_becomes_of_a_file_that_was_read(
-    known: KnownFile | None, read: FileRead, why: str, is_quarantined: bool
+    loaded: LandedFile | None, read: FileRead, why: str, is_quarantined: bool
 ) -> None:
-    found = judge_file(read, known, is_overwrite=False)
+    found = judge_file(read, loaded, is_overwrite=False)
     expected = ("a.json", 12, 7, "new")
     assert (found.name, found.size_bytes, found.modified_ms, found.digest) == expected
-    if isinstance(found, LandedFile):
+    if not isinstance(found, SetAside):
         assert why == ""
     else:
         assert found.why.startswith(why) and found.is_quarantined is is_quarantined
