@@ -54,6 +54,8 @@ def define(settings: Settings) -> dg.Definitions:
             inventory_asset(tables, lake),
             chargeback_asset(tables, lake),
         ]
+        if has_capability("report"):
+            assets.append(load_capability("report.asset").report_asset(lambda: (lake, tables)))
         sensors += [
             automation_sensor(assets),
             compaction_sensor(tables, lake),

@@ -46,10 +46,11 @@ ARROWS = {
     "doctor": f"{GROUND} spark spark.server",
     "query": f"{GROUND} spark spark.server",
     "watch": f"{GROUND} spark assets compact land vacuum evolve",
+    "report": f"{GROUND} compact watch",
     "backtest": "",
     "assets": f"{GROUND} spark spark.server write compact",
     "cli": f"{GROUND} assets spark spark.server door~ definitions~",
-    "door": f"{GROUND} spark spark.server write assets cli compact land materialize vacuum evolve watch adopt doctor init query door retain~",
+    "door": f"{GROUND} spark spark.server write assets cli compact land materialize vacuum evolve watch adopt doctor init query door retain~ report~",
     "tables": "__init__",
     "replay": f"{GROUND} __init__ tables cli",
     "definitions": "base declare assets door",
@@ -59,7 +60,7 @@ ARROWS = {
 # What plans must not use of the ground: they get the time as an argument, and know no machine.
 IMPURE = ("base.clock", "base.processes", "base.installation")
 # The capabilities that can be deleted, with the tests of them.
-DELETABLE = ("backtest", "retain", "cdc", "replay")
+DELETABLE = ("report", "backtest", "retain", "cdc", "replay")
 LIBRARIES = {
     "base": "dotenv psutil",
     "store": "boto3 botocore",
@@ -77,6 +78,7 @@ LIBRARIES = {
     "doctor": "pyspark",
     "watch": "prometheus_client pyarrow pyspark",
     "query": "deltalake pyarrow pyspark",
+    "report": "jinja2 markupsafe",
     "assets": "dagster dagster_aws dagster_pyspark psutil sqlalchemy yaml",
     "cli": "click rich dagster",
     "door": "click dagster",
@@ -505,7 +507,7 @@ def test_upkeep_of_other_projects_loads_neither_landing_nor_change_data() -> Non
     script = "import sys, lakehouse.adopt.maintain; print(*(name for name in sys.modules if name.startswith('lakehouse.')))"
     names = printed(script).split()
     assert len(names) <= 130
-    assert not {name.split(".")[1] for name in names} & {"land", "cdc", "retain"}
+    assert not {name.split(".")[1] for name in names} & {"land", "cdc", "retain", "report"}
 
 
 # With each, the house has to be complete: definitions, the terminal's help, and a plan of each table.
@@ -557,7 +559,7 @@ def test_what_can_be_deleted_is_deletable(tmp_path: Path) -> None:
     figures, loaded = without(DELETABLE, tmp_path / "house")
     asset_count, help_code, plan_code, names = figures.split(" ", 3)
     assert (help_code, plan_code, loaded) == ("0", "0", "[]") and int(asset_count) > 10
-    assert not {"backtest", "archive", "restore", "ttl", "tiers", "replay"} & set(
+    assert not {"report", "backtest", "archive", "restore", "ttl", "tiers", "replay"} & set(
         ast.literal_eval(names)
     )
 

@@ -17,7 +17,6 @@ from lakehouse.base.settings import Settings
 from lakehouse.base.text import Document, count_of, usd_text
 from lakehouse.cli.context import (
     LakeContext,
-    address_field,
     cell_of,
     keys_by_address,
     open_declared,
@@ -54,6 +53,7 @@ from lakehouse.lake.lake import (
     open_lake,
 )
 from lakehouse.store import DiskStore, real_address, store_at
+from lakehouse.watch.documents import address_field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -118,6 +118,8 @@ def _definitions(
         return lake_of(settings, resources, lake_tables), lake_tables
 
     assets = [*upkeep_assets(tables, lake, load_lake, vacuum_cron=vacuum_cron, resource=_SPARK)]
+    if has_capability("report"):
+        assets.append(load_capability("report.asset").report_asset(load_lake, name=name))
     return dg.Definitions(
         assets=dg.with_resources(assets, {_SPARK: _spark(settings)}),
         asset_checks=[health_check(table, lake) for table in tables],

@@ -42,6 +42,11 @@ def inventory_key(lake: Lake) -> dg.AssetKey:
     return dg.AssetKey(["inventory", lake.store.bucket])
 
 
+def report_key(name: str = "daily") -> dg.AssetKey:
+    """The asset key of a report: report, name."""
+    return dg.AssetKey(["report", name])
+
+
 def pool_of(table: Table) -> str:
     """The pool shared by all runs that change a table: its writes and its upkeep."""
     if isinstance(table.write, Adopted) and table.write.pool:
@@ -54,6 +59,9 @@ def pool_of(table: Table) -> str:
 NIGHTLY_CRON = "0 5 * * *"
 # `maintenance/records` deletes Dagster's old records, which grow by about 2 GB a day.
 RECORDS_CRON = "0 * * * *"
+# The report is written an hour after the inventory. By then, the vacuums that the inventory
+# requests are usually over.
+REPORT_CRON = "0 6 * * *"
 # Expired rows are deleted before the inventory and the vacuums run.
 TTL_CRON = "30 4 * * *"
 # Old partitions move to the archive before the TTL runs, so that no row expires instead of moving.

@@ -49,6 +49,7 @@ _COMMANDS = {
         "health": ("watch.command", "Show file counts and health scores."),
         "history": ("watch.command", "Show a table's commits, and what its upkeep cost."),
         "costs": ("watch.costs.command", "Show what the lake, or a table, costs."),
+        "report": ("report.command", "Write the state of the lake to one HTML page."),
         "metrics": ("watch.metrics.command", "Print the lake's metrics for Prometheus."),
         "backtest": ("backtest.command", "Replay a table's log under another policy."),
     },

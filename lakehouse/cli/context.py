@@ -163,11 +163,6 @@ def keys_by_address(tables: Mapping[str, Table], settings: Settings) -> dict[str
     return {real_address(address_of(table, settings)): key for key, table in tables.items()}
 
 
-def address_field(table: Table) -> dict[str, str]:
-    """The field `uri` of an adopted table's document; empty for any other table."""
-    return {"uri": table.write.uri} if isinstance(table.write, Adopted) else {}
-
-
 def cell_of(reading: Found[Any]) -> str:
     """The text of a cell for a table without a value; `print_errors` prints the error itself."""
     if reading.error is None:

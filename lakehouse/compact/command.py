@@ -11,7 +11,7 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Refused
 from lakehouse.base.operation import Pause
 from lakehouse.base.text import Document, utc_text
-from lakehouse.cli.context import address_field, not_written, open_table, table_argument
+from lakehouse.cli.context import not_written, open_table, table_argument
 from lakehouse.cli.dagster_events import report_to_dagster
 from lakehouse.cli.output import (
     attributes,
@@ -29,6 +29,7 @@ from lakehouse.compact.assess import refuse_held
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.lake.lake import is_written
 from lakehouse.lake.state_tables import pause_of, pause_table, resume_table
+from lakehouse.watch.documents import address_field
 
 if TYPE_CHECKING:
     from lakehouse.assets.events import Event, Reporter

@@ -153,6 +153,18 @@ class Commits:
         later = self.between(version, self.commits[-1].version) if self.commits else None
         return None if later is None else any(commit.changed_data for commit in later)
 
+    def file_counts(self, newest: int) -> tuple[int, ...]:
+        """The number of files after each commit; after the last commit, it is `newest`."""
+        counts = list[int]()
+        count = newest
+        for commit in reversed(self.commits):
+            counts.append(count)
+            # A commit without a data change that removes no file adds existing files again, for
+            # example to assign row ids. It does not change the number of files.
+            if commit.changed_data or commit.removed_paths:
+                count -= len(commit.added_paths) - len(commit.removed_paths)
+        return tuple(reversed(counts))
+
     def compactions(self) -> tuple[LoggedCompaction, ...]:
         """The compactions by any program, oldest first."""
         return tuple(map(_logged_compaction, filter(is_compaction, self.commits)))

@@ -6,6 +6,7 @@ Below `_lakehouse/`, the lake keeps small objects of its own, as JSON:
 - Leases on tables: `_lakehouse/locks/` (`lake/lease.py`).
 - Unverified commits of compactions: `_lakehouse/unverified/` (`compact/verify.py`).
 - Records of `maintain` calls: `_lakehouse/maintained/` (`lake/declared_tables.py`).
+- The newest report page: `_lakehouse/reports/report.html` (`report/run.py`).
 
 What has ended, and what the lake notes about tables, are Delta tables: `_lakehouse/operations` and
 `_lakehouse/records` (`lake/state_tables.py`).

@@ -5,10 +5,9 @@ from typing import Any, cast
 
 import click
 
-from lakehouse.base.operation import PRICE_HEADS, figures_as_json, price_cells
-from lakehouse.base.text import Document, count_of
+from lakehouse.base.operation import PRICE_HEADS, price_cells
+from lakehouse.base.text import count_of
 from lakehouse.cli.context import (
-    address_field,
     cell_of,
     not_written,
     open_table,
@@ -42,6 +41,7 @@ from lakehouse.delta.commits import (
     written_in,
 )
 from lakehouse.lake.lake import Found, facts_of, for_each_table
+from lakehouse.watch.documents import health_document, history_document
 from lakehouse.watch.due import plan_operations
 
 
@@ -66,14 +66,15 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
 
     readings = for_each_table(chosen, read)
     if as_json:
-        documents = list[Document]()
-        for each in readings:
-            document = {"table": each.table.key, "score": None, "sentence": each.sentence}
-            if each.value:
-                document = each.value.as_json()
-            declared = {"declared": each.table.key not in context.by_address}
-            documents.append({**document, **address_field(each.table), **declared})
-        write_json(documents)
+        write_json(
+            [
+                {
+                    **health_document(each),
+                    "declared": each.table.key not in context.by_address,
+                }
+                for each in readings
+            ]
+        )
     else:
         _print(readings, verbose=verbose)
     return print_errors(readings)
@@ -183,40 +184,11 @@ def history_command(
         if not compactions or is_compaction(commit)
     ][:limit]
     if as_json:
-        document = {
-            "table": table,
-            "version": facts.snapshot.version,
-            "commits": [_document(commit, entries.get(commit.version)) for commit in shown],
-            "account": account.as_json(),
-        }
-        write_json(document)
+        write_json(history_document(table, facts.snapshot.version, shown, account))
     else:
         _print_commits(shown, entries)
         for sentence in account.sentences:
             show(sentence)
-
-
-def _document(commit: Commit, entry: Entry | None) -> Document:
-    compaction = None
-    if entry is not None:
-        predicted = entry.compaction.predicted
-        compaction = {
-            "reason": predicted.reason if predicted else None,
-            "sentence": predicted.sentence if predicted else None,
-            "as_predicted": not entry.wrong_figures if predicted else None,
-            "figures": figures_as_json(entry.figures),
-        }
-    return {
-        "version": commit.version,
-        "committed_ms": commit.committed_ms,
-        "operation": commit.operation,
-        "changed_data": commit.changed_data,
-        "files_added": len(commit.added_paths),
-        "files_removed": len(commit.removed_paths),
-        "bytes_added": commit.added_bytes,
-        "bytes_removed": commit.removed_bytes,
-        "compaction": compaction,
-    }
 
 
 def _print_commits(commits: Sequence[Commit], entries: Mapping[int, Entry]) -> None:

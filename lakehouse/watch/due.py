@@ -1,11 +1,11 @@
-"""Plans every operation of every table, and ranks them, for `lakehouse plan`.
+"""Plans every operation of every table, and ranks them, for `lakehouse plan` and the report page.
 
 The facts are in logs, the lake's own tables and the declarations. No JVM starts, no table's folder
 is listed, and nothing is written. A vacuum is planned from the log alone, and a changed declaration
 without the columns that only Spark knows.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError
 from lakehouse.base.installation import has_capability, load_capability
 from lakehouse.base.operation import Operation, ranked
-from lakehouse.compact.assess import read_fleet
+from lakehouse.compact.assess import FleetReading, read_fleet
 from lakehouse.declare.prices import PriceBook
 from lakehouse.declare.table import Adopted, Table
 from lakehouse.delta.snapshot import TableFacts
@@ -35,18 +35,25 @@ class DueReading:
     """
 
     operations: tuple[Operation, ...]
+    fleet: FleetReading
     errors: tuple[Found[Any], ...]
 
 
 def plan_operations(
-    lake: Lake, declared: Mapping[str, Table], tables: Sequence[Table]
+    lake: Lake,
+    declared: Mapping[str, Table],
+    tables: Sequence[Table],
+    *,
+    on_facts: Callable[[Table, TableFacts], None] | None = None,
 ) -> DueReading:
-    """Plans the operations of `tables`. For `declared`, see `read_fleet`."""
+    """Plans the operations of `tables`. For the other arguments, see `read_fleet`."""
     book = load_price_book(lake.settings)
     planned = list[Operation]()
     errors = list[Found[Any]]()
 
     def take(table: Table, facts: TableFacts) -> None:
+        if on_facts is not None:
+            on_facts(table, facts)
         try:
             for operation in _plans(lake, table, facts, book):
                 planned.append(operation)
@@ -63,7 +70,7 @@ def plan_operations(
             why = pause.explanation
             operation = replace(operation, reason=why.reason.name, sentence=why.sentence)
         operations.append(operation)
-    return DueReading(operations=tuple(ranked(operations)), errors=tuple(errors))
+    return DueReading(operations=tuple(ranked(operations)), fleet=fleet, errors=tuple(errors))
 
 
 def _plans(lake: Lake, table: Table, facts: TableFacts, book: PriceBook) -> Iterator[Operation]:

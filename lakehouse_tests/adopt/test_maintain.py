@@ -82,7 +82,7 @@ def test_assets_with_an_address_get_upkeep_and_stay_their_project_s_own() -> Non
         for name in ("sales_orders", "customers")
     }
     own = {"sales/orders", "customers", "elsewhere", "plain"}
-    assert assets_of(merged) == own | upkeep
+    assert assets_of(merged) == own | upkeep | {"report/maintenance"}
     expected = {"maintenance_observation", "maintenance_compaction", "maintenance_vacuum"}
     assert sensors_of(merged) == expected
     checks = {
@@ -120,7 +120,7 @@ def test_a_project_may_have_a_spark_of_its_own_and_call_it_twice() -> None:
 def test_a_key_is_the_whole_asset_key_whatever_else_is_maintained() -> None:
     paths = ("raw/orders", "sales/orders")
     tables = {key: f"w/{key}" for key in paths}
-    both = assets_of(maintain(tables))
+    both = assets_of(maintain(tables)) - {"report/maintenance"}
     calls = [maintain({key: tables[key]}, name=key.partition("/")[0]) for key in reversed(paths)]
     merged = assets_of(dg.Definitions.merge(*calls))
     assert merged - {"report/raw", "report/sales"} == both

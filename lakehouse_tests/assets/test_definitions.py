@@ -70,7 +70,7 @@ def test_a_declaration_gives_asset_checks_compaction_and_its_place_in_the_sensor
 ) -> None:
     assets, checks, sensors = listed(define(settings_of(package, tmp_path)))
     upkeep = {"compaction/bronze/events", "vacuum/bronze/events", "maintenance/records"}
-    assert assets == {"bronze/events", "inventory/local", *upkeep, *COSTS}
+    assert assets == {"bronze/events", "inventory/local", "report/daily", *upkeep, *COSTS}
     of_table = {f"bronze/events:{name}" for name in (*CHECKS, "quarantine")}
     assert checks == {"vacuum/bronze/events:deleted", *of_table, *INVENTORY}
     assert sensors == {
@@ -79,6 +79,7 @@ def test_a_declaration_gives_asset_checks_compaction_and_its_place_in_the_sensor
             "vacuum/bronze/events",
             "maintenance/records",
             "inventory/local",
+            "report/daily",
             *COSTS,
         },
         "compaction_sensor": {"compaction/bronze/events"},

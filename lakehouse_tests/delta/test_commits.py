@@ -34,6 +34,12 @@ def test_the_commits_between_two_versions_are_all_there_or_unknown(
     assert (None if between is None else [commit.version for commit in between]) == found
 
 
+def test_the_file_counts_are_told_backwards_from_the_newest() -> None:
+    told = [(3, 0, True), (1, 4, False), (2, 2, True), (9, 0, False)]
+    commits = tuple(_changed("X", *counts, changed_data=changed) for *counts, changed in told)
+    assert Commits(table="bronze/t", commits=commits).file_counts(7) == (10, 7, 7, 7)
+
+
 # Versions after a compaction, which is 3: each a RESTORE of ours to that version, or a write; what is undone, what the newest lacks.
 UNDOINGS = {
     "undone": ([2], {3}, []),

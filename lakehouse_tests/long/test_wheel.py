@@ -20,6 +20,7 @@ BASE = [
     "click",
     "dagster",
     "deltalake",
+    "jinja2",
     "prometheus_client",
     "psutil",
     "pyarrow",

@@ -90,6 +90,7 @@ def example_documents(folder: Path) -> dict[str, Any]:
     _add_column(terminal)
     record_charges(terminal.root, stored(share(Part.LIVE, 1 << 30)))
     return documents | {
+        "report": terminal.json("report"),
         "inventory_report": terminal.json("inventory", "report", exit_code=1),
         "costs": terminal.json("costs", "--since", "2026-11-01"),
         "inventory_load": _INVENTORY_LOAD,

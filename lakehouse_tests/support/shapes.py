@@ -93,6 +93,10 @@ DOCUMENTS = {
         "lakehouse costs [TABLE]",
         "`groups` are by `by`, from `since` to `until`. `size_bytes` is of the newest of the `stored_days`; null: unknown.",
     ),
+    "report": (
+        "lakehouse report",
+        "The documents of `health`, `plan` (`operations`), `history` (commits of the last 7 days) and `costs` (30 days, by table and by day). `file_counts` are pairs of a time in ms and the live files since then.",
+    ),
     "materialize": (
         "lakehouse materialize",
         "`state` is `done`, `failed` or `skipped`. `run_id` is the run in Dagster.",

@@ -1,0 +1,1 @@
+"""The report of a lake (`lakehouse report`) as one HTML page."""
