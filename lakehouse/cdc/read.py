@@ -37,12 +37,7 @@ from lakehouse.land.parse_lines import (
     UNDECLARED,
     parse_records,
     parsed_json,
-    undeclared_columns,
     undeclared_names,
-    why_derived_unfit,
-    why_other_years,
-    why_undeclared_unfit,
-    with_undeclared,
 )
 from lakehouse.land.plan.batches import Batch
 from lakehouse.land.plan.records import RESCUED, UNFIT
@@ -69,6 +64,7 @@ OPERATION = "_lakehouse_operation"
 OLD_KEY = "_lakehouse_old_key"
 CODE = "_lakehouse_code"
 HAS_POSITION = "_lakehouse_has_position"
+_EVENT_FIELDS = "_lakehouse_event_fields"
 
 # In the changes of a batch: whether the row is the table's own row, with a kept value that a late,
 # older change of its key corrects. It replaces the table's row, although it is not newer.
@@ -122,7 +118,7 @@ _SOURCE_DDL = "lsn BIGINT, file STRING, pos BIGINT, row INT"
 
 
 class _Event(NamedTuple):
-    """Columns of an event, which is parsed into the column `PARSED`.
+    """Columns of an event, which is parsed into the column `_EVENT_FIELDS`.
 
     - `code`: the operation's letter; null if unknown. An unwrapped row with a true `__deleted` is a
       deletion. If it has no `__op`, a false `__deleted` makes it an update.
@@ -185,7 +181,7 @@ def _event(landing: Landing, changes: Debezium) -> _Event:
 
 
 def _field(*path: str) -> "Column":
-    return F.col(".".join([PARSED, *map(quote, path)]))
+    return F.col(".".join([_EVENT_FIELDS, *map(quote, path)]))
 
 
 def _position(event: _Event, changes: Debezium) -> "tuple[Column, Column]":
@@ -221,34 +217,31 @@ def debezium_lines(
     event_ddl = _event_ddl(landing.schema, changes)
     ddl = f"{event_ddl}, {quote(UNSENT)} ARRAY<STRING>, {CORRUPT} STRING"
     parsed_event = parsed_json(F.when(F.col(REASON).isNull(), F.col(EVENT)), ddl)
-    parsed = with_undeclared(lines).withColumn(PARSED, evaluated_once(parsed_event))
+    lines = lines.withColumn(_EVENT_FIELDS, evaluated_once(parsed_event))
     event = _event(landing, changes)
     position, has_position = _position(event, changes)
-    is_corrupt = F.col(PARSED).isNull() | _field(CORRUPT).isNotNull()
+    is_corrupt = F.col(_EVENT_FIELDS).isNull() | _field(CORRUPT).isNotNull()
     reason = F.when((F.col(EVENT) != TOMBSTONE) & is_corrupt, UNFIT)
-    reason = why_other_years(reason, landing, event.values)
-    reason = why_undeclared_unfit(reason, landing, added)
     has_only_time = ~has_position & event.source["ts_ms"].isNotNull()
     reason = reason.when(has_only_time & ~event.is_change, _ONLY_TIMED)
     # An invalid time counts as missing.
     time_ms = F.when(event.time_ms.between(_FIRST_MS, _LAST_MS), event.time_ms)
-    rows = parsed.select(
-        *[value.alias(name) for name, value in event.values.items()],
-        *ORIGIN,
-        *undeclared_columns(landing, added),
-        RAW,
-        DIGEST,
-        EVENT,
-        F.coalesce(REASON, reason).alias(REASON),
-        event.code.alias(CODE),
-        position.alias(POSITION),
-        has_position.alias(HAS_POSITION),
-        F.timestamp_millis(time_ms).alias(CHANGED_AT),
-        F.struct(*[event.old_values[key].alias(key) for key in change_keys(table)]).alias(OLD_KEY),
-        _field(UNSENT).alias(UNSENT),
-    )
-    derived = {name: F.expr(text) for name, text in landing.derived.items()}
-    return rows.withColumns(derived) if derived else rows
+    change = {
+        CODE: event.code,
+        POSITION: position,
+        HAS_POSITION: has_position,
+        CHANGED_AT: F.timestamp_millis(time_ms),
+        OLD_KEY: F.struct(*[event.old_values[key].alias(key) for key in change_keys(table)]),
+        UNSENT: _field(UNSENT),
+    }
+    values = F.struct(*[value.alias(name) for name, value in event.values.items()])
+    lines = lines.withColumns({**change, PARSED: values, REASON: F.coalesce(REASON, reason)})
+    return parse_records(_without_required(landing), lines, added, kept=(*change, EVENT))
+
+
+def _without_required(landing: Landing) -> Landing:
+    """The landing without required fields, which a deletion may lack. `_reason` checks them."""
+    return replace(landing, required=())
 
 
 def _source_types(changes: Debezium) -> dict[str, str]:
@@ -287,8 +280,7 @@ def dms_lines(
     A full-load row has a position of nulls, which sorts before every other position.
     """
     landing = table.landing
-    # `read._reason` checks required fields, because a deletion may lack them.
-    lines = parse_records(replace(landing, required=()), lines, added, ())
+    lines = parse_records(_without_required(landing), lines, added)
     is_full_load = F.col(_FILE).rlike(FULL_LOAD)
     kinds = {*map(is_full_load_file, names)}
     if len(kinds) == 1:
@@ -445,7 +437,7 @@ def _changed_key(keys: Sequence[str], update_code: str) -> "Column":
 
 
 def _reason(table: Table, keys: Sequence[str]) -> "Column":
-    """Why a line is not a change, or null. It reads the columns that `debezium` or `dms` adds."""
+    """Why a line is not a change, or null. It reads the columns that `*_lines` adds."""
     operation = F.col(OPERATION)
     known_codes = ", ".join(table.landing.change_data.operations)
     is_tombstone = F.coalesce(operation == _TOMBSTONE, F.lit(False))
@@ -458,7 +450,6 @@ def _reason(table: Table, keys: Sequence[str]) -> "Column":
     is_unsent_and_moved = F.col(UNSENT).isNotNull() & F.col(OLD_KEY).isNotNull()
     reason = reason.when(is_unsent_and_moved, _WHY_MOVED)
     reason = reason.when(~is_tombstone & ~F.col(HAS_POSITION), "the position is missing")
-    reason = why_derived_unfit(reason, table.landing)
     for name in table.landing.required:
         is_unsent = F.coalesce(F.array_contains(UNSENT, name), F.lit(False))
         is_missing = F.col(quote(name)).isNull() & ~is_unsent

@@ -111,19 +111,27 @@ _OTHER_YEARS = r"^[-+]|^0000-"
 
 
 def parse_records(
-    landing: Landing, lines: "DataFrame", added: Sequence[str], partition_by: Sequence[str]
+    landing: Landing,
+    lines: "DataFrame",
+    added: Sequence[str],
+    partition_by: Sequence[str] = (),
+    kept: Sequence[str] = (),
 ) -> "DataFrame":
     """One row per record of `staged_lines`: its columns, origin and text, and why it is bad.
 
     `lines` may also have the values of the records as the struct `PARSED`, as those of CSV and
-    Parquet have, and lack the column of undeclared fields if there are none.
+    Parquet have, and lack the column of undeclared fields if there are none. Of their other
+    columns, those in `kept` stay.
     The reason of a good record is null. A record is also bad if a column of `partition_by` has an
     empty string or Hive's word for null, because Delta stores both as null.
     Source: Delta protocol, "Partition Value Serialization"; delta-io/delta v4.4.0,
     PartitionUtils.scala, parsePartitionColumn.
     """
     has_undeclared = UNDECLARED in lines.columns
-    parsed_lines = with_undeclared(lines) if has_undeclared else lines
+    parsed_lines = lines
+    if has_undeclared:
+        undeclared_fields = F.from_json(UNDECLARED, "MAP<STRING, VARIANT>")
+        parsed_lines = lines.withColumn(_PARSED, evaluated_once(undeclared_fields))
     values = _values(landing, lines)
     reason = no_reason()
     if PARSED not in lines.columns:
@@ -132,15 +140,15 @@ def parse_records(
         parsed = parsed_json(text, f"{landing.schema}, {CORRUPT} STRING")
         parsed_lines = parsed_lines.withColumn(PARSED, evaluated_once(parsed))
         reason = reason.when(F.col(PARSED).isNull() | _member(CORRUPT).isNotNull(), UNFIT)
-    reason = why_other_years(reason, landing, values)
+    reason = _why_other_years(reason, landing, values)
     if has_undeclared:
-        reason = why_undeclared_unfit(reason, landing, added)
+        reason = _why_undeclared_unfit(reason, landing, added)
     for name in landing.required:
         reason = reason.when(values[name].isNull(), f"{_MISSING}{name} is missing")
     reason = F.coalesce(REASON, reason).alias(REASON)
     undeclared = [F.lit(None).cast("string").alias(name) for name in undeclared_names(added)]
     if has_undeclared:
-        undeclared = undeclared_columns(landing, added)
+        undeclared = _undeclared_columns(landing, added)
     metadata = dict[str, dict[str, str]]()
     if "comment" in landing.schema.lower():
         # A computed column would lose its comment.
@@ -148,11 +156,11 @@ def parse_records(
     columns = [
         value.alias(name, metadata=metadata.get(name) or None) for name, value in values.items()
     ]
-    rows = parsed_lines.select(*columns, *ORIGIN, *undeclared, RAW, DIGEST, reason)
+    rows = parsed_lines.select(*columns, *ORIGIN, *undeclared, RAW, DIGEST, *kept, reason)
     if landing.derived:
         derived = [F.expr(expression).alias(name) for name, expression in landing.derived.items()]
         rows = rows.select(*map(quote, values), *derived, *map(quote, rows.columns[len(values) :]))
-        reason = why_derived_unfit(no_reason(), landing)
+        reason = _why_derived_unfit(no_reason(), landing)
         rows = rows.withColumn(REASON, F.coalesce(REASON, reason))
     for name in partition_by:
         value = F.col(quote(name)).cast("string")
@@ -229,7 +237,7 @@ def parsed_json(text: "Column", ddl: str) -> "Column":
     return F.from_json(text, ddl, options)
 
 
-def why_other_years(why: "Column", landing: Landing, values: "Mapping[str, Column]") -> "Column":
+def _why_other_years(why: "Column", landing: Landing, values: "Mapping[str, Column]") -> "Column":
     """Adds to the cases of `why`: a declared DATE or TIMESTAMP is outside the years 1 to 9999.
 
     `values` are the columns of the declared fields, by name.
@@ -242,7 +250,7 @@ def why_other_years(why: "Column", landing: Landing, values: "Mapping[str, Colum
     return why
 
 
-def why_derived_unfit(why: "Column", landing: Landing) -> "Column":
+def _why_derived_unfit(why: "Column", landing: Landing) -> "Column":
     """Adds to the cases of `why`: a derived date or time is outside the years 1 to 9999."""
     for name in landing.derived:
         value = F.col(quote(name))
@@ -271,13 +279,7 @@ def _values(landing: Landing, lines: "DataFrame") -> "dict[str, Column]":
     return values
 
 
-def with_undeclared(lines: "DataFrame") -> "DataFrame":
-    """The records with their undeclared fields parsed, for the other functions of this module."""
-    parsed = F.from_json(UNDECLARED, "MAP<STRING, VARIANT>")
-    return lines.withColumn(_PARSED, evaluated_once(parsed))
-
-
-def undeclared_columns(landing: Landing, added: Sequence[str]) -> "list[Column]":
+def _undeclared_columns(landing: Landing, added: Sequence[str]) -> "list[Column]":
     """The added columns, then two JSON columns of a record's undeclared fields.
 
     The first has the fields without an added column. It is null if there are none, or if they make
@@ -302,11 +304,11 @@ def undeclared_columns(landing: Landing, added: Sequence[str]) -> "list[Column]"
 
 
 def undeclared_names(added: Sequence[str]) -> list[str]:
-    """The names of the columns that `undeclared_columns` returns."""
+    """The names of the columns that `_undeclared_columns` returns."""
     return [*(name for name in added if name != RESCUED), RESCUED, UNDECLARED]
 
 
-def why_undeclared_unfit(why: "Column", landing: Landing, added: Sequence[str]) -> "Column":
+def _why_undeclared_unfit(why: "Column", landing: Landing, added: Sequence[str]) -> "Column":
     """Extends `why`, a chain of `when`, by the reasons why undeclared fields make a record bad."""
     if landing.new_columns == "refuse":
         rest = _rest(added)
