@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from lakehouse.base.text import Document, first_names, printable
 from lakehouse.declare.knobs import changed_fields
-from lakehouse.declare.landing import ChangeSource, Csv, Debezium, Dms, Landing, format_of
+from lakehouse.declare.landing import ChangeSource, Debezium, Dms, Landing, format_of
 from lakehouse.declare.table import Append, Merge, Table
 from lakehouse.land.plan.schema_of_values import FileSchema, json_schema, quoted, schema_of_types
 
@@ -46,12 +46,11 @@ def suggest(found: FileSchema, files: Sequence[str], *, key: str, prefix: str) -
     """The table for files of this schema. `files` are their names."""
     has_types = any("payload" in row for row in found.rows)
     found, changes = _debezium(found) or _dms(found, files) or (found, None)
-    csv = Csv(delimiter=found.delimiter, decimal=found.decimal, header=found.header)
     source = Landing(
         prefix=prefix,
         format=found.format,
         schema=found.ddl,
-        csv=csv,
+        csv=found.csv,
         null_value=found.null_value,
         encoding=found.encoding,
         changes=changes,
@@ -69,7 +68,7 @@ def suggest(found: FileSchema, files: Sequence[str], *, key: str, prefix: str) -
     if found.left_out:
         names = first_names(found.left_out)
         notes.append(f"Names that cannot be columns, whose values are kept in _rescued: {names}.")
-    if not found.header:
+    if not found.csv.header:
         notes.append("Without a header, the names of the columns are made up. Write better ones.")
     write = Append()
     if changes is not None:
@@ -157,10 +156,10 @@ def _connect_type(field: Document) -> str:
 def _dms(found: FileSchema, files: Sequence[str]) -> tuple[FileSchema, ChangeSource] | None:
     """The schema with the operation first; `None` if AWS DMS did not write the files."""
     is_named = all(DMS_FILE.fullmatch(PurePosixPath(file).name.partition(".")[0]) for file in files)
-    operation = _OPERATION if found.header else next(iter(found.types))
+    operation = _OPERATION if found.csv.header else next(iter(found.types))
     codes = {row.get(operation) or "" for row in found.rows}
     has_operation = operation in found.types and codes <= {"", *Dms.operations}
-    if found.format == "json" or not (is_named or (has_operation and found.header)):
+    if found.format == "json" or not (is_named or (has_operation and found.csv.header)):
         return None
     types = {
         name: type_ for name, type_ in found.types.items() if not has_operation or name != operation

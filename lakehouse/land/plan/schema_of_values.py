@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from lakehouse.base.text import first_names
+from lakehouse.declare.landing import Csv
 from lakehouse.land.plan.records import MAX_RECORD_BYTES, NO_NAME, Unreadable
 
 # Digits in groups, which only a DECIMAL accepts (`land.parse_lines`); or a plain number.
@@ -56,9 +57,7 @@ class FileSchema:
     renamed: Mapping[str, str] = field(default_factory=dict[str, str])
     left_out: tuple[str, ...] = ()
     rows: Sequence[Mapping[str, Any]] = ()
-    delimiter: str = ","
-    decimal: Literal[".", ","] = "."
-    header: bool = True
+    csv: Csv = field(default_factory=Csv)
     null_value: str | None = None
     encoding: str = "utf-8"
 
@@ -132,9 +131,7 @@ def csv_schema(text: str) -> FileSchema:
     rows = [dict(zip(names, record, strict=True)) for record in records[:_KEPT_ROWS]]
     return replace(
         schema_of_types("csv", types, rows),
-        delimiter=delimiter,
-        decimal=decimal,
-        header=header,
+        csv=Csv(delimiter=delimiter, decimal=decimal, header=header),
         null_value=null_value,
     )
 

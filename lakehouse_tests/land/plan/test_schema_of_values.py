@@ -19,12 +19,12 @@ from lakehouse.land.plan.schema_of_values import csv_schema, json_schema
 )  # fmt: skip
 def test_typed_fields_are_no_header(text: str, header: bool, types: dict[str, str]) -> None:
     found = csv_schema(text)
-    assert (found.header, found.types) == (header, types)
+    assert (found.csv.header, found.types) == (header, types)
 
 
 def test_numbers_in_groups_of_digits_are_decimals_and_dates_with_points_are_texts() -> None:
     found = csv_schema("amount;day\n1.234,50;15.01.2026\n-9,5;16.01.2026\n")
-    assert (found.decimal, found.ddl) == (",", "amount DECIMAL(38,2), day STRING")
+    assert (found.csv.decimal, found.ddl) == (",", "amount DECIMAL(38,2), day STRING")
     assert csv_schema('amount,n\n"1,234.50",1\n7,2\n').types["amount"] == "DECIMAL(38,2)"
 
 
