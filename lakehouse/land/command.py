@@ -3,13 +3,15 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused
-from lakehouse.base.text import Document, count_of
+from lakehouse.base.stored_objects import LifecycleRule
+from lakehouse.base.text import DAY_MS, Document, count_of, printable
 from lakehouse.cli.context import LakeContext, open_declared, open_landed, table_argument
 from lakehouse.cli.output import (
     count_text,
@@ -27,10 +29,9 @@ from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.log import TableFacts
 from lakehouse.init.plan import python_source, suggest, table_name
-from lakehouse.lake.lake import TableSession
+from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.land import quarantine
 from lakehouse.land.decode import files_schema
-from lakehouse.land.expiring_files import expiring_sentence
 from lakehouse.land.ledger import (
     landed_files,
     last_loaded,
@@ -53,6 +54,10 @@ from lakehouse.land.plan.choose_files import (
     repeat_batch,
 )
 from lakehouse.land.quarantine import QuarantineReview
+from lakehouse.store.s3 import read_lifecycle, s3_place
+
+# A file counts if its rule deletes it within this time. S3 applies rules once a day.
+_AHEAD_MS = 3 * DAY_MS
 
 
 @click.command(
@@ -164,6 +169,56 @@ def _set_aside(listing: Sequence[LandedFile], ledger: Ledger, landing: Landing) 
     """The files that a manifest names, but of which no batch loads a row."""
     aside = {path for path, known in ledger.seen.items() if known.loaded is None}
     return [file for file in listing if f"{landing.prefix}{file.name}" in aside]
+
+
+def expiring_sentence(
+    lake: Lake, table: str, prefix: str, waiting: Sequence[LandedFile], *, now_ms: int
+) -> str | None:
+    """Names each rule that deletes files below `prefix` that no batch has loaded; `None` if none.
+
+    Loaded files stay where they landed, so a bucket usually has a rule that ends them. The same
+    rule also ends files that still wait for a load, and files that were set aside.
+
+    `waiting` are these files. A rule counts if it deletes one of them within three days. A rule
+    with a tag does not count, because it is unknown which files carry the tag.
+    """
+    place = s3_place(lake.store, prefix.rstrip("/"))
+    if place is None or not waiting:
+        return None
+    store, folder = place
+    try:
+        rules = read_lifecycle(store)
+    except Refused as refused:
+        return f"it is unknown whether a lifecycle rule deletes waiting files: {refused}"
+    sentences = list[str]()
+    for rule in rules:
+        expiring = [
+            file
+            for file in waiting
+            if not rule.tags
+            and f"{store.prefix}{folder}/{file.name}".startswith(rule.prefix)
+            and _expires_ms(rule, file) - now_ms <= _AHEAD_MS
+        ]
+        if expiring:
+            count = count_of(len(expiring), "file")
+            verb = "is" if len(expiring) == 1 else "are"
+            sentences.append(
+                f"lifecycle rule {printable(rule.name)!r} deletes {count} that {verb} not loaded "
+                f"within three days (for example {printable(expiring[0].name)}). Either run "
+                f"lakehouse materialize {table}, or disable the rule"
+            )
+    return "; ".join(sentences) or None
+
+
+def _expires_ms(rule: LifecycleRule, file: LandedFile) -> float:
+    """When the rule deletes the file; infinite if it does not delete current objects."""
+    for action in rule.actions:
+        if not action.storage_class:
+            word, value, *_ = action.when.split()
+            if word == "after":  # `after 30 days`
+                return file.modified_ms + int(value) * DAY_MS
+            return datetime.fromisoformat(value).replace(tzinfo=UTC).timestamp() * 1000
+    return float("inf")
 
 
 @click.command("schema", epilog="Example: lakehouse schema orders-0001.csv")

@@ -9,7 +9,7 @@ import pytest
 from lakehouse.base.settings import parse_settings
 from lakehouse.base.text import DAY_MS
 from lakehouse.lake.lake import Lake
-from lakehouse.land.expiring_files import expiring_sentence
+from lakehouse.land.command import expiring_sentence
 from lakehouse.land.plan.batches import LandedFile
 from lakehouse.store.s3 import S3Store
 
