@@ -36,7 +36,7 @@ Whole files:
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -256,8 +256,7 @@ def drop(
         raise Refused(
             f"quarantine {session.key}: --why is empty. Use --why to record what was done"
         )
-    with _guard(session, dry_run):
-        ledger = _finished_ledger(session)
+    with _finished_ledger(session, dry_run) as ledger:
         conditions = [f"batch <= {ledger.newest_number}", *_of_files(files)]
         entries = _entries(session, conditions)
         total, lines = entries.selectExpr("count(*)", "count(line)").collect()[0]
@@ -277,8 +276,7 @@ def retry(session: TableSession, files: Sequence[str], *, dry_run: bool) -> Quar
         Refused: nothing was ever quarantined, a batch is unfinished, or the lines are too large
             for one landed file.
     """
-    with _guard(session, dry_run):
-        ledger = _finished_ledger(session)
+    with _finished_ledger(session, dry_run) as ledger:
         conditions = [f"batch <= {ledger.newest_number}", *_of_files(files)]
         entries = _entries(session, conditions)
         lines, line_count, kept_lines = _choose_lines(session, entries)
@@ -482,33 +480,27 @@ def facts_of(lake: Lake, key: str) -> TableFacts:
 
 
 @contextmanager
-def _guard(session: TableSession, dry_run: bool) -> Iterator[None]:
-    """Holds the table's lease, except for a dry run, and reads texts of any length."""
-    owner = f"quarantine command for {session.key}"
-    with translated(), session_confs(session.spark, READ_WHOLE):
-        if dry_run:
-            yield
-            return
-        with hold(session.lake, session.spark, session.key, owner=owner):
-            yield
-
-
-def _finished_ledger(session: TableSession) -> Ledger:
+def _finished_ledger(session: TableSession, dry_run: bool) -> Iterator[Ledger]:
     """The ledger of a table, which must have no unfinished batch.
+
+    The context holds the table's lease, except for a dry run, and reads texts of any length.
 
     Raises:
         Refused: a batch is unfinished.
     """
     lake = session.lake
     table = session.table
-    batches = planned_batches(lake, table)
-    ledger = batches.ledger()
-    loaded = last_loaded(table, lake.facts(table.key), ledger)
-    unfinished = unfinished_batch(lake, table, loaded, ledger, batches)
-    if unfinished is not None:
-        raise Refused(
-            f"quarantine {table.key}: batch {unfinished.number} is unfinished and may still write "
-            f"entries. Use `lakehouse materialize {table.key}`, or wait for the running load. Then "
-            "repeat this command"
-        )
-    return ledger
+    owner = f"quarantine command for {table.key}"
+    lease = nullcontext() if dry_run else hold(lake, session.spark, table.key, owner=owner)
+    with translated(), session_confs(session.spark, READ_WHOLE), lease:
+        batches = planned_batches(lake, table)
+        ledger = batches.ledger()
+        loaded = last_loaded(table, lake.facts(table.key), ledger)
+        unfinished = unfinished_batch(lake, table, loaded, ledger, batches)
+        if unfinished is not None:
+            raise Refused(
+                f"quarantine {table.key}: batch {unfinished.number} is unfinished and may still "
+                f"write entries. Use `lakehouse materialize {table.key}`, or wait for the running "
+                "load. Then repeat this command"
+            )
+        yield ledger

@@ -98,12 +98,13 @@ def staged_fields(metadata: Mapping[bytes, bytes]) -> CsvFields:
 
 
 class StagedParts:
-    """The parts of one batch, each put into storage when it is full.
+    """Stages the records of one batch, file by file, in parts that are stored when they are full.
 
     `size_bytes` is the size of the contents of all records so far.
     """
 
     def __init__(self, store: Store, folder: str, prefix: str, new_columns: NewColumns) -> None:
+        self._landing = new_columns.landing
         self._new_columns = new_columns
         self._store = store
         self._folder = folder
@@ -174,6 +175,65 @@ class StagedParts:
         self._new_columns.see_columns(shape.names[place] for place in sorted(filled))
         return row_count
 
+    def read(self, file: LandedFile, data: bytes, known: KnownFiles | None) -> FileRead:
+        """Stages a file: as it was planned, its new records, or all of a new file.
+
+        A planned file may have grown. Any other change shows in the size or digest of the result.
+        """
+        if file.digest and content_digest(data[: file.size_bytes]) == file.digest:
+            data = data[: file.size_bytes]
+        file = replace(file, size_bytes=len(data), digest=content_digest(data))
+        loaded = None if known is None else known.loaded.get(file.name)
+        if loaded is None or known is None:
+            return self._stage(FileRead(file=file), data)
+        loaded_data = data[: loaded.size_bytes]
+        has_records = self._landing.format in ("json", "csv") and file.digest != loaded.digest
+        if not has_records or content_digest(loaded_data) != loaded.digest:
+            return FileRead(file=file)
+        try:
+            loaded_records = self._count_loaded(file, data, loaded_data)
+        except Unreadable as error:
+            return FileRead(file=file, continues=True, problem=str(error))
+        if loaded_records is None:
+            return FileRead(file=file)
+        grown = replace(file, loaded_records=0 if known.reads_whole else loaded_records)
+        return self._stage(FileRead(file=grown, continues=True), data)
+
+    def _count_loaded(self, file: LandedFile, data: bytes, loaded_data: bytes) -> int | None:
+        """The number of records in the first bytes; `None` if they do not end with a record.
+
+        Raises:
+            Unreadable: the file cannot be read.
+        """
+        all_records = landed_records(file.name, data, self._landing)
+        loaded_records = landed_records(file.name, loaded_data, self._landing)
+        count = 0
+        for record, loaded in zip_longest(all_records, loaded_records):
+            if loaded is None:
+                break
+            if record != loaded:
+                return None
+            count += 1
+        return count
+
+    def _stage(self, read: FileRead, data: bytes) -> FileRead:
+        landing = self._landing
+        file = read.file
+        count = 0
+        try:
+            if landing.format in ("parquet", "avro"):
+                limit = UNPACKED_TIMES * landing.max_file_bytes
+                decoded = decoded_file(data, landing.format, limit)
+                present_names(decoded.shape.names, landing)
+                return replace(read, record_count=self.add_file(file, decoded))
+            records = landed_records(file.name, data, landing)
+            for record in islice(records, file.loaded_records, None):
+                self.add(file, record)
+                count += 1
+        except Unreadable as error:
+            return replace(read, problem=str(error))
+        return replace(read, record_count=count)
+
     def close(self) -> int:
         """Stores the last parts; returns the number of parts."""
         self._put()
@@ -218,7 +278,7 @@ def stage(
     to the next batch if too many bytes are unpacked. `by_spark` are the other files.
     """
     reads = dict(by_spark)
-    own = replace(batch, files=tuple(file for file in batch.files if file.name not in by_spark))
+    own = [file for file in batch.files if file.name not in by_spark]
     # Random, because parts of an earlier try may have other contents.
     shape = f"{_shape(landing)}-{uuid4().hex[:8]}"
     names = known or KnownFiles(loaded={})
@@ -228,12 +288,11 @@ def stage(
     for read in by_spark.values():
         if read is not None:
             new.see_columns(read.columns)
-    reader = _FileReader(parts, landing)
-    for file, content in _contents(store, own):
+    for file, content in _contents(store, batch.prefix, own):
         if parts.size_bytes > UNPACKED_TIMES * landing.max_batch_bytes:
             break
         if isinstance(content, bytes):
-            content = reader.read(file, content, known)
+            content = parts.read(file, content, known)
         reads[file.name] = content
     present = {name: read for name, read in reads.items() if read is not None}
     files = [present[file.name].file if file.name in present else file for file in batch.files]
@@ -315,73 +374,6 @@ def _check_unchanged(table_key: str, batch: Batch, reads: Reads) -> None:
             )
 
 
-class _FileReader:
-    """Stages the records of one batch, file by file."""
-
-    def __init__(self, parts: StagedParts, landing: Landing) -> None:
-        self._parts = parts
-        self._landing = landing
-
-    def read(self, file: LandedFile, data: bytes, known: KnownFiles | None) -> FileRead:
-        """Stages a file: as it was planned, its new records, or all of a new file.
-
-        A planned file may have grown. Any other change shows in the size or digest of the result.
-        """
-        if file.digest and content_digest(data[: file.size_bytes]) == file.digest:
-            data = data[: file.size_bytes]
-        file = replace(file, size_bytes=len(data), digest=content_digest(data))
-        loaded = None if known is None else known.loaded.get(file.name)
-        if loaded is None or known is None:
-            return self._stage(FileRead(file=file), data)
-        loaded_data = data[: loaded.size_bytes]
-        has_records = self._landing.format in ("json", "csv") and file.digest != loaded.digest
-        if not has_records or content_digest(loaded_data) != loaded.digest:
-            return FileRead(file=file)
-        try:
-            loaded_records = self._count_loaded(file, data, loaded_data)
-        except Unreadable as error:
-            return FileRead(file=file, continues=True, problem=str(error))
-        if loaded_records is None:
-            return FileRead(file=file)
-        grown = replace(file, loaded_records=0 if known.reads_whole else loaded_records)
-        return self._stage(FileRead(file=grown, continues=True), data)
-
-    def _count_loaded(self, file: LandedFile, data: bytes, loaded_data: bytes) -> int | None:
-        """The number of records in the first bytes; `None` if they do not end with a record.
-
-        Raises:
-            Unreadable: the file cannot be read.
-        """
-        all_records = landed_records(file.name, data, self._landing)
-        loaded_records = landed_records(file.name, loaded_data, self._landing)
-        count = 0
-        for record, loaded in zip_longest(all_records, loaded_records):
-            if loaded is None:
-                break
-            if record != loaded:
-                return None
-            count += 1
-        return count
-
-    def _stage(self, read: FileRead, data: bytes) -> FileRead:
-        landing = self._landing
-        file = read.file
-        count = 0
-        try:
-            if landing.format in ("parquet", "avro"):
-                limit = UNPACKED_TIMES * landing.max_file_bytes
-                decoded = decoded_file(data, landing.format, limit)
-                present_names(decoded.shape.names, landing)
-                return replace(read, record_count=self._parts.add_file(file, decoded))
-            records = landed_records(file.name, data, landing)
-            for record in islice(records, file.loaded_records, None):
-                self._parts.add(file, record)
-                count += 1
-        except Unreadable as error:
-            return replace(read, problem=str(error))
-        return replace(read, record_count=count)
-
-
 _READ_AT_ONCE_BYTES = 32 * MIB
 _READ_AT_ONCE_FILES = 256
 _READERS = 16
@@ -389,8 +381,10 @@ _READERS = 16
 UNPACKED_TIMES = 4
 
 
-def _contents(store: Store, batch: Batch) -> Iterator[tuple[LandedFile, bytes | FileRead | None]]:
-    """The files of a batch in order, each with its bytes.
+def _contents(
+    store: Store, prefix: str, files: Sequence[LandedFile]
+) -> Iterator[tuple[LandedFile, bytes | FileRead | None]]:
+    """The files in order, each with its bytes.
 
     `None` if the file is missing, or its problem if it is archived.
 
@@ -399,7 +393,7 @@ def _contents(store: Store, batch: Batch) -> Iterator[tuple[LandedFile, bytes | 
     """
 
     def content(file: LandedFile) -> bytes | FileRead | None:
-        path = f"{batch.prefix}{file.name}"
+        path = f"{prefix}{file.name}"
         try:
             return store.read(path)
         except FileNotFoundError:
@@ -417,7 +411,7 @@ def _contents(store: Store, batch: Batch) -> Iterator[tuple[LandedFile, bytes | 
         return FileRead(file=file, problem=problem)
 
     with ThreadPoolExecutor(max_workers=_READERS) as readers:
-        for group in _read_at_once(batch.files):
+        for group in _read_at_once(files):
             yield from zip(group, readers.map(content, group), strict=True)
 
 
