@@ -82,10 +82,10 @@ from lakehouse.land.parse_lines import (
 )
 from lakehouse.land.plan.batches import (
     Batch,
+    KnownFiles,
     LandedFile,
     Ledger,
     files_of_spark,
-    known_files,
     quarantine_sentence,
     without_files,
 )
@@ -316,7 +316,13 @@ class LandingLoad:
         """Reads and parses a new batch, and writes its manifest (unless no file is left)."""
         table = session.table
         is_overwrite = isinstance(table.write, Overwrite)
-        known = known_files(planned, ledger, _columns_of(table, facts), reads_whole=is_overwrite)
+        paths = {file.name: f"{planned.prefix}{file.name}" for file in planned.files}
+        known = KnownFiles(
+            loaded={name: ledger.loaded(path) for name, path in paths.items()},
+            columns=ledger.columns,
+            table_types=_columns_of(table, facts),
+            reads_whole=is_overwrite,
+        )
         by_spark = reads_of_spark(session, planned, known)
         lake = session.lake
         batch, reads = stage(lake.store, session.key, planned, table.landing, known, by_spark)

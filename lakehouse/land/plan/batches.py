@@ -119,13 +119,13 @@ class KnownFile:
 class KnownFiles:
     """The known files and columns of a table when a new batch is staged.
 
-    `loaded` maps names to loaded files. If a file begins with the content that was loaded under its
-    name, only the records after this content are staged; with `reads_whole`, all records are
-    staged. Earlier batches added `columns` to the table. `table_types` maps the table's columns to
-    their types.
+    `loaded` maps names to files as they were loaded. If a file begins with the content that was
+    loaded under its name, only the records after this content are staged; with `reads_whole`, all
+    records are staged. Earlier batches added `columns` to the table. `table_types` maps the table's
+    columns to their types.
     """
 
-    loaded: Mapping[str, LandedFile]
+    loaded: Mapping[str, LandedFile | None]
     columns: Sequence[str] = ()
     table_types: Mapping[str, str] = field(default_factory=dict[str, str])
     reads_whole: bool = False
@@ -158,20 +158,6 @@ class Ledger:
         """The file at this path as it was loaded; `None` if no known batch loads its rows."""
         known = self.seen.get(path)
         return None if known is None else known.loaded
-
-
-def known_files(
-    planned: Batch, ledger: Ledger, table_types: Mapping[str, str], *, reads_whole: bool
-) -> KnownFiles:
-    """The known files and columns when a new batch is staged."""
-    loaded = dict[str, LandedFile]()
-    for file in planned.files:
-        loaded_file = ledger.loaded(f"{planned.prefix}{file.name}")
-        if loaded_file is not None:
-            loaded[file.name] = loaded_file
-    return KnownFiles(
-        loaded=loaded, columns=ledger.columns, table_types=table_types, reads_whole=reads_whole
-    )
 
 
 def files_of_spark(batch: Batch) -> list[LandedFile]:

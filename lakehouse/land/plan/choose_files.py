@@ -104,8 +104,8 @@ def choose_batch(
         ),
         prefix=landing.prefix,
     )
-    plan = _plan(batch, Reason.BATCH_READY, superseded, more=clause)
-    return replace(plan, left=len(readable) - len(taken) - len(superseded))
+    left = len(readable) - len(taken) - len(superseded)
+    return _plan(batch, Reason.BATCH_READY, superseded, more=clause, left=left)
 
 
 def repeat_batch(unfinished: Batch) -> BatchPlan:
@@ -145,7 +145,11 @@ def may_be_by_spark(file: LandedFile, landing: Landing) -> bool:
 
 
 def _plan(
-    batch: Batch, reason: Reason, superseded: tuple[SetAside, ...] = (), more: str = ""
+    batch: Batch,
+    reason: Reason,
+    superseded: tuple[SetAside, ...] = (),
+    more: str = "",
+    left: int = 0,
 ) -> BatchPlan:
     set_aside = (*batch.set_aside, *superseded)
     explanation = reason.explain(
@@ -160,6 +164,7 @@ def _plan(
         is_new=reason is Reason.BATCH_READY,
         explanation=replace(explanation, more=more),
         superseded=superseded,
+        left=left,
     )
 
 
