@@ -22,7 +22,7 @@ from lakehouse.lake.lake import Lake
 _KEPT, _LEFT = landed_table("bronze/kept"), landed_table("bronze/left")
 _CORES = os.cpu_count() or 1
 _FILES, _LOOK_EVERY = 4, 10
-_MOST_PAIRS = 10
+_MOST_PAIRS = 40
 
 
 def main(
