@@ -73,8 +73,8 @@ def compare(lake: Lake, spark: "SparkSession", recipe: Recipe) -> Compared:
     if planned.bins or (planned.reason in NOTHING_FOR_DELTA and not is_left_alone):
         run_statement(spark, before.snapshot, planned, mark, cores=cores_of(lake.settings))
     after = lake.facts(key)
-    commits = [commit for commit in after.history.commits if mark in (commit.user_metadata or "")]
-    told = differences(before.snapshot, planned, commits)
+    commits = after.history.marked(mark)
+    found = differences(before.snapshot, planned, commits)
     return Compared(
         recipe=recipe,
         files=before.snapshot.file_count,
@@ -82,11 +82,11 @@ def compare(lake: Lake, spark: "SparkSession", recipe: Recipe) -> Compared:
         files_added=sum(len(commit.added_paths) for commit in commits),
         bytes_removed=sum(commit.removed_bytes for commit in commits),
         commits=len(commits),
-        tied=not told
+        tied=not found
         and {path for commit in commits for path in commit.removed_paths}
         != _planned_paths(planned),
         seconds=time.monotonic() - began,
-        differences=(*told, *(() if planned.files_left else _not_fixed(after, recipe))),
+        differences=(*found, *(() if planned.files_left else _not_fixed(after, recipe))),
     )
 
 

@@ -13,10 +13,7 @@ import dagster as dg
 
 from lakehouse.assets.events import Event, Reporter, reporter_of
 from lakehouse.assets.keys import by_clock, compaction_key, table_key, upkeep_options
-from lakehouse.assets.metadata import (
-    compaction_metadata,
-    table_metadata,
-)
+from lakehouse.assets.metadata import compaction_metadata, table_metadata
 from lakehouse.assets.runs import (
     AUTOMATION_TAG,
     asked_by_person,

@@ -147,7 +147,7 @@ class Attempt:
     contested: frozenset[TypedPartition] = frozenset()
 
     def record(self, result: Literal["failed", "conflict"], why: str) -> UpkeepOperation:
-        """Adds the last statement to the lake's operations, as one that did not succeed."""
+        """Records that the last statement failed, or lost a conflict, in the lake's operations."""
         ended_ms = now_ms()
         seconds = time.monotonic() - self.started
         prices = self.table.prices

@@ -23,10 +23,7 @@ from lakehouse.assets.dagster_records import (
 )
 from lakehouse.assets.keys import compaction_key
 from lakehouse.assets.metadata import sensed_state
-from lakehouse.assets.runs import (
-    read_tag,
-    repeated_by_person,
-)
+from lakehouse.assets.runs import read_tag, repeated_by_person
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError, Transient
 from lakehouse.base.operation import UpkeepOperation
@@ -220,10 +217,11 @@ def compaction_sensor(
     """
     budget = TimeBudget()
     bounded = lake.within(budget)
+    keys = {table.key: compaction_key(table) for table in tables}
 
     @dg.sensor(
         name=name,
-        target=dg.AssetSelection.assets(*map(compaction_key, tables)),
+        target=dg.AssetSelection.assets(*keys.values()),
         default_status=dg.DefaultSensorStatus.RUNNING,
         minimum_interval_seconds=TICK_SECONDS_ON_S3 if lake.settings.on_s3 else TICK_SECONDS,
         description="Compacts tables that are due, the highest ratio of benefit to cost first.",
@@ -237,7 +235,7 @@ def compaction_sensor(
             text = f"pauses and failures cannot be read now, so no compaction is requested: {error}"
             return dg.SensorResult(skip_reason=text, cursor=context.cursor)
         text = describe(decisions)
-        requests = [_request(each) for each in decisions if each.request]
+        requests = [_request(each, keys[each.table]) for each in decisions if each.request]
         # A table for which a run is requested no longer waits.
         waiting = {
             each.table: each.due_since_ms
@@ -255,11 +253,7 @@ def compaction_sensor(
     return weigh
 
 
-def _asset_key(table: str) -> dg.AssetKey:
-    return dg.AssetKey(["compaction", *table.split("/")])
-
-
-def _request(decision: Decision) -> dg.RunRequest:
+def _request(decision: Decision, asset_key: dg.AssetKey) -> dg.RunRequest:
     state = decision.state
     tags = {
         _TABLE: state.table,
@@ -268,6 +262,4 @@ def _request(decision: Decision) -> dg.RunRequest:
     }
     if state.estimate_usd is not None:
         tags[COST_TAG] = f"{state.estimate_usd:.6f}"
-    return dg.RunRequest(
-        run_key=decision.run_key, asset_selection=[_asset_key(state.table)], tags=tags
-    )
+    return dg.RunRequest(run_key=decision.run_key, asset_selection=[asset_key], tags=tags)

@@ -399,7 +399,7 @@ def sums_of_own_rows(frame: "DataFrame", plan: RebuildPlan, snapshot: Snapshot) 
         old_type = types[each.source]
         new_type = each.column.type
         value = quote(each.source)
-        if is_cast(each, snapshot):
+        if is_cast(each, types):
             cast_back = converted(converted(value, old_type, new_type), new_type, old_type)
             if any(name in old_type for name in _NOT_COMPARABLE):
                 value = f"to_json(struct({value} AS v))"
@@ -426,6 +426,7 @@ def rebuilt_rows(
     A derived column is computed in the rows where it is null. Values that it has do not change.
     """
     existing = by_name(snapshot.columns)
+    types = types_by_name(snapshot.columns)
 
     def value(each: ColumnSource) -> "Column":
         name = each.column.name
@@ -434,8 +435,8 @@ def rebuilt_rows(
         if each.source is None:
             return F.expr(f"CAST(NULL AS {type_})").alias(name, metadata=metadata)
         source = quote(each.source)
-        if is_cast(each, snapshot):
-            value = converted(source, existing[each.source].type, type_)
+        if is_cast(each, types):
+            value = converted(source, types[each.source], type_)
             return F.expr(value).alias(name, metadata=metadata)
         if each.column.comment == existing[each.source].comment:
             return F.col(source).alias(name)
@@ -516,7 +517,7 @@ def check_own_rows(
     original = list["Column"]()
     for name in _sources(columns):
         staged_name = quote(by_source[name].column.name)
-        if is_cast(by_source[name], snapshot):
+        if is_cast(by_source[name], types):
             type_ = by_source[name].column.type
             column = F.expr(converted(staged_name, type_, types[name]))
         else:

@@ -21,12 +21,7 @@ from lakehouse.base.errors import LakehouseError
 from lakehouse.base.reasons import Reason
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
-from lakehouse.land.ledger import (
-    landed_files,
-    last_loaded,
-    planned_batches,
-    unfinished_batch,
-)
+from lakehouse.land.ledger import landed_files, last_loaded, planned_batches, unfinished_batch
 from lakehouse.land.plan.batches import Batch, Ledger
 from lakehouse.land.plan.choose_files import BatchPlan, choose_batch, repeat_batch
 from lakehouse.store import FairOrder, TimeBudget

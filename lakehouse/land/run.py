@@ -58,6 +58,7 @@ from lakehouse.base.text import count_of, names_in_parentheses
 from lakehouse.declare.table import Overwrite, Table
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.log import TableFacts
+from lakehouse.delta.snapshot import types_by_name
 from lakehouse.lake.lake import TableSession
 from lakehouse.land.ledger import (
     check_loaded,
@@ -413,7 +414,7 @@ def _columns_of(table: Table, facts: TableFacts | None) -> dict[str, str]:
     """The columns that a batch must fit, with their types. An `Overwrite` replaces all columns."""
     if facts is None or isinstance(table.write, Overwrite):
         return {}
-    return {column.name: column.type for column in facts.snapshot.columns}
+    return types_by_name(facts.snapshot.columns)
 
 
 def blamed_files(session: TableSession, batch: Batch, error: Exception) -> dict[str, str]:
@@ -607,10 +608,8 @@ def write_batch(
     assert frame is not None
     rows = _table_rows(session, frame)
     facts = commit_rows.follow_declaration(session, rows, facts)
-    if facts is not None and not isinstance(table.write, Overwrite):
-        # Members that are no longer declared are null.
-        types = {column.name: column.type for column in facts.snapshot.columns}
-        frame = with_members_of(frame, types)
+    # Members that are no longer declared are null.
+    frame = with_members_of(frame, _columns_of(table, facts))
     if parsed.changes is not None:
         from lakehouse.cdc.read import ChangeBatch
         from lakehouse.cdc.run import apply_changes

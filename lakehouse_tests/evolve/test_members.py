@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse import Append, Debezium, Landing, Merge, Table
 from lakehouse.base.errors import Refused
+from lakehouse.delta.snapshot import types_by_name
 from lakehouse.evolve.compare import with_waiting_change
 from lakehouse.evolve.run import apply_changes, propose
 from lakehouse.lake.lake import Lake, TableSession
@@ -73,7 +74,7 @@ def test_members_follow_in_structs_arrays_and_maps(lake: Lake, spark: SparkSessi
     with pytest.raises(Refused, match="who is declared as struct<age:bigint,city:string>"):
         write_table(lake, spark, third)
     apply_changes(session, (third,), lambda _: None)
-    types = {each.name: each.type for each in facts_of(lake, first.key).snapshot.columns}
+    types = types_by_name(facts_of(lake, first.key).snapshot.columns)
     assert types["who"] == "struct<city:string,email:string,age:bigint>"
     assert [row["who"] for row in rows(lake, spark, first.key)] == [one, None, three]
 

@@ -12,7 +12,7 @@ from lakehouse import Append, Compaction, LiquidClustering, Merge, Overwrite, Ta
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Reason
 from lakehouse.compact.run import compact
-from lakehouse.delta.snapshot import Column
+from lakehouse.delta.snapshot import Column, types_by_name
 from lakehouse.evolve import rebuild
 from lakehouse.evolve.plan.rebuild import ColumnSource, present_columns
 from lakehouse.lake.lake import Lake
@@ -148,7 +148,7 @@ def test_nested_and_odd_types_are_cast_exactly_or_refused(lake: Lake, spark: Spa
         with pytest.raises(Refused, match=names):
             rebuilt(lake, spark, table, "rows", cast(types))
     rebuilt(lake, spark, table, "rows", cast(CASTS))
-    after = {column.name: column.type for column in facts_of(lake, table.key).snapshot.columns}
+    after = types_by_name(facts_of(lake, table.key).snapshot.columns)
     assert {name: after[name] for name in CASTS} == CASTS
     assert rows_of(spark, lake, table.key, "m", "l", "s", "d", "b", "t") == before
     assert rows_of(spark, lake, table.key, "text") == [(1,), (2,)]

@@ -23,7 +23,7 @@ from lakehouse.declare.policies import MIB, BinPacking, Compaction
 from lakehouse.declare.table import Adopted, Table
 from lakehouse.delta.commits import Commit, Commits, written_in
 from lakehouse.delta.partition_values import is_plain
-from lakehouse.delta.snapshot import DataFile, Snapshot, row_total
+from lakehouse.delta.snapshot import DataFile, Snapshot, row_total, types_by_name
 
 # Features that deltalake 1.6.6 supports and that a rewrite of files does not affect. deltalake also
 # supports deletion vectors, variants and V2 checkpoints, but its compactions of such tables were
@@ -97,7 +97,7 @@ def missing_in_deltalake(snapshot: Snapshot) -> str | None:
         return "it has files of another table"
     if row_total(snapshot.files) is None:
         return "a file has no row count in the log"
-    types = {column.name: column.type for column in snapshot.columns}
+    types = types_by_name(snapshot.columns)
     for partition in {file.partition for file in snapshot.files}:
         for name, value in partition:
             if not is_plain(value, types[name]):

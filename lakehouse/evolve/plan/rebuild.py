@@ -138,9 +138,11 @@ def breaks_change_feed(columns: Sequence[ColumnSource], snapshot: Snapshot) -> b
     return any(types.get(each.name) != each.type for each in snapshot.columns)
 
 
-def is_cast(each: ColumnSource, snapshot: Snapshot) -> bool:
-    """Whether the column takes the values of an existing column that has another type."""
-    types = types_by_name(snapshot.columns)
+def is_cast(each: ColumnSource, types: Mapping[str, str]) -> bool:
+    """Whether the column takes the values of an existing column that has another type.
+
+    `types` are the types of the existing columns by name.
+    """
     return each.source is not None and types[each.source] != each.column.type
 
 
@@ -302,9 +304,10 @@ def refuse_impossible(request: RebuildRequest, snapshot: Snapshot) -> None:
     keys = list[str]()
     if table.source is not None and isinstance(table.write, Merge):
         keys += table.write.keys
+    types = types_by_name(snapshot.columns)
     for each in request.columns:
         # A key of landed change data may get another name.
-        if each.column.name in keys and (each.source is None or is_cast(each, snapshot)):
+        if each.column.name in keys and (each.source is None or is_cast(each, types)):
             raise Refused(
                 f"{rebuild}: {each.column.name} is a key of its change data, and deleted keys are "
                 f"stored under its existing type. Either restore the declaration, or {NEW_KEY}"

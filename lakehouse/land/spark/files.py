@@ -52,8 +52,9 @@ if TYPE_CHECKING:
 
 # With more undeclared fields in a batch, all of them are rescued: their names are data.
 _MOST_FIELDS = 5 * MOST_COLUMNS
-# Source: Spark 4.2.0, error-conditions.json, FAILED_READ_FILE
+# The error of a file whose checksums (`.name.crc`) do not match. Source: Hadoop, FSInputChecker
 _OTHER_CHECKSUM = "org.apache.hadoop.fs.ChecksumException"
+# Source: Spark 4.2.0, error-conditions.json, FAILED_READ_FILE
 _FAILED = re.compile(r"\[FAILED_READ_FILE\.(?!FILE_NOT_EXIST)\w+\][^\n]*? file (\S+)\.(?:\s|$)")
 
 
