@@ -128,25 +128,23 @@ class Commits:
         return frozenset(undone)
 
     def missing_after(self, version: int) -> tuple[int, ...]:
-        """The versions after `version` whose rows are gone because of our RESTOREs.
+        """The versions after `version` whose rows are gone because of RESTOREs by any program.
 
         A version that a later RESTORE brought back is not included.
         """
-        # For each version: the versions after `version` whose rows the table then contained.
-        contents: dict[int, frozenset[int]] = {}
-        content = frozenset[int]()
-        written_versions = list[int]()
-        for commit in self.commits:
+        missing = list[int]()
+        at = self.commits[-1].version if self.commits else version
+        for commit in reversed(self.commits):
             if commit.version <= version:
-                continue
-            restored = brought_back_by(commit)
-            if restored is None:
-                written_versions.append(commit.version)
-                content = content | {commit.version}
-            else:
-                content = contents.get(restored, frozenset())
-            contents[commit.version] = content
-        return tuple(number for number in written_versions if number not in content)
+                break
+            if commit.operation != "RESTORE":
+                if commit.version > at:
+                    missing.append(commit.version)
+            elif commit.version <= at:
+                restored = restored_version(commit)
+                # A RESTORE to a time may have brought back none of these rows.
+                at = version if restored is None else restored
+        return tuple(reversed(missing))
 
     def data_changed_after(self, version: int) -> bool | None:
         """Whether rows changed after `version`; `None` if the history lacks some later commit."""

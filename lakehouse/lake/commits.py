@@ -199,6 +199,13 @@ def file_action(
     return {kind: action | more}
 
 
+def file_actions(
+    kind: Literal["add", "remove"], files: Iterable[DataFile], snapshot: Snapshot
+) -> Actions:
+    """The actions that add or remove files of this snapshot of a table."""
+    return [file_action(kind, file, snapshot.physical_names) for file in files]
+
+
 def transaction_action(app_id: str, version: int) -> dict[str, Any]:
     """The action that records a version of an application in the table's log."""
     return {"txn": {"appId": app_id, "version": version, "lastUpdated": now_ms()}}

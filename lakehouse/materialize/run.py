@@ -196,9 +196,8 @@ def archived_rows_and_bytes(lake: Lake, facts: TableFacts) -> tuple[int | None, 
     # Imported here, because few tables have an archive.
     from lakehouse.retain.run.archive import read_state
 
-    state = read_state(lake, facts.snapshot.table, facts)
-    archived = None if state is None else state.applied
-    return (archived.row_count, archived.size_bytes) if archived and archived.files else None
+    archived = read_state(lake, facts.snapshot.table, facts).applied
+    return (archived.row_count, archived.size_bytes) if archived.files else None
 
 
 def history_since_consumed(

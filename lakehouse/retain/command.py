@@ -31,7 +31,7 @@ from lakehouse.cli.output import (
 from lakehouse.cli.server_command import driver_on_demand, table_session
 from lakehouse.compact.assess import refuse_held
 from lakehouse.declare.table import Table
-from lakehouse.lake.lake import Lake
+from lakehouse.lake.lake import Lake, is_written
 from lakehouse.retain.plan.archive import ArchivePlan, parsed_values, partition_text
 from lakehouse.retain.plan.tiers import tier_rule
 from lakehouse.retain.plan.ttl import TtlPlan
@@ -92,7 +92,7 @@ def ttl_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> None:
 def _plan_or_run(
     operation: str,
     table: str,
-    plan: Callable[[Lake, Table], ArchivePlan | TtlPlan | None],
+    plan: Callable[[Lake, Table], ArchivePlan | TtlPlan],
     run: Callable[..., RetentionOutcome] | None,
     *,
     anyway: bool,
@@ -105,10 +105,9 @@ def _plan_or_run(
     context, declared = open_table(table)
     lake = context.lake
     name = f"{operation} of {declared.key}"
-    planned = plan(lake, declared)
-    if planned is None:
+    if not is_written(lake, declared.key):
         raise not_written(declared, operation=name)
-    document = planned.as_json()
+    document = plan(lake, declared).as_json()
     if run is not None:
         if not anyway:
             refuse_held(lake, declared, operation)

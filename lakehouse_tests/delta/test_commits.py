@@ -60,7 +60,8 @@ def test_what_our_restores_undid_and_what_they_took_from_others_is_told(
     for number, restored in enumerate(later, 4):
         if restored is not None:
             told = f'{{"restored": {restored}}}'
-            commits[number] = _changed("RESTORE", 1, 0, user_metadata=told)
+            at = {"version": str(restored)}
+            commits[number] = _changed("RESTORE", 1, 0, user_metadata=told, parameters=at)
     numbered = (replace(commit, version=number) for number, commit in enumerate(commits))
     past = Commits(table="bronze/t", commits=tuple(numbered))
     assert (past.undone(), past.missing_after(3)) == (undone, tuple(missing))

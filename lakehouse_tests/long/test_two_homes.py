@@ -114,10 +114,13 @@ class Play:
 
     def check(self) -> None:
         """A reader of the table and its archive gets each row once."""
-        state = read_state(self._lake, KEY)
+        state = read_state(self._lake, KEY) if self._lake.facts(KEY) else None
         ids = Counter[int]()
-        newest = -1 if state is None else state.facts.snapshot.version
-        for key, version in {KEY: newest, f"archive/{KEY}": state.number if state else -1}.items():
+        versions = dict[str, int]()
+        if state is not None:
+            versions[KEY] = state.facts.snapshot.version
+            versions[f"archive/{KEY}"] = state.applied.version
+        for key, version in versions.items():
             if version >= 0:
                 address = self._lake.settings.table_uri(key).replace("s3a://", "s3://")
                 rows = DeltaTable(address, version=version).to_pyarrow_table(columns=["id"])

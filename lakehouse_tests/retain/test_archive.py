@@ -152,7 +152,7 @@ def test_a_dead_run_whose_commit_came_first_stays_applied(lake: Lake) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(archive_run, "_commit_to_table", lambda *a: late.append(a) or 1)
         archived(lake)
-    real = archive_run._commit_to_archive
+    real = archive_run.commit_to_archive
 
     def then_the_dead_one(*arguments: Any) -> int:
         number = real(*arguments)
@@ -160,7 +160,7 @@ def test_a_dead_run_whose_commit_came_first_stays_applied(lake: Lake) -> None:
         return number
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(archive_run, "_commit_to_archive", then_the_dead_one)
+        patch.setattr(archive_run, "commit_to_archive", then_the_dead_one)
         with pytest.raises(Transient):
             archived(lake)
     assert (archive_rows(lake), table_rows(lake)) == (ROWS[:2], ROWS[2:])
@@ -347,10 +347,9 @@ def test_late_rows_join_the_archive_although_the_log_was_cleaned_up(lake: Lake) 
 def restored(lake: Lake, day: int) -> int:
     """A restore of one day, without Spark; returns the table's version."""
     state = archive_run.read_state(lake, KEY)
-    assert state is not None
     rows = [row for row in archive_rows(lake) if row[1] == day]
     [partition] = restore_plan(lake, DAYS, [{"day": f"2013-01-0{day}"}], state).partitions
-    number = archive_run.commit_restore(lake, state, [partition])
+    number = archive_run.commit_to_archive(lake, state, restored=[partition])
     transaction = Transaction(archive_run.ARCHIVE_APP_ID, number)
     add_rows(lake, rows, commit_properties=CommitProperties(app_transactions=[transaction]))
     return DeltaTable(lake.settings.table_uri(KEY)).version()
@@ -374,7 +373,7 @@ def test_each_of_several_restores_is_missed_if_a_foreign_restore_undoes_it(
     with pytest.raises(Broken, match=f"in neither. RESTORE the table to version {second}, or"):
         plan(lake, DAYS)
     table.restore(second)
-    assert plan(lake, DAYS) is not None and all_rows(lake) == rows
+    assert plan(lake, DAYS).notes and all_rows(lake) == rows
 
 
 def test_upkeep_of_the_archive_by_other_programs_blocks_nothing(lake: Lake) -> None:
@@ -446,7 +445,7 @@ def test_an_archive_that_is_gone_or_older_is_broken(lake: Lake, tmp_path: Path) 
     with pytest.raises(Broken, match="there is no archive"):
         plan(lake, DAYS)
     shutil.copytree(tmp_path / "older", place)
-    with pytest.raises(Broken, match="An older copy of the archive"):
+    with pytest.raises(Broken, match="an older copy of it was put in its place"):
         plan(lake, DAYS)
 
 
@@ -499,7 +498,7 @@ def test_archived_partitions_expire_and_their_bytes_go_after_the_retention(
 
 def test_unnamed_copies_go_after_the_retention(lake: Lake, later: Callable[[float], None]) -> None:
     add_rows(lake, ROWS)
-    with killed_at(archive_run, "_commit_to_archive", "before"):
+    with killed_at(archive_run, "commit_to_archive", "before"):
         archived(lake)
     archived(lake)
     assert len(archive_files(lake)) == 2
@@ -618,7 +617,7 @@ def test_a_rerun_by_another_home_is_stopped_by_a_condition(lake: Lake, settings:
     add_rows(lake, ROWS)
     other = open_lake(replace(settings, root=lake.settings.root))
     with (
-        just_before("_commit_to_archive", lambda: run_archive(other, DAYS, no_spark)),
+        just_before("commit_to_archive", lambda: run_archive(other, DAYS, no_spark)),
         pytest.raises(Transient, match="created version"),
     ):
         archived(lake)

@@ -19,11 +19,10 @@ When a partition starts, in UTC, is known from the values of these partition col
 - next to such a column, a column with the hour.
 """
 
-import dataclasses
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
 from itertools import pairwise, takewhile
 
@@ -33,6 +32,7 @@ from lakehouse.base.reasons import Explained, Explanation, Reason
 from lakehouse.base.text import DAY_MS, EARLIEST_MS, Document, count_of, first_names, size_text
 from lakehouse.declare.policies import Archive
 from lakehouse.declare.table import TRANSACTION_RETENTION, Table
+from lakehouse.delta.columns import type_change
 from lakehouse.delta.partition_values import (
     TypedPartition,
     is_changed_by_rewrite,
@@ -42,8 +42,10 @@ from lakehouse.delta.protocol import unknown_features
 from lakehouse.delta.snapshot import (
     Column,
     DataFile,
+    LogTail,
     PartitionValues,
     Snapshot,
+    file_sizes,
     live_rows,
     types_by_name,
 )
@@ -60,44 +62,37 @@ def partition_starts(
 ) -> dict[TypedPartition, int | None]:
     """The start of each partition in ms; `None` if its values give no time.
 
+    A column `year` comes first, or else a date.
+
     Raises:
         Refused: several partition columns give a time.
     """
-    places = _time_columns(snapshot, partitions)
-    return {each: _start_ms([each[place] for place in places]) for each in partitions}
-
-
-def _time_columns(snapshot: Snapshot, partitions: Collection[TypedPartition]) -> list[int]:
-    """The positions of the partition columns that give the time: a date or a year comes first."""
     names = [name.lower() for name in snapshot.partition_columns]
-    if "year" in names:
-        return [names.index(unit) for unit in takewhile(names.__contains__, _CALENDAR)]
-    dated = [
-        place for place in range(len(names)) if any(_date_of(each[place]) for each in partitions)
-    ]
-    hours = [
-        place for place, name in enumerate(names) if place not in dated and name.endswith("hour")
-    ]
-    if len(dated) > 1 or len(hours) > 1:
-        raise Refused(
-            f"archive of {snapshot.table}: several of the partition columns"
-            f" {', '.join(snapshot.partition_columns)} give a time. Use one DATE column, one STRING"
-            " column with values such as 2026-01-31 or 2026-01, or columns named year, month, day,"
-            " hour"
-        )
-    return [*dated, *hours] if dated else []
+    places = [names.index(unit) for unit in takewhile(names.__contains__, _CALENDAR)]
+    if not places:
+        columns = range(len(names))
+        dated = [place for place in columns if any(_date_of(each[place]) for each in partitions)]
+        hours = [place for place in columns if place not in dated and names[place].endswith("hour")]
+        if len(dated) > 1 or len(hours) > 1:
+            raise Refused(
+                f"archive of {snapshot.table}: several of the partition columns"
+                f" {', '.join(snapshot.partition_columns)} give a time. Use one DATE column, one"
+                " STRING column with values such as 2026-01-31 or 2026-01, or columns named year,"
+                " month, day, hour"
+            )
+        places = [*dated, *hours] if dated else []
+    return {each: _start_ms([each[place] for place in places]) for each in partitions}
 
 
 def _date_of(value: object) -> datetime | None:
     """The time of a date, a timestamp, or a text such as `2026-01-31` or `2026-01`."""
-    if isinstance(value, datetime):
-        return value.replace(tzinfo=UTC)
-    if isinstance(value, date):
-        return datetime(value.year, value.month, value.day, tzinfo=UTC)
-    if not isinstance(value, str) or not _ISO_TEXT.fullmatch(value):
-        return None
+    text = ""
+    if isinstance(value, date):  # also a time
+        text = value.isoformat()
+    elif isinstance(value, str) and _ISO_TEXT.fullmatch(value):
+        text = f"{value}-01"[:10]
     try:
-        return datetime.fromisoformat(f"{value}-01"[:10]).replace(tzinfo=UTC)
+        return datetime.fromisoformat(text).replace(tzinfo=UTC)
     except ValueError:
         return None
 
@@ -110,8 +105,7 @@ def _start_ms(values: Sequence[object]) -> int | None:
     try:
         numbers = [int(str(value)) for value in (values if start is None else values[1:])]
         if start is None:
-            year, month, day, hour = [*numbers, *_FIRST[len(numbers) :]]
-            start = datetime(year, month, day, hour, tzinfo=UTC)
+            start = datetime(*numbers, *_FIRST[len(numbers) :], tzinfo=UTC)
         elif numbers:
             start = start.replace(hour=numbers[0])
     except (ValueError, OverflowError):
@@ -119,6 +113,15 @@ def _start_ms(values: Sequence[object]) -> int | None:
     return round(start.timestamp() * 1000)
 
 
+# The archive of a table that has none yet.
+NO_ARCHIVE = Snapshot(
+    table="",
+    uri="",
+    version=-1,
+    committed_ms=0,
+    files=(),
+    log=LogTail(checkpoint_version=None, commit_count=0, commit_bytes=0),
+)
 # One run moves at most this many files, or a single partition with more: one commit names them all.
 MOST_FILES = 50_000
 # S3 copies no larger object in one request. Source: Amazon S3 API reference, CopyObject.
@@ -150,14 +153,14 @@ _SECONDS_PER_FILE = 0.02
 class ArchiveFacts:
     """A table and its archive.
 
-    - `archived`: the archive at the version that the table's log names; `None` if it is empty.
+    - `archived`: the archive at the version that the table's log names.
     - `written_by`: for partitions that are archived and have rows in the table, the operation that
       wrote these rows; `append` for a plain append.
     - `restored_ms`: when partitions were last restored.
     """
 
     snapshot: Snapshot
-    archived: Snapshot | None = None
+    archived: Snapshot = NO_ARCHIVE
     written_by: Mapping[TypedPartition, str] = field(default_factory=dict[TypedPartition, str])
     restored_ms: Mapping[TypedPartition, int] = field(default_factory=dict[TypedPartition, int])
 
@@ -192,13 +195,8 @@ class Partition:
 
     def as_json(self) -> Document:
         """The documented JSON shape."""
-        return {
-            "values": dict(self.values),
-            "files": len(self.files),
-            "rows": rows_of([self]),
-            "bytes": bytes_of([self]),
-            "expires_ms": self.expires_ms,
-        }
+        sizes = asdict(sizes_of([self]))
+        return {"values": dict(self.values), **sizes, "expires_ms": self.expires_ms}
 
 
 def partition_text(values: Iterable[tuple[str, str | None]]) -> str:
@@ -206,19 +204,19 @@ def partition_text(values: Iterable[tuple[str, str | None]]) -> str:
     return "/".join(f"{name}={'null' if text is None else text}" for name, text in values)
 
 
-def rows_of(partitions: Iterable[Partition]) -> int | None:
-    """The rows that are not deleted; `None` if the log lacks statistics."""
-    return live_rows([file for partition in partitions for file in partition.files])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """The number of files, their rows that are not deleted (`None`: unknown), and their bytes."""
+
+    files: int
+    rows: int | None
+    bytes: int
 
 
-def bytes_of(partitions: Iterable[Partition]) -> int:
-    """The bytes of all files."""
-    return sum(file.size_bytes for partition in partitions for file in partition.files)
-
-
-def files_of(partitions: Iterable[Partition]) -> int:
-    """The number of all files."""
-    return sum(len(partition.files) for partition in partitions)
+def sizes_of(partitions: Iterable[Partition]) -> Sizes:
+    """The sizes of all files of these partitions."""
+    files = [file for partition in partitions for file in partition.files]
+    return Sizes(files=len(files), rows=live_rows(files), bytes=sum(file_sizes(files)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,12 +240,12 @@ class ArchivePlan(Explained):
     @property
     def expired_bytes(self) -> int:
         """The bytes that expire."""
-        return bytes_of(self.expiring)
+        return sizes_of(self.expiring).bytes
 
     @property
     def size_bytes(self) -> int:
         """The bytes that expire or move."""
-        return self.expired_bytes + bytes_of(self.leaving)
+        return self.expired_bytes + sizes_of(self.leaving).bytes
 
     @property
     def is_idle(self) -> bool:
@@ -257,14 +255,13 @@ class ArchivePlan(Explained):
     @property
     def figures(self) -> Document:
         """The predicted figures, as the commit records them."""
+        expired = sizes_of(self.expiring)
         return {
             "reason": self.reason.name,
             "sentence": self.sentence,
-            "files": files_of(self.leaving),
-            "rows": rows_of(self.leaving),
-            "bytes": bytes_of(self.leaving),
-            "expired_files": files_of(self.expiring),
-            "expired_rows": rows_of(self.expiring),
+            **asdict(sizes_of(self.leaving)),
+            "expired_files": expired.files,
+            "expired_rows": expired.rows,
             "seconds": round(self.seconds, 3),
             "usd": round(self.usd, 9),
         }
@@ -297,10 +294,9 @@ def plan_archive(
     """
     snapshot = facts.snapshot
     refuse_table(snapshot)
-    if facts.archived is not None:
-        _refuse_other_columns(snapshot, facts.archived)
+    _refuse_other_columns(snapshot, facts.archived)
     in_table = partitions_in(snapshot)
-    archived = archived_partitions(snapshot, facts.archived, archive)
+    archived = partitions_in(facts.archived, snapshot, archive)
     starts = partition_starts(snapshot, {*in_table, *archived})
     clock_ms = now_ms
     if archive.clock == "newest_row":
@@ -316,16 +312,12 @@ def plan_archive(
     reasons |= {each.typed: undated for each in old if starts[each.typed] is None}
     leaving, stays = _sorted_out(old, reasons)
     expiring = [each for each in archived.values() if (each.expires_ms or now_ms) <= now_ms]
-    seconds = _SECONDS_PER_FILE * files_of(leaving)
+    file_count = sizes_of(leaving).files
+    seconds = _SECONDS_PER_FILE * file_count
     usd = table.prices.run_usd(seconds=seconds)
     if snapshot.on_s3:
-        usd += files_of(leaving) * table.prices.usd_per_1000_puts / 1_000
+        usd += file_count * table.prices.usd_per_1000_puts / 1_000
     notes = [f"{why}: {first_names(names)}" for why, names in stays.items()]
-    purged = [each.text for each in leaving if each.has_deleted_rows]
-    if purged:
-        notes.append(
-            f"Spark first purges the deleted rows (deletion vectors) of {first_names(purged)}"
-        )
     return ArchivePlan(
         explanation=_explanation(leaving, expiring, cutoff_ms),
         table=table.key,
@@ -382,9 +374,12 @@ def refuse_table(snapshot: Snapshot) -> None:
 
 
 def partitions_in(
-    snapshot: Snapshot, table: Snapshot | None = None
+    snapshot: Snapshot, table: Snapshot | None = None, archive: Archive | None = None
 ) -> dict[TypedPartition, Partition]:
-    """A table's partitions by their typed values; an archive's as its `table` has the columns."""
+    """A table's partitions by their typed values; an archive's as its `table` has the columns.
+
+    By the policy of an `archive`, its partitions expire.
+    """
     in_table = _columns(table or snapshot)
     columns = {each.name: in_table.get(source, each) for source, each in _columns(snapshot).items()}
     types = types_by_name(columns.values())
@@ -395,21 +390,15 @@ def partitions_in(
     groups = dict[TypedPartition, list[DataFile]]()
     for file in sorted(snapshot.files, key=lambda each: each.path):
         groups.setdefault(typed_partition(values(file), types), []).append(file)
-    return {
-        typed: Partition(typed=typed, values=values(files[0]), files=tuple(files))
-        for typed, files in groups.items()
-    }
-
-
-def archived_partitions(
-    snapshot: Snapshot, archived: Snapshot | None, archive: Archive | None
-) -> dict[TypedPartition, Partition]:
-    """The partitions of an archive, as the table has their columns, and when they expire."""
-    partitions = partitions_in(archived, snapshot) if archived else {}
-    for typed, each in partitions.items():
-        last_ms = max(file.modified_ms for file in each.files)
-        expires_ms = None if archive is None else last_ms + archive.keep_days * DAY_MS
-        partitions[typed] = dataclasses.replace(each, expires_ms=expires_ms)
+    partitions = dict[TypedPartition, Partition]()
+    for typed, files in groups.items():
+        expires_ms = None
+        if archive is not None:
+            last_ms = max(file.modified_ms for file in files)
+            expires_ms = last_ms + archive.keep_days * DAY_MS
+        partitions[typed] = Partition(
+            typed=typed, values=values(files[0]), files=tuple(files), expires_ms=expires_ms
+        )
     return partitions
 
 
@@ -442,11 +431,11 @@ def _why_it_stays(
 
 
 def _sizes(partitions: Sequence[Partition]) -> str:
-    row_count = rows_of(partitions)
-    rows = "" if row_count is None else f"{row_count:,} rows in "
-    files = count_of(files_of(partitions), "file")
+    sizes = sizes_of(partitions)
+    rows = "" if sizes.rows is None else f"{sizes.rows:,} rows in "
+    files = count_of(sizes.files, "file")
     count = count_of(len(partitions), "partition")
-    return f"{count} ({rows}{files}, {size_text(bytes_of(partitions))})"
+    return f"{count} ({rows}{files}, {size_text(sizes.bytes)})"
 
 
 def _explanation(
@@ -488,7 +477,7 @@ class RestorePlan:
             "table": self.table,
             "version": self.version,
             "partitions": [each.as_json() for each in self.partitions],
-            "rows": rows_of(self.partitions),
+            "rows": sizes_of(self.partitions).rows,
             "sentence": self.sentence,
         }
 
@@ -496,7 +485,7 @@ class RestorePlan:
 def plan_restore(
     table: Table,
     snapshot: Snapshot,
-    archived: Snapshot | None,
+    archived: Snapshot,
     chosen: Selection,
     written_by: Mapping[TypedPartition, str],
 ) -> RestorePlan:
@@ -515,7 +504,7 @@ def plan_restore(
             f"restore of {table.key}: the table is not partitioned by {unknown[0]!r}. Use"
             f" {' or '.join(names)}"
         )
-    known = archived_partitions(snapshot, archived, table.archive).values()
+    known = partitions_in(archived, snapshot, table.archive).values()
     partitions = tuple(each for each in known if not chosen or each.is_among(chosen))
     for each in partitions:
         operation = written_by.get(each.typed, "append")
@@ -544,34 +533,35 @@ def names_in_archive(snapshot: Snapshot, archived: Snapshot) -> dict[str, str]:
     was dropped and added again never gets the values of the dropped one.
 
     Raises:
-        Refused: a field inside a struct was renamed, or dropped and added again.
+        Refused: a column has another type, or a field inside a struct was renamed, or dropped and
+            added again.
     """
+    stored = _columns(archived)
+    names = dict[str, str]()
+    changed = list[str]()
+    for source, column in _columns(snapshot).items():
+        if source in stored:
+            names[column.name] = stored[source].name
+            if stored[source].type != column.type:
+                changed.append(f"column {column.name} has another type")
     for path, source in snapshot.physical_fields.items():
         if len(path) > 1 and archived.physical_fields.get(path, path) != source:
-            raise out_of_date(snapshot, f"the field {'.'.join(path)} has other values")
-    stored = _columns(archived)
-    return {
-        column.name: stored[source].name
-        for source, column in _columns(snapshot).items()
-        if source in stored
-    }
+            changed.append(f"the field {'.'.join(path)} has other values")
+    if changed:
+        raise Refused(
+            f"archive of {snapshot.table}: {changed[0]} than in the archive. Use lakehouse archive"
+            f" {snapshot.table}, which brings the archive up to date or says what to do"
+        )
+    return names
 
 
-def out_of_date(snapshot: Snapshot, what: str) -> Refused:
-    """The error for an archive whose columns are those of an older version of the table."""
-    return Refused(
-        f"archive of {snapshot.table}: {what} than in the archive. Use lakehouse archive"
-        f" {snapshot.table}, which brings the archive up to date or says what to do"
-    )
-
-
-def archive_metadata(snapshot: Snapshot, archived: Snapshot | None) -> Document:
+def archive_metadata(snapshot: Snapshot, archived: Snapshot) -> Document:
     """The `metaData` of the archive of a table: its columns, all nullable.
 
-    `archived` is the archive at its newest version; `None` if there is none.
+    `archived` is the archive at its newest version.
     """
     properties: dict[str, str] = dict.fromkeys(_RETENTIONS, _KEPT)
-    if archived is not None and archived.files:
+    if archived.files:
         gone = {*_dropped_from(archived), *_columns(archived)} - _columns(snapshot).keys()
         if gone:
             properties[_DROPPED] = json.dumps(sorted(gone))
@@ -627,8 +617,8 @@ def _refuse_other_columns(snapshot: Snapshot, archived: Snapshot) -> None:
     present = _columns(archived)
     for source, column in _columns(snapshot).items():
         old = present.get(source, column)
-        are_nested = "<" in old.type and "<" in column.type  # fields that were added are null
-        if old.type != column.type and not are_nested and not is_widening:
+        # Fields that were added are null.
+        if type_change(old.type, column.type).casts and not is_widening:
             raise Refused(
                 f"archive of {snapshot.table}: column {column.name} is {column.type} now, and"
                 f" {old.type} in the archive. Use lakehouse restore {snapshot.table}, so that the"

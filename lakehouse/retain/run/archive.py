@@ -33,8 +33,7 @@ import dataclasses
 import posixpath
 import re
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -61,7 +60,7 @@ from lakehouse.lake.commits import (
     commit_info,
     create_version,
     delete_dead_files,
-    file_action,
+    file_actions,
     table_location,
     transaction_action,
     with_due_checkpoint,
@@ -70,6 +69,7 @@ from lakehouse.lake.lake import Lake
 from lakehouse.lake.lease import check_clock, hold
 from lakehouse.lake.state_tables import record_if_possible
 from lakehouse.retain.plan.archive import (
+    NO_ARCHIVE,
     ArchiveFacts,
     ArchivePlan,
     Partition,
@@ -77,16 +77,16 @@ from lakehouse.retain.plan.archive import (
     Selection,
     archive_metadata,
     archive_protocol,
-    files_of,
     partitions_in,
     plan_archive,
     refuse_table,
-    rows_of,
+    sizes_of,
 )
 from lakehouse.retain.plan.ttl import TtlPlan
 from lakehouse.spark import statements
 from lakehouse.spark.errors import translated
 from lakehouse.store import LOCAL, Store, StoredFile
+from lakehouse.vacuum.facts import at_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,7 +94,6 @@ if TYPE_CHECKING:
 # In the userMetadata of the archive's commits: what the commit is, and the table that it is for.
 _RECORD = "archive"
 _TRIES = 3
-_REQUESTS_AT_ONCE = 16
 _FOOTER_BYTES = 64 * 1024
 # Files that no version needs any more stay for this long.
 _KEPT_MS = 7 * DAY_MS
@@ -143,20 +142,19 @@ def record_moved_rows(lake: Lake, table: Table, kind: str, outcome: RetentionOut
 class ArchiveState:
     """A table and its archive at one moment.
 
-    `number` is the version of the archive that the table's log names, or -1, and `applied` the
-    archive at this version. `newest` is the archive at its newest version.
+    `applied` is the archive at the version that the table's log names, and `newest` the archive at
+    its newest version.
     """
 
     facts: TableFacts
-    number: int = -1
-    newest: Snapshot | None = None
-    applied: Snapshot | None = None
+    newest: Snapshot = NO_ARCHIVE
+    applied: Snapshot = NO_ARCHIVE
     history: tuple[Commit, ...] = ()
 
     @property
     def unapplied(self) -> tuple[Commit, ...]:
         """The commits of the archive after the version that the table names."""
-        return tuple(each for each in self.history if each.version > self.number)
+        return tuple(each for each in self.history if each.version > self.applied.version)
 
 
 def archive_key(table_key: str) -> str:
@@ -164,37 +162,36 @@ def archive_key(table_key: str) -> str:
     return f"archive/{table_key}"
 
 
-def read_state(lake: Lake, table_key: str, facts: TableFacts | None = None) -> ArchiveState | None:
-    """The table, by default at its newest version, and its archive; `None` if there is no table.
+def read_state(lake: Lake, table_key: str, facts: TableFacts | None = None) -> ArchiveState:
+    """The table, by default at its newest version, and its archive.
 
     Raises:
+        Refused: there is no table.
         Broken: the table's log or the archive's log is older than the other one.
     """
     facts = facts or lake.facts(table_key)
     if facts is None:
-        return None
+        raise Refused(
+            f"archive of {table_key}: there is no table. Use lakehouse materialize {table_key}"
+        )
     snapshot = facts.snapshot
     number = snapshot.transactions.get(ARCHIVE_APP_ID, -1)
-    newest = lake.facts(archive_key(table_key))
-    if newest is None:
-        if number >= 0:
-            raise Broken(
-                f"archive of {table_key}: the table's log names its version {number}, but there is"
-                f" no archive. Put {archive_key(table_key)} back from a backup"
-            )
+    archive = lake.facts(archive_key(table_key))
+    newest = NO_ARCHIVE if archive is None else archive.snapshot
+    if newest.version < number:
+        raise Broken(
+            f"archive of {table_key}: the table's log names version {number} of it, but there is no"
+            " archive, or an older copy of it was put in its place. Put the newest"
+            f" {archive_key(table_key)} back, for example from a backup"
+        )
+    if archive is None:
         return ArchiveState(facts=facts)
     # Upkeep by other programs, such as a vacuum or a compaction, changes no rows.
     history = tuple(
         each
-        for each in history_since(lake.store, newest.history, -1).commits
+        for each in history_since(lake.store, archive.history, -1).commits
         if _RECORD in written_in(each) or each.changed_data
     )
-    if newest.snapshot.version < number:
-        raise Broken(
-            f"archive of {table_key}: it is at version {newest.snapshot.version}, but the table's"
-            f" log names version {number}. An older copy of the archive was put in its place. Put"
-            " the newest one back"
-        )
     for commit in history:
         record = _record_of(commit)
         if record["base"] > number and record["table_version"] <= snapshot.version:
@@ -204,17 +201,13 @@ def read_state(lake: Lake, table_key: str, facts: TableFacts | None = None) -> A
                 f" {record['table_version']}. An older log was put in place, or the log forgot its"
                 " transaction id. Put the newest log back; nothing was changed"
             )
-    applied = newest if newest.snapshot.version == number else None
-    if applied is None and number >= 0:
-        applied = lake.facts(archive_key(table_key), version=number)
+    applied = newest if newest.version == number else NO_ARCHIVE
+    if newest.version > number >= 0:
+        named = lake.facts(archive_key(table_key), version=number)
+        assert named is not None
+        applied = named.snapshot
     _refuse_undone_restore(lake, facts, history)
-    return ArchiveState(
-        facts=facts,
-        number=number,
-        newest=newest.snapshot,
-        applied=applied and applied.snapshot,
-        history=history,
-    )
+    return ArchiveState(facts=facts, newest=newest, applied=applied, history=history)
 
 
 def _refuse_undone_restore(lake: Lake, facts: TableFacts, history: Sequence[Commit]) -> None:
@@ -223,32 +216,26 @@ def _refuse_undone_restore(lake: Lake, facts: TableFacts, history: Sequence[Comm
     They left the archive when they came, so they would be in neither. The log keeps the
     transaction id that names the archive's version.
     """
-    snapshot = facts.snapshot
     records = {each.version: _record_of(each) for each in history}
     restores = {version: record for version, record in records.items() if record.get("restored")}
     if not restores:
         return
     since = min(record["table_version"] for record in restores.values())
-    # A RESTORE brings back only versions that the log still has.
-    commits = history_since(lake.store, facts.history, since).commits
-    with_rows = list[int]()  # the versions that have them, or had them before a later deletion
-    came = 0
-    for commit in commits:
-        has_rows = commit.version - 1 in with_rows
-        if commit.applications.get(ARCHIVE_APP_ID) in restores and commit.added_paths:
-            came = commit.version
-            with_rows.clear()  # earlier versions lack these rows
-            has_rows = True
-        elif commit.operation == "RESTORE":
-            # A RESTORE to a time shows no version.
-            has_rows = commit.parameters.get("version") in [*map(str, with_rows)]
-        if has_rows:
-            with_rows.append(commit.version)
-    if came and snapshot.version not in with_rows:
+    commits = history_since(lake.store, facts.history, since)
+    missing = commits.missing_after(since)
+    undone = [
+        commit.version
+        for commit in commits.commits
+        if commit.applications.get(ARCHIVE_APP_ID) in restores
+        and commit.added_paths
+        and commit.version in missing
+    ]
+    if undone:
         raise Broken(
-            f"archive of {snapshot.table}: a RESTORE took away the rows that version {came} of the"
-            " table had brought back from the archive, so they are in neither. RESTORE the table to"
-            f" version {with_rows[-1]}, or to an older one from {came} on"
+            f"archive of {facts.snapshot.table}: a RESTORE took away the rows that version"
+            f" {undone[-1]} of the table had brought back from the archive, so they are in neither."
+            f" RESTORE the table to version {undone[-1]}, or to a later one from before that"
+            " RESTORE"
         )
 
 
@@ -270,16 +257,14 @@ def plan(
     *,
     state: ArchiveState | None = None,
     replace: Selection = (),
-) -> ArchivePlan | None:
-    """The plan of a run now; `None` if there is no table. Needs no Spark, and writes nothing.
+) -> ArchivePlan:
+    """The plan of a run now. Needs no Spark, and writes nothing.
 
     Without `state`, the archive's log is read and, without `facts`, the table's log, too. `replace`
     is as in `run_archive`.
     """
     archive = _archive_of(table)
     state = state or read_state(lake, table.key, facts)
-    if state is None:
-        return None
     snapshot = state.facts.snapshot
     names = snapshot.partition_columns
     types = types_by_name(snapshot.columns)
@@ -308,8 +293,6 @@ def _archive_of(table: Table) -> Archive:
 
 def written_by(lake: Lake, state: ArchiveState) -> dict[TypedPartition, str]:
     """The operation that wrote the rows that came after their partition was archived."""
-    if state.applied is None:
-        return {}
     snapshot = state.facts.snapshot
     in_table = partitions_in(snapshot)
     version_of = dict[str, int]()
@@ -373,7 +356,6 @@ def run_archive(
                 verify_left(lake, open_spark(), table.key)
             state = settled_state(lake, table.key)
             planned = plan(lake, table, state=state, replace=replace)
-            assert planned is not None
             with_deleted = [each.values for each in planned.leaving if each.has_deleted_rows]
             if with_deleted:
                 spark = open_spark()
@@ -387,11 +369,10 @@ def run_archive(
             for key in (archive_key(table.key), table.key) if version is not None else ():
                 if (facts := lake.facts(key)) is not None:
                     with_due_checkpoint(lake, facts)
-            count = files_of(planned.leaving)
-            row_count = rows_of(planned.leaving)
+            moved = sizes_of(planned.leaving)
             figures = (
-                Figure("rows", row_count, row_count),
-                Figure("files", count, count),
+                Figure("rows", moved.rows, moved.rows),
+                Figure("files", moved.files, moved.files),
                 Figure("seconds", planned.seconds, time.monotonic() - started),
             )
             outcome = RetentionOutcome(plan=planned, version_after=version, figures=figures)
@@ -406,33 +387,18 @@ def run_archive(
 def settled_state(lake: Lake, table_key: str) -> ArchiveState:
     """The state after step 1: the table names the newest version of its archive."""
     state = read_state(lake, table_key)
-    if state is None:
-        raise Refused(
-            f"archive of {table_key}: there is no table. Use lakehouse materialize {table_key}"
-        )
-    newest = state.newest
-    content = {file.path: file for file in state.applied.files} if state.applied else {}
-    present = {file.path: file for file in newest.files} if newest else {}
-    if newest is None or (not state.unapplied and content.keys() == present.keys()):
+    content = {file.path for file in state.applied.files}
+    if not state.unapplied and content == {file.path for file in state.newest.files}:
         return state
     refuse_table(state.facts.snapshot)
     _refuse_unproven(lake, state)
-    names = newest.physical_names
-    gone = [file for path, file in present.items() if path not in content]
-    actions = [file_action("remove", file, names) for file in gone]
-    names = state.applied.physical_names if state.applied else {}
-    new = [file for path, file in content.items() if path not in present]
-    actions += [file_action("add", file, names) for file in new]
-    number = _commit_to_archive(lake, state, actions)
+    number = commit_to_archive(lake, state)
     _commit_to_table(lake, state, number, [])
-    settled = read_state(lake, table_key)
-    assert settled is not None
-    return settled
+    return read_state(lake, table_key)
 
 
 def _refuse_unproven(lake: Lake, state: ArchiveState) -> None:
     """Refuses to take rows out of the archive unless the table surely has them (step 1)."""
-    assert state.newest is not None
     snapshot = state.facts.snapshot
     for commit in state.unapplied:
         record = _record_of(commit)
@@ -449,10 +415,10 @@ def _refuse_unproven(lake: Lake, state: ArchiveState) -> None:
                 f" the table was created again, move {archive_key(snapshot.table)} away; nothing"
                 " was changed"
             )
-    kept = {file.path for file in state.applied.files} if state.applied else set[str]()
+    content = {file.path for file in state.applied.files}
     in_table = partitions_in(snapshot)
     for typed, archived in partitions_in(state.newest, snapshot).items():
-        is_added = any(file.path not in kept for file in archived.files)
+        is_added = any(file.path not in content for file in archived.files)
         present = in_table.get(typed) if is_added else None
         for file in present.files if present else ():
             name = name_in_table(file.path)
@@ -476,22 +442,16 @@ def _log_digest(lake: Lake, table_key: str, version: int) -> str:
 def _move(lake: Lake, table: Table, state: ArchiveState, planned: ArchivePlan) -> int | None:
     """Steps 3 to 5; returns the table's version, or `None` if there was nothing to do."""
     snapshot = state.facts.snapshot
-    newest = state.newest
-    metadata = archive_metadata(snapshot, newest)
-    shape: Actions = [{"protocol": archive_protocol(snapshot)}, {"metaData": metadata}]
-    if newest is not None and metadata == newest.definition["metaData"]:
-        shape = []
-    if planned.is_idle and (newest is None or not shape):
+    metadata = archive_metadata(snapshot, state.newest)
+    new: Actions = [{"protocol": archive_protocol(snapshot)}, {"metaData": metadata}]
+    if metadata == state.newest.definition.get("metaData"):
+        new = []
+    if planned.is_idle and (state.newest is NO_ARCHIVE or not new):
         return None
     files = [file for each in planned.leaving for file in each.files]
-    copies = _copies(lake, table, files)
-    names = snapshot.physical_names
-    actions = shape + [file_action("add", file, names) for file in copies]
-    names_then = state.applied.physical_names if state.applied else {}
-    ended = {each.typed: each.files for each in (*planned.expiring, *planned.replaced)}
-    actions += [file_action("remove", file, names_then) for each in ended.values() for file in each]
-    number = _commit_to_archive(lake, state, actions)
-    removes = [file_action("remove", file, names) for file in files]
+    new += file_actions("add", _copies(lake, table, files), snapshot)
+    number = commit_to_archive(lake, state, (*planned.expiring, *planned.replaced), new)
+    removes = file_actions("remove", files, snapshot)
     return _commit_to_table(lake, state, number, removes, planned.figures)
 
 
@@ -530,8 +490,7 @@ def _copies(lake: Lake, table: Table, files: Sequence[DataFile]) -> list[DataFil
             )
         return dataclasses.replace(file, path=quote(name, safe="/=-_.~"), modified_ms=run_ms)
 
-    with ThreadPoolExecutor(max_workers=_REQUESTS_AT_ONCE) as pool:
-        return [*pool.map(copy, files)]
+    return at_once(copy, files)
 
 
 def _is_same(store: Store, original: StoredFile, copied: StoredFile) -> bool:
@@ -548,25 +507,41 @@ def _is_same(store: Store, original: StoredFile, copied: StoredFile) -> bool:
     return ends[0] == ends[1]
 
 
-def _commit_to_archive(
+def commit_to_archive(
     lake: Lake,
     state: ArchiveState,
-    actions: Actions,
-    restored: Sequence[Sequence[str | None]] = (),
+    ended: Iterable[Partition] = (),
+    new: Sequence[Document] = (),
+    restored: Sequence[Partition] = (),
 ) -> int:
-    """Creates the archive's next version, and returns it. `restored`: values of partitions."""
+    """Creates the archive's next version, and returns it.
+
+    It has the files that the table's log names and what is `new`, without partitions that `ended`,
+    and those that return to the table (`restored`).
+    """
     snapshot = state.facts.snapshot
     key = archive_key(snapshot.table)
-    number = 0 if state.newest is None else state.newest.version + 1
+    newest = state.newest
+    kept = {file.path for file in state.applied.files}
+    kept.difference_update(file.path for each in (*ended, *restored) for file in each.files)
+    missing = kept.difference(file.path for file in newest.files)
+    gone = [file for file in newest.files if file.path not in kept]
+    back = [file for file in state.applied.files if file.path in missing]
+    number = newest.version + 1
     record = {
-        "base": state.number,
+        "base": state.applied.version,
         "table_version": snapshot.version,
         "table_digest": _log_digest(lake, snapshot.table, snapshot.version),
-        "restored": restored,
+        "restored": [[text for _, text in each.values] for each in restored],
     }
-    info = commit_info("WRITE", number - 1, {_RECORD: record})
+    actions = [
+        commit_info("WRITE", newest.version, {_RECORD: record}),
+        *new,
+        *file_actions("remove", gone, newest),
+        *file_actions("add", back, state.applied),
+    ]
     with table_location(lake, key) as location:
-        if not create_version(location, number, [info, *actions]):
+        if not create_version(location, number, actions):
             raise Transient(
                 f"{key}: another run created version {number} first. Use the same command again"
             )
@@ -590,7 +565,7 @@ def _commit_to_table(
 
     def check(newest: Snapshot) -> None:
         refuse_table(newest)
-        if newest.transactions.get(ARCHIVE_APP_ID, -1) != state.number:
+        if newest.transactions.get(ARCHIVE_APP_ID, -1) != state.applied.version:
             raise Transient(
                 f"archive of {snapshot.table}: another run has committed meanwhile. Nothing is"
                 " lost. Use the same command again"
@@ -614,12 +589,3 @@ def _commit_to_table(
             " a row. Use the same command again"
         )
     return version
-
-
-def commit_restore(lake: Lake, state: ArchiveState, partitions: Sequence[Partition]) -> int:
-    """Removes archived partitions in the archive's next version; returns the version."""
-    assert state.applied is not None  # it has the partitions
-    names = state.applied.physical_names
-    actions = [file_action("remove", file, names) for each in partitions for file in each.files]
-    restored = [[text for _, text in each.values] for each in partitions]
-    return _commit_to_archive(lake, state, actions, restored)

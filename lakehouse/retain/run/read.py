@@ -33,15 +33,14 @@ from lakehouse.retain.plan.archive import (
     RestorePlan,
     Selection,
     names_in_archive,
-    out_of_date,
     plan_restore,
     refuse_table,
-    rows_of,
+    sizes_of,
 )
 from lakehouse.retain.run.archive import (
     ArchiveState,
     RetentionOutcome,
-    commit_restore,
+    commit_to_archive,
     read_state,
     record_moved_rows,
     settled_state,
@@ -105,7 +104,7 @@ def archived_rows(
         Refused: a column changed since the last run of the archive.
     """
     state = read_state(session.lake, session.key, facts)
-    if state is None or state.applied is None or not state.applied.files:
+    if not state.applied.files:
         return None
     snapshot, archived = facts.snapshot, state.applied
     refuse_table(snapshot)
@@ -117,17 +116,13 @@ def archived_rows(
             for each in partitions
         ]
         within = [statements.partition_predicate(archived.columns, values)]
-    rows = table_at(session.spark, archived, within=within)
     columns = list["Column"]()
     for field in table_at(session.spark, snapshot).schema.fields:
         value = F.lit(None).cast(field.dataType)
         if field.name in names:
             value = F.col(statements.quote(names[field.name]))
-            stored = rows.schema[names[field.name]].dataType.simpleString()
-            if stored != field.dataType.simpleString():
-                raise out_of_date(snapshot, f"column {field.name} has another type")
         columns.append(value.alias(field.name))
-    return rows.select(*columns)
+    return table_at(session.spark, archived, within=within).select(*columns)
 
 
 def restore_plan(
@@ -141,11 +136,9 @@ def restore_plan(
     Without `state`, the logs of the table and of its archive are read.
 
     Raises:
-        Refused: there is no table, or as `plan_restore`.
+        Refused: as `read_state` and `plan_restore`.
     """
     state = state or read_state(lake, table.key)
-    if state is None:
-        raise Refused(f"restore of {table.key}: the table does not exist")
     written = written_by(lake, state)
     return plan_restore(table, state.facts.snapshot, state.applied, chosen, written)
 
@@ -181,14 +174,14 @@ def run_restore(session: TableSession, chosen: Selection = ()) -> RetentionOutco
 def _restore(session: TableSession, state: ArchiveState, plan: RestorePlan) -> int:
     """Steps 2 and 3; returns the version that has the rows."""
     rows = archived_rows(session, state.facts, plan.partitions)
-    expected = rows_of(plan.partitions)
+    expected = sizes_of(plan.partitions).rows
     assert rows is not None  # it has the partitions
     if expected is not None and (actual := rows.count()) != expected:
         raise Broken(
             f"restore of {plan.table}: the archived files have {actual:,} rows, but the archive's"
             f" log says {expected:,}. Nothing was written. Check archive/{plan.table}"
         )
-    number = commit_restore(session.lake, state, plan.partitions)
+    number = commit_to_archive(session.lake, state, restored=plan.partitions)
     write = FrameWrite(
         mode="append",
         transaction=Transaction(app_id=ARCHIVE_APP_ID, version=number),

@@ -45,18 +45,18 @@ if TYPE_CHECKING:
 _TRIES = 4
 
 
-def plan(lake: Lake, table: Table, facts: TableFacts | None = None) -> TtlPlan | None:
-    """Plans a run now, from the log alone; `None` if there is no table.
-
-    Without `facts`, the table's log is read.
+def plan(lake: Lake, table: Table, facts: TableFacts | None = None) -> TtlPlan:
+    """Plans a run now, from the log alone. Without `facts`, the table's log is read.
 
     Raises:
-        Refused: the table declares no TTL; otherwise as `plan_ttl`.
+        Refused: the table declares no TTL, or does not exist; otherwise as `plan_ttl`.
     """
     declared = _ttl_of(table)
     facts = facts or lake.facts(table.key)
     if facts is None:
-        return None
+        raise Refused(
+            f"ttl of {table.key}: there is no table. Use lakehouse materialize {table.key} first"
+        )
     column = time_column(table, declared, facts.snapshot)
     bounds = read_bounds(lake, facts.snapshot, column)
     return plan_ttl(table, declared, facts.snapshot, bounds, now_ms=now_ms())
@@ -79,8 +79,6 @@ def run_ttl(
     command = f"ttl of {table.key}"
     started = time.monotonic()
     planned = plan(lake, table)
-    if planned is None:
-        raise Refused(f"{command}: there is no table. Use lakehouse materialize {table.key} first")
     if planned.is_idle:
         return RetentionOutcome(plan=planned)
     check_clock(lake, table.key)
@@ -101,7 +99,7 @@ def _delete(session: TableSession, started: float) -> RetentionOutcome:
     lake, table = session.lake, session.table
     facts = lake.facts(table.key)
     planned = plan(lake, table, facts)
-    assert facts is not None and planned is not None
+    assert facts is not None
     snapshot = facts.snapshot
     if planned.is_idle or planned.cutoff_ms is None:
         return RetentionOutcome(plan=planned)
@@ -162,7 +160,6 @@ def operation(lake: Lake, table: Table, facts: TableFacts, book: PriceBook) -> O
     """
     is_archive = table.archive is not None
     due = archive.plan(lake, table, facts) if is_archive else plan(lake, table, facts)
-    assert due is not None
     saved_usd_per_day = book.stored_usd_per_day(due.expired_bytes)
     return Operation(
         operation="archive" if is_archive else "ttl",
