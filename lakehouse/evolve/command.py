@@ -53,7 +53,7 @@ def evolve_command(
         chosen = [
             table
             for table in chosen
-            if not isinstance(table.write, Adopted) and (dry_run or context.lake.facts(table.key))
+            if not isinstance(table.write, Adopted) and context.lake.facts(table.key)
         ]
     declared = tuple(context.tables.values())
 
@@ -77,25 +77,24 @@ def evolve_command(
     else:
         for outcome in values:
             for sentence in outcome.sentences:
-                show(f"{outcome.table}: {sentence}")
+                show(f"{outcome.left.table}: {sentence}")
     return print_errors(readings)
 
 
 def _print(proposals: Sequence[Proposal]) -> None:
     rows = list[tuple[str, ...]]()
     for proposal in proposals:
-        changes = () if proposal.plan is None else proposal.plan.changes
-        for change in changes:
+        for change in proposal.plan.changes:
             kind = change.kind
             when = kind.consent.value
-            rows.append((proposal.table, kind.title, kind.way.value, when, change.sentence))
+            rows.append((proposal.plan.table, kind.title, kind.way.value, when, change.sentence))
     if rows:
         print_grid(("table", "change", "how", "when", "what"), rows)
     for proposal in proposals:
-        if proposal.plan is None or not proposal.plan.changes:
-            show(f"{proposal.table}: {proposal.sentence}")
+        if not proposal.plan.changes:
+            show(f"{proposal.plan.table}: {proposal.plan.sentence}")
         for note in proposal.notes:
-            show(f"{proposal.table}: {note}")
+            show(f"{proposal.plan.table}: {note}")
 
 
 @click.command("rebuild", epilog="Example: lakehouse rebuild silver/flights --dry-run")
@@ -115,7 +114,7 @@ def rebuild_command(table: str, dry_run: bool, as_json: bool) -> None:
     with table_session(context.lake, declared_table) as session:
         request = declared_request(session)
         if dry_run:
-            plan = plan_rebuild(session, request, context.tables.values())
+            plan = plan_rebuild(session, request, context.tables.values()).plan
             if as_json:
                 write_json({"table": table, "plan": plan.as_json()})
             else:

@@ -1,9 +1,7 @@
 """Compares a table with its declaration without Spark, and so less exactly than `evolve.run`."""
 
-from dataclasses import replace
 from functools import partial
 
-from lakehouse.base.reasons import Reason
 from lakehouse.declare.table import Overwrite, Table
 from lakehouse.delta.log import TableFacts, newest_first
 from lakehouse.evolve.plan.changes import Change, EvolutionPlan, Kind, compare
@@ -12,7 +10,6 @@ from lakehouse.lake.lake import Lake
 from lakehouse.land.ledger import planned_batches
 from lakehouse.land.plan.records import columns_in_force
 from lakehouse.materialize.plan import code_changed_since, declared_way, other_way
-from lakehouse.write.outcome import WriteOutcome
 
 
 def compare_without_spark(lake: Lake, table: Table, facts: TableFacts) -> EvolutionPlan:
@@ -28,20 +25,6 @@ def compare_without_spark(lake: Lake, table: Table, facts: TableFacts) -> Evolut
         added = [name for name in added_columns if name not in table.renamed]
         columns = columns_without_spark(table.source, facts.snapshot, added)
     return compare(table, columns, facts.snapshot, changes_of_rows(lake, table, facts))
-
-
-def with_waiting_change(lake: Lake, table: Table, outcome: WriteOutcome) -> WriteOutcome:
-    """The outcome. If nothing was written, its sentence names the changes that wait."""
-    is_idle = outcome.reason in (Reason.NOTHING_LANDED, Reason.INPUTS_UNCHANGED)
-    if outcome.facts is None or not is_idle:
-        return outcome
-    plan = compare_without_spark(lake, table, outcome.facts)
-    if not plan.blocking:
-        return outcome
-    changes = "; ".join(change.sentence for change in plan.blocking)
-    more = f"{outcome.explanation.more}; a change of its declaration waits: {changes}. "
-    more += plan.advice.removesuffix(".")
-    return replace(outcome, explanation=replace(outcome.explanation, more=more))
 
 
 def changes_of_rows(lake: Lake, table: Table, facts: TableFacts) -> list[Change]:

@@ -47,13 +47,13 @@ from lakehouse.delta.columns import converted
 from lakehouse.delta.commits import REBUILD, Commit, is_news
 from lakehouse.delta.log import TableFacts, history_since, newest_first
 from lakehouse.delta.log.log_segment import find_segment, log_folder
-from lakehouse.delta.snapshot import Snapshot, by_name, types_by_name
+from lakehouse.delta.snapshot import Column as TableColumn
+from lakehouse.delta.snapshot import Snapshot
 from lakehouse.evolve.plan.rebuild import (
     ColumnSource,
     RebuildOutcome,
     RebuildPlan,
     RebuildRequest,
-    is_cast,
     rebuild_plan,
     refuse_impossible,
     refuse_inexact_casts,
@@ -84,9 +84,7 @@ from lakehouse.spark.temporary_confs import (
     PARTITIONS_OVERWRITTEN,
     READ_WHOLE,
     SHUFFLED_BEFORE_WRITE,
-    confs_to_read,
     session_confs,
-    whole_table,
 )
 from lakehouse.write.commit_rows import (
     apply_properties,
@@ -102,10 +100,17 @@ if TYPE_CHECKING:
 _FOLDER = "_lakehouse/rebuilds"
 _REQUESTS_AT_ONCE = 16
 _COUNT = "row_count"
-_HIGH = "high"
-_LOW = "low"
+_CHECKSUM = "checksum"
 # Spark cannot compare values of these types, so their JSON texts are compared.
 _NOT_COMPARABLE = ("map<", "variant")
+_CONFS = {
+    HASH_MAPS: "true",
+    OLD_VERSIONS_REFUSED: "false",
+    PARTITIONS_OVERWRITTEN: "static",
+    **READ_WHOLE,
+}
+# Derived columns are computed as in a load, and a sum of hashes may overflow.
+_OWN_ROWS_CONFS = {ANSI: "false"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,33 +129,25 @@ class RowSums:
 class PlannedRebuild:
     """A planned rebuild, and the facts behind it.
 
-    `sums` are the sums of the table's rows, for a rebuild from own rows. `archived` are the rows
-    and bytes of the first input's archive, which an `Append` or `Merge` reads, too; or `None`.
+    `sums` are the sums of the table's rows, for a rebuild from own rows. `with_archive`: the first
+    input has an archive, which an `Append` or `Merge` reads, too.
     """
 
     session: TableSession
     facts: TableFacts
     plan: RebuildPlan
     inputs: Mapping[str, TableFacts] = field(default_factory=dict[str, TableFacts])
-    archived: tuple[int | None, int] | None = None
+    with_archive: bool = False
     sums: RowSums | None = None
 
-    @property
-    def confs(self) -> Mapping[str, str]:
-        """Spark's session settings for statements that read the rows."""
-        # Derived columns are computed as in a load.
-        ansi = {} if self.sums is None else {ANSI: "false"}
-        tables_read = self.inputs.values() if self.inputs else [self.facts]
-        sizes = [whole_table(facts.snapshot) for facts in tables_read]
-        if self.archived is not None:
-            sizes.append(self.archived)
-        return {**confs_to_read(sizes), **ansi}
 
-
-def plan_now(
+@translated()
+def plan_rebuild(
     session: TableSession, request: RebuildRequest, tables: Iterable[Table]
 ) -> PlannedRebuild:
-    """Plans a rebuild of the newest version. For a rebuild from own rows, reads all rows once.
+    """Plans a rebuild of the newest version. Nothing is written.
+
+    For a rebuild from own rows, all rows are read once. `tables` are all declared tables.
 
     Raises:
         Refused: there is no table, its rows were written in another way than declared, or the
@@ -170,33 +167,34 @@ def plan_now(
             f"rebuild of {table.key}: partitions of it are in its archive, and would not be part of"
             f" the result. Use `lakehouse restore {table.key}` first"
         )
-    readers = [each for each in tables if any(read.key == table.key for read in each.inputs)]
-    waiting = [*_waiting(lake, facts, readers)]
-    if request.source == "inputs":
+    if request.columns and table.inputs and not isinstance(table.write, Overwrite):
+        derived_increments.check_written_alike(table, newest_first(lake.store, facts.history))
+    inputs: Mapping[str, TableFacts] = {}
+    archived = None
+    input_bytes = 0
+    if not request.columns:
         inputs = facts_of_inputs(lake, table)
-        archived = None
+        input_bytes = sum(each.snapshot.size_bytes for each in inputs.values())
         if not isinstance(table.write, Overwrite):
             archived = archived_rows_and_bytes(lake, inputs[table.inputs[0].key])
-        input_bytes = sum(each.snapshot.size_bytes for each in inputs.values())
         if archived is not None:
             input_bytes += archived[1]
-        plan = rebuild_plan(request, facts, readers, waiting, input_bytes=input_bytes)
-        return PlannedRebuild(
-            session=session,
-            facts=facts,
-            plan=plan,
-            inputs=inputs,
-            archived=archived,
-        )
-    if table.inputs and not isinstance(table.write, Overwrite):
-        derived_increments.check_written_alike(table, newest_first(lake.store, facts.history))
-    frame = table_at(session.spark, facts.snapshot)
-    plan = rebuild_plan(request, facts, readers, waiting)
-    with session_confs(session.spark, confs_to_read([whole_table(facts.snapshot)])):
-        sums = sums_of_own_rows(frame, plan, facts.snapshot)
+    readers = [each for each in tables if any(read.key == table.key for read in each.inputs)]
+    waiting = [*_waiting(lake, facts, readers)]
+    plan = rebuild_plan(request, facts, readers, waiting, input_bytes=input_bytes)
+    rebuild = PlannedRebuild(
+        session=session,
+        facts=facts,
+        plan=plan,
+        inputs=inputs,
+        with_archive=archived is not None,
+    )
+    if not plan.columns:
+        return rebuild
+    with session_confs(session.spark, {**_CONFS, **_OWN_ROWS_CONFS}):
+        sums = sums_of_own_rows(table_at(session.spark, facts.snapshot), plan)
     refuse_inexact_casts(table, plan.columns, sums.inexact)
-    plan = replace(plan, row_count=sums.row_count)
-    return PlannedRebuild(session=session, facts=facts, plan=plan, sums=sums)
+    return replace(rebuild, plan=replace(plan, row_count=sums.row_count), sums=sums)
 
 
 def _waiting(lake: Lake, facts: TableFacts, readers: Iterable[Table]) -> Iterator[str]:
@@ -216,28 +214,6 @@ def _waiting(lake: Lake, facts: TableFacts, readers: Iterable[Table]) -> Iterato
             history = history_since(lake.store, facts.history, consumed.version)
             if any(map(is_news, history.commits)):
                 yield reader.key
-
-
-_CONFS = {
-    HASH_MAPS: "true",
-    OLD_VERSIONS_REFUSED: "false",
-    PARTITIONS_OVERWRITTEN: "static",
-    **READ_WHOLE,
-}
-
-
-def plan_rebuild(
-    session: TableSession, request: RebuildRequest, tables: Iterable[Table] = ()
-) -> RebuildPlan:
-    """The plan of a rebuild of the newest version. Nothing is written.
-
-    `tables` are all declared tables.
-
-    Raises:
-        Refused: there is no table, or the rebuild could not be exact.
-    """
-    with session_confs(session.spark, _CONFS), translated():
-        return plan_now(session, request, tables).plan
 
 
 def run_rebuild(
@@ -265,11 +241,11 @@ def run_rebuild(
     ):
         forget_staged(lake, key)
         tell(f"{key}: reading the rows")
-        rebuild = plan_now(session, request, tables)
+        rebuild = plan_rebuild(session, request, tables)
         tell(f"{key}: {rebuild.plan.sentence}")
         mark = uuid4().hex
         snapshot = rebuild.facts.snapshot
-        with session_confs(spark, rebuild.confs):
+        with session_confs(spark, _OWN_ROWS_CONFS if rebuild.plan.columns else {}):
             staged = stage_log(lake, snapshot)
             uri = lake.settings.table_uri(staged)
             _replace_rows(rebuild, uri, mark)
@@ -293,22 +269,39 @@ def run_rebuild(
 def _check_staged(rebuild: PlannedRebuild, staged: "DataFrame") -> int:
     """Step 4: checks the staged rows. Returns their number.
 
+    Own rows, cast back, must equal the table's existing rows, except derived columns, which are
+    computed where they are null.
+
     Raises:
         Broken: the rows of a rebuild from own rows have changed.
         Refused: the transform returns no rows, although the inputs and the table have rows.
     """
-    if rebuild.sums is not None:
-        check_own_rows(staged, rebuild.plan.columns, rebuild.facts.snapshot, rebuild.sums)
-        return rebuild.sums.row_count
-    first = rebuild.inputs[rebuild.session.table.inputs[0].key].snapshot
-    may_be_empty = not first.file_count or not rebuild.facts.snapshot.file_count
-    row_count = staged.count()
-    if not row_count and not may_be_empty:
-        raise Refused(
-            f"rebuild of {rebuild.session.key}: its transform returns no rows, but its inputs have "
-            "rows. The table was not changed. Correct the transform"
+    key = rebuild.session.key
+    snapshot = rebuild.facts.snapshot
+    expected = rebuild.sums
+    if expected is None:
+        first = rebuild.inputs[rebuild.session.table.inputs[0].key].snapshot
+        may_be_empty = not first.file_count or not snapshot.file_count
+        row_count = staged.count()
+        if not row_count and not may_be_empty:
+            raise Refused(
+                f"rebuild of {key}: its transform returns no rows, but its inputs have rows. The"
+                " table was not changed. Correct the transform"
+            )
+        return row_count
+    original = list["Column"]()
+    for column, source in _unchanged(rebuild.plan.columns):
+        value = converted(quote(column.name), column.type, source.type)
+        original.append(F.expr(value).alias(source.name))
+    sums = _sums(staged.select(*original), {})
+    if (sums.row_count, sums.checksum) != (expected.row_count, expected.checksum):
+        raise Broken(
+            f"rebuild of {key}: the rows that were written next to it differ from the rows of"
+            f" version {snapshot.version}: {count_of(sums.row_count, 'row')} (checksum"
+            f" {sums.checksum}) instead of {expected.row_count} (checksum {expected.checksum})."
+            " The table was not changed. Run the rebuild again"
         )
-    return row_count
+    return sums.row_count
 
 
 def _replace_rows(rebuild: PlannedRebuild, uri: str, mark: str) -> None:
@@ -322,10 +315,9 @@ def _replace_rows(rebuild: PlannedRebuild, uri: str, mark: str) -> None:
     plan = rebuild.plan
     snapshot = rebuild.facts.snapshot
     if rebuild.plan.source == "rows":
-        rows = rebuilt_rows(table_at(session.spark, snapshot), plan.columns, snapshot)
+        rows = rebuilt_rows(table_at(session.spark, snapshot), plan.columns)
     else:
-        with_archive = rebuild.archived is not None
-        rows = transformed(session, rebuild.inputs, with_archive=with_archive)
+        rows = transformed(session, rebuild.inputs, with_archive=rebuild.with_archive)
         check_has_columns(table, rows)
         if isinstance(table.write, Merge):
             rows = newest_per_key(rows, table.write)
@@ -383,7 +375,7 @@ def _record(rebuild: PlannedRebuild) -> tuple[Transaction | None, Document]:
     return Transaction(app_id=app_id, version=version), record
 
 
-def sums_of_own_rows(frame: "DataFrame", plan: RebuildPlan, snapshot: Snapshot) -> RowSums:
+def sums_of_own_rows(frame: "DataFrame", plan: RebuildPlan) -> RowSums:
     """The sums of a table's existing rows, over the columns that the rebuild keeps, in one pass.
 
     Raises:
@@ -391,56 +383,46 @@ def sums_of_own_rows(frame: "DataFrame", plan: RebuildPlan, snapshot: Snapshot) 
     """
     from pyspark.errors import AnalysisException
 
-    types = types_by_name(snapshot.columns)
     inexact_counts = dict[str, "Column"]()
     for each in plan.columns:
         if each.source is None:
             continue
-        old_type = types[each.source]
+        old_type = each.source.type
         new_type = each.column.type
-        value = quote(each.source)
-        if is_cast(each, types):
+        value = quote(each.source.name)
+        if each.is_cast:
             cast_back = converted(converted(value, old_type, new_type), new_type, old_type)
             if any(name in old_type for name in _NOT_COMPARABLE):
                 value = f"to_json(struct({value} AS v))"
                 cast_back = f"to_json(struct({cast_back} AS v))"
-            inexact_counts[each.source] = F.count_if(F.expr(f"NOT ({value} <=> {cast_back})"))
+            inexact_counts[each.source.name] = F.count_if(F.expr(f"NOT ({value} <=> {cast_back})"))
         elif new_type == "string" and each.column.name in plan.partition_by:
             # Spark writes an empty text as null.
-            inexact_counts[each.source] = F.count_if(F.expr(f"{value} = ''"))
+            inexact_counts[each.source.name] = F.count_if(F.expr(f"{value} = ''"))
     try:
-        kept_columns = frame.select(*[quote(name) for name in _sources(plan.columns)])
-        return _sums(kept_columns, inexact_counts)
+        kept_columns = [quote(source.name) for _, source in _unchanged(plan.columns)]
+        return _sums(frame.select(*kept_columns), inexact_counts)
     except AnalysisException as error:
         raise Refused(
-            f"rebuild of {snapshot.table}: Spark refuses a cast: {first_line(error)}. Use another "
-            "type"
+            f"rebuild of {plan.table}: Spark refuses a cast: {first_line(error)}. Use another type"
         ) from error
 
 
-def rebuilt_rows(
-    frame: "DataFrame", columns: Sequence[ColumnSource], snapshot: Snapshot
-) -> "DataFrame":
+def rebuilt_rows(frame: "DataFrame", columns: Sequence[ColumnSource]) -> "DataFrame":
     """The rows of a table with other names, types or descriptions of columns.
 
     A derived column is computed in the rows where it is null. Values that it has do not change.
     """
-    existing = by_name(snapshot.columns)
-    types = types_by_name(snapshot.columns)
 
     def value(each: ColumnSource) -> "Column":
         name = each.column.name
-        type_ = each.column.type
         metadata = {"comment": each.column.comment}
         if each.source is None:
-            return F.expr(f"CAST(NULL AS {type_})").alias(name, metadata=metadata)
-        source = quote(each.source)
-        if is_cast(each, types):
-            value = converted(source, types[each.source], type_)
-            return F.expr(value).alias(name, metadata=metadata)
-        if each.column.comment == existing[each.source].comment:
-            return F.col(source).alias(name)
-        return F.col(source).alias(name, metadata=metadata)
+            return F.expr(f"CAST(NULL AS {each.column.type})").alias(name, metadata=metadata)
+        value = converted(quote(each.source.name), each.source.type, each.column.type)
+        if not each.is_cast and each.column.comment == each.source.comment:
+            return F.expr(value).alias(name)
+        return F.expr(value).alias(name, metadata=metadata)
 
     rows = frame.select(*map(value, columns))
     filled = dict[str, "Column"]()
@@ -504,35 +486,6 @@ def commit_staged(lake: Lake, snapshot: Snapshot, folder: str, mark: str) -> Com
     return overwrite
 
 
-def check_own_rows(
-    staged: "DataFrame", columns: Sequence[ColumnSource], snapshot: Snapshot, expected: RowSums
-) -> None:
-    """Raises `Broken` unless the staged rows, cast back, equal the table's existing rows.
-
-    Derived columns are not compared, since they are computed where they are null.
-    """
-    types = types_by_name(snapshot.columns)
-    # If several columns have the same source, the first one is compared.
-    by_source = {each.source: each for each in reversed(columns) if each.source is not None}
-    original = list["Column"]()
-    for name in _sources(columns):
-        staged_name = quote(by_source[name].column.name)
-        if is_cast(by_source[name], types):
-            type_ = by_source[name].column.type
-            column = F.expr(converted(staged_name, type_, types[name]))
-        else:
-            column = F.col(staged_name)
-        original.append(column.alias(name))
-    sums = _sums(staged.select(*original), {})
-    if (sums.row_count, sums.checksum) != (expected.row_count, expected.checksum):
-        raise Broken(
-            f"rebuild of {snapshot.table}: the rows that were written next to it differ from the "
-            f"rows of version {snapshot.version}: {count_of(sums.row_count, 'row')} (checksum "
-            f"{sums.checksum}) instead of {expected.row_count} (checksum {expected.checksum}). "
-            "The table was not changed. Run the rebuild again"
-        )
-
-
 def forget_staged(lake: Lake, table_key: str) -> None:
     """Deletes all rows that rebuilds of a table have staged. The caller holds its lock."""
     lake.store.delete([file.name for file in lake.store.list(_folder(table_key))])
@@ -542,22 +495,22 @@ def _folder(table_key: str) -> str:
     return f"{_FOLDER}/{table_key}"
 
 
-def _sources(columns: Sequence[ColumnSource]) -> list[str]:
-    """The names of the existing columns whose values stay as they are, each once."""
-    unfilled = [each for each in columns if not each.expression]
-    return list(dict.fromkeys(each.source for each in unfilled if each.source is not None))
+def _unchanged(columns: Sequence[ColumnSource]) -> list[tuple[TableColumn, TableColumn]]:
+    """The columns whose values stay as they are, each with its source."""
+    return [
+        (each.column, each.source)
+        for each in columns
+        if each.source is not None and not each.expression
+    ]
 
 
 def _sums(frame: "DataFrame", inexact_counts: "Mapping[str, Column]") -> RowSums:
-    """The sums of the rows of a frame. The hashes are summed in two halves, without overflow."""
-    hashes = content_hash(frame.schema.fields)
-    high = F.sum(F.shiftright(hashes, 32)).alias(_HIGH)
-    low = F.sum(hashes.bitwiseAND(F.lit(0xFFFFFFFF))).alias(_LOW)
+    """The sums of the rows of a frame. The sum of the hashes is that of its last 64 bits."""
+    checksum = F.sum(content_hash(frame.schema.fields)).alias(_CHECKSUM)
     counts = [count.alias(f"inexact {name}") for name, count in inexact_counts.items()]
-    [row] = frame.agg(F.count(F.lit(1)).alias(_COUNT), high, low, *counts).collect()
-    checksum = 0 if row[_HIGH] is None else (row[_HIGH] << 32) + row[_LOW]
+    [row] = frame.agg(F.count(F.lit(1)).alias(_COUNT), checksum, *counts).collect()
     return RowSums(
         row_count=row[_COUNT],
-        checksum=checksum,
+        checksum=row[_CHECKSUM] or 0,
         inexact={name: row[f"inexact {name}"] for name in inexact_counts},
     )

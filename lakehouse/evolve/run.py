@@ -59,17 +59,15 @@ class DeclaredTable:
 
 
 @translated()
-def compare_with_spark(
-    session: TableSession, *, after_inputs: bool = False
-) -> DeclaredTable | None:
-    """The table and all changes of its declaration; `None` if there is no table yet.
+def compare_with_spark(session: TableSession, *, after_inputs: bool = False) -> DeclaredTable:
+    """The table and all changes of its declaration.
 
     With `after_inputs`, a function is analyzed against its inputs as they will be once they follow
     their own declarations.
 
     Raises:
-        Refused: other programs write the table, an input does not exist, Spark refuses the function
-            or an expression, or the declaration no longer has a schema.
+        Refused: there is no table yet, other programs write it, an input does not exist, Spark
+            refuses the function or an expression, or the declaration no longer has a schema.
     """
     from pyspark.errors import AnalysisException
     from pyspark.logger import PySparkLogger
@@ -83,7 +81,10 @@ def compare_with_spark(
         )
     facts = lake.facts(table.key)
     if facts is None:
-        return None
+        raise Refused(
+            f"evolve {table.key}: there is no table yet. Use `lakehouse materialize {table.key}` to"
+            " create it"
+        )
     # PySpark would also log such an error with its Java stack. The message below is enough.
     PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     try:
@@ -139,7 +140,7 @@ def _as_declared(session: TableSession) -> "DataFrame":
     if isinstance(table.write, Overwrite):
         return declared
     sources = declared_sources(table, columns_of(declared), facts.snapshot)
-    return rebuilt_rows(rows, sources, facts.snapshot)
+    return rebuilt_rows(rows, sources)
 
 
 def propose(
@@ -148,33 +149,21 @@ def propose(
     """What `apply_changes` would do to one table.
 
     Raises:
-        Refused: other programs write the table, an input does not exist, or a column to drop is
-            declared or unknown.
+        Refused: as `compare_with_spark`, a column to drop is declared or unknown, or a rebuild is
+            refused.
     """
     declared = compare_with_spark(session, after_inputs=True)
-    if declared is None:
-        return Proposal(table=session.key)
     plan = declared.plan
     _check_drops(declared, drop)
     rebuild = None
-    why_no_rebuild = ""
     needed = None if plan.impossible else rebuild_request(session.table, declared, drop=drop)
     if needed is not None:
-        try:
-            rebuild = plan_rebuild(session, needed, tables)
-        except Refused as error:
-            why_no_rebuild = str(error)
+        rebuild = plan_rebuild(session, needed, tables).plan
     to_fill = [each.name for each in plan.added]
     source = session.table.source
     if source is not None:
         to_fill = [name for name in to_fill if name in source.derived]
-    return Proposal(
-        table=session.key,
-        plan=plan,
-        rebuild=rebuild,
-        why_no_rebuild=why_no_rebuild,
-        to_fill=tuple(to_fill),
-    )
+    return Proposal(plan=plan, rebuild=rebuild, to_fill=tuple(to_fill))
 
 
 def rebuild_request(
@@ -189,19 +178,17 @@ def rebuild_request(
     if way is None:
         return None
     if way is Way.INPUTS:
-        return RebuildRequest(table=table, source="inputs")
-    request = _from_own_rows(table, declared)
-    columns = tuple(each for each in request.columns if each.column.name not in drop)
-    if isinstance(table.write, Overwrite):  # an Overwrite keeps only declared columns
-        names = set(declared.rows.columns)
-        columns = tuple(each for each in columns if each.column.name in names)
-    return replace(request, columns=columns)
+        return RebuildRequest(table=table)
+    return _from_own_rows(table, declared, drop)
 
 
-def _from_own_rows(table: Table, declared: DeclaredTable) -> RebuildRequest:
-    snapshot = declared.facts.snapshot
-    columns = declared_sources(table, columns_of(declared.rows), snapshot)
-    return RebuildRequest(table=table, source="rows", columns=columns, existing=snapshot.columns)
+def _from_own_rows(
+    table: Table, declared: DeclaredTable, drop: Sequence[str] = ()
+) -> RebuildRequest:
+    existing = declared.facts.snapshot.columns
+    sources = declared_sources(table, columns_of(declared.rows), declared.facts.snapshot)
+    columns = tuple(each for each in sources if each.column.name not in drop)
+    return RebuildRequest(table=table, columns=columns, existing=existing)
 
 
 def declared_request(session: TableSession) -> RebuildRequest:
@@ -210,10 +197,9 @@ def declared_request(session: TableSession) -> RebuildRequest:
     A landed table is rebuilt from its own rows, and any other table from its inputs.
     """
     table = session.table
-    declared = None if table.source is None else compare_with_spark(session)
-    if declared is None:
-        return RebuildRequest(table=table, source="inputs")
-    return _from_own_rows(table, declared)
+    if table.source is None:
+        return RebuildRequest(table=table)
+    return _from_own_rows(table, compare_with_spark(session))
 
 
 def apply_changes(
@@ -236,10 +222,6 @@ def apply_changes(
     """
     key = session.key
     declared = compare_with_spark(session)
-    if declared is None:
-        raise Refused(
-            f"evolve {key}: there is no table yet. Use `lakehouse materialize {key}` to create it"
-        )
     if declared.plan.impossible:
         raise Refused(f"evolve {key}: {declared.plan.sentence}. {declared.plan.advice}")
     _check_drops(declared, drop)
@@ -250,9 +232,7 @@ def apply_changes(
         sentences = [outcome.sentence]
     else:
         sentences = _change_safely(session, declared)
-    remaining = compare_with_spark(session)
-    assert remaining is not None, f"{key} is gone"
-    left = remaining.plan
+    left = compare_with_spark(session).plan
     if left.blocking:
         raise Broken(
             f"evolve {key}: all changes were applied, but the table still differs from its "
@@ -263,7 +243,7 @@ def apply_changes(
         sentences.append(f"nothing to apply: {left.sentence}")
         if left.of(Kind.CODE_CHANGED):
             sentences.append(f"Use `lakehouse rebuild {key}` to compute its rows again")
-    return EvolutionOutcome(table=key, sentences=tuple(sentences), left=left, rebuild=outcome)
+    return EvolutionOutcome(sentences=tuple(sentences), left=left, rebuild=outcome)
 
 
 def _check_drops(declared: DeclaredTable, drop: Sequence[str]) -> None:
@@ -313,11 +293,9 @@ def apply_policy(
     Returns a sentence for each change. If the table also needs a change that only a person can
     request, nothing is applied here, and the write that follows is refused.
     """
-    if session.table.evolution != "automatic":
+    if session.table.evolution != "automatic" or session.lake.facts(session.key) is None:
         return ()
-    declared = compare_with_spark(session)
-    if declared is None:
-        return ()
-    if not declared.plan.by_policy or declared.plan.stopping:
+    plan = compare_with_spark(session).plan
+    if plan.stopping or not plan.blocking:
         return ()
     return apply_changes(session, tables, tell).sentences

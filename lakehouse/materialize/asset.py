@@ -79,7 +79,6 @@ def _materialize(
     tables: Sequence[Table],
 ) -> Iterator[dg.MaterializeResult[Any]]:
     """Writes the table in a run of its asset, and compacts it if its strategy says so."""
-    from lakehouse.evolve.compare import with_waiting_change
     from lakehouse.evolve.run import apply_policy
     from lakehouse.materialize.run import write_table
     from lakehouse.query.run import name_tables
@@ -90,7 +89,6 @@ def _materialize(
         evolution = "; ".join(apply_policy(table_session, tables, context.log.info))
         outcome = write_table(lake, session, table, tell=context.log.info)
         name_tables(lake, session, [table])
-        outcome = with_waiting_change(lake, table, outcome)
         facts, compaction_error = compact_after_write(context, table, lake, spark, outcome)
     context.log.info(f"{table.key}: {outcome.sentence}")
     if outcome.set_aside:

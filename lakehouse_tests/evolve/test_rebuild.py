@@ -19,7 +19,6 @@ from lakehouse.evolve.plan.rebuild import (
     ColumnSource,
     RebuildOutcome,
     RebuildRequest,
-    RebuildSource,
     declared_sources,
 )
 from lakehouse.evolve.rebuild import run_rebuild
@@ -38,6 +37,7 @@ from lakehouse_tests.support.example_lake import (
     rows_of,
     version_of,
 )
+from lakehouse_tests.support.example_snapshots import own_columns
 
 PREFIX = "landing/shops/"
 SHOPS = Table(
@@ -72,12 +72,16 @@ def rebuilt(
     lake: Lake,
     spark: SparkSession,
     table: Table,
-    source: RebuildSource,
+    source: str,
     columns: Iterable[ColumnSource] = (),
     readers: Iterable[Table] = (),
 ) -> RebuildOutcome:
-    existing = facts_of(lake, table.key).snapshot.columns
-    request = RebuildRequest(table=table, source=source, columns=tuple(columns), existing=existing)
+    """A rebuild from own rows (`source` is "rows"), by default with the same columns, or from inputs."""
+    snapshot = facts_of(lake, table.key).snapshot
+    request = RebuildRequest(table=table)
+    if source == "rows":
+        columns = tuple(columns) or own_columns(snapshot)
+        request = RebuildRequest(table=table, columns=columns, existing=snapshot.columns)
     return run_rebuild(TableSession(lake=lake, spark=spark, table=table), request, readers)
 
 

@@ -14,7 +14,7 @@ from lakehouse.base.reasons import Reason
 from lakehouse.compact.run import compact
 from lakehouse.delta.snapshot import Column, types_by_name
 from lakehouse.evolve import rebuild
-from lakehouse.evolve.plan.rebuild import ColumnSource, present_columns
+from lakehouse.evolve.plan.rebuild import ColumnSource
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.run import write_table
 from lakehouse.vacuum.facts import LakeFacts
@@ -31,10 +31,11 @@ from lakehouse_tests.support.example_lake import (
     rows_of,
     states,
 )
+from lakehouse_tests.support.example_snapshots import own_columns
 
 PLAIN = replace(events, write=Append())
 STEPS = [
-    *(("plan_now", "after"), ("stage_log", "before"), ("stage_log", "after")),
+    *(("plan_rebuild", "after"), ("stage_log", "before"), ("stage_log", "after")),
     *(("_replace_rows", "after"), ("_check_staged", "after"), ("commit_staged", "before")),
     *(("commit_staged", "after"), ("apply_properties", "after")),
 ]
@@ -136,7 +137,7 @@ def test_nested_and_odd_types_are_cast_exactly_or_refused(lake: Lake, spark: Spa
     table = Table(key="silver/odd", inputs=(events,), transform=odd, write=Append())
     write_table(lake, spark, table)
     before = rows_of(spark, lake, table.key, "m", "l", "s", "d", "b", "t")
-    present = present_columns(facts_of(lake, table.key).snapshot)
+    present = own_columns(facts_of(lake, table.key).snapshot)
 
     def cast(types: Mapping[str, str]) -> list[ColumnSource]:
         wanted = {each.column.name: each.column.type for each in present} | {**types}

@@ -21,7 +21,6 @@ from lakehouse.evolve.plan.rebuild import (
     Proposal,
     RebuildOutcome,
     RebuildRequest,
-    present_columns,
     rebuild_plan,
 )
 from lakehouse.lake.lake import open_lake
@@ -38,7 +37,7 @@ from lakehouse.vacuum.plan.vacuum import VacuumOutcome
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.retain.example_documents import example_move, example_outcome, example_restore
-from lakehouse_tests.support.example_snapshots import plan_of
+from lakehouse_tests.support.example_snapshots import own_columns, plan_of
 from lakehouse_tests.support.terminal import Terminal, write_example_tables
 from lakehouse_tests.support.vacuum_facts import table_files, vacuum_facts
 from lakehouse_tests.watch.costs.story import record_charges
@@ -139,9 +138,8 @@ def _landed(key: str, schema: str) -> Table:
 def _rebuild(terminal: Terminal) -> dict[str, Any]:
     story = LogBuilder(DiskStore(terminal.root), "bronze/t")
     facts = story.create().append([("a", 1)]).facts()
-    columns = present_columns(facts.snapshot)
     table = _landed("bronze/t", "id BIGINT")
-    request = RebuildRequest(table=table, source="rows", columns=columns)
+    request = RebuildRequest(table=table, columns=own_columns(facts.snapshot))
     plan = rebuild_plan(request, facts)
     outcome = RebuildOutcome(
         plan=plan, version_after=2, row_count=1, bytes_written=900, seconds=1.5
@@ -152,13 +150,12 @@ def _rebuild(terminal: Terminal) -> dict[str, Any]:
 def _proposal(terminal: Terminal) -> Proposal:
     table, columns = _landed("bronze/t", "id STRING"), [Column(name="id", type="string")]
     snapshot = LogBuilder(DiskStore(terminal.root), "bronze/t").create().snapshot()
-    return Proposal(table=table.key, plan=compare(table, columns, snapshot))
+    return Proposal(plan=compare(table, columns, snapshot))
 
 
 def _evolution(terminal: Terminal) -> dict[str, Any]:
-    plan = _proposal(terminal).plan
-    assert plan is not None
-    return EvolutionOutcome(table="bronze/t", sentences=("widened id",), left=plan).as_json()
+    left = _proposal(terminal).plan
+    return EvolutionOutcome(sentences=("widened id",), left=left).as_json()
 
 
 def _vacuum(home: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from lakehouse.compact.plan.estimate import DEFAULT_RATES
 from lakehouse.declare.policies import Compaction
 from lakehouse.delta.commits import Commit, Commits
 from lakehouse.delta.snapshot import Column, DataFile, LogTail, PartitionValues, Snapshot, Tombstone
+from lakehouse.evolve.plan.rebuild import ColumnSource
 
 TARGET = 8_000
 # Whatever a time or a share would set off is off.
@@ -105,3 +106,8 @@ def history(*changed: bool, first: int = 0) -> Commits:
         for place, data in enumerate(changed)
     ]
     return Commits(table="bronze/t", commits=tuple(commits))
+
+
+def own_columns(layout: Snapshot) -> tuple[ColumnSource, ...]:
+    """The columns of a table, as a rebuild from own rows keeps them."""
+    return tuple(ColumnSource(column=each, source=each) for each in layout.columns)

@@ -61,7 +61,6 @@ class Kind(Enum):
     WRITE_CHANGED = ("keys or write mode changed", Way.INPUTS, Consent.ON_REQUEST)
     LANDED_WRITE_CHANGED = ("keys or write mode changed", Way.IMPOSSIBLE, Consent.ON_REQUEST)
     CODE_CHANGED = ("code changed", Way.INPUTS, Consent.ON_REQUEST)
-    SPELLING_CHANGED = ("spelling changed", Way.OWN_ROWS, Consent.ON_REQUEST)
     REPLACED = ("columns or partitioning changed", Way.NEXT_WRITE, Consent.BY_ITSELF)
 
     def __init__(self, title: str, way: Way, consent: Consent) -> None:
@@ -78,14 +77,14 @@ _STOP_NOTHING = (Kind.COLUMN_LEFT, Kind.CODE_CHANGED)
 class Change:
     """One difference between a declaration and its table.
 
-    `column` is the declared column, if any. `before` is the column's name in the table; it is not
-    set if the names differ only in case. `added` is set for a column that the next write may add.
+    `before` is the column's name in the table. `column` is the declared column that gets its name,
+    type or description. `added` is set for a column that the next write may add.
     """
 
     kind: Kind
     sentence: str
-    column: Column | None = None
     before: str | None = None
+    column: Column | None = None
     added: NewColumn | None = None
 
 
@@ -125,16 +124,10 @@ class EvolutionPlan:
         return tuple(each for each in stopping if each.kind.consent is not Consent.BY_ITSELF)
 
     @property
-    def by_policy(self) -> tuple[Change, ...]:
-        """The changes that the next write applies if the table has `evolution="automatic"`."""
-        return tuple(each for each in self.changes if each.kind.consent is Consent.BY_POLICY)
-
-    @property
     def stopping(self) -> tuple[Change, ...]:
         """The blocking changes, unless the next write makes all of them by the table's policy."""
-        if self.policy == "automatic" and all(each in self.by_policy for each in self.blocking):
-            return ()
-        return self.blocking
+        are_by_policy = all(each.kind.consent is Consent.BY_POLICY for each in self.blocking)
+        return () if self.policy == "automatic" and are_by_policy else self.blocking
 
     @property
     def rebuild_from(self) -> Way | None:
@@ -147,7 +140,7 @@ class EvolutionPlan:
     @property
     def impossible(self) -> tuple[Change, ...]:
         """The changes that no command can apply."""
-        return tuple(each for each in self.blocking if each.kind.way is Way.IMPOSSIBLE)
+        return self.of(Kind.LANDED_WRITE_CHANGED)
 
     @property
     def sentence(self) -> str:
@@ -344,15 +337,13 @@ def _column_changes(table: Table, columns: Sequence[Column], snapshot: Snapshot)
     changes = list[Change]()
     after: str | None = None
     for column in columns:
-        present = existing.get(earlier_names.get(column.name, column.name))
+        # Names that differ only in upper and lower case are one column.
+        spelling = spellings.get(column.name.lower(), column.name)
+        present = existing.get(earlier_names.get(column.name, spelling))
         if present is not None:
             changes += _changes_of(column, present)
-        elif column.name.lower() in spellings:
-            spelling = spellings[column.name.lower()]
-            sentence = f"{column.name} is declared, but spelled {spelling} in the table"
-            changes.append(Change(kind=Kind.SPELLING_CHANGED, sentence=sentence, column=column))
         else:
-            changes.append(_addition(NewColumn(column=column, after=after), column))
+            changes.append(_addition(NewColumn(column=column, after=after)))
         after = column.name
     lowered = {name.lower() for name in names}
     # Renamed columns and partition columns are reported as other kinds of changes.
@@ -371,7 +362,7 @@ def _changes_of(column: Column, present: Column) -> list[Change]:
     if column.name != before:
         sentence = f"{before} is renamed to {column.name} in the declaration"
         changes.append(
-            Change(kind=Kind.COLUMN_RENAMED, sentence=sentence, column=column, before=before)
+            Change(kind=Kind.COLUMN_RENAMED, sentence=sentence, before=before, column=column)
         )
     if column.type and column.type != present.type:
         changes += _type_changes(column, present)
@@ -379,7 +370,7 @@ def _changes_of(column: Column, present: Column) -> list[Change]:
     if column.comment and column.comment != present.comment:
         sentence = f"the description of {column.name} has changed"
         changes.append(
-            Change(kind=Kind.COMMENT_CHANGED, sentence=sentence, column=column, before=before)
+            Change(kind=Kind.COMMENT_CHANGED, sentence=sentence, before=before, column=column)
         )
     return changes
 
@@ -390,18 +381,18 @@ def _type_changes(column: Column, present: Column) -> list[Change]:
     if change.casts:
         kind = Kind.TYPE_WIDENED if change.is_widening else Kind.TYPE_CHANGED
         sentence = f"{column.name} is declared as {column.type}, but is {present.type} in the table"
-        return [Change(kind=kind, sentence=sentence, column=column, before=present.name)]
-    changes = [_addition(added, column) for added in change.added]
+        return [Change(kind=kind, sentence=sentence, before=present.name)]
+    changes = [*map(_addition, change.added)]
     for name, type_ in change.left:
         sentence = f"{name} ({type_}) is no longer declared{_NULL_IN_NEW_ROWS}"
         changes.append(Change(kind=Kind.COLUMN_LEFT, sentence=sentence))
     return changes
 
 
-def _addition(added: NewColumn, column: Column) -> Change:
-    """The change that adds the declared `column`, or a member of it."""
+def _addition(added: NewColumn) -> Change:
+    """The change that adds a declared column, or a member of it."""
     sentence = f"{added.name} ({added.column.type}) is declared, but not in the table"
-    return Change(kind=Kind.COLUMN_ADDED, sentence=sentence, column=column, added=added)
+    return Change(kind=Kind.COLUMN_ADDED, sentence=sentence, added=added)
 
 
 def _renamed_for(table: Table) -> dict[str, str]:

@@ -23,9 +23,9 @@ from lakehouse.base.errors import Refused, Transient
 from lakehouse.base.text import Document, count_of, size_text, usd_text
 from lakehouse.compact.plan.estimate import Estimate, MergeWork, estimate, fit_rates
 from lakehouse.declare.landing import Landing
-from lakehouse.declare.table import Adopted, Append, Merge, Overwrite, Table
-from lakehouse.delta.columns import field_types, is_nested, parts, type_change, type_word
-from lakehouse.delta.snapshot import Column, Snapshot, TableFacts, by_name, types_by_name
+from lakehouse.declare.table import Adopted, Merge, Overwrite, Table
+from lakehouse.delta.columns import is_nested, parts, type_change, type_word
+from lakehouse.delta.snapshot import Column, Snapshot, TableFacts, by_name
 from lakehouse.evolve.plan.changes import NEW_KEY, EvolutionPlan, Kind, compare
 
 _TYPE = re.compile(r"(\w+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
@@ -40,8 +40,13 @@ class ColumnSource:
     """
 
     column: Column
-    source: str | None
+    source: Column | None
     expression: str = ""
+
+    @property
+    def is_cast(self) -> bool:
+        """Whether the values come from a column of another type."""
+        return self.source is not None and self.source.type != self.column.type
 
 
 def declared_sources(
@@ -49,36 +54,28 @@ def declared_sources(
 ) -> tuple[ColumnSource, ...]:
     """The declared columns with their sources, then existing columns that are not declared.
 
-    The source of a renamed column has the earlier name. A declared name also matches an existing
-    name that differs only in upper and lower case. If the declared type is empty (unknown), or the
-    declared description is empty, the existing one is kept.
+    The source of a renamed column has the earlier name. If the declared type is empty (unknown), or
+    the declared description is empty, the existing one is kept. An `Overwrite` keeps only declared
+    columns.
     """
     existing = by_name(snapshot.columns)
     derived = {} if table.source is None else table.source.derived
-    spellings = {name.lower(): name for name in existing}
-    source_names = dict[str, str]()
-    for change in compare(table, columns, snapshot).changes:
-        # `before` is the earlier name of a renamed column. For any other column in the table, it is
-        # the column's own name.
-        if change.column is not None and change.before is not None:
-            source_names[change.column.name] = change.before
+    changes = compare(table, columns, snapshot).changes
+    earlier_names = {each.column.name: each.before for each in changes if each.column}
     sources = list[ColumnSource]()
     for declared in columns:
+        column = declared
+        source = existing.pop(earlier_names.get(declared.name) or declared.name, None)
+        if source is not None:
+            type_ = declared.type or source.type
+            if not isinstance(table.write, Overwrite):
+                type_ = type_change(source.type, type_).merged
+            column = replace(declared, type=type_, comment=declared.comment or source.comment)
         expression = derived.get(declared.name, "")
-        name = source_names.get(declared.name) or spellings.get(declared.name.lower())
-        if name is None:
-            sources.append(ColumnSource(column=declared, source=None, expression=expression))
-            continue
-        present = existing[name]
-        type_ = declared.type or present.type
-        if not isinstance(table.write, Overwrite):  # an Overwrite keeps only what is declared
-            type_ = type_change(present.type, type_).merged
-        comment = declared.comment or present.comment
-        column = replace(declared, type=type_, comment=comment)
-        sources.append(ColumnSource(column=column, source=name, expression=expression))
-    used_names = {each.source for each in sources}
-    unused = [each for each in present_columns(snapshot) if each.source not in used_names]
-    return (*sources, *unused)
+        sources.append(ColumnSource(column=column, source=source, expression=expression))
+    if not isinstance(table.write, Overwrite):
+        sources += [ColumnSource(column=each, source=each) for each in existing.values()]
+    return tuple(sources)
 
 
 def columns_without_spark(
@@ -90,13 +87,14 @@ def columns_without_spark(
     the lake adds (names that begin with `_`) and columns `added` for undeclared fields are taken
     unchanged from the table.
     """
-    types = {name: simple_type(text) for name, text in field_types(landing.schema)}
+    types = landing.field_types
     names = landing.column_names
-    added_names = {*added}
-    declared = [Column(name=name, type=types.get(name, "")) for name in names]
-    undeclared = [column for column in snapshot.columns if column.name not in names]
+    declared = [Column(name=name, type=simple_type(types.get(name, ""))) for name in names]
+    added_names = {*added}.difference(names)
     kept = [
-        column for column in undeclared if column.name.startswith("_") or column.name in added_names
+        column
+        for column in snapshot.columns
+        if column.name in added_names or column.name.startswith("_")
     ]
     return (*declared, *kept)
 
@@ -104,52 +102,26 @@ def columns_without_spark(
 def simple_type(ddl: str) -> str:
     """Spark's simple string of a type in DDL; empty if the type is unknown."""
     text = ddl.strip()
-    if is_nested(text):
-        types = {name: simple_type(part) for name, part in parts(text).items()}
-        if not types or not all(types.values()):
-            return ""
-        word = text.partition("<")[0].strip().lower()
+    word = type_word(text).lower()
+    types = {name: simple_type(part) for name, part in parts(text).items()}
+    if types:
         members = types.values()
         if word == "struct":
             members = [f"{name}:{type_}" for name, type_ in types.items()]
-        return f"{word}<{','.join(members)}>"
+        return f"{word}<{','.join(members)}>" if all(types.values()) else ""
     match = _TYPE.match(text)
-    if match is None or text.startswith("<", match.end()):
+    if match is None or is_nested(text):
         return ""
-    word = type_word(text).lower()
     if word == "decimal":
         return f"decimal({match[2] or 10},{match[3] or 0})"
     # Of the types that are known here, only decimals have parameters.
     return "" if match[2] else word
 
 
-def present_columns(snapshot: Snapshot) -> tuple[ColumnSource, ...]:
-    """The table's existing columns, each with itself as the source."""
-    return tuple(ColumnSource(column=each, source=each.name) for each in snapshot.columns)
-
-
-def breaks_change_feed(columns: Sequence[ColumnSource], snapshot: Snapshot) -> bool:
-    """Whether these columns make the change data feed of earlier versions unreadable.
-
-    The feed stays readable only if no existing column is dropped, renamed or given another type.
-    Source: delta-io/delta v4.4.0, SchemaUtils.isReadCompatible.
-    """
-    types = {each.column.name: each.column.type for each in columns}
-    return any(types.get(each.name) != each.type for each in snapshot.columns)
-
-
-def is_cast(each: ColumnSource, types: Mapping[str, str]) -> bool:
-    """Whether the column takes the values of an existing column that has another type.
-
-    `types` are the types of the existing columns by name.
-    """
-    return each.source is not None and types[each.source] != each.column.type
-
-
 def change_texts(columns: Sequence[ColumnSource], snapshot: Snapshot) -> list[str]:
     """A phrase for each column that is added, renamed, dropped or given another type."""
-    types = types_by_name(snapshot.columns)
     changes = list[str]()
+    dropped = by_name(snapshot.columns)
     for each in columns:
         name = each.column.name
         type_ = each.column.type
@@ -159,15 +131,14 @@ def change_texts(columns: Sequence[ColumnSource], snapshot: Snapshot) -> list[st
                 values = f"computed as {each.expression}"
             changes.append(f"{name} ({type_}) is added, {values}")
             continue
-        if each.source != name:
-            changes.append(f"{each.source} is renamed to {name}")
-        if types[each.source] != type_:
-            changes.append(f"the type of {name} changes from {types[each.source]} to {type_}")
+        del dropped[each.source.name]
+        if each.source.name != name:
+            changes.append(f"{each.source.name} is renamed to {name}")
+        if each.is_cast:
+            changes.append(f"the type of {name} changes from {each.source.type} to {type_}")
         if each.expression:
             changes.append(f"{name} is computed as {each.expression} where it is null")
-    kept = {each.source for each in columns}
-    changes += [f"{name} is dropped" for name in types if name not in kept]
-    return changes
+    return [*changes, *(f"{name} is dropped" for name in dropped)]
 
 
 # Comparing every row takes this share of a rewrite's time. Source: docs/internals/decisions/0008,
@@ -177,20 +148,17 @@ _COMPARISON_SHARE = 0.3
 # without rows. Measured on two cores.
 _STATEMENTS_SECONDS = 2.5
 
-RebuildSource = Literal["rows", "inputs"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildRequest:
-    """What a rebuild of a table reads, and which columns the table gets.
+    """A rebuild of a table from its own rows, or from its inputs.
 
     For a rebuild from own rows, `columns` are all columns of the rebuilt table, computed from the
-    `existing` ones; empty to keep those. For a rebuild from inputs, they are ignored: the transform
-    gives the columns.
+    `existing` ones. Without columns, the table is rebuilt from its inputs, and the transform gives
+    the columns.
     """
 
     table: Table
-    source: RebuildSource
     columns: tuple[ColumnSource, ...] = ()
     existing: tuple[Column, ...] = ()
 
@@ -208,7 +176,6 @@ class RebuildPlan:
 
     table: str
     version: int
-    source: RebuildSource
     columns: tuple[ColumnSource, ...]
     partition_by: tuple[str, ...]
     changes: tuple[str, ...]
@@ -219,6 +186,11 @@ class RebuildPlan:
     usd: float
     basis: str
     readers: tuple[str, ...]
+
+    @property
+    def source(self) -> Literal["rows", "inputs"]:
+        """What is read: the table's own rows, or its inputs."""
+        return "rows" if self.columns else "inputs"
 
     @property
     def rows(self) -> Literal["same", "new"]:
@@ -241,9 +213,14 @@ class RebuildPlan:
         """The documented shape, for `lakehouse rebuild --json`."""
         document = asdict(self)
         document["columns"] = [
-            {"name": each.column.name, "type": each.column.type, "source": each.source}
+            {
+                "name": each.column.name,
+                "type": each.column.type,
+                "source": None if each.source is None else each.source.name,
+            }
             for each in self.columns
         ]
+        document["source"] = self.source
         document["seconds"] = round(self.seconds, 3)
         document["usd"] = round(self.usd, 9)
         return {**document, "rows": self.rows, "sentence": self.sentence}
@@ -295,49 +272,41 @@ def refuse_impossible(request: RebuildRequest, snapshot: Snapshot) -> None:
     rebuild = f"rebuild of {table.key}"
     if isinstance(table.write, Adopted):
         raise Refused(f"{rebuild}: other programs write it, at {table.write.uri}. Use their tools")
-    if request.source == "inputs":
+    if not request.columns:
         return
-    if request.columns and request.existing != snapshot.columns:
+    if request.existing != snapshot.columns:
         raise Transient(f"{rebuild}: another run changed its columns meanwhile. Try again")
     for change in compare(table, None, snapshot).of(Kind.LANDED_WRITE_CHANGED):
         raise Refused(f"{rebuild}: {change.sentence}. Either restore the declaration, or {NEW_KEY}")
     keys = list[str]()
     if table.source is not None and isinstance(table.write, Merge):
         keys += table.write.keys
-    types = types_by_name(snapshot.columns)
     for each in request.columns:
         # A key of landed change data may get another name.
-        if each.column.name in keys and (each.source is None or is_cast(each, types)):
+        if each.column.name in keys and (each.source is None or each.is_cast):
             raise Refused(
                 f"{rebuild}: {each.column.name} is a key of its change data, and deleted keys are "
                 f"stored under its existing type. Either restore the declaration, or {NEW_KEY}"
             )
-    _refuse_unusable_columns(request, snapshot)
+    _refuse_unusable_columns(request)
 
 
-def _refuse_unusable_columns(request: RebuildRequest, snapshot: Snapshot) -> None:
+def _refuse_unusable_columns(request: RebuildRequest) -> None:
     """Refuses columns that the rebuilt table cannot have.
 
     These are columns whose values cannot be converted, and partition columns that are not among the
     columns.
     """
     rebuild = f"rebuild of {request.table.key}"
-    types = types_by_name(snapshot.columns)
     for each in request.columns:
-        if each.source is None:
-            continue
-        old_type = types[each.source]
-        new_type = each.column.type
-        if not type_change(old_type, new_type).is_possible:
+        source = each.source
+        if source is not None and not type_change(source.type, each.column.type).is_possible:
             raise Refused(
-                f"{rebuild}: {each.source} is {old_type} and cannot become {new_type}. Either "
-                "restore its type, or add a column of the new type"
+                f"{rebuild}: {source.name} is {source.type} and cannot become {each.column.type}."
+                " Either restore its type, or add a column of the new type"
             )
-    write = request.table.write
-    if not isinstance(write, Append) or not request.columns:
-        return
     names = {each.column.name for each in request.columns}
-    for name in write.partition_by:
+    for name in request.table.partition_by:
         if name not in names:
             raise Refused(
                 f"{rebuild}: the table is to be partitioned by {name}, which is not one of its "
@@ -360,20 +329,19 @@ def rebuild_plan(
     the inputs, for a rebuild from inputs.
 
     Raises:
-        Refused: the columns change, and an `Append` waits. After the change, it could not read the
-            change data feed of earlier versions.
+        Refused: a rebuild from own rows, while an `Append` waits. If columns change, it could not
+            read the change data feed of earlier versions.
     """
     table = request.table
     snapshot = facts.snapshot
-    columns = request.columns or present_columns(snapshot)
     partition_by = table.partition_by
-    changes = change_texts(columns, snapshot) if request.source == "rows" else []
+    changes = change_texts(request.columns, snapshot) if request.columns else []
     if partition_by != snapshot.partition_columns:
         changes.append(f"partitioned by {', '.join(partition_by) or 'nothing'}")
-    if waiting and request.source == "rows" and breaks_change_feed(columns, snapshot):
+    if waiting and request.columns:
         raise Refused(
             f"rebuild of {table.key}: not all its rows have been read by {', '.join(waiting)} "
-            "(Append), and they cannot be read after the columns have changed. Use `lakehouse "
+            "(Append), and they cannot be read after columns have changed. Use `lakehouse "
             f"materialize {waiting[0]}` first"
         )
     bytes_read = max(snapshot.size_bytes, input_bytes)
@@ -382,13 +350,12 @@ def rebuild_plan(
         f"{each.key} keeps rows that were made from the earlier ones. Use `lakehouse rebuild"
         f" {each.key}` afterwards"
         for each in readers
-        if request.source == "inputs" and not isinstance(each.write, Overwrite)
+        if not request.columns and not isinstance(each.write, Overwrite)
     ]
     return RebuildPlan(
         table=table.key,
         version=snapshot.version,
-        source=request.source,
-        columns=columns if request.source == "rows" else (),
+        columns=request.columns,
         partition_by=partition_by,
         changes=tuple(changes),
         files=snapshot.file_count,
@@ -408,10 +375,12 @@ def refuse_inexact_casts(
 
     `inexact` has, for source columns, the number of rows with a value that the cast would change.
     """
-    types = {each.source: each.column.type for each in columns}
+    types = dict[str, str]()
     for each in columns:
-        if each.column.name in table.partition_by:
-            types[each.source] = f"a partition column of type {each.column.type}"
+        if each.source is not None:
+            is_partition = each.column.name in table.partition_by
+            what = "a partition column of type " if is_partition else ""
+            types[each.source.name] = f"{what}{each.column.type}"
     reasons = [
         f"{types[name]} cannot exactly hold the values of {name} in {count_of(count, 'row')}"
         for name, count in inexact.items()
@@ -454,24 +423,13 @@ def _estimate(facts: TableFacts, bytes_read: int, table: Table) -> Estimate:
 class Proposal:
     """The changes of a table, and how they can be applied.
 
-    - `plan`: the changes; `None` if there is no table yet.
-    - `rebuild`: the rebuild that the changes need; `None` if they need none, or if it is refused.
-    - `why_no_rebuild`: why the rebuild that the changes need is refused.
+    - `rebuild`: the rebuild that the changes need; `None` if they need none.
     - `to_fill`: columns that the next write adds with null, and that a rebuild would compute.
     """
 
-    table: str
-    plan: EvolutionPlan | None = None
+    plan: EvolutionPlan
     rebuild: RebuildPlan | None = None
-    why_no_rebuild: str = ""
     to_fill: tuple[str, ...] = ()
-
-    @property
-    def sentence(self) -> str:
-        """The changes in one sentence."""
-        if self.plan is None:
-            return "there is no table yet; the first write creates it as declared"
-        return self.plan.sentence
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -480,32 +438,26 @@ class Proposal:
         if self.rebuild is not None:
             sentences.append(f"rebuild: {self.rebuild.sentence}")
             sentences += self.rebuild.readers
-        if self.why_no_rebuild:
-            sentences.append(f"the table cannot be rebuilt: {self.why_no_rebuild}")
         if self.to_fill and self.rebuild is None:
             names = ", ".join(self.to_fill)
             sentences.append(
-                f"existing rows have null in {names} until `lakehouse rebuild {self.table}` "
-                "computes their values"
+                f"existing rows have null in {names} until `lakehouse rebuild {self.plan.table}`"
+                " computes their values"
             )
-        if self.plan is not None and self.plan.of(Kind.CODE_CHANGED):
-            sentences.append(f"Use `lakehouse rebuild {self.table}` to compute its rows again.")
-        if self.plan is not None and self.plan.impossible:
+        if self.plan.of(Kind.CODE_CHANGED):
+            sentences.append(
+                f"Use `lakehouse rebuild {self.plan.table}` to compute its rows again."
+            )
+        if self.plan.impossible:
             sentences.append(self.plan.advice)
-        elif self.plan is not None and self.plan.blocking and not self.why_no_rebuild:
-            sentences.append(f"Use `lakehouse evolve {self.table}`.")
+        elif self.plan.blocking:
+            sentences.append(f"Use `lakehouse evolve {self.plan.table}`.")
         return tuple(sentences)
 
     def as_json(self) -> Document:
         """The documented shape, for `lakehouse evolve --dry-run --json`."""
-        changes: list[Document] = []
-        if self.plan is not None:
-            changes = self.plan.as_json()["changes"]
         return {
-            "table": self.table,
-            "version": None if self.plan is None else self.plan.version,
-            "sentence": self.sentence,
-            "changes": changes,
+            **self.plan.as_json(),
             "rebuild": None if self.rebuild is None else self.rebuild.as_json(),
             "notes": list(self.notes),
         }
@@ -518,7 +470,6 @@ class EvolutionOutcome:
     `sentences` report what was applied. `left` contains the differences that remain.
     """
 
-    table: str
     sentences: tuple[str, ...]
     left: EvolutionPlan
     rebuild: RebuildOutcome | None = None
@@ -526,7 +477,7 @@ class EvolutionOutcome:
     def as_json(self) -> Document:
         """The documented shape, for `lakehouse evolve --json`."""
         return {
-            "table": self.table,
+            "table": self.left.table,
             "sentences": list(self.sentences),
             "rebuild": None if self.rebuild is None else self.rebuild.as_json(),
             "left": self.left.as_json(),

@@ -110,8 +110,8 @@ CHANGES: dict[str, tuple[Table, tuple[str, str], Kind, Way]] = {
         LANDED, ("n int, ", ""), Kind.COLUMN_LEFT, Way.STAYS
     ),
     # Spark takes it for the same name.
-    "N is declared, but spelled n in the table": (
-        LANDED, ("n int", "N int"), Kind.SPELLING_CHANGED, Way.OWN_ROWS
+    "n is renamed to N in the declaration": (
+        LANDED, ("n int", "N int"), Kind.COLUMN_RENAMED, Way.OWN_ROWS
     ),
     "the declaration partitions by nothing, but the table is partitioned by city": (
         replace(LANDED, write=Append()), ("", ""), Kind.PARTITIONING_CHANGED, Way.OWN_ROWS
