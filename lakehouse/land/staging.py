@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import blake2b
 from io import BytesIO
-from itertools import islice, zip_longest
+from itertools import islice, repeat, zip_longest
 from uuid import uuid4
 
 import pyarrow as pa
@@ -31,6 +31,7 @@ from lakehouse.land.plan.choose_files import FileRead
 from lakehouse.land.plan.file_text import (
     content_digest,
     read_records,
+    simple_lines,
 )
 from lakehouse.land.plan.records import (
     MIB,
@@ -144,10 +145,35 @@ class StagedParts:
         if record.undeclared is not None:
             self._new_columns.see(record.undeclared)
         more_bytes = len(record.undeclared or "") + len(record.event or "")
-        self._buffered_bytes += len(record.content) + more_bytes
-        self._buffered_records += 1
-        self.size_bytes += len(record.content)
-        if self._buffered_bytes >= _PART_BYTES or self._buffered_records == _PART_RECORDS:
+        self._grew(1, len(record.content), more_bytes)
+
+    def _add_lines(self, file: LandedFile, fields: CsvFields | None, lines: Sequence[str]) -> int:
+        """Adds the records of a text (`simple_lines`), all at once. Returns their number."""
+        header_lines = 0
+        if fields is not None:
+            header_lines = int(fields.has_header)
+            self._new_columns.see_columns(fields.names)
+        columns = (
+            repeat(f"{self._prefix}{file.name}"),
+            range(header_lines + 1, len(lines) + 1),
+            repeat(file.modified_ms * 1_000),
+            lines[header_lines:],
+            repeat(None),
+            repeat(None),
+            repeat(file.digest),
+            repeat(None),
+        )
+        self._rows[fields].extend(zip(*columns, strict=False))
+        record_count = len(lines) - header_lines
+        self._grew(record_count, file.size_bytes)
+        return record_count
+
+    def _grew(self, records: int, content_bytes: int, more_bytes: int = 0) -> None:
+        """Counts added records, and stores a part that is full."""
+        self._buffered_bytes += content_bytes + more_bytes
+        self._buffered_records += records
+        self.size_bytes += content_bytes
+        if self._buffered_bytes >= _PART_BYTES or self._buffered_records >= _PART_RECORDS:
             self._put()
 
     def add_file(self, file: LandedFile, decoded: DecodedFile) -> int:
@@ -226,6 +252,10 @@ class StagedParts:
                 decoded = decoded_file(data, landing.format, limit)
                 present_names(decoded.shape.names, landing)
                 return replace(read, record_count=self.add_file(file, decoded))
+            compression = compression_of(file.name, data)
+            simple = None if compression or file.loaded_records else simple_lines(data, landing)
+            if simple is not None:
+                return replace(read, record_count=self._add_lines(file, *simple))
             records = landed_records(file.name, data, landing)
             for record in islice(records, file.loaded_records, None):
                 self.add(file, record)

@@ -31,7 +31,7 @@ from lakehouse.base.text import count_of
 from lakehouse.declare.landing import Csv, Dms, Landing, retried_folder
 from lakehouse.delta.columns import type_word
 from lakehouse.land.plan import records
-from lakehouse.land.plan.json_records import json_records
+from lakehouse.land.plan.json_records import json_records, plain_json_lines
 from lakehouse.land.plan.records import (
     PLAIN_FORMS,
     SHOWN_BYTES,
@@ -187,6 +187,32 @@ def read_records(
     yield from split_records(content(), landing)
 
 
+def simple_lines(data: bytes, landing: Landing) -> tuple[CsvFields | None, Sequence[str]] | None:
+    """The lines of a text, the header included, if each of them is a record as it is.
+
+    `None` if the records have to be read one by one (`read_records`).
+
+    Raises:
+        Unreadable: the header of the CSV text is not accepted.
+    """
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    is_utf8 = landing.encoding.lower() in UTF_8 and not text.startswith("\ufeff")
+    if not is_utf8 or not 0 < len(data) <= records.MAX_RECORD_BYTES:
+        return None
+    if not landing.records_are_csv:
+        lines = plain_json_lines(text, landing)
+        return None if lines is None else (None, lines)
+    text = text.removesuffix("\n")
+    is_split = landing.csv.quote not in text and "\r" not in text and not _BLANK_LINE.search(text)
+    if not is_split or detect_format(data) is not None:
+        return None
+    lines = text.split("\n")
+    return csv_fields(Record(1, lines[0].encode()), landing), lines
+
+
 def detect_format(content: bytes) -> str | None:
     """The name of the binary format of a file's content; `None` if the content may be text."""
     head = content[:_SIGNATURE_BYTES]
@@ -275,6 +301,8 @@ def _recoded(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
 
 
 _LINE_BREAK = re.compile(rb"\r\n|\n|\r")
+# All blanks that `csv_blanks` may name.
+_BLANK_LINE = re.compile(r"^[ \t\v\f]*$", re.MULTILINE)
 
 
 def csv_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:

@@ -83,6 +83,12 @@ def plain_line_pattern(types: Mapping[str, str]) -> str | None:
     A line must also be UTF-8 to be plain. `types` are the declared fields with their types. `None`
     if they are many, or if no value of them has a plain form.
     """
+    line = _plain_line(types)
+    # `$` would also match before a line separator.
+    return None if line is None else rf"^{line}(?![\s\S])"
+
+
+def _plain_line(types: Mapping[str, str]) -> str | None:
     if len(types) > _MOST_FIELDS:
         return None
     members = [
@@ -97,8 +103,21 @@ def plain_line_pattern(types: Mapping[str, str]) -> str | None:
     # Members usually come in the declared order. The loop over the others tries one after another.
     in_order = "".join(rf'(?:[ \t]*"{member}{end})?+' for member in members)
     others = rf'(?:[ \t]*"(?:{"|".join(members)}){end})*+'
-    # `$` would also match before a line separator.
-    return rf"^[ \t]*\{{{in_order}{others}\}}[ \t]*(?![\s\S])"
+    return rf"[ \t]*\{{{in_order}{others}\}}[ \t]*"
+
+
+@cache
+def _plain_text(schema: str) -> re.Pattern[str] | None:
+    line = _plain_line(dict(field_types(schema)))
+    return None if line is None else re.compile(rf"(?:{line}\n)*+(?:{line})?")
+
+
+def plain_json_lines(text: str, landing: Landing) -> list[str] | None:
+    """The lines of a text if all of them are plain: then they need no check, and no copy."""
+    pattern = None if landing.changes is not None else _plain_text(landing.schema)
+    if not text or pattern is None or not pattern.fullmatch(text):
+        return None
+    return text.removesuffix("\n").split("\n")
 
 
 # The first words of nested types.

@@ -23,6 +23,7 @@ from lakehouse.land.plan.file_text import (
     read_records,
     retried_path,
     retried_text,
+    simple_lines,
 )
 from lakehouse.land.plan.records import CsvFields, Record, Unreadable
 
@@ -49,6 +50,45 @@ def json_records(data: bytes, *, packed: bool = False, limit: int = LIMIT) -> li
 
 def csv_records(data: bytes, landing: Landing = CSV) -> list[Plain]:
     return [Plain(*each[:3]) for each in read_records(data, landing, max_content_bytes=LIMIT)]
+
+
+_JSON_PARTS = (
+    '{"code":"a\\u00e9","n":1,"comment":null}', '{"n": -7}', "{}", '{"n":1.5}', '{"n":1,}', '{"N":1}',
+    '{"code":"\\ud800"}', '{"n":1}{"n":2}', "[1]", "\n", "\n", "\n", "\r", " ", "\u2028", "\x0b",
+)  # fmt: skip
+_CSV_PARTS = ("a,1,x", "b,,", ",,", "a,b", "é,2,\u2028", '"a\nb",1,', "'", "\n", "\n", "\n", "\r", " \t", "\x0b")  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(_JSON_PARTS)), st.lists(st.sampled_from(_CSV_PARTS)))
+def test_lines_that_are_staged_at_once_are_the_records_that_are_read_one_by_one(
+    of_json: list[str], of_csv: list[str]
+) -> None:
+    for landing, text in ((JSON, "".join(of_json)), (CSV, f"{HEADER.decode()}{''.join(of_csv)}")):
+        found = simple_lines(text.encode(), landing)
+        if found is not None:
+            fields, lines = found
+            numbered = [*enumerate(lines, start=1)][int(fields is not None) :]
+            records = [Record(number, line.encode(), fields=fields) for number, line in numbered]
+            assert records == [*read_records(text.encode(), landing, max_content_bytes=LIMIT)]
+
+
+def test_only_texts_without_a_question_are_staged_at_once() -> None:
+    assert simple_lines(b'{"n":1}\n{"code":"x"}\n', JSON) == (None, ['{"n":1}', '{"code":"x"}'])
+    assert simple_lines(HEADER + b"a,1,x", CSV) == (
+        CsvFields(COLUMNS, True),
+        ["code,n,comment", "a,1,x"],
+    )
+    for content in (
+        b"",
+        b'{"n":1}\n\n',
+        b'{"other":1}\n',
+        b'\xef\xbb\xbf{"n":1}\n',
+        b'{"code":"\xff"}\n',
+    ):
+        assert simple_lines(content, JSON) is None
+    for content in (b"", HEADER + b'a,1,"x"\n', HEADER + b"\na,1,x\n", HEADER + b"\xff,1,x\n"):
+        assert simple_lines(content, CSV) is None
+    assert simple_lines(HEADER + b"a,1,x\n", replace(CSV, encoding="latin-1")) is None
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
