@@ -4,11 +4,11 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, cast
+from itertools import chain
+from typing import Any, Literal, cast
 
 from lakehouse.base.text import first_names
 from lakehouse.declare.landing import Csv
@@ -16,21 +16,19 @@ from lakehouse.land.plan.records import MAX_RECORD_BYTES, NO_NAME, Unreadable
 
 # Digits in groups, which only a DECIMAL accepts (`land.parse_lines`); or a plain number.
 _GROUPED = re.compile(r"[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+(?=\.)|[0-9]+)(?:\.[0-9]{1,18})?")
+_WHOLE = r"[-+]?(?:0|[1-9][0-9]{0,18})"
+_BIGINT = range(-(2**63), 2**63)
+_DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_CLOCK = r"[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?(?:Z| ?UTC| ?[-+][0-9]{2}:?[0-9]{2})?"
+# The forms of texts. Values have the first type whose form all of them have.
+_TIMES = {"DATE": re.compile(_DAY), "TIMESTAMP": re.compile(f"{_DAY}(?:{_CLOCK})?")}
 _TYPES = {
-    "BIGINT": re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})"),
-    "DOUBLE": re.compile(r"[-+]?(?:0|[1-9][0-9]*)?\.[0-9]+(?:[eE][-+]?[0-9]+)?"),
+    "BIGINT": re.compile(_WHOLE),
+    "DOUBLE": re.compile(rf"(?:{_WHOLE}(?:\.[0-9]+)?|[-+]?\.[0-9]+)(?:[eE][-+]?[0-9]+)?"),
     "BOOLEAN": re.compile(r"(?i:true|false)"),
-    "DATE": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"),
-    "TIMESTAMP": re.compile(
-        r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?"
-        r"(?:Z| ?UTC| ?[-+][0-9]{2}:?[0-9]{2})?"
-    ),
+    **_TIMES,
 }
-# The type that holds the values of two types; of any other two, STRING does.
-_COMMON: dict[frozenset[str], str] = {
-    frozenset(("BIGINT", "DOUBLE")): "DOUBLE",
-    frozenset(("DATE", "TIMESTAMP")): "TIMESTAMP",
-}
+_DecimalPoint = Literal[".", ","]
 _SWAPPED = str.maketrans(",.", ".,")
 # Words that tools write for a missing value.
 _NULLS = ("NA", "NULL", "null", "\\N", "NaN", "nan", "None", "N/A", "n/a", "-", "?")
@@ -38,10 +36,8 @@ _DELIMITERS = ",;\t|"
 
 # Rows that are kept to look at: enough to see whether a column is a key.
 _KEPT_ROWS = 1_000
-
-# A type of JSON values: the name of an SQL type, the type of an array's elements, or the members of
-# an object. `None`: only nulls were seen.
-_Kind = str | tuple["_Kind | None"] | dict[str, "_Kind | None"]
+# NaN and the infinities are not JSON.
+_decoder = json.JSONDecoder(parse_constant=lambda _: None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,18 +103,28 @@ def csv_schema(text: str) -> FileSchema:
     csv.field_size_limit(MAX_RECORD_BYTES)  # with another delimiter, a wide record is one field
     delimiter = _delimiter(text)
     lines = text.splitlines(keepends=True)
-    first, *others = [record for record in csv.reader(lines, delimiter=delimiter) if record]
+    first, *others = [
+        [field.strip() for field in record]
+        for record in csv.reader(lines, delimiter=delimiter)
+        if record
+    ]
     records = [record for record in others if len(record) == len(first)]
-    names = [name.strip() or f"_c{place}" for place, name in enumerate(first)]
-    values = [*zip(*records, strict=True)]
-    decimal = "."
-    if delimiter != "," and _has_comma_fractions(values):
-        decimal = ","
-    null_value = _null_value(values, decimal)
-    type_of = partial(_type_of_texts, null_value=null_value, decimal=decimal)
-    header = _is_header(first, values, type_of)
+    with_first = [*zip(first, *records, strict=True)]
+    columns = [column[1:] for column in with_first]
+    decimals: Sequence[_DecimalPoint] = (".",) if delimiter == "," else (".", ",")
+    decimal, null_value = _decimal_and_null(columns, decimals)
+    types = _types(columns, decimal, [null_value])
+    types_with_first = _types(with_first, decimal, [null_value])
+    typed_fields = [
+        type_with_first != "STRING"
+        for name, type_, type_with_first in zip(first, types, types_with_first, strict=True)
+        if name and type_ != "STRING"
+    ]
+    header = not typed_fields or not all(typed_fields)
+    names = [name or f"_c{place}" for place, name in enumerate(first)]
     if not header:
         records = [first, *records]
+        types = types_with_first
         names = [f"column_{place}" for place in range(1, len(first) + 1)]
     is_blank_separated = len(names) == 1 and " " in names[0]
     if is_blank_separated or len({*names}) < len(names) or (others and not records):
@@ -126,11 +132,9 @@ def csv_schema(text: str) -> FileSchema:
             f"its first record does not name each column once: {first_names(names)}. Use a header "
             "with one name for each field, separated as the fields are, but not by blanks"
         )
-    columns = {name: [record[place] for record in records] for place, name in enumerate(names)}
-    types = {name: type_of(texts) for name, texts in columns.items()}
     rows = [dict(zip(names, record, strict=True)) for record in records[:_KEPT_ROWS]]
     return replace(
-        schema_of_types("csv", types, rows),
+        schema_of_types("csv", dict(zip(names, types, strict=True)), rows),
         csv=Csv(delimiter=delimiter, decimal=decimal, header=header),
         null_value=null_value,
     )
@@ -138,23 +142,47 @@ def csv_schema(text: str) -> FileSchema:
 
 def json_schema(objects: Sequence[Mapping[str, Any]]) -> FileSchema:
     """The schema of JSON objects, by all their values. A field that is always null is left out."""
-    kinds = dict[str, _Kind | None]()
+    types = {name: type_ for name, type_ in _member_types(objects).items() if type_}
+    return schema_of_types("json", types, objects)
+
+
+def _member_types(objects: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The SQL types of the members by name; empty where the type is unknown."""
+    members = dict[str, list[Any]]()
     for each in objects:
         for name, value in each.items():
-            kinds[name] = _kind_of_both(kinds.get(name), _kind_of_value(value))
-    types = {name: _ddl_of(kind) for name, kind in kinds.items()}
-    return schema_of_types("json", {name: type_ for name, type_ in types.items() if type_}, objects)
+            members.setdefault(name, []).append(value)
+    return {name: _type_of_values(values) for name, values in members.items()}
+
+
+def _type_of_values(values: Iterable[Any]) -> str:
+    """The SQL type of JSON values; empty if it is unknown, as of nulls and of empty arrays."""
+    present = [value for value in values if value is not None]
+    kinds: set[type[Any]] = {type(value) for value in present}
+    if kinds == {dict}:
+        types = _member_types(present)
+        if len({name.lower() for name in types}) < len(types):
+            return "STRING"
+        members = [f"{quoted(name)}: {type_}" for name, type_ in types.items() if type_]
+        return f"STRUCT<{', '.join(members)}>" if members else ""
+    if kinds == {list}:
+        element = _type_of_values(chain.from_iterable(present))
+        return f"ARRAY<{element}>" if element else ""
+    if kinds == {str}:
+        return _type_of_texts(present, _TIMES)
+    # In JSON, only numbers and booleans have a form among the types.
+    return _type_of_texts([json.dumps(value) for value in present], _TYPES) if present else ""
 
 
 def json_objects(text: str) -> list[Mapping[str, Any]]:
     """The objects of JSON lines, or of one array. Other lines are skipped."""
     values = list[Any]()
     if text.lstrip().startswith("["):
-        values += json.loads(text)
+        values += _decoder.decode(text)
     else:
         for line in text.splitlines():
             with suppress(ValueError):
-                values.append(json.loads(line))
+                values.append(_decoder.decode(line))
     return [cast("Mapping[str, Any]", value) for value in values if isinstance(value, dict)]
 
 
@@ -162,18 +190,6 @@ def quoted(name: str) -> str:
     """The name as DDL has it: in backticks if it is no plain word."""
     is_plain = re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)
     return name if is_plain else f"`{name.replace('`', '``')}`"
-
-
-def _is_header(
-    first: Sequence[str], columns: Iterable[Sequence[str]], type_of: Callable[[Sequence[str]], str]
-) -> bool:
-    """Whether a field of the first record lacks the type of its column, or all are texts."""
-    typed = [
-        [name, *values]
-        for name, values in zip(first, columns, strict=False)
-        if name.strip() and type_of(values) != "STRING"
-    ]
-    return not typed or "STRING" in map(type_of, typed)
 
 
 def _delimiter(text: str) -> str:
@@ -188,97 +204,42 @@ def _delimiter(text: str) -> str:
     return max(_DELIMITERS, key=score)
 
 
-def _null_value(columns: Iterable[Sequence[str]], decimal: str) -> str | None:
-    """The word for a missing value in columns whose other values are no plain texts."""
-    counts = Counter[str]()
-    for values in columns:
-        present = {value.strip() for value in values} - {""}
-        words = present & {*_NULLS}
-        others = [*(present - words)]
-        if words and others and _type_of_texts(others, None, decimal) != "STRING":
-            counts.update(value.strip() for value in values if value.strip() in words)
-    return counts.most_common(1)[0][0] if counts else None
+def _decimal_and_null(
+    columns: Sequence[Sequence[str]], decimals: Sequence[_DecimalPoint]
+) -> tuple[_DecimalPoint, str | None]:
+    """The decimal point that leaves the fewest columns as texts, and the word for missing values.
+
+    The word is the most frequent one in columns whose other values are no plain texts.
+    """
+    types = {decimal: _types(columns, decimal, _NULLS) for decimal in decimals}
+    decimal = min(decimals, key=lambda each: types[each].count("STRING"))
+    words = Counter(
+        value
+        for column, type_ in zip(columns, types[decimal], strict=True)
+        for value in column
+        if type_ != "STRING" and value in _NULLS
+    )
+    return decimal, max(words, key=lambda each: words[each], default=None)
 
 
-def _has_comma_fractions(columns: Iterable[Sequence[str]]) -> bool:
-    for values in columns:
-        present = [value for value in values if value.strip() not in _NULLS]
-        if _type_of_texts(present, None, ",").startswith(("DOUBLE", "DECIMAL")):
-            return True
-    return False
+def _types(
+    columns: Iterable[Iterable[str]], decimal: str, nulls: Iterable[str | None]
+) -> list[str]:
+    """The types of columns with these texts. Empty texts and `nulls` do not count."""
+    types = list[str]()
+    for column in columns:
+        texts = {*column}.difference(nulls, [""])
+        if decimal == ",":
+            texts = {text.translate(_SWAPPED) for text in texts}
+        if any("," in text for text in texts) and all(map(_GROUPED.fullmatch, texts)):
+            types.append(f"DECIMAL(38,{max(len(text.partition('.')[2]) for text in texts)})")
+        else:
+            types.append(_type_of_texts(texts, _TYPES) if texts else "STRING")
+    return types
 
 
-def _type_of_texts(values: Sequence[str], null_value: str | None, decimal: str) -> str:
-    found: _Kind | None = None
-    texts = {value.strip() for value in values} - {"", null_value}
-    if decimal == ",":
-        texts = {text.translate(_SWAPPED) for text in texts}
-    if any("," in text for text in texts) and all(map(_GROUPED.fullmatch, texts)):
-        return f"DECIMAL(38,{max(len(text.partition('.')[2]) for text in texts)})"
-    for text in texts:
-        found = _kind_of_both(found, _type_of_text(text))
-        if found == "STRING":
-            break
-    return str(found or "STRING")
-
-
-def _type_of_text(text: str) -> str:
-    return next((name for name, form in _TYPES.items() if form.fullmatch(text)), "STRING")
-
-
-def _kind_of_value(value: object) -> _Kind | None:
-    match value:
-        case None:
-            return None
-        case bool():
-            return "BOOLEAN"
-        case int():
-            return "BIGINT" if -(2**63) <= value < 2**63 else "STRING"
-        case float():
-            return "DOUBLE"
-        case str():
-            type_ = _type_of_text(value)
-            return type_ if type_ in ("DATE", "TIMESTAMP") else "STRING"
-        case list():
-            element: _Kind | None = None
-            for each in cast("list[object]", value):
-                element = _kind_of_both(element, _kind_of_value(each))
-            return (element,)
-        case _:
-            members = cast("dict[str, object]", value)
-            return {name: _kind_of_value(member) for name, member in members.items()}
-
-
-def _kind_of_both(first: _Kind | None, second: _Kind | None) -> _Kind | None:
-    """The kind that holds the values of both."""
-    match first, second:
-        case (None, kind) | (kind, None):
-            return kind
-        case (dict(), dict()):
-            return {
-                name: _kind_of_both(first.get(name), second.get(name))
-                for name in {**first, **second}
-            }
-        case (tuple(), tuple()):
-            return (_kind_of_both(first[0], second[0]),)
-        case (str(), str()) if first != second:
-            return _COMMON.get(frozenset((first, second)), "STRING")
-        case _:
-            return first if first == second else "STRING"
-
-
-def _ddl_of(kind: _Kind | None) -> str | None:
-    """The SQL type; `None` if it is unknown, as of an array that is always empty."""
-    match kind:
-        case None | str():
-            return kind
-        case tuple():
-            element = _ddl_of(kind[0])
-            return element and f"ARRAY<{element}>"
-        case dict():
-            types = {name: _ddl_of(member) for name, member in kind.items()}
-            texts = [f"{quoted(name)}: {type_}" for name, type_ in types.items() if type_]
-            is_valid = len({name.lower() for name in kind}) == len(kind)
-            if not is_valid:
-                return "STRING"
-            return f"STRUCT<{', '.join(texts)}>" if texts else None
+def _type_of_texts(texts: Iterable[str], types: Mapping[str, re.Pattern[str]]) -> str:
+    fitting = (name for name, form in types.items() if all(map(form.fullmatch, texts)))
+    type_ = next(fitting, "STRING")
+    is_too_large = type_ == "BIGINT" and any(int(text) not in _BIGINT for text in texts)
+    return "STRING" if is_too_large else type_

@@ -15,6 +15,7 @@ from lakehouse.land.plan.schema_of_values import csv_schema, json_schema
         (",id\n0,7\n1,8\n", True, {"id": "BIGINT"}),  # pandas' index has no name
         ("id,2025,2026\na,1,2\n", False, {f"column_{n}": t for n, t in ((1, "STRING"), (2, "BIGINT"), (3, "BIGINT"))}),
         ("id\nNA\n7\n", True, {"id": "BIGINT"}),
+        ("p,code\n1e-05,1e5x\n2,7\n", True, {"p": "DOUBLE", "code": "STRING"}),  # as pandas writes
     ],
 )  # fmt: skip
 def test_typed_fields_are_no_header(text: str, header: bool, types: dict[str, str]) -> None:
