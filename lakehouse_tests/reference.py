@@ -22,6 +22,8 @@ from lakehouse.base.reasons import Reason
 from lakehouse.base.settings import ACCEPTED
 from lakehouse.cli.app import commands
 from lakehouse.cli.output import bytes_text
+from lakehouse.declare.knobs import accepted
+from lakehouse.declare.policies import MIN_SMALL_FILES
 from lakehouse_tests.cdc.debezium_types import QUARANTINED, TYPES, SourceType
 from lakehouse_tests.support.documents import example_documents
 from lakehouse_tests.support.shapes import shapes_page
@@ -128,18 +130,19 @@ def knob_table(knobs: Iterable[Field[Any]]) -> str:
             (
                 f"`{knob.name}`",
                 _default_of(knob),
-                knob.metadata["accepts"].words,
+                accepts.words,
                 _from_this_folder(knob.metadata["line"]),
             )
             for knob in knobs
+            if (accepts := accepted(knob))
         ],
     )
 
 
 def _default_of(knob: Field[Any]) -> str:
-    layers, default = knob.metadata["layers"], knob.default
-    if layers:
-        return ", ".join(f"{value} in {layer}" for layer, value in layers.items())
+    default = knob.default
+    if knob.name == "min_small_files":
+        return ", ".join(f"{value} in {layer}" for layer, value in MIN_SMALL_FILES.items())
     if isinstance(default, bool):
         return f"`{default}`"
     if isinstance(default, str):

@@ -12,14 +12,13 @@ load that project. It reads the declarations of the tables from a JSON record in
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import is_dataclass, replace
+from dataclasses import is_dataclass
 from typing import Any, cast
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.paths import parse_address
 from lakehouse.base.settings import NO_TABLES
-from lakehouse.base.text import nearest_words
-from lakehouse.declare.knobs import changed_fields, declared_as
+from lakehouse.declare.knobs import changed_fields, check_words, declared_as
 from lakehouse.declare.policies import (
     Archive,
     BinPacking,
@@ -73,8 +72,12 @@ def adopted_table(
     orphans: Any = "keep",
     cluster_by: tuple[str, ...] = (),
     engine: Any = "auto",
+    **retention: Any,
 ) -> Table:
-    """Declares a table that other programs write, with its layer's defaults for the other knobs."""
+    """Declares a table that other programs write, with its layer's defaults for the other knobs.
+
+    `retention` may have an `archive` or a `ttl`.
+    """
     layout = LiquidClustering(columns=cluster_by) if cluster_by else BinPacking()
     adopted = Adopted(uri=uri, orphans=orphans)
     return Table(
@@ -82,6 +85,7 @@ def adopted_table(
         write=adopted,
         compaction=Compaction(data_layout=layout, engine=engine),
         description=f"Written by other programs, at {uri}.",
+        **retention,
     )
 
 
@@ -98,12 +102,8 @@ def _table(key: str, entry: Any, *, name: str) -> Table:
     if not isinstance(entry, dict):
         raise Refused(f"{name}: {key} is {entry!r}. Use an entry [{toml_text(key)}] with uri = …")
     words = cast("Mapping[str, Any]", entry)
-    if unknown := [word for word in words if word not in _WORDS]:
-        near = nearest_words(unknown[0], _WORDS, most=1)
-        raise Refused(
-            f"{name}: {key} has {unknown[0]!r}. Use {', '.join(near or _WORDS)}; the key of an "
-            'entry is quoted, for example ["silver/orders"]'
-        )
+    hint = '; the key of an entry is quoted, for example ["silver/orders"]'
+    check_words(f"{name}: {key}", words, _WORDS, hint)
     uri = words.get("uri")
     columns = words.get("cluster_by", [])
     if not isinstance(uri, str) or not (uri.startswith("/") or "://" in uri):
@@ -115,13 +115,11 @@ def _table(key: str, entry: Any, *, name: str) -> Table:
     cluster_by = tuple(cast("list[str]", columns))  # `LiquidClustering` checks the names
     options = {word: words[word] for word in ("orphans", "engine") if word in words}
     try:
-        address = parse_address(uri, base="/")
-        table = adopted_table(key, address, cluster_by=cluster_by, **options)
-        retention = dict[str, Any]()
         for word, kind in _RETENTION.items():
             if word in words:
-                retention[word] = declared_as(kind, words[word])
-        return replace(table, **retention)
+                options[word] = declared_as(kind, words[word])
+        address = parse_address(uri, base="/")
+        return adopted_table(key, address, cluster_by=cluster_by, **options)
     except Refused as error:
         raise Refused(f"{name}: {error}") from error
 
@@ -135,9 +133,7 @@ _PROJECT_DEFAULTS = {
     "LAKEHOUSE_REPLAY": "off",
     "LAKEHOUSE_TABLES": NO_TABLES,
 }
-# The fields of a table that a record has.
-_RECORDED = ("write", "compaction", "vacuum", "archive", "ttl")
-# The classes of their values, by the `kind` that a record gives them.
+# The classes of a record's values, by the `kind` that it gives them.
 _KINDS: Mapping[str, Any] = {
     kind.__name__: kind
     for kind in (
@@ -163,10 +159,7 @@ def maintained_document(tables: Sequence[Table], *, home: str) -> dict[str, Any]
 
     `home` is the project's LAKEHOUSE_HOME. It is recorded for people; the program does not read it.
     """
-    entries = {
-        table.key: {name: _plain(getattr(table, name)) for name in _RECORDED} for table in tables
-    }
-    return {"home": home, "tables": entries}
+    return {"home": home, "tables": {table.key: _plain_fields(table) for table in tables}}
 
 
 def parse_maintained(document: Any, *, name: str) -> dict[str, Table]:
@@ -180,7 +173,7 @@ def parse_maintained(document: Any, *, name: str) -> dict[str, Table]:
     key = "the record"
     try:
         for key, entry in document["tables"].items():
-            tables[key] = maintained_table(key, **_values(entry))
+            tables[key] = Table(**_values(entry))
     except (Refused, KeyError, TypeError, AttributeError) as error:
         problem = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
         raise Refused(
@@ -196,20 +189,20 @@ def with_project_defaults(environ: Mapping[str, str]) -> dict[str, str]:
 
     An empty variable does not replace a default.
     """
-    variables = dict(environ)
-    for name, default in _PROJECT_DEFAULTS.items():
-        variables[name] = environ.get(name) or default
-    return variables
+    defaults = {name: environ.get(name) or value for name, value in _PROJECT_DEFAULTS.items()}
+    return {**environ, **defaults}
+
+
+def _plain_fields(declared: Any) -> dict[str, Any]:
+    """The fields of a declaration that differ from their defaults. `_values` is the inverse."""
+    return {name: _plain(value) for name, value in changed_fields(declared).items()}
 
 
 def _plain(value: Any) -> Any:
     """A declaration, or the value of a knob, as a JSON value. `_value` is the inverse."""
     if isinstance(value, tuple):
         return [_plain(each) for each in cast("tuple[Any, ...]", value)]
-    if is_dataclass(value):
-        parts = {name: _plain(part) for name, part in changed_fields(value).items()}
-        return {"kind": type(value).__name__, **parts}
-    return value
+    return {"kind": type(value).__name__, **_plain_fields(value)} if is_dataclass(value) else value
 
 
 def _values(entry: Mapping[str, Any]) -> dict[str, Any]:

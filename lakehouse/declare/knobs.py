@@ -1,9 +1,10 @@
 """Knobs: fields of a declaration with a default, accepted values, and a line of documentation."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from functools import cache
 from math import inf
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.text import either, nearest_words
@@ -30,54 +31,54 @@ def whole(least: int, *, or_zero: bool = False) -> Accepts:
     return Accepts(f"a whole number, {least} or more{', or 0' if or_zero else ''}", test)
 
 
-def one_of(*values: str) -> Accepts:
-    """One of these words."""
-    return Accepts(either([f'"{value}"' for value in values]), lambda value: value in values)
-
-
-def instance_of(kinds: Any) -> Accepts:
-    """A value of one of the classes of a union."""
-    names = [kind.__name__ for kind in get_args(kinds)]
-    return Accepts(either(names), lambda value: isinstance(value, kinds))
-
-
-def or_none(accepts: Accepts) -> Accepts:
-    """The same values, or `None`."""
-    return Accepts(f"{accepts.words}, or None", lambda value: value is None or accepts.test(value))
-
-
 def is_number(value: object) -> bool:
     """Whether the value is a number; True and False are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 AMOUNT = Accepts("a number, 0 or more", lambda value: is_number(value) and 0 <= value < inf)
-YES_OR_NO = Accepts("True or False", lambda value: isinstance(value, bool))
-ANY_TEXT = Accepts("a string", lambda value: isinstance(value, str))
 TEXT = Accepts("a string that is not empty", lambda value: isinstance(value, str) and bool(value))
 SHARE_OR_OFF = Accepts(
     "a number from 0 (off) to 1", lambda value: is_number(value) and 0 <= value <= 1
 )
 
 
-def knob(
-    default: Any, accepts: Accepts, line: str, *, layers: Mapping[str, Any] | None = None
-) -> Any:
-    """A field of a declaration. `line` documents it.
+def knob(default: Any, line: str, accepts: Accepts | None = None) -> Any:
+    """A field of a declaration. `line` documents it. Without `accepts`, its type decides."""
+    return field(default=default, metadata={"accepts": accepts, "line": line})
 
-    `layers` maps layers to the defaults that replace a value of 0 (`policy_for`).
+
+@cache
+def accepted(knob: Field[Any]) -> Accepts | None:
+    """The values that a field accepts; `None` if it accepts any.
+
+    Without `accepts`, these are the values of its type, if that is a string, a boolean, a
+    `Literal`, a declaration, or a union of declarations.
     """
-    metadata = {"accepts": accepts, "line": line, "layers": layers or {}}
-    return field(default=default, metadata=metadata)
+    if accepts := knob.metadata.get("accepts"):
+        return accepts
+    kind: Any = knob.type
+    choices = get_args(kind) or (kind,)
+    if get_origin(kind) is Literal:
+        words = [repr(choice).replace("'", '"') for choice in choices]
+        return Accepts(either(words), lambda value: value in choices)
+    if kind is bool:
+        return Accepts("True or False", lambda value: isinstance(value, bool))
+    if kind is str:
+        return Accepts("a string", lambda value: isinstance(value, str))
+    if all(map(is_dataclass, choices)):
+        names = [choice.__name__ for choice in choices]
+        return Accepts(either(names), lambda value: isinstance(value, choices))
+    return None
 
 
-def check_knobs(declared: Any) -> None:
-    """Refuses a value that its knob does not accept. Fields that are not knobs are not checked."""
+def check_knobs(declared: Any, subject: str = "") -> None:
+    """Refuses a value that its field does not accept. Messages begin with `subject`."""
     for each in fields(declared):
         value = getattr(declared, each.name)
-        accepts = each.metadata.get("accepts")
+        accepts = accepted(each)
         if accepts is not None and not accepts.test(value):
-            name = f"{type(declared).__name__}.{each.name}"
+            name = f"{subject or f'{type(declared).__name__}.'}{each.name}"
             raise Refused(f"{name} is {value!r}. Use {accepts.words}.")
 
 
@@ -94,6 +95,14 @@ def changed_fields(declared: Any) -> dict[str, Any]:
     return changed
 
 
+def check_words(subject: str, words: Iterable[str], known: Sequence[str], hint: str = "") -> None:
+    """Refuses a word that is not known."""
+    for word in words:
+        if word not in known:
+            near = nearest_words(word, known, most=1)
+            raise Refused(f"{subject} has {word!r}. Use {', '.join(near or known)}{hint}.")
+
+
 def declared_as(kind: type[Declared], entry: Any) -> Declared:
     """The declaration of this class from a TOML table or a YAML mapping with a key per knob.
 
@@ -107,10 +116,7 @@ def declared_as(kind: type[Declared], entry: Any) -> Declared:
     if not isinstance(entry, Mapping):
         raise Refused(f"{subject} is {entry!r}. Use a table of {', '.join(names)}.")
     values = cast("Mapping[str, Any]", entry)
-    unknown = [name for name in values if name not in names]
-    if unknown:
-        near = nearest_words(unknown[0], names, most=1)
-        raise Refused(f"{subject} has {unknown[0]!r}. Use {', '.join(near or names)}.")
+    check_words(subject, values, names)
     required = [each.name for each in knobs if each.default is MISSING]
     missing = [name for name in required if name not in values]
     if missing:

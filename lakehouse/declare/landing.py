@@ -10,15 +10,11 @@ from lakehouse.base.errors import Refused
 from lakehouse.base.text import either
 from lakehouse.declare.knobs import (
     AMOUNT,
-    ANY_TEXT,
     TEXT,
-    YES_OR_NO,
     Accepts,
     check_knobs,
     is_number,
     knob,
-    one_of,
-    or_none,
     whole,
 )
 from lakehouse.declare.policies import LAYERS, MIB
@@ -33,7 +29,9 @@ _LATENESS = (
 _HOURS = Accepts(
     "a number from 0 to 87600 (ten years)", lambda value: is_number(value) and 0 <= value <= 87_600
 )
-_COLUMN_OR_NONE = or_none(Accepts("a column of the schema", TEXT.test))
+_COLUMN_OR_NONE = Accepts(
+    "a column of the schema, or None", lambda value: value is None or TEXT.test(value)
+)
 
 
 class ChangeKind(Enum):
@@ -60,22 +58,22 @@ class Dms:
         "D": ChangeKind.DELETE,
     }
     update_code: ClassVar[str] = "U"
-    operation: str = knob("Op", TEXT, "the column with I, U or D; in CSV, the first column")
+    operation: str = knob("Op", "the column with I, U or D; in CSV, the first column", TEXT)
     position: tuple[str, ...] = knob(
         (),
-        Accepts("a tuple of names", lambda value: isinstance(value, tuple)),
         "columns that increase with each change, compared in this order",
+        Accepts("a tuple of names", lambda value: isinstance(value, tuple)),
     )
     committed_at: str | None = knob(
-        None, _COLUMN_OR_NONE, "the column with the commit time, for `_changed_at`"
+        None, "the column with the commit time, for `_changed_at`", _COLUMN_OR_NONE
     )
     before_prefix: str = knob(
         "BI_",
-        TEXT,
         "the prefix of before-image columns. The before-images of the key columns reveal updates"
         " that change a key",
+        TEXT,
     )
-    lateness_hours: float = knob(_WEEK_HOURS, _HOURS, _LATENESS)
+    lateness_hours: float = knob(_WEEK_HOURS, _LATENESS, _HOURS)
 
     def __post_init__(self) -> None:
         check_knobs(self)
@@ -122,23 +120,20 @@ class Debezium:
     update_code: ClassVar[str] = "u"
     unwrapped: bool = knob(
         False,
-        YES_OR_NO,
         "True: each line is the changed row, with additional fields `__op` or `__deleted` and"
         " `__source_…`. False: each line is an event with `before` and `after`",
     )
     position: str = knob(
         "",
-        ANY_TEXT,
         "fields of `source` with their types, for example `scn BIGINT`. They replace the default"
         " order of changes",
     )
-    decimals: Literal["precise", "string"] | None = knob(
+    decimals: Literal["precise", "string", None] = knob(
         None,
-        or_none(one_of("precise", "string")),
         "the connector's `decimal.handling.mode`, for lines without a schema. With `precise`,"
         " declare each DECIMAL with the scale that it has in the source",
     )
-    lateness_hours: float = knob(_WEEK_HOURS, _HOURS, _LATENESS)
+    lateness_hours: float = knob(_WEEK_HOURS, _LATENESS, _HOURS)
 
     def __post_init__(self) -> None:
         check_knobs(self)
@@ -146,16 +141,6 @@ class Debezium:
             raise Refused(
                 f"Debezium.position is {self.position!r}. Use fields of source with their types,"
                 " like 'scn BIGINT'."
-            )
-
-    def check_against(self, schema: Sequence[str], file_format: str) -> None:
-        """Refuses a format other than JSON, and an empty schema."""
-        if file_format != "json":
-            raise Refused(f"Landing.format is {file_format!r} with changes=Debezium(). Use 'json'.")
-        if not schema:
-            raise Refused(
-                "Landing.schema is empty with changes=Debezium(). Use the columns of the source"
-                " table."
             )
 
     def row_fields(self, schema: Sequence[str]) -> tuple[str, ...]:
@@ -201,15 +186,15 @@ _ENCODING = Accepts("an encoding that Python supports, like utf-16 or cp1252", _
 class Csv:
     """The format of CSV files. The default is RFC 4180, with a header."""
 
-    delimiter: str = knob(",", _ONE_SEPARATOR, "the character between two fields")
+    delimiter: str = knob(",", "the character between two fields", _ONE_SEPARATOR)
     quote: str = knob(
-        '"', _ONE_SEPARATOR, "the character around a field; inside the field it is doubled"
+        '"', "the character around a field; inside the field it is doubled", _ONE_SEPARATOR
     )
     header: bool = knob(
-        True, YES_OR_NO, "whether the first record names the columns of the schema, in their order"
+        True, "whether the first record names the columns of the schema, in their order"
     )
     decimal: Literal[".", ","] = knob(
-        ".", one_of(".", ","), "the decimal point of numbers; the other one may group their digits"
+        ".", "the decimal point of numbers; the other one may group their digits"
     )
 
     def __post_init__(self) -> None:
@@ -247,33 +232,32 @@ class Landing:
     csv: Csv = _PLAIN_CSV
     new_columns: Literal["rescue", "add", "refuse"] = knob(
         "rescue",
-        one_of("rescue", "add", "refuse"),
         'fields that the schema does not name. `"rescue"`: they are kept as JSON in the column'
         ' `_rescued`; `"add"`: each becomes a column of the table; `"refuse"`: the record, or the'
         " CSV file with such a header, goes to quarantine",
     )
     encoding: str = knob(
-        "utf-8", _ENCODING, "encoding of JSON and CSV files; files in other encodings are set aside"
+        "utf-8", "encoding of JSON and CSV files; files in other encodings are set aside", _ENCODING
     )
     changes: ChangeSource | None = None
     max_file_bytes: int = knob(
         256 * MIB,
-        whole(1),
         "a larger file, or a file that decompresses to more than four times this size, is set"
         " aside, unless it is Parquet or CSV that Spark reads itself. A batch of several others"
         " has at most twice this size",
+        whole(1),
     )
     release_files: int = knob(
-        1, whole(1), "the sensor requests a load as soon as this many files wait"
+        1, "the sensor requests a load as soon as this many files wait", whole(1)
     )
     release_bytes: int = knob(
-        0, whole(1, or_zero=True), "the sensor also requests a load if this many bytes wait. 0: off"
+        0, "the sensor also requests a load if this many bytes wait. 0: off", whole(1, or_zero=True)
     )
     release_minutes: float = knob(
         0,
-        AMOUNT,
         "the sensor also requests a load if the oldest file has waited for this many minutes."
         " Required if `release_files` is above 1",
+        AMOUNT,
     )
 
     def __post_init__(self) -> None:
@@ -328,12 +312,14 @@ class Landing:
         empty = [name for name, expression in self.derived.items() if not expression.strip()]
         if empty:
             raise Refused(f"Landing.derived[{empty[0]!r}] is empty. Use an SQL expression.")
+        if isinstance(self.changes, Debezium) and self.format != "json":
+            raise Refused(f"Landing.format is {self.format!r} with changes=Debezium(). Use 'json'.")
         if isinstance(self.changes, Debezium) and self.null_value is not None:
             raise Refused(
                 f"Landing.null_value is {self.null_value!r} with changes=Debezium(), whose JSON has"
                 " null. Leave it out."
             )
-        if self.changes is not None:
+        if isinstance(self.changes, Dms):
             self.changes.check_against(names, self.format)
         if isinstance(self.changes, Dms) and self.records_are_csv and self.null_value is None:
             raise Refused(
@@ -359,7 +345,7 @@ class Landing:
 
     def takes(self, name: str) -> bool:
         """Whether a file's name has one of the endings, ignoring case. Other files are foreign."""
-        return name.lower().endswith(self.suffixes)
+        return format_of(name) == self.format
 
     @property
     def max_batch_bytes(self) -> int:

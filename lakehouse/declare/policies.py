@@ -9,7 +9,7 @@ that a person set by hand has no mark, and is kept.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, cast
 
@@ -18,12 +18,9 @@ from lakehouse.base.text import HOUR_MS, MINUTE_MS
 from lakehouse.declare.knobs import (
     AMOUNT,
     SHARE_OR_OFF,
-    YES_OR_NO,
     Accepts,
     check_knobs,
-    instance_of,
     knob,
-    one_of,
     whole,
 )
 from lakehouse.delta.columns import check_columns
@@ -117,6 +114,8 @@ Strategy = AfterWrite | Scheduled | BySensor
 
 
 LAYERS = ("bronze", "silver", "gold")
+# The default of `Compaction.min_small_files`.
+MIN_SMALL_FILES = {"bronze": 40, "silver": 24, "gold": 8}
 MIB = 1024 * 1024
 
 
@@ -157,83 +156,75 @@ class Compaction:
 
     strategy: Strategy = knob(
         BySensor(),
-        instance_of(Strategy),
         "when the table is compacted, and by which run: [strategies](when.md#strategies)",
     )
     min_small_files: int = knob(
         0,
-        whole(2, or_zero=True),
         "a compaction is due when it would merge this many files. 0: the default of the layer",
-        layers={"bronze": 40, "silver": 24, "gold": 8},
+        whole(2, or_zero=True),
     )
     target_file_bytes: int = knob(
         0,
-        whole(4096, or_zero=True),
         "compaction fills files up to this size, and usually leaves files of three quarters of"
         " this size or more. 0: chosen by table size: 16 MiB below 4 GiB; above, the largest power"
         " of two (at most 1 GiB) that gives at least 128 files",
+        whole(4096, or_zero=True),
     )
     data_layout: DataLayout = knob(
         BinPacking(),
-        instance_of(DataLayout),
         "how rows are laid out in files: `BinPacking()` merges small files; `ZOrder(columns=…)`"
         " sorts whole partitions by these columns; `LiquidClustering(columns=…)` clusters a table"
         " without partitions by up to four columns",
     )
     mode: Literal["automatic", "recommend", "off"] = knob(
         "automatic",
-        one_of("automatic", "recommend", "off"),
         '`"recommend"`: the plan is shown, and runs only if a person starts it. `"off"`: nothing'
         " runs without `--anyway`",
     )
     max_small_file_age_hours: float = knob(
         24.0,
-        AMOUNT,
         "a compaction is also due when a file that it would merge has this age. Files that a"
         " compaction wrote do not count. 0: never",
+        AMOUNT,
     )
     purge_deleted_rows_share: float = knob(
         0.2,
-        SHARE_OR_OFF,
         "a compaction is also due when deletion vectors hide this share of the rows; it then"
         " removes these rows from all files. 0: never",
+        SHARE_OR_OFF,
     )
     cooldown_minutes: float = knob(
-        2.0,
-        AMOUNT,
-        "minutes after a compaction of the table in which the sensor requests no other",
+        2.0, "minutes after a compaction of the table in which the sensor requests no other", AMOUNT
     )
     scan_cores: int = knob(
         1,
-        whole(1),
         "the number of cores that scan the table. A compaction leaves at least that many files, as"
         " long as each core has 4 MiB to read",
+        whole(1),
     )
     max_bytes_per_run: int = knob(
         16 * 1024 * MIB,
-        whole(1, or_zero=True),
         "the most bytes that one run rewrites. A partition that cannot be split may exceed it."
         " Partitions with the most files removed per byte come first (with `cold_hours`: the least"
         " recently written); the next run does the rest. 0: no limit",
+        whole(1, or_zero=True),
     )
     verify: Literal["rows", "content"] = knob(
         "rows",
-        one_of("rows", "content"),
         'how the rows are verified after the commit. `"rows"`: by row counts and, as far as the '
         "log has them, column statistics; if a row count is missing or any of these differ, every "
         'row is compared. `"content"`: Spark always compares every row',
     )
     engine: Literal["auto", "spark", "deltalake"] = knob(
         "auto",
-        one_of("auto", "spark", "deltalake"),
         'what compacts the table. `"auto"`: deltalake for adopted tables that it can write '
         "([adopt](adopt.md#who-else-commits)), Spark for all others",
     )
     cold_hours: float = knob(
         0,
-        AMOUNT,
         "compacts only partitions without a change in this many hours, the least recently written"
         " first. 0: all partitions",
+        AMOUNT,
     )
 
     def __post_init__(self) -> None:
@@ -249,39 +240,19 @@ class Compaction:
 
 
 def policy_for(layer: str, declared: Compaction) -> Compaction:
-    """The policy in force: the declared one, with the layer's default for each knob that is 0.
-
-    Only knobs with defaults by layer are filled in (`knob(layers=…)`).
-    """
-    knobs = [each for each in fields(declared) if each.metadata["layers"]]
-    defaults = {
-        each.name: each.metadata["layers"][layer]
-        for each in knobs
-        if not getattr(declared, each.name)
-    }
-    return replace(declared, **defaults)
+    """The policy in force: the declared one, with the layer's default of `min_small_files`."""
+    min_small_files = declared.min_small_files or MIN_SMALL_FILES[layer]
+    return replace(declared, min_small_files=min_small_files)
 
 
 CLUSTERING_MARK = "lakehouse.clustering"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusteringChange:
-    """A change of a table's clustering.
+def new_clustering(snapshot: Snapshot, data_layout: DataLayout) -> tuple[str, ...] | None:
+    """The columns by which the policy clusters the table; `None` if the clustering does not change.
 
-    - `columns`: the columns to cluster by. Empty means `CLUSTER BY NONE`; `None` means no change.
-    - `mark`: the value of the mark after the change, or `None` for no mark.
-    """
-
-    columns: tuple[str, ...] | None
-    mark: str | None
-
-
-def clustering_change(snapshot: Snapshot, data_layout: DataLayout) -> ClusteringChange:
-    """The change that gives the table the clustering of its policy, or removes an earlier one.
-
-    Clustering without a mark was set by a person, and is kept. It is also kept if the policy has no
-    LiquidClustering, and the mark names other columns.
+    Empty means `CLUSTER BY NONE`. Clustering without a mark was set by a person, and is kept. It is
+    also kept if the policy has no LiquidClustering, and the mark names other columns.
 
     Raises:
         Refused: the policy has LiquidClustering, and the table has partitions.
@@ -290,18 +261,16 @@ def clustering_change(snapshot: Snapshot, data_layout: DataLayout) -> Clustering
     current = ",".join(snapshot.clustering_columns).casefold()
     if not isinstance(data_layout, LiquidClustering):
         is_ours = bool(current) and mark is not None and mark.casefold() == current
-        return ClusteringChange(columns=() if is_ours else None, mark=None)
+        return () if is_ours else None
     if snapshot.partition_columns:
         names = ", ".join(snapshot.partition_columns)
         raise Refused(
             f"{snapshot.table}: LiquidClustering is declared, but the table is partitioned by"
             f" {names}. Use ZOrder, or a table without partitions."
         )
-    desired = ",".join(data_layout.columns)
     is_set_by_hand = bool(current) and mark is None
-    if current == desired.casefold() or is_set_by_hand:
-        return ClusteringChange(columns=None, mark=mark)
-    return ClusteringChange(columns=data_layout.columns, mark=desired)
+    is_unchanged = current == ",".join(data_layout.columns).casefold() or is_set_by_hand
+    return None if is_unchanged else data_layout.columns
 
 
 # Delta's default retention. Its documentation recommends at least this.
@@ -330,32 +299,28 @@ class Vacuum:
 
     mode: Literal["automatic", "recommend", "off"] = knob(
         "automatic",
-        one_of("automatic", "recommend", "off"),
         '`"recommend"`: a vacuum runs only if a person starts it. `"off"`: nothing runs without'
         " `--anyway`",
     )
     retention_hours: float = knob(
         0,
-        AMOUNT,
         "how many hours removed files are kept, at least a minute. Sets"
         " `delta.deletedFileRetentionDuration`, and raises `delta.logRetentionDuration` if it is"
         " shorter. 0: the table's own property",
+        AMOUNT,
     )
     accepts_short_retention: str = knob(
         "",
-        _EMPTY_OR_RISK,
         "permits a retention under a week. Must be exactly the sentence that the refusal of such a"
         " retention shows",
+        _EMPTY_OR_RISK,
     )
-    after_compaction: bool = knob(
-        False, YES_OR_NO, "a vacuum also follows each compaction of the table"
-    )
+    after_compaction: bool = knob(False, "a vacuum also follows each compaction of the table")
     keep_versions: tuple[int, ...] = knob(
-        (), _VERSIONS, "versions whose files a vacuum keeps, whatever their age"
+        (), "versions whose files a vacuum keeps, whatever their age", _VERSIONS
     )
     tiers: bool = knob(
         False,
-        YES_OR_NO,
         "each night, removed files that stay for more than a month get a tag, by which a lifecycle"
         " rule of the bucket moves them to cheaper classes ([tiers](tiers.md))",
     )
@@ -390,13 +355,12 @@ class Vacuum:
 
 # Objects in these S3 storage classes can be read immediately. In the other Glacier classes, every
 # read of the archive would fail until its files are restored.
-_CLASSES = ("STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR")
+_Class = Literal["STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR"]
 
 
 def _clock() -> Any:
     return knob(
         "now",
-        one_of("now", "newest_row"),
         "the time from which days are counted back. With `newest_row`, a table that gets no new"
         " rows keeps its rows",
     )
@@ -408,19 +372,17 @@ class Archive:
 
     older_than_days: int = knob(
         31,
-        whole(1),
         "a partition moves to the archive, as a whole, this many days after the next one started",
+        whole(1),
     )
     keep_days: int = knob(
         183,
-        whole(0),
         "an archived partition is deleted this many days after its rows were last archived",
+        whole(0),
     )
     clock: Literal["now", "newest_row"] = _clock()
-    storage_class: str = knob(
-        "STANDARD",
-        one_of(*_CLASSES),
-        "the S3 storage class of the archived files. On a disk, it has no effect",
+    storage_class: _Class = knob(
+        "STANDARD", "the S3 storage class of the archived files. On a disk, it has no effect"
     )
 
     def __post_init__(self) -> None:
@@ -435,11 +397,9 @@ class Ttl:
     """
 
     column: str
-    days: int
+    days: int = knob(MISSING, "how many days rows are kept", whole(1))
     clock: Literal["now", "newest_row"] = _clock()
 
     def __post_init__(self) -> None:
         check_knobs(self)
         check_columns("Ttl.column", (self.column,))
-        if not whole(1).test(self.days):
-            raise Refused(f"Ttl.days is {self.days!r}. Use {whole(1).words}.")

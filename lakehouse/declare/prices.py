@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from lakehouse.base.errors import Refused
-from lakehouse.declare.knobs import AMOUNT, check_knobs, is_number, knob
+from lakehouse.declare.knobs import AMOUNT, check_knobs, knob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,11 +17,11 @@ class Prices:
     """
 
     usd_per_vcpu_hour: float = knob(
-        0.11, AMOUNT, "one vCPU for an hour (Glue: 0.44 per DPU-hour of 4 vCPUs)"
+        0.11, "one vCPU for an hour (Glue: 0.44 per DPU-hour of 4 vCPUs)", AMOUNT
     )
-    vcpus: float = knob(2, AMOUNT, "vCPUs that the driver uses")
-    usd_per_1000_puts: float = knob(0.005, AMOUNT, "PUT, COPY, POST, LIST")
-    usd_per_1000_gets: float = knob(0.0004, AMOUNT, "GET, HEAD")
+    vcpus: float = knob(2, "vCPUs that the driver uses", AMOUNT)
+    usd_per_1000_puts: float = knob(0.005, "PUT, COPY, POST, LIST", AMOUNT)
+    usd_per_1000_gets: float = knob(0.0004, "GET, HEAD", AMOUNT)
 
     def __post_init__(self) -> None:
         check_knobs(self)
@@ -105,8 +105,8 @@ def parse_price_book(
     own_classes = cast("Mapping[str, Any]", own_per_gb_month)
     usd_per_gb_month = {**defaults["usd_per_gb_month"], **own_classes}
     for entry, value in (prices | usd_per_gb_month).items():
-        if not is_number(value) or not 0 <= value < 1e12:
-            raise Refused(f"{name}: {region}: {entry} is {value!r}. Use a number, 0 or more.")
+        if not AMOUNT.test(value):
+            raise Refused(f"{name}: {region}: {entry} is {value!r}. Use {AMOUNT.words}.")
     usd_per_1000_deletes = prices.pop("usd_per_1000_deletes")
     return PriceBook(
         region=region,

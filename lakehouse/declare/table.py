@@ -9,14 +9,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from inspect import getsource, signature
+from itertools import count
 from math import inf
 from textwrap import dedent
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.paths import name_below, parse_address
-from lakehouse.base.text import either, first_names
-from lakehouse.declare.knobs import check_knobs, knob, one_of
+from lakehouse.base.text import first_names
+from lakehouse.declare.knobs import check_knobs, knob
 from lakehouse.declare.landing import ChangeSource, Landing
 from lakehouse.declare.policies import (
     CLUSTERING_MARK,
@@ -33,14 +34,14 @@ from lakehouse.declare.policies import (
     policy_for,
 )
 from lakehouse.declare.prices import DEFAULT_PRICES, Prices
-from lakehouse.delta.columns import check_columns, check_renamed, field_names
+from lakehouse.delta.columns import check_columns, check_renamed, field_names, type_word
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 # Source: delta-io/delta v4.4.0, DeltaSQLConf, clusteredTable.numClusteringColumnsLimit.
 _CLUSTERING_COLUMNS = 4
-_TIME_TYPES = ("date", "timestamp", "timestamp_ntz", "timestamp_ltz")
+_TIME_TYPES = ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ")
 # Column types that can give a partition its time. A string can hold an ISO date.
-_PARTITION_TYPES = (*_TIME_TYPES, "string")
+_PARTITION_TYPES = (*_TIME_TYPES, "STRING")
 # With this property, Delta forgets which batches were loaded, so they would be loaded again.
 # Source: PROTOCOL.md, "Transaction Identifiers"
 TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
@@ -68,9 +69,7 @@ class Adopted:
     pool: str = ""
 
     def __post_init__(self) -> None:
-        if self.orphans not in get_args(Orphans):
-            words = either([repr(word) for word in get_args(Orphans)])
-            raise Refused(f"Adopted.orphans is {self.orphans!r}. Use {words}.")
+        check_knobs(self)
         address = parse_address(self.uri, base="/")
         if address != self.uri:
             is_absolute = self.uri.startswith("/") or ":" in self.uri
@@ -93,15 +92,13 @@ def key_of(address: str, taken: Collection[str]) -> str:
     parts = [part for part in address.removeprefix("s3://").split("/") if part]
     layer = next((part for part in reversed(parts[:-1]) if part in LAYERS), "silver")
     names = [_name(part) for part in reversed(parts)]
-    for count in range(1, min(len(names), 3) + 1):
-        joined = "_".join(reversed(names[:count]))
+    for size in range(1, min(len(names), 3) + 1):
+        joined = "_".join(reversed(names[:size]))
         key = f"{layer}/{_name(joined[-98:])}"
         if key not in taken:
             return key
     first = f"{layer}/{names[0][:90]}" if names else f"{layer}/table"
-    number = 2
-    while f"{first}_{number}" in taken:
-        number += 1
+    number = next(number for number in count(2) if f"{first}_{number}" not in taken)
     return f"{first}_{number}"
 
 
@@ -143,9 +140,8 @@ class Merge:
 
     keys: tuple[str, ...]
     order_by: tuple[str, ...] = ()
-    deletes: str = knob(
+    deletes: Literal["hard", "soft"] = knob(
         "hard",
-        one_of("hard", "soft"),
         '`"hard"`: a deletion removes the row. `"soft"`: it marks the row in the column `_deleted`',
     )
 
@@ -220,6 +216,7 @@ class Table:
             check_key("Table.location", self.location)
             object.__setattr__(self, "declared_key", self.key)
             object.__setattr__(self, "key", self.location)
+        check_knobs(self, f"Table {self.asset_key}: ")
         if isinstance(self.write, Adopted):
             self._check_adopted()
         elif (self.source is None) == (self.transform is None):
@@ -238,9 +235,6 @@ class Table:
             self._check_landed(self.source)
         elif self.transform is not None:
             self._check_derived()
-        words = ("automatic", "ask", "refuse")
-        if self.evolution not in words:
-            raise self._refused(f"evolution is {self.evolution!r}. Use one of {words}.")
         # The columns of a table that is not loaded from landed files are unknown (`None`).
         columns = None if self.source is None else self.source.column_names
         check_renamed(f"Table {self.asset_key}: renamed", self.renamed, columns)
@@ -305,7 +299,7 @@ class Table:
             return
         check_columns(f"Table {self.asset_key}: ttl", (ttl.column,), among=[*types])
         type_ = types[ttl.column]
-        if type_ is not None and _type_name(type_) not in _TIME_TYPES:
+        if type_ is not None and type_word(type_) not in _TIME_TYPES:
             raise self._refused(f"ttl: {ttl.column} is {type_}. Use a DATE or TIMESTAMP column.")
 
     def _check_archive(self, archive: Any, types: Mapping[str, str | None]) -> None:
@@ -327,7 +321,7 @@ class Table:
             )
         for name in self.partition_by:
             type_ = types.get(name)
-            if type_ is None or name.lower() == "year" or _type_name(type_) in _PARTITION_TYPES:
+            if type_ is None or name.lower() == "year" or type_word(type_) in _PARTITION_TYPES:
                 return
         raise self._refused(
             f"archive is set, but no column of partition_by {self.partition_by} can give a"
@@ -336,15 +330,15 @@ class Table:
         )
 
     def _check_properties(self) -> None:
-        if CLUSTERING_MARK in self.properties:
-            raise self._refused(
-                f"properties holds {CLUSTERING_MARK!r}, which the lake sets itself. Leave it out."
-            )
+        reserved = {
+            CLUSTERING_MARK: "which the lake sets itself",
+            TRANSACTION_RETENTION.lower(): "which makes the table's log forget the loaded batches,"
+            " so that they are loaded again",
+        }
         for name in self.properties:
-            if name.lower() == TRANSACTION_RETENTION.lower():
+            if name.lower() in reserved:
                 raise self._refused(
-                    f"properties holds {name!r}, which makes the table's log forget the loaded"
-                    " batches, so that they are loaded again. Leave it out."
+                    f"properties holds {name!r}, {reserved[name.lower()]}. Leave it out."
                 )
         for name, value in self.vacuum.retention_properties(self.properties).items():
             if self.properties.get(name, value) != value:
@@ -541,8 +535,3 @@ def undeclared_sentence(keys: Sequence[str]) -> str:
         f"undeclared tables in the lake, which nothing maintains: {names}. Declare them again, "
         "or set location= on the tables that replace them"
     )
-
-
-def _type_name(type_: str) -> str:
-    """The type in lower case, without parameters and suffixes such as `NOT NULL`."""
-    return type_.split("(")[0].split(maxsplit=1)[0].lower()

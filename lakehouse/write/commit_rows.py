@@ -44,10 +44,7 @@ from lakehouse.base.errors import Refused
 from lakehouse.base.processes import late_interrupts
 from lakehouse.base.reasons import Explanation
 from lakehouse.compact.plan.target_size import count_outputs, target_in_force, write_history_of
-from lakehouse.declare.policies import (
-    CLUSTERING_MARK,
-    clustering_change,
-)
+from lakehouse.declare.policies import CLUSTERING_MARK, LiquidClustering, new_clustering
 from lakehouse.declare.table import Merge, Overwrite, Table
 from lakehouse.delta.columns import NewColumn
 from lakehouse.delta.commits import Commits
@@ -490,20 +487,20 @@ def _statements(table: Table, facts: TableFacts) -> Iterator[str]:
     if plan.of(Kind.LANDED_WRITE_CHANGED):
         checked(plan)
     layout = table.compaction_policy.data_layout
-    clustering = clustering_change(snapshot, layout)
+    clustering = new_clustering(snapshot, layout)
     column_names = {column.name.lower() for column in snapshot.columns}
     change_keys = json.loads(desired.get(CHANGE_KEYS, "[]"))
     if not column_names.issuperset(key.lower() for key in change_keys):
         # A key is not a column of the table yet, because its rename has not been applied. The
         # recorded keys are not changed before the rename.
         del desired[CHANGE_KEYS]
-    if clustering.mark is not None:
-        desired[CLUSTERING_MARK] = clustering.mark
+    if clustering:
+        desired[CLUSTERING_MARK] = ",".join(clustering)
     changed = {name: value for name, value in desired.items() if existing.get(name) != value}
     if changed:
         yield statements.set_properties(snapshot.uri, changed)
-    if clustering.columns is not None:
-        yield statements.cluster_by(snapshot.uri, clustering.columns)
-    if clustering.mark is None and CLUSTERING_MARK in existing:
+    if clustering is not None:
+        yield statements.cluster_by(snapshot.uri, clustering)
+    if CLUSTERING_MARK in existing and not isinstance(layout, LiquidClustering):
         path = path_table(snapshot.uri)
         yield f"ALTER TABLE {path} UNSET TBLPROPERTIES IF EXISTS ({literal(CLUSTERING_MARK)})"

@@ -201,7 +201,10 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: Debezium(lateness_hours=-1), "Debezium.lateness_hours is -1"),
     (lambda: Merge(keys=("id", "id"), order_by=("at",)), "Merge.keys holds 'id' twice"),
     (lambda: Merge(keys="id", order_by=("at",)), "Merge.keys is 'id', which is one string"),
-    (lambda: landed(evolution="always"), "Table bronze/orders: evolution is 'always'. Use one of"),
+    (
+        lambda: landed(evolution="always"),
+        'Table bronze/orders: evolution is \'always\'. Use "automatic", "ask" or',
+    ),
     (
         lambda: landed(renamed={"Day": "day"}),
         "names that differ only in upper and lower case are one column",
