@@ -93,6 +93,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
         lambda: landed(properties={"lakehouse.clustering": "x"}),
         "properties holds 'lakehouse.clustering'",
     ),
+    (lambda: landed(write="append"), "Table bronze/orders: write is 'append'. Use Append, Merge,"),
     (lambda: landed(key="orders"), "Table.key is 'orders'. Use layer/name"),
     (lambda: landed(key="raw/orders"), "a layer of bronze, silver, gold"),
     (lambda: landed(key="bronze/Orders"), "Table.key is 'bronze/Orders'"),
