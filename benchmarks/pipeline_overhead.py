@@ -206,10 +206,11 @@ class BareBatches:
             return
         frame.createOrReplaceTempView("bare_batch")
         self._spark.sql(
-            statements.merge(
-                statements.MergeTarget(uri=self._uri(table), keys=table.write.keys),
+            statements.merge_into(
+                self._uri(table),
                 "bare_batch",
-                order_by=table.write.order_by,
+                statements.same_keys(table.write.keys),
+                statements.upsert(statements.is_newer(table.write.order_by)),
             )
         )
 

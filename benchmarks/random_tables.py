@@ -28,7 +28,6 @@ from lakehouse.delta.partition_values import typed_partition
 from lakehouse.delta.snapshot import DataFile, Snapshot, types_by_name
 from lakehouse.lake.lake import Lake
 from lakehouse.spark.errors import first_line
-from lakehouse.spark.server.conf import cores_of
 from lakehouse.spark.temporary_confs import session_confs
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ def compare(lake: Lake, spark: "SparkSession", recipe: Recipe) -> Compared:
     # Over the whole table Delta would merge what the plan leaves alone, too.
     is_left_alone = bool(unmergeable_files(before.snapshot))
     if planned.bins or (planned.reason in NOTHING_FOR_DELTA and not is_left_alone):
-        run_statement(spark, before.snapshot, planned, mark, cores=cores_of(lake.settings))
+        run_statement(spark, before.snapshot, planned, mark)
     after = lake.facts(key)
     commits = after.history.marked(mark)
     found = differences(before.snapshot, planned, commits)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lakehouse.base.installation import ROOT
-from lakehouse.base.processes import BoundProcess, port_answers, start_bound
+from lakehouse.base.processes import BoundProcess, port_answers
 from lakehouse.spark.server import jars
 from lakehouse.spark.server.conf import TOKEN_VARIABLE, s3a_conf
 from lakehouse.spark.server.jars import find_java
@@ -51,7 +51,7 @@ class Cluster:
         folder = self.folder / name
         folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / f"{name}.log").open("ab") as log:
-            return start_bound([program, *command], cwd=folder, env=self.environment, output=log)
+            return BoundProcess([program, *command], cwd=folder, env=self.environment, output=log)
 
     def start_worker(self) -> None:
         """Starts one more worker."""

@@ -13,7 +13,7 @@ import pytest
 from lakehouse.base.processes import hold_lock, take_lock
 from lakehouse.base.settings import Settings
 from lakehouse.spark.server import server
-from lakehouse.spark.server.conf import server_conf
+from lakehouse.spark.server.conf import spark_conf
 from lakehouse_tests.conftest import free_port, own_settings
 
 # Room for what tests of several workers let wait in tasks, and as many files as two cores write.
@@ -68,11 +68,11 @@ def _roomy_server(settings: Settings) -> Iterator[None]:
         (hadoop / name).write_text("<configuration/>")
 
     def conf(*arguments: Any) -> dict[str, str]:
-        usual = server_conf(*arguments)
+        usual = spark_conf(*arguments)
         jars = usual["spark.driver.extraClassPath"]
         return {**usual, **_ROOMY, "spark.driver.extraClassPath": f"{hadoop}{os.pathsep}{jars}"}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server, "server_conf", conf)
+        patch.setattr(server, "spark_conf", conf)
         with server.supervised(settings):
             yield

@@ -15,7 +15,7 @@ from dagster._core.instance.ref import InstanceRef
 
 from lakehouse.base.installation import ROOT
 from lakehouse.base.settings import parse_settings
-from lakehouse.spark.server.conf import STORED_TIMES, s3a_conf, session_conf
+from lakehouse.spark.server.conf import STORED_TIMES, s3a_conf, spark_conf
 from lakehouse.spark.server.log_store import JAR, ON_S3, log_store_setting
 
 DEPLOY = ROOT / "deploy"
@@ -179,7 +179,7 @@ def test_the_connect_server_has_tables_times_and_storage_of_the_lake_s_own(tmp_p
     lines = (DEPLOY / "spark-defaults.conf").read_text().splitlines()
     conf = dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
     environ = {"LAKEHOUSE_HOME": str(tmp_path), "LAKEHOUSE_SPARK": "spark://spark-master:7077"}
-    own = session_conf(parse_settings(environ, base=ROOT), [])
+    own = spark_conf(parse_settings(environ, base=ROOT), [])
     sized = {"spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions"}
     sized.add("spark.sql.sources.parallelPartitionDiscovery.parallelism")
     same = conf.keys() & own.keys() - sized

@@ -20,7 +20,7 @@ from dagster._core.storage.runs import SqliteRunStorage  # not public
 
 from lakehouse.base.errors import LakehouseError, Transient
 from lakehouse.base.processes import Process, identify, process_space
-from lakehouse.spark.errors import causes_named
+from lakehouse.spark.errors import translated
 
 # Dagster's UI hides tags with this prefix. Source: dagster 1.13, dagster/_core/storage/tags.py,
 # HIDDEN_TAG_PREFIX
@@ -159,7 +159,7 @@ def errors_for_dagster(
     If a Spark error has no message of its own, its innermost cause is reported.
     """
     try:
-        with causes_named("a Spark statement of this run"):
+        with translated(operation="a Spark statement of this run"):
             yield
     except LakehouseError as error:
         if isinstance(error, Transient):

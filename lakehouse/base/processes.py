@@ -2,12 +2,12 @@
 
 A command can be bound to this process: it ends with this process, even if this process is killed.
 
-1. `start_bound` starts a guard, `python -m lakehouse.base.processes`, in a separate session,
+1. `BoundProcess` starts a guard, `python -m lakehouse.base.processes`, in a separate session,
    so that Ctrl-C in the terminal does not reach it.
 2. The guard starts the command and prints the command's process id. All output of the command goes
    to the guard's standard error, which is the log file.
 3. The guard's standard input is a pipe from this process. When the pipe closes, the guard
-   interrupts the command as Ctrl-C does, waits, and finally kills the other processes of its group.
+   interrupts the command as Ctrl-C does, waits, and finally kills its process group.
 4. On Linux, the command also dies if the guard is killed.
 """
 
@@ -224,12 +224,25 @@ def late_interrupts() -> Generator[None]:
 
 
 class BoundProcess:
-    """A command that ends with this process."""
+    """A command that ends with this process, or earlier by `end`.
 
-    def __init__(self, guard: subprocess.Popen[bytes]) -> None:
-        assert guard.stdout is not None
-        self._guard = guard
-        self.pid = int(guard.stdout.readline())
+    The output of the command and of its guard goes to `output`.
+    """
+
+    def __init__(
+        self, command: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str], output: IO[bytes]
+    ) -> None:
+        self._guard = subprocess.Popen(
+            [sys.executable, "-m", "lakehouse.base.processes", *command],
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            start_new_session=True,
+        )
+        assert self._guard.stdout is not None
+        self.pid = int(self._guard.stdout.readline())
 
     @property
     def is_alive(self) -> bool:
@@ -247,29 +260,10 @@ class BoundProcess:
                 os.killpg(guard.pid, signal.SIGKILL)
 
 
-def start_bound(
-    command: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str], output: IO[bytes]
-) -> BoundProcess:
-    """Starts a command that `BoundProcess.end`, or the end of this process, ends.
+def main(command: list[str]) -> None:
+    """Starts and guards the command. At the end, kills its own process group.
 
-    The output of the command and of its guard goes to `output`.
-    """
-    guard = subprocess.Popen(
-        [sys.executable, "-m", "lakehouse.base.processes", *command],
-        cwd=cwd,
-        env=env,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=output,
-        start_new_session=True,
-    )
-    return BoundProcess(guard)
-
-
-def main(command: list[str]) -> int:
-    """Starts and guards the command; returns its exit code if it ended by itself, otherwise 0.
-
-    Must run as the leader of a process group, whose other processes it kills before it returns.
+    Must run as the leader of the group.
     """
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
@@ -286,15 +280,10 @@ def main(command: list[str]) -> int:
         os.killpg(os.getpgrp(), signal.SIGINT)  # the whole group, as a terminal does
         wait_until(lambda: child.poll() is not None, _COMMAND_SECONDS)
         wait_until(lambda: group_members(os.getpgrp()) == [os.getpid()], _REST_SECONDS)
-        code = 0
     else:
         by_signal = f" (signal {signal.Signals(-code).name})" if code < 0 else ""
         _log(f"the command ended by itself with exit code {code}{by_signal}")
-    for pid in group_members(os.getpgrp()):
-        if pid != os.getpid():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-    return code
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def _log(sentence: str) -> None:
@@ -309,4 +298,4 @@ def _as_child() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

@@ -225,10 +225,8 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
     settings = Settings(**values)
     port = settings.port
     if port == settings.spark_port:
-        other_port = port + 1 if port < 65535 else port - 1
         raise Refused(
-            f"LAKEHOUSE_SPARK_PORT and LAKEHOUSE_PORT are both {port}. Use two different ports, for"
-            f" example {other_port}."
+            f"LAKEHOUSE_SPARK_PORT and LAKEHOUSE_PORT are both {port}. Use two different ports."
         )
     return settings
 

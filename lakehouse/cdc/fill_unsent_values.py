@@ -29,7 +29,6 @@ from lakehouse.cdc.read import (
     change_keys,
     change_order,
     count_changes,
-    key_range,
 )
 from lakehouse.declare.table import Table
 from lakehouse.land.parse_lines import ORIGIN, REASON
@@ -82,7 +81,7 @@ def _fill_unsent(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) ->
     rows = changes.join(touched, [*load.keys], "left_semi")
     earlier: list[DataFrame] = []
     if load.facts is not None:
-        earlier.append(load.table_rows(key_range(load.keys, counts)))
+        earlier.append(load.table_rows(counts.within))
         remembered = remembered_deletions(load.session, load.batch)
         if remembered is not None:
             earlier.append(remembered.withColumn(DELETED, F.lit(True)))

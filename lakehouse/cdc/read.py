@@ -44,7 +44,7 @@ from lakehouse.land.plan.records import RESCUED, UNFIT
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.frames import evaluated_once, table_at
 from lakehouse.spark.statements import quote
-from lakehouse.write.commit_rows import between
+from lakehouse.write.commit_rows import RANGE_TYPES, range_condition, range_ends
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -338,9 +338,8 @@ class ChangeCounts:
     """Counts of a batch's records: `rows` are changes or tombstones, and `bad` records are neither.
 
     Of the rows, `rescued` have fields without a column, `unsent` lack a value, and `kept` keep an
-    older value. An update that changes a key counts as one of `deletes`, too. `first_key` is the
-    range of the first key column. It is `None` if the batch has no keys or also affects other keys,
-    or if the column is neither an integer nor a string.
+    older value. An update that changes a key counts as one of `deletes`, too. `within` is a
+    condition on the first key column that is true for every change of the batch; empty if unknown.
     """
 
     rows: int
@@ -350,7 +349,7 @@ class ChangeCounts:
     key_changes: int
     unsent: int
     kept: int
-    first_key: tuple[int, int] | tuple[str, str] | None = None
+    within: tuple[str, ...] = ()
 
 
 def change_keys(table: Table) -> tuple[str, ...]:
@@ -415,14 +414,18 @@ def count_changes(lines: "DataFrame", keys: Sequence[str]) -> ChangeCounts:
         "unsent": is_good & F.col(UNSENT).isNotNull(),
         "kept": is_good & F.col(KEPT).isNotNull(),
     }
-    key = F.when(is_good, F.col(quote(keys[0])))
-    figures = lines.select(*map(F.count_if, conditions.values()), F.min(key), F.max(key))
-    *counts, least, greatest = figures.collect()[0]
+    key = keys[0]
+    key_type = lines.schema[key].dataType.simpleString()
+    ends = [F.lit(None), F.lit(None)]
+    if key_type in RANGE_TYPES:
+        ends = range_ends(F.when(is_good, F.col(quote(key))), key_type)
+    [figures] = lines.select(*map(F.count_if, conditions.values()), *ends).collect()
+    *counts, least, greatest = figures
     counts_by_name = dict(zip(conditions, counts, strict=True))
-    # A changed key affects a key that is not in the batch.
-    has_range = not counts_by_name["key_changes"] and type(least) in (int, str)
-    first_key = (least, greatest) if has_range else None
-    return ChangeCounts(**counts_by_name, first_key=first_key)
+    within: tuple[str, ...] = ()
+    if not counts_by_name["key_changes"]:  # a changed key affects a key that is not in the batch
+        within = range_condition(key, key_type, least, greatest)
+    return ChangeCounts(**counts_by_name, within=within)
 
 
 def _changed_key(keys: Sequence[str], update_code: str) -> "Column":
@@ -488,13 +491,6 @@ class ChangeBatch:
             return entry.withField("column", F.coalesce(F.try_element_at(new_names, name), name))
 
         return rows.withColumn(KEPT, F.transform(KEPT, with_new_name))
-
-
-def key_range(keys: tuple[str, ...], counts: ChangeCounts) -> tuple[str, ...]:
-    """A condition on the first key that is true for every change of the batch; empty if unknown."""
-    if counts.first_key is None:
-        return ()
-    return (between(keys[0], *counts.first_key),)
 
 
 def described_rows(lines: "DataFrame") -> "DataFrame":

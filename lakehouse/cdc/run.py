@@ -18,8 +18,7 @@ as they are read, without these steps (`full_load_rows`).
 - Deletions are remembered before the commit. A repeated batch writes the same deletions again.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lakehouse.cdc.deleted_keys import forget, remember, remembered_deletions
@@ -40,7 +39,6 @@ from lakehouse.cdc.read import (
     described_rows,
     is_full_load_file,
     is_newer,
-    key_range,
 )
 from lakehouse.declare.landing import ChangeKind, Dms
 from lakehouse.declare.table import Merge, Table
@@ -52,7 +50,7 @@ from lakehouse.land.parse_lines import ORIGIN, REASON
 from lakehouse.spark import frames, statements
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.frames import WHOLE_TYPES, Transaction, with_columns_of
-from lakehouse.spark.statements import MergeTarget, quote
+from lakehouse.spark.statements import quote
 from lakehouse.write import commit_rows
 
 if TYPE_CHECKING:
@@ -119,9 +117,7 @@ def apply_changes(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -
     if load.facts is None:
         # Without a table, the deletions of an earlier table of this key do not count.
         forget(load.session.lake.store, table.key)
-    within = key_range(load.keys, counts)
-    uri = load.session.lake.settings.table_uri(table.key)
-    target = MergeTarget(uri=uri, keys=load.keys, within=within)
+    within = counts.within
     changes = batch_changes(load, lines, counts)
     if load.facts is not None:
         changes = with_columns_of(load.session.spark, load.facts.snapshot, changes)
@@ -136,7 +132,7 @@ def apply_changes(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -
             changes = _without_older(changes, load.table_rows(within), load.keys)
         changes = _with_corrected(changes, corrected)
         rows = _newest(_with_last_values(changes, load.keys), load.keys)
-        merge = partial(statements.merge_marked, target, marks_only=_MARKS_ONLY, mark=_MARK)
+        action = statements.upsert_or_mark(replaces_row, marks_only=_MARKS_ONLY, mark=_MARK)
     else:
         remembered = remembered_deletions(load.session, load.batch)
         rows = _newest(changes, load.keys)
@@ -149,16 +145,16 @@ def apply_changes(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -
             remember(load.session, load.batch.number, deletions, remembered)
         if corrected is not None:
             rows = _newest(_with_corrected(rows, corrected), load.keys)
-        merge = partial(statements.merge_changes, target, deleted=DELETED)
-    _commit(load, rows.drop(UNSENT), partial(merge, newer=replaces_row))
+        action = statements.upsert_or_delete(replaces_row, deleted=DELETED)
+    _commit(load, rows.drop(UNSENT), statements.same_keys(load.keys, within), action)
 
 
-def _commit(load: ChangeBatch, rows: "DataFrame", merge: Callable[[str], str]) -> None:
+def _commit(load: ChangeBatch, rows: "DataFrame", condition: str, action: str) -> None:
     """Merges the rows under the batch's number, or creates the table from them."""
     session = load.session
     transaction = Transaction(app_id=ingest_app_id(session.key), version=load.batch.number)
     if load.facts is not None:
-        frames.run_merge(session.spark, rows, load.facts.snapshot, transaction, merge)
+        frames.run_merge(rows, load.facts.snapshot, transaction, condition, action)
         return
     first_rows = _first_rows(rows.drop(_MARKS_ONLY), session.table)
     commit_rows.write_rows(session, first_rows, transaction)

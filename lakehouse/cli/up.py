@@ -28,7 +28,7 @@ import click
 from lakehouse.assets.home import dagster_home, has_open_runs
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.installation import ROOT, require
-from lakehouse.base.processes import BoundProcess, bound_log, hold_lock, port_is_free, start_bound
+from lakehouse.base.processes import BoundProcess, bound_log, hold_lock, port_is_free
 from lakehouse.base.settings import Settings
 from lakehouse.cli.output import show_lines, tell
 from lakehouse.cli.settings import settings_in_force
@@ -148,7 +148,7 @@ def _process(settings: Settings, arguments: Sequence[str], log: Path) -> Iterato
     environment = {**os.environ, **settings.as_environ(), "DAGSTER_HOME": str(log.parent)}
     log.unlink(missing_ok=True)
     with log.open("ab") as output:
-        process = start_bound(command, cwd=ROOT, env=environment, output=output)
+        process = BoundProcess(command, cwd=ROOT, env=environment, output=output)
     try:
         yield process
     finally:

@@ -138,7 +138,8 @@ def note_cold_files(lake: Lake, reconciliation: "Reconciliation") -> None:
 def _noted(lake: Lake, kind: str, table_key: str | None = None) -> dict[str, dict[str, str]]:
     """The noted files of each table, or of one, and a text about each file."""
     with contextlib.suppress(LakehouseError):
-        return {each.table: each.value for each in read_records(lake, kind, table_key)}
+        noted = read_records(lake, kind, table_key)
+        return {table: files for (table, _), files in noted.items()}
     return {}
 
 

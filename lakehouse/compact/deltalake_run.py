@@ -55,14 +55,13 @@ from lakehouse.compact.assess import UnreadableFileError
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.delta.snapshot import DataFile, Snapshot
 from lakehouse.lake.commits import (
-    VERSIONS_TRIED,
     Actions,
     Location,
     commit_after_newest,
     encoded,
     file_action,
     open_same_table,
-    panics_translated,
+    storage_errors,
     table_location,
 )
 from lakehouse.lake.lake import Lake
@@ -80,7 +79,7 @@ _PLAIN_PATH = re.compile(r"([A-Za-z0-9_=-][A-Za-z0-9_.=-]*/)*[A-Za-z0-9_=-][A-Za
 
 
 class CommitFailedError(Exception):
-    """Other writers changed planned files or the table itself, or always committed first.
+    """Other writers changed planned files or the table itself.
 
     deltalake's own error has the same name.
     """
@@ -92,15 +91,15 @@ def compact_by_deltalake(
     """Rewrites the planned files, and commits the result with `user_metadata`.
 
     Raises:
-        CommitFailedError: another writer changed planned files or the table itself, or other
-            writers always committed first.
+        CommitFailedError: another writer changed planned files or the table itself.
         UnreadableFileError: deltalake cannot read a planned file, or would misread it.
-        Transient: the next version exists, but the log does not show it.
+        Transient: other writers always committed first, or the next version exists, but the log
+            does not show it.
     """
     key = snapshot.table
     with table_location(lake, key) as location, _workshop(lake, key) as folder:
         inputs = _fetch(planned, folder, location, Path(lake.table_uri(key)).absolute())
-        with panics_translated(f"compaction of {key}"):
+        with storage_errors(f"compaction of {key}"):
             schema: Actions = [{kind: action} for kind, action in snapshot.definition.items()]
             _write_log(inputs, folder, planned, [*schema])
             try:
@@ -124,7 +123,7 @@ def restore_after(lake: Lake, before: Snapshot, newest: int, user_metadata: str)
     from deltalake import CommitProperties
 
     properties = CommitProperties(custom_metadata={"userMetadata": user_metadata})
-    with panics_translated(f"RESTORE of {before.table}"):
+    with storage_errors(f"RESTORE of {before.table}"):
         table = open_same_table(lake, before, version=newest)
         table.restore(before.version, commit_properties=properties)
 
@@ -292,8 +291,7 @@ def _commit(
                 f"another writer removed {len(removed_paths)} of the planned files"
             )
 
-    if commit_after_newest(lake, snapshot, location, actions, check) is None:
-        raise CommitFailedError(f"other writers committed first {VERSIONS_TRIED} times in a row")
+    commit_after_newest(lake, snapshot, location, actions, check)
 
 
 def _unchangeable(snapshot: Snapshot) -> tuple[object, ...]:

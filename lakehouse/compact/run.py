@@ -57,7 +57,6 @@ from lakehouse.lake.state_tables import record_if_possible
 from lakehouse.spark import statements, temporary_confs
 from lakehouse.spark.errors import first_line, is_conflict, is_lost, translated
 from lakehouse.spark.frames import retry_conflicts
-from lakehouse.spark.server.conf import cores_of
 from lakehouse.spark.session import task_slots
 
 if TYPE_CHECKING:
@@ -272,7 +271,7 @@ def _run(attempt: Attempt, snapshot: Snapshot, planned: CompactionPlan, user_met
             f"compaction of {attempt.table.key}: deltalake can no longer compact the table, "
             f"because {planned.why_not_deltalake}. Try again; the next run uses Spark"
         )
-    run_statement(attempt.spark, snapshot, planned, user_metadata, cores=cores_of(lake.settings))
+    run_statement(attempt.spark, snapshot, planned, user_metadata)
 
 
 def _facts_since(lake: Lake, table: Table, version: int) -> TableFacts:
@@ -355,18 +354,9 @@ def failure_recorded(attempt: Attempt) -> Iterator[None]:
 
 
 def run_statement(
-    spark: "SparkSession",
-    snapshot: Snapshot,
-    planned: CompactionPlan,
-    user_metadata: str,
-    *,
-    cores: int | None,
+    spark: "SparkSession", snapshot: Snapshot, planned: CompactionPlan, user_metadata: str
 ) -> None:
-    """Runs the plan's statement. Its commit contains `user_metadata`.
-
-    `cores` is the number of cores if Spark runs on this machine. With `None`, the cluster is asked
-    for its number of task slots.
-    """
+    """Runs the plan's statement. Its commit contains `user_metadata`."""
     predicate = None
     if planned.partitions is not None:
         predicate = statements.partition_predicate(snapshot.columns, planned.partitions)
@@ -386,7 +376,7 @@ def run_statement(
             confs |= {
                 temporary_confs.SMALLER_THAN: str(smaller_than_bytes),
                 temporary_confs.DELETED_ROWS: str(ratio),
-                **_confs_for_idle_cores(spark, planned, cores),
+                **_confs_for_idle_cores(spark, planned),
             }
             statement = statements.optimize(snapshot.uri, predicate)
         case ZOrdering(columns=columns):
@@ -401,16 +391,14 @@ def run_statement(
         spark.sql(statement)
 
 
-def _confs_for_idle_cores(
-    spark: "SparkSession", planned: CompactionPlan, cores: int | None
-) -> dict[str, str]:
+def _confs_for_idle_cores(spark: "SparkSession", planned: CompactionPlan) -> dict[str, str]:
     """Settings with which several cores read each bin, if the plan has fewer bins than cores.
 
     By default, one core reads each bin. Only for small files does opening them take longer than the
     shuffle that several readers of a bin need.
     """
     has_small_files = planned.bytes_removed < temporary_confs.OPEN_BYTES * planned.files_removed
-    if not has_small_files or len(planned.bins) >= (cores or task_slots(spark)):
+    if not has_small_files or len(planned.bins) >= task_slots(spark):
         return {}
     return {
         temporary_confs.READ_BIN_IN_PARALLEL: "true",

@@ -64,7 +64,7 @@ from lakehouse.lake.lease import hold
 from lakehouse.materialize import plan as derived_increments
 from lakehouse.materialize.plan import KEYS, code_record
 from lakehouse.materialize.run import (
-    archived_rows_and_bytes,
+    archived_bytes,
     check_has_columns,
     facts_of_inputs,
     history_since_consumed,
@@ -162,7 +162,7 @@ def plan_rebuild(
             f"{table.key}` first"
         )
     refuse_impossible(request, facts.snapshot)
-    if archived_rows_and_bytes(lake, facts):
+    if archived_bytes(lake, facts):
         raise Refused(
             f"rebuild of {table.key}: partitions of it are in its archive, and would not be part of"
             f" the result. Use `lakehouse restore {table.key}` first"
@@ -170,15 +170,13 @@ def plan_rebuild(
     if request.columns and table.inputs and not isinstance(table.write, Overwrite):
         derived_increments.check_written_alike(table, newest_first(lake.store, facts.history))
     inputs: Mapping[str, TableFacts] = {}
-    archived = None
+    from_archive = 0
     input_bytes = 0
     if not request.columns:
         inputs = facts_of_inputs(lake, table)
-        input_bytes = sum(each.snapshot.size_bytes for each in inputs.values())
         if not isinstance(table.write, Overwrite):
-            archived = archived_rows_and_bytes(lake, inputs[table.inputs[0].key])
-        if archived is not None:
-            input_bytes += archived[1]
+            from_archive = archived_bytes(lake, inputs[table.inputs[0].key])
+        input_bytes = sum(each.snapshot.size_bytes for each in inputs.values()) + from_archive
     readers = [each for each in tables if any(read.key == table.key for read in each.inputs)]
     waiting = [*_waiting(lake, facts, readers)]
     plan = rebuild_plan(request, facts, readers, waiting, input_bytes=input_bytes)
@@ -187,7 +185,7 @@ def plan_rebuild(
         facts=facts,
         plan=plan,
         inputs=inputs,
-        with_archive=archived is not None,
+        with_archive=from_archive > 0,
     )
     if not plan.columns:
         return rebuild

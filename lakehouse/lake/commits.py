@@ -6,8 +6,8 @@ drivers and of other programs may write to one table. A write is refused unless:
 1. The storage must honour a conditional create (`If-None-Match: *` on S3, link(2) on a disk). Each
    process tests a bucket before its first write there.
 2. Spark must commit through a log store that uses it. The servers and drivers of this program do.
-   Another Connect server is asked, once per session. With LAKEHOUSE_LOG_STORE=platform nothing is
-   asked: the platform that runs the server commits by a service of its own.
+   Other Connect servers are asked. With LAKEHOUSE_LOG_STORE=platform nothing is asked: the
+   platform that runs the server commits by a service of its own.
 
 Tables are opened with deltalake, too, which needs neither Spark nor Java: after our own commits, it
 writes the checkpoints.
@@ -38,12 +38,12 @@ from lakehouse.store import MountedStore, S3Store, Store, store_at
 from lakehouse.store.s3 import TAKEN, s3_place
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
-# What this process has tested already: buckets by endpoint, and the sessions of Connect servers.
+# The buckets, with their endpoints, that this process has tested already.
 _honouring = set[tuple[str, str]]()
-_safe_sessions = set[tuple[str, str]]()
 
 
 def refuse_unsafe_commits(lake: Lake, spark: "SparkSession", table_key: str, *, asked: str) -> None:
@@ -56,11 +56,6 @@ def refuse_unsafe_commits(lake: Lake, spark: "SparkSession", table_key: str, *, 
         return
     refuse_unsafe_storage(lake, table_key, asked=asked)
     setting = log_store_setting("s3a" if lake.on_s3(table_key) else "file")
-    from lakehouse.spark.session import session_id
-
-    session = (session_id(spark), setting)
-    if session in _safe_sessions:
-        return
     if not is_conditional(spark.conf.get(setting, "") or ""):
         raise Refused(
             f"{asked}: Spark's commits to {lake.table_uri(table_key)} are not conditional, so they "
@@ -68,7 +63,6 @@ def refuse_unsafe_commits(lake: Lake, spark: "SparkSession", table_key: str, *, 
             "the jar of this program's log store (docs/clusters.md). If the platform that runs the "
             "server makes commits safe by itself, use LAKEHOUSE_LOG_STORE=platform"
         )
-    _safe_sessions.add(session)
 
 
 def refuse_unsafe_storage(lake: Lake, table_key: str | None = None, *, asked: str) -> None:
@@ -105,7 +99,7 @@ def storage_fault(lake: Lake, table_key: str | None = None) -> Explanation | Non
 Actions = list[dict[str, Any]]
 Location = tuple[Store, str]
 # After each version that another writer created first, the log is read again.
-VERSIONS_TRIED = 50
+_VERSIONS_TRIED = 50
 _NONE: Mapping[str, str] = {}
 PLAIN_PROTOCOL = {"minReaderVersion": 1, "minWriterVersion": 2}
 
@@ -154,20 +148,18 @@ def commit_info(
 
 
 def new_table(
-    columns: Mapping[str, Any],
+    columns: "pa.Schema",
     *,
     partition_by: Iterable[str] = (),
     properties: Mapping[str, str] = _NONE,
 ) -> Actions:
-    """The actions that make a table with these columns (name -> type in the log), all nullable."""
-    fields = [
-        {"name": name, "type": type_, "nullable": True, "metadata": {}}
-        for name, type_ in columns.items()
-    ]
+    """The actions that make a table with these columns."""
+    from deltalake import Schema
+
     metadata = {
         "id": str(uuid4()),
         "format": {"provider": "parquet", "options": {}},
-        "schemaString": json.dumps({"type": "struct", "fields": fields}),
+        "schemaString": Schema.from_arrow(columns).to_json(),
         "partitionColumns": [*partition_by],
         "configuration": {**properties},
         "createdTime": now_ms(),
@@ -238,19 +230,19 @@ def commit_after_newest(
     location: Location,
     actions: Actions,
     check: Callable[[Snapshot], None],
-) -> int | None:
+) -> int:
     """Commits after the newest version; returns the created version.
 
-    `None` if other writers always committed first. The commit's userMetadata must be unique: by it,
-    the commit is recognized if the storage's answer was lost. `check` raises if the actions do not
-    apply to a newer snapshot.
+    The commit's userMetadata must be unique: by it, the commit is recognized if the storage's
+    answer was lost. `check` raises if the actions do not apply to a newer snapshot.
 
     Raises:
-        Transient: the next version exists, but the log does not show it.
+        Transient: other writers always committed first, or the next version exists, but the log
+            does not show it.
     """
     [mark] = [action["commitInfo"]["userMetadata"] for action in actions if "commitInfo" in action]
     version = snapshot.version
-    for _ in range(VERSIONS_TRIED):
+    for _ in range(_VERSIONS_TRIED):
         if create_version(location, version + 1, actions):
             return version + 1
         newest = lake.facts(snapshot.table)
@@ -264,7 +256,10 @@ def commit_after_newest(
                 return commit.version
         check(newest.snapshot)
         version = newest.snapshot.version
-    return None
+    raise Transient(
+        f"commit to {snapshot.table}: other writers committed first {_VERSIONS_TRIED} times in a"
+        " row. Nothing is lost. Use the same command again"
+    )
 
 
 def delete_dead_files(lake: Lake, key: str, horizon_ms: int, own_file: re.Pattern[str]) -> None:
@@ -335,21 +330,30 @@ def with_due_checkpoint(lake: Lake, facts: TableFacts) -> TableFacts:
     snapshot = facts.snapshot
     if snapshot.log.commit_count < checkpoint_interval(snapshot.properties):
         return facts
-    with suppress(Exception), panics_translated(f"checkpoint of {snapshot.table}"):
+    with suppress(Exception), storage_errors(f"checkpoint of {snapshot.table}"):
         open_same_table(lake, snapshot, version=snapshot.version).create_checkpoint()
         return lake.facts(snapshot.table) or facts
     return facts
 
 
 @contextmanager
-def panics_translated(asked: str) -> Iterator[None]:
-    """Raises `Broken` for a panic in deltalake; `asked` names the operation.
+def storage_errors(asked: str) -> Iterator[None]:
+    """Translates errors of deltalake; `asked` names the operation.
 
     A panic is not an `Exception`, so error handlers would not catch it. A compaction whose panic
     comes after its commit would then be reported as failed.
+
+    Raises:
+        Transient: the storage does not answer.
+        Broken: deltalake has panicked.
     """
     try:
         yield
+    except OSError as error:
+        cause = str(error).partition("\n")[0]
+        raise Transient(
+            f"{asked}: deltalake cannot reach the table: {cause}. Try again later"
+        ) from error
     except BaseException as error:
         # pyo3 creates this class at run time, and no module exports it.
         if type(error).__name__ != "PanicException":
@@ -358,17 +362,4 @@ def panics_translated(asked: str) -> Iterator[None]:
         raise Broken(
             f'{asked}: an internal error occurred in deltalake: {cause}. Use engine="spark", and '
             "report this error with the version of deltalake"
-        ) from error
-
-
-@contextmanager
-def storage_errors(asked: str) -> Iterator[None]:
-    """Raises `Transient` if the storage does not answer deltalake; `asked` names the operation."""
-    try:
-        with panics_translated(asked):
-            yield
-    except OSError as error:
-        cause = str(error).partition("\n")[0]
-        raise Transient(
-            f"{asked}: deltalake cannot reach the table: {cause}. Try again later"
         ) from error

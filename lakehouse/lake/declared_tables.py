@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from graphlib import TopologicalSorter
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
@@ -223,12 +224,11 @@ def other_adopted(known: Iterable[Table], settings: Settings) -> Iterable[Table]
             shares files with a known table.
     """
     by_key = {table.key: table for table in known}
-    others = _elsewhere(adopted_tables(settings), by_key, settings)
     try:
-        checked({**by_key, **others}, settings)
+        tables = with_maintained(adopted_tables(settings), by_key, settings)
     except Refused as error:
         raise Refused(f"{error} (from {settings.adopted}, or from maintain)") from error
-    return others.values()
+    return [table for key, table in tables.items() if key not in by_key]
 
 
 def with_maintained(
@@ -243,21 +243,9 @@ def with_maintained(
     """
     if not maintained:
         return {**declared}
-    others = _elsewhere(declared, maintained, settings)
-    return checked({**others, **with_own_prices(dict(maintained), settings)}, settings)
-
-
-def _elsewhere(
-    tables: Mapping[str, Table], maintained: Mapping[str, Table], settings: Settings
-) -> dict[str, Table]:
-    """Those of the tables that are not at the address of a table of `maintain`.
-
-    Raises:
-        Refused: both use the same key for different tables.
-    """
     addresses = {real_address(address_of(table, settings)) for table in maintained.values()}
     others = dict[str, Table]()
-    for key, table in tables.items():
+    for key, table in declared.items():
         address = address_of(table, settings)
         if real_address(address) in addresses:
             continue
@@ -268,7 +256,7 @@ def _elsewhere(
                 f"uses the same key for {address}. Use another key"
             )
         others[key] = table
-    return others
+    return checked({**others, **with_own_prices(dict(maintained), settings)}, settings)
 
 
 def table_modules(package: str) -> Iterator[ModuleType]:
@@ -311,22 +299,18 @@ def module_tables(modules: Iterable[ModuleType]) -> dict[str, Table]:
                     f"Table.key {value.key!r} is declared twice, the second time in"
                     f" {module.__name__}. Use another key."
                 )
-    ordered: dict[str, Table] = {}
-    for key in sorted(tables):
-        _add_after_inputs(tables[key], tables=tables, ordered=ordered)
-    return ordered
+    inputs = dict[str, list[str]]()
+    for key, table in sorted(tables.items()):
+        _check_inputs(table, tables)
+        inputs[key] = [source.key for source in table.inputs]
+    return {key: tables[key] for key in TopologicalSorter(inputs).static_order()}
 
 
-def _add_after_inputs(table: Table, *, tables: dict[str, Table], ordered: dict[str, Table]) -> None:
-    """Adds a table to `ordered`, after all its inputs."""
-    if table.key in ordered:
-        return
+def _check_inputs(table: Table, tables: Mapping[str, Table]) -> None:
+    """Raises `Refused` unless the inputs of a table are among the tables."""
     for source in table.inputs:
         if tables.get(source.key) is not source:
+            problem = "is in no module of the tables package. Import its module there."
             if source.key in tables:
                 problem = "is not the table declared with that key. Declare each table once."
-            else:
-                problem = "is in no module of the tables package. Import its module there."
             raise Refused(f"Table {table.key}: its input {source.key} {problem}")
-        _add_after_inputs(source, tables=tables, ordered=ordered)
-    ordered[table.key] = table

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -209,7 +210,7 @@ class PathResolver:
         self._names = dict[str, str]()
         for name, root in {"": lake.settings.spark_root, **lake.elsewhere}.items():
             self._names[bare_uri(real_address(root))] = name
-        self._real_folders: dict[str, str] = {}
+        self._real_folder = cache(os.path.realpath)
 
     def __call__(self, uri: str) -> str | None:
         """The object's name in the lake; `None` if the object seems to be outside the lake.
@@ -218,21 +219,12 @@ class PathResolver:
         store.
         """
         bare = bare_uri(uri)
-        if not bare.startswith("/") or "\0" in bare:
-            return self._name_of(bare)
-        folder, _, last = bare.rpartition("/")
-        if folder not in self._real_folders:
-            self._real_folders[folder] = os.path.realpath(folder or "/")
-        path = f"{self._real_folders[folder]}/{last}"
-        if os.path.islink(path):
-            path = os.path.realpath(path)
-        return self._name_of(path)
-
-    def _name_of(self, address: str) -> str | None:
-        """The name relative to the deepest root above the address, because roots may be nested."""
-        bare = bare_uri(address)
+        if bare.startswith("/") and "\0" not in bare:
+            folder, _, last = bare.rpartition("/")
+            path = f"{self._real_folder(folder or '/')}/{last}"
+            bare = bare_uri(os.path.realpath(path) if os.path.islink(path) else path)
         root = bare
-        while root not in self._names:
+        while root not in self._names:  # the deepest root counts, because roots may be nested
             root, slash, _ = root.rpartition("/")
             if not slash:
                 return None
@@ -308,10 +300,8 @@ def undeclared_tables(lake: Lake, declared: Collection[Table]) -> tuple[str, ...
     folders = [f"{layer}/{name}" for layer in LAYERS for name in lake.store.folders(layer)]
     unknown = undeclared_among(folders, declared)
     with ThreadPoolExecutor(max_workers=_REQUESTS_AT_ONCE) as readers:
-        contents = list(readers.map(partial(_subfolders, lake.store), unknown))
-    return tuple(
-        key for key, subfolders in zip(unknown, contents, strict=True) if subfolders is None
-    )
+        are_tables = readers.map(partial(is_table, lake.store), unknown)
+    return tuple(compress(unknown, are_tables))
 
 
 def is_table(store: Store, folder: str) -> bool:

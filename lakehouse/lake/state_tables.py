@@ -26,7 +26,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from operator import itemgetter
 from threading import Lock
 from typing import Any
@@ -40,7 +39,7 @@ import pyarrow.parquet as pq
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, LakehouseError, Transient
 from lakehouse.base.operation import Figure, Pause, UpkeepOperation, VacuumRecord
-from lakehouse.base.text import DAY_MS
+from lakehouse.base.text import DAY_MS, printable
 from lakehouse.delta.log import TableFacts
 from lakehouse.delta.snapshot import DataFile, Snapshot
 from lakehouse.lake.commits import (
@@ -52,9 +51,9 @@ from lakehouse.lake.commits import (
     file_action,
     new_table,
     open_with_deltalake,
-    panics_translated,
     refuse_deleted_rows,
     refuse_unsafe_storage,
+    storage_errors,
     table_location,
 )
 from lakehouse.lake.lake import Lake
@@ -66,13 +65,7 @@ _SMALL_BYTES = 256 * 1024
 _CLOCKS_MS = 600_000
 _OWN_FILE = re.compile(r"part-[0-9a-f]{32}\.parquet")
 TIME = pa.timestamp("us", tz="UTC")
-_DELTA_TYPES = {
-    pa.string(): "string",
-    pa.bool_(): "boolean",
-    pa.int64(): "long",
-    pa.float64(): "double",
-    TIME: "timestamp",
-}
+_MILLISECONDS = pa.timestamp("ms", tz="UTC")
 # A reader of an older version has a day to finish.
 _PROPERTIES = {
     "delta.checkpointInterval": "32",
@@ -82,7 +75,7 @@ _PROPERTIES = {
 _LOG = logging.getLogger(__name__)
 
 
-# The values of a row by column. Times are in milliseconds since 1970, and maps are lists of pairs.
+# The values of a row by column. Times are in milliseconds since 1970.
 Rows = list[dict[str, Any]]
 
 
@@ -158,8 +151,8 @@ class StateTable:
                 self._merge(lake)
 
     def _create(self, lake: Lake) -> TableFacts:
-        columns = {each.name: _delta_type(each.type) for each in self._schema}
-        actions = [commit_info("CREATE TABLE", -1, {}), *new_table(columns, properties=_PROPERTIES)]
+        shape = new_table(self._schema, properties=_PROPERTIES)
+        actions = [commit_info("CREATE TABLE", -1, {}), *shape]
         with table_location(lake, self._key) as location:
             create_version(location, 0, actions)
         facts = lake.facts(self._key)
@@ -237,14 +230,13 @@ class StateTable:
 
         lake.store.put(f"{self._key}/{path}", data)
         with table_location(lake, self._key) as location:
-            if commit_after_newest(lake, snapshot, location, actions, check) is None:
-                raise Transient(f"{self._key}: other writers always committed first; try again")
+            commit_after_newest(lake, snapshot, location, actions, check)
 
     def _write_checkpoint(self, lake: Lake) -> None:
         """Writes a checkpoint and deletes expired log files, so that the log stays short."""
 
         try:
-            with panics_translated(f"checkpoint of {self._key}"):
+            with storage_errors(f"checkpoint of {self._key}"):
                 table = open_with_deltalake(lake, self._key)
                 table.create_checkpoint()
                 table.cleanup_metadata()
@@ -254,16 +246,22 @@ class StateTable:
 
 def _table_of(rows: Rows, schema: pa.Schema) -> pa.Table:
     """The rows as Arrow, by way of JSON: `pyarrow.array` would import pandas, for 0.25 s."""
-    parsed = list[pa.Field]()
+    if not rows:
+        return schema.empty_table()
+    parsed = dict[str, pa.DataType]()
     for each in schema:
-        arrow = each.type
-        if isinstance(arrow, pa.MapType):
-            pair = pa.struct([("key", arrow.key_type), ("value", arrow.item_type)])
-            arrow = pa.list_(pair)
-        parsed.append(pa.field(each.name, arrow))
+        parsed[each.name] = each.type
+        if each.type == TIME:
+            parsed[each.name] = pa.int64()
+        elif isinstance(each.type, pa.MapType):
+            pair = {"key": each.type.key_type, "value": each.type.item_type}
+            parsed[each.name] = pa.list_(pa.struct(pair))
+    maps = [each.name for each in schema if isinstance(each.type, pa.MapType)]
     lines = list[str]()
     for row in rows:
-        values = {each.name: _json_of(row[each.name], each.type) for each in schema}
+        values = {name: row[name] for name in schema.names}
+        for name in maps:
+            values[name] = [{"key": key, "value": value} for key, value in row[name].items()]
         lines.append(json.dumps(values))
     data = "\n".join(lines).encode()
     table = pj.read_json(
@@ -274,40 +272,23 @@ def _table_of(rows: Rows, schema: pa.Schema) -> pa.Table:
     columns = list[pa.Array]()
     for each in schema:
         column = table[each.name].combine_chunks()
-        if isinstance(each.type, pa.MapType):
+        if each.type == TIME:
+            column = column.cast(_MILLISECONDS).cast(TIME)
+        elif isinstance(each.type, pa.MapType):
             pairs = column.values
             column = pa.MapArray.from_arrays(column.offsets, pairs.field(0), pairs.field(1))
         columns.append(column)
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _json_of(value: Any, arrow: pa.DataType) -> Any:
-    if arrow == TIME and value is not None:
-        return datetime.fromtimestamp(value / 1000, tz=UTC).isoformat()
-    if isinstance(arrow, pa.MapType) and value is not None:
-        return [{"key": key, "value": item} for key, item in value]
-    if isinstance(value, str):  # a file's name may have bytes that are not UTF-8
-        return value.encode("utf-8", "backslashreplace").decode()
-    return value
-
-
 def _rows_of(table: pa.Table) -> Rows:
-    for place, each in enumerate(list(table.schema)):
+    columns = dict[str, Any]()
+    for each in table.schema:
+        column = table[each.name]
         if each.type == TIME:  # reading a time as an object would import pandas
-            milliseconds = table[each.name].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
-            table = table.set_column(place, each.name, milliseconds)
-    return table.to_pylist()
-
-
-def _delta_type(arrow: pa.DataType) -> str | dict[str, Any]:
-    if isinstance(arrow, pa.MapType):
-        return {
-            "type": "map",
-            "keyType": _delta_type(arrow.key_type),
-            "valueType": _delta_type(arrow.item_type),
-            "valueContainsNull": True,
-        }
-    return _DELTA_TYPES[arrow]
+            column = column.cast(_MILLISECONDS).cast(pa.int64())
+        columns[each.name] = column
+    return pa.table(columns).to_pylist(maps_as_pydicts="strict")
 
 
 _NOTE_SCHEMA = pa.schema(
@@ -321,16 +302,6 @@ _NOTE_SCHEMA = pa.schema(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
-    """A note about a table (or the whole lake, if `table` is empty). Its `value` is JSON."""
-
-    table: str
-    key: str
-    at_ms: int
-    value: Any
-
-
 def _parsed(text: str, table: str) -> Any:
     try:
         return json.loads(text)
@@ -340,22 +311,20 @@ def _parsed(text: str, table: str) -> Any:
         ) from error
 
 
-def read_records(lake: Lake, kind: str, table_key: str | None = None) -> list[Note]:
-    """The notes of a kind; only those of one table, if given. Raises as `StateTable.read`."""
+def read_records(lake: Lake, kind: str, table_key: str | None = None) -> dict[tuple[str, str], Any]:
+    """The noted values of a kind by table and key; only those of one table, if given.
+
+    Raises as `StateTable.read`.
+    """
     rows = [row for row in _NOTES.read(lake, table_key) if row["kind"] == kind]
-    return [
-        Note(
-            table=row["table"],
-            key=row["key"],
-            at_ms=row["at"],
-            value=_parsed(row["value"], RECORDS),
-        )
-        for row in _current(rows)
-    ]
+    return {(row["table"], row["key"]): _parsed(row["value"], RECORDS) for row in _current(rows)}
 
 
 def put_records(lake: Lake, kind: str, values: Mapping[tuple[str, str], Any]) -> None:
-    """Notes values by table and key; `None` deletes. Raises as `StateTable.append`."""
+    """Notes values by table and key; `None` deletes. Raises as `StateTable.append`.
+
+    The table is empty for a note about the whole lake. Values are JSON.
+    """
     at_ms = now_ms()
     rows = Rows()
     for (table, key), value in values.items():
@@ -386,10 +355,8 @@ def pauses(lake: Lake, table_key: str | None = None) -> dict[str, Pause]:
     Raises:
         Broken: the lake's records cannot be read.
     """
-    return {
-        each.table: Pause(table=each.table, **each.value)
-        for each in read_records(lake, _PAUSE, table_key)
-    }
+    noted = read_records(lake, _PAUSE, table_key)
+    return {table: Pause(table=table, **value) for (table, _), value in noted.items()}
 
 
 def pause_of(lake: Lake, table_key: str) -> Pause | None:
@@ -451,12 +418,12 @@ def read_operations(
     operations = list[UpkeepOperation]()
     for row in sorted(rows, key=itemgetter("ended_at")):
         values = dict(row)
-        predicted, actual = dict(values.pop("predicted")), dict(values.pop("actual"))
+        predicted = values.pop("predicted")
+        actual = values.pop("actual")
         operations.append(
             UpkeepOperation(
                 started_ms=values.pop("started_at"),
                 ended_ms=values.pop("ended_at"),
-                requests=dict(values.pop("requests")),
                 figures=tuple(Figure(name, predicted[name], actual[name]) for name in predicted),
                 detail=_parsed(values.pop("detail"), OPERATIONS),
                 **values,
@@ -488,9 +455,10 @@ def record_operation(lake: Lake, operation: UpkeepOperation) -> None:
     row = same | {
         "started_at": operation.started_ms,
         "ended_at": operation.ended_ms,
-        "requests": [*operation.requests.items()],
-        "predicted": [(each.name, each.predicted) for each in operation.figures],
-        "actual": [(each.name, each.actual) for each in operation.figures],
+        "predicted": {each.name: each.predicted for each in operation.figures},
+        "actual": {each.name: each.actual for each in operation.figures},
+        # An error may name a file whose name has bytes that are not UTF-8.
+        "why": printable(operation.why, keep="\n"),
         "detail": json.dumps(operation.detail, separators=(",", ":")),
     }
     _OPERATIONS.append(lake, [row])

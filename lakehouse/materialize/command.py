@@ -200,14 +200,13 @@ def _table_row(reading: Found[Snapshot], document: Document) -> tuple[str, ...]:
     snapshot = reading.value
     if snapshot is None:
         state = type(reading.error).__name__ if reading.error else "not written yet"
-        return (table.key, source, write, "-", "-", "-", "-", state)
-    return (
-        table.key,
-        source,
-        write,
-        str(snapshot.version),
-        count_text(snapshot.file_count),
-        bytes_text(snapshot.size_bytes),
-        count_text(snapshot.row_count),
-        time_text(snapshot.committed_ms),
-    )
+        figures = ("-", "-", "-", "-", state)
+    else:
+        figures = (
+            str(snapshot.version),
+            count_text(snapshot.file_count),
+            bytes_text(snapshot.size_bytes),
+            count_text(snapshot.row_count),
+            time_text(snapshot.committed_ms),
+        )
+    return (table.key, source, write, *figures)

@@ -50,13 +50,10 @@ RESTORED = "a RESTORE has removed rows that were made from it"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadAll(Explained):
-    """Read all rows of the input at version `upto`, and those of its archive.
-
-    `archived` has the rows (`None`: unknown) and the bytes of the archive; empty without one.
-    """
+    """Read all rows of the input at version `upto`; `with_archive`, also those of its archive."""
 
     upto: int
-    archived: tuple[tuple[int | None, int], ...] = ()
+    with_archive: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +81,7 @@ class ReadChanges(Explained):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NothingNew(Explained):
-    """Read nothing: no commit after the consumed version, up to `upto`, has rows to read."""
-
-    upto: int
+    """Read nothing: no commit after the consumed version has rows to read."""
 
 
 Increment = ReadAll | ReadChanges | NothingNew
@@ -196,7 +191,7 @@ def plan_increment(
     news = [commit.version for commit in commits if is_news(commit)]
     if not news:
         explanation = Reason.INPUTS_UNCHANGED.explain(versions=f"{table} {consumed}")
-        return NothingNew(upto=input_version, explanation=explanation)
+        return NothingNew(explanation=explanation)
     versions = f"{table} {consumed} to {input_version}"
     later = [each for each in commits if each.version > news[0] and each.changed_data]
     return ReadChanges(

@@ -35,7 +35,6 @@ from urllib.parse import unquote
 
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.reasons import Explanation, Reason
-from lakehouse.base.text import count_of
 from lakehouse.declare.table import Adopted, Append, Merge, Overwrite, Table
 from lakehouse.delta.commits import ARCHIVE_APP_ID, CONSUME, INPUTS, Commit, Commits
 from lakehouse.delta.log import TableFacts, history_since, newest_first
@@ -180,24 +179,20 @@ def next_increment(
 
 def with_archive(lake: Lake, first: TableFacts, increment: ReadAll) -> ReadAll:
     """The increment, together with the input's archived rows at the same version."""
-    archived = archived_rows_and_bytes(lake, first)
-    if archived is None:
+    if not archived_bytes(lake, first):
         return increment
-    rows, _ = archived
-    more = f"; with {'the rows' if rows is None else count_of(rows, 'row')} of its archive"
-    explanation = replace(increment.explanation, more=more)
-    return replace(increment, archived=(archived,), explanation=explanation)
+    explanation = replace(increment.explanation, more="; with the rows of its archive")
+    return replace(increment, with_archive=True, explanation=explanation)
 
 
-def archived_rows_and_bytes(lake: Lake, facts: TableFacts) -> tuple[int | None, int] | None:
-    """The rows (`None`: unknown) and bytes of a table's archive; `None` if there are none."""
+def archived_bytes(lake: Lake, facts: TableFacts) -> int:
+    """The bytes of a table's archive; 0 if there is none."""
     if ARCHIVE_APP_ID not in facts.snapshot.transactions:
-        return None
+        return 0
     # Imported here, because few tables have an archive.
     from lakehouse.retain.run.archive import read_state
 
-    archived = read_state(lake, facts.snapshot.table, facts).applied
-    return (archived.row_count, archived.size_bytes) if archived.files else None
+    return read_state(lake, facts.snapshot.table, facts).applied.size_bytes
 
 
 def history_since_consumed(
@@ -231,9 +226,9 @@ def _size_of_changes(store: Store, facts: TableFacts, increment: ReadChanges) ->
     commits = history_since(store, facts.history, increment.first - 1).commits
     added_bytes = sum(each.added_bytes for each in commits if each.changed_data)
     row_count, size_bytes = whole_table(facts.snapshot)
-    if row_count is None or added_bytes >= size_bytes:
-        return row_count, max(added_bytes, size_bytes)
-    return row_count * added_bytes / size_bytes, added_bytes
+    if row_count is not None:
+        row_count *= added_bytes / max(size_bytes, 1)
+    return row_count, added_bytes
 
 
 def commits_of(lake: Lake, target: TableFacts | None) -> Iterable[Commit]:
@@ -474,8 +469,10 @@ class _Derivation(TableSession):
             if self.target is not None:
                 has_few_rows = are_few(sizes[0][1], self.target.snapshot)
         else:
-            sizes = [whole_table(first.snapshot), *increment.archived]
-            rows = transformed(self, self.inputs, with_archive=bool(increment.archived))
+            sizes = [whole_table(first.snapshot)]
+            if increment.with_archive:
+                sizes.append((None, 0))  # its rows are not counted before they are read
+            rows = transformed(self, self.inputs, with_archive=increment.with_archive)
         check_has_columns(self.table, rows)
         target = commit_rows.follow_declaration(self, rows, self.target)
         app_id = consume_app_id(first.snapshot)

@@ -75,12 +75,13 @@ class Cause:
 
 
 @contextlib.contextmanager
-def translated(table_key: str | None = None, *, operation: str = "") -> Iterator[None]:
+def translated(table_key: str = "", *, operation: str = "") -> Iterator[None]:
     """Translates Spark errors that the block raises into errors of this program.
 
     A conflict with another commit, and the loss of the server, the session or stored rows, become
     `Transient`. A rejected token becomes `Refused`. With `table_key`, every other Spark error
-    becomes `Broken` with its innermost cause. Without `table_key`, other errors stay unchanged.
+    becomes `Broken` with its innermost cause; with only an `operation`, those whose outermost error
+    has no useful message. Other errors stay unchanged.
     """
     try:
         yield
@@ -105,26 +106,11 @@ def translated(table_key: str | None = None, *, operation: str = "") -> Iterator
                 f"the Spark Connect server refused the token in {TOKEN_VARIABLE}. Set the "
                 "variable to the server's token"
             ) from error
-        if table_key is not None and is_of_spark(error):
-            name = f"{operation} of {table_key}"
-            raise broken_by(causes_of(error), operation=name, table_key=table_key) from error
-        raise
-
-
-@contextlib.contextmanager
-def causes_named(operation: str) -> Iterator[None]:
-    """Raises `Broken` with the innermost cause if Spark's outermost error has no useful message.
-
-    The message begins with `operation`, for example "a Spark statement of this run". Any other
-    error stays unchanged.
-    """
-    try:
-        yield
-    except Exception as error:
-        if type(error).__module__.startswith("pyspark."):  # without importing PySpark
-            causes = causes_of(error)
-            if causes[0].is_empty:
-                raise broken_by(causes, operation=operation) from error
+        causes = causes_of(error)
+        is_named = bool(table_key) or (bool(operation) and causes[0].is_empty)
+        if is_named and is_of_spark(error):
+            name = f"{operation} of {table_key}" if table_key else operation
+            raise broken_by(causes, operation=name, table_key=table_key or "TABLE") from error
         raise
 
 
@@ -194,7 +180,7 @@ def innermost_cause(causes: Sequence[Cause]) -> Cause:
     return with_message[-1] if with_message else causes[0]
 
 
-def broken_by(causes: Sequence[Cause], *, operation: str, table_key: str = "TABLE") -> Broken:
+def broken_by(causes: Sequence[Cause], *, operation: str, table_key: str) -> Broken:
     """A `Broken` with the innermost cause; if it names a file or column, with what to do."""
     cause = innermost_cause(causes)
     all_messages = "\n".join(each.message for each in causes)

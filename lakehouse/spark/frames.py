@@ -209,26 +209,21 @@ def write_frame(frame: "DataFrame", uri: str, write: FrameWrite) -> None:
 
 
 def run_merge(
-    spark: "SparkSession",
     source: "DataFrame",
     snapshot: Snapshot,
     transaction: Transaction,
-    statement: Callable[[str], str],
+    condition: str,
+    action: str,
 ) -> None:
-    """Runs the MERGE that `statement` returns for the name of a view of the source."""
-    confs = merge_confs(snapshot.properties, transaction)
-    with temporary_view(spark, source) as view, session_confs(spark, confs):
-        spark.sql(statement(view))
-
-
-def merge_confs(properties: Mapping[str, str], transaction: Transaction) -> dict[str, str]:
-    """Session settings for one MERGE into a table with these properties.
+    """Merges the rows of `source` into a table in one commit; see `statements.merge_into`.
 
     Rows are shuffled before they are written, unless a table property decides about the shuffle.
     Without a shuffle, a MERGE into a table with deletion vectors writes one file per source task,
     for example 16 files instead of 2, which takes longer (docs/internals/study.md).
     """
+    spark = source.sparkSession
     confs = {TRANSACTION_APP: transaction.app_id, TRANSACTION_VERSION: str(transaction.version)}
-    if OPTIMIZE_WRITE not in properties:
+    if OPTIMIZE_WRITE not in snapshot.properties:
         confs[SHUFFLED_BEFORE_WRITE] = "true"
-    return confs
+    with temporary_view(spark, source) as view, session_confs(spark, confs):
+        spark.sql(statements.merge_into(snapshot.uri, view, condition, action))

@@ -24,7 +24,7 @@ from lakehouse.spark.server.conf import (
     STORED_TIMES,
     TOKEN_VARIABLE,
     scratch_folder,
-    session_conf,
+    spark_conf,
 )
 from lakehouse.spark.server.jars import find_java
 from lakehouse.spark.server.server import check_serves
@@ -101,15 +101,6 @@ def task_slots(spark: "SparkSession") -> int:
     return int(splits[1]) if splits else 1
 
 
-def session_id(spark: "SparkSession") -> str:
-    """The id of the session on its Connect server; otherwise, the id of the Spark application."""
-    from pyspark.sql.connect.session import SparkSession as ConnectSession
-
-    if isinstance(spark, ConnectSession):
-        return spark.session_id
-    return str(spark.sparkContext.applicationId)
-
-
 _MASTER_PORT = 7077
 # The open session of each server, with the server's process. PySpark itself keeps one session and
 # returns it for any requested server, even if the session's own server is gone.
@@ -177,7 +168,7 @@ def session_config(settings: Settings) -> dict[str, str]:
     """
     if over_connect(settings):
         return {"spark.remote": connection_url(settings, str(uuid.uuid4()))}
-    return session_conf(settings, jars.fetch())
+    return spark_conf(settings, jars.fetch())
 
 
 def connect(settings: Settings) -> "SparkSession":

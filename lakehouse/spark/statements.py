@@ -4,9 +4,7 @@ Tables are always addressed by path, as `Lake.table_uri` returns it.
 """
 
 import re
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from lakehouse.base.errors import Refused
@@ -46,10 +44,15 @@ def path_table(uri: str) -> str:
 def partition_predicate(columns: Sequence[Column], partitions: Sequence[PartitionValues]) -> str:
     """A condition that holds in exactly these partitions; `columns` include the partition columns.
 
-    The condition is nested by column, which keeps it short: Spark plans 20,000 partitions of two
-    columns in 3 s.
+    Structs are equal if their members are, and null members are equal to each other.
     """
-    return _any_of([tuple(partition) for partition in partitions], types_by_name(columns))
+    types = types_by_name(columns)
+    names = [quote(name) for name, _ in partitions[0]]
+    structs = list[str]()
+    for partition in partitions:
+        values = [_typed(value, types[name]) for name, value in partition]
+        structs.append(f"struct({', '.join(values)})")
+    return f"struct({', '.join(names)}) IN ({', '.join(structs)})"
 
 
 def optimize(uri: str, predicate: str | None, *, zorder_by: Sequence[str] = ()) -> str:
@@ -63,59 +66,56 @@ def purge(uri: str, predicate: str | None) -> str:
     return f"REORG TABLE {path_table(uri)}{_where(predicate)} APPLY (PURGE)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeTarget:
-    """The table that a MERGE writes to, and the key columns by which rows match.
+def merge_into(uri: str, source: str, condition: str, action: str) -> str:
+    """Merges the view `source` into a table.
 
-    `within` are conditions that begin with a key. All source rows and all matching rows meet them.
+    `condition` decides which rows match, over aliases `source` and `target`. `action` begins with
+    WHEN.
     """
-
-    uri: str
-    keys: Sequence[str]
-    within: tuple[str, ...] = ()
-
-
-def merge(target: MergeTarget, source: str, *, order_by: Sequence[str]) -> str:
-    """Inserts rows of the view `source` that have new keys, and replaces rows by newer ones."""
     return (
-        f"{_merge_into(target, source)} WHEN MATCHED AND {_newer(order_by)} THEN UPDATE SET * "
-        "WHEN NOT MATCHED THEN INSERT *"
+        f"MERGE INTO {path_table(uri)} AS target USING {quote(source)} AS source "
+        f"ON {condition} {action}"
     )
 
 
-def merge_changes(target: MergeTarget, source: str, *, newer: str, deleted: str) -> str:
-    """As `merge`, for the newest change of each key. Deletes a row if column `deleted` is true.
+def upsert(newer: str) -> str:
+    """The action of a MERGE that inserts rows with new keys, and replaces rows by newer ones.
 
-    `newer` is the condition, over aliases `source` and `target`, under which a change takes effect.
+    `newer` is the condition under which a source row takes effect.
     """
+    return f"WHEN MATCHED AND {newer} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+
+
+def upsert_or_delete(newer: str, *, deleted: str) -> str:
+    """As `upsert`, for the newest change of each key. Deletes a row if column `deleted` is true."""
     return (
-        f"{_merge_into(target, source)} "
         f"WHEN MATCHED AND {newer} AND source.{quote(deleted)} THEN DELETE "
         f"WHEN MATCHED AND {newer} THEN UPDATE SET * "
         f"WHEN NOT MATCHED AND NOT source.{quote(deleted)} THEN INSERT *"
     )
 
 
-def merge_marked(
-    target: MergeTarget, source: str, *, newer: str, marks_only: str, mark: Sequence[str]
-) -> str:
-    """As `merge_changes`, without deletions. If column `marks_only` is true, sets only `mark`."""
+def upsert_or_mark(newer: str, *, marks_only: str, mark: Sequence[str]) -> str:
+    """As `upsert`. If column `marks_only` is true, sets only the columns `mark`."""
     marked = ", ".join(f"{quote(name)} = source.{quote(name)}" for name in mark)
     return (
-        f"{_merge_into(target, source)} "  # noqa: S608  # names are quoted
         f"WHEN MATCHED AND {newer} AND source.{quote(marks_only)} THEN UPDATE SET {marked} "
-        f"WHEN MATCHED AND {newer} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        f"{upsert(newer)}"
     )
 
 
-def not_older(keys: Sequence[str], order_by: Sequence[str]) -> str:
-    """The condition that two rows have the same keys, and that the source row is not newer."""
-    return f"{same_keys(keys)} AND NOT ({_newer(order_by)})"
+def same_keys(keys: Sequence[str], within: Sequence[str] = ()) -> str:
+    """The condition, over aliases `source` and `target`, that two rows have the same keys.
+
+    `within` are conditions that begin with a key. All source rows and all matching rows meet them.
+    """
+    pairs = [f"target.{quote(key)} <=> source.{quote(key)}" for key in keys]
+    return " AND ".join([*pairs, *(f"target.{each}" for each in within)])
 
 
-def same_keys(keys: Sequence[str]) -> str:
-    """The condition, over aliases `source` and `target`, that two rows have the same keys."""
-    return " AND ".join(f"target.{quote(key)} <=> source.{quote(key)}" for key in keys)
+def is_newer(order_by: Sequence[str]) -> str:
+    """The condition, over aliases `source` and `target`, that a source row is newer."""
+    return f"{_ordering('source', order_by)} > {_ordering('target', order_by)}"
 
 
 def set_properties(uri: str, properties: Mapping[str, str]) -> str:
@@ -169,11 +169,11 @@ def merge_lines(uri: str, lines: str, action: str) -> str:
 
     `action` begins with WHEN, and is over the aliases `source` and `target`.
     """
-    return (
-        f"MERGE INTO {path_table(uri)} AS target USING {quote(lines)} AS source "
-        "ON target.source_file = source.source_file AND target.line = source.line "
-        f"AND target.digest = source.digest {action}"
+    condition = (
+        "target.source_file = source.source_file AND target.line = source.line "
+        "AND target.digest = source.digest"
     )
+    return merge_into(uri, lines, condition, action)
 
 
 def add_columns(uri: str, columns: Sequence[NewColumn], types: Mapping[str, str]) -> str:
@@ -192,19 +192,6 @@ def restore(uri: str, version: int) -> str:
     return f"RESTORE TABLE {path_table(uri)} TO VERSION AS OF {int(version)}"
 
 
-def _merge_into(target: MergeTarget, source: str) -> str:
-    bounds = "".join(f" AND target.{each}" for each in target.within)
-    return (
-        f"MERGE INTO {path_table(target.uri)} AS target USING {quote(source)} AS source "
-        f"ON {same_keys(target.keys)}{bounds}"
-    )
-
-
-def _newer(order_by: Sequence[str]) -> str:
-    """The condition, over aliases `source` and `target`, that a source row is newer."""
-    return f"{_ordering('source', order_by)} > {_ordering('target', order_by)}"
-
-
 def _where(predicate: str | None) -> str:
     return f" WHERE {predicate}" if predicate else ""
 
@@ -219,37 +206,12 @@ def _escaped(match: re.Match[str]) -> str:
     return f"\\{character}" if character in "\\'" else f"\\u{ord(character):04x}"
 
 
-def _any_of(rows: Sequence[PartitionValues], types: Mapping[str, str]) -> str:
-    (column, _), *other_columns = rows[0]
-    groups: dict[str | None, list[PartitionValues]] = defaultdict(list)
-    for (_, value), *rest in rows:
-        groups[value].append(tuple(rest))
-    if not other_columns:
-        return _one_of(column, list(groups), types)
-    branches = [
-        f"({_one_of(column, [value], types)} AND {_any_of(rest, types)})"
-        for value, rest in groups.items()
-    ]
-    return f"({' OR '.join(branches)})"
-
-
-def _one_of(column: str, values: Sequence[str | None], types: Mapping[str, str]) -> str:
-    tests: list[str] = []
-    type_ = types[column]
-    not_null = [
-        value for value in values if value is not None and not is_read_as_null(value, type_)
-    ]
-    if not_null:
-        literals = [_typed(value, type_) for value in not_null]
-        tests.append(f"{quote(column)} IN ({', '.join(literals)})")
-    if len(not_null) < len(values):
-        tests.append(f"{quote(column)} IS NULL")
-    return tests[0] if len(tests) == 1 else f"({' OR '.join(tests)})"
-
-
-def _typed(value: str, type_name: str) -> str:
+def _typed(value: str | None, type_name: str) -> str:
+    """A partition value as a constant of this type."""
     if not _TYPE.fullmatch(type_name):
         raise Refused(
             f"partitions cannot be selected by a column of type {type_name!r}. Use a plain type"
         )
-    return literal(value) if type_name == "string" else f"CAST({literal(value)} AS {type_name})"
+    if value is None or is_read_as_null(value, type_name):
+        return f"CAST(NULL AS {type_name})"
+    return f"CAST({literal(value)} AS {type_name})"

@@ -7,7 +7,7 @@ for every session are in `spark/server/conf.py`.
 import contextlib
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.spark.errors import is_lost
@@ -181,18 +181,17 @@ def change_confs(spark: "SparkSession", values: Mapping[str, str | None]) -> Non
 
     values_set = {name: value for name, value in values.items() if value is not None}
     names_unset = [name for name, value in values.items() if value is None]
+    conf: Any = spark.conf
     if not isinstance(spark, ConnectSession):
         for name, value in values_set.items():
-            spark.conf.set(name, value)
+            conf.set(name, value)
         for name in names_unset:
-            spark.conf.unset(name)
+            conf.unset(name)
         return
-    from pyspark.sql.connect.proto import ConfigRequest, KeyValue
+    from pyspark.sql.connect.proto import ConfigRequest
 
     if values_set:
-        pairs = [KeyValue(key=name, value=value) for name, value in values_set.items()]
-        change = ConfigRequest.Set(pairs=pairs)
-        spark.client.config(ConfigRequest.Operation(set=change))
+        conf._set_all(values_set, silent=False)  # PySpark has no public method for this
     if names_unset:
         change = ConfigRequest.Unset(keys=names_unset)
         spark.client.config(ConfigRequest.Operation(unset=change))

@@ -310,7 +310,7 @@ class LakeFacts:
         elsewhere = self.lake.elsewhere
         found = {(table, elsewhere[table]) for table in elsewhere if self._newest.get(table)}
         if found:
-            found -= {(each.table, each.key) for each in read_records(self.lake, _FOUND)}
+            found -= read_records(self.lake, _FOUND).keys()
         put_records(self.lake, _FOUND, dict.fromkeys(sorted(found), True))
 
     @cached_property
@@ -458,7 +458,7 @@ class LakeFacts:
         address = self.lake.elsewhere.get(table)
         if address is None or self._newest[table] is not None:
             return
-        addresses = [each.key for each in read_records(self.lake, _FOUND, table)]
+        addresses = [place for _, place in read_records(self.lake, _FOUND, table)]
         if not addresses and self.lake.storage_is_there(table):
             return
         self._unread[table] = UnreadLog(

@@ -34,11 +34,10 @@ The table properties and clustering that a declaration needs are set in these st
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, cast
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.processes import late_interrupts
@@ -72,42 +71,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-# An end of a range; a datetime has a time zone.
-RangeEnd = int | str | date | datetime
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # A condition with a longer string costs more than it saves.
 _LONGEST_TEXT = 200
-
-
-class _EndCodec(NamedTuple):
-    """Transfers an end of a range from the server to the client.
-
-    `encode` gives a value that reaches the client unchanged, whatever the time zone, and whichever
-    bytes a string has. `decode` returns `None` if the value cannot be used in a condition.
-    """
-
-    encode: "Callable[[SparkColumn], SparkColumn]"
-    decode: Callable[[Any], RangeEnd | None]
-
-
-_INTEGER = _EndCodec(lambda end: end, lambda value: value)
-# By Spark's name of the key's type.
-_CODECS = {
-    "tinyint": _INTEGER,
-    "smallint": _INTEGER,
-    "int": _INTEGER,
-    "bigint": _INTEGER,
-    "date": _EndCodec(
-        lambda end: F.unix_date(end), lambda days: _EPOCH.date() + timedelta(days=days)
-    ),
-    "timestamp": _EndCodec(
-        lambda end: F.unix_micros(end), lambda micros: _EPOCH + timedelta(microseconds=micros)
-    ),
-    "string": _EndCodec(
-        lambda end: end.cast("binary"),
-        lambda text: bytes(text).decode("ascii") if len(text) <= _LONGEST_TEXT else None,
-    ),
-}
+# The types of keys for which a range gives a condition.
+RANGE_TYPES = ("tinyint", "smallint", "int", "bigint", "date", "timestamp", "string")
 
 
 def with_key_range(rows: "DataFrame", keys: Sequence[str]) -> tuple["DataFrame", tuple[str, ...]]:
@@ -117,23 +85,19 @@ def with_key_range(rows: "DataFrame", keys: Sequence[str]) -> tuple["DataFrame",
     """
     stored = checkpointed(rows)
     types = {field.name: field.dataType.simpleString() for field in stored.schema.fields}
-    range_keys = [key for key in keys if types[key] in _CODECS]
+    range_keys = [key for key in keys if types[key] in RANGE_TYPES]
     if not range_keys:
         return stored, ()
-    ends: list[SparkColumn] = []
+    ranges = list["SparkColumn"]()
     for key in range_keys:
         column = F.col(quote(key))
-        codec = _CODECS[types[key]]
-        least = codec.encode(F.min(column))
-        greatest = codec.encode(F.max(column))
-        ends.append(F.struct(least, greatest, F.count_if(column.isNull())))
-    bounds = stored.select(*ends).collect()[0]
+        null_count = F.count_if(column.isNull())
+        ranges.append(F.struct(*range_ends(column, types[key]), null_count))
+    [bounds] = stored.select(*ranges).collect()
     conditions = list[str]()
-    for key, (least_value, greatest_value, null_count) in zip(range_keys, bounds, strict=True):
-        least_end = _end(least_value, types[key])
-        greatest_end = _end(greatest_value, types[key])
-        if not null_count and least_end is not None and greatest_end is not None:
-            conditions.append(between(key, least_end, greatest_end))
+    for key, (least, greatest, null_count) in zip(range_keys, bounds, strict=True):
+        if not null_count:
+            conditions += range_condition(key, types[key], least, greatest)
     return stored, tuple(conditions)
 
 
@@ -152,31 +116,47 @@ def checkpointed(rows: "DataFrame") -> "DataFrame":
     return stored
 
 
-def _end(value: Any, type_: str) -> RangeEnd | None:
-    """One end of a range; `None` if all keys are null, or if no condition can use the end."""
-    if value is None:
+def range_ends(column: "SparkColumn", type_: str) -> "list[SparkColumn]":
+    """The least and the greatest value of a column of one of the `RANGE_TYPES`.
+
+    They are texts in bytes, which reach the client unchanged, whatever the time zone, and whichever
+    bytes a string has.
+    """
+    ends = [F.min(column), F.max(column)]
+    if type_ == "timestamp":
+        ends = [F.unix_micros(end) for end in ends]
+    return [end.cast("string").cast("binary") for end in ends]
+
+
+def range_condition(key: str, type_: str, least: Any, greatest: Any) -> tuple[str, ...]:
+    """The SQL condition that a key is between `range_ends`, with both ends included.
+
+    Empty if all keys are null, or if no condition can use an end.
+    """
+    constants = [_constant(end, type_) for end in (least, greatest)]
+    if None in constants:
+        return ()
+    return (f"{quote(key)} BETWEEN {constants[0]} AND {constants[1]}",)
+
+
+def _constant(end: bytes | None, type_: str) -> str | None:
+    """The end of a range as an SQL constant; `None` if no condition can use it."""
+    if end is None or len(end) > _LONGEST_TEXT or not end.isascii():
         return None
-    try:
-        return _CODECS[type_].decode(value)
-    except (OverflowError, UnicodeDecodeError):
-        return None
-
-
-def between(column: str, least: RangeEnd, greatest: RangeEnd) -> str:
-    """The SQL condition that a column is in a range, with both ends included."""
-    return f"{quote(column)} BETWEEN {_constant(least)} AND {_constant(greatest)}"
-
-
-def _constant(value: RangeEnd) -> str:
-    match value:
-        case str():
-            return literal(value)
-        case datetime():
-            return f"TIMESTAMP'{value.astimezone(UTC).isoformat()}'"
-        case date():
-            return f"DATE'{value.isoformat()}'"
+    text = end.decode()
+    match type_:
+        case "string":
+            return literal(text)
+        case "date":
+            return f"DATE'{text}'"
+        case "timestamp":
+            try:
+                time = _EPOCH + timedelta(microseconds=int(text))
+            except OverflowError:
+                return None
+            return f"TIMESTAMP'{time.isoformat()}'"
         case _:
-            return str(int(value))
+            return text
 
 
 _RANK = "_lakehouse_rank"
@@ -203,12 +183,12 @@ def merge_rows(
     if are_few:
         rows, within = with_key_range(rows, write.keys)
     target_rows = table_at(spark, snapshot, within=within).alias("target")
-    changes_nothing = F.expr(statements.not_older(write.keys, write.order_by))
+    newer = statements.is_newer(write.order_by)
+    changes_nothing = F.expr(f"{statements.same_keys(write.keys)} AND NOT ({newer})")
     new_rows = rows.alias("source").join(target_rows, changes_nothing, "left_anti")
-    target = statements.MergeTarget(uri=snapshot.uri, keys=write.keys, within=within)
-    statement = partial(statements.merge, target, order_by=write.order_by)
+    condition = statements.same_keys(write.keys, within)
     try:
-        frames.run_merge(spark, new_rows, snapshot, transaction, statement)
+        frames.run_merge(new_rows, snapshot, transaction, condition, statements.upsert(newer))
     finally:
         # Deleting checkpointed rows sends a request from a destructor, where Python would ignore an
         # interrupt.

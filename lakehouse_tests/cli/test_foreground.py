@@ -60,7 +60,7 @@ raise SystemExit(services.main("0"))
 @contextlib.contextmanager
 def guard_of(program: str) -> "Iterator[subprocess.Popen[str]]":
     """A guard that has started this program; its output is on standard error."""
-    main = "import sys; from lakehouse.base import processes as it; it._REST_SECONDS = 1.0; sys.exit(it.main(sys.argv[1:]))"
+    main = "import sys; from lakehouse.base import processes as it; it._REST_SECONDS = 1.0; it.main(sys.argv[1:])"
     command = [sys.executable, "-c", main, sys.executable, "-c", program]
     with subprocess.Popen(
         command,
@@ -213,7 +213,7 @@ def test_a_closed_pipe_interrupts_the_command_and_ends_what_it_left_behind() -> 
         wait_until(
             "the end of the stubborn child", lambda: group_members(guard.pid) in ([], [guard.pid])
         )
-        assert guard.wait() == 0
+        assert guard.wait() == -signal.SIGKILL
 
 
 def test_a_dead_code_server_is_started_again_and_without_the_page_everything_ends(
@@ -232,7 +232,7 @@ def test_a_dead_code_server_is_started_again_and_without_the_page_everything_end
         assert said == "the code server ended by itself and is started again\n"
         assert guard.stderr.readline().startswith("code ")
         os.kill(int(pids["web"]), signal.SIGKILL)
-        assert guard.wait() == 1
+        assert guard.wait() == -signal.SIGKILL
         *_, reason, code = guard.stderr.read().splitlines()
         assert reason == "the web server ended by itself with exit code -9"
         assert code == "guard: the command ended by itself with exit code 1"

@@ -226,7 +226,7 @@ def _rewriting(rows: Sequence[tuple[int, int]]) -> Callable[..., None]:
     """Stands for OPTIMIZE: one commit of the plan, in which these rows take the place of all files."""
 
     def run_statement(
-        _spark: object, snapshot: Snapshot, _planned: CompactionPlan, figures: str, *, cores: int
+        _spark: object, snapshot: Snapshot, _planned: CompactionPlan, figures: str
     ) -> None:
         properties = CommitProperties(custom_metadata={"userMetadata": figures})
         write_deltalake(snapshot.uri, _arrow(rows), mode="overwrite", commit_properties=properties)

@@ -29,7 +29,6 @@ OWN_STORE = "org.apache.spark.sql.delta.storage.HDFSLogStore"
 def another_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing was tested yet, as in a new process."""
     monkeypatch.setattr(conditional_commits, "_honouring", set())
-    monkeypatch.setattr(conditional_commits, "_safe_sessions", set())
 
 
 def deaf_client(operation: str) -> Any:

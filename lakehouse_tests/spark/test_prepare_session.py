@@ -13,7 +13,7 @@ from lakehouse.base.settings import Settings
 from lakehouse.spark import errors
 from lakehouse.spark import session as spark_session
 from lakehouse.spark.server import server
-from lakehouse.spark.server.conf import cores_of, s3a_conf, server_conf, session_conf
+from lakehouse.spark.server.conf import s3a_conf, spark_conf
 from lakehouse.spark.server.log_store import JAR
 from lakehouse.spark.temporary_confs import session_confs
 from lakehouse_tests.conftest import free_port, own_settings, wait_until
@@ -32,7 +32,7 @@ def test_each_session_knows_its_own_id(shared_settings: Settings, session: Spark
     assert [set(config) for config in configs] == [{"spark.remote"}, {"spark.remote"}]
     assert session.sql("SELECT 1 AS one").collect()[0].one == 1
     assert spark_session.connect(shared_settings) is session
-    assert len(spark_session.session_id(session)) == 36
+    assert len(session.session_id) == 36  # type: ignore[attr-defined]  # Connect
 
 
 @pytest.mark.spark
@@ -166,11 +166,11 @@ def test_sizes_are_those_of_one_machine_or_a_clusters_own(tmp_path: Path) -> Non
     sized = (f"{delta}.snapshotPartitions", f"{delta}.optimize.maxThreads")
     sized = ("spark.sql.shuffle.partitions", *sized)
     settings = own_settings(tmp_path, LAKEHOUSE_SPARK="local[3]")
-    conf = session_conf(settings, ())
-    assert [conf[name] for name in sized] == ["6", "3", "3"] and cores_of(settings) == 3
+    conf = spark_conf(settings, ())
+    assert [conf[name] for name in sized] == ["6", "3", "3"]
     settings = own_settings(tmp_path, LAKEHOUSE_SPARK="spark://127.0.0.1:7077")
-    conf = session_conf(settings, (tmp_path / "delta.jar",))
-    assert not conf.keys() & {*sized} and cores_of(settings) is None
+    conf = spark_conf(settings, (tmp_path / "delta.jar",))
+    assert not conf.keys() & {*sized}
     assert conf["spark.jars"] == f"{tmp_path}/delta.jar,{JAR}"  # for the executors
 
 
@@ -182,8 +182,8 @@ def test_a_master_that_does_not_answer_is_named_at_once(tmp_path: Path) -> None:
 
 def test_a_server_is_told_of_s3_wherever_the_lake_is(tmp_path: Path) -> None:
     """A table that others write may lie in a bucket beside a lake on disk."""
-    on_disk = server_conf(own_settings(tmp_path), ())
-    on_s3 = server_conf(own_settings(tmp_path, LAKEHOUSE_ROOT="s3://bucket"), ())
+    on_disk = spark_conf(own_settings(tmp_path), ())
+    on_s3 = spark_conf(own_settings(tmp_path, LAKEHOUSE_ROOT="s3://bucket"), ())
     name = "spark.hadoop.fs.s3a.endpoint.region"
     assert on_disk[name] == on_s3[name] != ""
 

@@ -48,7 +48,7 @@ def test_a_literal_means_exactly_its_text(spark: SparkSession) -> None:
     assert list(selected) == ODD_TEXTS
 
 
-def test_partitions_are_named_by_nested_conditions() -> None:
+def test_partitions_are_named_by_their_values() -> None:
     columns = [
         Column(name="id", type="bigint"),
         Column(name="day", type="date"),
@@ -60,8 +60,9 @@ def test_partitions_are_named_by_nested_conditions() -> None:
         (("day", None), ("o'clock", "6")),
     ]
     assert statements.partition_predicate(columns, partitions) == (
-        r"((`day` IN (CAST('2013-01-01' AS date)) AND (`o'clock` IN ('it\'s 5') OR `o'clock` IS NULL))"
-        " OR (`day` IS NULL AND `o'clock` IN ('6')))"
+        r"struct(`day`, `o'clock`) IN (struct(CAST('2013-01-01' AS date), CAST('it\'s 5' AS string)), "
+        "struct(CAST('2013-01-01' AS date), CAST(NULL AS string)), "
+        "struct(CAST(NULL AS date), CAST('6' AS string)))"
     )
 
 

@@ -15,7 +15,7 @@ from lakehouse.base.settings import Settings, parse_settings
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.materialize.run import write_table
 from lakehouse.spark.errors import translated
-from lakehouse.spark.session import _builder, connect, prepare, prepare_session, session_id
+from lakehouse.spark.session import _builder, connect, prepare, prepare_session
 from lakehouse.store import DiskStore
 from lakehouse.vacuum import run
 from lakehouse.vacuum.facts import LakeFacts
@@ -79,7 +79,7 @@ def copy_slowly(milliseconds: int) -> None:
     """A write of `slow_copies`, after a line with the id of its session."""
     settings, lake = here()
     spark = connect(settings)
-    print(session_id(spark), flush=True)
+    print(spark.session_id, flush=True)  # type: ignore[attr-defined]  # Connect
     write_table(lake, spark, slow_copies(milliseconds))
 
 

@@ -1,7 +1,6 @@
 """A MERGE that reads only files with keys in the range of its rows has the rows of one that reads all."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -12,7 +11,6 @@ from lakehouse.lake.lake import Lake
 from lakehouse.materialize.run import write_table
 from lakehouse.spark import statements, temporary_confs
 from lakehouse.spark.frames import Transaction, table_at
-from lakehouse.spark.statements import MergeTarget
 from lakehouse.spark.temporary_confs import INTERPRETED, session_confs
 from lakehouse.write.commit_rows import merge_rows, with_key_range
 from lakehouse_tests.support.clients import new_session
@@ -112,19 +110,20 @@ def test_a_follower_merges_by_range_where_its_input_brings_few_rows(
     monkeypatch.setattr(temporary_confs, "_LEAST_ROWS", 10)
     add_events(lake, *(event(number, 5, f"planned {number}") for number in range(400)))
     write_table(lake, spark, states)
-    ranges, merge = list[Sequence[str]](), statements.merge
+    conditions, merge_into = list[str](), statements.merge_into
 
-    def told(target: MergeTarget, *arguments: Any, **more: Any) -> str:
-        ranges.append(target.within)
-        return merge(target, *arguments, **more)
+    def told(uri: str, source: str, condition: str, action: str) -> str:
+        conditions.append(condition)
+        return merge_into(uri, source, condition, action)
 
-    monkeypatch.setattr(statements, "merge", told)
+    monkeypatch.setattr(statements, "merge_into", told)
     add_events(lake, event(7, 6, "left"), event(399, 5, "as before"), event(400, 5, "planned 400"))
     write_table(lake, spark, states)
-    assert ranges == [("`id` BETWEEN 7 AND 400",)]
+    same_id = "target.`id` <=> source.`id`"
+    assert conditions == [f"{same_id} AND target.`id` BETWEEN 7 AND 400"]
     expected = [(number, "left" if number == 7 else f"planned {number}") for number in range(401)]
     assert sorted(rows_in(lake, states.key, "id", "state")) == expected
     monkeypatch.setattr(temporary_confs, "_LEAST_ROWS", 1_000)
     add_events(lake, event(8, 6, "left"))
     write_table(lake, spark, states)
-    assert ranges[1:] == [()]
+    assert conditions[1:] == [same_id]

@@ -54,7 +54,6 @@ from lakehouse.delta.log import history_since
 from lakehouse.delta.partition_values import TypedPartition, typed_partition
 from lakehouse.delta.snapshot import DataFile, Snapshot, TableFacts, types_by_name
 from lakehouse.lake.commits import (
-    VERSIONS_TRIED,
     Actions,
     commit_after_newest,
     commit_info,
@@ -580,12 +579,4 @@ def _commit_to_table(
     metadata = {ROWS_MOVED: "archive", "plan": figures, "mark": uuid4().hex}
     info = commit_info("DELETE", snapshot.version, metadata)
     with table_location(lake, snapshot.table) as location:
-        version = commit_after_newest(
-            lake, snapshot, location, [info, transaction, *removes], check
-        )
-    if version is None:
-        raise Transient(
-            f"archive of {snapshot.table}: other writers committed first {VERSIONS_TRIED} times in"
-            " a row. Use the same command again"
-        )
-    return version
+        return commit_after_newest(lake, snapshot, location, [info, transaction, *removes], check)

@@ -15,6 +15,7 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
+from itertools import chain
 from uuid import uuid4
 
 from lakehouse.base.clock import now_ms
@@ -69,7 +70,7 @@ def run(lake_facts: LakeFacts, table: Table, *, dry_run: bool = False) -> TierPl
                 "and so not which files the table needs. Use a newer release of this program"
             )
         earlier = read_records(lake, _RECORDS, table.key)
-        recorded = {name for each in earlier for name in each.value}
+        recorded = set(chain.from_iterable(earlier.values()))
         plan = plan_tiers(facts, recorded, now_ms=now_ms())
         if dry_run:
             return plan
@@ -85,7 +86,7 @@ def run(lake_facts: LakeFacts, table: Table, *, dry_run: bool = False) -> TierPl
             if not is_needed(facts, name) and lake.store.stat(f"{table.key}/{name}") is None
         }
         remaining = (recorded | {*plan.tag}) - gone - {*plan.untag}
-        replaced = dict.fromkeys([first, *((table.key, each.key) for each in earlier)])
+        replaced = dict.fromkeys([first, *earlier])
         put_records(lake, _RECORDS, {**replaced, last: sorted(remaining) or None})
     return plan
 
@@ -123,7 +124,7 @@ def check_lifecycle(lake: Lake, snapshot: Snapshot) -> CheckResult:
         table=table,
         folder=f"{store.prefix}{folder}/",
         names=live_names(snapshot),
-        recorded={name for each in read_records(lake, _RECORDS, table) for name in each.value},
+        recorded=set(chain.from_iterable(read_records(lake, _RECORDS, table).values())),
         archive=f"{store.prefix}archive/{table}/" if has_archive else "",
     )
     return assess_lifecycle(rules, live)

@@ -31,41 +31,63 @@ DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
-_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
-def server_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
-    """The Connect server's configuration, without secrets. The server listens on loopback only."""
+def spark_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
+    """The configuration of a driver, without secrets.
+
+    The driver is the Connect server, which listens on loopback only, or that of a session
+    (`local[N]`, `spark://…`).
+    """
     scratch = scratch_folder(settings)
-    return {
-        "spark.master": f"local[{_cores()}]",
-        **_driver_conf(settings, jars),
-        **_sizes(_cores()),
-        "spark.driver.extraJavaOptions": (
-            f'-Duser.timezone=UTC -XX:+ExitOnOutOfMemoryError "-Djava.io.tmpdir={scratch}"'
-        ),
-        "spark.local.dir": str(scratch),
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": str(settings.spark_port),
-        **_LOOPBACK,
-    }
-
-
-def session_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
-    """The configuration of a session with its own driver, for `local[N]` and `spark://…`."""
+    cores = max(2, os.cpu_count() or 2)
     conf = {
         "spark.master": settings.spark,
-        **_driver_conf(settings, jars),
+        "spark.driver.memory": settings.spark_memory,
+        "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in (*jars, JAR)),
         "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
+        **DELTA,
+        "spark.sql.warehouse.dir": str(settings.home / "server" / "warehouse"),
+        # In any other time zone, Delta reconstructs the full state at each commit of a small table.
+        # Source: Delta Lake 4.4.0, Snapshot.scala, allFilesInCrc.verificationMode.forceOnNonUTC
+        "spark.sql.session.timeZone": "UTC",
+        **STORED_TIMES,
+        **LOG_STORE_CONF,
+        # Otherwise, a transaction version that an earlier write left in the session would make
+        # Delta skip later writes silently.
+        "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",
+        "spark.ui.enabled": "false",
+        **s3a_conf(os.environ),  # adopted tables may be on S3, wherever the lake is
     }
     if settings.spark.startswith("spark://"):
         # Executors do not have the driver's class path. Parallelism is not set: Spark's defaults
         # are for clusters, and spark-defaults.conf may change them.
-        conf["spark.jars"] = ",".join(str(jar) for jar in (*jars, JAR))
-    else:
-        scratch = {"spark.local.dir": str(scratch_folder(settings))}
-        conf |= {**_sizes(cores_of(settings) or _cores()), **scratch, **_LOOPBACK}
-    return conf
+        return {**conf, "spark.jars": ",".join(str(jar) for jar in (*jars, JAR))}
+    if settings.spark == "server":
+        conf |= {
+            "spark.master": f"local[{cores}]",
+            "spark.driver.extraJavaOptions": (
+                f'-Duser.timezone=UTC -XX:+ExitOnOutOfMemoryError "-Djava.io.tmpdir={scratch}"'
+            ),
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": str(settings.spark_port),
+        }
+    elif settings.spark != "local[*]":
+        cores = int(settings.spark.removeprefix("local[").removesuffix("]"))
+    # With the defaults (200, 10000, 50, 15), most tasks would be empty.
+    sizes = {
+        "spark.sql.shuffle.partitions": 2 * cores,
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": 2 * cores,
+        "spark.databricks.delta.snapshotPartitions": min(4, cores),
+        "spark.databricks.delta.optimize.maxThreads": cores,
+    }
+    conf |= {name: str(size) for name, size in sizes.items()}
+    return {
+        **conf,
+        "spark.local.dir": str(scratch),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
 
 
 def s3a_conf(environ: Mapping[str, str]) -> dict[str, str]:
@@ -112,11 +134,11 @@ def write_conf(folder: Path, conf: Mapping[str, str]) -> None:
     shutil.copyfile(Path(__file__).with_name("log4j2.properties"), folder / "log4j2.properties")
 
 
-def write_private(path: Path, text: str) -> None:
-    """Atomically writes a file that only its owner can read."""
+def write_private(path: Path, text: str, *, mode: int = 0o600) -> None:
+    """Atomically writes a file that only its owner can read, or a file with another `mode`."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     temporary.unlink(missing_ok=True)
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
         file.write(text)
     temporary.replace(path)
 
@@ -124,48 +146,3 @@ def write_private(path: Path, text: str) -> None:
 def scratch_folder(settings: Settings) -> Path:
     """The folder of Spark's temporary files."""
     return settings.home / "server" / "scratch"
-
-
-def cores_of(settings: Settings) -> int | None:
-    """Spark's cores on this machine; `None` for a cluster or another server: see `task_slots`."""
-    if settings.spark in ("server", "local[*]"):
-        return _cores()
-    if settings.spark.startswith("local["):
-        return int(settings.spark.removeprefix("local[").removesuffix("]"))
-    return None
-
-
-def _cores() -> int:
-    return max(2, os.cpu_count() or 2)
-
-
-def _sizes(cores: int) -> dict[str, str]:
-    """The numbers of partitions and threads for one machine.
-
-    With the defaults (200, 10000, 50, 15), most tasks would be empty.
-    """
-    return {
-        "spark.sql.shuffle.partitions": str(2 * cores),
-        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(2 * cores),
-        "spark.databricks.delta.snapshotPartitions": str(min(4, cores)),
-        "spark.databricks.delta.optimize.maxThreads": str(cores),
-    }
-
-
-def _driver_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
-    return {
-        "spark.driver.memory": settings.spark_memory,
-        "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in (*jars, JAR)),
-        **DELTA,
-        "spark.sql.warehouse.dir": str(settings.home / "server" / "warehouse"),
-        # In any other time zone, Delta reconstructs the full state at each commit of a small table.
-        # Source: Delta Lake 4.4.0, Snapshot.scala, allFilesInCrc.verificationMode.forceOnNonUTC
-        "spark.sql.session.timeZone": "UTC",
-        **STORED_TIMES,
-        **LOG_STORE_CONF,
-        # Otherwise, a transaction version that an earlier write left in the session would make
-        # Delta skip later writes silently.
-        "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",
-        "spark.ui.enabled": "false",
-        **s3a_conf(os.environ),  # adopted tables may be on S3, wherever the lake is
-    }

@@ -30,6 +30,7 @@ from pathlib import Path
 from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.base.installation import STATE, require
 from lakehouse.base.processes import hold_lock
+from lakehouse.spark.server.conf import write_private
 
 # Spark 4.2 runs on these versions of Java. Source: Spark's documentation, "Downloading"
 _VERSIONS = ("17", "21")
@@ -113,10 +114,7 @@ def java_from_wheel() -> Path | None:
     wrapper = home / "bin" / "java"
     if not wrapper.exists() or wrapper.read_text() != script:
         wrapper.parent.mkdir(parents=True, exist_ok=True)
-        temporary = wrapper.with_name(f"java.{os.getpid()}")
-        temporary.write_text(script)
-        temporary.chmod(0o755)
-        temporary.replace(wrapper)
+        write_private(wrapper, script, mode=0o755)
     return home
 
 

@@ -36,14 +36,13 @@ from lakehouse.base.processes import (
     identify,
     port_answers,
     port_is_free,
-    start_bound,
 )
 from lakehouse.base.settings import Settings
 from lakehouse.spark.server import jars
 from lakehouse.spark.server.conf import (
     TOKEN_VARIABLE,
     scratch_folder,
-    server_conf,
+    spark_conf,
     storage_of,
     write_conf,
     write_private,
@@ -209,8 +208,7 @@ def supervised(
         Refused, Broken: as for `start`.
         Transient: another process supervises the server.
     """
-    server = _SupervisedServer(settings, say)
-    restarter = threading.Thread(target=server.restart_when_dead, name="spark-server", daemon=True)
+    supervisor = _Supervisor(settings, say)
     lock = folder(settings) / "lock"
     try:
         with hold_lock(lock):
@@ -222,32 +220,33 @@ def supervised(
                 )
             if state.pid is not None:
                 check_serves(settings, state)
-                server.process = wait_until_running(settings).process
+                supervisor.process = wait_until_running(settings).process
             else:
-                server.launch(waits=waits)
-        restarter.start()
-        yield restarter
+                supervisor.launch(waits=waits)
+        supervisor.start()
+        yield supervisor
     finally:
-        server.stop_event.set()
-        if restarter.is_alive():
-            restarter.join()
-        if server.launched is not None:  # otherwise, the server was running before
+        supervisor.stop_event.set()
+        if supervisor.is_alive():
+            supervisor.join()
+        if supervisor.launched is not None:  # otherwise, the server was running before
             with hold_lock(lock):
                 clear(settings)
-            server.launched.end()
+            supervisor.launched.end()
 
 
-class _SupervisedServer:
-    """The server that this process supervises; `launched`: the one that it started, if any."""
+class _Supervisor(threading.Thread):
+    """The thread that restarts the server; `launched` is the server that it started, if any."""
 
     def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
+        super().__init__(name="spark-server", daemon=True)
         self._settings = settings
         self._say = say
         self.process: Process | None = None
         self.launched: BoundProcess | None = None
         self.stop_event = threading.Event()
 
-    def restart_when_dead(self) -> None:
+    def run(self) -> None:
         """Restarts the server with the same token whenever it dies, until `stop_event` is set."""
         token = read_token(self._settings)
         log = folder(self._settings) / "server.log"
@@ -345,7 +344,7 @@ def launch(
             log_path.replace(here / "server.log.1")
     shutil.rmtree(scratch_folder(settings), ignore_errors=True)
     scratch_folder(settings).mkdir(parents=True)
-    conf = server_conf(settings, jars.fetch())
+    conf = spark_conf(settings, jars.fetch())
     write_conf(here / "conf", conf)
     spark_home = jars.spark_home()
     # These variables are for Spark's clients.
@@ -364,7 +363,7 @@ def launch(
     command = [spark_home / "bin" / "spark-submit", "--class", _MAIN, "spark-internal"]
     with log_path.open("ab") as log:
         if is_supervised:
-            launched = start_bound(command, cwd=here, env=environment, output=log)
+            launched = BoundProcess(command, cwd=here, env=environment, output=log)
         else:
             launched = subprocess.Popen(
                 command,

@@ -283,12 +283,6 @@ def covered_files(lake: Lake, facts: TableFacts) -> TableFiles:
 _FILE_BATCHES = 50  # of `BATCH_ROWS` rows, in one data file
 PARTITION_COLUMNS = ("bucket", "report")
 _TABLE_COLUMN = pa.field("lake_table", pa.string())
-_LOG_TYPES = {pa.string(): "string", pa.int64(): "long", pa.bool_(): "boolean"}
-# Name and type in the log of each column.
-_COLUMNS = {
-    **{each.name: _LOG_TYPES[each.type] for each in (*OBJECT_SCHEMA, _TABLE_COLUMN)},
-    **dict.fromkeys(PARTITION_COLUMNS, "string"),
-}
 # A day more than Delta's retention of removed files.
 _KEPT_DAYS = 8
 _OWN_FILE = re.compile(rf"[0-9a-f-]{{36}}\.parquet|{UNFINISHED.pattern}")
@@ -449,7 +443,9 @@ def _commit(
     with table_location(lake, key) as location:
         if facts is None:
             info = commit_info("WRITE", -1, record)
-            shape = new_table(_COLUMNS, partition_by=PARTITION_COLUMNS)
+            partitions = pa.schema(dict.fromkeys(PARTITION_COLUMNS, pa.string()))
+            columns = pa.schema([*OBJECT_SCHEMA, _TABLE_COLUMN, *partitions])
+            shape = new_table(columns, partition_by=PARTITION_COLUMNS)
             if not create_version(location, 0, [info, *shape, *actions]):
                 raise Transient(changed)
             return

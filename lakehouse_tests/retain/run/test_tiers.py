@@ -63,7 +63,7 @@ def test_removed_files_are_tagged_once_and_live_ones_are_not(lake: Lake, story: 
     assert applied(lake).tag == ("old", "older")  # a file that is gone is no error
     assert tagged(lake, "a", "old") == {"old"}
     assert applied(lake).tag == ()
-    assert [each.value for each in read_records(lake, "tagged_files")] == [["old", "older"]]
+    assert [*read_records(lake, "tagged_files").values()] == [["old", "older"]]
 
 
 def test_a_table_on_a_disk_is_refused(lake: Lake, tmp_path: Path) -> None:
