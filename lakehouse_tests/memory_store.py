@@ -3,7 +3,6 @@
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from hashlib import sha256
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Transient
@@ -45,13 +44,9 @@ class MemoryStore(Store):
         except KeyError:
             raise FileNotFoundError(name) from None
 
-    def read_part(self, name: str, start: int, count: int) -> bytes:
+    def read_part(self, name: str, start: int, count: int | None) -> bytes:
         """See `Store.read_part`."""
         return self.read(name)[start:][:count]
-
-    def checksum(self, stored: StoredFile) -> str:
-        """See `Store.checksum`."""
-        return f"sha256:{sha256(self.read(stored.name)).hexdigest()}"
 
     def put(self, name: str, data: bytes) -> None:
         """See `Store.put`."""

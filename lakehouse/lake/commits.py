@@ -34,7 +34,7 @@ from lakehouse.delta.protocol import checkpoint_interval
 from lakehouse.delta.snapshot import DataFile, Snapshot, TableFacts
 from lakehouse.lake.lake import Lake
 from lakehouse.spark.server.log_store import is_conditional, log_store_setting
-from lakehouse.store import MountedStore, S3Store, Store, store_at
+from lakehouse.store import S3Store, Store, store_at
 from lakehouse.store.s3 import TAKEN, s3_place
 
 if TYPE_CHECKING:
@@ -112,10 +112,7 @@ def table_location(lake: Lake, key: str) -> Iterator[Location]:
     of other programs. After the block, the object that tests S3's conditional writes in such a
     table's folder is deleted. The lake's own stays, because each process uses it.
     """
-    store = lake.store
-    folder = key
-    if isinstance(store, MountedStore):
-        store, folder = store.place_of(key)
+    store, folder = lake.store.place_of(key)
     is_foreign = key in lake.elsewhere and isinstance(store, S3Store)
     if is_foreign:
         # The credentials may only allow writes below the table's folder, so that folder becomes the

@@ -38,7 +38,6 @@ from lakehouse.store import (
     Store,
     StoredFile,
     TimeBudget,
-    bounded,
     real_address,
     store_at,
 )
@@ -69,7 +68,7 @@ class Lake:
 
     def within(self, budget: TimeBudget) -> "Lake":
         """The same lake. All its requests share the time budget of one sensor tick."""
-        return replace(self, store=bounded(self.store, budget))
+        return replace(self, store=self.store.within(budget))
 
     def table_uri(self, key: str) -> str:
         """The address of a table, as Spark spells it."""

@@ -20,7 +20,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakehouse.base.errors import Broken, Refused
+from lakehouse.base.errors import Broken
 from lakehouse.base.text import count_of
 from lakehouse.declare.landing import Landing
 from lakehouse.delta.columns import field_names, field_types
@@ -43,7 +43,7 @@ from lakehouse.land.plan.records import (
     earlier_names,
     present_names,
 )
-from lakehouse.store import Store
+from lakehouse.store import ArchivedError, Store
 
 _TYPES = {
     "STRING": pa.string(),
@@ -428,17 +428,14 @@ def _contents(
             return store.read(path)
         except FileNotFoundError:
             return None
-        except Refused:
-            storage_class = store.archived_in(path)
-            if storage_class is None:
-                raise
-        key = shlex.quote(f"{store.prefix}{path}")
-        problem = (
-            f"it is archived in storage class {storage_class}, in which no object can be read. Use "
-            f"`aws s3api restore-object --bucket {store.bucket} --key {key} "
-            "--restore-request Days=7`, then `lakehouse quarantine retry`"
-        )
-        return FileRead(file=file, problem=problem)
+        except ArchivedError as error:
+            key = shlex.quote(f"{store.prefix}{path}")
+            problem = (
+                f"it is archived in storage class {error.storage_class}, in which no object can be "
+                f"read. Use `aws s3api restore-object --bucket {store.bucket} --key {key} "
+                "--restore-request Days=7`, then `lakehouse quarantine retry`"
+            )
+            return FileRead(file=file, problem=problem)
 
     with ThreadPoolExecutor(max_workers=_READERS) as readers:
         for group in _read_at_once(files):

@@ -9,7 +9,7 @@ import dagster as dg
 from lakehouse.base.errors import Transient
 from lakehouse.base.settings import Settings
 from lakehouse.replay.play import hour_text, play
-from lakehouse.store import TimeBudget, bounded, store_at
+from lakehouse.store import TimeBudget, store_at
 
 # The replay waits while more Dagster runs than this are unfinished.
 _MOST_RUNS = 8
@@ -21,7 +21,7 @@ _UNFINISHED = [
 def replay_sensor(settings: Settings) -> dg.SensorDefinition:
     """A sensor that lands `replay_hours` of the year per tick, `replay_seconds` or more apart."""
     budget = TimeBudget()
-    store = bounded(store_at(settings.root), budget)
+    store = store_at(settings.root).within(budget)
 
     @dg.sensor(
         name="replay_sensor",

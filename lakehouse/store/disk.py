@@ -13,28 +13,35 @@ the table's key, as for any other table. `place_of` translates a name into the r
 name in that store.
 
 **Safety properties** (tests in `test_disk.py`)
-- This store writes nothing into a mounted folder, because the folder belongs to other programs.
-  The only change that it makes there is `delete_each`, by which a vacuum deletes files.
+- This store changes nothing in a mounted folder, because the folder belongs to other programs.
+  A vacuum deletes files there through the real store.
 - A listing of the lake contains no file of a mounted folder. A listing of a mounted folder contains
   only its own files.
 """
 
 import errno
-import hashlib
 import os
 import shutil
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from io import BufferedReader
 from pathlib import Path
 from uuid import uuid4
 
 from lakehouse.base.errors import Refused, Transient
-from lakehouse.store.interface import LOCAL, Store, StoredFile, checked_name, folder_prefix
+from lakehouse.store.interface import (
+    LOCAL,
+    Store,
+    StoredFile,
+    TimeBudget,
+    checked_name,
+    folder_prefix,
+)
 
 # Threads that delete files. More threads gain nothing: the kernel locks a folder for each deletion.
 _UNLINKERS = 8
@@ -85,22 +92,12 @@ class DiskStore(Store):
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
         return []
 
-    def read(self, name: str) -> bytes:
-        """See `Store.read`."""
-        with self._open(name) as file:
-            return file.read()
-
-    def read_part(self, name: str, start: int, count: int) -> bytes:
+    def read_part(self, name: str, start: int, count: int | None) -> bytes:
         """See `Store.read_part`."""
         with self._open(name) as file:
             size = os.fstat(file.fileno()).st_size
             file.seek(start if start >= 0 else max(0, size + start))
             return file.read(count)
-
-    def checksum(self, stored: StoredFile) -> str:
-        """See `Store.checksum`. The file is never in memory as a whole."""
-        with self._open(stored.name) as file:
-            return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
     def put(self, name: str, data: bytes) -> None:
         """See `Store.put`."""
@@ -274,6 +271,14 @@ class MountedStore(Store):
         self.bucket = base.bucket
         self.prefix = base.prefix
 
+    def within(self, budget: TimeBudget) -> Store:
+        """See `Store.within`."""
+        within = cache(lambda store: store.within(budget))  # several mounts may share a store
+        mounts = {
+            key: replace(mount, store=within(mount.store)) for key, mount in self.mounts.items()
+        }
+        return MountedStore(within(self.base), mounts)
+
     @property
     def requests(self) -> Counter[str]:
         """See `Store`."""
@@ -298,20 +303,10 @@ class MountedStore(Store):
         store, real_name = self.place_of(prefix)
         return store.folders(real_name)
 
-    def read(self, name: str) -> bytes:
-        """See `Store.read`."""
-        store, real_name = self.place_of(name)
-        return store.read(real_name)
-
-    def read_part(self, name: str, start: int, count: int) -> bytes:
+    def read_part(self, name: str, start: int, count: int | None) -> bytes:
         """See `Store.read_part`."""
         store, real_name = self.place_of(name)
         return store.read_part(real_name, start, count)
-
-    def checksum(self, stored: StoredFile) -> str:
-        """See `Store.checksum`."""
-        store, real_name = self.place_of(stored.name)
-        return store.checksum(replace(stored, name=real_name))
 
     def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
         """See `Store.read_many`."""
@@ -327,11 +322,6 @@ class MountedStore(Store):
         file = store.stat(real_name)
         return None if file is None else replace(file, name=name)
 
-    def archived_in(self, name: str) -> str | None:
-        """See `Store.archived_in`."""
-        store, real_name = self.place_of(name)
-        return store.archived_in(real_name)
-
     def put(self, name: str, data: bytes) -> None:
         """See `Store.put`; refused in a mounted folder."""
         self.base.put(self._writable(name), data)
@@ -345,39 +335,22 @@ class MountedStore(Store):
         store, real_name = self.place_of(source.name)
         self.base.copy(replace(source, name=real_name), self._writable(name), of=of or store)
 
-    def delete(self, names: Iterable[str]) -> None:
-        """See `Store.delete`; refused in a mounted folder."""
-        self.base.delete([self._writable(name) for name in names])
-
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
-        """See `Store.delete_each`. All names of one call must be in the same mount, or in none."""
-        if not names:
-            return {}
-        mounts = {self._mount_of(name) for name in names}
-        if len(mounts) > 1:
-            raise Refused(
-                "store: one deletion names files of several mounted tables, for example "
-                f"{names[0]!r} and {names[-1]!r}. Use one deletion for each table"
-            )
-        store, _ = self.place_of(names[0])
-        names_by_real_name = {self.place_of(name)[1]: name for name in names}
-        failed = store.delete_each([*names_by_real_name])
-        return {names_by_real_name[real_name]: why for real_name, why in failed.items()}
+        """See `Store.delete_each`; refused in a mounted folder."""
+        return self.base.delete_each([self._writable(name) for name in names])
 
     def place_of(self, name: str) -> tuple[Store, str]:
-        """The real store of a name, and the name in that store."""
-        mount = self._mount_of(name)
+        """See `Store.place_of`."""
+        layer, _, rest = name.partition("/")
+        table, _, below = rest.partition("/")
+        mount = self.mounts.get(f"{layer}/{table}")
         if mount is None:
             return self.base, name
-        below = name.split("/", 2)[2:]
-        return mount.store, "/".join(part for part in (mount.folder, *below) if part)
-
-    def _mount_of(self, name: str) -> Mount | None:
-        """The mount in which a name is; `None` for the lake itself."""
-        return self.mounts.get("/".join(name.split("/", 2)[:2]))
+        return mount.store, "/".join(filter(None, (mount.folder, below)))
 
     def _writable(self, name: str) -> str:
-        if self._mount_of(name) is not None:
+        store, _ = self.place_of(name)
+        if store is not self.base:
             raise Refused(
                 f"store: {name!r} lies in a table that other programs write. Use names in the "
                 "lake's own folders"

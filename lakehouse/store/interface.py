@@ -7,8 +7,7 @@ a server that accepts connections but never answers takes 181 s. With such a cli
 end every tick at the same table.
 
 1. The S3 clients of a tick wait a few seconds for a response, and try twice.
-2. A late tick does not start with another table. The next tick serves the remaining tables first,
-   and the slow tables last.
+2. A late tick does not start with another table. The next tick serves the remaining tables first.
 3. When the time is used up, no more requests are sent. An attempt that was already sent ends within
    seconds, by its timeouts.
 """
@@ -18,6 +17,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from operator import attrgetter
 from typing import Any, Protocol
 
@@ -32,6 +32,15 @@ from lakehouse.base.text import count_of
 
 # The `bucket` of a store that is a folder of this machine.
 LOCAL = "local"
+_PIECE_BYTES = 8 * 1024 * 1024
+
+
+class ArchivedError(Refused):
+    """An object is in an archive, `storage_class`, and cannot be read until it is restored."""
+
+    def __init__(self, message: str, *, storage_class: str) -> None:
+        super().__init__(message)
+        self.storage_class = storage_class
 
 
 class Store(Protocol):
@@ -93,26 +102,33 @@ class Store(Protocol):
         """The sorted names of the folders directly in `prefix`."""
         ...
 
-    @abstractmethod
     def read(self, name: str) -> bytes:
-        """The whole content of one file; raises FileNotFoundError if it does not exist."""
-        ...
+        """The whole content of one file; raises as `read_part`."""
+        return self.read_part(name, 0, None)
 
     @abstractmethod
-    def read_part(self, name: str, start: int, count: int) -> bytes:
-        """`count` bytes of one file from an existing byte on, or all bytes up to its end.
+    def read_part(self, name: str, start: int, count: int | None) -> bytes:
+        """`count` bytes of one file from an existing byte on, or (`None`) all up to its end.
 
-        With `start=-count`, the last bytes. Raises as `read`.
+        If the file is shorter, all bytes up to its end. With `start=-count`, the last bytes.
+
+        Raises:
+            FileNotFoundError: the file does not exist.
+            ArchivedError: on S3, the file must be restored first.
         """
         ...
 
-    @abstractmethod
     def checksum(self, stored: StoredFile) -> str:
         """A checksum of a file's content. The checksum's prefix names the method.
 
-        On S3, the checksum is the ETag in `stored`.
+        On S3, the checksum is the ETag in `stored`. The file is never in memory as a whole.
         """
-        ...
+        if stored.etag:
+            return f"etag:{stored.etag}"
+        digest = sha256()
+        for start in range(0, stored.size_bytes, _PIECE_BYTES):
+            digest.update(self.read_part(stored.name, start, _PIECE_BYTES))
+        return f"sha256:{digest.hexdigest()}"
 
     def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
         """The contents of many files, in the order of `names`; raises as `read`.
@@ -150,14 +166,6 @@ class Store(Protocol):
         """The metadata of one file, or `None` if it does not exist."""
         ...
 
-    def archived_in(self, name: str) -> str | None:
-        """The storage class of a file that must be restored first; `None` if it can be read.
-
-        On S3, raises FileNotFoundError if the file does not exist. A disk has no archived files.
-        """
-        del name
-        return None
-
     def delete(self, names: Iterable[str]) -> None:
         """Deletes files. Missing files are ignored.
 
@@ -179,6 +187,18 @@ class Store(Protocol):
         raise Refused(
             f"{text}. Grant the permission (on S3: s3:DeleteObject) on every file of the lake"
         )
+
+    def place_of(self, name: str) -> "tuple[Store, str]":
+        """The real store of a name, and the name in that store (`MountedStore`)."""
+        return self, name
+
+    def within(self, budget: "TimeBudget") -> "Store":
+        """The same store, with its S3 requests limited to the time of a sensor's tick.
+
+        Requests to a disk are not limited.
+        """
+        del budget
+        return self
 
     @abstractmethod
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
@@ -268,10 +288,9 @@ class TimeBudget:
 
 
 class FairOrder:
-    """The order in which the ticks of one process serve keys: unserved keys first, slow keys last.
+    """The order in which the ticks of one process serve keys.
 
-    A key that the last tick did not serve comes first even if the key was slow before, so every key
-    is served eventually.
+    The keys that the last tick did not serve come first, so every key is served eventually.
     """
 
     def __init__(self, keys: Iterable[str]) -> None:
@@ -283,16 +302,10 @@ class FairOrder:
         At least one key is yielded, so that every tick makes progress.
         """
         order = [*self._keys]
-        slow = list[str]()
         served = 0
         for key in order:
             if served and budget.is_late():
                 break
-            started = budget.spent_seconds
             yield key
             served += 1
-            # At least as long as one timeout.
-            if budget.spent_seconds - started >= min(budget.connect_seconds, budget.read_seconds):
-                slow.append(key)
-        quick = [key for key in order[:served] if key not in slow]
-        self._keys = [*order[served:], *quick, *slow]
+        self._keys = [*order[served:], *order[:served]]

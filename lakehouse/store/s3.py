@@ -15,7 +15,6 @@ finds the access keys, and is loaded by the first request.
 
 import os
 import re
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,13 +29,15 @@ from lakehouse.base.clock import pause_about
 from lakehouse.base.errors import Refused, Transient
 from lakehouse.base.installation import require
 from lakehouse.base.settings import s3_endpoint, s3_region
-from lakehouse.base.stored_objects import (
-    MUST_BE_RESTORED,
-    LifecycleRule,
-    parse_rules,
+from lakehouse.base.stored_objects import LifecycleRule, parse_rules
+from lakehouse.store.interface import (
+    ArchivedError,
+    Store,
+    StoredFile,
+    TimeBudget,
+    checked_name,
+    folder_prefix,
 )
-from lakehouse.store.disk import MountedStore
-from lakehouse.store.interface import Store, StoredFile, TimeBudget, checked_name, folder_prefix
 
 ListedObject = Mapping[str, Any]
 
@@ -140,13 +141,20 @@ def error_of_answer(error: Any, where: str, action: str) -> Exception:
         return FileNotFoundError(where)
     if code == "NoSuchBucket":
         return Refused(f"{where}: there is no such bucket. Create it first, or correct its name")
+    if code in _NOT_MET:
+        return Transient(f"{where}: the object was written again meanwhile; try again")
     is_server_error = status >= 500 and status != _NOT_IMPLEMENTED
     if code in PASSING or is_server_error or status == 429:
         return Transient(f"{where}: S3 answers {code} ({status}); try again")
     if code == "InvalidObjectState":
-        return Refused(
+        details = error.response["Error"]
+        storage_class = details.get("StorageClass", "unknown")
+        if tier := details.get("AccessTier"):
+            storage_class = f"{storage_class} ({tier})"
+        return ArchivedError(
             f"{where}: the object is archived and cannot be read. Restore it first, with "
-            "aws s3api restore-object"
+            "aws s3api restore-object",
+            storage_class=storage_class,
         )
     if status == 403:
         return Refused(
@@ -205,7 +213,6 @@ class S3Store(Store):
         self.bucket = bucket
         self.prefix = folder_prefix(prefix)
         self.requests = Counter[str]()
-        self._honours_lock = threading.Lock()
         self._honours_if_none_match = False
         self._make_client = make_client or client_from_environ
         self._budget = budget
@@ -223,8 +230,8 @@ class S3Store(Store):
     def _count(self, model: Any, **_: Any) -> None:
         self.requests.update([model.name])
 
-    def within(self, budget: TimeBudget) -> "S3Store":
-        """The same store with a client of its own, limited to the time of a sensor's tick."""
+    def within(self, budget: TimeBudget) -> Store:
+        """See `Store.within`. The store has a client of its own."""
         return S3Store(self.bucket, self.prefix, self._make_client, budget)
 
     def clock_ms(self) -> int:
@@ -244,23 +251,16 @@ class S3Store(Store):
         entries = self._entries(key, "CommonPrefixes", Delimiter="/")
         return sorted(entry["Prefix"].removeprefix(key).removesuffix("/") for entry in entries)
 
-    def read(self, name: str) -> bytes:
-        """See `Store.read`."""
-        key = self._key(name)
-        with self._translated("read", key):
-            return self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read()
-
-    def read_part(self, name: str, start: int, count: int) -> bytes:
+    def read_part(self, name: str, start: int, count: int | None) -> bytes:
         """See `Store.read_part`."""
         key = self._key(name)
-        byte_range = f"bytes={start}" if start < 0 else f"bytes={start}-{start + count - 1}"
+        part = {}
+        if count is not None:
+            last_byte = "" if start < 0 else f"-{start + count - 1}"
+            part = {"Range": f"bytes={start}{last_byte}"}
         with self._translated("read", key):
-            answer = self.client.get_object(Bucket=self.bucket, Key=key, Range=byte_range)
+            answer = self.client.get_object(Bucket=self.bucket, Key=key, **part)
             return answer["Body"].read()
-
-    def checksum(self, stored: StoredFile) -> str:
-        """See `Store.checksum`."""
-        return f"etag:{stored.etag}"
 
     def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
         """See `Store.read_many`."""
@@ -294,29 +294,19 @@ class S3Store(Store):
 
     def copy(self, source: StoredFile, name: str, *, of: Store | None = None) -> None:
         """See `Store.copy`. Without `storage_class`, the copy is in S3 Standard."""
-        from botocore.exceptions import ClientError
-
         key = self._key(name)
         store = of or self
         source_key = store.prefix + source.name
         own_class = {"StorageClass": source.storage_class} if source.storage_class else {}
-        with self._translated("copy", key):
-            try:
-                self.client.copy_object(
-                    Bucket=self.bucket,
-                    Key=key,
-                    CopySource={"Bucket": store.bucket, "Key": source_key},
-                    CopySourceIfMatch=source.etag,
-                    TaggingDirective="REPLACE",
-                    **own_class,
-                )
-            except ClientError as error:
-                if code_of(error) not in _NOT_MET:
-                    raise
-                raise Transient(
-                    f"store: s3://{self.bucket}/{source_key} was written again while it was "
-                    "copied; try again"
-                ) from error
+        with translated_s3(f"store: cannot copy s3://{store.bucket}/{source_key}", "copy"):
+            self.client.copy_object(
+                Bucket=self.bucket,
+                Key=key,
+                CopySource={"Bucket": store.bucket, "Key": source_key},
+                CopySourceIfMatch=source.etag,
+                TaggingDirective="REPLACE",
+                **own_class,
+            )
 
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
         """See `Store.delete_each`."""
@@ -335,33 +325,16 @@ class S3Store(Store):
             return self._stored({**head, "Key": key, "Size": head["ContentLength"]})
         return None
 
-    def archived_in(self, name: str) -> str | None:
-        """See `Store.archived_in`.
-
-        Source: AWS, HeadObject: a restored copy has `x-amz-restore: ongoing-request="false"` and
-        keeps its storage class; `x-amz-archive-status` is set only while an object of
-        Intelligent-Tiering is in an archive tier.
-        """
-        key = self._key(name)
-        with self._translated("read", key):
-            head = self.client.head_object(Bucket=self.bucket, Key=key)
-        storage_class = str(head.get("StorageClass", "STANDARD"))
-        if tier := head.get("ArchiveStatus"):
-            return f"{storage_class} ({tier})"
-        is_restored = 'ongoing-request="false"' in head.get("Restore", "")
-        return storage_class if storage_class in MUST_BE_RESTORED and not is_restored else None
-
     def honours_conditions(self, name: str = TAKEN) -> bool:
         """Whether the server refuses to overwrite the empty object `name`, created if missing."""
-        with self._honours_lock:
-            if not self._honours_if_none_match:
-                key = self.prefix + name
-                with self._translated("write", key):
-                    # The first write may create the key. Only the second shows an overwrite.
-                    is_written = self._put_once(key, b"", uuid4().hex)
-                    is_overwritten = is_written and self._put_once(key, b"", uuid4().hex)
-                self._honours_if_none_match = not is_overwritten  # `False` is checked again
-            return self._honours_if_none_match
+        if not self._honours_if_none_match:
+            key = self.prefix + name
+            with self._translated("write", key):
+                # The first write may create the key. Only the second shows an overwrite.
+                is_written = self._put_once(key, b"", uuid4().hex)
+                is_overwritten = is_written and self._put_once(key, b"", uuid4().hex)
+            self._honours_if_none_match = not is_overwritten  # `False` is checked again
+        return self._honours_if_none_match
 
     def _entries(self, key: str, kind: str = "Contents", **more: str) -> Iterator[ListedObject]:
         """The entries of one kind on all pages of a listing."""
@@ -438,24 +411,23 @@ class S3Store(Store):
         Keys with a temporary error are requested again.
         """
         final: dict[str, str] = {}
-        passing = dict.fromkeys(keys, "")
+        pending = dict.fromkeys(keys, "")
         for pause in _PAUSES_SECONDS:
-            pending = [*passing]
             pause_about(pause)
-            with self._translated("delete", pending[0]):
+            with self._translated("delete", next(iter(pending))):
                 request = {"Objects": [{"Key": key} for key in pending], "Quiet": True}
                 answer = self.client.delete_objects(Bucket=self.bucket, Delete=request)
-            failed = {error.get("Key", ""): error["Code"] for error in answer.get("Errors", [])}
-            if unexpected := failed.keys() - set(pending):
+            errors = {error.get("Key", ""): error["Code"] for error in answer.get("Errors", [])}
+            if unexpected := errors.keys() - pending.keys():
                 raise Transient(
-                    f"store: cannot delete s3://{self.bucket}/{pending[0]}: the answer names "
+                    f"store: cannot delete keys in s3://{self.bucket}: the answer names "
                     f"{min(unexpected)!r}, which was not in the request; try again"
                 )
-            passing = {key: code for key, code in failed.items() if code in PASSING}
-            final |= {key: code for key, code in failed.items() if code not in PASSING}
-            if not passing:
-                return final
-        return final | passing
+            final |= {key: code for key, code in errors.items() if code not in PASSING}
+            pending = {key: code for key, code in errors.items() if code in PASSING}
+            if not pending:
+                break
+        return final | pending
 
     @contextmanager
     def _translated(self, action: str, key: str) -> Iterator[None]:
@@ -466,9 +438,8 @@ class S3Store(Store):
 
 def s3_place(store: Store, name: str) -> tuple[S3Store, str] | None:
     """The real S3 store of a name, and the name in that store; `None` if the name is on a disk."""
-    if isinstance(store, MountedStore):
-        store, name = store.place_of(name)
-    return (store, name) if isinstance(store, S3Store) else None
+    store, real_name = store.place_of(name)
+    return (store, real_name) if isinstance(store, S3Store) else None
 
 
 def download(store: S3Store, names: Sequence[str], paths: Sequence[Path]) -> None:

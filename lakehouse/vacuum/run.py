@@ -643,8 +643,12 @@ def _carry_out(
 
 
 def _delete(lake: Lake, table: str, batch: Sequence[Candidate], progress: VacuumProgress) -> None:
-    failed = lake.store.delete_each([f"{table}/{each.name}" for each in batch])
-    progress.failed |= {name.removeprefix(f"{table}/"): why for name, why in failed.items()}
+    places = {each.name: lake.store.place_of(f"{table}/{each.name}") for each in batch}
+    [store] = {store for store, _ in places.values()}
+    failed = store.delete_each([real_name for _, real_name in places.values()])
+    for name, (_, real_name) in places.items():
+        if real_name in failed:
+            progress.failed[name] = failed[real_name]
     progress.count(each for each in batch if each.name not in progress.failed)
 
 

@@ -61,8 +61,7 @@ WRITES: dict[str, Callable[[MountedStore], object]] = {
     "put_if_absent": lambda store: store.put_if_absent(f"{KEY}/_delta_log/1", b""),
     "copy into it": lambda store: store.copy(store.list("")[0], f"{KEY}/a"),
     "delete": lambda store: store.delete([OURS]),
-    "delete_each of two places": lambda store: store.delete_each([OURS, OWN]),
-    "delete_each of two tables in one store": lambda store: store.delete_each([OURS, f"{MORE}/c"]),
+    "delete_each": lambda store: store.delete_each([OURS]),
     "delete_each of two places, the lake's first": lambda store: store.delete_each([OWN, OURS]),
 }
 
@@ -77,8 +76,10 @@ def test_nothing_is_written_into_it(
     assert [*mounted.list(KEY), *mounted.list("")] == before
 
 
-def test_files_that_are_named_one_by_one_are_deleted(mounted: MountedStore) -> None:
-    assert mounted.delete_each([f"{KEY}/d=1/a", f"{KEY}/d=1/gone"]) == {}
+def test_its_files_are_deleted_through_the_real_store(mounted: MountedStore) -> None:
+    store, name = mounted.place_of(OURS)
+    assert (store is mounted.base, name) == (False, "far/t/d=1/a")
+    assert store.delete_each([name]) == {}
     assert [file.name for file in mounted.list(KEY)] == [f"{KEY}/_delta_log/0", f"{KEY}/d=1/b"]
     mounted.put("silver/customers/b", b"")
     mounted.delete_each(["silver/customers/b"])

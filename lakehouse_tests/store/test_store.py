@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError
 from urllib3 import HTTPResponse
 
 from lakehouse.base.errors import Refused, Transient
-from lakehouse.store import DiskStore, S3Store, Store, store_at
+from lakehouse.store import ArchivedError, DiskStore, S3Store, Store, store_at
 
 
 @pytest.mark.parametrize("name", ["AWS_REGION", "AWS_DEFAULT_REGION"])
@@ -161,7 +161,7 @@ def test_an_object_that_was_written_again_is_not_copied_and_its_class_stays(buck
     store.copy(source, "b")
     assert store.list("")[1].storage_class == "STANDARD_IA"
     answering(store.client, "CopyObject", (412, error_xml("PreconditionFailed")))
-    with pytest.raises(Transient, match="lake/a was written again while it was copied"):
+    with pytest.raises(Transient, match="lake/a: the object was written again meanwhile"):
         store.copy(source, "c")
     answering(store.client, "CopyObject", (403, error_xml("AccessDenied")))
     with pytest.raises(Refused, match="Grant s3:PutObject and s3:GetObject"):
@@ -406,27 +406,24 @@ def test_an_archived_object_says_where_it_lies_until_it_is_restored(
     store = S3Store(bucket, "lake")
     key = {"Bucket": bucket, "Key": "lake/x"}
     store.client.put_object(**key, Body=b"1", StorageClass=storage_class)
-    assert store.archived_in("x") == archived_in
     if archived_in is not None:
-        with pytest.raises(Refused, match=r"is archived and cannot be read\. Restore it first"):
+        text = r"is archived and cannot be read\. Restore it first"
+        with pytest.raises(ArchivedError, match=text) as error:
             store.read("x")
+        assert error.value.storage_class == archived_in
         store.client.restore_object(**key, RestoreRequest={"Days": 1})
         assert store.client.head_object(**key)["StorageClass"] == storage_class
-        assert store.archived_in("x") is None
     assert store.read("x") == b"1"
-    with pytest.raises(FileNotFoundError):
-        store.archived_in("y")
 
 
 def test_an_object_in_an_archive_tier_of_intelligent_tiering_is_archived(bucket: str) -> None:
     store = S3Store(bucket, "lake")
-    store.put("x", b"1")
-
-    def as_archived(parsed: dict[str, Any], **_: Any) -> None:
-        parsed |= {"StorageClass": "INTELLIGENT_TIERING", "ArchiveStatus": "DEEP_ARCHIVE_ACCESS"}
-
-    store.client.meta.events.register("after-call.s3.HeadObject", as_archived)
-    assert store.archived_in("x") == "INTELLIGENT_TIERING (DEEP_ARCHIVE_ACCESS)"
+    tier = "<StorageClass>INTELLIGENT_TIERING</StorageClass><AccessTier>ARCHIVE_ACCESS</AccessTier>"
+    xml = error_xml("InvalidObjectState").replace(b"</Error>", f"{tier}</Error>".encode())
+    answering(store.client, "GetObject", (403, xml))
+    with pytest.raises(ArchivedError) as error:
+        store.read("x")
+    assert error.value.storage_class == "INTELLIGENT_TIERING (ARCHIVE_ACCESS)"
 
 
 def test_a_conflicting_conditional_write_is_tried_again(bucket: str) -> None:

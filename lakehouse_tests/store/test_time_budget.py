@@ -7,7 +7,7 @@ import pytest
 
 from lakehouse.base.errors import Transient
 from lakehouse.lake.lake import Lake
-from lakehouse.store import DiskStore, FairOrder, Mount, MountedStore, S3Store, TimeBudget, bounded
+from lakehouse.store import DiskStore, FairOrder, Mount, MountedStore, S3Store, TimeBudget
 from lakehouse_tests.silent_server import SilentServer, silent_server
 
 
@@ -23,7 +23,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[SilentServer]:
 
 
 def test_a_request_of_a_tick_waits_for_its_timeout_and_retries_once(silent: SilentServer) -> None:
-    store = bounded(S3Store("bucket", "lake"), TimeBudget(read_seconds=0.1))
+    store = S3Store("bucket", "lake").within(TimeBudget(read_seconds=0.1))
     with pytest.raises(Transient, match=r"cannot list s3://bucket/lake/x/: Read timeout"):
         store.list("x")
     assert silent.connection_count == 2
@@ -32,9 +32,8 @@ def test_a_request_of_a_tick_waits_for_its_timeout_and_retries_once(silent: Sile
 def test_no_request_is_sent_past_a_tick_s_time_and_each_has_its_own(silent: SilentServer) -> None:
     now = [0.0]
     budget = TimeBudget(most_seconds=32, read_seconds=0.1, clock=lambda: now[0])
-    store = bounded(
-        MountedStore(S3Store("bucket", ""), {"a/b": Mount(store=S3Store("other", ""))}), budget
-    )
+    mounts = {"a/b": Mount(store=S3Store("other", ""))}
+    store = MountedStore(S3Store("bucket", ""), mounts).within(budget)
     budget.begin()
     now[0] = 32
     for ask in (
@@ -54,7 +53,7 @@ def test_no_request_is_sent_past_a_tick_s_time_and_each_has_its_own(silent: Sile
 
 def test_a_run_is_not_bounded_by_the_ticks_of_its_lake(memory: Lake, tmp_path: Path) -> None:
     disk = DiskStore(tmp_path)
-    assert bounded(disk, TimeBudget()) is disk
+    assert disk.within(TimeBudget()) is disk
     assert memory.within(TimeBudget()).store is memory.store
     assert S3Store("bucket", "").client.meta.config.read_timeout == 60
 
@@ -70,7 +69,7 @@ def test_a_run_is_not_bounded_by_the_ticks_of_its_lake(memory: Lake, tmp_path: P
         (dict.fromkeys("abcd", 5), ["abcd", "abcd"]),
     ],
 )
-def test_what_a_tick_leaves_is_first_in_the_next_and_what_is_slow_is_last(
+def test_what_a_tick_leaves_is_first_in_the_next(
     seconds: dict[str, float], ticks: list[str]
 ) -> None:
     now = [0.0]
