@@ -111,7 +111,7 @@ MUTANTS = [
     *_of("vacuum.facts", "vacuum/test_meanwhile.py",
         ("_refuse_older_copy", returns("None"))),
     *_of("vacuum.facts", "vacuum/test_faults.py",
-        ("_needed_by_readers", gives("marked", "()"))),
+        ("_needed_by_readers", gives("marked", "None"))),
     *_of("lake.commits", "lake/test_conditional_commits.py",
         ("storage_fault", returns("None"))),
     # Deletion: landed files, the journal, Dagster's records

@@ -77,7 +77,7 @@ def replay(history: FileHistory, policy: Compaction) -> Replay:
     file_counts = list[int]()
     for commit, following in pairwise([*history.commits, None]):
         assert commit is not None
-        if commit.is_compaction:
+        if commit.is_rewrite:
             table.remember_real_compaction(commit)
         elif commit.changed_data:
             table.apply(commit)
@@ -95,7 +95,7 @@ def real_replay(history: FileHistory) -> Replay:
     for commit in history.commits:
         removed = [live.pop(path) for path in commit.removed_paths if path in live]
         live |= {file.path: file for file in commit.added}
-        if commit.is_compaction:
+        if commit.is_rewrite:
             sentence = f"{commit.operation} of version {commit.version}"
             merged = [_compaction(commit, commit.committed_ms, removed, commit.added, sentence)]
             compactions += merged

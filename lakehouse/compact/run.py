@@ -217,7 +217,7 @@ def _compact(attempt: Attempt) -> CompactionOutcome:
     seconds = _optimize(attempt, facts.snapshot, planned, mark)
     started = time.monotonic()
     after = _facts_since(lake, table, facts.snapshot.version)
-    commit = next(iter(after.history.marked(mark)), None)
+    commit = after.history.marked(mark)
     compared = None
     with settled(lake, table.key, mark):
         if commit is not None:

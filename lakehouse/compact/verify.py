@@ -336,7 +336,7 @@ def verify_left(lake: Lake, spark: "SparkSession | None", table_key: str) -> Non
         if facts.snapshot.version < note.version:
             return  # the table was replaced
         after = _facts_since(lake, facts, note)
-        commit = next(iter(after.history.marked(note.mark)), None)
+        commit = after.history.marked(note.mark)
         if commit is None:
             return
         undone = _undone(after.history, commit.version)
@@ -402,8 +402,8 @@ def _result_of_restore(
         history = history_since(lake.store, current.history, version)
     except Exception as error:
         return f"{unknown} ({type(failure or error).__name__}). {check}"
-    restores = history.marked(mark)
-    if not restores:
+    restore = history.marked(mark)
+    if restore is None:
         if failure is None or is_lost(failure):
             reason = "the log does not show it" if failure is None else type(failure).__name__
             return f"{unknown} ({reason}). {check}"
@@ -416,9 +416,9 @@ def _result_of_restore(
     if not missing:
         return restored
     return (
-        f"{restored} by version {restores[-1].version}, but another writer committed just before: "
+        f"{restored} by version {restore.version}, but another writer committed just before: "
         f"the rows of version(s) {_numbers(missing)} are in no newer version. "
-        f"Check versions {missing[0]} to {restores[-1].version}"
+        f"Check versions {missing[0]} to {restore.version}"
     )
 
 
@@ -444,7 +444,7 @@ def _facts_since(lake: Lake, facts: TableFacts, note: Expected) -> TableFacts:
     """
     history = history_since(lake.store, facts.history, note.version)
     is_complete = history.between(note.version, facts.snapshot.version) is not None
-    if not is_complete and not history.marked(note.mark):
+    if not is_complete and history.marked(note.mark) is None:
         raise Broken(
             f"compaction of {facts.snapshot.table}: the run that began at version {note.version} "
             "ended before it compared the rows, and the log no longer shows whether it committed. "
@@ -520,11 +520,14 @@ def equal_by_log(store: Store, snapshot: Snapshot, removed: Side, added: Side) -
     """The number of rows after the compaction if the log shows no difference, otherwise `None`."""
     try:
         paths = {file.path for file in (*removed.files, *added.files)}
-        statistics = dict[tuple[int, str], str | None]()
-        versions_needed = {removed.version, added.version}
-        for versions, path, text in each_statistics(store, snapshot.table, versions_needed):
-            if path in paths:
-                statistics |= {(version, path): text for version in versions}
+        if len(paths) < len(removed.files) + len(added.files):
+            return None  # the same path has other statistics before and after the compaction
+        versions = (removed.version, added.version)
+        statistics = {
+            path: text
+            for path, text in each_statistics(store, snapshot.table, versions)
+            if path in paths
+        }
         removed_facts = _by_partition(snapshot, removed, statistics)
         added_facts = _by_partition(snapshot, added, statistics)
     except Exception:  # the comparison of every row, which follows, raises a storage error again
@@ -542,13 +545,13 @@ def equal_by_log(store: Store, snapshot: Snapshot, removed: Side, added: Side) -
 
 
 def _by_partition(
-    snapshot: Snapshot, side: Side, statistics: Mapping[tuple[int, str], str | None]
+    snapshot: Snapshot, side: Side, statistics: Mapping[str, str | None]
 ) -> Mapping[TypedPartition, PartitionFacts] | None:
     """The facts of each partition with rows; `None` if a file's row count is unknown."""
     types = types_by_name(snapshot.columns)
     files = dict[TypedPartition, list[tuple[DataFile, Mapping[str, Any]]]]()
     for file in side.files:
-        text = statistics.get((side.version, file.path)) or "{}"
+        text = statistics.get(file.path) or "{}"
         parsed = json.loads(text, parse_float=Decimal)
         files.setdefault(typed_partition(file.partition, types), []).append((file, parsed))
     facts: dict[TypedPartition, PartitionFacts] = {}

@@ -44,7 +44,10 @@ def field_types(ddl: str | None) -> tuple[tuple[str, str], ...]:
 
 
 def _split(text: str) -> list[str]:
-    """The parts between the commas outside of brackets and quotes."""
+    """The parts between the commas outside of brackets and quotes.
+
+    The text ends before a bracket that closes more than it opens.
+    """
     parts = list[str]()
     depth = 0
     start = 0
@@ -53,29 +56,18 @@ def _split(text: str) -> list[str]:
             depth += 1
         elif token[0] in ">)":
             depth -= 1
+            if depth < 0:
+                text = text[: token.start()]
+                break
         elif token[0] == "," and depth == 0:
             parts.append(text[start : token.start()].strip())
             start = token.end()
     return [*parts, text[start:].strip()]
 
 
-@cache
-def struct_types(type_: str) -> dict[str, str]:
+def struct_types(type_: str) -> Mapping[str, str]:
     """The fields of a STRUCT with their types; empty for any other type."""
-    text = type_.strip()
-    match = re.match(r"struct\s*<", text, re.IGNORECASE)
-    if match is None:
-        return {}
-    fields_text = text[match.end() :]
-    depth = 1
-    for token in _TOKEN.finditer(fields_text):
-        if token[0] == "<":
-            depth += 1
-        elif token[0] == ">":
-            depth -= 1
-        if depth == 0:
-            return dict(field_types(fields_text[: token.start()]))
-    return {}
+    return parts(type_) if type_word(type_) == "STRUCT" else {}
 
 
 # Source: Spark's SQL reference, "Data Types"
@@ -310,6 +302,7 @@ def converted(value: str, before: str, after: str, depth: int = 0) -> str:
     return f"if({value} IS NULL, NULL, named_struct({', '.join(members)}))"
 
 
+@cache
 def parts(type_: str) -> Mapping[str, str]:
     """The members of a struct, or the parts of an array or map; empty for any other type.
 
@@ -318,14 +311,11 @@ def parts(type_: str) -> Mapping[str, str]:
     nested = _NESTED.match(type_)
     if nested is None:
         return {}
-    word = nested[1].lower()
-    if word == "struct":
-        return struct_types(type_)
-    text = type_[nested.end() : type_.rindex(">")].strip()
-    if word == "array":
-        return {"element": text}
-    key, *value = _split(text)
-    return {"key": key, "value": value[0]} if value else {}
+    inside = type_[nested.end() :]
+    if nested[1].lower() == "struct":
+        return dict(field_types(inside))
+    names = ("element",) if nested[1].lower() == "array" else ("key", "value")
+    return dict(zip(names, _split(inside), strict=False))
 
 
 def is_wider(before: str, after: str) -> bool:

@@ -52,6 +52,14 @@ class Commit:
     applications: Mapping[str, int] = field(default_factory=dict[str, int])
     engine: str = ""
 
+    @property
+    def is_rewrite(self) -> bool:
+        """Whether the commit replaced files but changed no row: OPTIMIZE, REORG or similar.
+
+        A commit that only adds existing files again (a backfill of row ids) rewrites nothing.
+        """
+        return not self.changed_data and bool(self.removed_paths)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
@@ -110,13 +118,12 @@ class Commits:
         current_ms = self.committed_ms_of(version)
         return None not in (committed_ms, current_ms) and committed_ms != current_ms
 
-    def marked(self, mark: str) -> tuple[Commit, ...]:
-        """The commits whose userMetadata contains this unique text, such as a compaction's id."""
-        return tuple(
-            commit
-            for commit in self.commits
-            if commit.user_metadata is not None and mark in commit.user_metadata
-        )
+    def marked(self, mark: str) -> Commit | None:
+        """The commit whose userMetadata contains this unique text, such as a compaction's id."""
+        for commit in self.commits:
+            if mark in (commit.user_metadata or ""):
+                return commit
+        return None
 
     def undone(self) -> frozenset[int]:
         """The versions that our RESTOREs undid, including versions by other writers."""
@@ -179,7 +186,7 @@ def brought_back_by(commit: Commit) -> int | None:
     Earlier commits have already reported all rows that such a RESTORE brings back.
     """
     version = written_in(commit).get("restored") if commit.operation == "RESTORE" else None
-    return version if isinstance(version, int) and not isinstance(version, bool) else None
+    return version if type(version) is int else None
 
 
 def restored_version(commit: Commit) -> int | None:
@@ -195,7 +202,7 @@ def rebuilt_from(commit: Commit) -> int | None:
     """The version whose rows our rebuild replaced; `None` for other commits."""
     rebuild = written_in(commit).get(REBUILD) if commit.operation == "WRITE" else None
     version = cast("dict[str, Any]", rebuild).get("from") if isinstance(rebuild, dict) else None
-    return version if isinstance(version, int) and not isinstance(version, bool) else None
+    return version if type(version) is int else None
 
 
 def keeps_rows(commit: Commit) -> bool:
@@ -235,11 +242,16 @@ def may_repeat_rows(commit: Commit) -> bool:
 
 def written_in(commit: Commit) -> dict[str, Any]:
     """The commit's userMetadata, if it is a JSON object, as in our commits; otherwise empty."""
+    return json_object(commit.user_metadata or "")
+
+
+def json_object(text: str | bytes) -> dict[str, Any]:
+    """The JSON object in a text; empty if the text is anything else."""
     try:
-        written = json.loads(commit.user_metadata or "")
+        document = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return cast("dict[str, Any]", written) if isinstance(written, dict) else {}
+    return cast("dict[str, Any]", document) if isinstance(document, dict) else {}
 
 
 def prediction_in(commit: Commit) -> Prediction | None:

@@ -44,12 +44,6 @@ _BOOLEANS = {
     **dict.fromkeys(("t", "true", "y", "yes", "1"), True),
     **dict.fromkeys(("f", "false", "n", "no", "0"), False),
 }
-# The spelling that every writer uses for a value of this type.
-_PLAIN = {
-    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), re.compile(r"0|-?[1-9]\d*")),
-    "boolean": re.compile("true|false"),
-    "date": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"),
-}
 _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 
 
@@ -89,8 +83,9 @@ def is_plain(value: str | None, type_: str) -> bool:
         return True
     if type_ == "string":
         return value not in _WRITTEN_AS_NULL
-    spelling = _PLAIN.get(type_)
-    return spelling is not None and spelling.fullmatch(value) is not None
+    # For these types, Python spells a value as every writer does.
+    is_spelled_alike = type_ in (*_INTEGER_BITS, "boolean", "date")
+    return is_spelled_alike and str(_typed(value, type_)).lower() == value
 
 
 def is_read_as_null(value: str | None, type_: str) -> bool:
@@ -107,7 +102,7 @@ def _typed(text: str | None, type_: str) -> object:
         return text
     try:
         return cast(text.strip(_SPACE), type_)
-    except ValueError:
+    except (ValueError, KeyError):
         return None
     except (OverflowError, ArithmeticError):
         return text  # valid in Spark, but Python cannot represent it
@@ -150,8 +145,6 @@ def _floating(text: str, type_: str) -> float:
 
 
 def _boolean(text: str, _: str) -> bool:
-    if text.lower() not in _BOOLEANS:
-        raise ValueError(text)
     return _BOOLEANS[text.lower()]
 
 

@@ -205,11 +205,6 @@ class FileCommit(Commit):
     added: tuple[DataFile, ...] = ()
     shape: Snapshot
 
-    @property
-    def is_compaction(self) -> bool:
-        """Whether the commit replaced files but changed no row: OPTIMIZE, REORG or similar."""
-        return not self.changed_data and bool(self.removed_paths)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileHistory:
@@ -254,8 +249,7 @@ def by_size(groups: Sequence[Sequence[DataFile]]) -> Sequence[DataFile]:
 def row_total(files: Iterable[DataFile]) -> int | None:
     """The physical rows of all files; `None` if a file has no row count."""
     counts = [file.row_count for file in files]
-    known_counts = [count for count in counts if count is not None]
-    return sum(known_counts) if len(known_counts) == len(counts) else None
+    return None if None in counts else sum(filter(None, counts))
 
 
 def files_with_vectors(files: Iterable[DataFile]) -> Sequence[DataFile]:

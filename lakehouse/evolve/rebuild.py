@@ -462,7 +462,8 @@ def commit_staged(lake: Lake, snapshot: Snapshot, folder: str, mark: str) -> Com
     staged = lake.facts(folder)
     assert staged is not None
     history = history_since(store, staged.history, snapshot.version)
-    [overwrite] = history.marked(mark)
+    overwrite = history.marked(mark)
+    assert overwrite is not None
     commits = [each for each in history.commits if each.version <= overwrite.version]
     files = {file.name: file for file in store.list(folder)}
     names = [unquote(path) for commit in commits for path in commit.added_paths]

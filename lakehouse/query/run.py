@@ -63,10 +63,6 @@ def show_tables(lake: Lake, keys: Mapping[str, str]) -> pa.RecordBatchReader:
     return pa.table({"table": pa.array(sorted(names), pa.string())}).to_reader()
 
 
-def _missing(key: str) -> Refused:
-    return Refused(f"sql: the table {key} does not exist yet. See: lakehouse tables")
-
-
 def query_deltalake(lake: Lake, plan: QueryPlan) -> pa.RecordBatchReader:
     """The rows that deltalake returns. Read them in `query_errors`.
 
@@ -154,7 +150,7 @@ def _register(builder: "QueryBuilder", lake: Lake, table: NamedTable) -> None:
         view = f"CREATE VIEW {name} AS SELECT * FROM {source} WHERE {_ALWAYS}"  # noqa: S608
         builder.execute(view)
     except TableNotFoundError as error:
-        raise _missing(key) from error
+        raise Refused(f"sql: the table {key} does not exist yet. See: lakehouse tables") from error
     except DeltaError as error:
         raise UnreadableError(f"deltalake cannot read {key} ({error})") from error
 

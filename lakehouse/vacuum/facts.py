@@ -176,7 +176,7 @@ def readable_paths(store: Store, key: str, *, trusts_checkpoints: bool) -> Set[s
             paths.update(_paths_in(data))
             if name == _FIRST_COMMIT:
                 with suppress(Broken):
-                    parse_actions(data, file.name)
+                    parse_actions(data, file.name, Actions())
                     is_sufficient = True
     for files in checkpoints.values():
         with suppress(LogChanged, LogContradiction, FileNotFoundError, Refused):
@@ -659,9 +659,9 @@ def _needed_by_readers(
     unverified = expected(lake, table.key)
     if unverified is not None:
         commits = history_since(lake.store, log.facts.history, unverified.version)
-        rewrites = commits.marked(unverified.mark)
-        if rewrites:
-            needed_since_ms["the verification of a compaction"] = rewrites[0].committed_ms
+        rewrite = commits.marked(unverified.mark)
+        if rewrite is not None:
+            needed_since_ms["the verification of a compaction"] = rewrite.committed_ms
     for reader in lake_facts.declared:
         reads_changes = bool(reader.inputs) and reader.inputs[0].key == table.key
         if not reads_changes or isinstance(reader.write, Overwrite):

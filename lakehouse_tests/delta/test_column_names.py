@@ -49,7 +49,7 @@ def test_top_level_fields_are_found(ddl: str, names: tuple[str, ...]) -> None:
             {"a": 'INT COMMENT "\'>"', "b": "INT"},
         ),
         "a name with brackets": ("STRUCT<`a>b`: INT, `c``,<`: INT>", {"a>b": "INT", "c`,<": "INT"}),
-        "a quote that is not closed": ("STRUCT<a: INT COMMENT 'x>", {}),
+        "a quote that is not closed": ("STRUCT<a: INT COMMENT 'x>", {"a": "INT COMMENT 'x>"}),
         "none": ("ARRAY<STRUCT<a: INT>>", {}),
     }.values(),
 )

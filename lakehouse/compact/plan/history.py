@@ -151,12 +151,10 @@ def account_for(
     on_s3: bool = False,
 ) -> Account:
     """The account of a table, from its commits and its `wasted` runs."""
-    # A commit that only adds existing files again (a backfill of row ids) rewrites nothing.
-    rewrites = [each for each in history.commits if not each.changed_data and each.removed_paths]
     return Account(
         entries=entries_of(history, prices=prices, on_s3=on_s3),
         bytes_ingested=sum(commit.added_bytes for commit in history.commits if is_news(commit)),
-        bytes_rewritten=sum(commit.added_bytes for commit in rewrites),
+        bytes_rewritten=sum(each.added_bytes for each in history.commits if each.is_rewrite),
         wasted_runs=len(wasted),
         wasted_seconds=sum(each.seconds or 0.0 for each in wasted),
         wasted_bytes=sum(each.wasted_bytes for each in wasted),

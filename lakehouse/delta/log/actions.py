@@ -11,10 +11,9 @@ Source: PROTOCOL.md, "Actions", "Checkpoints" and "V2 Spec".
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice, pairwise, repeat
+from itertools import pairwise, repeat
 from typing import Any
 from urllib.parse import unquote
 
@@ -42,8 +41,7 @@ class Actions:
     """All actions in one file of the log, by kind, or in all files of a checkpoint.
 
     The partitions of `adds` have physical column names, in any order (`fold.data_files`).
-    `changed_data`: an action changed rows. `rewritten_paths` are files that were added without a
-    change of rows, and `replaced_paths` are files that were removed without one.
+    `changed_data`: an action changed rows.
     `changes` are the paths of change data files, and `info` is the commitInfo. `sidecars` are pairs
     of path and size (`None` if unknown). In `domains`, a domain whose metadata was removed has the
     value `None`. Metadata, protocol and commitInfo stay unparsed: only the newest metadata
@@ -53,8 +51,6 @@ class Actions:
     adds: list[DataFile] = field(default_factory=list)
     removes: list[Tombstone] = field(default_factory=list)
     changed_data: bool = False
-    rewritten_paths: set[str] = field(default_factory=set[str])
-    replaced_paths: set[str] = field(default_factory=set[str])
     changes: list[str] = field(default_factory=list)
     info: Mapping[str, Any] = field(default_factory=dict[str, Any])
     metadata: Mapping[str, Any] | None = None
@@ -69,7 +65,6 @@ class Actions:
         self.protocol = newer.protocol or self.protocol
         self.transactions |= newer.transactions
         self.domains |= newer.domains
-        self.sidecars += newer.sidecars
 
     def take(self, kind: str, action: Mapping[str, Any]) -> None:
         """Adds one action. Ignores kinds that this reader does not need (checkpointMetadata, …).
@@ -80,10 +75,10 @@ class Actions:
         match kind:
             case "add":
                 self.adds.append(_added(action))
-                self._take_change(action, self.rewritten_paths)
+                self.changed_data |= flag(action, "dataChange")
             case "remove":
                 self.removes.append(_removed(action))
-                self._take_change(action, self.replaced_paths)
+                self.changed_data |= flag(action, "dataChange")
             case "cdc":
                 self.changes.append(text(action, "path"))
             case "commitInfo":
@@ -103,20 +98,13 @@ class Actions:
             case "sidecar":
                 self.sidecars.append((text(action, "path"), number_or_none(action, "sizeInBytes")))
 
-    def _take_change(self, action: Mapping[str, Any], unchanged_paths: set[str]) -> None:
-        if flag(action, "dataChange"):
-            self.changed_data = True
-        else:
-            unchanged_paths.add(text(action, "path"))
 
-
-def parse_actions(data: bytes, name: str) -> Actions:
-    """The actions of the file `name`.
+def parse_actions(data: bytes, name: str, actions: Actions) -> None:
+    """Adds the actions of the file `name`, which has one action per line.
 
     Raises:
         Broken: the file is empty, or a line is not an action. The message names the line.
     """
-    actions = Actions()
     lines = [each for each in enumerate(data.splitlines(), start=1) if each[1].strip()]
     if not lines:
         raise Broken(
@@ -132,16 +120,17 @@ def parse_actions(data: bytes, name: str) -> Actions:
                 f"log file {name}, line {line_number} is not a Delta action "
                 f"({type(error).__name__}: {error}). Restore the file"
             ) from error
-    return actions
 
 
-def vector_id(vector: Mapping[str, Any]) -> str:
-    """A deletion vector's unique id.
+def vector_id(vector: Mapping[str, Any] | None) -> str | None:
+    """A deletion vector's unique id; `None` for `None`.
 
     It is the protocol's uniqueId, except that it ends in `@` if there is no offset. Without this
     `@`, a path that itself ends in `@` and a number would look like a path with an offset.
     Source: PROTOCOL.md, "Deletion Vectors", derived field uniqueId.
     """
+    if vector is None:
+        return None
     identity = f"{text(vector, 'storageType')}{text(vector, 'pathOrInlineDv')}"
     offset = number_or_none(vector, "offset")
     if not is_vector(identity):
@@ -168,18 +157,17 @@ def _added(action: Mapping[str, Any]) -> DataFile:
         modified_ms=number(action, "modificationTime"),
         partition=pairs(action, "partitionValues"),
         row_count=row_count_of(action.get("stats")),
-        deletion_vector=None if vector is None else vector_id(vector),
+        deletion_vector=vector_id(vector),
         deleted_row_count=0 if vector is None else number(vector, "cardinality"),
     )
 
 
 def _removed(action: Mapping[str, Any]) -> Tombstone:
-    vector = _vector(action)
     return Tombstone(
         path=text(action, "path"),
         deleted_ms=number_or_none(action, "deletionTimestamp"),
         size_bytes=number_or_none(action, "size"),
-        deletion_vector=None if vector is None else vector_id(vector),
+        deletion_vector=vector_id(_vector(action)),
     )
 
 
@@ -198,7 +186,7 @@ def text(action: Mapping[str, Any], name: str, *, may_be_empty: bool = False) ->
 def number(action: Mapping[str, Any], name: str) -> int:
     """An integer. No integer field that this module reads may be negative."""
     value = action.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+    if type(value) is not int or not 0 <= value < 2**63:
         raise ValueError(f"{name} is {_shown(action, name)}, and must be an integer, 0 or more")
     return value
 
@@ -253,6 +241,8 @@ _ADD = (
     "size",
     "modificationTime",
     "partitionValues",
+    "stats",
+    "stats_parsed.numRecords",
     *(f"deletionVector.{leaf}" for leaf in _VECTOR),
 )
 _REMOVE = ("path", "deletionTimestamp", "size", *(f"deletionVector.{leaf}" for leaf in _VECTOR[:3]))
@@ -273,8 +263,7 @@ def read_checkpoint(store: Store, segment: Segment) -> Actions:
     checkpoint = Actions()
     for file in segment.checkpoint:
         data = store.read(file.name)
-        with _reading(file.name, f"checkpoint {file.name}"):
-            _read_into(checkpoint, data, file.name)
+        _read_into(checkpoint, data, file.name, f"checkpoint {file.name}", suspect=file.name)
     folder = f"{segment.table}/_delta_log/_sidecars"
     for sidecar, size_bytes in checkpoint.sidecars:
         name = segment.checkpoint[0].name
@@ -292,36 +281,30 @@ def read_checkpoint(store: Store, segment: Segment) -> Actions:
         if size_bytes not in (None, len(data)):
             sizes = f"has {len(data)} bytes, but the checkpoint records {size_bytes}"
             raise LogContradiction(f"{subject} {sizes}", suspect=name)
-        with _reading(name, subject):
-            _read_into(checkpoint, data, path)
+        _read_into(checkpoint, data, path, subject, suspect=name)
     return checkpoint
 
 
-@contextmanager
-def _reading(name: str, subject: str) -> Iterator[None]:
+def _read_into(checkpoint: Actions, data: bytes, name: str, subject: str, *, suspect: str) -> None:
+    """Adds the actions of one file, which an error calls `subject`, to the checkpoint."""
     try:
-        yield
+        if name.endswith(".json"):
+            parse_actions(data, name, checkpoint)
+        else:
+            _read_parquet(checkpoint, data)
     except UNREADABLE as error:
         reason = str(error) if isinstance(error, Broken) else f"{type(error).__name__}: {error}"
-        raise LogContradiction(f"{subject} cannot be read ({reason})", suspect=name) from error
+        raise LogContradiction(f"{subject} cannot be read ({reason})", suspect=suspect) from error
 
 
-def _read_into(checkpoint: Actions, data: bytes, name: str) -> None:
-    """Adds the actions of one file to the checkpoint."""
-    if name.endswith(".json"):
-        actions = parse_actions(data, name)
-        checkpoint.adds += actions.adds
-        checkpoint.removes += actions.removes
-        checkpoint.merge_newer(actions)
-        return
+def _read_parquet(checkpoint: Actions, data: bytes) -> None:
     with pq.ParquetFile(pa.BufferReader(data)) as file:
         for kind in _TABLE_KINDS:
             for rows in batches(file, kind, ()):
                 for action in rows.to_pylist(maps_as_pydicts="lossy"):
                     checkpoint.take(kind, action)
-        row_counts = iter(_row_counts(file))
         for rows in batches(file, "add", _ADD):
-            checkpoint.adds += _added_files(rows, islice(row_counts, len(rows)))
+            checkpoint.adds += _added_files(rows)
         for rows in batches(file, "remove", _REMOVE):
             checkpoint.removes += _removed_files(rows)
 
@@ -335,7 +318,7 @@ def batches(file: pq.ParquetFile, kind: str, leaves: Iterable[str]) -> Iterator[
             yield rows.filter(rows.is_valid()) if rows.null_count else rows
 
 
-def _added_files(rows: pa.StructArray, row_counts: Iterable[int | None]) -> Iterable[DataFile]:
+def _added_files(rows: pa.StructArray) -> Iterable[DataFile]:
     """The `add` actions in these rows."""
     vectors: list[str | None] = [None] * len(rows)
     deleted_row_counts = [0] * len(rows)
@@ -349,7 +332,7 @@ def _added_files(rows: pa.StructArray, row_counts: Iterable[int | None]) -> Iter
         size_bytes=_required(rows, "size", "an integer", is_integer).to_pylist(),
         modified_ms=_required(rows, "modificationTime", "an integer", is_integer).to_pylist(),
         partition=_partitions(rows),
-        row_count=row_counts,
+        row_count=_row_counts(rows),
         deletion_vector=vectors,
         deleted_row_count=deleted_row_counts,
         compacted=repeat(False),
@@ -371,21 +354,17 @@ def _removed_files(rows: pa.StructArray) -> Iterable[Tombstone]:
     )
 
 
-def _row_counts(file: pq.ParquetFile) -> Sequence[int | None]:
-    """The row count of each `add` action. JSON statistics are read only if a count is missing."""
-    counts = list[int | None]()
-    for rows in batches(file, "add", ("size", "stats_parsed.numRecords")):
-        statistics = rows.field("stats_parsed") if _has(rows, "stats_parsed") else rows
-        counts += _numbers_or_none(statistics, "numRecords")
-    if None not in counts:
+def _row_counts(rows: pa.StructArray) -> Iterable[int | None]:
+    """The row count of each `add` action. JSON statistics are parsed only if a count is missing."""
+    parsed_statistics = rows.field("stats_parsed") if _has(rows, "stats_parsed") else rows
+    counts = _numbers_or_none(parsed_statistics, "numRecords")
+    if None not in counts or not _has(rows, "stats"):
         return counts
-    parsed_counts = iter(counts)
-    all_counts = list[int | None]()
-    for rows in batches(file, "add", ("size", "stats")):
-        texts = rows.field("stats").to_pylist() if _has(rows, "stats") else [None] * len(rows)
-        for text, count in zip(texts, islice(parsed_counts, len(rows)), strict=True):
-            all_counts.append(row_count_of(text) if count is None else count)
-    return all_counts
+    texts = rows.field("stats").to_pylist()
+    return [
+        row_count_of(text) if count is None else count
+        for text, count in zip(texts, counts, strict=True)
+    ]
 
 
 def _has(rows: pa.StructArray, name: str) -> bool:
@@ -452,24 +431,22 @@ def _partitions(rows: pa.StructArray) -> Iterable[PartitionValues]:
 
 def each_statistics(
     store: Store, table: str, versions: Iterable[int]
-) -> Iterator[tuple[Sequence[int], str, str | None]]:
+) -> Iterator[tuple[str, str | None]]:
     """Path and statistics (JSON) of each `add` action in the log files of these versions.
 
-    Each comes with the versions that need its log file. Every log file is read once, the oldest
-    first, so the last statistics of a path are the valid ones. They are never all in memory. Files
-    that a later commit removes are included; files that only a sidecar names are not.
+    Every log file is read once, the oldest first, so the last statistics of a path are those at the
+    newest of the versions that has it. They are never all in memory. Files that a later commit
+    removes are included; files that only a sidecar names are not.
     """
     listing = store.list(log_folder(table))
-    versions_of = dict[str, list[int]]()
+    names = dict[str, None]()  # ordered by first use
     for version in sorted({*versions}):
         segment = find_segment(listing, table, version=version)
-        files = () if segment is None else (*segment.checkpoint, *segment.tail)
-        for file in files:
-            versions_of.setdefault(file.name, []).append(version)
-    contents = store.read_many([*versions_of])
-    for (name, versions_of_file), data in zip(versions_of.items(), contents, strict=True):
-        for path, statistics in _statistics_in(name, data):
-            yield versions_of_file, path, statistics
+        if segment is not None:
+            files = (*segment.checkpoint, *segment.tail)
+            names |= dict.fromkeys(file.name for file in files)
+    for name, data in zip(names, store.read_many([*names]), strict=True):
+        yield from _statistics_in(name, data)
 
 
 def _statistics_in(name: str, data: bytes) -> Iterator[tuple[str, str | None]]:

@@ -33,10 +33,10 @@ from lakehouse.delta.commits import Commit, Commits
 from lakehouse.delta.log.actions import (
     MALFORMED,
     Actions,
+    flag,
     number,
     pairs,
     parse_actions,
-    part,
     text,
     texts,
 )
@@ -141,16 +141,14 @@ def fold_commit(actions: Actions, *, version: int, modified_ms: int) -> Commit:
     info = actions.info
     committed_ms = modified_ms
     for time in (info.get("timestamp"), info.get("inCommitTimestamp")):
-        if isinstance(time, int) and not isinstance(time, bool):
+        if type(time) is int:
             committed_ms = time or modified_ms
-    operation = info.get("operation")
-    user_metadata = info.get("userMetadata")
-    engine = info.get("engineInfo") or info.get("clientVersion")
+    texts = {name: value for name, value in info.items() if isinstance(value, str)}
     return Commit(
         version=version,
         committed_ms=committed_ms,
-        operation=operation if isinstance(operation, str) else "UNKNOWN",
-        engine=engine if isinstance(engine, str) else "",
+        operation=texts.get("operation", "UNKNOWN"),
+        engine=texts.get("engineInfo") or texts.get("clientVersion", ""),
         changed_data=actions.changed_data,
         added_paths=tuple(add.path for add in actions.adds),
         removed_paths=tuple(remove.path for remove in actions.removes),
@@ -162,7 +160,7 @@ def fold_commit(actions: Actions, *, version: int, modified_ms: int) -> Commit:
         change_paths=tuple(actions.changes),
         added_bytes=sum(add.size_bytes for add in actions.adds),
         removed_bytes=sum(remove.size_bytes or 0 for remove in actions.removes),
-        user_metadata=user_metadata if isinstance(user_metadata, str) else None,
+        user_metadata=texts.get("userMetadata"),
         parameters=_as_texts(info.get("operationParameters")),
         metrics=_as_texts(info.get("operationMetrics")),
         applications=actions.transactions,
@@ -199,14 +197,11 @@ def key_of(action: DataFile | Tombstone) -> FileKey:
 
 
 def compacted_paths(commits: Iterable[ReadCommit]) -> set[str]:
-    """Paths of files that replaced other files in commits without data change.
-
-    Commits that only add existing files again do not count.
-    """
+    """Paths of files that replaced other files in commits without data change."""
     paths: set[str] = set()
-    for commit in commits:
-        if commit.actions.replaced_paths:
-            paths |= commit.actions.rewritten_paths
+    for commit, _ in commits:
+        if commit.is_rewrite:
+            paths.update(commit.added_paths)
     return paths
 
 
@@ -218,23 +213,20 @@ def data_files(
     `compacted` are the paths of files that compactions wrote.
     """
     # By identity, since many files share one tuple of values. Only other values are translated.
-    translated = dict[int, PartitionValues]()
-    all_logged = [add.partition for add in adds]
-    for identity, logged in dict(zip(map(id, all_logged), all_logged, strict=True)).items():
+    partitions = {id(add.partition): add.partition for add in adds}
+    for identity, logged in partitions.items():
         partition = partition_of(logged, shape)
         if partition != logged:
-            translated[identity] = partition
-
-    def in_shape(add: DataFile) -> DataFile:
-        partition = translated.get(id(add.partition), add.partition)
-        return replace(add, partition=partition, compacted=add.path in compacted)
-
-    if not translated and not compacted:
-        return tuple(adds)
-    return tuple(
-        in_shape(add) if add.path in compacted or id(add.partition) in translated else add
-        for add in adds
-    )
+            partitions[identity] = partition
+    files = list[DataFile]()
+    for add in adds:
+        partition = partitions[id(add.partition)]
+        is_compacted = add.path in compacted
+        if is_compacted or partition is not add.partition:
+            files.append(replace(add, partition=partition, compacted=is_compacted))
+        else:
+            files.append(add)
+    return tuple(files)
 
 
 def _tombstones(removes: Sequence[Tombstone], files: Sequence[DataFile]) -> tuple[Tombstone, ...]:
@@ -291,14 +283,10 @@ def shape_of(newest: Actions, *, table: str, uri: str, version: int) -> Snapshot
         columns = tuple(_column(field) for field in fields)
         partition_columns = _partition_columns(metadata, columns)
         properties = _without_nulls(dict(pairs(metadata, "configuration")))
-        physical_names = dict[str, str]()
         physical_fields = dict[FieldPath, FieldPath]()
         if properties.get("delta.columnMapping.mode", "none") != "none":
-            for field in fields:
-                name = text(field, "name")
-                physical_name = text(part(field, "metadata"), _PHYSICAL_NAME)
-                physical_names[name] = physical_name
-                physical_fields |= _fields_inside(field["type"], (name,), (physical_name,))
+            physical_fields.update(_fields_inside({"fields": fields}, (), ()))
+        physical_names = {path[0]: to[0] for path, to in physical_fields.items() if len(path) == 1}
         table_id = text(metadata, "id")
     with _readable("protocol", table=table, version=version):
         features = _features(protocol, table=table)
@@ -392,11 +380,10 @@ def _clustering(domain: str | None, physical: Mapping[str, str]) -> tuple[str, .
 
     With column mapping, only the first name of a path is translated to the logical name.
     """
-    paths: list[list[str]] = [] if domain is None else json.loads(domain)["clusteringColumns"]
-    if not isinstance(paths, list) or not all(isinstance(path, list) and path for path in paths):
-        raise ValueError(f"clusteringColumns is {paths!r}, and must be a list of paths")
+    paths = [] if domain is None else json.loads(domain)["clusteringColumns"]
+    named = [texts({"clusteringColumns": path}, "clusteringColumns") for path in paths]
     logical = {physical_name: name for name, physical_name in physical.items()}
-    return tuple(".".join([logical.get(path[0], path[0]), *path[1:]]) for path in paths)
+    return tuple(".".join([logical.get(first, first), *rest]) for first, *rest in named)
 
 
 def partition_of(pairs: PartitionValues, shape: Snapshot) -> PartitionValues:
@@ -421,15 +408,10 @@ def partition_of(pairs: PartitionValues, shape: Snapshot) -> PartitionValues:
 
 def _column(field: Mapping[str, Any]) -> Column:
     comment = (field.get("metadata") or {}).get("comment")
-    nullable = field.get("nullable", True)
-    if not isinstance(nullable, bool):
-        raise ValueError(
-            f"nullable of column {field.get('name')!r} is {nullable!r}, and must be true or false"
-        )
     return Column(
         name=text(field, "name"),
         type=_spark_type(field["type"]),
-        nullable=nullable,
+        nullable=flag({"nullable": True, **field}, "nullable"),
         comment=comment if isinstance(comment, str) else "",
     )
 
@@ -437,7 +419,11 @@ def _column(field: Mapping[str, Any]) -> Column:
 def _fields_inside(
     type_: Any, logical: FieldPath, physical: FieldPath
 ) -> Iterator[tuple[FieldPath, FieldPath]]:
-    """The logical and physical path of each field inside the type at the two given paths."""
+    """The logical and physical path of each field inside the type at the two given paths.
+
+    As in Delta, a field without a physical name has its logical one.
+    Source: delta-io/delta v4.4.0, DeltaColumnMapping.scala, getPhysicalName.
+    """
     if isinstance(type_, str):
         return
     for field in type_.get("fields", ()):
@@ -490,14 +476,15 @@ def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadComm
     file.
     """
     cache = _caches.setdefault(store, _KeptCommits())
-    cached = {file: cache.get(file) for file in files}
+    cached = {file: cache.commits.get(file) for file in files}
     contents = store.read_many([file.name for file in files if cached[file] is None])
     started_ms = now_ms()
     for file in files:
         commit = cached[file]
         if commit is None:
             content = next(contents)
-            actions = parse_actions(content, file.name)
+            actions = Actions()
+            parse_actions(content, file.name, actions)
             version = log_version(file.name)
             commit = ReadCommit(
                 fold_commit(actions, version=version, modified_ms=file.modified_ms), actions
@@ -528,18 +515,17 @@ def newest_first(store: Store, history: Commits, *, over_gaps: bool = False) -> 
     if first == 0 or (first is None and not over_gaps):
         return
     folder = log_folder(history.table)
-    files = {
-        file.name: file
-        for file in store.list(folder)
+    files = [
+        file
+        for file in reversed(store.list(folder))
         if COMMIT_NAME.fullmatch(file.name.removeprefix(folder))
-    }
-    names = [name for name in files if first is None or name < f"{folder}{first:020}"]
-    names.sort(reverse=True)
+        and (first is None or log_version(file.name) < first)
+    ]
     if first is not None and not over_gaps:
-        expected_names = (f"{folder}{version:020}.json" for version in range(first - 1, -1, -1))
-        names = [*takewhile(files.__contains__, expected_names)]
-    for start in range(0, len(names), _BATCH_COMMITS):
-        batch_files = [files[name] for name in names[start : start + _BATCH_COMMITS]]
+        expected = zip(files, range(first - 1, -1, -1), strict=False)
+        files = [file for file, version in expected if log_version(file.name) == version]
+    for start in range(0, len(files), _BATCH_COMMITS):
+        batch_files = files[start : start + _BATCH_COMMITS]
         try:
             batch = [each.commit for each in read_commits(store, batch_files)]
         except FileNotFoundError as error:
@@ -566,22 +552,19 @@ class _KeptCommits:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._commits = dict[StoredFile, ReadCommit]()
         self._bytes = 0
-
-    def get(self, file: StoredFile) -> ReadCommit | None:
-        return self._commits.get(file)
+        self.commits = dict[StoredFile, ReadCommit]()
 
     def add(self, file: StoredFile, commit: ReadCommit) -> None:
         # As measured, a parsed commit takes the size of its file plus 2 KiB.
         kept_bytes = file.size_bytes + 2_048
         with self._lock:
-            if file in self._commits or kept_bytes > _KEPT_BYTES:
+            if file in self.commits or kept_bytes > _KEPT_BYTES:
                 return
             if self._bytes + kept_bytes > _KEPT_BYTES:
-                self._commits.clear()
+                self.commits.clear()
                 self._bytes = 0
-            self._commits[file] = commit
+            self.commits[file] = commit
             self._bytes += kept_bytes
 
 

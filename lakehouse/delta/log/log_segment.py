@@ -6,14 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 
-from lakehouse.base.text import count_of
-from lakehouse.delta.snapshot import log_version
 from lakehouse.store import StoredFile
 
 COMMIT_NAME = re.compile(r"\d{20}\.json")
 _CHECKSUM = re.compile(r"\d{20}\.crc")
 # Source: PROTOCOL.md, "Checkpoints": classic, multi-part, and UUID-named (V2).
-_CHECKPOINT = re.compile(
+CHECKPOINT_NAME = re.compile(
     r"(?P<version>\d{20})\.checkpoint"
     r"(?:\.(?P<part>\d{10})\.(?P<parts>\d{10})|\.(?P<uuid>[0-9a-fA-F-]{36}))?\.(?:parquet|json)"
 )
@@ -45,9 +43,8 @@ class Segment:
 
     `tail` holds the commits after the checkpoint, or all commits without one. `older` holds
     contiguous commits directly before the tail. Both have the oldest commit first. `pointer` is
-    `_last_checkpoint`. `checksum` is the checksum file of `version` or, if that is missing, of
-    `checkpoint_version`. `is_older` is set if a version was requested. In that case, newer versions
-    are ignored.
+    `_last_checkpoint`, and `None` if a version was requested, because it describes the newest.
+    `checksum` is the checksum file of `version` or, if that is missing, of `checkpoint_version`.
     """
 
     table: str
@@ -58,12 +55,6 @@ class Segment:
     older: tuple[StoredFile, ...]
     pointer: StoredFile | None = None
     checksum: StoredFile | None = None
-    is_older: bool = False
-
-    @property
-    def checksum_version(self) -> int:
-        """The version that `checksum` describes, or -1 if there is no checksum."""
-        return -1 if self.checksum is None else log_version(self.checksum.name)
 
     @property
     def commits(self) -> tuple[StoredFile, ...]:
@@ -82,28 +73,28 @@ def log_folder(table: str) -> str:
 
 
 class _LogListing:
-    """The files of a log by kind."""
+    """The files of a log by kind, without files of versions after `upto`."""
 
-    def __init__(self) -> None:
+    def __init__(self, listing: Iterable[StoredFile], table: str, *, upto: int | None) -> None:
         self.commits: dict[int, StoredFile] = {}
         self.checksums: dict[int, StoredFile] = {}
         # (version, number of parts or UUID) -> part -> file
         self.parts: dict[tuple[int, str], dict[str, StoredFile]] = defaultdict(dict)
         self.pointer: StoredFile | None = None
-
-    def add(self, file: StoredFile, name: str, *, upto: int | None) -> None:
-        """Adds a file; `name` is without the folder. Files of versions after `upto` are ignored."""
-        if name == "_last_checkpoint":
-            self.pointer = file
-        if upto is not None and name[:20].isdigit() and int(name[:20]) > upto:
-            return
-        if COMMIT_NAME.fullmatch(name):
-            self.commits[int(name[:20])] = file
-        elif _CHECKSUM.fullmatch(name):
-            self.checksums[int(name[:20])] = file
-        elif match := _CHECKPOINT.fullmatch(name):
-            kind = match["parts"] or match["uuid"] or ""
-            self.parts[int(match["version"]), kind][match["part"] or ""] = file
+        folder = log_folder(table)
+        for file in listing:
+            name = file.name.removeprefix(folder)
+            if name == "_last_checkpoint":
+                self.pointer = file
+            elif upto is not None and name[:20].isdigit() and int(name[:20]) > upto:
+                continue
+            elif COMMIT_NAME.fullmatch(name):
+                self.commits[int(name[:20])] = file
+            elif _CHECKSUM.fullmatch(name):
+                self.checksums[int(name[:20])] = file
+            elif match := CHECKPOINT_NAME.fullmatch(name):
+                kind = match["parts"] or match["uuid"] or ""
+                self.parts[int(match["version"]), kind][match["part"] or ""] = file
 
 
 def find_segment(
@@ -122,10 +113,7 @@ def find_segment(
         LogChanged: a commit after the checkpoint (without a checkpoint: from version 0 on) is
             missing, or there are signs of a checkpoint, but neither a complete one nor commits.
     """
-    files = _LogListing()
-    folder = log_folder(table)
-    for file in listing:
-        files.add(file, file.name.removeprefix(folder), upto=version)
+    files = _LogListing(listing, table, upto=version)
     commits = files.commits
     checksums = files.checksums
     complete = [key for key, parts in files.parts.items() if _has_all_parts(key[1], parts)]
@@ -150,9 +138,8 @@ def find_segment(
         checkpoint=tuple(file for _, file in sorted(files.parts[checkpoint_version, kind].items())),
         tail=tail,
         older=tuple(reversed([commits[number] for number in older])),
-        pointer=files.pointer,
+        pointer=files.pointer if version is None else None,
         checksum=checksums.get(newest) or checksums.get(checkpoint_version),
-        is_older=version is not None,
     )
 
 
@@ -169,18 +156,15 @@ def _after(
 ) -> tuple[StoredFile, ...]:
     """The commits after the checkpoint, up to `version`. Raises `LogChanged` if one is missing."""
     expected = range(checkpoint_version + 1, version + 1)
-    present = [number for number in sorted(commits) if number in expected]
-    missing_count = version - checkpoint_version - len(present)
-    if missing_count:
-        # A file name may claim a huge version, so the iteration stops at the first gap.
-        first = expected.start
-        while first in commits:
-            first += 1
+    # A file name may claim a huge version, so the iteration stops at the first gap.
+    present = [*takewhile(commits.__contains__, expected)]
+    first_missing = expected.start + len(present)
+    if first_missing <= version:
         checkpoint = "and has no complete checkpoint"
         if checkpoint_version >= 0:
             checkpoint = f"after its checkpoint of version {checkpoint_version}"
         raise LogChanged(
-            f"log of {table}: it reaches version {version} {checkpoint}, but lacks "
-            f"{count_of(missing_count, 'commit')} (the first missing version is {first})"
+            f"log of {table}: it reaches version {version} {checkpoint}, but lacks the commit of "
+            f"version {first_missing}"
         )
     return tuple(commits[number] for number in present)

@@ -15,30 +15,25 @@ Delta, absent and negative figures and files that are not JSON are ignored.
 Source: PROTOCOL.md, "Last Checkpoint File Schema", "Version Checksum File Schema".
 
 The history begins with version 0 if the log still has all commits, otherwise with the oldest
-complete checkpoint after which no commit is missing. Nothing is written.
+checkpoint after which no commit is missing. Nothing is written.
 
 `unreadable_files` compares the files of a version with the files in storage.
 """
 
 import gc
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.paths import bare_uri, is_absolute, name_below, name_in_table, vector_path
 from lakehouse.base.stored_objects import MUST_BE_RESTORED
 from lakehouse.base.text import count_of
-from lakehouse.delta.commits import Commits
-from lakehouse.delta.log.actions import (
-    Actions,
-    read_checkpoint,
-)
+from lakehouse.delta.commits import Commits, json_object
+from lakehouse.delta.log.actions import Actions, read_checkpoint
 from lakehouse.delta.log.fold import (
-    CLUSTERING_DOMAIN,
     FileKey,
     ReadCommit,
     compacted_paths,
@@ -50,6 +45,7 @@ from lakehouse.delta.log.fold import (
     shape_of,
 )
 from lakehouse.delta.log.log_segment import (
+    CHECKPOINT_NAME,
     LogChanged,
     LogContradiction,
     Segment,
@@ -64,9 +60,11 @@ from lakehouse.delta.snapshot import (
     TableFacts,
     file_sizes,
     files_with_vectors,
+    log_version,
 )
 from lakehouse.store import Store, StoredFile
 
+Result = TypeVar("Result")
 _TRIES = 5
 # At most this many commits are in a history and, if a file history starts with a checkpoint, show
 # which files of the checkpoint compactions wrote.
@@ -91,21 +89,42 @@ def read_facts(
             cannot describe `version` (any more, or yet).
         Transient: the log changed during every attempt to read it.
     """
+
+    def read(listing: Sequence[StoredFile]) -> TableFacts | None:
+        segment = find_segment(listing, key, newest_commits=NEWEST_COMMITS, version=version)
+        if segment is None:
+            return None
+        if version not in (None, segment.version):
+            raise LogChanged(f"log of {key}: it reaches only version {segment.version}")
+        return _read(store, segment, uri=uri)
+
+    return _consistent(store, key, read, version=version)
+
+
+def _consistent(
+    store: Store,
+    key: str,
+    read: Callable[[Sequence[StoredFile]], Result],
+    *,
+    version: int | None = None,
+) -> Result:
+    """What `read` makes of the listing of a log, which is read again if it changes meanwhile.
+
+    Raises as `read_facts`.
+    """
     problem: Exception | None = None
     for _ in range(_TRIES):
         listing = store.list(log_folder(key))
         try:
-            segment = find_segment(listing, key, newest_commits=NEWEST_COMMITS, version=version)
-            if segment is None:
-                return None
-            if version not in (None, segment.version):
-                raise LogChanged(f"log of {key}: it reaches only version {segment.version}")
             with garbage_uncollected():
-                return _read(store, segment, uri=uri)
+                return read(listing)
         except LogContradiction as error:
             # The same contradiction in two readings is not due to a concurrent change.
             if str(error) == str(problem):
-                raise _broken(error) from error
+                removal = f", or remove {error.suspect} if the rest of the log is complete"
+                raise Broken(
+                    f"{error}. Restore the log from a backup{removal if error.suspect else ''}"
+                ) from error
             problem = error
         except (LogChanged, FileNotFoundError) as error:
             problem = error
@@ -119,13 +138,8 @@ def read_facts(
             "describes"
         ) from problem
     raise Broken(
-        f"{problem}, so the newest version is unknown. Restore the missing log files"
+        f"{problem}, so the table cannot be read. Restore the missing log files"
     ) from problem
-
-
-def _broken(error: LogContradiction) -> Broken:
-    removal = f", or remove {error.suspect} if the rest of the log is complete"
-    return Broken(f"{error}. Restore the log from a backup{removal if error.suspect else ''}")
 
 
 @contextmanager
@@ -144,14 +158,15 @@ def _read(store: Store, segment: Segment, *, uri: str) -> TableFacts:
     commits = list(read_commits(store, segment.commits))
     checkpoint = read_checkpoint(store, segment)
     if segment.pointer is not None:
-        _check_pointer(segment, checkpoint, _json_in(store, segment.pointer))
+        _check_pointer(segment, checkpoint, json_object(store.read(segment.pointer.name)))
     if segment.checkpoint:
         _check_older_commits(segment, checkpoint, commits[: len(segment.older)])
     snapshot = fold_layout(segment, checkpoint, commits, uri=uri)
     if segment.checksum is not None:
-        is_newest = segment.checksum_version == segment.version  # or else, of the checkpoint
+        is_newest = log_version(segment.checksum.name) == segment.version
         files = snapshot.files if is_newest else checkpoint.adds
-        _check_checksum(segment, segment.checksum, files, _json_in(store, segment.checksum))
+        checksum = json_object(store.read(segment.checksum.name))
+        _check_checksum(segment, segment.checksum, files, checksum)
     history = tuple(each.commit for each in commits[-NEWEST_COMMITS:])
     return TableFacts(
         newest=segment.newest,
@@ -163,7 +178,7 @@ def _read(store: Store, segment: Segment, *, uri: str) -> TableFacts:
 def _check_pointer(segment: Segment, checkpoint: Actions, pointer: Mapping[str, Any]) -> None:
     """Compares `_last_checkpoint` with the log and, if it names this one, with the checkpoint."""
     version = _count(pointer, "version")
-    if version is not None and version > segment.version and not segment.is_older:
+    if version is not None and version > segment.version:
         raise LogChanged(
             f"log of {segment.table}: its _last_checkpoint names version {version}, but the log "
             f"reaches only version {segment.version}"
@@ -194,7 +209,7 @@ def _check_checksum(
             unit = "file" if name == "numFiles" else "byte"
             raise LogContradiction(
                 f"log of {segment.table}: {count_of(actual, unit)} at version "
-                f"{segment.checksum_version}, according to {source}, but {name} in "
+                f"{log_version(file.name)}, according to {source}, but {name} in "
                 f"{file.name} is {recorded}",
                 suspect=file.name,
             )
@@ -250,34 +265,19 @@ def _canonical_key(key: FileKey) -> FileKey:
     return name_in_table(path) or bare_uri(unquote(path)), vector
 
 
-def _json_in(store: Store, file: StoredFile) -> Mapping[str, Any]:
-    try:
-        document = json.loads(store.read(file.name))
-    except (ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
-
-
 def _count(figures: Mapping[str, Any], name: str) -> int | None:
     """A non-negative integer, or `None`; Delta writes -1 for an unknown `size`."""
     value = figures.get(name)
-    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return value if is_count else None
+    return value if type(value) is int and value >= 0 else None
 
 
 def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None:
     """The history of the table in folder `key`; `None` if there is no table.
 
-    `uri` is Spark's spelling of the folder.
-
-    Raises:
-        Broken: a commit or the first checkpoint of the history is damaged, or commits are missing
-            and no complete checkpoint replaces them.
-        Refused: a table feature makes it impossible to count files from the log.
-        Transient: the log was cleaned up while it was read.
+    `uri` is Spark's spelling of the folder. Raises as `read_facts`.
     """
-    listing = store.list(log_folder(key))
-    try:
+
+    def read(listing: Sequence[StoredFile]) -> FileHistory | None:
         newest = find_segment(listing, key, newest_commits=len(listing))
         if newest is None:
             return None
@@ -287,51 +287,31 @@ def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None
         compacted = set[str]()
         first = newest.version + 1 - len(files)  # from this version on, no commit is missing
         if first > 0:
-            segment = _first_segment(listing, key, first=first)
-            checkpoint = read_checkpoint(store, segment)
+            segment = _first_checkpoint(listing, key, first=first)
+            table_actions = read_checkpoint(store, segment)
             older_commits = list(read_commits(store, segment.older))
-            start = fold_layout(segment, checkpoint, older_commits, uri=uri)
+            start = fold_layout(segment, table_actions, older_commits, uri=uri)
             files = files[start.version + 1 - first :]  # the commits after the checkpoint
-            table_actions = checkpoint
             compacted.update(file.path for file in start.files if file.compacted)
         commits = read_commits(store, files)
         file_commits = _file_commits(commits, table_actions, compacted, table=key, uri=uri)
         return FileHistory(table=key, start=start, commits=tuple(file_commits))
-    except LogContradiction as error:
-        raise _broken(error) from error
-    except LogChanged as error:
-        raise Broken(
-            f"{error}, so its history cannot be read. Restore the missing files"
-        ) from error
-    except FileNotFoundError as error:
-        raise Transient(
-            f"log of {key}: it changed while it was read ({error}); try again"
-        ) from error
+
+    return _consistent(store, key, read)
 
 
-def _first_segment(listing: Sequence[StoredFile], table: str, *, first: int) -> Segment:
-    """The segment of the oldest complete checkpoint that needs no commit older than `first`.
+def _first_checkpoint(listing: Sequence[StoredFile], table: str, *, first: int) -> Segment:
+    """The segment of the oldest checkpoint that needs no commit older than `first`.
 
-    Raises `LogChanged` if there is none.
+    Raises `LogChanged` if the checkpoint is incomplete.
     """
-    versions = set[int]()
-    for file in listing:
-        name = file.name.removeprefix(log_folder(table))
-        if name[:20].isdigit() and name[20:].startswith(".checkpoint"):
-            versions.add(int(name[:20]))
-    for version in sorted(versions):
-        if version < first - 1:
-            continue
-        try:
-            segment = find_segment(listing, table, newest_commits=NEWEST_COMMITS, version=version)
-        except LogChanged:
-            continue
-        if segment is not None and segment.checkpoint_version == version:
-            return segment
-    raise LogChanged(
-        f"log of {table}: the commits before version {first} are gone, and no complete checkpoint "
-        "replaces them"
-    )
+    folder = log_folder(table)
+    names = [file.name.removeprefix(folder) for file in listing]
+    versions = [log_version(name) for name in names if CHECKPOINT_NAME.fullmatch(name)]
+    version = min(number for number in versions if number >= first - 1)
+    segment = find_segment(listing, table, newest_commits=NEWEST_COMMITS, version=version)
+    assert segment is not None
+    return segment
 
 
 def _file_commits(
@@ -352,8 +332,7 @@ def _file_commits(
     for read_commit in commits:
         commit, actions = read_commit
         table_actions.merge_newer(actions)
-        has_new_clustering = CLUSTERING_DOMAIN in actions.domains
-        if shape is None or actions.metadata or actions.protocol or has_new_clustering:
+        if shape is None or actions.metadata or actions.protocol or actions.domains:
             shape = shape_of(table_actions, table=table, uri=uri, version=commit.version)
         compacted |= compacted_paths([read_commit])
         yield FileCommit(
@@ -386,11 +365,10 @@ def unreadable_files(store: Store, snapshot: Snapshot) -> UnreadableFiles:
     """
     stored = {file.name: file.storage_class for file in store.list(snapshot.table)}
     names = sorted(live_names(snapshot))
+    classes = {name: stored.get(f"{snapshot.table}/{name}") for name in names}
     return UnreadableFiles(
-        missing=tuple(name for name in names if f"{snapshot.table}/{name}" not in stored),
-        archived=tuple(
-            name for name in names if stored.get(f"{snapshot.table}/{name}") in MUST_BE_RESTORED
-        ),
+        missing=tuple(name for name, kind in classes.items() if kind is None),
+        archived=tuple(name for name, kind in classes.items() if kind in MUST_BE_RESTORED),
     )
 
 

@@ -115,11 +115,11 @@ def _delete(session: TableSession, started: float) -> RetentionOutcome:
         session.spark.sql(statements.delete_rows(snapshot.uri, [condition]))
     after = lake.facts(table.key)
     assert after is not None
-    commits = history_since(lake.store, after.history, snapshot.version).marked(mark)
-    count = commits[0].metrics.get("numDeletedRows", "") if commits else "0"
+    commit = history_since(lake.store, after.history, snapshot.version).marked(mark)
+    count = commit.metrics.get("numDeletedRows", "") if commit else "0"
     return RetentionOutcome(
         plan=planned,
-        version_after=commits[0].version if commits else None,
+        version_after=commit.version if commit else None,
         figures=(
             Figure("rows", planned.row_count, int(count) if count.isdigit() else None),
             Figure("seconds", planned.seconds, time.monotonic() - started),
@@ -148,7 +148,7 @@ def read_bounds(lake: Lake, snapshot: Snapshot, column: Column) -> dict[str, Tim
     live = {file.path for file in snapshot.files}
     return {
         path: bounds_in_statistics(text, column)
-        for _, path, text in each_statistics(lake.store, snapshot.table, [snapshot.version])
+        for path, text in each_statistics(lake.store, snapshot.table, [snapshot.version])
         if path in live
     }
 

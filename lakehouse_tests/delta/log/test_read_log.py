@@ -22,7 +22,7 @@ def test_a_commit_tells_what_it_added_and_removed_and_whether_rows_changed() -> 
     log.optimize(["d=1/a", "d=1/b"], into=("d=1/c", 30))
     log.set_properties(x="y").delete_rows({"d=1/c": 3})
     story = told(log)
-    commits = [(each.operation, each.changed_data, each.is_compaction) for each in story.commits]
+    commits = [(each.operation, each.changed_data, each.is_rewrite) for each in story.commits]
     assert commits == [
         ("CREATE TABLE", False, False),
         ("WRITE", True, False),
