@@ -33,7 +33,6 @@ from lakehouse.delta.log import TableFacts, garbage_uncollected, read_facts
 from lakehouse.delta.snapshot import log_version
 from lakehouse.store import (
     DiskStore,
-    Mount,
     MountedStore,
     Store,
     StoredFile,
@@ -100,15 +99,15 @@ class Lake:
         may not be mounted.
         """
         assert isinstance(self.store, MountedStore)
-        mount = self.store.mounts[key]
-        if not isinstance(mount.store, DiskStore):
-            parent = mount.folder.rpartition("/")[0]
-            return next(iter(mount.store.walk(parent)), None) is not None
-        folder = Path(self.elsewhere[key])
+        store, folder = self.store.mounts[key]
+        if not isinstance(store, DiskStore):
+            parent = folder.rpartition("/")[0]
+            return next(iter(store.walk(parent)), None) is not None
+        path = Path(self.elsewhere[key])
         try:
-            if not folder.exists():
-                folder = folder.parent
-            return any(folder.iterdir())
+            if not path.exists():
+                path = path.parent
+            return any(path.iterdir())
         except OSError:
             return False
 
@@ -173,13 +172,13 @@ def open_lake(
     if not elsewhere:
         return Lake(settings=settings, store=store)
     bucket_of = cache(lambda bucket: store_at(f"s3://{bucket}", make_client))
-    mounts = dict[str, Mount]()
+    mounts = dict[str, tuple[Store, str]]()
     for key, uri in elsewhere.items():
         if uri.startswith("s3://"):
             bucket, folder = split_bucket(uri)
-            mounts[key] = Mount(store=bucket_of(bucket), folder=folder)
+            mounts[key] = (bucket_of(bucket), folder)
         else:
-            mounts[key] = Mount(store=store_at(uri))
+            mounts[key] = (store_at(uri), "")
     uris = {key: uri.replace("s3://", "s3a://", 1) for key, uri in elsewhere.items()}
     return Lake(settings=settings, store=MountedStore(store, mounts), elsewhere=uris)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse.base.paths import split_bucket
-from lakehouse.store.disk import DiskStore, Mount, MountedStore, real_address
+from lakehouse.store.disk import DiskStore, MountedStore, real_address
 from lakehouse.store.interface import (
     LOCAL,
     ArchivedError,
@@ -21,7 +21,6 @@ __all__ = [
     "ArchivedError",
     "DiskStore",
     "FairOrder",
-    "Mount",
     "MountedStore",
     "S3Store",
     "Store",

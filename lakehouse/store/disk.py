@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from io import BufferedReader
 from pathlib import Path
@@ -254,18 +254,13 @@ def real_address(address: str) -> str:
     return os.path.realpath(address) if address.startswith("/") else address
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mount:
-    """The folder `folder` of another store; `""` is the store's root."""
-
-    store: Store
-    folder: str = ""
-
-
 class MountedStore(Store):
-    """The store `base`, with the folders in `mounts` (by table key) in other stores."""
+    """The store `base`, with some tables in folders of other stores.
 
-    def __init__(self, base: Store, mounts: Mapping[str, Mount]) -> None:
+    `mounts` maps the key of each of these tables to its store and folder (`""`: the store's root).
+    """
+
+    def __init__(self, base: Store, mounts: Mapping[str, tuple[Store, str]]) -> None:
         self.base = base
         self.mounts = dict(mounts)
         self.bucket = base.bucket
@@ -274,16 +269,14 @@ class MountedStore(Store):
     def within(self, budget: TimeBudget) -> Store:
         """See `Store.within`."""
         within = cache(lambda store: store.within(budget))  # several mounts may share a store
-        mounts = {
-            key: replace(mount, store=within(mount.store)) for key, mount in self.mounts.items()
-        }
+        mounts = {key: (within(store), folder) for key, (store, folder) in self.mounts.items()}
         return MountedStore(within(self.base), mounts)
 
     @property
     def requests(self) -> Counter[str]:
         """See `Store`."""
         # Mounts may share a store, which is counted once.
-        stores = {self.base, *(mount.store for mount in self.mounts.values())}
+        stores = {self.base, *(store for store, _ in self.mounts.values())}
         return sum((store.requests for store in stores), Counter[str]())
 
     def objects(self, prefix: str) -> Iterator[StoredFile]:
@@ -343,10 +336,11 @@ class MountedStore(Store):
         """See `Store.place_of`."""
         layer, _, rest = name.partition("/")
         table, _, below = rest.partition("/")
-        mount = self.mounts.get(f"{layer}/{table}")
-        if mount is None:
+        key = f"{layer}/{table}"
+        if key not in self.mounts:
             return self.base, name
-        return mount.store, "/".join(filter(None, (mount.folder, below)))
+        store, folder = self.mounts[key]
+        return store, "/".join(filter(None, (folder, below)))
 
     def _writable(self, name: str) -> str:
         store, _ = self.place_of(name)

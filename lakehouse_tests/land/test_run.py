@@ -29,7 +29,7 @@ from lakehouse.land.quarantine import retry
 from lakehouse.materialize import run as materialize_run
 from lakehouse.materialize.run import write_table
 from lakehouse.spark import frames
-from lakehouse.store import DiskStore, Mount, MountedStore, S3Store
+from lakehouse.store import DiskStore, MountedStore, S3Store
 from lakehouse_tests.conftest import wait_until
 from lakehouse_tests.kills import Killed, killed_at
 from lakehouse_tests.support.clients import Thrown, gate
@@ -567,7 +567,7 @@ def test_an_archived_object_is_set_aside_with_what_to_do_and_loaded_after_a_retr
 ) -> None:
     """It does not hold up the others; a listing shows it as DEEP_ARCHIVE before and after the restore."""
     s3 = S3Store(bucket, "in")
-    there = replace(lake, store=MountedStore(lake.store, {"landing/events": Mount(store=s3)}))
+    there = replace(lake, store=MountedStore(lake.store, {"landing/events": (s3, "")}))
     for name, storage_class in (("a.json", "DEEP_ARCHIVE"), ("b.json", "STANDARD")):
         line = json.dumps(event(ord(name[0]), 5, "new")).encode()
         s3.client.put_object(Bucket=bucket, Key=f"in/{name}", Body=line, StorageClass=storage_class)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from lakehouse.base.errors import Refused
-from lakehouse.store import Mount, MountedStore, Store
+from lakehouse.store import MountedStore, Store
 from lakehouse_tests.memory_store import MemoryStore
 
 KEY, MORE = "silver/orders", "silver/more"
@@ -19,9 +19,7 @@ def mounted(store: Store) -> MountedStore:
     lake.put("silver/customers/a", b"own")
     for name in ("far/t/_delta_log/0", "far/t/d=1/a", "far/t/d=1/b", "far/t2/c", "far/d"):
         store.put(name, name.encode())
-    return MountedStore(
-        lake, {KEY: Mount(store=store, folder="far/t"), MORE: Mount(store=store, folder="far/t2")}
-    )
+    return MountedStore(lake, {KEY: (store, "far/t"), MORE: (store, "far/t2")})
 
 
 def test_a_table_that_lies_elsewhere_is_listed_and_read_by_its_key(mounted: MountedStore) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lakehouse.base.errors import Refused
-from lakehouse.store import DiskStore, Mount, MountedStore, S3Store
+from lakehouse.store import DiskStore, MountedStore, S3Store
 from lakehouse.store.s3 import read_lifecycle, s3_place, set_tag, tags_of
 from lakehouse_tests.store.test_store import answering, error_xml
 
@@ -60,6 +60,6 @@ def test_one_tag_is_set_and_removed_and_the_others_stay(bucket: str) -> None:
 
 def test_a_name_leads_to_the_bucket_that_holds_it(tmp_path: Path) -> None:
     disk, bucket = DiskStore(tmp_path), S3Store("b", "")
-    mounted = MountedStore(disk, {"silver/t": Mount(store=bucket, folder="w/t")})
+    mounted = MountedStore(disk, {"silver/t": (bucket, "w/t")})
     assert s3_place(mounted, "silver/t/f") == (bucket, "w/t/f")
     assert s3_place(mounted, "silver/u/f") is None

@@ -7,7 +7,7 @@ import pytest
 
 from lakehouse.base.errors import Transient
 from lakehouse.lake.lake import Lake
-from lakehouse.store import DiskStore, FairOrder, Mount, MountedStore, S3Store, TimeBudget
+from lakehouse.store import DiskStore, FairOrder, MountedStore, S3Store, TimeBudget
 from lakehouse_tests.silent_server import SilentServer, silent_server
 
 
@@ -32,7 +32,7 @@ def test_a_request_of_a_tick_waits_for_its_timeout_and_retries_once(silent: Sile
 def test_no_request_is_sent_past_a_tick_s_time_and_each_has_its_own(silent: SilentServer) -> None:
     now = [0.0]
     budget = TimeBudget(most_seconds=32, read_seconds=0.1, clock=lambda: now[0])
-    mounts = {"a/b": Mount(store=S3Store("other", ""))}
+    mounts = {"a/b": (S3Store("other", ""), "")}
     store = MountedStore(S3Store("bucket", ""), mounts).within(budget)
     budget.begin()
     now[0] = 32

@@ -132,20 +132,20 @@ def fold_layout(
     )
 
 
-def fold_commit(actions: Actions, *, version: int, modified_ms: int) -> Commit:
+def fold_commit(actions: Actions, file: StoredFile) -> Commit:
     """A commit from the actions of its file.
 
-    Its time is the in-commit timestamp, else the timestamp of commitInfo, else `modified_ms`.
+    Its time is the in-commit timestamp, else the timestamp of commitInfo, else that of the file.
     Writers may put anything into commitInfo, so a value of an unexpected type counts as missing.
     """
     info = actions.info
-    committed_ms = modified_ms
+    committed_ms = file.modified_ms
     for time in (info.get("timestamp"), info.get("inCommitTimestamp")):
         if type(time) is int:
-            committed_ms = time or modified_ms
+            committed_ms = time or file.modified_ms
     texts = {name: value for name, value in info.items() if isinstance(value, str)}
     return Commit(
-        version=version,
+        version=log_version(file.name),
         committed_ms=committed_ms,
         operation=texts.get("operation", "UNKNOWN"),
         engine=texts.get("engineInfo") or texts.get("clientVersion", ""),
@@ -485,10 +485,7 @@ def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadComm
             content = next(contents)
             actions = Actions()
             parse_actions(content, file.name, actions)
-            version = log_version(file.name)
-            commit = ReadCommit(
-                fold_commit(actions, version=version, modified_ms=file.modified_ms), actions
-            )
+            commit = ReadCommit(fold_commit(actions, file), actions)
             actions.info = {}  # the commit has it, and caching it twice wastes memory
             # Without an etag, the file must be old enough, and unchanged after it was read.
             is_settled = file.etag or (
