@@ -219,10 +219,8 @@ class FileHistory:
 
     @property
     def first_version(self) -> int:
-        """The version of `start`, or else of the first commit; 0 if there is neither."""
-        if self.start is not None:
-            return self.start.version
-        return self.commits[0].version if self.commits else 0
+        """The version at which the history starts."""
+        return 0 if self.start is None else self.start.version
 
 
 def file_sizes(files: Iterable[DataFile]) -> Iterable[int]:
