@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import cache
 from math import inf
+from types import NoneType
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin
 
 from lakehouse.base.errors import Refused
@@ -53,7 +54,7 @@ def accepted(knob: Field[Any]) -> Accepts | None:
     """The values that a field accepts; `None` if it accepts any.
 
     Without `accepts`, these are the values of its type, if that is a string, a boolean, a
-    `Literal`, a declaration, or a union of declarations.
+    `Literal`, a declaration, or a union of declarations and `None`.
     """
     if accepts := knob.metadata.get("accepts"):
         return accepts
@@ -66,8 +67,8 @@ def accepted(knob: Field[Any]) -> Accepts | None:
         return Accepts("True or False", lambda value: isinstance(value, bool))
     if kind is str:
         return Accepts("a string", lambda value: isinstance(value, str))
-    if all(map(is_dataclass, choices)):
-        names = [choice.__name__ for choice in choices]
+    if all(is_dataclass(choice) or choice is NoneType for choice in choices):
+        names = ["None" if choice is NoneType else choice.__name__ for choice in choices]
         return Accepts(either(names), lambda value: isinstance(value, choices))
     return None
 

@@ -130,11 +130,9 @@ class _ByColumns:
 
     def __post_init__(self) -> None:
         name = f"{type(self).__name__}.columns"
-        columns = self.columns
-        are_names = type(columns) is tuple and all(type(each) is str for each in columns)
-        if not columns or not are_names:
-            raise Refused(f"{name} is {columns!r}. Use a tuple of at least one column.")
-        check_columns(name, columns)
+        if not self.columns or type(self.columns) is not tuple:
+            raise Refused(f"{name} is {self.columns!r}. Use a tuple of at least one column.")
+        check_columns(name, self.columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -239,7 +239,7 @@ class Table:
         columns = None if self.source is None else self.source.column_names
         check_renamed(f"Table {self.asset_key}: renamed", self.renamed, columns)
         self._check_layout(columns)
-        self._check_retention()
+        self._check_retention(columns)
         self._check_properties()
 
     def _check_layout(self, columns: Sequence[str] | None) -> None:
@@ -267,51 +267,40 @@ class Table:
         subject = f"Table {self.asset_key}: {type(layout).__name__}.columns"
         check_columns(subject, layout.columns, among=columns)
 
-    def _check_retention(self) -> None:
-        types: dict[str, str | None] | None = None
+    def _check_retention(self, columns: Sequence[str] | None) -> None:
+        types: Mapping[str, str] = {}
         if self.source is not None:
-            # The types of derived columns are unknown (`None`).
-            types = {**dict.fromkeys(self.source.derived), **self.source.field_types}
+            types = self.source.field_types  # those of derived columns are unknown
         if self.ttl is not None and self.archive is not None:
             raise self._refused(
                 "archive and ttl are both set. The archive deletes rows after keep_days, and a TTL"
                 " could delete rows that the archive has not taken yet. Use archive alone"
             )
         if self.ttl is not None:
-            self._check_ttl(self.ttl, types)
+            check_columns(f"Table {self.asset_key}: ttl", (self.ttl.column,), among=columns)
+            self._check_ttl(self.ttl, types.get(self.ttl.column))
         if self.archive is not None:
-            self._check_archive(self.archive, types or {})
+            self._check_archive(types)
 
-    def _check_ttl(self, ttl: Any, types: Mapping[str, str | None] | None) -> None:
+    def _check_ttl(self, ttl: Ttl, type_: str | None) -> None:
         """Refuses a TTL of an Overwrite table, or of a column that is no DATE or TIMESTAMP.
 
-        If the columns or the column's type are unknown (`None`), the column is checked later, when
-        a run is planned.
+        If the column's type is unknown (`None`), it is checked later, when a run is planned.
         """
-        if not isinstance(ttl, Ttl):
-            raise self._refused(f"ttl is {ttl!r}. Use Ttl(column=…, days=…).")
         if isinstance(self.write, Overwrite):
             raise self._refused(
                 "ttl is set, but each run of an Overwrite table writes all rows again. Use a filter"
                 " in its transform instead."
             )
-        if types is None:
-            return
-        check_columns(f"Table {self.asset_key}: ttl", (ttl.column,), among=[*types])
-        type_ = types[ttl.column]
         if type_ is not None and type_word(type_) not in _TIME_TYPES:
             raise self._refused(f"ttl: {ttl.column} is {type_}. Use a DATE or TIMESTAMP column.")
 
-    def _check_archive(self, archive: Any, types: Mapping[str, str | None]) -> None:
+    def _check_archive(self, types: Mapping[str, str]) -> None:
         """Refuses an archive of a table without partitions that can have a time.
 
         A partition column of unknown type may give a time. The partitions of an `Adopted` table are
         checked when a run is planned.
         """
-        if not isinstance(archive, Archive):
-            raise self._refused(
-                f"archive is {archive!r}. Use Archive(older_than_days=…, keep_days=…)."
-            )
         if isinstance(self.write, Adopted):
             return
         if not self.partition_by:

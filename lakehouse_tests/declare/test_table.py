@@ -93,6 +93,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
         lambda: landed(properties={"lakehouse.clustering": "x"}),
         "properties holds 'lakehouse.clustering'",
     ),
+    (lambda: derived(ttl=7), "Table silver/orders_seen: ttl is 7. Use Ttl or None"),
     (lambda: landed(write="append"), "Table bronze/orders: write is 'append'. Use Append, Merge,"),
     (lambda: landed(key="orders"), "Table.key is 'orders'. Use layer/name"),
     (lambda: landed(key="raw/orders"), "a layer of bronze, silver, gold"),
